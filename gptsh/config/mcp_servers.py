@@ -51,9 +51,9 @@ _EXPANDED = ("command", "args", "env", "url", "headers")  # their values may con
 _IN_FILE = (*_EXPANDED, "type")  # other keys are for other programs
 # Rules for values after their variables are replaced.
 _RULES = {
-    "command": schema.Rule("the name of a program", lambda v: bool(v.strip()), shown=False),
+    "command": schema.Rule("the name of a program", lambda v: bool(v.strip()), show_value=False),
     "url": schema.Rule(
-        "a URL with http:// or https://", lambda v: bool(re.match(r"https?://[^/?#\s]+\S*$", v)), shown=False
+        "a URL with http:// or https://", lambda v: bool(re.match(r"https?://[^/?#\s]+\S*$", v)), show_value=False
     ),
     "headers": schema.HEADERS,
 }

@@ -114,6 +114,6 @@ class Providers:
         if (provider.api in DIRECT or provider.needs_base) and not provider.base_url:
             settings = " or ".join((*provider.base_vars, f"base_url under [providers.{name}]"))
             raise ConfigError(f"no base URL for {name}", f"set {settings}")
-        if provider.base_url and not schema.URL.holds(provider.base_url):
+        if provider.base_url and not schema.URL.accepts(provider.base_url):
             raise ConfigError(f"the base URL of {name}: expected {schema.URL.expected}")
         return provider._replace(model=model_name)

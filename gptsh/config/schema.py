@@ -19,16 +19,16 @@ _T = TypeVar("_T")
 
 
 class Rule(NamedTuple):
-    """The values that a key accepts, in words and as a test. ``shown``: an error may contain the value."""
+    """The values that a key accepts, in words and as a test. ``show_value``: an error may contain the value."""
 
     expected: str
-    holds: Callable[[Any], bool]
-    shown: bool = True
+    accepts: Callable[[Any], bool]
+    show_value: bool = True
 
     def read(self, value: Any, where: str) -> Any:
         """Return the value, a list as a tuple. Raises ConfigError."""
-        if not self.holds(value):
-            actual = f", not {value!r}" if self.shown and not isinstance(value, (dict, list)) else ""
+        if not self.accepts(value):
+            actual = f", not {value!r}" if self.show_value and not isinstance(value, (dict, list)) else ""
             raise ConfigError(f"{where}: expected {self.expected}{actual}")
         return tuple(value) if isinstance(value, list) else value
 
@@ -143,12 +143,12 @@ def one_of(*choices: str) -> Rule:
 _NUMBER, _URL = (int, float), r"https?://[^/@?#\s]+(/[^@?#\s]*)?"
 TEXT = Rule("a string", lambda v: isinstance(v, str))
 VARIABLE = Rule(
-    "the name of a variable", lambda v: isinstance(v, str) and bool(re.fullmatch(r"[A-Za-z_]\w*", v)), shown=False
+    "the name of a variable", lambda v: isinstance(v, str) and bool(re.fullmatch(r"[A-Za-z_]\w*", v)), show_value=False
 )
 URL = Rule(
     "a URL with http:// or https://, without user, password or query",
     lambda v: isinstance(v, str) and bool(re.fullmatch(_URL, v)),
-    shown=False,
+    show_value=False,
 )
 FLAG = Rule("true or false", lambda v: isinstance(v, bool))
 SECONDS = Rule("a number of seconds above 0", lambda v: type(v) in _NUMBER and 0 < v <= MAX_SECONDS)
@@ -160,7 +160,7 @@ LIST = Rule("a list of strings", lambda v: isinstance(v, list) and all(isinstanc
 TEXTS = Rule(
     "a table of strings",
     lambda v: isinstance(v, dict) and all(isinstance(text, str) for text in v.values()),
-    shown=False,
+    show_value=False,
 )
-PARAMS = Rule("a table of what JSON can express", lambda v: isinstance(v, dict) and is_json(v), shown=False)
-HEADERS = Rule("a table of header names and values", _are_headers, shown=False)
+PARAMS = Rule("a table of what JSON can express", lambda v: isinstance(v, dict) and is_json(v), show_value=False)
+HEADERS = Rule("a table of header names and values", _are_headers, show_value=False)

@@ -132,7 +132,9 @@ def _validated(value: Any, shape: Any, path: str, malformed: list[str]) -> Any:
     return value if fits else None
 
 
-def complete(value: object, session_id: str | None = None, created: str | None = None) -> tuple[Document, list[str]]:
+def parse_document(
+    value: object, session_id: str | None = None, created: str | None = None
+) -> tuple[Document, list[str]]:
     """Return the JSON value of a session file as a document with all keys, and the paths of its malformed parts.
 
     Malformed parts are left out. The file's name provides ``session_id``, which replaces the id in the file, and
@@ -156,7 +158,7 @@ def complete(value: object, session_id: str | None = None, created: str | None =
     new |= {"id": session_id, "version": max(valid.get("version") or 0, VERSION)}
     messages: list[Message] = []
     for index, message in enumerate(value["messages"]):
-        messages += normalize_message(_validated(checked_message(message), _MESSAGE, f"messages[{index}]", malformed))
+        messages += normalize_message(_validated(check_message(message), _MESSAGE, f"messages[{index}]", malformed))
     seen: set[str] = set()
     for index, message in enumerate(messages):
         message_id = message.get("id")
@@ -173,7 +175,7 @@ def complete(value: object, session_id: str | None = None, created: str | None =
     return new, [*dict.fromkeys(malformed)]
 
 
-def checked_message(value: Any) -> Message:
+def check_message(value: Any) -> Message:
     """Return the message. Raises ValueError if its role, content or tool calls are malformed."""
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("not a session: a message without a role")
@@ -193,8 +195,8 @@ def _is_call(value: object) -> bool:
 
 
 def clean_message(value: object) -> Message:
-    """Return the message without malformed keys. Raises ValueError as ``checked_message`` does."""
-    message: Message = _validated(checked_message(value), _MESSAGE, "", [])
+    """Return the message without malformed keys. Raises ValueError as ``check_message`` does."""
+    message: Message = _validated(check_message(value), _MESSAGE, "", [])
     return message
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gptsh.core.document import Document, checked_message, complete, update_totals
+from gptsh.core.document import Document, check_message, parse_document, update_totals
 from gptsh.errors import StoreBusy, StoreError
 from gptsh.jsonio import encode_json, parse_json, parse_json_fast
 from gptsh.messages import Message, just_after
@@ -147,7 +147,7 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
         raise ValueError(f"not JSON: {err}") from err
     name = os.fspath(path)[-25:]  # yyyyMMdd-HHMMSS-id.json
     default_time = f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}.000Z"
-    doc, malformed = complete(value, name[16:20], default_time)
+    doc, malformed = parse_document(value, name[16:20], default_time)
     if doc["updated_at"] == doc["created_at"]:  # other programs write this; here it would mean never saved
         doc["updated_at"] = just_after(doc["created_at"])
     return doc, malformed
@@ -178,7 +178,7 @@ def _messages(data: bytes, lowered: bytes, start: int, path: str, needles: Seque
                 return
             begin = lowered.rfind(separator, start, min(matches))
             end = lowered.find(separator, min(matches)) + 1 or stop
-            yield checked_message(parse_json_fast(data[start if begin < 0 else begin + 2 : end]))
+            yield check_message(parse_json_fast(data[start if begin < 0 else begin + 2 : end]))
             start = end + 1
     except (ValueError, RecursionError):  # a message contains an object that begins with an id, too
         yield from read_document(path)[0]["messages"]

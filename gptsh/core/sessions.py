@@ -238,7 +238,8 @@ def _fill_in(doc: Document) -> None:
     """Add the missing keys and message ids to a document that a script made. Raises StoreError."""
     try:
         messages = [{"id": new_message_id(), **message} for message in doc.get("messages", ())]
-        full, malformed = document.complete({**doc, "messages": messages}, doc.get("id") or new_id(()), timestamp())
+        session_id = doc.get("id") or new_id(())
+        full, malformed = document.parse_document({**doc, "messages": messages}, session_id, timestamp())
     except (TypeError, ValueError) as err:
         raise StoreError(f"the session cannot be saved: {err}") from err
     if malformed:

@@ -29,6 +29,6 @@ def _sessions(source: Source, doc: Document) -> Results:
     if "id" not in doc:  # the first gptsh has the id in the file name alone
         doc = {**doc, "id": source.path.stem.rpartition("-")[2] if source.path else ""}
     try:
-        yield document.complete(doc)[0]
+        yield document.parse_document(doc)[0]
     except ValueError as err:
         yield source.skipped(str(err))

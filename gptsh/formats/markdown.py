@@ -48,6 +48,6 @@ def _session(source: Source, comment: re.Match[bytes]) -> Results:
             why = "its text was edited, and the edit would be lost: undo it, or branch with -s REF@N and ask"
             yield source.skipped(why)
             return
-        yield document.complete(data.get("session"))[0]
+        yield document.parse_document(data.get("session"))[0]
     except (ValueError, RecursionError) as err:
         yield source.skipped(f"the session on its last line cannot be read: {err}")

@@ -94,7 +94,7 @@ def cost(facts: Facts, usage: Usage, moment: datetime | None = None) -> float | 
         reported = reported.get("total_cost")
     if (ticks := token_count(raw.get("cost_in_usd_ticks"))) is not None:  # xAI
         reported = ticks / 1e10
-    if reported is not None and is_cost(reported) and (reported > 0 or (reported == 0 and not facts.has_own_prices)):
+    if reported is not None and is_cost(reported) and (reported > 0 or (reported == 0 and not facts.has_config_prices)):
         return float(reported)
 
     prompt, completion = usage["prompt"] or 0, usage["completion"] or 0

@@ -88,13 +88,13 @@ def is_openai_reasoning(name: str) -> bool:
 class Facts(NamedTuple):
     """Facts from the packaged table about a model of a provider; none for a model that it lacks.
 
-    ``has_own_prices``: the prices are from the config file.
+    ``has_config_prices``: the prices are from the config file.
     """
 
     provider: str
     name: str
     entry: Mapping[str, Any] = {}
-    has_own_prices: bool = False
+    has_config_prices: bool = False
 
     @property
     def window(self) -> int | None:

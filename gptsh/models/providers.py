@@ -73,7 +73,7 @@ class Provider(NamedTuple):
         if not prices:
             return facts
         unpriced = {key: value for key, value in facts.entry.items() if "_cost" not in key and "pricing" not in key}
-        return facts._replace(entry=unpriced | prices, has_own_prices=True)
+        return facts._replace(entry=unpriced | prices, has_config_prices=True)
 
 
 def _by_stem(base_url: str, stem: str, default_model: str | None = None, **more: Any) -> Provider:

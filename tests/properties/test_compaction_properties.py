@@ -204,7 +204,7 @@ def holds(place: Place, session: dict[str, Any]) -> None:
     before = place.begin(api, size, messages, told)
 
     run = place.home.run("-s", "0", "-o", "json", *([] if last else [NOW]))
-    kept = document.complete(before, before["id"])[0]["messages"]  # in our own shapes
+    kept = document.parse_document(before, before["id"])[0]["messages"]  # in our own shapes
     if last and run.code == 6:
         systems = sum(count_message(message) for message in kept if message["role"] == "system")
         assert place.home.doc() == before

@@ -75,13 +75,13 @@ STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
 
 def request(messages: list[Any], provider: str) -> Request:
     """The request of a session and a question."""
-    read = document.complete({"messages": messages})[0]["messages"]
+    read = document.parse_document({"messages": messages})[0]["messages"]
     return Request("lab/m", valid.build(valid.sendable([*read, QUESTION]), "Brief.", provider, "lab/m"), {})
 
 
 def exercise(found: dict[str, Any], *dialects: str) -> None:
     """All that is done with a document that was read, and its requests, in every dialect by default. Raises nothing."""
-    doc = document.complete(found)[0]
+    doc = document.parse_document(found)[0]
     document.update_totals(doc)
     facts = session_details(doc)
     assert all(list(transcript(doc, facts, full=full)) for full in (False, True))
@@ -130,7 +130,7 @@ def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool
         failed = True
     message = answer.message("error" if failed else None)
     doc = {"version": 1, "id": "7x2m", "messages": [] if message is None else [message]}
-    found = document.complete(parse_json(encode_json(doc).decode()))[0]["messages"]
+    found = document.parse_document(parse_json(encode_json(doc).decode()))[0]["messages"]
     return (found[0] if found else None), failed
 
 

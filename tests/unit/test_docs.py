@@ -60,7 +60,7 @@ def test_the_recording_can_be_played_and_has_nothing_of_the_machine_that_made_it
 def test_the_page_about_the_file_names_every_key(home: Home) -> None:
     example = json.loads(re.findall(r"```json\n(.*?)```", FORMAT, re.DOTALL)[0])
     assert list(example) == [*document.blank("7x2m", "")]
-    assert document.complete(example)[1] == []
+    assert document.parse_document(example)[1] == []
     home.run("-m", "echo", "--title", "T", "hello")
     doc = home.doc()
     keys = [*doc, *(key for table in ("provider", "usage", "stats", "meta", "agent", "context") for key in doc[table])]

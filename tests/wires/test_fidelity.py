@@ -19,7 +19,7 @@ from tests.support.dialects import APIS, STRICT, request
 @settings(max_examples=15)
 @given(vocabulary.messages(), vocabulary.UNKNOWN)
 def test_document_to_file_to_document_is_the_identity(messages: list[Any], unknown: dict[str, Any]) -> None:
-    messages = document.complete({"messages": messages})[0]["messages"]  # in our own shapes
+    messages = document.parse_document({"messages": messages})[0]["messages"]  # in our own shapes
     before = json.dumps([messages, unknown])
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", folder)

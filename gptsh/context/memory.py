@@ -191,7 +191,7 @@ def _complete(doc: Document, filename: str, small: SmallModel, memory: str, conv
     if not (isinstance(entry, str) and isinstance(new, str) and _clean(entry)):
         raise ModelError("the model's answer has no history_entry and memory_update")
     if memory and not _clean(new):
-        raise ModelError(f"{small.model} left nothing of the memory")
+        raise ModelError(f"{small.model} returned an empty memory")
     return shorten(_clean(entry), _LONGEST_ENTRY), _clean(new)
 
 

@@ -139,9 +139,9 @@ _LONGEST_PATH = 300  # characters
 
 
 def touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
-    """Map each file that a successful tool call named to the names of those tools.
+    """Map each file that tool calls named to the names of those tools, in the order in which they were last named.
 
-    Files and tools are in the order in which they were last named.
+    Failed calls do not count.
     """
     files: dict[str, list[str]] = {}
     failed = {message.get("tool_call_id") for message in messages if message.get("is_error")}
@@ -154,7 +154,8 @@ def touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
         if call.get("id") in failed or not isinstance(tool, str):
             continue
         values = [value for key, value in arguments.items() if re.fullmatch(_PATH_KEYS, key)]
-        for path in (path for value in values for path in (value if isinstance(value, list) else [value])):
+        paths = [path for value in values for path in (value if isinstance(value, list) else [value])]
+        for path in paths:
             if isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH and "\n" not in path:
                 files[path] = [name for name in files.pop(path, ()) if name != tool] + [tool]
     return files

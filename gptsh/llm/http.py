@@ -144,7 +144,7 @@ def _connect(endpoint: Endpoint) -> HTTPConnection:
         raise TimedOut(f"no connection to {endpoint.host} in time") from err
     except ssl.SSLError as err:
         is_untrusted = isinstance(err, ssl.SSLCertVerificationError)
-        todo = "SSL_CERT_FILE names another CA bundle" if is_untrusted else "does it speak https?"
+        todo = "set SSL_CERT_FILE to your CA bundle" if is_untrusted else "does the server use https?"
         raise ModelError(f"no secure connection to {endpoint.host}: {err}", todo, detail=repr(err)) from err
     except (HTTPException, OSError, ValueError) as err:
         if proxy:

@@ -177,7 +177,7 @@ def _as_gptsh_error(error: BaseException, provider: Provider) -> GptshError:
         return errors.too_long(f"{provider.name} has no room for the prompt: {text}", text, repr(error))
     if _cause(error, "ConnectError"):
         is_untrusted = "CERTIFICATE_VERIFY_FAILED" in text
-        todo = "SSL_CERT_FILE names another CA bundle" if is_untrusted else ""
+        todo = "set SSL_CERT_FILE to your CA bundle" if is_untrusted else ""
         what = "no secure connection to" if is_untrusted else "nothing answers at"
         return ModelError(f"{what} {where}: {text}", todo)
     if "No module named" in text:  # litellm needs the MCP SDK for OpenAI's Responses API

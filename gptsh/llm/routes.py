@@ -88,7 +88,7 @@ class Routes:
                 f"no key for {name}", f"set {provider.key_vars[0]}, or api_key_command under [providers.{name}]"
             )
         if key is not None and not (key.isascii() and key.isprintable()):
-            raise ConfigError(f"the key for {name} has characters that no HTTP header may have")
+            raise ConfigError(f"the key for {name} has characters that an HTTP header cannot contain")
         self._keys[name] = key
         secrets = {part for value in provider.headers.values() for part in (value, value.rpartition(" ")[2])}
         secrets |= {key or "", *proxy_secrets(self._environ)}

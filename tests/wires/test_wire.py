@@ -199,7 +199,11 @@ def test_keys_reach_the_server_and_nothing_else(
 
 @pytest.mark.parametrize(
     ("command", "line"),
-    [("exit 3", "exited with 3"), ("true", "printed no key"), ("printf 'a\\\\tb'", "characters that no HTTP header")],
+    [
+        ("exit 3", "exited with 3"),
+        ("true", "printed no key"),
+        ("printf 'a\\\\tb'", "characters that an HTTP header cannot"),
+    ],
 )
 def test_a_key_command_that_fails_is_exit_2(home: Home, model: ModelServer, command: str, line: str) -> None:
     home.configure(lab_config(model, f'api_key_command = "{command}"\n'))

@@ -80,7 +80,7 @@ def age(seconds: float) -> str:
     return next((f"{int(seconds // unit)}{letter}" for unit, letter in _UNITS if seconds >= unit), "now")
 
 
-def title_of(row: SessionSummary) -> str:
+def _title(row: SessionSummary) -> str:
     """The title of a session, or the beginning of its first question; safe for a terminal."""
     return visible(one_line(display_title(row["title"], row["preview"])))
 
@@ -101,7 +101,7 @@ def row_line(
     if width >= _WIDE:
         right = f"{quantity(row['turns'], 'turn'):>11}  {truncate_end(visible(one_line(row['model'] or '')), 28):<28}"
     room = max(0, width - len(left) - len(right))
-    title = truncate_end(prefix + title_of(row), room)
+    title = truncate_end(prefix + _title(row), room)
     title += " " * (room - columns(title))
     if selected:
         return [("class:selected", f"{left}{title}{right}")]
@@ -179,7 +179,7 @@ class _Picker(UIControl):
 
     def _foot(self) -> StyleAndTextTuples:
         if self._to_delete:
-            return [("class:ask", f"Delete {self._to_delete['filename'][ID]} {title_of(self._to_delete)}? (y/N)")]
+            return [("class:ask", f"Delete {self._to_delete['filename'][ID]} {_title(self._to_delete)}? (y/N)")]
         return [("", self._message)] if self._message else [("class:dim", _HELP)]
 
     # ---- reading and filtering
@@ -211,7 +211,7 @@ class _Picker(UIControl):
         selected, words, self._matches = self._selected, fold(self._words).split(), matches
         self._shown = [
             row for row in self._rows
-            if row["filename"] in matches or all(word in fold(title_of(row)) for word in words)
+            if row["filename"] in matches or all(word in fold(_title(row)) for word in words)
         ] if words else self._rows  # fmt: skip
         self._at = self._shown.index(selected) if selected in self._shown else 0
         self._app.invalidate()

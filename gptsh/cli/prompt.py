@@ -88,7 +88,7 @@ class _Output(Vt100_Output):
 
 
 class _StdinReader(PosixStdinReader):
-    """A reader that closes when the terminal fails: prompt_toolkit would read a dead terminal for ever."""
+    """A reader that closes when the terminal fails: else prompt_toolkit would read it for ever."""
 
     def read(self, count: int = 1024) -> str:
         """Return what was typed."""
@@ -358,7 +358,7 @@ class Prompt:
             loop.call_soon(threading.Thread(target=self._load, args=(loop, copy_context()), daemon=True).start)
 
     def _load(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
-        """Import, in a thread, while the user types the first line, what turns, answers and commands need.
+        """Import what turns, answers and commands need, in a thread, while the user types the first line.
 
         prompt_toolkit finds its application in the ``context``.
         """
@@ -400,13 +400,13 @@ class Prompt:
         return before.startswith("/") and not any(map(str.isspace, before))
 
     def _bindings(self) -> KeyBindings:
-        bindings, line = KeyBindings(), has_focus(DEFAULT_BUFFER)  # not while the history is searched
+        bindings, is_editing = KeyBindings(), has_focus(DEFAULT_BUFFER)  # not searching the history
 
-        @bindings.add("escape", "enter", filter=line)
+        @bindings.add("escape", "enter", filter=is_editing)
         def _(event: KeyPressEvent) -> None:
             event.current_buffer.insert_text("\n")
 
-        @bindings.add("enter", filter=line)
+        @bindings.add("enter", filter=is_editing)
         def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             if buffer.complete_state and buffer.complete_state.current_completion:
@@ -417,7 +417,7 @@ class Prompt:
             else:
                 buffer.validate_and_handle()
 
-        @bindings.add("tab", filter=line & has_completions)
+        @bindings.add("tab", filter=is_editing & has_completions)
         def _(event: KeyPressEvent) -> None:
             buffer = event.current_buffer
             if buffer.complete_state and len(buffer.complete_state.completions) == 1:
@@ -425,7 +425,7 @@ class Prompt:
             else:
                 buffer.complete_next()
 
-        @bindings.add("c-x", "c-e", filter=line)
+        @bindings.add("c-x", "c-e", filter=is_editing)
         def _(event: KeyPressEvent) -> None:
             text = self._pastes.unfold(event.current_buffer.text)
             event.current_buffer.text = text.encode("utf-8", "replace").decode()
@@ -433,7 +433,7 @@ class Prompt:
             editing.enter_context(self._interrupts.left_to_child())
             event.current_buffer.open_in_editor().add_done_callback(lambda _: editing.close())
 
-        @bindings.add(Keys.BracketedPaste, filter=line)
+        @bindings.add(Keys.BracketedPaste, filter=is_editing)
         def _(event: KeyPressEvent) -> None:
             text = event.data.replace("\r\n", "\n").replace("\r", "\n")
             event.current_buffer.insert_text(self._pastes.fold(text))

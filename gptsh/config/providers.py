@@ -108,9 +108,9 @@ class Providers:
             similar = get_close_matches(name.lower(), [*PROVIDERS, *catalog.compatible_endpoints()], 1, 0.75)
             advice = f"did you mean {similar[0]}? Else set" if similar else "set"
             advice += f" base_url under [providers.{name}]"
-            raise ConfigError(f"{name!r} of the model {model!r} is no known provider", advice)
+            raise ConfigError(f"{name!r} of the model {model!r} is not a known provider", advice)
         if not 0 < len(model_name) <= _MAX_NAME:
-            raise ConfigError(f"{model_name[:40]!r} is no name of a model", _HOW_TO_NAME)
+            raise ConfigError(f"{model_name[:40]!r} is not a valid model name", _HOW_TO_NAME)
         if (provider.api in DIRECT or provider.needs_base) and not provider.base_url:
             settings = " or ".join((*provider.base_vars, f"base_url under [providers.{name}]"))
             raise ConfigError(f"no base URL for {name}", f"set {settings}")

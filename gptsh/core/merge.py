@@ -134,7 +134,7 @@ def _origins(head: Document) -> list[Origin]:
 def _sanitized(doc: Document) -> Document:
     """Return the document without approvals, offered tools and future times: only its owner may set these."""
     if doc["version"] > VERSION:
-        raise BadSession("it was written by a newer gptsh", "update")
+        raise BadSession("it was written by a newer gptsh", "update gptsh")
     now = timestamp()
     created = min(timestamp(datetime.fromisoformat(doc["created_at"])), now)
     updated = max(min(timestamp(datetime.fromisoformat(doc["updated_at"])), now), just_after(created))

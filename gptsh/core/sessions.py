@@ -251,7 +251,7 @@ def _fill_in(doc: Document) -> None:
 def refuse_newer(doc: Document, filename: str) -> None:
     """Raise BadSession for a document of a newer gptsh, which may be read but not written."""
     if doc["version"] > VERSION:
-        advice = f"update, or fork it: -s {references.ref_of(filename)}@"
+        advice = f"update gptsh, or fork it: -s {references.ref_of(filename)}@"
         raise BadSession(f"{references.path_of(filename)} was written by a newer gptsh", advice)
 
 

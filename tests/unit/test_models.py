@@ -41,9 +41,9 @@ def test_whose_a_name_is(model: str, provider: str | None, name: str) -> None:
         ("cohere/command-a", "no key for cohere: set COHERE_API_KEY, or api_key_command under"),  # litellm's
         ("azure/m", "no base URL for azure: set AZURE_API_BASE or base_url under [providers.azure]"),
         ("mystery", "no provider is known for the model 'mystery': name it PROVIDER/MODEL"),
-        ("ghost/m", "'ghost' of the model 'ghost/m' is no known provider: set base_url under [providers.ghost]"),
-        ("opnai/m", "'opnai' of the model 'opnai/m' is no known provider: did you mean openai? Else set base_url"),
-        ("openai/", "'' is no name of a model"),
+        ("ghost/m", "'ghost' of the model 'ghost/m' is not a known provider: set base_url under [providers.ghost]"),
+        ("opnai/m", "'opnai' of the model 'opnai/m' is not a known provider: did you mean openai? Else set base_url"),
+        ("openai/", "'' is not a valid model name"),
     ],
 )
 def test_a_name_that_cannot_be_asked_says_what_is_missing(home: Home, model: str, line: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from gptsh.config.folders import app_folder
 from gptsh.config.settings import ContextRules
 from gptsh.content.answer import Request
-from gptsh.context.summaries import Lengths, SmallModel, fenced, lines_of, moment_of
+from gptsh.context.summaries import Lengths, SmallModel, in_tags, lines_of, moment_of
 from gptsh.context.tokens import count_text, truncate_tokens
 from gptsh.core import document, files, sessions
 from gptsh.core.document import Document
@@ -53,14 +53,14 @@ _UNUSABLE = "the memory cannot be read or written"
 _MEMORY, _PREVIOUS, _HISTORY = "MEMORY.md", "MEMORY.previous.md", "HISTORY.md"
 
 _LIMIT = 2000  # tokens of a memory in a prompt
-_MARK_TOKENS = 30  # of the line that reports the omitted rest
+_REST_LINE_TOKENS = 30  # of the line that reports the omitted rest
 _ENTRY_TOKENS = 500  # of an answer, in addition to the memory
 _LONGEST_ENTRY = 2000  # characters
 _MAX_PIECE = 16_000  # tokens of a conversation in one request: one entry cannot cover more
 _MIN_PIECE = 300  # tokens: a window with less room is too small
 _WORDS_PER_TOKEN = 0.4  # of the tokens that ``count_text`` counts
 _LENGTHS = Lengths(user=2000, answer=1000)
-_MARK = re.compile(r" <!-- (\S+) -->\r?$", re.MULTILINE)
+_LAST_ID = re.compile(r" <!-- (\S+) -->\r?$", re.MULTILINE)
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _JOINERS = "\u200c\u200d"  # join letters or emoji: removing them changes the word
 
@@ -74,7 +74,7 @@ def read_memory(agent: str) -> str:
 
 
 def system_with_memory(system: str | None, text: str, window: int | None = None) -> str | None:
-    """Append a memory to a system prompt. Its beginning is sent if it takes more than a quarter of the window (tokens).
+    """Append a memory to a system prompt; only its beginning if it exceeds ``_LIMIT`` or a quarter of the window.
 
     An empty system prompt is the user's choice and remains empty.
     """
@@ -82,13 +82,14 @@ def system_with_memory(system: str | None, text: str, window: int | None = None)
         return system
     limit = _limit(window)
     if count_text(text) > limit:
-        head = truncate_tokens(text, limit - _MARK_TOKENS)
+        head = truncate_tokens(text, limit - _REST_LINE_TOKENS)
         head = head.rpartition("\n")[0] or head
         text = f"{head}\n[gptsh: the rest of {len(text):,} characters of memory is left out here]"
     return "\n\n".join(filter(None, (system, HEADING, text)))
 
 
 def _limit(window: int | None) -> int:
+    """Maximum tokens of a memory in a prompt for this window."""
     return _LIMIT if window is None else min(_LIMIT, window // 4)
 
 
@@ -129,7 +130,7 @@ def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Mes
     """
     sessions.refuse_newer(doc, filename)
     folder = memory_folder(agent)
-    logged = set(_MARK.findall(_read(folder / _HISTORY).decode("utf-8", "replace")))
+    logged = set(_LAST_ID.findall(_read(folder / _HISTORY).decode("utf-8", "replace")))
     piece: Sequence[Message] = []
     last = next((message["id"] for message in reversed(messages) if safe_name(message["id"]) in logged), None)
     if last is None:  # else an interrupted run or a fork has consolidated them
@@ -148,7 +149,7 @@ def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Mes
 
 def _request(small: SmallModel, memory: str, conversation: str) -> Request:
     limit = _limit(small.window)
-    material = f"{fenced('memory', memory)}\n\n{fenced('conversation', conversation)}"
+    material = f"{in_tags('memory', memory)}\n\n{in_tags('conversation', conversation)}"
     return small.request(SYSTEM.format(words=int(_WORDS_PER_TOKEN * limit)), material, limit + _ENTRY_TOKENS)
 
 

@@ -47,7 +47,7 @@ _WORDS_PER_TOKEN = 0.6  # the length is requested in words: models count words b
 _MAX_READ = 128_000  # tokens read by all calls: one paragraph cannot hold more, and reading more costs dollars
 _MIN_ROOM = 64  # tokens
 _NAME_WIDTH = 80  # characters
-_FENCES = re.compile(r"(?i)<\s*+(/?)\s*+(memory|conversation|summary)\s*+>")
+_TAGS = re.compile(r"(?i)<\s*+(/?)\s*+(memory|conversation|summary)\s*+>")
 
 
 # ---- the small model
@@ -121,11 +121,10 @@ def summarise(small: SmallModel, previous: str | None, messages: Sequence[Messag
         raise TooLong(f"the window of {small.window:,} tokens leaves no room to make a summary in")
     so_far = truncate_tokens(previous or "", room - message_room if messages else room)
     for chunk in _chunks(messages, min(message_room, _MAX_READ // calls), calls) or [""]:
-        blocks = [fenced("summary", so_far)] if so_far else []
-        blocks += [fenced("conversation", chunk)] if chunk else []
-        so_far = truncate_tokens(
-            small.complete(small.request(SYSTEM, "\n\n".join([*blocks, task]), target + _SLACK)), limit
-        )
+        blocks = [in_tags("summary", so_far)] if so_far else []
+        blocks += [in_tags("conversation", chunk)] if chunk else []
+        request = small.request(SYSTEM, "\n\n".join([*blocks, task]), target + _SLACK)
+        so_far = truncate_tokens(small.complete(request), limit)
     return so_far
 
 
@@ -199,9 +198,9 @@ class Lengths(NamedTuple):
     rest: int = 200
 
 
-def fenced(name: str, text: str) -> str:
+def in_tags(name: str, text: str) -> str:
     """Wrap a text in tags, with any such tag inside it defused."""
-    inner = _FENCES.sub(r"[\1\2]", text)
+    inner = _TAGS.sub(r"[\1\2]", text)
     return f"<{name}>\n{inner}\n</{name}>"
 
 

@@ -193,8 +193,8 @@ def save_session(
 
     Keys that ``doc`` lacks are filled in, and ids of its messages.
     ``title`` is one that the user set; ``tags`` are added.
-    ``at`` is the file name of the document, or an ``@NAME`` for a new session: if another process used that name first,
-    the document joins its session and takes its id.
+    ``at`` is the file name of the document, or an ``@NAME`` for a new session. If another process used that name first,
+    the document becomes part of that session, with its id.
     ``fsync`` waits for the disk; without it, the wait for the lock is short too.
     Without ``touch`` the times of the session and its file do not change.
     With ``moves``, ``agent`` and ``provider`` of ``doc`` win even if it adds no message.

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from proof.store import Kind, Store, exit_code_of, store
 from proof.table import TALLY_HEADS, Row, Table, Tally
-from tests.support.home import COMMAND, in_mid_answer
+from tests.support.home import COMMAND, start_answer
 
 _RESUME = Kind("64 writers to one session", ("-s", "@s", "turn {n}"), words=1, old=5)
 _NEW = Kind("64 writers to one new name", ("-s", "@new", "turn {n}"), old=5)
@@ -108,7 +108,7 @@ def store_damaged() -> Table:
     for args in ((), ("-s", "@s")):
         for what, damage in DAMAGES.items():
             with store(Kind("", ("-s", "@s", "turn {n}"), words=1)) as target:
-                process, release = in_mid_answer(target.home, target.model, *args)
+                process, release = start_answer(target.home, target.model, *args)
                 damage(target)
                 release.set()
                 out, err = process.communicate(timeout=60)

@@ -10,7 +10,7 @@ from pathlib import Path
 from proof.table import TALLY_HEADS, Table, Tally
 from tests.support.home import Home, lab_config, texts
 from tests.support.server import Hold, ModelServer
-from tests.support.stages import KEPT, at_the_title
+from tests.support.stages import EXPECTED, at_the_title
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TIMEOUT = 20  # seconds after which a run counts as hung
@@ -19,7 +19,7 @@ _TIMEOUT = 20  # seconds after which a run counts as hung
 def at_each_stage() -> Table:
     """A row for each stage."""
     tallies = []
-    for stage, (kept, _, _) in KEPT.items():
+    for stage, (kept, _, _) in EXPECTED.items():
         tally = Tally(stage.__name__.replace("_", " "))
         for signum in _SIGNALS:
             for times in (1, 2, 3):

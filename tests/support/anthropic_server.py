@@ -1,6 +1,6 @@
-"""A server on loopback that speaks Anthropic's Messages API, and refuses what the real one refuses.
+"""A server on loopback with Anthropic's Messages API, which refuses what the real one refuses.
 
-It signs the thinking that it sends, and knows its signatures again.
+It signs the thinking that it sends and checks these signatures.
 """
 
 import base64
@@ -33,25 +33,25 @@ IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 HEADERS = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
 MARKS = 4
 _ID = re.compile("[a-zA-Z0-9_-]+")
-_UNASKED = re.compile("claude-[a-z]+-([5-9]|4-[6-9])")  # but for 4-6 to 4-8, which no table tells
+_THINKS_BY_DEFAULT = re.compile("claude-[a-z]+-([5-9]|4-[6-9])")  # for 4-6 to 4-8, no table says so
 
 
 class Refused(Exception):
-    """What the API would refuse, in its words, and the status."""
+    """An error of the API: its message and its status."""
 
     def __init__(self, what: str, status: int = 400, kind: str = "invalid_request_error") -> None:
         super().__init__(what)
         self.status, self.kind = status, kind
 
 
-def _no(wrong: object, why: str) -> None:
-    """Refuse what is wrong."""
+def _refuse_if(wrong: object, why: str) -> None:
+    """Raise Refused if the condition is true."""
     if wrong:
         raise Refused(why)
 
 
 def signature(thinking: str) -> str:
-    """What the server signs a thought with."""
+    """The server's signature of a thinking text."""
     return base64.b64encode(hmac.new(b"key", thinking.encode(), hashlib.sha256).digest()).decode()
 
 
@@ -68,7 +68,7 @@ def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[by
 
 
 def thought(index: int, *pieces: str, signed: str | None = None) -> list[bytes]:
-    """A thinking block, with the server's signature unless another is given."""
+    """A thinking block, by default with the server's signature."""
     deltas = [{"type": "thinking_delta", "thinking": piece} for piece in pieces]
     signed = signature("".join(pieces)) if signed is None else signed
     start = {"type": "thinking", "thinking": "", "signature": ""}
@@ -81,7 +81,7 @@ def said(index: int, *pieces: str) -> list[bytes]:
 
 
 def tool(index: int, call_id: str, name: str, *pieces: str) -> list[bytes]:
-    """A tool call, its arguments in pieces of JSON."""
+    """A tool call with its arguments in pieces of JSON."""
     start = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
     return block(index, start, *({"type": "input_json_delta", "partial_json": piece} for piece in pieces))
 
@@ -90,7 +90,7 @@ USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 3, "cache_read_input
 
 
 def stream(*blocks: list[bytes], stop: str | None = "end_turn", usage: dict[str, int] | None = None) -> list[bytes]:
-    """A well-formed stream: 10 fresh tokens in, 5 from the cache, 3 into it, 15 out, unless told otherwise."""
+    """A well-formed stream. Default usage: 10 new tokens, 5 read from the cache, 3 written to it, 15 output tokens."""
     head = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "c", "stop_reason": None,
             "usage": {**USAGE, **(usage or {})}}  # fmt: skip
     delta = {"stop_reason": stop, "stop_sequence": None}
@@ -103,23 +103,23 @@ def stream(*blocks: list[bytes], stop: str | None = "end_turn", usage: dict[str,
     ]
 
 
-# ---- what the API refuses
+# ---- validation of requests
 
 
 def check(body: Any, headers: dict[str, str]) -> None:
     """Raise Refused for a request that the real API would refuse."""
     if "x-api-key" not in headers and not headers.get("authorization", "").startswith("Bearer "):
         raise Refused("x-api-key header is required", 401, "authentication_error")
-    _no(headers.get("anthropic-version") != "2023-06-01", "anthropic-version: header is required")
+    _refuse_if(headers.get("anthropic-version") != "2023-06-01", "anthropic-version: header is required")
     for field in sorted(set(body) - FIELDS):
         raise Refused(f"{field}: Extra inputs are not permitted")
-    _no(type(body.get("max_tokens")) is not int or body["max_tokens"] < 1, "max_tokens: Field required")
+    _refuse_if(type(body.get("max_tokens")) is not int or body["max_tokens"] < 1, "max_tokens: Field required")
     _check_sampling(body)
     _check_thinking(body)
     _check_tools(body)
     _check_closed((body.get("output_config") or {}).get("format", {}).get("schema"))
     messages = body.get("messages")
-    _no(not messages or not isinstance(messages, list), "messages: at least one message is required")
+    _refuse_if(not messages or not isinstance(messages, list), "messages: at least one message is required")
     for at, message in enumerate(messages):
         _check_message(at, message)
     _check_calls(messages)
@@ -129,7 +129,7 @@ def check(body: Any, headers: dict[str, str]) -> None:
 
 
 def complaint(body: dict[str, Any]) -> str | None:
-    """What the API would say against a request with a key; None for a good one."""
+    """The API's error for a request with a key; None if the request is valid."""
     try:
         check(body, HEADERS)
     except Refused as err:
@@ -138,7 +138,7 @@ def complaint(body: dict[str, Any]) -> str | None:
 
 
 def _check_sampling(body: dict[str, Any]) -> None:
-    _no(not 0 <= body.get("temperature", 1) <= 1, "temperature: range: 0..1")
+    _refuse_if(not 0 <= body.get("temperature", 1) <= 1, "temperature: range: 0..1")
     if "temperature" in body and "top_p" in body:
         raise Refused("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
     if not all(isinstance(stop, str) and stop.strip() for stop in body.get("stop_sequences", ())):
@@ -149,13 +149,13 @@ def _check_thinking(body: dict[str, Any]) -> None:
     thinking = body.get("thinking") or {}
     if thinking.get("type") == "enabled":
         budget = thinking.get("budget_tokens", 0)
-        _no(budget < 1024, "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
-        _no(body["max_tokens"] <= budget, "`max_tokens` must be greater than `thinking.budget_tokens`")
+        _refuse_if(budget < 1024, "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
+        _refuse_if(body["max_tokens"] <= budget, "`max_tokens` must be greater than `thinking.budget_tokens`")
         if body.get("tool_choice", {}).get("type") in ("any", "tool"):
             raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
     if thinking.get("type") in ("enabled", "adaptive"):
-        _no(body.get("temperature", 1) != 1, "`temperature` may only be set to 1 when thinking is enabled.")
-        _no("top_k" in body or body.get("top_p", 1) < 0.95, "`top_k` must be unset when thinking is enabled.")
+        _refuse_if(body.get("temperature", 1) != 1, "`temperature` may only be set to 1 when thinking is enabled.")
+        _refuse_if("top_k" in body or body.get("top_p", 1) < 0.95, "`top_k` must be unset when thinking is enabled.")
 
 
 def _check_tools(body: dict[str, Any]) -> None:
@@ -178,7 +178,7 @@ def _check_closed(schema: Any) -> None:
     if isinstance(schema, dict):
         if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
             raise Refused("output_config.format.schema: For 'object' type, 'additionalProperties' must be false")
-        _no("minimum" in schema or "oneOf" in schema, "output_config.format.schema: a property is not supported")
+        _refuse_if("minimum" in schema or "oneOf" in schema, "output_config.format.schema: a property is not supported")
     for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
         _check_closed(inner)
 
@@ -194,21 +194,25 @@ def _check_message(at: int, message: Any) -> None:
     kinds = [part["type"] for part in message["content"]]
     if any("thinking" in kind for kind in kinds) and "thinking" not in kinds[0]:
         raise Refused(f"messages.{at}.content.0: the first block must be `thinking` or `redacted_thinking`")
-    _no("thinking" in kinds[-1], f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`.")
+    _refuse_if(
+        "thinking" in kinds[-1], f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`."
+    )
 
 
 def _check_block(where: str, part: Any, allowed: tuple[str, ...]) -> None:
     kind = part.get("type")
-    _no(kind not in allowed, f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags")
+    _refuse_if(
+        kind not in allowed, f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
+    )
     unknown = set(part) - BLOCKS[kind] - {"type", *(() if "thinking" in kind else ("cache_control",))}
     if unknown:
         raise Refused(f"{where}.{kind}.{min(unknown)}: Extra inputs are not permitted")
     if kind == "text":
         blank = not isinstance(part.get("text"), str) or not part["text"].strip()
-        _no(blank, f"{where}: text content blocks must contain non-whitespace text")
+        _refuse_if(blank, f"{where}: text content blocks must contain non-whitespace text")
     if kind == "thinking":
         forged = part.get("signature") != signature(part["thinking"])
-        _no(forged, f"{where}: Invalid `signature` in `thinking` block")
+        _refuse_if(forged, f"{where}: Invalid `signature` in `thinking` block")
     checks = {"image": _check_source, "document": _check_source, "tool_use": _check_tool_use,
               "tool_result": _check_result}  # fmt: skip
     if kind in checks:
@@ -221,13 +225,13 @@ def _check_source(where: str, part: dict[str, Any]) -> None:
         raise Refused(f"{where}: Extra inputs are not permitted")
     kinds = IMAGES if part["type"] == "image" else ("application/pdf",)
     if source["type"] == "url":
-        _no(not source["url"].startswith("https://"), f"{where}.source.url: Only HTTPS URLs are supported.")
+        _refuse_if(not source["url"].startswith("https://"), f"{where}.source.url: Only HTTPS URLs are supported.")
     elif source["type"] == "text":
         plain = part["type"] == "document" and source.get("media_type") == "text/plain" and source.get("data")
-        _no(not plain, f"{where}.source: Input should be 'text/plain'")
+        _refuse_if(not plain, f"{where}.source: Input should be 'text/plain'")
     else:
         known = source["type"] == "base64" and source.get("media_type") in kinds
-        _no(not known, f"{where}.source.base64.media_type: Input should be one of {kinds}")
+        _refuse_if(not known, f"{where}.source.base64.media_type: Input should be one of {kinds}")
         try:
             base64.b64decode(source["data"], validate=True)
         except (binascii.Error, TypeError) as err:
@@ -235,7 +239,7 @@ def _check_source(where: str, part: dict[str, Any]) -> None:
 
 
 def _check_tool_use(where: str, part: dict[str, Any]) -> None:
-    _no(not isinstance(part.get("input"), dict), f"{where}.tool_use.input: Input should be a valid dictionary")
+    _refuse_if(not isinstance(part.get("input"), dict), f"{where}.tool_use.input: Input should be a valid dictionary")
     if not _ID.fullmatch(part.get("id", "")) or not re.fullmatch("[a-zA-Z0-9_-]{1,128}", part.get("name", "")):
         raise Refused(f"{where}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
 
@@ -250,21 +254,25 @@ def _check_result(where: str, part: dict[str, Any]) -> None:
 
 
 def _check_calls(messages: list[dict[str, Any]]) -> None:
-    """Every call has its result at the beginning of the next message, and no id stands twice."""
+    """Check that each call has its result at the start of the next message, and that ids are unique."""
     seen: set[str] = set()
-    waiting: list[str] = []
+    pending: list[str] = []
     for at, message in enumerate(messages):
         results = [part["tool_use_id"] for part in message["content"] if part["type"] == "tool_result"]
-        _no(len(results) != len(set(results)), f"messages.{at}: each tool_use must have a single result")
-        _no(set(results) - set(waiting), f"messages.{at}: unexpected `tool_use_id` found in `tool_result` blocks")
-        if set(waiting) - set(results):
+        _refuse_if(len(results) != len(set(results)), f"messages.{at}: each tool_use must have a single result")
+        _refuse_if(
+            set(results) - set(pending), f"messages.{at}: unexpected `tool_use_id` found in `tool_result` blocks"
+        )
+        if set(pending) - set(results):
             raise Refused(f"messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately after")
         if any(part["type"] != "tool_result" for part in message["content"][: len(results)]):
             raise Refused(f"messages.{at}: `tool_result` blocks must come first")
-        waiting = [part["id"] for part in message["content"] if part["type"] == "tool_use"]
-        _no(len(waiting) != len(set(waiting)) or seen & set(waiting), f"messages.{at}: `tool_use` ids must be unique")
-        seen |= set(waiting)
-    _no(waiting, "messages: `tool_use` ids were found without `tool_result` blocks immediately after")
+        pending = [part["id"] for part in message["content"] if part["type"] == "tool_use"]
+        _refuse_if(
+            len(pending) != len(set(pending)) or seen & set(pending), f"messages.{at}: `tool_use` ids must be unique"
+        )
+        seen |= set(pending)
+    _refuse_if(pending, "messages: `tool_use` ids were found without `tool_result` blocks immediately after")
 
 
 def _check_end(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
@@ -278,8 +286,10 @@ def _check_end(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
 
 
 def _check_loop(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
-    """Within a loop of tools thinking and thoughts go together; a model with a budget has thought at its beginning."""
-    kind = (body.get("thinking") or {}).get("type") or ("adaptive" if _UNASKED.match(body["model"]) else "disabled")
+    """Check a tool loop: thinking blocks only with thinking on; with a budget, the first block must be thinking."""
+    kind = (body.get("thinking") or {}).get("type") or (
+        "adaptive" if _THINKS_BY_DEFAULT.match(body["model"]) else "disabled"
+    )
     loop: list[list[dict[str, Any]]] = []
     for message in messages:
         if message["role"] == "assistant":
@@ -294,29 +304,28 @@ def _check_loop(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
 
 
 def prompt(body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The blocks of a prompt in the order in which they are kept: tools, system, messages."""
+    """The blocks of a prompt in the order of the cache: tools, system, messages."""
     of_messages = [part for message in body["messages"] for part in message["content"]]
     return [*(body.get("tools") or ()), *(body.get("system") or ()), *of_messages]
 
 
 def marks(body: dict[str, Any]) -> list[int]:
-    """Which of the blocks are marked."""
+    """The indexes of the blocks with a cache mark."""
     return [at for at, part in enumerate(prompt(body)) if "cache_control" in part]
 
 
 def prefixes(body: dict[str, Any]) -> list[str]:
-    """What is kept of a prompt: its beginning up to each mark, as the server reads it."""
+    """The cached prefixes of a prompt: up to each cache mark."""
     bare = [{key: value for key, value in part.items() if key != "cache_control"} for part in prompt(body)]
     return [json.dumps(bare[: at + 1], sort_keys=True) for at in marks(body)]
 
 
 class AnthropicServer(ModelServer):
-    """Says back the last text of the user, its usage with what its cache had. Queued answers are given to good
-    requests alone."""
+    """Echoes the last text of the user, with the usage of its cache. A queued answer waits for a valid request."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._kept: set[str] = set()
+        self._cache: set[str] = set()
 
     def _next(self, body: Any) -> Script:
         if "messages" not in (body or {}):
@@ -324,17 +333,17 @@ class AnthropicServer(ModelServer):
         try:
             check(body, self.asked[-1].headers)
         except Refused as err:
-            return _whole(err.status, {"type": "error", "error": {"type": err.kind, "message": str(err)}})
+            return _json(err.status, {"type": "error", "error": {"type": err.kind, "message": str(err)}})
         return super()._next(body)
 
     def _default(self, body: Any) -> Script:
-        whole = json.dumps([{k: v for k, v in part.items() if k != "cache_control"} for part in prompt(body)])
-        known = [prefix for prefix in prefixes(body) if prefix in self._kept]
-        new = [prefix for prefix in prefixes(body) if prefix not in self._kept]
-        self._kept |= set(new)
-        read = max(map(len, known), default=0)
+        text = json.dumps([{k: v for k, v in part.items() if k != "cache_control"} for part in prompt(body)])
+        cached = [prefix for prefix in prefixes(body) if prefix in self._cache]
+        new = [prefix for prefix in prefixes(body) if prefix not in self._cache]
+        self._cache |= set(new)
+        read = max(map(len, cached), default=0)
         written = max(map(len, new), default=read) - read
-        usage = {"input_tokens": len(whole) - read - written, "cache_read_input_tokens": read,
+        usage = {"input_tokens": len(text) - read - written, "cache_read_input_tokens": read,
                  "cache_creation_input_tokens": written}  # fmt: skip
         words = [part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text"]
         return _answer(f"You said: {words[-1] if words else ''}", usage, streams=body.get("stream") is True)
@@ -347,9 +356,9 @@ def _answer(text: str, usage: dict[str, int], *, streams: bool) -> Script:
         return Script(200, {"Content-Type": "text/event-stream"}, tuple(sent), "chunked")
     message = {"id": "msg_2", "type": "message", "role": "assistant", "content": [{"type": "text", "text": text}],
                "stop_reason": "end_turn", "usage": {**usage, "output_tokens": 15}}  # fmt: skip
-    return _whole(200, message)
+    return _json(200, message)
 
 
-def _whole(status: int, payload: dict[str, Any]) -> Script:
+def _json(status: int, payload: dict[str, Any]) -> Script:
     headers = {"Content-Type": "application/json", "request-id": "req_x"}
     return Script(status, headers, (json.dumps(payload).encode(),), "length")

@@ -1,4 +1,4 @@
-"""Files to attach, and texts that are hostile to who shows them."""
+"""Files to attach, and texts that attack the program that shows them."""
 
 import struct
 import zlib
@@ -14,7 +14,7 @@ def make_png(width: int = 1, height: int = 1) -> bytes:
 
 
 def make_pdf(count: int = 1, *, more: int = 0) -> bytes:
-    """``more`` bytes stand before its page tree."""
+    """A PDF of ``count`` pages, with ``more`` bytes before its page tree."""
     tree = b"<< /Type /Pages /Kids [ 3 0 R ] /Count %d >>" % count
     filler = b"4 0 obj\n<< /Length %d >> stream\n%s\nendstream endobj\n" % (more, b"x" * more) if more else b""
     return b"%PDF-1.5\n" + filler + b"2 0 obj\n" + tree + b"\nendobj\nstartxref\n0\n%%EOF\n"

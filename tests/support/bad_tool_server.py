@@ -1,6 +1,6 @@
-"""A tool server over stdio that misbehaves as its first argument and its tools say. It knows MCP by hand.
+"""A tool server over stdio that misbehaves: its first argument and its tools set how. Written without an MCP library.
 
-Where a second argument names a file, the ids of its processes go there, a line each.
+If the second argument names a file, the server appends the ids of its processes, a line each.
 """
 
 import json
@@ -34,7 +34,7 @@ def complain(text: str) -> None:
 
 
 def note(pid: int) -> None:
-    """Tell the test of a process."""
+    """Record the id of a process for the test."""
     if len(sys.argv) > 2:
         with open(sys.argv[2], "a") as file:
             file.write(f"{pid}\n")
@@ -46,7 +46,7 @@ def answer(ident: Any, result: Any) -> None:
 
 
 def called(ident: Any, tool: str, given: Any) -> None:
-    """Carry out a tool, each of which misbehaves in a way of its own."""
+    """Run a tool; each misbehaves in another way."""
     if tool == "die":
         complain(f"about to die\nthe key is {os.environ.get('TOOL_KEY')}\n")
         os._exit(3)
@@ -59,19 +59,19 @@ def called(ident: Any, tool: str, given: Any) -> None:
     elif tool == "give":
         answer(ident, given["result"])
     elif tool == "tell":
-        told = {"env": dict(os.environ), "cwd": os.getcwd(), "leads": os.getsid(0) == os.getpid(), "given": given}
-        answer(ident, {"content": [{"type": "text", "text": json.dumps(told)}]})
-    elif tool == "leak":  # to stdout, what belongs elsewhere
+        facts = {"env": dict(os.environ), "cwd": os.getcwd(), "leads": os.getsid(0) == os.getpid(), "given": given}
+        answer(ident, {"content": [{"type": "text", "text": json.dumps(facts)}]})
+    elif tool == "leak":  # log lines on stdout
         put('cloning into ...\n\n{"level": "info"}')
         answer(ident, {"content": [{"type": "text", "text": "done"}]})
-    elif tool == "say":  # the line that is given, a byte a letter, with the request's id in the place of ID
+    elif tool == "say":  # the given line in Latin-1, with the request's id for ID
         with writing:
             sys.stdout.buffer.write(given["line"].replace("ID", str(ident)).encode("latin-1") + b"\n")
             sys.stdout.flush()
 
 
 def listed(ident: Any, params: Any) -> None:
-    """``tools/list``: three a page, without end, without names, far too many, or all at once."""
+    """Answer ``tools/list``: three a page, endless pages, no names, too many tools, or all at once."""
     start = int(params.get("cursor") or 0)
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     tools: list[Any] = [{"name": n, "description": f"Will {n}.\nMore.", "inputSchema": schema} for n in TOOLS]
@@ -86,21 +86,21 @@ def listed(ident: Any, params: Any) -> None:
 
 
 def initialized(ident: Any) -> None:
-    """``initialize``: by another version, too late, or as it should."""
+    """Answer ``initialize``: with another version, late, not at all, or correctly."""
     if MODE == "chatty":
         put("Server listening!\n\n[banner]")
     if MODE == "modern":
         fault = {"code": -32022, "message": "too old", "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"}}
         put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": fault}))
-    elif MODE == "meet":  # until another one has been started beside it
+    elif MODE == "meet":  # wait until a second server was started
         while len(Path(sys.argv[2]).read_text().split()) < 2:
             time.sleep(0.01)
     if MODE not in ("mute", "modern"):
         answer(ident, {"protocolVersion": "1999-01-01" if MODE == "foreign" else "2025-06-18", **HELLO})
 
 
-def begin() -> None:
-    """What it does before it listens."""
+def prepare() -> None:
+    """Misbehave before the first request, if the mode says so."""
     note(os.getpid())
     if MODE == "dies":
         complain(f"starting\nno database\nthe key is {os.environ.get('TOOL_KEY')}\n")
@@ -110,7 +110,7 @@ def begin() -> None:
         sys.exit(2)
     elif MODE == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        note(subprocess.Popen(["sleep", "60"]).pid)  # it ignores SIGTERM, too
+        note(subprocess.Popen(["sleep", "60"]).pid)  # a child ignores SIGTERM, too
     while MODE == "noise":
         put("noise " * 20)
     while MODE == "flood":
@@ -118,8 +118,8 @@ def begin() -> None:
 
 
 def main() -> None:
-    """Read until stdin ends; stubbornly, go on then."""
-    begin()
+    """Read requests until stdin ends; a stubborn server stays."""
+    prepare()
     for line in sys.stdin:
         message = json.loads(line)
         ident, method, params = message.get("id"), message.get("method"), message.get("params") or {}

@@ -1,4 +1,4 @@
-"""Models of Anthropic, and a home that asks them."""
+"""Names of Anthropic's models, and fixtures of a strict server and a home that uses it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,11 +13,11 @@ KEY = "sk-ant-very-secret"
 PNG = "iVBORw0KGgo="
 
 
-def bare(made: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The messages without the marks."""
+def without_cache_marks(body: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Role and content of each message, without cache marks."""
     return [
         (m["role"], [{k: v for k, v in part.items() if k != "cache_control"} for part in m["content"]])
-        for m in made["messages"]
+        for m in body["messages"]
     ]
 
 
@@ -27,7 +27,7 @@ CLOSED = {**OPEN, "additionalProperties": False}
 
 @pytest.fixture
 def anthropic() -> Iterator[AnthropicServer]:
-    """A strict server of the test's own."""
+    """A strict server for one test."""
     server = AnthropicServer()
     yield server
     server.close()

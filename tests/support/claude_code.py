@@ -1,4 +1,4 @@
-"""Lines of Claude Code, as its session files hold them."""
+"""Lines of Claude Code's session files."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ def uuid(number: int) -> str:
 
 
 def line(number: int, content: Any, kind: str = "user", after: int | None = None, **more: Any) -> dict[str, Any]:
-    """A line behind the one before it or another one; ``message`` is what it has beside its words."""
+    """A line whose parent is the line before, or ``after``; ``message`` has more keys of its message."""
     message = {"role": kind, "content": content, **more.pop("message", {})}
     parent = uuid(number - 1 if after is None else after) if number > 1 else None
     return {
@@ -18,7 +18,7 @@ def line(number: int, content: Any, kind: str = "user", after: int | None = None
 
 
 def reply(number: int, *content: Any, **more: Any) -> dict[str, Any]:
-    """A line of an answer; a text among its content is a part."""
+    """A line of an answer; strings become text parts."""
     message = {"id": "m", "model": "claude-a", **more.pop("message", {})}
     parts = [{"type": "text", "text": part} if isinstance(part, str) else part for part in content]
     return line(number, parts, "assistant", message=message, **more)

@@ -1,4 +1,4 @@
-"""What a shell offers at TAB, asked of bash itself."""
+"""Shell completion: the output of gptsh, and bash itself."""
 
 import os
 import re
@@ -14,8 +14,8 @@ from tests.support.terminal import Terminal
 AGENTS = '[agents.terse]\nmodel = "lab/q:8b"\n[agents.thorough]\n[agents."two words"]\n'
 
 
-def ask(home: Home, shell: str, line: str, config: str = "") -> Result:
-    """What the process answers to a shell that completes the last word of the line."""
+def completion_output(home: Home, shell: str, line: str, config: str = "") -> Result:
+    """The output of gptsh for a shell that completes the last word of the line."""
     *_, word = line.split(" ")
     count = word if shell == "fish" else str(len(line.split(" ")) - 1)
     if config:
@@ -23,11 +23,11 @@ def ask(home: Home, shell: str, line: str, config: str = "") -> Result:
     return home.run(env={"_GPTSH_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": count})
 
 
-def offered(home: Home, line: str, config: str = "") -> list[str]:
-    """The values that bash is offered; nothing may be said besides."""
-    done = ask(home, "bash", line, config)
-    assert not done.stderr
-    return [found.removeprefix("plain,") for found in done.stdout.splitlines()]
+def completions(home: Home, line: str, config: str = "") -> list[str]:
+    """The completions for bash; stderr must be empty."""
+    run = completion_output(home, "bash", line, config)
+    assert not run.stderr
+    return [value.removeprefix("plain,") for value in run.stdout.splitlines()]
 
 
 class Bash:
@@ -53,12 +53,12 @@ class Bash:
         os.write(self.terminal.fd, keys.encode())
 
     def after_tab(self, keys: str) -> str:
-        """The line after the keys and TAB, as bash would run it."""
+        """The completed line after the keys and TAB."""
         self.terminal.seen = b""
-        self.type(f"{keys}\t\x05>]\x01: [<\n")  # to the end, to the beginning; ":" runs nothing
+        self.type(f"{keys}\t\x05>]\x01: [<\n")  # end of line, start of line; ":" runs nothing
         self.type('printf "%s\\n" "$(history 2 | head -1)" "d""one"\n')
-        seen = self.terminal.until(rb"done\r").decode()
-        return re.findall(r"^ *\d+ +: \[<(.*)>\]\r$", seen, re.MULTILINE)[-1]
+        output = self.terminal.until(rb"done\r").decode()
+        return re.findall(r"^ *\d+ +: \[<(.*)>\]\r$", output, re.MULTILINE)[-1]
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF001 - other alphabets are what the samples are about
-"""A real tokenizer, and samples of what people paste into a prompt: made here, or taken from the installed Python."""
+"""A real tokenizer, and samples of text that users paste: generated, or from Python's standard library."""
 
 import base64
 import importlib.util
@@ -16,7 +16,7 @@ SIZE = 3000  # characters of a sample
 STDLIB = Path(sysconfig.get_paths()["stdlib"])
 MODULES = [STDLIB / f"{name}.py" for name in ("argparse", "shutil", "tarfile", "threading")]
 
-# A few sentences each, mixed anew for every sample.
+# A few sentences each, shuffled for each sample.
 LANGUAGES = {
     "german": "Gestern Abend saßen wir noch lange auf dem Balkon und sprachen über die Größe des Gartens. "
     "Könntest du mir bitte erklären, warum die Überweisung zurückgewiesen wurde? Für die Durchführung der Maßnahmen "
@@ -30,10 +30,10 @@ LANGUAGES = {
 
 @cache
 def _encoding() -> Any:
-    """A real tokenizer. Its files are packaged with litellm."""
+    """A real tokenizer; litellm packages its files."""
     (litellm,) = importlib.util.find_spec("litellm").submodule_search_locations
     os.environ["TIKTOKEN_CACHE_DIR"] = str(Path(litellm) / "litellm_core_utils" / "tokenizers")
-    import tiktoken  # noqa: PLC0415 - only now does it know where its files are
+    import tiktoken  # noqa: PLC0415 - it reads the variable at import
 
     return tiktoken.get_encoding("o200k_base")
 
@@ -44,7 +44,7 @@ def tokens(text: str) -> int:
 
 @cache
 def sample(kind: str, seed: int = 0) -> str:
-    """SIZE characters of this kind; of the same seed the same."""
+    """SIZE characters of this kind; the same seed gives the same text."""
     return MAKERS[kind](random.Random(f"{kind} {seed}"))[:SIZE]
 
 

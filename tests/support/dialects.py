@@ -1,4 +1,4 @@
-"""A session as each dialect sends it, and what strict servers refuse of that."""
+"""The requests of a session in each API, and what strict servers refuse in them."""
 
 import json
 import re
@@ -25,28 +25,26 @@ from tests.support import ollama_server as llama
 from tests.support.strict import strict
 
 QUESTION: Any = {"role": "user", "content": "and now?", "id": "last"}
-
-
-NO_CLIENT: Any = None  # no server is asked
+NO_CLIENT: Any = None  # no request is sent
 
 
 def at(name: str, **more: Any) -> Provider:
-    """A provider as it is asked for a model."""
-    known = {"name": name, "model": "m", "base_url": "http://x/v1", **more}
-    return PROVIDERS.get(name, CUSTOM)._replace(**known)
+    """A provider with a model and a base URL."""
+    fields = {"name": name, "model": "m", "base_url": "http://x/v1", **more}
+    return PROVIDERS.get(name, CUSTOM)._replace(**fields)
 
 
 def direct(api: Api, provider: str) -> Callable[[Request], bytes]:
-    """The request of a api of ours, to a provider."""
+    """The body of a request to a provider in one of our APIs."""
     return lambda request: encode(api.body(request, at(provider), (), NO_CLIENT))
 
 
 def through_litellm(provider: str) -> Callable[[Request], bytes]:
-    """What litellm is called with."""
+    """The arguments of the call to litellm."""
     return lambda request: encode(arguments(request, at(provider, api="litellm"), Network()))
 
 
-# A new api is one line here: what its request to a provider is.
+# A new API is one line here.
 APIS: dict[str, Callable[[Request], bytes]] = {
     "lab": direct(chat, "lab"),
     "openai": direct(chat, "openai"),
@@ -61,9 +59,9 @@ APIS: dict[str, Callable[[Request], bytes]] = {
 
 
 def claude_complaint(body: dict[str, Any]) -> str | None:
-    """What Anthropic's API would say, but for what is answered by asking again without thinking."""
-    said = claude.complaint(body)
-    return None if re.search("Invalid `signature`|When thinking is disabled", said or "") else said
+    """What Anthropic's API refuses, except errors after which gptsh repeats the request without thinking."""
+    error = claude.complaint(body)
+    return None if re.search("Invalid `signature`|When thinking is disabled", error or "") else error
 
 
 STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
@@ -74,13 +72,13 @@ STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
 
 
 def request(messages: list[Any], provider: str) -> Request:
-    """The request of a session and a question."""
+    """The request for a session and a question."""
     read = document.parse_document({"messages": messages})[0]["messages"]
     return Request("lab/m", valid.build(valid.sendable([*read, QUESTION]), "Brief.", provider, "lab/m"), {})
 
 
 def exercise(found: dict[str, Any], *dialects: str) -> None:
-    """All that is done with a document that was read, and its requests, in every dialect by default. Raises nothing."""
+    """Use a document in all ways, and build its requests in these APIs (default: all). Must not raise."""
     doc = document.parse_document(found)[0]
     document.update_totals(doc)
     facts = session_details(doc)
@@ -100,22 +98,22 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
 
 
 def request_in_tool_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
-    """What Claude is asked in the middle of a turn, where no question comes last; a strict server takes it."""
+    """The body for Claude in the middle of a turn, without a new question; the strict server must accept it."""
     built = valid.build(valid.sendable(messages), None, "", "")
-    made = anthropic.body(Request(model, built, params or {}), at("anthropic", model=model.partition("/")[2]), without)
-    claude.check(made, claude.HEADERS)
-    return made
+    sent = anthropic.body(Request(model, built, params or {}), at("anthropic", model=model.partition("/")[2]), without)
+    claude.check(sent, claude.HEADERS)
+    return sent
 
 
 def tool_in_request(provider: str, description: str, parameters: Any) -> Any:
-    """A tool as it is offered to a provider's models, in OpenAI's shape."""
+    """A tool in the request to a provider."""
     asked = Request(f"{provider}/m", [QUESTION], {}, tools=(Tool("t", description, parameters),))
     (tool,) = json.loads(APIS[provider](asked))["tools"]
     return tool.get("function", tool)
 
 
 def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool]:
-    """The message of what a server sent, as it is read back from a file, and whether it ended in an error."""
+    """The message in what a server sent, after saving and loading; and whether the stream ended in an error."""
     api, streamed = dialect.partition(",")[0], dialect in ("anthropic", "chat")
     pieces = iter([(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads])
     answer, failed, of = Answer(), False, "text/event-stream" if streamed else ""
@@ -135,6 +133,6 @@ def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool
 
 
 def refusal_of(status: int, payload: Any) -> Any:
-    """What becomes of an error response of a chat completions server."""
+    """The exception for an error response of a chat completions server."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     return errors.refusal("http://x/v1", status, {}, body, at("lab"))

@@ -1,4 +1,4 @@
-"""The request that a session and a question make, as ``--dry-run`` tells it: each held against a strict server."""
+"""The request of a session and a question, from ``--dry-run``; each is checked by a strict server."""
 
 import json
 import tempfile
@@ -13,7 +13,7 @@ from tests.support import ollama_server as llama
 from tests.support.home import Home
 from tests.support.strict import strict
 
-# Keys of every kind of provider; none of them is asked.
+# Keys for every kind of provider; none gets a request.
 WITH_KEY = "OPENAI ANTHROPIC GEMINI MISTRAL DEEPSEEK GROQ OPENROUTER MOONSHOT ZAI DASHSCOPE TOGETHERAI XAI AZURE COHERE"
 KEYS = {f"{name}_API_KEY": f"{name.lower()}-very-secret" for name in WITH_KEY.split()}
 PLACES = {"OLLAMA_API_BASE": "http://127.0.0.1:9", "AZURE_API_BASE": "https://me.azure.test", "AZURE_API_VERSION": "v1"}
@@ -21,35 +21,35 @@ LAB = '[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\ncontext_window = 100
 
 
 class DryRun(NamedTuple):
-    """What would be sent, and what was said on stderr."""
+    """The body that would be sent, and stderr."""
 
     body: dict[str, Any]
-    said: str
+    stderr: str
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages, of Anthropic's blocks without marks of its cache."""
-        found: list[dict[str, Any]] = self.body["messages"]
+        """The messages, without Anthropic's cache marks."""
+        messages: list[dict[str, Any]] = self.body["messages"]
         return [{**message, "content": _bare(message["content"])} if "content" in message else message
-                for message in found]  # fmt: skip
+                for message in messages]  # fmt: skip
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What stands beside model, messages and stream."""
+        """The body without model, messages and stream."""
         usual = {"model", "messages", "stream", "stream_options"}
         return {key: value for key, value in self.body.items() if key not in usual}
 
 
 def dry_run(home: Home, model: str, *messages: dict[str, Any], params: Any = None, args: Any = ()) -> DryRun:
-    """The request to this model, of a session with these messages; the question behind them is ``and now?``."""
-    given = [arg for key, value in (params or {}).items() for arg in ("-p", f"{key}={json.dumps(value)}")]
+    """The request to this model for a session with these messages and the question ``and now?``."""
+    options = [arg for key, value in (params or {}).items() for arg in ("-p", f"{key}={json.dumps(value)}")]
     if messages:
         put_session(home, *messages)
-        given += ["-s", "7x2m"]
+        options += ["-s", "7x2m"]
     if not home.config.exists():
         home.configure(LAB)
     env = KEYS | PLACES | {"SSL_CERT_FILE": ca_bundle()}
-    run = home.run("--dry-run", "-o", "json", "-m", model, *given, *args, "and now?", env=env)
+    run = home.run("--dry-run", "-o", "json", "-m", model, *options, *args, "and now?", env=env)
     assert run.code == 0, run.stderr
     body = json.loads(run.stdout)["body"]
     provider = model.partition("/")[0]
@@ -58,7 +58,7 @@ def dry_run(home: Home, model: str, *messages: dict[str, Any], params: Any = Non
 
 
 def put_session(home: Home, *messages: dict[str, Any]) -> Path:
-    """A session ``7x2m`` with these messages, as a file; any that was there goes."""
+    """Write a session ``7x2m`` with these messages; replace the old one."""
     home.sessions.mkdir(parents=True, exist_ok=True)
     path = home.sessions / "20250101-000000-7x2m.json"
     when = "2025-01-01T00:00:00.000Z"
@@ -67,7 +67,7 @@ def put_session(home: Home, *messages: dict[str, Any]) -> Path:
 
 
 def complaint_of(provider: str, body: dict[str, Any]) -> str | None:
-    """What a strict server of this provider would say against a request."""
+    """Why a strict server of this provider would refuse a request; None if it accepts it."""
     return {"ollama": llama.complaint, "anthropic": claude.complaint}.get(provider, strict(provider))(body)
 
 
@@ -79,7 +79,7 @@ def _bare(content: Any) -> Any:
 
 @cache
 def ca_bundle() -> str:
-    """A file with one certificate: it is read in no time, where the system's takes a tenth of a second."""
+    """A file with one certificate: loading the system's takes a tenth of a second."""
     with tempfile.NamedTemporaryFile(suffix=".pem", delete=False) as file:
         file.write(trustme.CA().cert_pem.bytes())
     return file.name

@@ -1,4 +1,4 @@
-"""A terminal that is emulated: what stands on the screen and in the scrollback behind the bytes that came."""
+"""An emulated terminal: the screen and the scrollback after some output."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 
 class Emulator:
-    """A screen of so many columns and rows."""
+    """A screen with columns and rows."""
 
     def __init__(self, columns: int = 80, rows: int = 24) -> None:
         self.screen = pyte.HistoryScreen(columns, rows, history=100_000)
@@ -15,28 +15,28 @@ class Emulator:
         self._stream = pyte.Stream(self.screen)
 
     def draw(self, text: str) -> None:
-        """Take what a program writes, as a terminal's driver passes it on."""
+        """Process the output of a program; a line feed also returns the carriage, as in a terminal driver."""
         self._stream.feed(text.replace("\r\n", "\n").replace("\n", "\r\n"))
 
     write = draw
 
     @property
     def cells(self) -> list[list[tuple[object, ...]]]:
-        """All that is to be seen, the scrollback first: each cell with its character and its style."""
+        """All rows, the scrollback first: each cell with its character and its style."""
         return [[tuple(row[column]) for column in range(self.size[0])] for row in self._rows()]
 
     @property
     def all_rows(self) -> list[str]:
-        """The same as text, without the blanks at the end of a row."""
+        """All rows as text, without trailing blanks."""
         return [*map(self._text, self._rows())]
 
     @property
     def rows(self) -> list[str]:
-        """The same down to the last row that has something."""
+        """``all_rows`` without the empty rows at the end."""
         return "\n".join(self.all_rows).rstrip("\n").split("\n")
 
     def scrollback(self, start: int) -> list[str]:
-        """What has left the screen, from a row on."""
+        """The rows of the scrollback, from ``start`` on."""
         top = self.screen.history.top
         return [self._text(top[row]) for row in range(start, len(top))]
 
@@ -48,13 +48,13 @@ class Emulator:
 
 
 def emulate(text: str, columns: int = 80, rows: int = 24) -> Emulator:
-    """A screen behind a text."""
+    """A screen after this output."""
     emulator = Emulator(columns, rows)
     emulator.draw(text)
     return emulator
 
 
-# Markdown of every kind, also torn and nasty.
+# Markdown of every kind, also incomplete and hostile.
 PIECES = st.sampled_from(
     ["- ", "1. ", "2) ", "> ", "---|---\n", "a | b\n", "--|--\n",
      "\\(", "\\)", "$", "$$", "```\nx\n```\n",

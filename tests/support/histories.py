@@ -1,4 +1,4 @@
-"""Sessions of other tools for tests: brought in by the command, told in a line each, asked in, spoilt."""
+"""Sessions of other tools: write their files, import them, print and check the result, corrupt them."""
 
 import contextlib
 import json
@@ -18,11 +18,11 @@ from tests.support.paths import HISTORIES
 MOMENT = "2025-10-27T09:15:30.120Z"
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP438AAAAQBAYD718vxAAAAAElFTkSuQmCC"
 
-# ---- documents of our own
+# ---- documents of gptsh
 
 
 def question(text: str, ident: str = "m1") -> dict[str, Any]:
-    """A user's message."""
+    """A user message."""
     return {"id": ident, "parent": None, "timestamp": MOMENT, "role": "user", "content": text}
 
 
@@ -32,12 +32,12 @@ def answer(text: str, ident: str = "m2") -> dict[str, Any]:
 
 
 def text_part(text: str) -> dict[str, Any]:
-    """A part that is a text."""
+    """A text part."""
     return {"type": "text", "text": text}
 
 
 def session(ident: str = "7x2m", *messages: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A session as another machine's gptsh left it."""
+    """A session document of gptsh on another machine."""
     return {
         "version": 1, "id": ident, "title": "From elsewhere", "created_at": MOMENT,
         "updated_at": "2025-10-27T10:00:00.000Z", "provider": {"name": "openai"}, "usage": {"tokens": {}, "cost": None},
@@ -48,25 +48,25 @@ def session(ident: str = "7x2m", *messages: dict[str, Any], **more: Any) -> dict
 
 
 def session_of(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A session of these messages, which have an id and a time each where they do not say one."""
-    named = [{"id": f"m{at}", "timestamp": f"2025-10-27T09:15:{at:02}.120Z", **m} for at, m in enumerate(messages)]
-    return session("7x2m", **{**more, "messages": named})
+    """A session of these messages; a message without an id or a time gets one."""
+    identified = [{"id": f"m{at}", "timestamp": f"2025-10-27T09:15:{at:02}.120Z", **m} for at, m in enumerate(messages)]
+    return session("7x2m", **{**more, "messages": identified})
 
 
 def put(home: Home, doc: dict[str, Any]) -> Path:
-    """A document in the store, as gptsh would have written it there."""
+    """Write a document to the store."""
     return Path(write(home.sessions, doc, f"20251027-091530-{doc['id']}.json"))
 
 
-# ---- files, and what an import makes of them
+# ---- files, and their import
 
 
 class Script(str):
-    """A text that makes a database."""
+    """SQL that creates a database."""
 
 
 def write(folder: Path, value: Any, name: str = "one.json") -> str:
-    """The path of a file of JSON, of these lines of it (a tuple), of these bytes or this text, or of a database."""
+    """Write a value as JSON, a tuple as lines, bytes or text unchanged, a Script as a database; return the path."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(value, Script):
@@ -80,34 +80,34 @@ def write(folder: Path, value: Any, name: str = "one.json") -> str:
 
 
 def lines(*values: Any) -> str:
-    """Values as lines of JSON; a text is a line as it stands."""
+    """Values as lines of JSON; a string is a line itself."""
     return "".join(f"{value if isinstance(value, str) else json.dumps(value)}\n" for value in values)
 
 
 def read_sample(sample: str) -> Any:
-    """The JSON of a sample; of one of lines a tuple."""
+    """The JSON of a sample file; for JSON Lines a tuple."""
     text = (HISTORIES / sample).read_text()
     return tuple(map(json.loads, text.split("\n")[:-1])) if sample.endswith("l") else json.loads(text)
 
 
 def import_file(home: Home, path: str | Path) -> Result:
-    """A run that brings in what is at a path."""
+    """Run ``--import-session``."""
     return home.run("--import-session", str(path))
 
 
 def states(run: Result) -> list[str]:
-    """What became of each session."""
+    """The state of each session: imported, grown or known."""
     return [line.split()[0] for line in run.stdout.splitlines()]
 
 
 def import_notes(run: Result, path: str | Path) -> list[str]:
-    """What was said on stderr, the path and the offer of a name left out: ``:3: not a JSON object``."""
-    found = [line.removeprefix("gptsh: ").replace(str(path), "") for line in run.stderr.splitlines()]
-    return [line for line in found if not line.startswith("--name would")]
+    """The notes of an import without the path, such as ``:3: not a JSON object``; the note on --name is left out."""
+    notes = [line.removeprefix("gptsh: ").replace(str(path), "") for line in run.stderr.splitlines()]
+    return [line for line in notes if not line.startswith("--name would")]
 
 
 def imported_docs(home: Home, path: str | Path) -> list[dict[str, Any]]:
-    """The sessions of a file, in its order; all of it could be read, and can be asked in."""
+    """Import a file: its sessions in order. All of the file must be readable, and all requests valid."""
     run = home.run("--import-session", str(path), "-o", "jsonl")
     assert (run.code, import_notes(run, path)) == (0, [])
     ids = [json.loads(line)["session"] for line in run.stdout.splitlines()]
@@ -118,13 +118,13 @@ def imported_docs(home: Home, path: str | Path) -> list[dict[str, Any]]:
 
 
 def state_files(home: Home) -> dict[str, bytes]:
-    """All that the state folder holds."""
+    """The files of the state folder: path and content."""
     return {str(p.relative_to(home.state)): p.read_bytes() for p in home.state.rglob("*") if p.is_file()}
 
 
-# ---- a session in a line for each message
+# ---- a session as text, a line a message
 
-_KNOWN = {
+_ABBREVIATIONS = {
     'Grüße, 世界 🐍! Read config.json and list /nope\nzwei: naïve “quotes” \\ "x" </script> \u2028 end': "ASKED",
     "I'll do both — reading first.": "READING",
     '{"port": 8080, "név": "é"}': "FOUND",
@@ -136,7 +136,7 @@ _KNOWN = {
     '{"path": "/nope"}': "{NOPE}",
     "toolu_01SynthAAAAAAAAAAAAAAAAA": "A",
     "toolu_01SynthBBBBBBBBBBBBBBBBB": "B",
-}  # what the samples have in common
+}  # texts that all samples have
 
 
 def transcript_of(doc: dict[str, Any]) -> str:
@@ -163,46 +163,47 @@ def _pieces(message: dict[str, Any]) -> Iterator[str]:
 
 
 def _short(text: str) -> str:
-    for whole, name in _KNOWN.items():
-        text = text.replace(whole, name)
+    for long, short in _ABBREVIATIONS.items():
+        text = text.replace(long, short)
     return text.strip()
 
 
 def at(doc: Any, place: str) -> Any:
-    """What stands at a place in a document, such as ``messages.1.usage.completion``; None where nothing does."""
+    """The value at a path in a document, such as ``messages.1.usage.completion``; None if there is none."""
     for key in place.split("."):
         doc = doc[int(key)] if isinstance(doc, list) else (doc or {}).get(key)
     return doc
 
 
-# ---- what can be done with a session, and to a file
+# ---- requests of a session; corrupted values
 
 
 def check_requests(doc: dict[str, Any]) -> None:
-    """A session can be asked in: its requests are built in every dialect, and strict servers take them."""
+    """Build the requests of a session in every API; strict servers must accept them."""
     exercise(doc)
     for name, refused in STRICT.items():
         sent = json.loads(APIS[name](request(doc["messages"], name)))
         assert refused(sent) is None, (name, sent)
 
 
-_OTHER: st.SearchStrategy[Any] = st.just("gone") | vocabulary.JSON.map(lambda value: [value])
+_CHANGES: st.SearchStrategy[Any] = st.just("gone") | vocabulary.JSON.map(lambda value: [value])
 
 
 def corrupted(value: Any) -> st.SearchStrategy[Any]:
-    """The value with a few places of it, at any depth, put in another's place or left out."""
-    return st.lists(st.tuples(st.integers(0, 10**6), _OTHER), max_size=4).map(lambda where: _with(value, where))
+    """The value with a few of its items, at any depth, replaced or removed."""
+    changes = st.lists(st.tuples(st.integers(0, 10**6), _CHANGES), max_size=4)
+    return changes.map(lambda some: _changed(value, some))
 
 
-def _with(value: Any, changes: list[tuple[int, Any]]) -> Any:
+def _changed(value: Any, changes: list[tuple[int, Any]]) -> Any:
     new = json.loads(json.dumps(value))
     for where, change in changes:
         if places := list(_places(new)):
-            holder, key = places[where % len(places)]
+            container, key = places[where % len(places)]
             if change == "gone":
-                del holder[key]
+                del container[key]
             else:
-                holder[key] = change[0]
+                container[key] = change[0]
     return new
 
 

@@ -1,4 +1,4 @@
-"""The command as a user runs it: a home of its own, a model on loopback."""
+"""The command as a user runs it: in a temporary home, with a model on loopback."""
 
 import contextlib
 import copy
@@ -20,7 +20,7 @@ COMMAND = [sys.executable, "-m", "gptsh"]
 
 
 class Result(NamedTuple):
-    """What a run left: both streams, and the exit code as a shell sees it."""
+    """The output of a run, and its exit code as a shell reports it."""
 
     stdout: str
     stderr: str
@@ -28,7 +28,7 @@ class Result(NamedTuple):
 
 
 class Home:
-    """A user's home in a temporary folder, with the environment that points there."""
+    """A user's home in a temporary folder, and the environment for it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,14 +52,14 @@ class Home:
         self.config.write_text(text)
 
     def start(self, *args: str, env: dict[str, str] | None = None, **more: Any) -> "subprocess.Popen[bytes]":
-        """A process that is still running; stdin is closed unless told otherwise."""
+        """Start gptsh as a process; stdin is /dev/null by default."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
         process = subprocess.Popen([*COMMAND, *args], env={**self.env, **(env or {})}, cwd=self.cwd, **pipes)
         self.started.append(process)
         return process
 
     def end(self) -> None:
-        """Let no process outlive its test."""
+        """Kill the processes that still run."""
         for process in self.started:
             if process.poll() is None:
                 process.kill()
@@ -72,7 +72,7 @@ class Home:
     def run(
         self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, cwd: Path | None = None
     ) -> Result:
-        """A whole run, in this process: twenty times as quick as ``process``."""
+        """Run gptsh in this process: twenty times as fast as ``process``."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
         out, err, code = inprocess.run(args, data, {**self.env, **(env or {})}, cwd or self.cwd, litellm=self.litellm)
         return Result(out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "replace"), code)
@@ -80,7 +80,7 @@ class Home:
     def process(
         self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, cwd: Path | None = None
     ) -> Result:
-        """A whole run, as a process: where a signal, the start or litellm is the point."""
+        """Run gptsh as a process, for tests of signals, of the start and of litellm."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
         source: Any = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
         more = {"env": {**self.env, **(env or {})}, "cwd": cwd or self.cwd, "timeout": 60, "check": False}
@@ -93,7 +93,7 @@ class Home:
         return sorted(self.sessions.glob("*.json"), reverse=True) if self.sessions.is_dir() else []
 
     def elsewhere(self) -> "Home":
-        """The same user with another state folder."""
+        """The same home with another state folder."""
         other = copy.copy(self)
         other.state = self.folder / "elsewhere" / "gptsh"
         other.sessions = other.state / "sessions"
@@ -116,8 +116,8 @@ def lab_config(model: ModelServer, more: str = '[sessions]\ntitles = "off"\n') -
     return f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{model.base_url}"\n{more}'
 
 
-def kind_of_session(doc: dict[str, Any]) -> object:
-    """What two sessions have in common, whoever answered: every key, and what is known of each message."""
+def session_shape(doc: dict[str, Any]) -> object:
+    """The keys of a session and of its messages, which do not depend on the provider."""
     optional = {"replay", "thinking", "tool_calls"}
     messages = [
         (m["role"], type(m["content"]).__name__, sorted(set(m) - optional), sorted(m.get("usage") or ()))
@@ -128,38 +128,38 @@ def kind_of_session(doc: dict[str, Any]) -> object:
 
 def texts(doc: dict[str, Any]) -> list[str]:
     """Each message of a session as ``role: text``."""
-    said = [(message["role"], message["content"]) for message in doc["messages"]]
-    return [f"{role}: {x if isinstance(x, str) else '|'.join(part['text'] for part in x)}" for role, x in said]
+    pairs = [(message["role"], message["content"]) for message in doc["messages"]]
+    return [f"{role}: {x if isinstance(x, str) else '|'.join(part['text'] for part in x)}" for role, x in pairs]
 
 
-def wait_for(process: "subprocess.Popen[bytes]") -> int:
-    """The exit code as a shell sees it."""
+def wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
+    """Wait for the exit code, as a shell reports it."""
     code = process.wait(timeout=100)
     return code if code >= 0 else 128 - code
 
 
-def until(seen: Callable[[], object]) -> None:
-    """Wait, for twenty seconds at most."""
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait for a condition, for at most twenty seconds."""
     end = time.monotonic() + 20
-    while not seen():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
 def read_until(stream: Any, text: bytes) -> bytes:
-    """Read from a pipe until the text has come."""
-    seen = b""
-    while text not in seen:
+    """Read from a pipe up to a text."""
+    data = b""
+    while text not in data:
         more = os.read(stream.fileno(), 4096)
-        assert more, f"the stream ended before {text!r}: {seen!r}"
-        seen += more
-    return seen
+        assert more, f"the stream ended before {text!r}: {data!r}"
+        data += more
+    return data
 
 
-def in_mid_answer(
+def start_answer(
     lab: Home, model: ModelServer, *args: str, **more: Any
 ) -> "tuple[subprocess.Popen[bytes], threading.Event]":
-    """A run that has shown ``first`` and waits for the rest, and the event that lets it come."""
+    """Start a run that has printed ``first``; the answer continues when the event is set."""
     release = model.halt("first ", "second", after=1, model="m")
     process = lab.start(*args, "go", **more)
     read_until(process.stdout, b"first ")

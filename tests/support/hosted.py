@@ -1,4 +1,4 @@
-"""A hosted provider, as gptsh sees it: its real address, behind a proxy that leads to a server on loopback."""
+"""A hosted provider with its real address: a proxy leads to a server on loopback."""
 
 import socket
 import ssl
@@ -12,7 +12,7 @@ from tests.support.server import ModelServer
 
 
 class _Handler(StreamRequestHandler):
-    """One ``CONNECT``: whatever host it names, the bytes go to the server."""
+    """One ``CONNECT`` to any host: the bytes go to the server."""
 
     def handle(self) -> None:
         while self.rfile.readline().strip():
@@ -29,11 +29,11 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
             sink.sendall(data)
         sink.shutdown(socket.SHUT_WR)
     except OSError:
-        pass  # either end may go away at any time
+        pass  # either end can close at any time
 
 
 class Hosted:
-    """``api.openai.com`` is the model server from here on; ``env`` is what leads gptsh there."""
+    """Makes the model server ``api.openai.com`` for a gptsh with the environment ``env``."""
 
     def __init__(self, model: ModelServer, folder: Path) -> None:
         authority = trustme.CA()

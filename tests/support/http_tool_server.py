@@ -1,6 +1,6 @@
-"""A tool server over streamable HTTP, by the SDK: it tells its port on stdout, and ends when its stdin does.
+"""A tool server over streamable HTTP with MCP's SDK. It prints its port and exits at the end of stdin.
 
-It asks for the token in ``TOOL_TOKEN``. With the argument ``json`` it answers in JSON, else in events.
+It requires the token in ``TOOL_TOKEN``. With the argument ``json`` it answers in JSON, else in events.
 """
 
 import os
@@ -37,8 +37,8 @@ def die() -> str:
     os._exit(1)
 
 
-class Door:
-    """Lets nobody in without the token; one path answers what no MCP server does."""
+class TokenCheck:
+    """Refuses requests without the token; the path ``/page`` answers in HTML."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
         self.app = app
@@ -55,16 +55,16 @@ class Door:
 
 
 def end_with_stdin() -> None:
-    """End as soon as nobody can write to stdin any more."""
+    """Exit when stdin is closed."""
     sys.stdin.read()
     os._exit(0)
 
 
 app = server.streamable_http_app(json_response="json" in sys.argv)
-app.user_middleware.insert(0, Middleware(Door))
+app.user_middleware.insert(0, Middleware(TokenCheck))
 listening = socket.socket()
 listening.bind(("127.0.0.1", 0))
-listening.listen()  # who comes before all is ready waits
+listening.listen()  # early connections wait
 sys.stdout.write(f"{listening.getsockname()[1]}\n")
 sys.stdout.flush()
 threading.Thread(target=end_with_stdin, daemon=True).start()

@@ -1,6 +1,6 @@
 """Tables of llm's log, as SQL."""
 
-# The tables of the first version that kept conversations, and of 0.32, as far as they are read.
+# The tables of the first version with conversations, and of 0.32, as far as gptsh reads them.
 BEFORE = """
 CREATE TABLE conversations (id TEXT PRIMARY KEY, name TEXT, model TEXT);
 CREATE TABLE responses (id TEXT PRIMARY KEY, model TEXT, prompt TEXT, system TEXT, prompt_json TEXT, options_json TEXT,

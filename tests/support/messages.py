@@ -1,4 +1,4 @@
-"""Messages and their parts, as sessions hold them."""
+"""Messages and their parts in our format."""
 
 from typing import Any
 
@@ -15,8 +15,8 @@ def image(url: str) -> dict[str, Any]:
     return {"type": "image_url", "image_url": {"url": url}, "source": "a.png"}
 
 
-def thinking(thought: str, signed: str | None = None) -> dict[str, Any]:
-    return {"type": "thinking", "thinking": thought} | ({"signature": signed} if signed else {})
+def thinking(thought: str, signature: str | None = None) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": thought} | ({"signature": signature} if signature else {})
 
 
 def user(*content: Any) -> dict[str, Any]:
@@ -31,11 +31,11 @@ def call(call_id: str, name: Any = "ls", arguments: Any = "{}", **more: Any) -> 
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
 
 
-def calling(*made: dict[str, Any], content: Any = None, **more: Any) -> dict[str, Any]:
-    """An answer that calls tools."""
-    return assistant(content, tool_calls=list(made), **more)
+def calling(*calls: dict[str, Any], content: Any = None, **more: Any) -> dict[str, Any]:
+    """An answer with tool calls."""
+    return assistant(content, tool_calls=list(calls), **more)
 
 
 def result(call_id: str, content: Any = "out", **more: Any) -> dict[str, Any]:
-    """A tool's result."""
+    """A tool result."""
     return {"role": "tool", "tool_call_id": call_id, "content": content, **more}

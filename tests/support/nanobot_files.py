@@ -1,4 +1,4 @@
-"""Sessions of nanobot, of each of its times, as it writes them. (A file called nanobot.py would hide the real one.)"""
+"""Session files of each version of nanobot. (A module named nanobot.py would hide the real one.)"""
 
 import json
 from typing import Any
@@ -16,18 +16,18 @@ STATE = {"_type": "provider_state", "state": {"kind": "x", "version": 1, "payloa
 
 
 def python(*values: object) -> str:
-    """Lines as Python's nanobot writes them."""
+    """Lines in the style of the Python nanobot."""
     return "".join(f"{json.dumps(value, ensure_ascii=False)}\n" for value in values)
 
 
 def go(*values: object, sort: bool = True) -> str:
-    """Lines as the Go port writes them."""
+    """Lines in the style of the Go port."""
     lines = (json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort) for value in values)
     return "".join(f"{line}\n" for line in lines).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def without(record: dict[str, Any], *keys: str) -> dict[str, Any]:
-    """A record that lacks these keys."""
+    """The record without these keys."""
     return {key: value for key, value in record.items() if key not in keys}
 
 

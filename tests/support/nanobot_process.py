@@ -1,7 +1,7 @@
-"""nanobot's own session manager at work, run by the interpreter that has it. JSON comes in on stdin and goes out.
+"""Run nanobot's session manager, in the interpreter that has nanobot: JSON on stdin, JSON on stdout.
 
-In: ``folder``, ``key`` and ``file``, the bytes of a session file as text. Out: what it wrote, the history it would
-send, its count.
+Input: ``folder``, ``key``, and ``file``, the text of a session file. Output: the file that nanobot writes, the history
+that it would send, its counts.
 """
 
 import json
@@ -10,19 +10,19 @@ from pathlib import Path
 
 
 def main() -> None:
-    """Load a session, save it, tell what became of it."""
+    """Load a session, save it, and print the result."""
     from nanobot.session.manager import SessionManager  # noqa: PLC0415 - not in our own environment
 
-    told = json.load(sys.stdin)
-    folder = Path(told["folder"])
+    given = json.load(sys.stdin)
+    folder = Path(given["folder"])
     manager = SessionManager(folder / "workspace", sessions_root=folder / "sessions")
-    path = manager.sessions_dir / f"{manager._storage_key(told['key'])}.jsonl"
-    path.write_bytes(told["file"].encode())
-    session = manager.get_or_create(told["key"])
+    path = manager.sessions_dir / f"{manager._storage_key(given['key'])}.jsonl"
+    path.write_bytes(given["file"].encode())
+    session = manager.get_or_create(given["key"])
     manager.save(session)
-    found = {"name": path.name, "file": path.read_bytes().decode(), "history": session.get_history(),
+    result = {"name": path.name, "file": path.read_bytes().decode(), "history": session.get_history(),
              "count": session.last_consolidated, "messages": len(session.messages)}  # fmt: skip
-    sys.stdout.write(json.dumps(found))
+    sys.stdout.write(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""README and docs/, and what stands in their tables."""
+"""README and docs/, and values in their tables."""
 
 import re
 

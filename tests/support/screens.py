@@ -1,4 +1,4 @@
-"""gptsh in tmux: real keys go in, and what is seen is what a screen shows."""
+"""gptsh in tmux: tests press real keys and read the screen."""
 
 import os
 import re
@@ -19,7 +19,7 @@ needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 
 
 class Tmux:
-    """One pane of a tmux server of its own, with gptsh in it; ``shell`` is the command line around it."""
+    """A new tmux server with gptsh in its only pane; ``shell`` is the command line around gptsh."""
 
     def __init__(
         self,
@@ -54,44 +54,44 @@ class Tmux:
         self._do("send-keys", *names)
 
     def write(self, text: str) -> None:
-        """Type a text, letter by letter."""
+        """Type a text."""
         self._do("send-keys", "-l", "--", text)
 
     def say(self, text: str) -> None:
-        """Type a line, and press Enter."""
+        """Type a line and press Enter."""
         self.write(text)
         self.keys("Enter")
 
     def paste(self, text: str) -> None:
-        """Paste a text, in brackets where the program asks for them."""
+        """Paste a text, bracketed if the program has asked for it."""
         self._do("load-buffer", "-", data=text.encode())
         self._do("paste-buffer", "-p")
 
     def resize(self, columns: int, rows: int) -> None:
-        """Another size of the screen."""
+        """Change the size of the screen."""
         self._do("resize-window", "-x", str(columns), "-y", str(rows))
 
     def screen(self, *, styles: bool = False, history: bool = False) -> str:
-        """What is to be seen; ``styles``: with escape sequences and all blanks; ``history``: with what went above."""
+        """The text of the screen; ``styles`` adds escape sequences and all blanks, ``history`` the scrollback."""
         return self._do("capture-pane", "-p", *["-e", "-N"] * styles, *["-S", "-"] * history)
 
     @property
     def cursor(self) -> tuple[int, int, bool]:
-        """Its column and row, and whether it is to be seen."""
-        said = self._do("display-message", "-p", "#{cursor_x} #{cursor_y} #{cursor_flag}")
-        column, row, flag = map(int, said.split())
+        """The column and row of the cursor, and whether it is visible."""
+        text = self._do("display-message", "-p", "#{cursor_x} #{cursor_y} #{cursor_flag}")
+        column, row, flag = map(int, text.split())
         return column, row, bool(flag)
 
     def until(self, pattern: str, seconds: float = 20) -> str:
-        """The screen, once the pattern is on it."""
+        """Wait for a pattern; return the screen."""
         end = time.monotonic() + seconds
-        while not re.search(pattern, seen := self.screen(), re.MULTILINE):
-            assert time.monotonic() < end, f"{pattern!r} was not seen:\n{seen}"
+        while not re.search(pattern, screen := self.screen(), re.MULTILINE):
+            assert time.monotonic() < end, f"{pattern!r} did not appear:\n{screen}"
             time.sleep(0.05)
-        return seen
+        return screen
 
     def did(self, line: str) -> str:
-        """What a line came to, from prompt to prompt, on a screen that was cleared before."""
+        """Clear the screen, enter a line, and return the output up to the next prompt."""
         self.until(r"^> *$")
         self.keys("C-l")
         self.until(r"\A> *$")
@@ -99,23 +99,23 @@ class Tmux:
         return self.until(r"^>(?! *$)(?s:.*)^> *$").partition("\n")[2].rpartition("\n>")[0].rstrip("\n")
 
     def clipboard(self) -> str:
-        """What was copied last."""
+        """The text that was copied last."""
         return self._do("show-buffer")
 
     @property
     def pid(self) -> int:
-        """The process that the shell of the pane has started."""
+        """The id of the process that the shell of the pane started."""
         shell = self._do("display-message", "-p", "#{pane_pid}").strip()
         return int(Path(f"/proc/{shell}/task/{shell}/children").read_text().split()[0])
 
     def code(self, seconds: float = 20) -> int:
-        """The exit code, once the process has ended, as a shell sees it. tmux 3.3 itself does not always know it."""
+        """Wait for the exit code, as a shell reports it. tmux 3.3 itself can miss it."""
         end, file = time.monotonic() + seconds, Path(self._folder, "code")
-        while not (file.exists() and (said := file.read_text())):
+        while not (file.exists() and (text := file.read_text())):
             assert time.monotonic() < end, f"still there:\n{self.screen()}"
             os.kill(int(self._do("display-message", "-p", "#{pid}")), signal.SIGCHLD)  # tmux 3.3 may miss one
             time.sleep(0.05)
-        return int(said)
+        return int(text)
 
     def __enter__(self) -> "Tmux":
         return self

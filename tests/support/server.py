@@ -1,6 +1,6 @@
 """A scripted OpenAI-compatible server on loopback: real HTTP and SSE, also slow, cut and wrong.
 
-It is strict about what strict providers refuse: roles that do not alternate, tool results without their call.
+It refuses what strict providers refuse: roles that do not alternate, tool results without their call.
 """
 
 import json
@@ -17,11 +17,11 @@ USAGE = {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16}
 
 
 class Cut:
-    """A step: close the connection in the middle of the body."""
+    """A step: close the connection during the body."""
 
 
 class Hold(threading.Event):
-    """A step: stay there until the test lets it go; ``reached`` is set when it has come there."""
+    """A step: wait until the test sets this event; ``reached`` is set when the server waits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Hold(threading.Event):
         return super().wait(timeout)
 
 
-class Asked(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """One request as it arrived."""
 
     method: str
@@ -42,7 +42,7 @@ class Asked(NamedTuple):
 
 
 class Script(NamedTuple):
-    """One response: status, headers and the steps of its body: bytes to send, seconds to wait, events, or Cut."""
+    """One response: status, headers, and steps of its body: bytes to send, seconds or events to wait for, or Cut."""
 
     status: int
     headers: dict[str, str]
@@ -63,7 +63,7 @@ def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more
 
 
 def answer(*pieces: str, finish: str = "stop", usage: Any = USAGE) -> list[bytes]:
-    """A well-formed stream that says the pieces."""
+    """A well-formed stream with these pieces of text."""
     events = [event(chunk({"role": "assistant", "content": ""}))]
     events += [event(chunk({"content": piece})) for piece in pieces]
     events.append(event(chunk({}, finish)))
@@ -72,14 +72,14 @@ def answer(*pieces: str, finish: str = "stop", usage: Any = USAGE) -> list[bytes
     return [*events, event(b"[DONE]")]
 
 
-def whole(text: str, *, finish: str | None = "stop", usage: Any = USAGE) -> Script:
-    """An answer in one piece."""
+def unstreamed(text: str, *, finish: str | None = "stop", usage: Any = USAGE) -> Script:
+    """An answer that is not streamed."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
     return _page({"id": "chatcmpl-2", "choices": [choice], "usage": usage})
 
 
 def complaint(body: dict[str, Any]) -> str | None:
-    """What a strict server refuses about a request; None for a good one."""
+    """Why a strict server refuses a request; None if it accepts it."""
     messages = body.get("messages") or []
     if not messages:
         return "messages is empty"
@@ -107,7 +107,7 @@ def complaint(body: dict[str, Any]) -> str | None:
 
 
 def prompt_tokens(body: dict[str, Any]) -> int:
-    """What a request's prompt takes, by a real tokenizer: its texts, calls and tools, and 4 a message. No media."""
+    """Tokens of a prompt by a real tokenizer: texts, calls and tools, and 4 a message. Media do not count."""
     tokens = 0
     for message in body.get("messages") or ():
         content, calls = message.get("content") or "", message.get("tool_calls")
@@ -117,29 +117,29 @@ def prompt_tokens(body: dict[str, Any]) -> int:
 
 
 def overflow(body: dict[str, Any], window: int) -> dict[str, Any] | None:
-    """OpenAI's refusal of a request that has no room in a window of so many tokens; None where it has."""
-    prompt, asked = prompt_tokens(body), body.get("max_tokens") or body.get("max_completion_tokens") or 0
-    if prompt + asked <= window:
+    """OpenAI's error for a request that does not fit a window of so many tokens; None if it fits."""
+    prompt, completion = prompt_tokens(body), body.get("max_tokens") or body.get("max_completion_tokens") or 0
+    if prompt + completion <= window:
         return None
-    said = f"your messages resulted in {prompt} tokens. Please reduce the length of the messages."
-    if asked:
-        parts = f"({prompt} in the messages, {asked} in the completion)"
-        said = f"you requested {prompt + asked} tokens {parts}. Please reduce the length of the messages or completion."
-    message = f"This model's maximum context length is {window} tokens. However, {said}"
+    detail = f"your messages resulted in {prompt} tokens. Please reduce the length of the messages."
+    if completion:
+        total = f"{prompt + completion} tokens ({prompt} in the messages, {completion} in the completion)"
+        detail = f"you requested {total}. Please reduce the length of the messages or completion."
+    message = f"This model's maximum context length is {window} tokens. However, {detail}"
     code = "context_length_exceeded"
     return {"error": {"message": message, "type": "invalid_request_error", "param": "messages", "code": code}}
 
 
 class ModelServer:
-    """``script`` and ``say`` queue responses, per model where one is named; with none queued it echoes the question.
+    """``script`` and ``say`` queue responses, also for one model; if none is queued, the server echoes the question.
 
-    ``pages`` are what a path answers each time: a JSON value, bytes as they are, or a Script.
-    ``refuses`` looks at every body, also where a response is queued; else only an echoed question is looked at.
-    ``window``, in tokens: a question beyond it is refused, whatever is queued, and the usage of an echo is real.
+    ``pages`` has a constant response for a path: a JSON value, bytes, or a Script.
+    ``refuses`` checks every body, also if a response is queued; by default only echoed questions are checked.
+    ``window``, in tokens: a larger prompt is refused, whatever is queued, and the usage of an echo is counted.
     """
 
     def __init__(self) -> None:
-        self.asked: list[Asked] = []
+        self.asked: list[ReceivedRequest] = []
         self.pages: dict[str, Any] = {}
         self.refuses: Callable[[dict[str, Any]], str | None] | None = None
         self.window: int | None = None
@@ -164,7 +164,7 @@ class ModelServer:
             request_queue_size = 128
 
             def handle_error(self, *_args: Any) -> None:
-                pass  # a client that goes away is what many tests are about
+                pass  # many tests disconnect the client
 
         self._http = Server(("127.0.0.1", 0), Handler)
         self.port = self._http.server_address[1]
@@ -177,7 +177,7 @@ class ModelServer:
         self._http.server_close()
 
     def secure(self, context: Any) -> None:
-        """Speak TLS from now on."""
+        """Use TLS from now on."""
         self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
         self.base_url = f"https://localhost:{self.port}/v1"
 
@@ -190,11 +190,11 @@ class ModelServer:
         model: str = "",
     ) -> None:
         """Queue one response."""
-        sent = {"Content-Type": "text/event-stream", **(headers or {})}
-        self._scripts[model].append(Script(status, sent, steps, framing))
+        headers = {"Content-Type": "text/event-stream", **(headers or {})}
+        self._scripts[model].append(Script(status, headers, steps, framing))
 
     def forget(self) -> None:
-        """Drop what is queued."""
+        """Drop the queued responses."""
         self._scripts.clear()
 
     def say(self, *pieces: str, model: str = "", **more: Any) -> None:
@@ -202,25 +202,25 @@ class ModelServer:
         self.script(*answer(*pieces, **more), model=model)
 
     def halt(self, *pieces: str, after: int | None = None, model: str = "") -> threading.Event:
-        """Queue an answer that goes on behind so many of its pieces (None: all) once the event is set."""
+        """Queue an answer that stops after so many of its pieces (None: all) until the event is set."""
         hold, events = threading.Event(), answer(*pieces)[1:]
         at = len(pieces) if after is None else after
         self.script(*events[:at], hold, *events[at:], model=model)
         return hold
 
-    def whole(self, text: str, *before: Any, model: str = "", **more: Any) -> None:
-        """Queue an answer in one piece, and what is waited for before it."""
-        said = whole(text, **more)
-        self._scripts[model].append(said._replace(steps=(*before, *said.steps)))
+    def unstreamed(self, text: str, *before: Any, model: str = "", **more: Any) -> None:
+        """Queue an answer that is not streamed, after the steps ``before``."""
+        script = unstreamed(text, **more)
+        self._scripts[model].append(script._replace(steps=(*before, *script.steps)))
 
     def refuse(self, status: int, payload: Any, headers: dict[str, str] | None = None, model: str = "") -> None:
         """Queue an error response with a JSON body."""
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-        kind = {"Content-Type": "application/json", **(headers or {})}
-        self.script(body, status=status, headers=kind, framing="length", model=model)
+        headers = {"Content-Type": "application/json", **(headers or {})}
+        self.script(body, status=status, headers=headers, framing="length", model=model)
 
     def tell(self, window: int, *models: str) -> None:
-        """From now on say, to who asks for the list of models, that this is the window of these; of ``m`` if none."""
+        """Report this window for these models (default: ``m``) in the list of models."""
         listed = [{"id": name, "object": "model", "max_model_len": window} for name in models or ("m",)]
         self.pages["/v1/models"] = {"object": "list", "data": listed}
 
@@ -235,7 +235,7 @@ class ModelServer:
         body = json.loads(raw) if raw else None
         headers = {name.lower(): value for name, value in handler.headers.items()}
         with self._lock:
-            self.asked.append(Asked(handler.command, handler.path, headers, body))
+            self.asked.append(ReceivedRequest(handler.command, handler.path, headers, body))
             script = _page(self.pages[handler.path]) if handler.path in self.pages else self._next(body)
         if not script.status:
             handler.close_connection = True
@@ -255,11 +255,11 @@ class ModelServer:
         self._play(handler, script)
 
     def _next(self, body: Any) -> Script:
-        """What is queued is for questions; what a server is asked about itself stands in ``pages``."""
+        """The response to a question: an error, a queued response or an echo. Other paths are in ``pages``."""
         if not {"messages", "input", "contents"} & set(body or ()):
             return Script(404, {"Content-Type": "text/plain"}, (b"",), "length")
-        if self.window and (beyond := overflow(body, self.window)):
-            return _page(beyond)._replace(status=400)
+        if self.window and (error := overflow(body, self.window)):
+            return _page(error)._replace(status=400)
         queue = self._scripts[(body or {}).get("model", "")] or self._scripts[""]
         wrong = self.refuses(body or {}) if self.refuses else None
         return _refusal(wrong) if wrong else queue.popleft() if queue else self._default(body)
@@ -283,11 +283,11 @@ class ModelServer:
     def _default(self, body: Any) -> Script:
         if not self.refuses and (wrong := complaint(body)):
             return _refusal(wrong)
-        said = f"You said: {body['messages'][-1]['content']}"
-        usage = _usage(prompt_tokens(body), corpus.tokens(said)) if self.window else USAGE
+        echo = f"You said: {body['messages'][-1]['content']}"
+        usage = _usage(prompt_tokens(body), corpus.tokens(echo)) if self.window else USAGE
         if not body.get("stream"):
-            return whole(said, usage=usage)
-        return Script(200, {"Content-Type": "text/event-stream"}, tuple(answer(*_pieces(said), usage=usage)), "chunked")
+            return unstreamed(echo, usage=usage)
+        return Script(200, {"Content-Type": "text/event-stream"}, tuple(answer(*_pieces(echo), usage=usage)), "chunked")
 
 
 def _usage(prompt: int, completion: int) -> dict[str, int]:

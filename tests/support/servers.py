@@ -1,4 +1,4 @@
-"""What starting a real server takes: a port, and the patience until it answers."""
+"""Start a real server: find a port, and wait until the server answers."""
 
 import contextlib
 import socket
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
+    """A port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -20,7 +20,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def running(command: list[Any], url: str, folder: Path, env: dict[str, str] | None = None) -> Iterator[None]:
-    """A server's process, from when it answers with status 200 to its end."""
+    """Run a server; the block starts when the server answers with status 200."""
     log, end = folder / "log", time.monotonic() + 120
     with log.open("wb") as sink, subprocess.Popen(command, env=env, stdout=sink, stderr=sink, cwd=folder) as process:
         try:

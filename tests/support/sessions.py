@@ -1,4 +1,4 @@
-"""Sessions as tests write, keep and compare them."""
+"""Write, change and list sessions."""
 
 import json
 import os
@@ -14,7 +14,7 @@ START = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 def put(home: Home, ident: str, days: float, **more: Any) -> Path:
-    """A session that was begun at START and last used so many days ago; ``more`` are keys of its document."""
+    """Write a session from START, last used so many days ago; ``more`` are keys of its document."""
     used = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     message = {"id": f"{ident}-1", "role": "user", "content": f"question of {ident}", "timestamp": used}
     doc = {"version": 1, "id": ident, "title": f"Title of {ident}", "created_at": START.isoformat(), "updated_at": used,
@@ -27,8 +27,8 @@ def put(home: Home, ident: str, days: float, **more: Any) -> Path:
     return path
 
 
-def keep(home: Home, name: str, doc: dict[str, Any] | bytes) -> Path:
-    """A file among the sessions, as another program may have left it; its name is ``DATE-TIME-ID``."""
+def put_file(home: Home, name: str, doc: dict[str, Any] | bytes) -> Path:
+    """Write any file to the sessions folder; its name is ``DATE-TIME-ID``."""
     home.sessions.mkdir(parents=True, exist_ok=True)
     path = home.sessions / f"{name}.json"
     path.write_bytes(doc if isinstance(doc, bytes) else json.dumps(doc).encode())
@@ -36,7 +36,7 @@ def keep(home: Home, name: str, doc: dict[str, Any] | bytes) -> Path:
 
 
 def change(path: Path, place: str, value: object) -> None:
-    """Put another value at a place of a session's file, such as ``meta.tags``."""
+    """Set the value at a path of a session's file, such as ``meta.tags``."""
     doc = table = json.loads(path.read_bytes())
     *tables, key = place.split(".")
     for name in tables:
@@ -50,7 +50,7 @@ def archived(home: Home) -> list[str]:
     return sorted(os.listdir(folder)) if folder.is_dir() else []
 
 
-def kept(home: Home) -> list[str]:
+def session_ids(home: Home) -> list[str]:
     """The ids of the sessions that are not archived."""
     return sorted(path.name[16:20] for path in home.files())
 
@@ -58,16 +58,16 @@ def kept(home: Home) -> list[str]:
 Store = Callable[[], list[dict[str, Any]]]
 
 
-def new(title: str | None = None, *questions: str) -> dict[str, Any]:
+def new_doc(title: str | None = None, *questions: str) -> dict[str, Any]:
     agent = {"name": "default", "model": "lab/m", "model_small": None, "params": {}, "system": None}
     doc = sessions.new_session_doc(agent, {"name": "lab"}, output=None, mcp_allowed_servers=None)
     doc["title"] = title
     for question in questions:
-        ask(doc, question)
+        append_turn(doc, question)
     return doc
 
 
-def ask(doc: dict[str, Any], question: str, answer: str | None = None) -> None:
+def append_turn(doc: dict[str, Any], question: str, answer: str | None = None) -> None:
     sessions.append_messages(doc, [{"role": "user", "content": question}], None)
     if answer is not None:
         sessions.append_messages(doc, [{"role": "assistant", "content": answer}], None)

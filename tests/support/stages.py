@@ -1,4 +1,4 @@
-"""The stages of a run at which it may be ended: each starts one, and comes back when it stands there."""
+"""Start runs and stop at a stage, at which a test ends them: each function returns when the run has reached it."""
 
 import fcntl
 import struct
@@ -10,30 +10,30 @@ from pathlib import Path
 from typing import Any
 
 from gptsh.core.files import locked
-from tests.support.home import Home, lab_config, read_until, until
+from tests.support.home import Home, lab_config, read_until, wait_until
 from tests.support.server import Hold, ModelServer, answer, chunk, event
 from tests.support.tools import call, calling, configure
 
-LONG = "x" * 300_000  # more than a pipe takes
-FULL = 60_000  # bytes of a pipe that are about all that it takes
+LONG = "x" * 300_000  # more than a pipe can hold
+FULL = 60_000  # bytes in a pipe that is nearly full
 FIRST = event(chunk({"content": "first "}))
 
 
 def settle(process: Any) -> None:
-    """Wait until the process does nothing but wait: what has come is read, and it stands where it will stay."""
+    """Wait until all threads of the process sleep, so that its input is read."""
     calm = 0
     while calm < 5:
         time.sleep(0.05)
-        threads = Path(f"/proc/{process.pid}/task").glob("*/stat")  # none but on Linux
+        threads = Path(f"/proc/{process.pid}/task").glob("*/stat")  # empty, except on Linux
         calm = calm + 1 if all(stat.read_text().rpartition(")")[2].split()[0] == "S" for stat in threads) else 0
 
 
-def waiting(pipe: Any) -> int:
-    """The bytes in a pipe that nobody has read yet."""
+def unread_bytes(pipe: Any) -> int:
+    """The number of unread bytes in a pipe."""
     return int(struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0])
 
 
-# ---- a signal or the deadline, by the place that it meets and the form of the output
+# ---- stages
 
 
 def before_the_first_byte(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
@@ -50,62 +50,62 @@ def in_the_answer(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
         read_until(process.stdout, b"first ")
     elif "jsonl" in args:
         read_until(process.stdout, b'"text":"first "')
-    else:  # nothing is written yet
+    else:  # the output is empty so far
         assert hold.reached.wait(20)
         settle(process)
     return process
 
 
 def at_the_lock(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
-    """The whole answer has come and waits to be saved."""
+    """The answer is complete and waits for the lock."""
     process = in_the_answer(lab, model, hold, *args)
     lock = locked(lab.state / ".lock")
     lock.__enter__()
     hold.set()
     settle(process)
-    assert "json" not in args or not waiting(process.stdout)  # it comes when the answer is saved
+    assert "json" not in args or not unread_bytes(process.stdout)  # printed after the save
     threading.Timer(0.4, lock.__exit__, (None, None, None)).start()
     return process
 
 
 def at_a_tool(lab: Home, model: ModelServer, _hold: Hold, *args: str) -> Any:
-    begun = lab.cwd / "begun"
+    marker = lab.cwd / "marker"
     configure(lab, model)
-    model.script(*calling(call("hang", path=str(begun))))
+    model.script(*calling(call("hang", path=str(marker))))
     process = lab.start(*args, "go")
-    until(begun.exists)
+    wait_until(marker.exists)
     return process
 
 
 def at_the_title(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
-    """The answer is whole and saved."""
+    """The answer is complete and saved."""
     lab.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
     model.say("whole", model="m")
     model.script(hold, model="small")
     process = lab.start(*args, "go")
     assert hold.reached.wait(20)
-    settle(process)  # the answer is on disk before its save is over
+    settle(process)  # the answer is on disk before the save ends
     return process
 
 
 def at_the_pipe(lab: Home, _model: ModelServer, _hold: Hold, *args: str) -> Any:
-    """Standard input has begun and does not end."""
+    """Standard input has started and does not end."""
     process = lab.start(*args, "go", stdin=subprocess.PIPE)
     process.stdin.write(b"x")
     process.stdin.flush()
-    until(lambda: not waiting(process.stdin))
+    wait_until(lambda: not unread_bytes(process.stdin))
     return process
 
 
 def at_a_reader(_lab: Home, model: ModelServer, _hold: Hold, *args: str) -> Any:
-    """Nobody reads what is more than the pipe takes."""
+    """The reader does not read, and the pipe is full."""
     model.say(LONG, "tail")
     process = _lab.start(*args, "go")
-    until(lambda: waiting(process.stdout) > FULL)
+    wait_until(lambda: unread_bytes(process.stdout) > FULL)
     return process
 
 
-KEPT: dict[Any, tuple[list[str], str | None, str]] = {  # what is on disk, how the answer ended, a part of stderr
+EXPECTED: dict[Any, tuple[list[str], str | None, str]] = {  # texts on disk, finish reason, part of stderr
     before_the_first_byte: (["user: go"], None, "the question is kept in session"),
     in_the_answer: (["user: go", "assistant: first "], "interrupted", "what arrived is kept in session"),
     at_the_lock: (["user: go", "assistant: first second"], "stop", ""),

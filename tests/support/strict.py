@@ -1,4 +1,4 @@
-"""What strict servers refuse about the messages of a request, beside what ``tests/support/server.py`` does."""
+"""Errors of strict servers for the messages of a request, in addition to those of ``tests/support/server.py``."""
 
 import json
 import re
@@ -8,42 +8,42 @@ from typing import Any
 
 from tests.support.server import complaint
 
-IDS = {"mistral": "[a-zA-Z0-9]{9}", "openai": "[!-~]{1,40}"}  # of calls
-ONLY_SOME_TAKE = {
+IDS = {"mistral": "[a-zA-Z0-9]{9}", "openai": "[!-~]{1,40}"}  # of tool calls
+PROVIDER_KEYS = {
     "reasoning_content", "reasoning", "reasoning_text", "reasoning_details", "extra_content", "annotations",
 }  # fmt: skip
 
 
 def strict(provider: str) -> Callable[[dict[str, Any]], str | None]:
-    """A server's eye for what this provider would refuse."""
-    return lambda asked: next(_complaints(asked["messages"], provider), None)
+    """A function that returns why this provider would refuse a body, or None."""
+    return lambda body: next(_complaints(body["messages"], provider), None)
 
 
 def _complaints(messages: list[dict[str, Any]], provider: str) -> Iterator[str]:
-    made = [call for message in messages for call in message.get("tool_calls", ())]
-    if len({call["id"] for call in made}) < len(made):
+    calls = [call for message in messages for call in message.get("tool_calls", ())]
+    if len({call["id"] for call in calls}) < len(calls):
         yield "the same id twice"
-    yield from (f"bad call {call}" for call in made if not _takes(call, IDS.get(provider, ".+")))
+    yield from (f"bad call {call}" for call in calls if not _is_valid(call, IDS.get(provider, ".+")))
     for before, message in pairwise(messages):
         if provider == "mistral" and (before["role"], message["role"]) == ("tool", "user"):
             yield "user after tool"
     for message in messages:
         content = message.get("content")
         if message["role"] in ("assistant", "tool") and not isinstance(content, (str, type(None))):
-            yield "parts where a string is wanted"
+            yield "parts instead of a string"
         if provider == "groq" and None in message.values():
             yield "null"
-    plain = [{key: _plain(value) for key, value in m.items() if key not in ONLY_SOME_TAKE} for m in messages]
+    plain = [{key: _plain(value) for key, value in m.items() if key not in PROVIDER_KEYS} for m in messages]
     if wrong := complaint({"messages": plain}):
         yield wrong
 
 
 def _plain(value: Any) -> Any:
-    """What a dialect makes of media is not looked at here."""
+    """The value without media, which are not checked here."""
     return "" if isinstance(value, list) and not all("function" in item for item in value) else value
 
 
-def _takes(call: dict[str, Any], ids: str) -> bool:
+def _is_valid(call: dict[str, Any], ids: str) -> bool:
     function = call["function"]
     return (
         re.fullmatch(ids, call["id"]) is not None

@@ -1,4 +1,4 @@
-"""Sessions that outgrow a window, on disk as runs leave them, and what a model server was asked about them."""
+"""Sessions that outgrow a window, and the requests of a model server for them."""
 
 import json
 import random
@@ -10,13 +10,13 @@ import pytest
 
 from tests.support.answers import events
 from tests.support.home import Home, Result
-from tests.support.server import ModelServer, Script, answer, prompt_tokens, whole
+from tests.support.server import ModelServer, Script, answer, prompt_tokens, unstreamed
 
 NAMES = ["parser", "writer", "lexer", "index", "cache", "queue", "router", "signal", "ledger", "archive", "garden"]
 DOES = ["keeps", "drops", "reads", "sends", "joins", "sorts", "marks", "holds", "opens", "turns", "counts", "moves"]
-TOLD = "They built the parser and then the writer."
-WINDOW, BUDGET = 8192, 6144  # tokens; a quarter is the answer's
-TURNS = 70  # of the session that all begins with; it takes about 9,000 tokens
+SUMMARY = "They built the parser and then the writer."
+WINDOW, BUDGET = 8192, 6144  # tokens; a quarter is reserved for the answer
+TURNS = 70  # of the first session; about 9,000 tokens
 CONFIG = """[agents.default]
 model = "lab/m"
 model_small = "lab/s"
@@ -30,7 +30,7 @@ retries = 0
 
 
 def configure(home: Home, model: ModelServer, more: str = "") -> None:
-    """The model is ``lab/m``, the one for summaries ``lab/s``; nothing is tried again."""
+    """Set the model ``lab/m``, the small model ``lab/s``, and no retries."""
     home.configure(CONFIG.format(base_url=model.base_url, more=more))
 
 
@@ -38,9 +38,9 @@ def configure(home: Home, model: ModelServer, more: str = "") -> None:
 
 
 def prose(dice: random.Random, words: int) -> str:
-    """So many words that say nothing twice in the same way."""
-    said = [dice.choice(DOES if at % 2 else NAMES) for at in range(words - 1)]
-    return " ".join([*said, str(dice.randrange(1000))])
+    """So many random words."""
+    text = [dice.choice(DOES if at % 2 else NAMES) for at in range(words - 1)]
+    return " ".join([*text, str(dice.randrange(1000))])
 
 
 def question(text: Any) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def question(text: Any) -> dict[str, Any]:
 
 
 def attached(words: str, name: str, text: str) -> dict[str, Any]:
-    """A question with a text that was piped or attached."""
+    """A question with a piped or attached text."""
     return question([{"type": "text", "text": words}, {"type": "text", "text": text, "source": name}])
 
 
@@ -57,24 +57,24 @@ def reply(text: str) -> dict[str, Any]:
 
 
 def tool_use(number: int, result: Any, tool: str = "read_file", **arguments: Any) -> list[dict[str, Any]]:
-    """A call and its result."""
+    """A tool call and its result."""
     function = {"name": tool, "arguments": json.dumps(arguments or {"path": f"src/part_{number}.py"})}
-    made = [{"id": f"call_{number}", "type": "function", "function": function}]
-    asked = {**reply(""), "content": None, "tool_calls": made}
-    return [asked, {"role": "tool", "tool_call_id": f"call_{number}", "name": tool, "content": result}]
+    calls = [{"id": f"call_{number}", "type": "function", "function": function}]
+    answer = {**reply(""), "content": None, "tool_calls": calls}
+    return [answer, {"role": "tool", "tool_call_id": f"call_{number}", "name": tool, "content": result}]
 
 
 def chat(turns: int, *, words: int = 12, of_answers: int = 60, seed: int = 1) -> list[dict[str, Any]]:
-    """Questions, each with its number, and answers."""
+    """Numbered questions and their answers."""
     dice = random.Random(seed)
     pairs = ((question(f"Q{at:04}: {prose(dice, words)}"), reply(prose(dice, of_answers))) for at in range(turns))
     return [message for pair in pairs for message in pair]
 
 
-def kept(
+def save(
     home: Home, messages: Sequence[Any], *, small: str = "lab/s", model: str = "lab/m", ident: str = "7x2m", **more: Any
 ) -> dict[str, Any]:
-    """A session of these messages, put on disk; the document as it is there."""
+    """Save a session with these messages; return its document."""
     stamped, before = [], None
     for at, message in enumerate(messages):
         moment = f"2026-01-01T{at // 3600 % 24:02}:{at // 60 % 60:02}:{at % 60:02}.000Z"
@@ -104,7 +104,7 @@ def questions(doc: dict[str, Any]) -> list[str]:
 
 
 class Talker(ModelServer):
-    """Answers of ``words`` words, ``TOLD`` from ``s``, with a usage by its own count; a window enforced and told."""
+    """Answers in ``words`` words, or SUMMARY as model ``s``, with counted usage; reports and enforces its window."""
 
     words = 60
 
@@ -115,42 +115,42 @@ class Talker(ModelServer):
         self.tell(window, "m", "s")
 
     def _default(self, body: Any) -> Script:
-        asked_for = super()._default(body)
-        if asked_for.status != 200:
-            return asked_for
-        said = TOLD if body["model"] == "s" else prose(self._dice, self.words)
-        usage = report(prompt_tokens(body), prompt_tokens({"messages": [{"content": said}]}))
-        streamed = asked_for._replace(steps=tuple(answer(said, usage=usage)))
-        return streamed if body.get("stream") else whole(said, usage=usage)
+        script = super()._default(body)
+        if script.status != 200:
+            return script
+        text = SUMMARY if body["model"] == "s" else prose(self._dice, self.words)
+        usage = usage_of(prompt_tokens(body), prompt_tokens({"messages": [{"content": text}]}))
+        streamed = script._replace(steps=tuple(answer(text, usage=usage)))
+        return streamed if body.get("stream") else unstreamed(text, usage=usage)
 
 
-def report(prompt: int, completion: int = 2) -> dict[str, int]:
+def usage_of(prompt: int, completion: int = 2) -> dict[str, int]:
     """The usage of an answer."""
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
 
 
-def sum_up(model: ModelServer, *texts: str) -> None:
+def queue_summaries(model: ModelServer, *texts: str) -> None:
     """Queue summaries."""
     for text in texts:
-        model.whole(text, model="s")
+        model.unstreamed(text, model="s")
 
 
 def too_long(message: str) -> dict[str, Any]:
     return {"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}
 
 
-def asked(model: ModelServer) -> list[dict[str, Any]]:
-    """The questions that the model was asked, without those for summaries."""
+def requests_to(model: ModelServer) -> list[dict[str, Any]]:
+    """The requests to the model, without those for summaries."""
     return [body for body in model.sent if body and body.get("messages") and body["model"] != "s"]
 
 
 def for_summaries(model: ModelServer) -> list[dict[str, Any]]:
-    """The questions for summaries."""
+    """The requests for summaries."""
     return [body for body in model.sent if body and body.get("messages") and body["model"] == "s"]
 
 
 def text_in(body: dict[str, Any]) -> str:
-    """All words of a request."""
+    """All text of a request."""
     words: list[str] = []
     for message in body["messages"]:
         content = message.get("content") or ""
@@ -164,35 +164,35 @@ def text_in(body: dict[str, Any]) -> str:
 
 @pytest.fixture
 def talker() -> Iterator[Talker]:
-    """A model with answers of some length and a small window, which it enforces and tells."""
+    """A server with long answers and a small window, which it reports and enforces."""
     server = Talker(WINDOW)
     yield server
     server.close()
 
 
 @pytest.fixture
-def long(home: Home, talker: Talker) -> Home:
-    """A home with one session, which is to be compacted when it goes on."""
+def long_home(home: Home, talker: Talker) -> Home:
+    """A home with one session that the next question compacts."""
     configure(home, talker)
-    kept(home, chat(TURNS))
+    save(home, chat(TURNS))
     return home
 
 
 @pytest.fixture
-def untold(home: Home, talker: Talker) -> Home:
-    """A longer session at a server that does not tell its window."""
+def unlisted(home: Home, talker: Talker) -> Home:
+    """A home with a longer session; its server does not report its window."""
     talker.pages.clear()
     configure(home, talker)
-    kept(home, chat(100))
+    save(home, chat(100))
     return home
 
 
-def force(home: Home) -> dict[str, Any]:
-    """The compaction in force."""
+def compaction_of(home: Home) -> dict[str, Any]:
+    """The active compaction."""
     return dict(home.doc()["context"]["compaction"])
 
 
-def kinds(run: Result) -> list[str]:
-    """The types of the events, of each kind in a row one."""
-    found = [event["type"] for event in events(run)]
-    return [kind for at, kind in enumerate(found) if kind != "text" or found[at - 1] != "text"]
+def event_types(run: Result) -> list[str]:
+    """The types of the events; adjacent text events count as one."""
+    types = [event["type"] for event in events(run)]
+    return [kind for at, kind in enumerate(types) if kind != "text" or types[at - 1] != "text"]

@@ -1,4 +1,4 @@
-"""gptsh under a pseudo-terminal, and a conversation there."""
+"""gptsh in a pseudo-terminal, and its interactive conversation there."""
 
 import fcntl
 import os
@@ -13,11 +13,11 @@ from types import TracebackType
 from tests.support.home import COMMAND, Home
 
 _PROMPT, _QUESTION = rb"(?<![^\n])> \Z", rb"(\[y\]es, \[n\]o: |\[y/N\] )\Z"
-Said = str | tuple[str, ...] | re.Pattern[str]  # what is to be printed: a part, several, or what a pattern finds
+Expected = str | tuple[str, ...] | re.Pattern[str]  # expected output: a part, several parts, or a pattern
 
 
 class Terminal:
-    """gptsh under a pseudo-terminal: what a person sees."""
+    """gptsh in a pseudo-terminal; ``seen`` is its output."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Terminal:
             os.execvpe(argv[0], argv, {**home.env, "TERM": "xterm", **(env or {})})
 
     def resize(self, columns: int) -> None:
-        """Make it so many columns wide."""
+        """Set the number of columns."""
         _resize(self.fd, columns)
 
     def write(self, text: str) -> None:
@@ -45,7 +45,7 @@ class Terminal:
         os.write(self.fd, text.encode())
 
     def until(self, pattern: bytes, seconds: float = 20) -> bytes:
-        """Read until the pattern was seen; everything seen so far."""
+        """Read until the output matches; return all output so far."""
         end = time.monotonic() + seconds
         while not re.search(pattern, self.seen):
             assert time.monotonic() < end, self.seen
@@ -54,7 +54,7 @@ class Terminal:
         return self.seen
 
     def close(self) -> tuple[bytes, int]:
-        """All that was seen, and the exit code as a shell sees it."""
+        """Wait for the end; return all output and the exit code as a shell reports it."""
         while True:
             try:
                 more = os.read(self.fd, 4096)
@@ -73,10 +73,10 @@ def _resize(descriptor: int, columns: int) -> None:
 
 
 class Conversation(Terminal):
-    """``gptsh -i`` where no escape sequence is obeyed: a line goes in, and what is printed until the prompt comes out.
+    """``gptsh -i`` in a terminal without escape sequences: enter a line, get the output up to the next prompt.
 
-    Its process is what costs: one conversation may carry out a whole table of lines. ``begun`` is what stands above the
-    first prompt, ``last`` what came since the last one.
+    Starting the process is slow, so one conversation can run a table of lines. ``begun`` is the output before the first
+    prompt, ``last`` that of the last line.
     """
 
     def __init__(self, home: Home, *args: str, columns: int = 200, **env: str) -> None:
@@ -85,7 +85,7 @@ class Conversation(Terminal):
         self.last = self.begun = self.printed()
 
     def printed(self, end: bytes = _PROMPT) -> str:
-        """What is printed until a line is awaited, without what says so."""
+        """Read up to the next prompt; return the output without the prompt."""
         self.seen = b""
         while True:
             seen = self.until(end)
@@ -93,33 +93,33 @@ class Conversation(Terminal):
                 return re.sub(end, b"", seen).decode().replace("\r\n", "\n").rstrip("\n")
 
     def asks(self, line: str) -> str:
-        """Type a line that comes to a question; the question."""
+        """Enter a line after which gptsh asks something; return that question."""
         self.write(f"{line}\n")
         return self.printed(_QUESTION).partition("\n")[2]
 
     def does(self, line: str, answer: str | None = None) -> str:
-        """What a line comes to; ``answer`` is what is said to the question of that command."""
-        asked = self.asks(line) if answer is not None else ""
+        """Enter a line; return its output. ``answer`` is the reply if the command asks something."""
+        question = self.asks(line) if answer is not None else ""
         self.write(f"{line if answer is None else answer}\n")
-        self.last = asked + self.printed().partition("\n")[2]
+        self.last = question + self.printed().partition("\n")[2]
         return self.last
 
     def interrupt(self) -> str:
-        """Press Ctrl-C; what is printed until the prompt is back."""
+        """Press Ctrl-C; return the output up to the next prompt."""
         self.write("\x03")
         self.last = self.printed()
         return self.last
 
-    def plays(self, *rows: tuple[str, Said] | tuple[str, Said, str]) -> None:
-        """Type line after line; each row has what is to be printed behind it, and what is answered where it asks."""
-        for line, said, *answer in rows:
-            shown = self.does(line, *answer)
-            parts = (said,) if isinstance(said, str) else said
-            found = parts.search(shown) if isinstance(parts, re.Pattern) else all(part in shown for part in parts)
-            assert found, f"{line}: {said!r} is not in:\n{shown}"
+    def plays(self, *rows: tuple[str, Expected] | tuple[str, Expected, str]) -> None:
+        """Enter the lines; each row has a line, its expected output, and the reply if the command asks something."""
+        for line, expected, *answer in rows:
+            output = self.does(line, *answer)
+            parts = (expected,) if isinstance(expected, str) else expected
+            matches = parts.search(output) if isinstance(parts, re.Pattern) else all(part in output for part in parts)
+            assert matches, f"{line}: {expected!r} is not in:\n{output}"
 
     def leave(self) -> int:
-        """End it by Ctrl-D; the exit code. ``last`` is what was printed then."""
+        """Press Ctrl-D; return the exit code. ``last`` is the final output."""
         if self.code is None:
             self.seen = b""
             self.write("\x04")
@@ -131,6 +131,6 @@ class Conversation(Terminal):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is not None and self.code is None:  # what has failed is not waited for
+        if kind is not None and self.code is None:  # do not wait after a failure
             os.kill(self.pid, 9)
         self.leave()

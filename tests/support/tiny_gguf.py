@@ -1,11 +1,11 @@
-"""A tiny random model as a GGUF file, written by the interpreter that has the ``gguf`` package: ``tiny_gguf.py PATH``.
+"""Write a tiny random model as a GGUF file: ``tiny_gguf.py PATH``, run by an interpreter with the ``gguf`` package.
 
-Its words come of a fixed seed, and each prompt gets an answer of its own. An answer is one sentence of 20 to 40 words
-that begins with a capital letter; only behind its full stop the model ends. So who reads it sees whether it is whole.
-Where the end is forbidden (the server's ``min_tokens``), more words follow.
+The words depend on a fixed seed, the answer on the prompt. An answer is one sentence of 20 to 40 words that starts with
+a capital letter. The model ends only after the full stop, so a reader can tell whether an answer is complete. If the
+end is forbidden (the server's ``min_tokens``), more words follow.
 
-How: the model walks through STAGES. Each has a dimension, in which its words stand, and to which the words of the next
-two stages answer. Two small layers of noise make some words likelier than others, depending on what was said before.
+The model steps through STAGES. Each stage has a dimension in which its words are embedded, and to which the words of
+the next two stages respond. Two small layers of noise make some words more likely, depending on the text before.
 """
 
 import sys
@@ -17,33 +17,36 @@ from gguf import GGUFWriter, TokenType
 
 STAGES, WORDS = 40, 6  # words of each stage
 WIDTH, HEADS, LAYERS, HIDDEN, WINDOW = 64, 4, 2, 128, 2048
-CLOSING, OTHER = STAGES + 1, STAGES + 2  # the dimension behind a full stop, and that of all that is no word
-LIKELY, POSSIBLE = 20, 12  # how strongly a token answers to a dimension; where all that is likely is forbidden
+CLOSING, OTHER = STAGES + 1, STAGES + 2  # the dimensions after a full stop, and of tokens that are not words
+LIKELY, POSSIBLE = (
+    20,
+    12,
+)  # how strongly a token responds to a dimension; the second counts if all likely tokens are forbidden
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
 TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}<|end|>{% endfor %}<|assistant|>"
 
 
 class Vocabulary:
-    """Bytes, syllables and words of two syllables, as byte-pair encoding joins them, and the special tokens."""
+    """Bytes, syllables, words of two syllables (joined by byte-pair encoding), and special tokens."""
 
     def __init__(self, dice: numpy.random.Generator) -> None:
         printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
         self.tokens = [chr(byte) for byte in printed] + [chr(256 + at) for at in range(256 - len(printed))]
         self.merges: list[str] = []
-        space = "\u0120"  # as GPT-2 spells it
+        space = "\u0120"  # GPT-2's symbol for a space
         syllables = [self._joined(consonant, vowel) for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
-        begun = {True: {}, False: {}}  # whether it opens an answer: a syllable -> the same at the beginning of a word
+        first_syllables = {True: {}, False: {}}  # whether it starts an answer: syllable -> the token at a word's start
         for syllable in syllables:
-            begun[True][syllable] = self._joined(syllable[0].upper(), syllable[1])
-            begun[False][syllable] = self._joined(space, syllable)
+            first_syllables[True][syllable] = self._joined(syllable[0].upper(), syllable[1])
+            first_syllables[False][syllable] = self._joined(space, syllable)
         chosen = iter(dice.choice(len(syllables) ** 2, STAGES * WORDS, replace=False).tolist())
-        self.stages: list[list[int]] = [[]]  # the tokens of the words of each; the stage before the first word has none
+        self.stages: list[list[int]] = [[]]  # the word tokens of each stage; stage 0 is before the first word
         for stage in range(1, STAGES + 1):
             self.stages.append([])
             for _ in range(WORDS):
                 first, second = (syllables[at] for at in divmod(next(chosen), len(syllables)))
                 self.stages[stage].append(len(self.tokens))
-                self._joined(begun[stage == 1][first], second)
+                self._joined(first_syllables[stage == 1][first], second)
         self.tokens += SPECIAL
 
     def _joined(self, left: str, right: str) -> str:
@@ -53,7 +56,7 @@ class Vocabulary:
 
 
 def ends(vocabulary: Vocabulary, dice: numpy.random.Generator) -> dict[str, Any]:
-    """What tokens mean at the model's entrance, and which of them come out for what."""
+    """The embeddings of the tokens, and the output layer."""
     end, assistant, stop = map(vocabulary.tokens.index, ("<|end|>", "<|assistant|>", "."))
     entrance, exit_ = dice.normal(0, 0.1, (2, len(vocabulary.tokens), WIDTH))
     entrance[:, : OTHER + 1] = exit_[:, : OTHER + 1] = 0
@@ -65,18 +68,18 @@ def ends(vocabulary: Vocabulary, dice: numpy.random.Generator) -> dict[str, Any]
     entrance[assistant, 0] = entrance[stop, CLOSING] = 1
     exit_[stop, STAGES - 1 : STAGES + 1] = exit_[end, CLOSING] = LIKELY
     exit_[vocabulary.stages[2], CLOSING] = POSSIBLE
-    exit_[:, : OTHER + 1] /= WIDTH**0.5  # a token that comes in is brought to this length before it goes out
+    exit_[:, : OTHER + 1] /= WIDTH**0.5  # the norm layer scales an embedding to this length
     exit_[:, OTHER + 1 :] *= 5
     return {"token_embd": entrance, "output": exit_, "output_norm": numpy.ones(WIDTH)}
 
 
 def layer(number: int, dice: numpy.random.Generator) -> dict[str, Any]:
-    """The tensors of a layer, all of them noise."""
+    """The tensors of a layer, filled with noise."""
     square = dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), (WIDTH, WIDTH))
     shapes = {**square, "ffn_gate": (HIDDEN, WIDTH), "ffn_up": (HIDDEN, WIDTH), "ffn_down": (WIDTH, HIDDEN)}
     tensors = {name: dice.normal(0, shape[1] ** -0.5, shape) for name, shape in shapes.items()}
     for name in ("attn_output", "ffn_down"):
-        tensors[name] *= 0.1  # what it adds is little beside what came in
+        tensors[name] *= 0.1  # small, compared with the input
     norms = {name: numpy.ones(WIDTH) for name in ("attn_norm", "ffn_norm")}
     return {f"blk.{number}.{name}": tensor for name, tensor in (tensors | norms).items()}
 

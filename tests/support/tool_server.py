@@ -1,4 +1,4 @@
-"""A tool server over stdio that does as it should, in plain JSON-RPC: quick to start. Its tools are its functions."""
+"""A correct tool server over stdio in plain JSON-RPC, so that it starts fast. Its tools are its functions."""
 
 import json
 import os
@@ -65,7 +65,7 @@ TOOLS: dict[str, Callable[..., str]] = {
 
 
 def described(tool: Callable[..., str]) -> dict[str, Any]:
-    """A tool as the protocol lists it."""
+    """A tool in the form of ``tools/list``."""
     kinds = {name: {"type": "integer" if kind is int else "string"} for name, kind in tool.__annotations__.items()}
     kinds.pop("return")
     schema = {"type": "object", "properties": kinds, "required": list(kinds)}

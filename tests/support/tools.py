@@ -1,4 +1,4 @@
-"""Tool servers of the tests, calls of their tools, and whether their processes live."""
+"""Tool servers of the tests, calls of their tools, and whether a process is running."""
 
 import json
 import os
@@ -21,35 +21,35 @@ auto_approve = [{approved}]
 
 
 def configure(home: Home, model: ModelServer, approved: str = '"*"', more: str = "") -> None:
-    """The agent has the tools of the good server."""
+    """Configure an agent with the tools of the good server."""
     text = MORE.format(python=json.dumps(sys.executable), server=json.dumps(str(SERVER)), approved=approved)
     home.configure(lab_config(model, text + more).replace('model = "lab/m"', 'model = "lab/m"\ntools = ["good"]'))
 
 
 def call(tool: str, number: int = 1, **arguments: Any) -> dict[str, Any]:
-    """A call as a model makes it."""
+    """A tool call of a model."""
     function = {"name": f"good__{tool}", "arguments": json.dumps(arguments)}
     return {"index": number - 1, "id": f"call_{number}", "type": "function", "function": function}
 
 
 def calling(*calls: dict[str, Any], text: str = "") -> list[bytes]:
-    """A stream that calls tools."""
-    said = [event(chunk({"content": text}))] if text else []
-    return [*said, event(chunk({"tool_calls": list(calls)})), event(chunk({}, "tool_calls")), event(b"[DONE]")]
+    """A stream with tool calls."""
+    first = [event(chunk({"content": text}))] if text else []
+    return [*first, event(chunk({"tool_calls": list(calls)})), event(chunk({}, "tool_calls")), event(b"[DONE]")]
 
 
 def roles(doc: dict[str, Any]) -> list[str]:
     return [message["role"] for message in doc["messages"]]
 
 
-BAD, NEAR = SUPPORT / "bad_tool_server.py", SUPPORT / "http_tool_server.py"
+BAD, HTTP = SUPPORT / "bad_tool_server.py", SUPPORT / "http_tool_server.py"
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there and does something yet; one that waits for its parent to look does not."""
+    """Whether a process is running; a zombie is not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):  # on Linux it is gone, perhaps since it was looked for
+    except (FileNotFoundError, ProcessLookupError):  # on Linux, the process has ended
         pass
     try:
         os.kill(pid, 0)

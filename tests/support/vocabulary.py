@@ -1,4 +1,4 @@
-"""Documents of everything that a session may hold: every content type, odd text, keys that nobody knows."""
+"""Strategies for documents with everything that a session can have: all content types, odd text, unknown keys."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ ODD = ["", "\0", "\u2028\u2029\u0085", "\ud800", "a\udcff", "\udc00\ud800", " \r
        '"\\u0041\\', "-0"]  # fmt: skip
 
 
-def _whole(text: str) -> str:
-    """Surrogate pairs joined, as JSON joins them."""
+def _joined(text: str) -> str:
+    """Join surrogate pairs, like JSON."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
-TEXT = st.sampled_from(ODD) | st.text(st.characters(codec=None), max_size=12).map(_whole)
+TEXT = st.sampled_from(ODD) | st.text(st.characters(codec=None), max_size=12).map(_joined)
 NAME = st.sampled_from(["ls", "multi.tool", "x" * 70, ""]) | TEXT
 NUMBER = st.integers() | st.sampled_from([10**300, -(2**63), 0]) | st.floats(allow_nan=False, allow_infinity=False)
 LEAF = st.none() | st.booleans() | NUMBER | TEXT
@@ -28,7 +28,7 @@ ARGUMENTS = st.sampled_from(["{}", '{"a": 1}', "", "{bad", "[1]", '{"a": 1e999}'
 
 
 def table(required: dict[str, Any], optional: dict[str, Any] | None = None) -> st.SearchStrategy[dict[str, Any]]:
-    """An object of these keys, and of some that nobody knows."""
+    """An object with these keys and some unknown ones."""
     known = st.fixed_dictionaries(required, optional=optional or {})
     return st.tuples(UNKNOWN, known).map(lambda pair: {**pair[0], **pair[1]})
 
@@ -103,6 +103,6 @@ OTHER = table({"role": st.sampled_from(["system", "developer", "function", "mode
 
 
 def messages(prefix: str = "m", least: int = 0, most: int = 7) -> st.SearchStrategy[list[Any]]:
-    """Messages in any order, each with an id of its own."""
+    """Messages in any order, each with its own id."""
     several = st.lists(QUESTION | ANSWER | ANSWER | RESULT | OTHER, min_size=least, max_size=most)
-    return several.map(lambda found: [{"id": f"{prefix}{at}", **message} for at, message in enumerate(found)])
+    return several.map(lambda items: [{"id": f"{prefix}{at}", **item} for at, item in enumerate(items)])

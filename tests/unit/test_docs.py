@@ -52,7 +52,7 @@ def test_the_recording_can_be_played_and_has_nothing_of_the_machine_that_made_it
     assert (head["version"], head["width"]) == (2, 100)
     assert [at for at, _, _ in events] == sorted(at for at, _, _ in events)
     assert [text for _, kind, text in events if kind == "m"][-2:] == [
-        "The list of sessions, and going on where one was", "A terminal that obeys no sequences",
+        "Pick a session from the list and resume it", "A terminal without escape sequences",
     ]  # fmt: skip
     assert not re.search("/tmp/|/root|Traceback", "".join(text for _, _, text in events))
 

@@ -14,9 +14,9 @@ from tests.support.completion import bash
 from tests.support.home import Home, lab_config
 from tests.support.hosted import Hosted
 from tests.support.server import ModelServer
-from tests.support.talks import long, talker, untold
+from tests.support.talks import long_home, talker, unlisted
 
-__all__ = ["anthropic", "bash", "claude", "long", "talker", "untold"]  # fixtures that stand with what they give
+__all__ = ["anthropic", "bash", "claude", "long_home", "talker", "unlisted"]  # fixtures from tests.support
 
 settings.register_profile("gptsh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gptsh")

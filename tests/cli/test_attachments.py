@@ -180,7 +180,7 @@ PDF_BY_URL = {"type": "document", "source": {"type": "url", "url": "https://x/y.
 )
 def test_what_cannot_be_said_to_a_model_is_noted(home: Home, name: str, told: str) -> None:
     asked = dry_run(home, name, {"role": "user", "content": [text("hi"), URL, TIFF, PDF_BY_URL]}, SAID)
-    assert asked.said == (f"gptsh: {told.format('of the session not sent: ')}\n" if told else "")
+    assert asked.stderr == (f"gptsh: {told.format('of the session not sent: ')}\n" if told else "")
 
 
 DATA = base64.b64encode(make_png()).decode()

@@ -13,28 +13,28 @@ import pytest
 
 from tests.support import corpus
 from tests.support.answers import events, json_output
-from tests.support.home import Home, until, wait_for
+from tests.support.home import Home, wait_for_exit, wait_until
 from tests.support.server import ModelServer, prompt_tokens
 from tests.support.strict import strict
 from tests.support.talks import (
     BUDGET,
-    TOLD,
+    SUMMARY,
     TURNS,
     WINDOW,
     Talker,
-    asked,
     attached,
     chat,
+    compaction_of,
     configure,
+    event_types,
     for_summaries,
-    force,
-    kept,
-    kinds,
     prose,
     question,
     questions,
+    queue_summaries,
     reply,
-    sum_up,
+    requests_to,
+    save,
     text_in,
     too_long,
     tool_use,
@@ -80,9 +80,9 @@ def test_what_is_older_is_sent_shorter_and_words_of_the_user_last(
     home: Home, talker: Talker, messages: list[Any], more: str, strategy: str
 ) -> None:
     configure(home, talker, more)
-    before = kept(home, messages)
+    before = save(home, messages)
     run = home.run("-s", "0", "-o", "json", "and now?")
-    context, (body,) = json_output(run)["context"], asked(talker)
+    context, (body,) = json_output(run)["context"], requests_to(talker)
     assert context["strategy"] == strategy
     line = rf"gptsh: ~[\d,]+ tokens of the session are sent as ~[\d,]+ \({strategy}\); snapshot 7x2m@auto-1\n"
     assert run.stderr == "" if strategy == "full" else re.match(line, run.stderr)
@@ -93,7 +93,7 @@ def test_what_is_older_is_sent_shorter_and_words_of_the_user_last(
     assert (bool(missing), "Files touched:" in text_in(body)) == (strategy == "minimal", False)
     if strategy != "minimal":
         assert [message["content"] for message in body["messages"]][-6:-1] == [m["content"] for m in messages[-5:]]
-    assert (TOLD in text_in(body)) == (strategy == "summary")
+    assert (SUMMARY in text_in(body)) == (strategy == "summary")
     assert (1 <= len(for_summaries(talker)) <= 4) if strategy == "summary" else not for_summaries(talker)
     assert home.doc()["messages"][: len(messages)] == before["messages"]
     assert body["messages"][-1]["content"].endswith("and now?")
@@ -112,9 +112,9 @@ def test_of_what_an_older_tool_gave_its_ends_stay_and_a_line_says_what_is_missin
     home: Home, talker: Talker, tool: str, result: str, there: list[str], gone: str
 ) -> None:
     configure(home, talker)
-    kept(home, [question("Do"), *tool_use(50, result, tool), reply("Done."), *in_rounds(4, NUMBERED[:12_000])])
+    save(home, [question("Do"), *tool_use(50, result, tool), reply("Done."), *in_rounds(4, NUMBERED[:12_000])])
     assert context_of(home, "and now?")["strategy"] == "pruned-tools"
-    sent = next(message["content"] for message in asked(talker)[0]["messages"] if message["role"] == "tool")
+    sent = next(message["content"] for message in requests_to(talker)[0]["messages"] if message["role"] == "tool")
     assert [text for text in there if text not in sent] == []
     assert (gone in sent, len(sent) <= 1700) == (False, True)
 
@@ -135,11 +135,11 @@ def test_words_stand_verbatim_and_numbered_and_what_went_along_by_its_name(
     home: Home, talker: Talker, content: Any, line: str, small: bool
 ) -> None:
     configure(home, talker)
-    kept(home, [*chat(3, seed=2), question(content), reply("Done."), *chat(TURNS)])
+    save(home, [*chat(3, seed=2), question(content), reply("Done."), *chat(TURNS)])
     if not small:
         talker.refuse(500, BROKEN, model="s")
     assert context_of(home, "and now?")["strategy"] == ("summary" if small else "minimal")
-    assert f"\n4. {line}\n5. Q0000: " in text_in(asked(talker)[0])
+    assert f"\n4. {line}\n5. Q0000: " in text_in(requests_to(talker)[0])
 
 
 def test_an_image_of_the_question_stays_through_its_rounds_of_tools(home: Home, talker: Talker) -> None:
@@ -148,10 +148,10 @@ def test_an_image_of_the_question_stays_through_its_rounds_of_tools(home: Home, 
     talker.refuses, talker.window = strict("openai"), None
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}, "source": "a.png"}
     asks = question([{"type": "text", "text": "What is it?"}, image])
-    kept(home, [asks, reply("A dog."), *chat(60), asks, *(m for at in range(4) for m in tool_use(at, LOG * 300))])
+    save(home, [asks, reply("A dog."), *chat(60), asks, *(m for at in range(4) for m in tool_use(at, LOG * 300))])
     assert home.run("-s", "0").code == 0
-    assert json.dumps(asked(talker)[0]).count("base64,YWJj") == 1
-    sent = text_in(asked(talker)[0])
+    assert json.dumps(requests_to(talker)[0]).count("base64,YWJj") == 1
+    sent = text_in(requests_to(talker)[0])
     assert ("1. What is it?\n[image/png, 3 bytes]" in sent, sent.count("[image/png, 3 bytes]")) == (True, 1)
     assert "[The conversation goes on:]" in sent
 
@@ -159,18 +159,18 @@ def test_an_image_of_the_question_stays_through_its_rounds_of_tools(home: Home, 
 def test_two_answers_at_once_and_their_results_are_not_parted(home: Home, talker: Talker) -> None:
     configure(home, talker)
     (first, one), (second, two) = tool_use(1, "RESULT 1"), tool_use(2, "RESULT 2")
-    kept(home, [*chat(TURNS), question("Do"), first, second, one, two, reply("Both."), question("more?")])
+    save(home, [*chat(TURNS), question("Do"), first, second, one, two, reply("Both."), question("more?")])
     assert context_of(home, "and now?")["strategy"] == "summary"  # six messages stay as they are: from the second on
-    assert [m["content"] for m in asked(talker)[0]["messages"] if m["role"] == "tool"] == ["RESULT 1", "RESULT 2"]
+    assert [m["content"] for m in requests_to(talker)[0]["messages"] if m["role"] == "tool"] == ["RESULT 1", "RESULT 2"]
 
 
 def test_of_the_least_the_first_and_newest_words_and_the_files_are_sent(home: Home, talker: Talker) -> None:
     configure(home, talker)
     wrote = tool_use(1, "ok", "write_file", path="src/a.rs", text="x")
     did = tool_use(2, "ok", "git_commit", files=["b.rs", "src/a.rs"])
-    before = kept(home, [question("Build it"), *wrote, *did, reply("first " * 300 + "END"), *chat(200, words=50)])
+    before = save(home, [question("Build it"), *wrote, *did, reply("first " * 300 + "END"), *chat(200, words=50)])
     run = home.run("-s", "0", "and now?")
-    sent = text_in(asked(talker)[0])
+    sent = text_in(requests_to(talker)[0])
     lost = [at for at, words in enumerate(questions(before)) if words not in sent]
     assert lost == list(range(1, len(lost) + 1)) != []
     assert f"gptsh: {len(lost)} earlier questions are left out: the session outgrew the window\n" in run.stderr
@@ -202,34 +202,34 @@ def test_words_that_fit_by_the_reports_of_the_server_are_all_sent(home: Home, ta
     texts = [corpus.sample(kind, seed) for seed in range(2 * turns)]
     kept_of = [int(len(text) * share / turns / size_of(question(text))) for text in texts]
     pairs = [(f"Q{at}: {texts[at][: kept_of[at]]}", texts[turns + at][: 2 * kept_of[at]]) for at in range(turns)]
-    before = kept(home, reported([one for asks, says in pairs for one in (question(asks), reply(says))]))
+    before = save(home, reported([one for asks, says in pairs for one in (question(asks), reply(says))]))
     shown = json_output(home.run("-s", "0", "--compact", "-o", "json"))
     assert shown["before"] > shown["after"]
     run = home.run("-s", "0", "and now?")
-    (body,) = asked(talker)
+    (body,) = requests_to(talker)
     assert (run.code, "left out" in run.stderr) == (0, False)
     assert [text for text in questions(before) if text not in text_in(body)] == []
 
 
 def test_echo_makes_no_summaries(home: Home, talker: Talker) -> None:
     configure(home, talker)
-    kept(home, chat(TURNS), small="echo")
+    save(home, chat(TURNS), small="echo")
     run = home.run("-s", "0", "and now?")
     assert run.stderr.startswith("gptsh: no summary could be made: echo makes no summaries")
-    assert (force(home)["strategy"], home.doc()["context"]["summaries"]) == ("minimal", [])
+    assert (compaction_of(home)["strategy"], home.doc()["context"]["summaries"]) == ("minimal", [])
 
 
 # ---- what stays as it was sent
 
 
-def test_a_compaction_stays_and_what_is_told_and_kept_of_it(long: Home, talker: Talker) -> None:
-    before = long.doc()
-    dry = json_output(long.run("-s", "0", "--dry-run", "-o", "json", "and now?"))["context"]
-    assert long.doc() == before
-    assert asked(talker) == for_summaries(talker) == []
-    run = long.run("-s", "0", "-o", "jsonl", "and now?")
-    doc, (body,), record = long.doc(), asked(talker), force(long)
-    assert kinds(run)[:4] == ["message_recorded", "snapshot_created", "compressed", "text"]
+def test_a_compaction_stays_and_what_is_told_and_kept_of_it(long_home: Home, talker: Talker) -> None:
+    before = long_home.doc()
+    dry = json_output(long_home.run("-s", "0", "--dry-run", "-o", "json", "and now?"))["context"]
+    assert long_home.doc() == before
+    assert requests_to(talker) == for_summaries(talker) == []
+    run = long_home.run("-s", "0", "-o", "jsonl", "and now?")
+    doc, (body,), record = long_home.doc(), requests_to(talker), compaction_of(long_home)
+    assert event_types(run)[:4] == ["message_recorded", "snapshot_created", "compressed", "text"]
     _, created, compressed, *_, done = (event for event in events(run) if event["type"] != "text")
     assert (created["auto"], created["snapshot"]["name"]) == (True, "auto-1")
     assert created["snapshot"]["message"] == before["messages"][-1]["id"]
@@ -239,87 +239,95 @@ def test_a_compaction_stays_and_what_is_told_and_kept_of_it(long: Home, talker: 
     assert dry["tokens"] > done["context"]["tokens"] + 500  # for a summary that might be as long as it may
     assert done["context"]["at_most"] >= prompt_tokens(body)
     (summary,) = doc["context"]["summaries"]
-    assert (summary["text"], summary["model"]) == (TOLD, "lab/s")
+    assert (summary["text"], summary["model"]) == (SUMMARY, "lab/s")
     assert (summary["first"], summary["last"]) == (doc["messages"][0]["id"], record["upto"])
     calls = len(for_summaries(talker))
-    second = long.run("-s", "0", "-o", "json", "and then?")
+    second = long_home.run("-s", "0", "-o", "json", "and then?")
     assert (second.code, second.stderr, len(for_summaries(talker))) == (0, "", calls)
-    first, then = (text_in(sent) for sent in asked(talker))
+    first, then = (text_in(sent) for sent in requests_to(talker))
     assert then.startswith(first)
-    assert (json_output(second)["context"]["strategy"], force(long)) == ("summary", record)
+    assert (json_output(second)["context"]["strategy"], compaction_of(long_home)) == ("summary", record)
     talker.words = 200
-    while force(long) == record:  # until it is full again: then the summary is extended
-        assert long.run("-s", "0", "more").code == 0
-        assert len(asked(talker)) < 30
-    assert len(asked(talker)) > 4
-    assert TOLD in text_in(for_summaries(talker)[-1])
+    while compaction_of(long_home) == record:  # until it is full again: then the summary is extended
+        assert long_home.run("-s", "0", "more").code == 0
+        assert len(requests_to(talker)) < 30
+    assert len(requests_to(talker)) > 4
+    assert SUMMARY in text_in(for_summaries(talker)[-1])
 
 
-def test_a_compaction_counts_from_now_on_though_the_last_one_is_of_a_clock_ahead(long: Home, talker: Talker) -> None:
+def test_a_compaction_counts_from_now_on_though_the_last_one_is_of_a_clock_ahead(
+    long_home: Home, talker: Talker
+) -> None:
     """And though that is of a strategy that a later gptsh has."""
-    doc = long.doc()
+    doc = long_home.doc()
     doc["context"]["compaction"] = {"id": "k", "at": "2999-01-01T00:00:00.000Z", "strategy": "novel"}
-    long.files()[0].write_text(json.dumps(doc))
-    assert long.run("-s", "0", "and now?").code == 0
-    assert (force(long)["strategy"], force(long)["at"]) == ("summary", "2999-01-01T00:00:00.001Z")
+    long_home.files()[0].write_text(json.dumps(doc))
+    assert long_home.run("-s", "0", "and now?").code == 0
+    assert (compaction_of(long_home)["strategy"], compaction_of(long_home)["at"]) == (
+        "summary",
+        "2999-01-01T00:00:00.001Z",
+    )
 
 
-def test_an_answer_that_came_in_among_those_that_a_summary_tells_is_sent(long: Home, talker: Talker) -> None:
-    assert long.run("-s", "0", "and now?").code == 0
-    doc = long.doc()
+def test_an_answer_that_came_in_among_those_that_a_summary_tells_is_sent(long_home: Home, talker: Talker) -> None:
+    assert long_home.run("-s", "0", "and now?").code == 0
+    doc = long_home.doc()
     beside = {**reply("BESIDE"), "id": "x", "parent": doc["messages"][0]["id"], "timestamp": "2026-02-01T00:00:00.000Z"}
     doc["messages"].insert(2, beside)  # of another run, which had not ended when the summary was made
-    long.files()[0].write_text(json.dumps(doc))
-    assert long.run("-s", "0", "and then?").code == 0
-    assert ("BESIDE" in text_in(asked(talker)[-1]), force(long)) == (True, doc["context"]["compaction"])
+    long_home.files()[0].write_text(json.dumps(doc))
+    assert long_home.run("-s", "0", "and then?").code == 0
+    assert ("BESIDE" in text_in(requests_to(talker)[-1]), compaction_of(long_home)) == (
+        True,
+        doc["context"]["compaction"],
+    )
 
 
-def test_another_window_is_another_choice(long: Home, talker: Talker) -> None:
+def test_another_window_is_another_choice(long_home: Home, talker: Talker) -> None:
     talker.pages["/v1/models"]["data"].append({"id": "big", "object": "model", "max_model_len": 65536})
-    assert long.run("-s", "0", "one").code == 0
+    assert long_home.run("-s", "0", "one").code == 0
     talker.window = 65536
-    assert context_of(long, "-m", "lab/big", "two")["strategy"] == "full"
-    assert TOLD not in text_in(asked(talker)[-1])
+    assert context_of(long_home, "-m", "lab/big", "two")["strategy"] == "full"
+    assert SUMMARY not in text_in(requests_to(talker)[-1])
     talker.window, calls = WINDOW, len(for_summaries(talker))
-    assert context_of(long, "-m", "lab/m", "three")["strategy"] == "summary"
-    assert (len(for_summaries(talker)), TOLD in text_in(asked(talker)[-1])) == (calls, True)
+    assert context_of(long_home, "-m", "lab/m", "three")["strategy"] == "summary"
+    assert (len(for_summaries(talker)), SUMMARY in text_in(requests_to(talker)[-1])) == (calls, True)
 
 
 def test_the_snapshot_goes_back_to_what_was_sent_before(home: Home, talker: Talker) -> None:
     configure(home, talker)
-    kept(home, chat(30))
+    save(home, chat(30))
     assert context_of(home, "--no-save", "and now?")["strategy"] == "full"
     assert home.run("-s", "0", "--compact", "--apply").code == 0
     assert context_of(home, "something else")["strategy"] == "summary"
     assert json_output(home.run("-s", "0@auto-1", "-o", "json", "and now?"))["context"]["strategy"] == "full"
-    first, *_, last = asked(talker)
+    first, *_, last = requests_to(talker)
     assert last["messages"] == first["messages"]
 
 
-def test_at_a_snapshot_that_was_taken_later_a_compaction_still_stands(long: Home, talker: Talker) -> None:
-    assert long.run("-s", "0", "and now?").code == 0
-    record = force(long)
-    assert long.run("-s", "0", "--snapshot", "here").code == 0
-    assert long.run("-s", "0@here", "and then?").code == 0
-    fork, _ = long.docs()
+def test_at_a_snapshot_that_was_taken_later_a_compaction_still_stands(long_home: Home, talker: Talker) -> None:
+    assert long_home.run("-s", "0", "and now?").code == 0
+    record = compaction_of(long_home)
+    assert long_home.run("-s", "0", "--snapshot", "here").code == 0
+    assert long_home.run("-s", "0@here", "and then?").code == 0
+    fork, _ = long_home.docs()
     assert (fork["meta"]["forked_from"], fork["context"]["compaction"]) == ("7x2m@here", record)
 
 
-def test_before_a_compaction_its_summary_is_used_again(long: Home, talker: Talker) -> None:
-    assert long.run("-s", "0", "and now?").code == 0
+def test_before_a_compaction_its_summary_is_used_again(long_home: Home, talker: Talker) -> None:
+    assert long_home.run("-s", "0", "and now?").code == 0
     calls = len(for_summaries(talker))
-    assert long.run("-s", "0@auto-1", "and then?").code == 0
-    assert (len(for_summaries(talker)), TOLD in text_in(asked(talker)[-1])) == (calls, True)
+    assert long_home.run("-s", "0@auto-1", "and then?").code == 0
+    assert (len(for_summaries(talker)), SUMMARY in text_in(requests_to(talker)[-1])) == (calls, True)
 
 
-def test_where_compaction_is_off_only_what_was_asked_for_is_compacted(long: Home, talker: Talker) -> None:
-    configure(long, talker, '[context]\ncompact = "off"\n')
-    before = long.doc()
-    run = long.run("-s", "0", "and now?")
+def test_where_compaction_is_off_only_what_was_asked_for_is_compacted(long_home: Home, talker: Talker) -> None:
+    configure(long_home, talker, '[context]\ncompact = "off"\n')
+    before = long_home.doc()
+    run = long_home.run("-s", "0", "and now?")
     assert (run.stdout, run.code, 'compact = "auto" under [context]' in run.stderr) == ("", 6, True)
-    assert (long.doc(), asked(talker)) == (before, [])
-    assert long.run("-s", "0", "--compact", "--apply").code == 0
-    assert long.run("-s", "0", "and now?").code == 0  # what was asked for stands
+    assert (long_home.doc(), requests_to(talker)) == (before, [])
+    assert long_home.run("-s", "0", "--compact", "--apply").code == 0
+    assert long_home.run("-s", "0", "and now?").code == 0  # what was asked for stands
 
 
 @pytest.mark.timeout(600)
@@ -331,7 +339,7 @@ def test_facts_in_the_words_of_the_user_are_sent_ever_after(home: Home, talker: 
     facts = [f"fact {prose(dice, 6)}, number {number}." for number in range(turns)]
     for at, fact in enumerate(facts):
         assert home.run(*(["-s", "0"] if at else ["-n"]), fact).code == 0
-    doc, requests = home.doc(), asked(talker)
+    doc, requests = home.doc(), requests_to(talker)
     assert questions(doc) == facts
     assert len(requests) == turns
     for at, body in enumerate(requests):
@@ -355,7 +363,7 @@ def test_messages_are_read_in_words_in_their_order_and_cannot_end_their_block(ho
     failed = tool_use(7, "x " * 400, "ls", path="p" * 500)
     failed[1]["is_error"] = True
     shot = tool_use(8, [{"type": "image_url", "image_url": {"url": "data:image/png;base64,YWJj"}}], "shot")
-    kept(home, [asks, thinks, *failed, *shot, reply("It failed."), *chat(60)])
+    save(home, [asks, thinks, *failed, *shot, reply("It failed."), *chat(60)])
     assert home.run("-s", "0", "--compact", "--apply").code == 0
     bodies = [body["messages"][1]["content"] for body in for_summaries(talker)]
     read = "\n".join(bodies)
@@ -373,7 +381,7 @@ def test_messages_are_read_in_words_in_their_order_and_cannot_end_their_block(ho
 def test_of_what_is_too_much_for_four_calls_the_first_and_the_last_are_read(home: Home, talker: Talker) -> None:
     configure(home, talker)
     rounds = (message for at in range(1200) for message in tool_use(at, "ok"))
-    kept(home, [question("Do it"), *rounds, reply("Done."), *chat(6)])
+    save(home, [question("Do it"), *rounds, reply("Done."), *chat(6)])
     assert home.run("-s", "0", "--compact", "--apply").code == 0
     bodies = [body["messages"][1]["content"] for body in for_summaries(talker)]
     assert ("part_0.py" in bodies[0], "USER: Q0002" in bodies[-1], len(bodies)) == (True, True, 4)
@@ -387,10 +395,10 @@ def test_of_what_is_too_much_for_four_calls_the_first_and_the_last_are_read(home
     ],
     ids=["reasoning is left out", "too long"],
 )
-def test_what_is_kept_of_a_summary(long: Home, talker: Talker, text: str, ends: str) -> None:
-    sum_up(talker, *[text] * 4)
-    assert long.run("-s", "0", "--compact", "--apply").code == 0
-    (summary,) = long.doc()["context"]["summaries"]
+def test_what_is_kept_of_a_summary(long_home: Home, talker: Talker, text: str, ends: str) -> None:
+    queue_summaries(talker, *[text] * 4)
+    assert long_home.run("-s", "0", "--compact", "--apply").code == 0
+    (summary,) = long_home.doc()["context"]["summaries"]
     assert re.search(f"{ends}$", summary["text"])
     assert len(summary["text"]) < 8000
 
@@ -401,65 +409,69 @@ Fails = Callable[[ModelServer], None]
 FAILURES: dict[str, tuple[Fails, str, bool]] = {  # what the summariser does, what is said, whether it was paid
     "500": (lambda m: m.refuse(500, BROKEN, model="s"), "lab refused (500): broken", False),
     "hangs up": (lambda m: m.script(status=0, model="s"), "broke off", False),
-    "thinks only": (lambda m: sum_up(m, "<think>They built it, I think.</think>\n"), "lab/s answered nothing", True),
+    "thinks only": (
+        lambda m: queue_summaries(m, "<think>They built it, I think.</think>\n"),
+        "lab/s answered nothing",
+        True,
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_without_a_summary_the_question_is_answered_all_the_same(long: Home, talker: Talker, name: str) -> None:
+def test_without_a_summary_the_question_is_answered_all_the_same(long_home: Home, talker: Talker, name: str) -> None:
     fails, why, paid = FAILURES[name]
-    before = long.doc()
+    before = long_home.doc()
     fails(talker)
-    run = long.run("-s", "0", "-o", "jsonl", "and now?")
-    doc, (body,) = long.doc(), asked(talker)
+    run = long_home.run("-s", "0", "-o", "jsonl", "and now?")
+    doc, (body,) = long_home.doc(), requests_to(talker)
     assert run.code == 0
     first, second = run.stderr.splitlines()
     assert first.startswith("gptsh: no summary could be made: ")
     assert why in first
     assert "(minimal)" in second
-    assert kinds(run)[:4] == ["message_recorded", "compression_error", "snapshot_created", "compressed"]
+    assert event_types(run)[:4] == ["message_recorded", "compression_error", "snapshot_created", "compressed"]
     assert why in events(run)[1]["error"]
     assert doc["messages"][:-2] == before["messages"]
     assert [words for words in questions(doc) if words not in text_in(body)] == []  # they fit
     assert (doc["usage"]["tokens"].get("prompt") or 0) > 11 * paid
-    assert long.run("-s", "0", "and then?").stderr == ""  # what it costs not to have one is paid once
+    assert long_home.run("-s", "0", "and then?").stderr == ""  # what it costs not to have one is paid once
     assert len(for_summaries(talker)) == 1  # nor is more asked
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_compaction_that_was_asked_for_fails_without_its_summary(long: Home, talker: Talker, name: str) -> None:
+def test_a_compaction_that_was_asked_for_fails_without_its_summary(long_home: Home, talker: Talker, name: str) -> None:
     fails, why, _ = FAILURES[name]
-    before = long.doc()
+    before = long_home.doc()
     fails(talker)
-    run = long.run("-s", "0", "--compact", "--apply", *LABELS, "-o", "json")
+    run = long_home.run("-s", "0", "--compact", "--apply", *LABELS, "-o", "json")
     assert (run.code, why in run.stderr) == (1, True)
     assert json.loads(run.stdout)["error"]["exit_code"] == 1
-    doc = long.doc()
+    doc = long_home.doc()
     assert doc["messages"] == before["messages"]
     assert doc["context"]["compaction"] is None
     assert (doc["title"], doc["meta"]["tags"]) == ("By hand", ["red"])  # the labels are saved all the same
-    assert asked(talker) == []
+    assert requests_to(talker) == []
 
 
 @pytest.mark.parametrize("args", [["and now?"], ["--compact", "--apply"]])
-def test_ctrl_c_while_a_summary_is_waited_for(long: Home, talker: Talker, args: list[str]) -> None:
-    before = long.doc()
+def test_ctrl_c_while_a_summary_is_waited_for(long_home: Home, talker: Talker, args: list[str]) -> None:
+    before = long_home.doc()
     release = threading.Event()
     talker.script(release, model="s")
-    process = long.start("-s", "0", *args)
-    until(lambda: for_summaries(talker))
+    process = long_home.start("-s", "0", *args)
+    wait_until(lambda: for_summaries(talker))
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
     release.set()
-    doc = long.doc()
-    assert (wait_for(process), out) == (130, b"")
+    doc = long_home.doc()
+    assert (wait_for_exit(process), out) == (130, b"")
     assert doc["context"] == before["context"]
-    assert asked(talker) == []
+    assert requests_to(talker) == []
     if "and now?" in args:
         assert questions(doc)[-1] == "and now?"
         assert f"'gptsh -s {doc['id']}' asks it again" in err.decode()
-        assert long.run("-s", "0").code == 0
-        assert force(long)["strategy"] == "summary"
+        assert long_home.run("-s", "0").code == 0
+        assert compaction_of(long_home)["strategy"] == "summary"
     else:
         assert doc == before
 
@@ -467,28 +479,28 @@ def test_ctrl_c_while_a_summary_is_waited_for(long: Home, talker: Talker, args: 
 # ---- a window that nobody knows until a server refuses
 
 
-def test_a_refusal_that_names_the_window_is_answered_by_one_compaction(untold: Home, talker: Talker) -> None:
-    run = untold.run("-s", "0", "-o", "jsonl", "and now?")
-    first, second = map(prompt_tokens, asked(talker))
+def test_a_refusal_that_names_the_window_is_answered_by_one_compaction(unlisted: Home, talker: Talker) -> None:
+    run = unlisted.run("-s", "0", "-o", "jsonl", "and now?")
+    first, second = map(prompt_tokens, requests_to(talker))
     assert (run.code, first > WINDOW, second <= BUDGET) == (0, True, True)
-    assert kinds(run)[:3] == ["message_recorded", "snapshot_created", "compressed"]
+    assert event_types(run)[:3] == ["message_recorded", "snapshot_created", "compressed"]
     compressed, context = events(run)[2], events(run)[-1]["context"]
     assert (compressed["reason"], context["window"], context["budget"]) == ("refused", WINDOW, BUDGET)
-    again = untold.run("-s", "0", "and then?")
-    assert (again.code, again.stderr, len(asked(talker))) == (0, "", 3)  # nothing is refused now: it is in force
+    again = unlisted.run("-s", "0", "and then?")
+    assert (again.code, again.stderr, len(requests_to(talker))) == (0, "", 3)  # nothing is refused now: it is in force
 
 
 @pytest.mark.parametrize(
     ("words", "requests"), [("maximum context length is 4096 tokens", 2), ("prompt is too long", 1)]
 )
-def test_a_refusal_that_stays_one_keeps_the_question(untold: Home, talker: Talker, words: str, requests: int) -> None:
+def test_a_refusal_that_stays_one_keeps_the_question(unlisted: Home, talker: Talker, words: str, requests: int) -> None:
     talker.window = None
     for _ in range(requests):
         talker.refuse(400, too_long(f"This model's {words}"), model="m")
-    run = untold.run("-s", "0", "and now?")
-    assert (run.stdout, run.code, len(asked(talker))) == ("", 6, requests)
+    run = unlisted.run("-s", "0", "and now?")
+    assert (run.stdout, run.code, len(requests_to(talker))) == ("", 6, requests)
     assert "the question is kept in session 7x2m" in run.stderr
-    assert untold.doc()["messages"][-1]["content"] == "and now?"
+    assert unlisted.doc()["messages"][-1]["content"] == "and now?"
 
 
 def test_a_session_that_outgrows_a_window_nobody_told_goes_on(lab: Home, model: ModelServer) -> None:
@@ -511,56 +523,60 @@ def test_a_session_that_outgrows_a_window_nobody_told_goes_on(lab: Home, model: 
 def test_results_of_tools_that_outgrow_the_window_within_a_turn(home: Home, talker: Talker) -> None:
     configure_tools(home, talker)
     home.configure(home.config.read_text().replace('tools = ["good"]', 'tools = ["good"]\nmodel_small = "lab/s"'))
-    before = kept(home, chat(40))["messages"]
+    before = save(home, chat(40))["messages"]
     talker.refuses = strict("openai")
     for number in range(1, 5):
         talker.script(*calling(call("repeat", number=1, text=f"line {number} of it\n", times=4000)), model="m")
     talker.say("It is done.", model="m")
-    sum_up(talker, *[TOLD] * 8)
+    queue_summaries(talker, *[SUMMARY] * 8)
     run = home.run("-s", "0", "--tools", "good", "do it four times")
     doc = home.doc()
     assert (run.stdout, run.code) == ("It is done.\n", 0)
     results = [message["content"] for message in doc["messages"][len(before) :] if message["role"] == "tool"]
     assert results == [f"line {number} of it\n" * 4000 for number in range(1, 5)]
-    assert len(asked(talker)) == 5
-    assert all(prompt_tokens(body) <= BUDGET for body in asked(talker))
-    assert all("do it four times" in text_in(body) for body in asked(talker))
-    assert "line 4 of it" in text_in(asked(talker)[-1])
+    assert len(requests_to(talker)) == 5
+    assert all(prompt_tokens(body) <= BUDGET for body in requests_to(talker))
+    assert all("do it four times" in text_in(body) for body in requests_to(talker))
+    assert "line 4 of it" in text_in(requests_to(talker)[-1])
     assert home.run("-s", "0", "--no-tools", "and?").code == 0
 
 
 # ---- by hand
 
 
-def test_compact_shows_and_apply_does_it(long: Home, talker: Talker) -> None:
-    before = long.files()[0].read_bytes()
-    shown = long.run("-s", "0", "--compact")
+def test_compact_shows_and_apply_does_it(long_home: Home, talker: Talker) -> None:
+    before = long_home.files()[0].read_bytes()
+    shown = long_home.run("-s", "0", "--compact")
     lines = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
     assert (shown.code, shown.stderr) == (0, "")
     assert re.fullmatch(r"~[\d,]+ -> ~[\d,]+", lines["tokens"])
     assert (lines["session"], lines["strategy"], lines["budget"]) == ("7x2m", "summary", "6,144 tokens")
-    report = json_output(long.run("-s", "0", "--compact", "-o", "json"))
+    report = json_output(long_home.run("-s", "0", "--compact", "-o", "json"))
     assert (report["changes"], report["applied"], report["error"]) == (True, False, None)
-    assert long.files()[0].read_bytes() == before
-    assert asked(talker) == for_summaries(talker) == []
-    done = events(long.run("-s", "0", "--compact", "--apply", *LABELS, "-o", "jsonl"))
+    assert long_home.files()[0].read_bytes() == before
+    assert requests_to(talker) == for_summaries(talker) == []
+    done = events(long_home.run("-s", "0", "--compact", "--apply", *LABELS, "-o", "jsonl"))
     assert [event["type"] for event in done] == ["snapshot_created", "snapshot_created", "compressed", "done"]
     assert (done[-1]["applied"], done[-1]["before"] > done[-1]["after"]) == (True, True)
-    assert (force(long)["reason"], long.doc()["title"], long.doc()["meta"]["tags"]) == ("asked", "By hand", ["red"])
-    before = long.files()[0].read_bytes()
-    assert "strategy    summary, as now: nothing would be shorter\n" in long.run("-s", "0", "--compact").stdout
-    again = events(long.run("-s", "0", "--compact", "--apply", "-o", "jsonl"))
+    assert (compaction_of(long_home)["reason"], long_home.doc()["title"], long_home.doc()["meta"]["tags"]) == (
+        "asked",
+        "By hand",
+        ["red"],
+    )
+    before = long_home.files()[0].read_bytes()
+    assert "strategy    summary, as now: nothing would be shorter\n" in long_home.run("-s", "0", "--compact").stdout
+    again = events(long_home.run("-s", "0", "--compact", "--apply", "-o", "jsonl"))
     assert [event["type"] for event in again] == ["compression_skipped", "done"]
-    assert (again[-1]["changes"], again[-1]["applied"], asked(talker)) == (False, False, [])
-    assert long.files()[0].read_bytes() == before
+    assert (again[-1]["changes"], again[-1]["applied"], requests_to(talker)) == (False, False, [])
+    assert long_home.files()[0].read_bytes() == before
 
 
-def test_compact_with_a_question(long: Home, talker: Talker) -> None:
-    run = long.run("-s", "0", "--compact", "--apply", "-o", "jsonl", "and now?")
-    assert (run.code, kinds(run)[:3]) == (0, ["message_recorded", "snapshot_created", "compressed"])
-    assert force(long)["reason"] == "asked"
-    again = long.run("-s", "0", "--compact", "--apply", "and then?")
-    assert (again.code, again.stderr, len(asked(talker))) == (0, "", 2)  # nothing would be shorter
+def test_compact_with_a_question(long_home: Home, talker: Talker) -> None:
+    run = long_home.run("-s", "0", "--compact", "--apply", "-o", "jsonl", "and now?")
+    assert (run.code, event_types(run)[:3]) == (0, ["message_recorded", "snapshot_created", "compressed"])
+    assert compaction_of(long_home)["reason"] == "asked"
+    again = long_home.run("-s", "0", "--compact", "--apply", "and then?")
+    assert (again.code, again.stderr, len(requests_to(talker))) == (0, "", 2)  # nothing would be shorter
 
 
 @pytest.mark.parametrize(
@@ -575,11 +591,11 @@ def test_compact_with_a_question(long: Home, talker: Talker) -> None:
         (["--list-sessions", "--compact"], "--compact does not go with --list-sessions"),
     ],
 )
-def test_what_cannot_be_compacted_is_refused(long: Home, talker: Talker, args: list[str], why: str) -> None:
-    before = long.files()[0].read_bytes()
-    run = long.run(*args)
+def test_what_cannot_be_compacted_is_refused(long_home: Home, talker: Talker, args: list[str], why: str) -> None:
+    before = long_home.files()[0].read_bytes()
+    run = long_home.run(*args)
     assert (run.code, run.stdout, run.stderr.count("\n"), why in run.stderr) == (2, "", 1, True)
-    assert [path.read_bytes() for path in long.files()] == [before]
+    assert [path.read_bytes() for path in long_home.files()] == [before]
     assert talker.asked == []
 
 
@@ -587,10 +603,10 @@ def test_what_cannot_be_compacted_is_refused(long: Home, talker: Talker, args: l
 
 
 @pytest.mark.parametrize("lines", [3000, 1150], ids=["far too much", "room alone"])
-def test_truncate_leaves_the_session_its_share(long: Home, talker: Talker, lines: int) -> None:
-    newest = questions(long.doc())[-10:]
-    run = long.run("-s", "0", "--truncate", "tail", "sum up", stdin=LOG * lines)
-    (body,) = asked(talker)
+def test_truncate_leaves_the_session_its_share(long_home: Home, talker: Talker, lines: int) -> None:
+    newest = questions(long_home.doc())[-10:]
+    run = long_home.run("-s", "0", "--truncate", "tail", "sum up", stdin=LOG * lines)
+    (body,) = requests_to(talker)
     assert (run.code, "characters cut from its tail" in run.stderr) == (0, True)
     sent = text_in(body)
     assert [words for words in [*newest, "sum up"] if words not in sent] == []

@@ -8,7 +8,7 @@ import pytest
 
 from gptsh.cli.complete import COMPLETERS
 from gptsh.cli.options import ROWS
-from tests.support.completion import AGENTS, Bash, ask, offered
+from tests.support.completion import AGENTS, Bash, completion_output, completions
 from tests.support.home import Home, Result
 
 COMPLETE = "_GPTSH_COMPLETE"
@@ -27,9 +27,9 @@ def test_every_kind_of_value_has_a_completer_and_each_is_used() -> None:
 
 
 def test_option_names_come_with_their_help(home: Home) -> None:
-    assert set(offered(home, "gptsh -")) == {name for row in ROWS for name in row.names if name.startswith("-")}
+    assert set(completions(home, "gptsh -")) == {name for row in ROWS for name in row.names if name.startswith("-")}
     helps = {name: row.help for row in ROWS for name in row.names}
-    for line in ask(home, "fish", "gptsh --l").stdout.splitlines():
+    for line in completion_output(home, "fish", "gptsh --l").stdout.splitlines():
         name, said = line.removeprefix("plain,").split("\t")
         assert said == helps[name]
 
@@ -54,15 +54,15 @@ def test_values_are_offered_by_their_kind(home: Home) -> None:
         home.run("-m", "echo", "hi")
         rewrite(home, agent={"name": "default", "model": model})
     home.configure(AGENTS)
-    assert {line: offered(home, line) for line, _ in OFFERED} == dict(OFFERED)
-    assert "plain,terse\tlab/q:8b\n" in ask(home, "fish", "gptsh -a t").stdout
-    assert ask(home, "zsh", "gptsh -m lab/q").stdout.split("\n") == ["plain", "lab/q:8b", "_", ""]
+    assert {line: completions(home, line) for line, _ in OFFERED} == dict(OFFERED)
+    assert "plain,terse\tlab/q:8b\n" in completion_output(home, "fish", "gptsh -a t").stdout
+    assert completion_output(home, "zsh", "gptsh -m lab/q").stdout.split("\n") == ["plain", "lab/q:8b", "_", ""]
 
 
 def test_every_model_that_the_config_file_names_is_offered(home: Home) -> None:
     small = '[agents.a]\nmodel = "lab/m"\nmodel_small = "tiny"\n[providers.lab]\nmodel_small = "small"\n'
     prices = "[providers.lab.prices]\ninput = 1\n[providers.lab.prices.big]\ninput = 2\n"
-    assert offered(home, "gptsh -m ", small + prices) == ["lab/m", "lab/tiny", "lab/small", "lab/big", "echo"]
+    assert completions(home, "gptsh -m ", small + prices) == ["lab/m", "lab/tiny", "lab/small", "lab/big", "echo"]
 
 
 @pytest.mark.parametrize("option", ["-s", "--show-session"])
@@ -70,32 +70,32 @@ def test_sessions_are_names_and_ids_newest_first_with_titles(home: Home, option:
     home.run("-m", "echo", "-s", "@Work:a", "--title", "One, two: three", "hi")
     home.run("-m", "echo", "untitled, so far")
     older, newer = [doc["id"] for doc in home.docs()][::-1]
-    assert offered(home, f"gptsh {option} ") == ["@Work:a", newer, older]
-    assert offered(home, f"gptsh {option} {older[:3]}") == [older]
-    assert ask(home, "fish", f"gptsh {option} ").stdout == (
+    assert completions(home, f"gptsh {option} ") == ["@Work:a", newer, older]
+    assert completions(home, f"gptsh {option} {older[:3]}") == [older]
+    assert completion_output(home, "fish", f"gptsh {option} ").stdout == (
         f"plain,@Work:a\t{older}\nplain,{newer}\tuntitled, so far\nplain,{older}\tOne, two: three\n"
     )
-    assert ask(home, "zsh", f"gptsh {option} @").stdout.split("\n") == ["plain", r"@Work\:a", older, ""]
+    assert completion_output(home, "zsh", f"gptsh {option} @").stdout.split("\n") == ["plain", r"@Work\:a", older, ""]
     for shell in ("bash", "zsh", "fish"):  # behind an equals sign the option stays
-        assert "--session=@Work" in ask(home, shell, "gptsh --session=@W").stdout
+        assert "--session=@Work" in completion_output(home, shell, "gptsh --session=@W").stdout
     next(home.sessions.glob(f"*-{older}.json")).unlink()
-    assert offered(home, f"gptsh {option} @") == []  # it points at nothing any more
+    assert completions(home, f"gptsh {option} @") == []  # it points at nothing any more
 
 
 def test_a_title_can_neither_break_the_protocol_nor_reach_the_terminal(home: Home) -> None:
     home.run("-m", "echo", "hi")
     name = rewrite(home, title="a\nplain\nb:c\td\x1b]0;x\x07,\x85e\r")
     shown = "a plain b:c d␛]0;x␇, e"
-    assert ask(home, "zsh", "gptsh -s ").stdout.split("\n") == ["plain", name, shown, ""]
-    assert ask(home, "fish", "gptsh -s ").stdout == f"plain,{name}\t{shown}\n"
+    assert completion_output(home, "zsh", "gptsh -s ").stdout.split("\n") == ["plain", name, shown, ""]
+    assert completion_output(home, "fish", "gptsh -s ").stdout == f"plain,{name}\t{shown}\n"
 
 
 def test_a_value_that_a_shell_would_read_as_more_than_a_word_is_not_offered(home: Home) -> None:
     for model in ("$(touch x)", "a;b", "a b", "*", "a\nplain,b", "~", "#a", "lab/ok"):
         home.run("-m", "echo", "hi")
         rewrite(home, agent={"name": "default", "model": model})
-    assert set(offered(home, "gptsh -m ", AGENTS)) == {"lab/ok", "lab/q:8b", "echo"}
-    assert "two words" not in offered(home, "gptsh -a ")
+    assert set(completions(home, "gptsh -m ", AGENTS)) == {"lab/ok", "lab/q:8b", "echo"}
+    assert "two words" not in completions(home, "gptsh -a ")
 
 
 def test_of_many_sessions_the_newest_fifty_are_offered_and_what_is_torn_is_passed_over(home: Home) -> None:
@@ -104,18 +104,18 @@ def test_of_many_sessions_the_newest_fifty_are_offered_and_what_is_torn_is_passe
     for number in range(60):
         (home.sessions / f"20300101-0000{number:02}-n{number:03}.json").write_bytes(head)
     (home.sessions / "20300102-000001-torn.json").write_text('{"version": 3')
-    assert offered(home, "gptsh -s ") == [f"n{number:03}" for number in range(59, 9, -1)]
+    assert completions(home, "gptsh -s ") == [f"n{number:03}" for number in range(59, 9, -1)]
 
 
 @pytest.mark.parametrize("config", ["[", "agents = 1\n"])
 def test_a_broken_config_file_says_nothing(home: Home, config: str) -> None:
-    assert ask(home, "bash", "gptsh -a ", config) == Result("", "", 1)
-    assert offered(home, "gptsh --list-m") == ["--list-models"]
+    assert completion_output(home, "bash", "gptsh -a ", config) == Result("", "", 1)
+    assert completions(home, "gptsh --list-m") == ["--list-models"]
 
 
 def test_no_command_of_the_config_file_is_run(home: Home) -> None:
     config = '[agents.a]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\napi_key_command = '
-    assert offered(home, "gptsh -m lab", config + '"touch ran"\n') == ["lab/m"]
+    assert completions(home, "gptsh -m lab", config + '"touch ran"\n') == ["lab/m"]
     assert not (home.cwd / "ran").exists()
 
 

@@ -10,7 +10,7 @@ from tests.support import corpus
 from tests.support.answers import json_output
 from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer, prompt_tokens
-from tests.support.talks import chat, kept, question, reply, report
+from tests.support.talks import chat, question, reply, save, usage_of
 
 LINES = "".join(f"line {number} of many\n" for number in range(3000))  # 18,000 tokens
 SOME = "some words of a text that nearly fits\n"
@@ -31,7 +31,7 @@ def windowed(home: Home, model: ModelServer, size: int, more: str = "") -> None:
 
 def say(model: ModelServer, prompt: int) -> None:
     """Queue a short answer to a prompt of so many tokens."""
-    model.say("ok", usage=report(prompt))
+    model.say("ok", usage=usage_of(prompt))
 
 
 # ---- exit 6
@@ -111,13 +111,13 @@ def test_what_the_reported_tokens_do_not_tell_of_is_counted(
     lab: Home, moment: str, more: dict[str, Any], counts: bool
 ) -> None:
     beside = [{**question("word " * 3000), "timestamp": f"{moment}T00:00:00.000Z"}, reply("Yes.")]
-    kept(lab, [*beside, question("hi"), {**reply("ho"), "usage": {"prompt": 1000, "completion": 2}, **more}])
+    save(lab, [*beside, question("hi"), {**reply("ho"), "usage": {"prompt": 1000, "completion": 2}, **more}])
     tokens = json_output(lab.run("-s", "0", "--dry-run", "-o", "json", "and?"))["context"]["tokens"]
     assert (tokens > 3000) == counts
 
 
 def test_a_blank_question_of_a_session_is_not_sent(lab: Home, model: ModelServer) -> None:
-    kept(lab, [*chat(1), question(" ")])
+    save(lab, [*chat(1), question(" ")])
     run = lab.run("-s", "0")
     assert (run.stdout, run.stderr, run.code) == ("", "gptsh: the prompt is blank: give words or pipe text in\n", 2)
     assert model.asked == []

@@ -36,7 +36,7 @@ def says(*steps: Any, **more: Any) -> Any:
 
 
 def says_whole(_lab: Home, model: ModelServer) -> None:
-    model.whole("half", finish=None)
+    model.unstreamed("half", finish=None)
 
 
 def says_twice(text: str) -> Any:

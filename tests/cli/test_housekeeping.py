@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.home import Home
 from tests.support.modules import modules_after
-from tests.support.sessions import archived, kept, put
+from tests.support.sessions import archived, put, session_ids
 
 
 def aged(home: Home, ident: str, days: float) -> Path:
@@ -38,7 +38,7 @@ def test_which_are_put_away_behind_a_new_session(
     before = {ident: aged(home, ident, days).read_bytes() for ident, days in ages.items()}
     assert home.run("-m", "echo", "hi") == ("You said: hi\n", "", 0)
     assert [name[16:20] for name in archived(home)] == gone
-    assert len(kept(home)) == len(ages) - len(gone) + 1
+    assert len(session_ids(home)) == len(ages) - len(gone) + 1
     for name in archived(home):
         assert (home.state / "archive" / name).read_bytes() == before[name[16:20]]
 
@@ -49,7 +49,7 @@ def test_without_a_setting_nothing_is_looked_at(home: Home, rules: dict[str, int
     aged(home, "aaaa", 4000)
     assert "gptsh.core.retention" not in modules_after(home, "-m", "echo", "hi")
     assert not (home.state / "archive").exists()
-    assert len(kept(home)) == 2
+    assert len(session_ids(home)) == 2
 
 
 @pytest.mark.parametrize("args", ["-s bbbb hi", "--no-save hi", "--dry-run hi", "--list-sessions", "-m no/model hi"])
@@ -58,7 +58,7 @@ def test_only_a_new_session_that_was_saved_sends_others_away(home: Home, args: s
     aged(home, "aaaa", 10)
     aged(home, "bbbb", 20)
     home.run("-m", "echo", *args.split())
-    assert kept(home) == ["aaaa", "bbbb"]
+    assert session_ids(home) == ["aaaa", "bbbb"]
 
 
 def test_what_cannot_be_read_or_lies_there_already_stays(home: Home) -> None:
@@ -71,7 +71,7 @@ def test_what_cannot_be_read_or_lies_there_already_stays(home: Home) -> None:
     copy.write_text("another")
     assert home.run("-m", "echo", "hi")[1:] == ("", 0)
     assert ([name[16:20] for name in archived(home)], copy.read_text()) == (["bbbb", "eeee"], "another")
-    assert {"aaaa", "eeee"} < set(kept(home))
+    assert {"aaaa", "eeee"} < set(session_ids(home))
 
 
 def test_a_failure_is_one_note_and_costs_nothing(home: Home) -> None:
@@ -81,4 +81,4 @@ def test_a_failure_is_one_note_and_costs_nothing(home: Home) -> None:
     run = home.run("-m", "echo", "hi")
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("You said: hi\n", 0, 1)
     assert run.stderr.startswith("gptsh: no old session was archived: ")
-    assert len(kept(home)) == 2
+    assert len(session_ids(home)) == 2

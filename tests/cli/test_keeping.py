@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.home import Home, in_mid_answer, texts
+from tests.support.home import Home, start_answer, texts
 from tests.support.server import ModelServer
-from tests.support.sessions import archived, change, kept, put
+from tests.support.sessions import archived, change, put, session_ids
 from tests.support.terminal import Terminal
 
 DELETE, ARCHIVE = "--delete-session", "--archive-session"
@@ -49,7 +49,7 @@ def test_all_references_are_resolved_before_anything_is_deleted(home: Home) -> N
         put(home, ident, 1)
     run = home.run(*(f"{DELETE}={ref}" for ref in ("0", "1", "dddd", "c", "2")), "--yes")
     assert [line.split()[1] for line in run.stdout.splitlines()] == ["dddd", "cccc", "bbbb"]
-    assert (run.stderr, run.code, kept(home)) == ("", 0, ["aaaa"])
+    assert (run.stderr, run.code, session_ids(home)) == ("", 0, ["aaaa"])
 
 
 @pytest.mark.parametrize("bad", ["zzzz", "@none", "0@1", "", "0 --keep 1", "0 --dry-run", "0 word"])
@@ -58,16 +58,16 @@ def test_one_bad_reference_or_another_option_is_exit_2_and_nothing_is_done(home:
     put(home, "aaaa", 1)
     run = home.run(job, "aaaa", job, *bad.split(" "))
     assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1)
-    assert (kept(home), archived(home)) == (["aaaa"], [])
+    assert (session_ids(home), archived(home)) == (["aaaa"], [])
 
 
 def test_an_index_is_deleted_by_a_script_with_yes_alone(home: Home) -> None:
     put(home, "aaaa", 1)
     run = home.run(DELETE, "0")
-    assert (run.code, kept(home)) == (2, ["aaaa"])
+    assert (run.code, session_ids(home)) == (2, ["aaaa"])
     assert "0: an index moves with each new session: name the session by its id, or add --yes" in run.stderr
     assert home.run(DELETE, "0", "--yes").code == 0
-    assert kept(home) == []
+    assert session_ids(home) == []
 
 
 @pytest.mark.parametrize(("said", "left"), [("n", ["aaaa"]), ("", ["aaaa"]), ("y", [])])
@@ -77,7 +77,7 @@ def test_on_a_terminal_deleting_asks_first(home: Home, said: str, left: list[str
     terminal.until(rb"Delete session aaaa Title of aaaa \(1 turn\) for good\? \[y/N\] ")
     terminal.write(f"{said}\n" if said else "\x04")
     assert terminal.close()[1] == 0
-    assert kept(home) == left
+    assert session_ids(home) == left
 
 
 def test_sessions_without_any_answer_are_pruned(home: Home) -> None:
@@ -97,7 +97,7 @@ def test_what_cannot_be_read_can_be_deleted_and_put_away(home: Home) -> None:
     assert home.run(DELETE, "aaaa").stdout == "deleted aaaa (not readable, @broken)\n"
     assert home.run(DELETE, "20250101-000000-bbbb.json").stdout == "deleted bbbb (not readable)\n"
     assert home.run(ARCHIVE, "0").stdout == "archived cccc (not readable)\n"
-    assert (kept(home), archived(home)) == ([], ["20250101-000000-cccc.json"])
+    assert (session_ids(home), archived(home)) == ([], ["20250101-000000-cccc.json"])
 
 
 def test_what_cannot_be_deleted_is_exit_1_and_tells_what_was_before(home: Home) -> None:
@@ -108,7 +108,7 @@ def test_what_cannot_be_deleted_is_exit_1_and_tells_what_was_before(home: Home) 
     run = home.run(DELETE, "aaaa", DELETE, "bbbb", DELETE, "cccc", "-o", "json")
     error, before = run.stderr.splitlines()
     assert re.search("the session cannot be deleted: .*20250101-000000-bbbb.json", error)
-    assert (before, run.code, kept(home)) == ("gptsh: done before: aaaa", 1, ["bbbb", "cccc"])
+    assert (before, run.code, session_ids(home)) == ("gptsh: done before: aaaa", 1, ["bbbb", "cccc"])
     assert "Is a directory" in home.run("--show-session", "@work").stderr  # the name is not free
     assert [item["session"] for item in json.loads(run.stdout)] == ["aaaa"]
     first = home.run(DELETE, "bbbb", "-o", "json")
@@ -137,15 +137,15 @@ def test_asking_brings_it_back_and_a_label_does_not(home: Home, ref: str) -> Non
     point(home, "work", put(home, "aaaa", 1))
     home.run(ARCHIVE, "aaaa")
     assert home.run("-s", ref, "--tag", "t").code == 0
-    assert (kept(home), archived(home)) == ([], ["20250101-000000-aaaa.json"])
+    assert (session_ids(home), archived(home)) == ([], ["20250101-000000-aaaa.json"])
     assert home.run("-m", "echo", "-s", ref, "and now").code == 0
-    assert (kept(home), archived(home)) == (["aaaa"], [])
+    assert (session_ids(home), archived(home)) == (["aaaa"], [])
     assert texts(home.doc())[-1].endswith("and now")
     assert home.doc()["meta"]["tags"] == ["t"]
 
 
 def test_a_run_whose_session_is_put_away_loses_no_turn(lab: Home, model: ModelServer) -> None:
-    process, more = in_mid_answer(lab, model)
+    process, more = start_answer(lab, model)
     assert lab.run(ARCHIVE, "0").stdout.startswith("archived ")
     assert len(archived(lab)) == 1
     more.set()
@@ -160,9 +160,9 @@ def test_a_copy_in_the_archive_is_never_overwritten(home: Home) -> None:
     copy.write_text("another")
     run = home.run(ARCHIVE, "aaaa")
     assert (run.stdout, run.code, str(copy) in run.stderr) == ("", 1, True)
-    assert (kept(home), copy.read_text()) == (["aaaa"], "another")
+    assert (session_ids(home), copy.read_text()) == (["aaaa"], "another")
     assert home.run(DELETE, "aaaa").code == 0  # for good: both
-    assert (kept(home), archived(home)) == ([], [])
+    assert (session_ids(home), archived(home)) == ([], [])
 
 
 def test_what_is_archived_between_being_found_and_being_read_is_read_there(home: Home) -> None:
@@ -183,7 +183,7 @@ def test_what_was_used_since_it_was_chosen_stays(home: Home) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         threading.Timer(0.3, lambda: (change(path, "updated_at", now), fcntl.flock(lock, fcntl.LOCK_UN))).start()
         run = home.run("--prune-sessions", "--older-than", "1y", "--yes")
-    assert (run.code, kept(home)) == (0, ["aaaa"])
+    assert (run.code, session_ids(home)) == (0, ["aaaa"])
 
 
 def test_prune_shows_what_would_go_and_does_nothing(home: Home) -> None:
@@ -197,7 +197,7 @@ def test_prune_shows_what_would_go_and_does_nothing(home: Home) -> None:
     assert (run.stderr, run.code) == ("gptsh: 3 sessions would be deleted, @work among them: --yes does it\n", 0)
     assert [item["id"] for item in objects(home, prune, *old)] == ["dddd", "bbbb", "aaaa"]
     assert home.run(prune, "--keep", "3", "--archive").stderr == "gptsh: 1 session would be archived: --yes does it\n"
-    assert len(kept(home)) == 4
+    assert len(session_ids(home)) == 4
 
 
 def test_prune_deletes_with_yes_and_puts_away_with_archive(home: Home) -> None:
@@ -205,7 +205,7 @@ def test_prune_deletes_with_yes_and_puts_away_with_archive(home: Home) -> None:
     put(home, "bbbb", 40)
     old = ("--prune-sessions", "--older-than", "50d", "--yes")
     assert home.run(*old) == ("deleted aaaa Title of aaaa (1 turn, @work)\n", "", 0)
-    assert (pointer.exists(), home.run("--show-session", "@work").code, kept(home)) == (False, 2, ["bbbb"])
+    assert (pointer.exists(), home.run("--show-session", "@work").code, session_ids(home)) == (False, 2, ["bbbb"])
     assert home.run(*old) == ("", "gptsh: no session would be deleted\n", 0)
     away = home.run("--prune-sessions", "--keep", "0", "--archive", "--yes", "-o", "jsonl")
     assert (json.loads(away.stdout)["session"], json.loads(away.stdout)["state"]) == ("bbbb", "archived")
@@ -228,14 +228,14 @@ def test_prune_takes_those_not_used_for_longest(home: Home, args: str, left: str
     put(home, "cccc", 30, meta={"project": str(home.cwd)})
     put(home, "dddd", 40, meta={"tags": ["red"]})
     assert home.run("--prune-sessions", *args.split(), "--yes").code == 0
-    assert "".join(ident[0] for ident in kept(home)) == left
+    assert "".join(ident[0] for ident in session_ids(home)) == left
 
 
 @pytest.mark.parametrize("age", ["", "30", "30m", "-1d", "0d", "1.5d", "²d", "101y", "1" * 5000 + "d", "30d\n"])
 def test_another_age_is_exit_2_and_the_forms_are_named(home: Home, age: str) -> None:
     put(home, "aaaa", 400)
     run = home.run("--prune-sessions", "--older-than", age, "--yes")
-    assert (run.stdout, run.code, kept(home)) == ("", 2, ["aaaa"])
+    assert (run.stdout, run.code, session_ids(home)) == ("", 2, ["aaaa"])
     assert "12h, 30d, 2w or 1y" in run.stderr
 
 
@@ -246,4 +246,4 @@ def test_what_cannot_be_read_is_never_pruned(home: Home) -> None:
     run = home.run("--prune-sessions", "--keep", "0", "--yes")
     assert run.stdout.splitlines() == ["deleted bbbb Title of bbbb (1 turn)"]
     assert run.stderr.startswith(f"gptsh: skipped {path}: ")
-    assert kept(home) == ["aaaa"]
+    assert session_ids(home) == ["aaaa"]

@@ -14,9 +14,9 @@ import pytest
 
 from gptsh.context.tokens import count_text
 from tests.support.answers import memory_answer
-from tests.support.home import Home, lab_config, until, wait_for
+from tests.support.home import Home, lab_config, wait_for_exit, wait_until
 from tests.support.server import ModelServer, prompt_tokens
-from tests.support.talks import kept, path_of, question, reply
+from tests.support.talks import path_of, question, reply, save
 
 BY_HAND = "# mine\n" + "".join(f"- fact {number}, written by hand\n" for number in range(30))
 
@@ -62,7 +62,7 @@ def put(home: Home, number: int, turns: int = 3, size: int = 0, small: str = "la
     pairs = ((question(f"q{number}-{at} {more_words}"), reply(f"a{number}-{at} {more_words}")) for at in range(turns))
     said = [message for pair in pairs for message in pair]
     ident = f"s{number:03}"
-    kept(home, said, ident=ident, small=small, created_at=f"2026-01-01T00:00:0{number}.000Z", **more)
+    save(home, said, ident=ident, small=small, created_at=f"2026-01-01T00:00:0{number}.000Z", **more)
     return path_of(home, ident)
 
 
@@ -129,7 +129,7 @@ def test_what_is_behind_the_window_is_consolidated(agent: Home, model: ModelServ
     for number in range(2):
         assert agent.run("-s", "@s", f"question {number}").stderr == ""
     assert not of_small(model)  # four messages are not too many
-    model.whole(memory_answer("- asks questions", "Questions\nwere asked."), model="small")
+    model.unstreamed(memory_answer("- asks questions", "Questions\nwere asked."), model="small")
     assert agent.run("-s", "@s", "question 2") == ("You said: question 2\n", "", 0)
     (request,) = of_small(model)
     told = request["messages"][1]["content"]
@@ -173,7 +173,7 @@ def test_what_a_turn_before_did_not_bring_in_waits_until_as_many_more_have_come(
     agent: Home, model: ModelServer
 ) -> None:
     agent.configure(agent.config.read_text().replace("keep_messages = 2", "keep_messages = 6"))
-    kept(agent, [question("q"), reply("a"), question("q"), reply("a"), reply("one more than the window")])
+    save(agent, [question("q"), reply("a"), question("q"), reply("a"), reply("one more than the window")])
     assert agent.run("-s", "0", "hi").code == 0
     assert (of_small(model), position(agent.files()[0])) == ([], None)
 
@@ -184,16 +184,16 @@ def test_a_signal_while_the_memory_is_made_costs_no_answer(
 ) -> None:
     """And whoever reads the answer has it to its end before the memory is made."""
     path, release = put(agent, 0), threading.Event()
-    model.whole(memory_answer("- m"), release, model="small")
+    model.unstreamed(memory_answer("- m"), release, model="small")
     process = agent.start("-s", "s000", "hi")
     assert process.stdout is not None
     assert process.stdout.read() == b"You said: hi\n"
-    until(lambda: of_small(model))
+    wait_until(lambda: of_small(model))
     assert process.poll() is None
     process.send_signal(signum)
     process.communicate(timeout=30)
     release.set()
-    assert wait_for(process) == code
+    assert wait_for_exit(process) == code
     assert (position(path), state(agent)) == (None, ("", ""))
 
 
@@ -204,7 +204,7 @@ def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, mode
     paths = [put(agent, number) for number in range(2)]
     put(agent, 2, agent={"name": "plain", "model": "lab/m", "model_small": "lab/small"})
     for text in ("- first", "- first\n- second"):
-        model.whole(memory_answer(text), model="small")
+        model.unstreamed(memory_answer(text), model="small")
     assert agent.run("--consolidate", "-s", "s000") == ("s000 (default) 6 messages\n", "", 0)
     assert agent.run("--consolidate") == ("s001 (default) 6 messages\n", "", 0)
     first, second = (request["messages"][1]["content"] for request in of_small(model))
@@ -226,7 +226,7 @@ def test_what_was_interrupted_is_done_again(agent: Home, model: ModelServer, end
     untouched = path.read_bytes()
     remember(agent, "- by hand\n")
     for text in ("- by hand\n- once", "- by hand\n- twice"):
-        model.whole(memory_answer(text), model="small")
+        model.unstreamed(memory_answer(text), model="small")
     assert agent.run("--consolidate").code == 0
     path.write_bytes(untouched)
     if ended == "before the log":
@@ -246,7 +246,7 @@ def test_a_fork_tells_nothing_twice(agent: Home, model: ModelServer) -> None:
     put(agent, 0)
     assert agent.run("-s", "s000@", "and then?").code == 0  # it has no position yet
     for text in ("- first", "- second"):
-        model.whole(memory_answer(text), model="small")
+        model.unstreamed(memory_answer(text), model="small")
     assert agent.run("--consolidate", "-s", "s000").code == 0
     assert agent.run("--consolidate").stdout.endswith("(default) 2 messages\n")
     told = of_small(model)[1]["messages"][1]["content"]
@@ -259,7 +259,7 @@ def test_the_agent_of_the_session_remembers_whoever_answered(agent: Home, model:
     assert agent.run("-s", "s000", "-a", "other", "hi").code == 0
     assert agent.run("--consolidate") == ("", "", 0)
     assert agent.run("-s", "s000", "-a", "default", "hi").code == 0
-    model.whole(memory_answer(""), model="small")
+    model.unstreamed(memory_answer(""), model="small")
     assert agent.run("--consolidate") == ("s000 (default) 6 messages\n", "", 0)
     assert (file(agent), file(agent, "HISTORY.md").count("\n")) == ("", 1)  # nothing of it is to be kept
 
@@ -286,7 +286,7 @@ def test_what_cannot_be_consolidated_is_exit_2(agent: Home, model: ModelServer, 
 def test_it_is_told_what_failed_and_the_rest_goes_on(agent: Home, model: ModelServer) -> None:
     put(agent, 0), put(agent, 1)
     break_small(model)
-    model.whole(memory_answer("- m"), model="small")
+    model.unstreamed(memory_answer("- m"), model="small")
     run = agent.run("--consolidate", "-o", "json")
     assert (run.code, len(run.stderr.splitlines())) == (1, 1)
     failed, done = sorted(json.loads(run.stdout), key=lambda item: item["session"])
@@ -312,11 +312,11 @@ USELESS = ["", "no JSON", '{"history_entry": "x"}', memory_answer(""), memory_an
 def test_a_useless_reply_changes_nothing(agent: Home, model: ModelServer, text: str) -> None:
     remember(agent, "- by hand, without a line end")
     path, before = put(agent, 0), state(agent)
-    model.whole(text, model="small")
+    model.unstreamed(text, model="small")
     run = agent.run("--consolidate")
     assert (run.code, len(run.stderr.splitlines())) == (1, 1)
     assert (state(agent), position(path)) == (before, None)
-    model.whole(memory_answer("- by hand\n- more"), model="small")
+    model.unstreamed(memory_answer("- by hand\n- more"), model="small")
     assert agent.run("--consolidate").code == 0
     assert file(agent) == "- by hand\n- more\n"
 
@@ -334,7 +334,7 @@ def test_what_is_kept_of_a_reply(agent: Home, model: ModelServer, text: str, mem
     """And what was written by hand is kept beside it."""
     remember(agent, BY_HAND)
     put(agent, 0)
-    model.whole(text.replace("{}", memory_answer("- m")), model="small")
+    model.unstreamed(text.replace("{}", memory_answer("- m")), model="small")
     assert agent.run("--consolidate").code == 0
     assert file(agent) == f"{memory}\n"
     assert f"(session s000) {entry} <!--" in file(agent, "HISTORY.md")
@@ -344,9 +344,9 @@ def test_what_is_kept_of_a_reply(agent: Home, model: ModelServer, text: str, mem
 @pytest.mark.parametrize("meanwhile", ["edited", "deleted session"])
 def test_what_changes_while_the_model_is_asked_wins(agent: Home, model: ModelServer, meanwhile: str) -> None:
     path, release = put(agent, 0), threading.Event()
-    model.whole(memory_answer("- made"), release, model="small")
+    model.unstreamed(memory_answer("- made"), release, model="small")
     process = agent.start("--consolidate")
-    until(lambda: of_small(model))
+    wait_until(lambda: of_small(model))
     remember(agent, "- by hand\n") if meanwhile == "edited" else path.unlink()
     release.set()
     _, err = process.communicate(timeout=30)
@@ -362,7 +362,7 @@ def test_a_long_session_is_consolidated_piece_by_piece_within_the_window(agent: 
     path = put(agent, 0, turns=20, size=300)
     model.window = 4096
     for number in range(20):
-        model.whole(memory_answer(f"- part {number}"), model="small")
+        model.unstreamed(memory_answer(f"- part {number}"), model="small")
     assert agent.run("--consolidate").code == 0
     assert position(path) == 40
     asked = of_small(model)
@@ -377,7 +377,7 @@ def test_two_processes_at_once_consolidate_each_message_once(agent: Home, model:
     for number in range(4):
         put(agent, number, turns=1)
     for _ in range(8):
-        model.whole(memory_answer("- m"), 0.05, model="small")
+        model.unstreamed(memory_answer("- m"), 0.05, model="small")
     processes = [agent.start("--consolidate") for _ in range(2)]
     outs = [process.communicate(timeout=60)[0].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outs
@@ -392,7 +392,7 @@ def test_leftovers_of_killed_processes_are_swept_after_an_hour(agent: Home, mode
         leftover = folder(agent) / f"MEMORY.md.{name}.tmp"
         leftover.write_text("half of it")
         os.utime(leftover, (time.time() - age,) * 2)
-    model.whole(memory_answer("- m"), model="small")
+    model.unstreamed(memory_answer("- m"), model="small")
     assert agent.run("--consolidate").code == 0
     assert [path.name for path in folder(agent).glob("*.tmp")] == ["MEMORY.md.young.tmp"]
 
@@ -405,7 +405,7 @@ def test_every_name_has_a_private_folder_of_its_own_below_memory(home: Home, mod
     named = f'[agents.{json.dumps(name)}]\nmodel = "lab/m"\nmodel_small = "lab/small"\nmemory = true\n'
     home.configure(lab_config(model) + named)
     put(home, 0, agent={"name": name, "model": "lab/m", "model_small": "lab/small"})
-    model.whole(memory_answer("- m"), model="small")
+    model.unstreamed(memory_answer("- m"), model="small")
     assert home.run("--consolidate").code == 0
     (only,) = (home.state / "memory").iterdir()
     modes = {stat.S_IMODE(path.stat().st_mode) for path in only.iterdir()}

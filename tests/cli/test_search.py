@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.home import Home
 from tests.support.messages import assistant, user
-from tests.support.sessions import keep
+from tests.support.sessions import put_file
 from tests.support.terminal import Terminal
 
 STAMP = "2026-11-03T10:00:00.000Z"
@@ -34,7 +34,7 @@ def own(doc: dict[str, Any]) -> bytes:
 
 def put(home: Home, name: str, doc: dict[str, Any] | bytes) -> Path:
     """A file among the sessions; ``name`` is ``HHMMSS-id``."""
-    return keep(home, f"20261103-{name}", doc if isinstance(doc, bytes) else own(doc))
+    return put_file(home, f"20261103-{name}", doc if isinstance(doc, bytes) else own(doc))
 
 
 def ids(home: Home, *args: str) -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from gptsh.core import document, sessions
-from tests.support.home import Home, in_mid_answer, texts
+from tests.support.home import Home, start_answer, texts
 from tests.support.server import ModelServer
-from tests.support.sessions import Store, ask, change, keep, new, put
+from tests.support.sessions import Store, append_turn, change, new_doc, put, put_file
 
 ASK = ("-s", "0", "-m", "echo", "more")
 SHOW = ("--show-session", "0")
@@ -54,9 +54,9 @@ def test_a_session_is_a_compact_file_for_its_owner_alone(home: Home) -> None:
 def test_an_id_that_is_taken_is_not_given_again(store: Store, home: Home) -> None:
     (home.state / "archive").mkdir(parents=True)
     (home.state / "archive" / "20250101-000000-zzzz.json").write_text("{}")
-    second = {**new(), "id": "zzzz"}
+    second = {**new_doc(), "id": "zzzz"}
     sessions.save_session(second)
-    third = {**new(), "id": second["id"]}
+    third = {**new_doc(), "id": second["id"]}
     sessions.save_session(third)
     assert len({"zzzz", second["id"], third["id"], *(doc["id"] for doc in store())}) == 3
 
@@ -74,7 +74,7 @@ def test_leftovers_of_killed_processes_are_swept_after_an_hour(home: Home, one: 
 
 def test_a_turn_stays_together_whoever_wrote_meanwhile(lab: Home, model: ModelServer) -> None:
     """Two ask, one of them while the other's answer comes; a third one changes the labels."""
-    process, release = in_mid_answer(lab, model)
+    process, release = start_answer(lab, model)
     assert lab.run("-s", "0", "-m", "echo", "--tag", "b", "late").code == 0
     assert lab.run("-s", "0", "--tag", "a", "--tag", "b", "--title", "Label", "--snapshot", "here").code == 0
     release.set()
@@ -88,7 +88,7 @@ def test_a_turn_stays_together_whoever_wrote_meanwhile(lab: Home, model: ModelSe
 
 
 def test_an_answer_goes_behind_its_question_and_a_file_that_was_renamed_is_found(store: Store) -> None:
-    doc = new()
+    doc = new_doc()
     for question in "ab":
         sessions.append_messages(doc, [{"role": "user", "content": question}], None)
     path = Path(sessions.save_session(doc))
@@ -100,14 +100,14 @@ def test_an_answer_goes_behind_its_question_and_a_file_that_was_renamed_is_found
 
 
 def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
-    doc = new("first title")
+    doc = new_doc("first title")
     doc["their_key"] = 1
     sessions.save_session(doc, tags=["a"])
     one, two = sessions.load_session("0"), sessions.load_session("0")
     document.add_call(one, "summary", "lab/s", {"total": 5}, 0.5)
     document.add_call(two, "memory", "lab/s", None, 0.25)
     one["agent"] = {**one["agent"], "model": "lab/other"}
-    ask(one, "a question brings its agent")
+    append_turn(one, "a question brings its agent")
     two["agent"] = {**two["agent"], "model": "a label brings none"}
     one["title"], two["our_key"] = "a later title", 2
     sessions.save_session(two, tags=["b", "a"])
@@ -122,7 +122,7 @@ def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
 
 @pytest.mark.parametrize("days", [(1, 2), (2, 1)])
 def test_of_two_compactions_made_at_once_the_later_one_counts(store: Store, days: tuple[int, int]) -> None:
-    sessions.save_session(new())
+    sessions.save_session(new_doc())
     copies = [sessions.load_session("0") for _ in days]
     for copy, day in zip(copies, days, strict=True):
         copy["context"]["compaction"] = {"id": f"{day}", "at": f"2026-01-0{day}T00:00:00.000Z", "strategy": "summary"}
@@ -133,7 +133,7 @@ def test_of_two_compactions_made_at_once_the_later_one_counts(store: Store, days
 
 @pytest.mark.parametrize("meanwhile", ["deleted", "replaced by another of the same id"])
 def test_a_session_that_went_meanwhile_is_not_recreated(lab: Home, model: ModelServer, meanwhile: str) -> None:
-    process, release = in_mid_answer(lab, model)
+    process, release = start_answer(lab, model)
     (path,) = lab.files()
     assert lab.run("--delete-session", "0", "--yes").stdout.startswith("deleted ")
     if meanwhile != "deleted":
@@ -156,7 +156,7 @@ def many(home: Home) -> Home:
     for at, ident in enumerate(("abcd", "7x2m", "7x9q")):
         moment = f"2025-10-27T09:15:31.{at}00Z"
         doc = {"version": 1, "id": ident, "title": ident, "created_at": moment, "messages": TALK, "context": SNAPSHOTS}
-        keep(home, f"20251027-091531-{ident}", doc)
+        put_file(home, f"20251027-091531-{ident}", doc)
     (home.state / "names").mkdir()
     (home.state / "names" / "%57ork%3Aa.b").write_text("20251027-091531-7x9q.json\n")
     return home
@@ -203,7 +203,7 @@ def test_malformed_keys_are_left_out_with_a_note(home: Home) -> None:
 
 
 def test_the_newest_five_summaries_stay(store: Store) -> None:
-    doc = new()
+    doc = new_doc()
     doc["context"]["summaries"] = [{"id": f"{at}", "text": "t", "created_at": f"2026-01-0{at}"} for at in range(1, 8)]
     sessions.save_session(doc)
     sessions.save_session(sessions.load_session("0"))
@@ -223,17 +223,17 @@ UNREADABLE: list[Any] = [
 
 
 def test_a_session_that_lacks_its_times_has_that_of_its_file_name(home: Home) -> None:
-    keep(home, "20250203-040506-aaaa", {"version": 1, "messages": [QUESTION]})
+    put_file(home, "20250203-040506-aaaa", {"version": 1, "messages": [QUESTION]})
     doc = json.loads(home.run("--show-session", "aaaa", "-o", "json").stdout)
     assert (doc["id"], doc["created_at"], doc["provider"]) == ("aaaa", "2025-02-03T04:05:06.000Z", {"name": None})
-    keep(home, "20990101-000000-bbbb", b"{")
+    put_file(home, "20990101-000000-bbbb", b"{")
     for job in (LIST, ("--search-sessions", "q"), ("--usage",)):
         assert "20990101-000000-bbbb.json: not JSON: " in home.run(*job).stderr
 
 
 @pytest.mark.parametrize("odd", [*NOT_SESSIONS, *UNREADABLE], ids=range(len(NOT_SESSIONS) + len(UNREADABLE)))
 def test_what_is_no_session_is_an_error_naming_the_file_and_never_rewritten(home: Home, one: Path, odd: Any) -> None:
-    bad = keep(home, "20990101-000000-aaaa", odd if isinstance(odd, bytes) else {**home.doc(), "id": "aaaa"})
+    bad = put_file(home, "20990101-000000-aaaa", odd if isinstance(odd, bytes) else {**home.doc(), "id": "aaaa"})
     if not isinstance(odd, bytes):
         change(bad, "messages", odd)
         bad.write_text(bad.read_text().replace("Infinity", "1e400"))
@@ -310,14 +310,14 @@ def test_an_older_document_is_read_as_it_is_and_written_by_a_save_alone(home: Ho
     for args in READING:
         assert home.run(*args).code == 0, args
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, changed)
-    new = json.loads(home.run("--show-session", "0", "-o", "json").stdout)  # the fork, from this version
+    new_doc = json.loads(home.run("--show-session", "0", "-o", "json").stdout)  # the fork, from this version
     old = json.loads(home.run("--show-session", "04a1", "-o", "json").stdout)
-    assert (old["version"], set(old), old["stats"]["turns"]) == (document.VERSION, set(new), 1)
+    assert (old["version"], set(old), old["stats"]["turns"]) == (document.VERSION, set(new_doc), 1)
     assert home.run("-s", "04a1", "-m", "echo", "more").code == 0
     saved = json.loads(path.read_bytes())
     assert (saved["version"], set(saved["context"]), saved["usage"]["cost"]) == (
         document.VERSION,
-        set(new["context"]),
+        set(new_doc["context"]),
         0.5,
     )
     assert texts(saved) == ["user: q", "assistant: a", "user: more", "assistant: You said: more"]

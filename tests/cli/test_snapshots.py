@@ -9,7 +9,7 @@ from tests.support.answers import events
 from tests.support.home import Home, texts
 from tests.support.server import ModelServer
 from tests.support.sessions import change
-from tests.support.talks import Talker, asked, chat, configure, kept
+from tests.support.talks import Talker, chat, configure, requests_to, save
 
 
 def named(doc: dict[str, Any]) -> list[str]:
@@ -116,12 +116,12 @@ def test_one_by_hand_is_deleted_from_the_command_line_and_no_message_goes(one: H
 
 def test_automatic_ones_roll_and_those_by_hand_stay(home: Home, talker: Talker) -> None:
     configure(home, talker)
-    kept(home, chat(12))
+    save(home, chat(12))
     home.run("-s", "0", "--snapshot", "mine")
     talker.words = 700
     while "auto-6" not in named(home.doc()):
         assert home.run("-s", "0", "--compact", "--apply", "more " * 40).code == 0
-        assert len(asked(talker)) < 40
+        assert len(requests_to(talker)) < 40
     automatic = [name for name in named(home.doc()) if name.startswith("auto-")]
     assert "mine" in named(home.doc())
     assert automatic == [f"auto-{at}" for at in range(2, 7)]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tests.support.home import Home, lab_config, read_until, until, wait_for
+from tests.support.home import Home, lab_config, read_until, wait_for_exit, wait_until
 from tests.support.server import Cut, ModelServer, answer
 
 TITLE = "A Good Title"
@@ -25,7 +25,7 @@ def asked(model: ModelServer) -> list[str]:
 
 
 def test_a_title_is_asked_once_from_the_first_question_alone(titled: Home, model: ModelServer) -> None:
-    model.whole(TITLE, model="small")
+    model.unstreamed(TITLE, model="small")
     assert titled.run("the words", stdin="the piped text") == ("You said: the words\n\nthe piped text\n", "", 0)
     assert model.sent[1]["messages"][1]["content"] == "the words"
     (call,) = titled.doc()["usage"]["calls"]
@@ -38,9 +38,9 @@ def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(titled: Home
     hold = threading.Event()
     for number in range(4):
         model.script(hold, *answer(f"answer {number}"), model="m")
-    model.whole(TITLE, model="small")
+    model.unstreamed(TITLE, model="small")
     runs = [titled.start("-s", "@work", f"question {number}") for number in range(4)]
-    until(lambda: len(model.asked) == 4)  # all have saved their questions
+    wait_until(lambda: len(model.asked) == 4)  # all have saved their questions
     hold.set()
     assert [run.wait(timeout=30) for run in runs] == [0] * 4
     assert (asked(model).count("small"), len(titled.doc()["messages"]), titled.doc()["title"]) == (1, 8, TITLE)
@@ -107,13 +107,13 @@ def test_a_hosted_provider_is_asked_beside_an_answer_that_is_saved_first(hosted:
     hold, more = threading.Event(), threading.Event()
     first, *rest = answer("first ", "second")[1:]
     model.script(more, first, *rest, model=HOSTED)
-    model.whole(TITLE, hold, model=SMALL)
+    model.unstreamed(TITLE, hold, model=SMALL)
     process = hosted.start("go")
-    until(lambda: model.asked)
+    wait_until(lambda: model.asked)
     assert asked(model) == [HOSTED]  # nothing else before the first token
     more.set()
     read_until(process.stdout, b"second\n")
-    until(lambda: hosted.doc()["stats"]["messages"] == 2)
+    wait_until(lambda: hosted.doc()["stats"]["messages"] == 2)
     assert hosted.doc()["title"] is None
     hold.set()
     process.communicate(timeout=30)
@@ -124,7 +124,7 @@ def test_a_server_of_ones_own_is_asked_behind_the_answer(titled: Home, model: Mo
     release = threading.Event()
     first, *rest = answer("first ", "second")[1:]
     model.script(first, release, *rest, model="m")
-    model.whole(TITLE, model="small")
+    model.unstreamed(TITLE, model="small")
     process = titled.start("go")
     read_until(process.stdout, b"first ")
     time.sleep(0.3)  # a hosted one would be asked by now
@@ -139,17 +139,17 @@ def test_a_title_is_kept_though_the_answer_is_partial(hosted: Home, model: Model
     stay = threading.Event()
     first, *rest = answer("first ", "second", finish="length")[1:]
     model.script(first, stay, *(rest if ending == "length" else [Cut]), model=HOSTED)
-    model.whole(TITLE, model=SMALL)
+    model.unstreamed(TITLE, model=SMALL)
     process = hosted.start("go")
     read_until(process.stdout, b"first ")
-    until(lambda: len(model.asked) == 2)
+    wait_until(lambda: len(model.asked) == 2)
     time.sleep(0.3)  # its title has come
     if ending == "interrupted":
         process.send_signal(signal.SIGINT)
         process.wait(timeout=30)
     stay.set()
     process.communicate(timeout=30)
-    assert (wait_for(process), hosted.doc()["title"]) == (code, TITLE)
+    assert (wait_for_exit(process), hosted.doc()["title"]) == (code, TITLE)
 
 
 # ---- how long it is waited for

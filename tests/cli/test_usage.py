@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer
-from tests.support.sessions import keep
+from tests.support.sessions import put_file
 from tests.support.terminal import Terminal
 
 ANSWER, TITLE = 11 * 2e-6 + 5 * 8e-6, 11 * 4e-7 + 5 * 1.6e-6  # what the server's usage costs
@@ -32,7 +32,7 @@ def put(home: Home, *messages: dict[str, Any], name: str = "20261101-100000-aaaa
     """A session file written by hand; its id is the end of its name."""
     moment = f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}.000Z"
     stamps = {"id": name[-4:], "created_at": moment, "updated_at": moment}
-    return keep(home, name, {**stamps, **doc, "messages": doc.get("messages") or messages})
+    return put_file(home, name, {**stamps, **doc, "messages": doc.get("messages") or messages})
 
 
 def said(ident: str, day: str = "01", model: object = "lab/m", cost: object = None, **tokens: object) -> dict[str, Any]:

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.home import COMMAND, Home, in_mid_answer, read_until, texts, until, wait_for
+from tests.support.home import COMMAND, Home, read_until, start_answer, texts, wait_for_exit, wait_until
 from tests.support.server import Hold, ModelServer, answer, chunk, event
 from tests.support.stages import (
+    EXPECTED,
     FIRST,
     FULL,
-    KEPT,
     LONG,
     at_a_reader,
     at_the_lock,
@@ -27,14 +27,14 @@ from tests.support.stages import (
     at_the_title,
     before_the_first_byte,
     in_the_answer,
-    waiting,
+    unread_bytes,
 )
 
 CODES = {"SIGINT": 130, "SIGINT twice": 130, "SIGTERM": 143, "SIGHUP": 129, "deadline": 124}
 JSON, JSONL, MARKDOWN = ("-o", "json"), ("-o", "jsonl"), ("-o", "markdown")
 SLOW = pytest.mark.slow
 CASES: list[Any] = [  # signal, place, form
-    *[("SIGINT", place, ()) for place in KEPT],
+    *[("SIGINT", place, ()) for place in EXPECTED],
     *[(how, before_the_first_byte, ()) for how in ("SIGTERM", "deadline")],
     *[(how, in_the_answer, ()) for how in ("SIGINT twice", "SIGHUP")],
     *[("SIGINT", in_the_answer, form) for form in (JSON, MARKDOWN, ("-x",))],
@@ -54,12 +54,12 @@ def name_of(value: Any) -> str:
 
 @pytest.mark.parametrize(("how", "place", "form"), CASES, ids=name_of)
 def test_what_ends_a_run_loses_nothing(lab: Home, model: ModelServer, how: str, place: Any, form: Any) -> None:
-    hold, (kept, finish, said) = Hold(), KEPT[place]
+    hold, (kept, finish, said) = Hold(), EXPECTED[place]
     process = place(lab, model, hold, *form, *(["--timeout", "1.5"] if how == "deadline" else []))
     signum, _, twice = how.partition(" ")
     for _ in range(0 if how == "deadline" else 2 if twice else 1):
         process.send_signal(getattr(signal, signum))
-    wait_for(process)  # though nobody reads
+    wait_for_exit(process)  # though nobody reads
     hold.set()
     out, err = process.communicate()
     fine = place is at_the_title and how == "SIGINT"  # the answer is whole, and the title was given up by hand
@@ -82,7 +82,7 @@ def test_what_ends_a_run_loses_nothing(lab: Home, model: ModelServer, how: str, 
 
 
 def test_a_session_goes_on_behind_a_signal(lab: Home, model: ModelServer) -> None:
-    process, release = in_mid_answer(lab, model)
+    process, release = start_answer(lab, model)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     release.set()
@@ -103,11 +103,11 @@ def test_ctrl_c_stops_a_shells_loop(lab: Home, model: ModelServer) -> None:
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     hold.set()
-    assert (wait_for(process), len(model.asked)) == (130, 1)
+    assert (wait_for_exit(process), len(model.asked)) == (130, 1)
 
 
 def test_what_nohup_ignores_stays_ignored(lab: Home, model: ModelServer) -> None:
-    process, release = in_mid_answer(lab, model, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process, release = start_answer(lab, model, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     process.send_signal(signal.SIGHUP)
     time.sleep(0.2)
     release.set()
@@ -160,7 +160,7 @@ def test_a_stdout_that_does_not_wait_gets_all(lab: Home, model: ModelServer) -> 
     model.say(LONG)
     process = lab.start("go", stdout=writer)
     os.close(writer)
-    until(lambda: waiting(reader) > FULL)
+    wait_until(lambda: unread_bytes(reader) > FULL)
     with open(reader, "rb") as pipe:
         assert pipe.read().decode() == f"{LONG}\n"
     process.communicate(timeout=30)

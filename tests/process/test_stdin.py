@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gptsh.content.attachments import detect_type
-from tests.support.home import COMMAND, Home, read_until, wait_for
+from tests.support.home import COMMAND, Home, read_until, wait_for_exit
 from tests.support.server import ModelServer
 
 WAITING = b"gptsh: still waiting for standard input: --no-stdin does without\n"
@@ -166,7 +166,7 @@ def test_a_large_text_arrives_whole(lab: Home, model: ModelServer) -> None:
     model.say("read", usage=None)
     process = lab.start("--no-save", stdin=subprocess.PIPE)
     assert process.communicate(text.encode(), timeout=60) == (b"read\n", b"")
-    assert wait_for(process) == 0
+    assert wait_for_exit(process) == 0
     assert model.sent[-1]["messages"][0]["content"] == text
 
 
@@ -174,7 +174,7 @@ def test_an_endless_binary_stream_ends_in_a_line(home: Home) -> None:
     with open("/dev/zero", "rb") as zero:
         process = home.start("-m", "echo", "hi", stdin=zero)
         out, err = process.communicate(timeout=60)
-    assert (wait_for(process), out) == (2, b"")
+    assert (wait_for_exit(process), out) == (2, b"")
     assert err.startswith(f"gptsh: stdin is binary data (more than 100.0 MB): {ONLY}".encode())
 
 

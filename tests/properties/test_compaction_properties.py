@@ -16,10 +16,10 @@ from gptsh.core import document
 from tests.support import corpus, vocabulary
 from tests.support.anthropic_server import AnthropicServer, signature
 from tests.support.home import Home
-from tests.support.ollama_server import Known, OllamaServer
+from tests.support.ollama_server import Model, OllamaServer
 from tests.support.server import ModelServer
 from tests.support.strict import strict
-from tests.support.talks import TOLD, kept, sum_up
+from tests.support.talks import SUMMARY, queue_summaries, save
 
 APIS = ["lab", "openai", "mistral", "groq", "anthropic", "ollama"]
 FRAME = 80  # tokens of the question and its headings under which words stand where older messages are left out
@@ -142,12 +142,12 @@ class Place(NamedTuple):
             if told is None:
                 self.small.refuse(500, {"error": {"message": "broken"}}, {"x-should-retry": "false"}, model="s")
             else:
-                sum_up(self.small, told)
+                queue_summaries(self.small, told)
         base_url = self.servers[api].base_url.removesuffix("/v1" if api in ("anthropic", "ollama") else "")
         self.home.configure(
             CONFIG.format(api=api, base_url=base_url, small_url=self.small.base_url, window=window, system=SYSTEM)
         )
-        return kept(self.home, messages, model=f"{api}/m", small="small/s")
+        return save(self.home, messages, model=f"{api}/m", small="small/s")
 
     def bodies(self, api: str) -> list[dict[str, Any]]:
         """The questions that the model was asked."""
@@ -162,7 +162,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     for name, server in servers.items():
         server.refuses = strict(name)
     llama = OllamaServer()
-    llama.models = {"m:latest": Known(trained=1 << 20)}
+    llama.models = {"m:latest": Model(trained=1 << 20)}
     servers |= {"anthropic": AnthropicServer(), "ollama": llama}
     small = ModelServer()
     yield Place(home, servers, small)
@@ -179,10 +179,10 @@ ANY = {
     "odd": st.just([]) | st.just([]) | vocabulary.messages("v"),  # whatever else there may be in a session
     "window": st.integers(300, 20_000) | st.integers(300, 200_000) | st.floats(0.5, 2) | st.floats(0.9, 1.7),
     "last": st.none() | TURN.filter(lambda turn: bool(turn.rounds)),  # a turn that waits for what follows its tools
-    "told": st.sampled_from([TOLD, TOLD * 30, None]),
+    "told": st.sampled_from([SUMMARY, SUMMARY * 30, None]),
 }
 LONG_ANSWERS = {**ANY, "turns": st.lists(SHORT, min_size=9, max_size=25), "window": st.floats(0.4, 1),
-                "last": st.none(), "told": st.just(TOLD)}  # fmt: skip
+                "last": st.none(), "told": st.just(SUMMARY)}  # fmt: skip
 LONG_WORDS = {**ANY, "turns": st.lists(WORDY, min_size=8, max_size=25), "window": st.floats(0.15, 0.9)}
 JUST_ROOM = {**ANY, "odd": st.just([]), "window": st.none(), "last": TURN.filter(lambda turn: bool(turn.rounds))}
 SESSIONS = st.one_of(map(st.fixed_dictionaries, (ANY, LONG_ANSWERS, LONG_WORDS, JUST_ROOM)))
@@ -204,14 +204,14 @@ def holds(place: Place, session: dict[str, Any]) -> None:
     before = place.begin(api, size, messages, told)
 
     run = place.home.run("-s", "0", "-o", "json", *([] if last else [NOW]))
-    kept = document.parse_document(before, before["id"])[0]["messages"]  # in our own shapes
+    save = document.parse_document(before, before["id"])[0]["messages"]  # in our own shapes
     if last and run.code == 6:
-        systems = sum(count_message(message) for message in kept if message["role"] == "system")
+        systems = sum(count_message(message) for message in save if message["role"] == "system")
         assert place.home.doc() == before
         assert least(last) + systems + FRAME > int(0.75 * size) - count_text(SYSTEM)
         return
     assert run.code == 0, run.stderr
-    assert place.home.doc()["messages"][: len(kept)] == kept
+    assert place.home.doc()["messages"][: len(save)] == save
     for body in (*place.bodies(api), *filter(None, place.small.sent)):
         assert prompt_tokens(body) + (body.get("max_tokens") or 0) <= size + 2 * odd_characters(odd)
     body = place.bodies(api)[-1]

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.home import Home
-from tests.support.sessions import keep
+from tests.support.sessions import put_file
 
 DOC: dict[str, Any] = {
     "version": 1, "id": "7x2m", "title": "T", "created_at": "2026-01-01T00:00:00.000Z",
@@ -70,7 +70,7 @@ def test_any_value_in_any_derived_key_costs_a_note_and_no_message(home: Home, od
             table[place[-1]] = value
     if isinstance(doc["version"], int) and doc["version"] > 1:
         doc["version"] = 1  # newer ones are read and never written
-    path = keep(home, "20260101-000000-7x2m", doc)
+    path = put_file(home, "20260101-000000-7x2m", doc)
     for args in (
         "--list-sessions", "--list-sessions -o json", "--show-session 0", "--show-session 0 -o json", "--usage",
         "--search-sessions q", "--export-session 0 --format html", "--prune-sessions --keep 0", "--show-session 0@1",

@@ -13,7 +13,7 @@ from tests.support import anthropic_server as claude
 from tests.support import ollama_server as llama
 from tests.support.anthropic_server import AnthropicServer
 from tests.support.attached import make_png
-from tests.support.home import Home, read_until, until, wait_for
+from tests.support.home import Home, read_until, wait_for_exit, wait_until
 from tests.support.ollama_server import OllamaServer
 from tests.support.server import ModelServer, answer, chunk, event
 from tests.support.strict import strict
@@ -97,9 +97,9 @@ def interrupted_tool(home: Home, servers: Servers) -> None:
                claude.tool(1, "toolu_2", "good__hang", json.dumps({"path": str(begun)}))]  # fmt: skip
     servers.claude.script(*claude.stream(*hanging, stop="tool_use"))
     with home.start("-s", "@journey", "-m", CLAUDE, "hang") as process:
-        until(begun.exists)
+        wait_until(begun.exists)
         process.send_signal(signal.SIGINT)
-        assert wait_for(process) == 130
+        assert wait_for_exit(process) == 130
 
 
 def interrupted_answer(home: Home, servers: Servers) -> None:
@@ -108,7 +108,7 @@ def interrupted_answer(home: Home, servers: Servers) -> None:
     with home.start("-s", "@journey", "-m", CHAT, "broken off") as process:
         read_until(process.stdout, b"half an ")
         process.send_signal(signal.SIGTERM)
-        assert wait_for(process) == 143
+        assert wait_for_exit(process) == 143
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.answers import responses
 from tests.support.anthropic_server import block, named, said, stream, thought
-from tests.support.home import COMMAND, Home, kind_of_session, read_until, texts, until, wait_for
+from tests.support.home import COMMAND, Home, read_until, session_shape, texts, wait_for_exit, wait_until
 from tests.support.server import Cut, ModelServer
 
 KEYS = {f"{name}_API_KEY": f"{name.lower()}-very-secret" for name in ("AZURE_AI", "GEMINI", "OPENAI")}
@@ -61,7 +61,7 @@ def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, mod
     assert (reply["provider"], reply["model"], far.doc()["provider"]["name"]) == ("azure_ai", CLAUDE, "azure_ai")
     other = far.elsewhere()
     other.process("-m", "echo", "hi")
-    assert kind_of_session(far.doc()) == kind_of_session(other.doc())
+    assert session_shape(far.doc()) == session_shape(other.doc())
 
 
 @pytest.mark.slow
@@ -177,12 +177,12 @@ def test_ctrl_c_or_a_limit_ends_it_at_once_and_keeps_what_came(far: Home, model:
         far.config.write_text(far.config.read_text() + "idle_timeout = 0.4\n")
     with far.start("-m", CLAUDE, "hi") as process:
         if when == "import":
-            until(far.files)
+            wait_until(far.files)
         else:
             read_until(process.stdout, b"half an ")
         if when != "silence":
             process.send_signal(signal.SIGINT)
-        assert wait_for(process) == (124 if when == "silence" else 130)
+        assert wait_for_exit(process) == (124 if when == "silence" else 130)
         release.set()
     assert texts(far.doc()) == ["user: hi", *(["assistant: half an "] if when != "import" else [])]
 

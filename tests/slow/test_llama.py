@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.home import Home, read_until, wait_for
+from tests.support.home import Home, read_until, wait_for_exit
 from tests.support.paths import ROOT, SUPPORT
 from tests.support.servers import free_port, running
 from tests.support.talks import prose
@@ -80,7 +80,7 @@ def test_ctrl_c_keeps_what_came_and_the_server_answers_the_next(tiny: Home) -> N
     seen = read_until(process.stdout, b".")
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=30)
-    assert wait_for(process) == 130
+    assert wait_for_exit(process) == 130
     answer = tiny.doc()["messages"][-1]
     assert (answer["content"], answer["finish_reason"]) == ((seen + rest).decode().removesuffix("\n"), "interrupted")
     again = tiny.process("-s", "0", "Again, briefly.")

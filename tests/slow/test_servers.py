@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.home import Home, kind_of_session
+from tests.support.home import Home, session_shape
 from tests.support.servers import free_port, running
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
@@ -45,7 +45,7 @@ def test_litellms_own_proxy_leaves_the_same_kind_of_session(home: Home, proxy: s
     assert reply["usage"]["completion"]
     other = home.elsewhere()
     other.run("-m", "echo", "hi")
-    assert kind_of_session(home.doc()) == kind_of_session(other.doc())
+    assert session_shape(home.doc()) == session_shape(other.doc())
     assert home.run("-s", "0", "--no-stream", "more", env={"PROXY_KEY": "sk-of-the-proxy"}).stdout == run.stdout
     wrong = home.run("-s", "0", "more", env={"PROXY_KEY": "sk-wrong"})
     assert (wrong.stdout, wrong.code) == ("", 1)

@@ -11,7 +11,7 @@ import pytest
 from tests.support.attached import make_png
 from tests.support.home import Home, lab_config, texts
 from tests.support.server import ModelServer
-from tests.support.talks import Talker, asked, for_summaries, force
+from tests.support.talks import Talker, compaction_of, for_summaries, requests_to
 from tests.support.terminal import Conversation
 from tests.support.tools import SERVER, call, calling
 
@@ -283,19 +283,19 @@ def test_tools_are_chosen_and_only_a_turn_starts_their_servers(home: Home, model
 
 
 @pytest.mark.slow
-def test_a_session_is_compacted_by_hand(long: Home, talker: Talker) -> None:
-    (long.cwd / "note").write_text("words")
-    before = long.files()[0].read_bytes()
-    with Conversation(long, "-s", "0@-1") as talk:
+def test_a_session_is_compacted_by_hand(long_home: Home, talker: Talker) -> None:
+    (long_home.cwd / "note").write_text("words")
+    before = long_home.files()[0].read_bytes()
+    with Conversation(long_home, "-s", "0@-1") as talk:
         talk.plays(
             ("/compact", "strategy    summary"),
             ("/compact --apply", "this session is not on disk"),
         )
-    with Conversation(long, "-s", "0") as talk:
+    with Conversation(long_home, "-s", "0") as talk:
         talk.plays(("/file note", ""), ("/compact", "strategy    summary"))
-        assert (long.files()[0].read_bytes(), asked(talker), for_summaries(talker)) == (before, [], [])
+        assert (long_home.files()[0].read_bytes(), requests_to(talker), for_summaries(talker)) == (before, [], [])
         talk.plays(("/compact --apply", "strategy    summary"))
-        assert force(long)["reason"] == "asked"
+        assert compaction_of(long_home)["reason"] == "asked"
         talk.plays(
             ("/file", "note  "),
             ("/context", "strategy    summary"),
@@ -306,7 +306,7 @@ def test_a_session_is_compacted_by_hand(long: Home, talker: Talker) -> None:
             ("/fork auto-1", "a fork after turn"),  # as it was sent before
             ("/compact", ("session     7x2m@auto-1", "strategy    summary\n")),
         )
-    assert len(long.files()) == 1
+    assert len(long_home.files()) == 1
 
 
 # ---- sessions

@@ -14,7 +14,7 @@ from gptsh.render.live import Region
 from gptsh.render.plain import Look
 from gptsh.render.terminal import Canvas
 from tests.support.emulator import DOCUMENTS, Emulator, emulate
-from tests.support.home import Home, until
+from tests.support.home import Home, wait_until
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import ModelServer, answer
 from tests.support.terminal import Terminal
@@ -157,7 +157,7 @@ def test_a_screen_that_becomes_smaller_keeps_each_line_of_code_once(lab: Home, m
     first, *rest = answer("```\n" + "".join(f"line {n}\n" for n in range(40)), "line 40\n", "```\nend")[1:]
     model.script(first, holds[0], rest[0], holds[1], *rest[1:])
     with Tmux(lab, "go", size=(60, 20)) as tmux:
-        until(lambda: "line 0\n" in tmux.screen(history=True))
+        wait_until(lambda: "line 0\n" in tmux.screen(history=True))
         tmux.resize(40, 8)
         holds[0].set()
         tmux.until("^line 40$")

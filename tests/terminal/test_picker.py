@@ -8,9 +8,9 @@ import termios
 
 import pytest
 
-from tests.support.home import Home, texts, until
+from tests.support.home import Home, texts, wait_until
 from tests.support.screens import Tmux, needs_tmux
-from tests.support.sessions import kept, put
+from tests.support.sessions import put, session_ids
 from tests.support.terminal import Terminal
 
 NEEDS = "gptsh: -r needs a terminal: --list-sessions shows the sessions, -s REF names one\n"
@@ -62,12 +62,12 @@ def test_a_filter_on_titles_and_contents_and_a_deletion(home: Home) -> None:
         tmux.until(r"^Delete aaaa Nginx proxy\? \(y/N\)")
         tmux.keys("Enter")
         tmux.until("^not deleted")
-        assert len(kept(home)) == 4
+        assert len(session_ids(home)) == 4
         tmux.keys("DC")
         tmux.until("^Delete aaaa")
         tmux.write("y")
         tmux.until(r"^deleted aaaa Nginx proxy \(1 turn\)$")
-        assert kept(home) == ["1111", "cccc", "dddd"]
+        assert session_ids(home) == ["1111", "cccc", "dddd"]
         tmux.keys("C-u")
         tmux.until("^Filter: +3$")
         tmux.write("question cc")  # which is in the messages alone
@@ -122,7 +122,7 @@ def test_a_conversation_goes_on_with_what_is_picked(home: Home) -> None:
         tmux.keys("C-d")
         assert tmux.code() == 0
         assert "gptsh -i -s dddd" in tmux.screen()
-    assert len(kept(home)) == 4
+    assert len(session_ids(home)) == 4
 
 
 @pytest.mark.parametrize("keys", ["\x14", "x\x04\r"])
@@ -155,13 +155,13 @@ def test_what_ends_it_leaves_the_terminal_as_it_was(home: Home, end: str | int, 
     else:
         os.kill(terminal.pid, end)
     terminal.until(rb"\x1b\[\?1049l")
-    until(lambda: termios.tcgetattr(terminal.fd) == before)
+    wait_until(lambda: termios.tcgetattr(terminal.fd) == before)
     seen, ended = terminal.close()
     assert ended == code
     assert seen.count(b"\x1b[?1049h") == seen.count(b"\x1b[?1049l") == 1
     assert b"You said" not in seen
     assert b"Traceback" not in seen
-    assert len(kept(home)) == 4
+    assert len(session_ids(home)) == 4
 
 
 def test_a_pipe_and_a_file_leave_it_the_terminal(home: Home) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.home import COMMAND, Home, lab_config, texts, until
+from tests.support.home import COMMAND, Home, lab_config, texts, wait_until
 from tests.support.server import ModelServer
 from tests.support.terminal import Conversation, Terminal
 from tests.support.tools import call, calling, configure, is_running, roles
@@ -22,7 +22,7 @@ SMALL = 'context_window = 300\n[context]\ncompact = "off"\n[sessions]\ntitles = 
 
 def kept(home: Home, count: int) -> dict[str, Any]:
     """The only session, once it has so many messages."""
-    until(lambda: home.files() and home.doc()["stats"]["messages"] >= count)
+    wait_until(lambda: home.files() and home.doc()["stats"]["messages"] >= count)
     return home.doc()
 
 
@@ -112,7 +112,9 @@ def test_the_prompt_imports_nothing_that_only_an_answer_needs(lab: Home) -> None
     terminal = Terminal(lab, "-i", command=command)
     terminal.until(rb"(?s)\x1b\[\?2004h.*\x1b\[\?25h")
     needed = ("gptsh.cli.turn", "gptsh.cli.slash", "gptsh.llm.http", "gptsh.render.terminal")
-    until(lambda: all(f" {name}\n" in (lab.cwd / "imported").read_text() for name in needed))  # while a line is typed
+    wait_until(
+        lambda: all(f" {name}\n" in (lab.cwd / "imported").read_text() for name in needed)
+    )  # while a line is typed
     terminal.write("\x04")
     assert terminal.close()[1] == 0
     names = [line.rpartition("|")[2].strip() for line in (lab.cwd / "imported").read_text().splitlines()]
@@ -142,7 +144,7 @@ def test_ctrl_c_keeps_what_came_and_the_prompt_comes_back(lab: Home, model: Mode
         hold = model.halt()
         talk.write("one\n")
         kept(lab, 1)
-        until(lambda: model.asked)
+        wait_until(lambda: model.asked)
         assert "/retry asks it again" in talk.interrupt()
         hold.set()
         for number in range(3):
@@ -168,7 +170,7 @@ def test_ctrl_c_before_the_question_is_saved_leaves_its_words_and_files(home: Ho
     with Conversation(home) as talk:
         talk.does("/file notes.txt")
         talk.write("one\n")
-        until((home.cwd / "waiting").exists)
+        wait_until((home.cwd / "waiting").exists)
         assert talk.interrupt().endswith("again:\none")
         assert not home.files()
         talk.plays(("one", "from a file"))
@@ -197,7 +199,7 @@ def test_ctrl_c_while_new_remembers_goes_on_to_the_new_session(home: Home, model
         hold = threading.Event()
         model.script(hold, model="s")
         talk.write("/new\n")
-        until(lambda: len(model.asked) > asked)
+        wait_until(lambda: len(model.asked) > asked)
         shown = talk.interrupt()
         hold.set()
         assert re.search("(?s)not all is remembered yet.*is kept", shown)
@@ -210,7 +212,7 @@ def test_ctrl_c_while_a_tool_runs_ends_the_call_and_the_server_goes_on(home: Hom
     model.script(*calling(call("hang", path=str(told))))
     with Conversation(home) as talk:
         talk.write("go\n")
-        until(told.exists)
+        wait_until(told.exists)
         (server,) = servers_of(talk.pid)
         assert "kept" in talk.interrupt()
         assert servers_of(talk.pid) == [server]
@@ -241,7 +243,7 @@ def test_a_signal_ends_it_with_what_arrived(lab: Home, model: ModelServer, signu
     terminal.until(b"first")
     os.kill(terminal.pid, signum)
     terminal.until(b"gptsh -i -s ")
-    until(lambda: termios.tcgetattr(terminal.fd) == before)
+    wait_until(lambda: termios.tcgetattr(terminal.fd) == before)
     assert terminal.close()[1] == 128 + signum
     hold.set()
     assert texts(lab.doc()) == ["user: go", "assistant: first\n\n"]
@@ -260,7 +262,7 @@ def test_a_signal_at_the_prompt_keeps_what_was_typed_and_leaves_the_terminal_as_
     terminal.write("but dear")
     terminal.until(b"but dear")
     os.kill(terminal.pid, signum)
-    until(lambda: termios.tcgetattr(terminal.fd) == before)
+    wait_until(lambda: termios.tcgetattr(terminal.fd) == before)
     seen, code = terminal.close()
     assert code == 128 + signum
     assert b"Traceback" not in seen

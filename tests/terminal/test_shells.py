@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.home import Home, until
+from tests.support.home import Home, wait_until
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import ModelServer, answer
 
@@ -75,7 +75,7 @@ def test_ctrl_c_ends_the_request_and_the_words_stay(lab: Home, model: ModelServe
     with start(lab, shell) as screen:
         screen.write("a wish")
         screen.keys("M-e")
-        until(lambda: model.sent)
+        wait_until(lambda: model.sent)
         screen.keys("C-c")
         screen.until(r"^> a wish$(?!\n> a wish)")
         screen.write(", once more")

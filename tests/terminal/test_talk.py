@@ -282,7 +282,7 @@ def test_a_long_conversation_makes_what_runs_of_their_own_make(
 
     def script() -> None:
         for text in said:
-            model.whole(text, model="small")
+            model.unstreamed(text, model="small")
 
     runs = [[*["-s", "0"] * bool(number), "--", words.rstrip()] for number, words in enumerate(LONG)]
     both_ways(script, runs, [f"--\t{LONG[0].rstrip()}", *(words.rstrip() for words in LONG[1:])])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.support.anthropic_server import AnthropicServer, named, said, signature, stream, thought, tool
-from tests.support.claude import OPUS, SONNET, bare
-from tests.support.home import Home, kind_of_session
+from tests.support.claude import OPUS, SONNET, without_cache_marks
+from tests.support.home import Home, session_shape
 from tests.support.messages import call, parts, thinking
 from tests.support.paths import DATA
 
@@ -106,7 +106,7 @@ def test_an_answer_leaves_the_same_kind_of_session_as_any_other(claude: Home, an
     assert (reply["request_id"], reply["response_id"], reply["finish_reason"]) == ("req_1", "msg_1", "end_turn")
     other = claude.elsewhere()
     other.run("-m", "echo", "hi")
-    assert kind_of_session(claude.doc()) == kind_of_session(other.doc())
+    assert session_shape(claude.doc()) == session_shape(other.doc())
 
 
 @pytest.mark.parametrize("name", ["citations", "server_tool"])
@@ -170,11 +170,11 @@ def test_a_thought_goes_back_to_its_model_and_is_left_out_where_it_is_refused(
     anthropic.script(*stream(thought(0, "First ", "look.", signed=signed), said(1, "I look. "), calls, stop="tool_use"))
     assert claude.run("-p", "reasoning_effort=high", "what is this?").code == 0
     assert claude.run("-s", "0", "and?").stdout == "You said: and?\n"
-    made = [[part["type"] for part in bare(sent)[1][1]] for sent in anthropic.sent[1:]]
+    made = [[part["type"] for part in without_cache_marks(sent)[1][1]] for sent in anthropic.sent[1:]]
     assert made == [["thinking", "text", "tool_use"], *([["text", "tool_use"]] if refused else [])]
     assert claude.doc()["messages"][1]["thinking"] == [thinking("First look.", signed or signature("First look."))]
     assert claude.run("-s", "0", "-m", OPUS, "more").code == 0  # another model does not get the thoughts
-    assert [part["type"] for part in bare(anthropic.sent[-1])[1][1]] == ["text", "tool_use"]
+    assert [part["type"] for part in without_cache_marks(anthropic.sent[-1])[1][1]] == ["text", "tool_use"]
 
 
 def test_a_token_goes_as_one(claude: Home, anthropic: AnthropicServer) -> None:

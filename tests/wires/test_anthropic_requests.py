@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import anthropic_server as strict
 from tests.support.anthropic_server import AnthropicServer, signature
-from tests.support.claude import CLOSED, KEY, LATEST, OPEN, OPUS, PNG, SONNET, bare
+from tests.support.claude import CLOSED, KEY, LATEST, OPEN, OPUS, PNG, SONNET, without_cache_marks
 from tests.support.dialects import request_in_tool_loop
 from tests.support.dry import dry_run
 from tests.support.home import Home
@@ -181,7 +181,7 @@ def test_thoughts_in_a_loop_go_together_with_thinking(
 ) -> None:
     made = request_in_tool_loop(model, *turns, params=params)
     assert ("thinking" in made) == thinks
-    assert kinds([content for role, content in bare(made) if role == "assistant"]) == expected
+    assert kinds([content for role, content in without_cache_marks(made) if role == "assistant"]) == expected
 
 
 SAID = [
@@ -212,7 +212,7 @@ def test_what_is_refused_and_can_be_left_out_is_asked_without(
     run = claude.run("-s", "0", "--schema", json.dumps(CLOSED), "more")
     assert run.code == (1 if asked == "neither" else 0)
     assert len(anthropic.sent) == (2 if asked == "neither" else 3)
-    assert (kinds([bare(anthropic.sent[-1])[1][1]]) == [["text"]]) == (asked == "thoughts")
+    assert (kinds([without_cache_marks(anthropic.sent[-1])[1][1]]) == [["text"]]) == (asked == "thoughts")
     assert ("output_config" not in anthropic.sent[-1]) == (asked == "schema")
 
 

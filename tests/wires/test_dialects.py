@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.home import Home, kind_of_session
+from tests.support.home import Home, session_shape
 from tests.support.server import ModelServer, chunk, complaint, event
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
@@ -114,7 +114,7 @@ def test_each_direct_provider_is_spoken_to_in_its_dialect(home: Home, model: Mod
     reply = home.doc()["messages"][1]
     other = home.elsewhere()
     other.run("-m", "echo", "hi")
-    assert kind_of_session(home.doc()) == kind_of_session(other.doc())
+    assert session_shape(home.doc()) == session_shape(other.doc())
     assert reply.get("replay") == ({dialect.reasoning: "hm"} if dialect.reasoning else None)
     assert (reply["usage"]["prompt"], reply["usage"]["completion"], reply["usage"]["total"]) == (10, 20, 30)
     assert (reply["cost"] is not None) == dialect.cost

@@ -11,7 +11,7 @@ import pytest
 from tests.support.attached import make_png
 from tests.support.dry import dry_run
 from tests.support.home import Home
-from tests.support.ollama_server import Known, OllamaServer, last, line
+from tests.support.ollama_server import Model, OllamaServer, last, line
 from tests.support.paths import DATA
 
 DATA = DATA / "ollama"
@@ -53,7 +53,7 @@ def test_a_key_goes_as_a_bearer_with_every_request(here: Home, server: OllamaSer
 
 
 def test_its_models_are_listed_and_a_bare_name_of_one_is_its(here: Home, server: OllamaServer) -> None:
-    server.models["qwen3:8b"] = Known()
+    server.models["qwen3:8b"] = Model()
     listed = [json.loads(each) for each in here.run("--list-models", "-o", "jsonl").stdout.splitlines()]
     of_it = {entry["model"]: entry["api"] for entry in listed if entry["model"].startswith("ollama/")}
     assert of_it == {"ollama/m:latest": "ollama", "ollama/qwen3:8b": "ollama"}
@@ -176,7 +176,7 @@ def test_a_model_that_is_not_there_can_be_pulled(here: Home) -> None:
 
 def test_a_prompt_that_does_not_fit_is_refused_and_not_cut(here: Home, server: OllamaServer) -> None:
     here.configure(f"[providers.ollama]\ncontext_window = 9000\n{NO_TITLES}")
-    server.models["m:latest"] = Known(trained=512)  # less than the config says
+    server.models["m:latest"] = Model(trained=512)  # less than the config says
     run = here.run("hello " * 1500)
     assert (run.stdout, run.code) == ("", 6)
     assert "ollama has no room for the prompt: the prompt is longer than the context length" in run.stderr
@@ -185,7 +185,7 @@ def test_a_prompt_that_does_not_fit_is_refused_and_not_cut(here: Home, server: O
 
 
 def test_what_cannot_fit_is_not_sent(here: Home, server: OllamaServer) -> None:
-    server.models["m:latest"] = Known(trained=4096)
+    server.models["m:latest"] = Model(trained=4096)
     run = here.run("hello " * 5000)
     assert (run.stdout, run.code) == ("", 6)
     assert "the window has room for 3,072" in run.stderr
@@ -193,7 +193,7 @@ def test_what_cannot_fit_is_not_sent(here: Home, server: OllamaServer) -> None:
 
 
 def test_a_model_that_does_not_think_is_asked_without_and_nothing_is_lost(here: Home, server: OllamaServer) -> None:
-    server.models["m:latest"] = Known(abilities=("completion",))
+    server.models["m:latest"] = Model(abilities=("completion",))
     assert here.run("-p", "reasoning_effort=high", "hi") == ("You said: hi\n", "", 0)
     assert [body.get("think") for body in server.chats] == [True, None]
     assert [body["messages"] for body in server.chats] == [server.chats[0]["messages"]] * 2
@@ -216,15 +216,15 @@ def windows_of(server: OllamaServer) -> list[int | None]:
 
 
 @pytest.mark.parametrize(
-    ("known", "loaded", "params", "words", "window", "asked"),
+    ("entry", "loaded", "params", "words", "window", "asked"),
     [
-        (Known(), None, {}, 1, None, ["ps", "chat", "ps"]),
-        (Known(), None, {}, 3000, 8192, ["chat", "ps", "show"]),
-        (Known(), 20000, {}, 3000, 20000, ["chat", "ps", "show"]),
-        (Known(), None, {"max_tokens": 30000}, 1, 32768, ["chat", "ps", "show"]),
-        (Known(num_ctx=16384), None, {}, 3000, 16384, ["chat", "ps", "show"]),
-        (Known(trained=6000), None, {}, 3000, 6000, ["chat", "ps", "show"]),
-        (Known(), None, {"num_ctx": 6000}, 1, 6000, ["chat"]),
+        (Model(), None, {}, 1, None, ["ps", "chat", "ps"]),
+        (Model(), None, {}, 3000, 8192, ["chat", "ps", "show"]),
+        (Model(), 20000, {}, 3000, 20000, ["chat", "ps", "show"]),
+        (Model(), None, {"max_tokens": 30000}, 1, 32768, ["chat", "ps", "show"]),
+        (Model(num_ctx=16384), None, {}, 3000, 16384, ["chat", "ps", "show"]),
+        (Model(trained=6000), None, {}, 3000, 6000, ["chat", "ps", "show"]),
+        (Model(), None, {"num_ctx": 6000}, 1, 6000, ["chat"]),
     ],
     ids=[
         "small",
@@ -237,10 +237,10 @@ def windows_of(server: OllamaServer) -> list[int | None]:
     ],
 )
 def test_the_window_that_is_asked_for(
-    here: Home, server: OllamaServer, known: Known, loaded: int | None, params: dict[str, int], words: int, window: int,
+    here: Home, server: OllamaServer, entry: Model, loaded: int | None, params: dict[str, int], words: int, window: int,
     asked: list[str],
 ) -> None:  # fmt: skip
-    server.models["m:latest"] = known
+    server.models["m:latest"] = entry
     if loaded:
         server.loaded["m:latest"] = {"num_ctx": loaded, "shift": False}
     given = [arg for key, value in params.items() for arg in ("-p", f"{key}={value}")]
@@ -258,7 +258,7 @@ def test_the_window_that_is_asked_for(
     ],
 )
 def test_a_refusal_is_one_request_and_one_line(here: Home, server: OllamaServer, option: str, line: str) -> None:
-    server.models["m:latest"] = Known(abilities=("completion",))
+    server.models["m:latest"] = Model(abilities=("completion",))
     run = here.run("-p", option, "hi")
     assert (run.stdout, run.code, run.stderr.count("\n"), len(server.chats)) == ("", 1, 2, 1)  # and how to go on
     assert run.stderr.startswith(f"gptsh: {line}")
@@ -296,7 +296,7 @@ def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(
 def test_whether_a_model_takes_images_the_server_says(here: Home, server: OllamaServer) -> None:
     for abilities, takes in ((("completion", "vision"), True), (("completion",), False), (None, True)):
         name = f"m{len(server.models)}"
-        server.models[f"{name}:latest"] = Known(abilities=abilities)
+        server.models[f"{name}:latest"] = Model(abilities=abilities)
         run = here.run("-n", "-m", f"ollama/{name}", "look", stdin=make_png())
         assert run.code == (0 if takes else 2)
         line = f"gptsh: ollama/{name} takes no images: choose another model with -m\n"

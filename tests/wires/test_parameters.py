@@ -86,7 +86,7 @@ def test_parameters_as_a_model_takes_them(
     home: Home, model: str, params: dict[str, Any], sent: dict[str, Any], left_out: str
 ) -> None:
     asked = dry_run(home, model, params=params)
-    assert asked.said == (f"gptsh: {model} takes no {left_out}: left out\n" if left_out else "")
+    assert asked.stderr == (f"gptsh: {model} takes no {left_out}: left out\n" if left_out else "")
     if model.startswith("anthropic"):
         sent = {"max_tokens": asked.body["max_tokens"], **sent}  # it always has one
         for tool in asked.body.get("tools", ()):

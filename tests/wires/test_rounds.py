@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.support.home import Home, read_until, until, wait_for
+from tests.support.home import Home, read_until, wait_for_exit, wait_until
 from tests.support.server import ModelServer, answer, chunk, event
 from tests.support.terminal import Terminal
 from tests.support.tools import BAD, SERVER, call, calling, configure, is_running, roles
@@ -243,7 +243,7 @@ def test_an_answer_behind_a_round_is_shown_though_what_draws_it_is_still_importe
     terminal = Terminal(home, "go")
     terminal.until(ASKED)
     terminal.write("y\n")
-    until(lambda: len(model.asked) == 2)
+    wait_until(lambda: len(model.asked) == 2)
     time.sleep(0.2)  # the answer has come
     (home.cwd / "imported").touch()
     seen, code = terminal.close()
@@ -336,15 +336,15 @@ def test_a_signal_while_a_tool_hangs_leaves_no_server_behind(
     """The second one within the first kills; what came is kept."""
     model.script(*calling(call("hang"), text="Let me see."))
     with stubborn.start("go") as process:
-        until(lambda: stubborn.files() and roles(stubborn.doc()) == ["user", "assistant"])
+        wait_until(lambda: stubborn.files() and roles(stubborn.doc()) == ["user", "assistant"])
         for at, name in enumerate(way.split()):
             time.sleep(at / 10)
             process.send_signal(signal.Signals[name])
-        assert wait_for(process) == code
+        assert wait_for_exit(process) == code
         process.communicate()
     servers = [int(line) for line in (stubborn.cwd / "pids").read_text().split()]
     assert len(servers) == 2
-    until(lambda: not any(map(is_running, servers)))
+    wait_until(lambda: not any(map(is_running, servers)))
     assert stubborn.doc()["messages"][1]["content"] == "Let me see."
 
 
@@ -352,10 +352,10 @@ def test_a_signal_keeps_the_results_that_came(tooled: Home, model: ModelServer) 
     begun = tooled.cwd / "begun"
     model.script(*calling(call("add", 1, a=1, b=1), call("hang", 2, path=str(begun))))
     with tooled.start("go") as process:
-        until(begun.exists)
+        wait_until(begun.exists)
         time.sleep(0.3)  # for the other result, of which nothing is to be seen before
         process.send_signal(signal.SIGINT)
-        assert wait_for(process) == 130
+        assert wait_for_exit(process) == 130
         process.communicate()
     assert results(tooled.doc()) == [("2", False)]
 

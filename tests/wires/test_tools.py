@@ -18,12 +18,12 @@ import pytest
 
 from gptsh.tools.toolbox import names_for_model
 from tests.support.answers import responses
-from tests.support.completion import offered
-from tests.support.home import Home, Result, lab_config, until, wait_for
+from tests.support.completion import completions
+from tests.support.home import Home, Result, lab_config, wait_for_exit, wait_until
 from tests.support.messages import text
 from tests.support.readme import keys_in
 from tests.support.server import ModelServer, Script
-from tests.support.tools import BAD, NEAR, SERVER, calling, is_running
+from tests.support.tools import BAD, HTTP, SERVER, calling, is_running
 
 NAMES = ["die", "hang", "garble", "refuse", "give", "tell", "leak", "say"]
 HAS = f"it has {', '.join(NAMES)}"
@@ -201,9 +201,9 @@ def test_a_server_that_fails_in_a_call_keeps_nothing_from_the_others(
 def test_ctrl_c_leaves_no_server_behind(home: Home) -> None:
     home.configure(entry(home, "mute", "mute") + entry(home, "stubborn", "stubborn"))
     process = home.start("--list-tools")
-    until(lambda: len(pids(home)) == 3)
+    wait_until(lambda: len(pids(home)) == 3)
     process.send_signal(signal.SIGINT)
-    assert wait_for(process) == 130
+    assert wait_for_exit(process) == 130
 
 
 # ---- results
@@ -325,7 +325,7 @@ def test_what_a_server_gets_of_the_environment_and_what_the_model_reads_of_it(ho
 def near(request: pytest.FixtureRequest) -> Iterator[str]:
     """The base URL of a server by the SDK, which wants a token."""
     env = {**os.environ, "TOOL_TOKEN": "token-of-the-server"}
-    command = [sys.executable, str(NEAR), request.param]
+    command = [sys.executable, str(HTTP), request.param]
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
@@ -354,7 +354,7 @@ def test_a_server_over_http(home: Home, model: ModelServer, near: str) -> None:
 
 def test_a_server_over_http_that_dies_in_a_call(home: Home, model: ModelServer) -> None:
     env = {**os.environ, "TOOL_TOKEN": "t"}
-    command = [sys.executable, str(NEAR), "json"]
+    command = [sys.executable, str(HTTP), "json"]
     with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         url = f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
@@ -486,8 +486,8 @@ def test_what_is_wrong_with_a_server_is_a_line_and_no_matter_where_no_tools_are_
 
 
 def test_tab_offers_tool_servers(two: Home) -> None:
-    assert offered(two, "gptsh --tools ") == ["one", "two", "all"]
-    assert offered(two, "gptsh --tools one,t") == ["one,two"]
+    assert completions(two, "gptsh --tools ") == ["one", "two", "all"]
+    assert completions(two, "gptsh --tools one,t") == ["one,two"]
 
 
 # ---- the SDK

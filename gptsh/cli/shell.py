@@ -1,13 +1,13 @@
-"""``--shell-integration``: a key binding of a shell, by which the words on its line become a command.
+"""``--shell-integration``: scripts for shells that bind a key, which turns the words on the line into a command.
 
-Each script leaves stderr to the terminal, for the spinner and the line of an error. Ctrl-C reaches the shell as well,
-which would drop its line: bash and zsh ignore it meanwhile, and fish only has to draw the line again.
+Each script leaves stderr to the terminal, for the spinner and errors. Ctrl-C also reaches the shell, which would drop
+its line: bash and zsh ignore it while gptsh runs, and fish only draws the line again.
 """
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 
-# -n and -o, since the environment may name a session, or JSON.
+# -n and -o override the environment, which may name a session or an output format.
 _ASK = "gptsh -a shell -n --no-save -x -o text --no-reasoning --"
 _HEAD = "# gptsh: Alt-E makes a command of the words on the line. The key and the options may be changed here.\n"
 
@@ -64,6 +64,6 @@ bind -M insert \\ee __gptsh_wish
 
 
 def print_integration(flags: Flags) -> int:
-    """Print the script of the shell that is named."""
+    """Print the script for a shell."""
     stdio.write_pieces([_HEAD, _SCRIPTS[flags.shell_integration or ""] % _ASK])
     return 0

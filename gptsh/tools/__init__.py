@@ -1,1 +1,1 @@
-"""Tools that a model may call: MCP servers, which are programs that are started for a run, or URLs."""
+"""Tools for models: MCP servers, each a program that gptsh starts, or a URL."""

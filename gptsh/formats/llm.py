@@ -4,12 +4,12 @@ A file can have both. A conversation in both is one session: first its responses
 messages in the store. Attachments that are a path are not opened.
 """
 
-import contextlib
 import re
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 NAME = "llm"
 _MAX_DATABASE = 4_000_000_000  # bytes
-_COPY_PREFIX = "gptsh-import-"  # of the folders with copies of databases
+_PREFIX = "gptsh-import-"  # of the folders with copies of databases
 _QUERY_SECONDS = 20.0
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]+")
 _REQUEST_ROLES = ("user", "tool")  # of messages that an answer follows
@@ -49,15 +49,12 @@ def read(source: Source) -> Results | None:
 def _sessions(source: Source) -> Results:
     import sqlite3  # noqa: PLC0415 - a folder without a database needs none
 
-    for copy in Path(tempfile.gettempdir()).glob(f"{_COPY_PREFIX}*"):  # left by an import that was killed
-        with contextlib.suppress(OSError):  # another import has just removed its copy
+    for copy in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):  # left by an import that was killed
+        with suppress(OSError):  # another import has just removed its copy
             if time.time() - copy.stat().st_mtime > STALE_AFTER:
                 shutil.rmtree(copy, ignore_errors=True)
     try:
-        with (
-            tempfile.TemporaryDirectory(prefix=_COPY_PREFIX) as folder,
-            contextlib.closing(_open_copy(source, folder)) as db,
-        ):
+        with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, closing(_open_copy(source, folder)) as db:
             log = _Log(db)
             if not log.tables >= {"threads", "turns", "messages", "parts"} and not log.tables >= {"responses"}:
                 yield source.skipped("a database, but not the log of llm")._replace(is_foreign=True)
@@ -97,7 +94,7 @@ def _open_copy(source: Source, folder: str) -> "sqlite3.Connection":
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
     db.execute("PRAGMA trusted_schema=OFF")
     for table, column in _INDEXED:
-        with contextlib.suppress(sqlite3.OperationalError):  # an older log lacks some of the tables
+        with suppress(sqlite3.OperationalError):  # an older log lacks some of the tables
             db.execute(f"CREATE INDEX gptsh_{table} ON {table} ({column})")
     return db
 
@@ -334,7 +331,7 @@ def _provider(model: str | None) -> str | None:
 def _moment(row: Row) -> Any:
     """The time of a row, in UTC if it has no zone."""
     time = row.get("datetime_utc")
-    with contextlib.suppress(ValueError):
+    with suppress(ValueError):
         return f"{time}Z" if time and datetime.fromisoformat(time).tzinfo is None else time
 
 

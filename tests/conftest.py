@@ -13,8 +13,8 @@ from tests.support.claude import anthropic, claude
 from tests.support.completion import bash
 from tests.support.home import Home, lab_config
 from tests.support.hosted import Hosted
+from tests.support.long_sessions import long_home, talker, unlisted
 from tests.support.server import ModelServer
-from tests.support.talks import long_home, talker, unlisted
 
 __all__ = ["anthropic", "bash", "claude", "long_home", "talker", "unlisted"]  # fixtures from tests.support
 

@@ -14,9 +14,7 @@ import pytest
 from tests.support import corpus
 from tests.support.answers import events, json_output
 from tests.support.home import Home, wait_for_exit, wait_until
-from tests.support.server import ModelServer, prompt_tokens
-from tests.support.strict import strict
-from tests.support.talks import (
+from tests.support.long_sessions import (
     BUDGET,
     SUMMARY,
     TURNS,
@@ -39,6 +37,8 @@ from tests.support.talks import (
     too_long,
     tool_use,
 )
+from tests.support.server import ModelServer, prompt_tokens
+from tests.support.strict import strict
 from tests.support.tools import call, calling
 from tests.support.tools import configure as configure_tools
 

@@ -9,8 +9,8 @@ import pytest
 from tests.support import corpus
 from tests.support.answers import json_output
 from tests.support.home import Home, lab_config
+from tests.support.long_sessions import chat, question, reply, save, usage_of
 from tests.support.server import ModelServer, prompt_tokens
-from tests.support.talks import chat, question, reply, save, usage_of
 
 LINES = "".join(f"line {number} of many\n" for number in range(3000))  # 18,000 tokens
 SOME = "some words of a text that nearly fits\n"

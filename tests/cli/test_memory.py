@@ -15,8 +15,8 @@ import pytest
 from gptsh.context.tokens import count_text
 from tests.support.answers import memory_answer
 from tests.support.home import Home, lab_config, wait_for_exit, wait_until
+from tests.support.long_sessions import path_of, question, reply, save
 from tests.support.server import ModelServer, prompt_tokens
-from tests.support.talks import path_of, question, reply, save
 
 BY_HAND = "# mine\n" + "".join(f"- fact {number}, written by hand\n" for number in range(30))
 

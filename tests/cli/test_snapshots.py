@@ -7,9 +7,9 @@ import pytest
 
 from tests.support.answers import events
 from tests.support.home import Home, texts
+from tests.support.long_sessions import Talker, chat, configure, requests_to, save
 from tests.support.server import ModelServer
 from tests.support.sessions import change
-from tests.support.talks import Talker, chat, configure, requests_to, save
 
 
 def named(doc: dict[str, Any]) -> list[str]:

@@ -16,10 +16,10 @@ from gptsh.core import document
 from tests.support import corpus, vocabulary
 from tests.support.anthropic_server import AnthropicServer, signature
 from tests.support.home import Home
+from tests.support.long_sessions import SUMMARY, queue_summaries, save
 from tests.support.ollama_server import Model, OllamaServer
 from tests.support.server import ModelServer
 from tests.support.strict import strict
-from tests.support.talks import SUMMARY, queue_summaries, save
 
 APIS = ["lab", "openai", "mistral", "groq", "anthropic", "ollama"]
 FRAME = 80  # tokens of the question and its headings under which words stand where older messages are left out

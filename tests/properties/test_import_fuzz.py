@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support import vocabulary
-from tests.support.dialects import exercise
+from tests.support.apis import exercise
 from tests.support.histories import corrupted, lines, read_sample, states
 from tests.support.home import Home
 from tests.support.paths import HISTORIES

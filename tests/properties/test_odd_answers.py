@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.anthropic_server import said as says
 from tests.support.anthropic_server import stream, thought, tool
-from tests.support.dialects import exercise, read_answer
+from tests.support.apis import exercise, read_answer
 from tests.support.histories import corrupted
 from tests.support.server import chunk
 

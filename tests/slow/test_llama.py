@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.home import Home, read_until, wait_for_exit
+from tests.support.long_sessions import prose
 from tests.support.paths import ROOT, SUPPORT
 from tests.support.servers import free_port, running
-from tests.support.talks import prose
 
 pytestmark = [pytest.mark.llama, pytest.mark.timeout(300)]
 

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.support import vocabulary
-from tests.support.dialects import APIS, STRICT, exercise, request
+from tests.support.apis import APIS, STRICT, exercise, request
 from tests.support.home import Home, Result
 from tests.support.paths import HISTORIES
 

@@ -219,7 +219,7 @@ class ModelServer:
         headers = {"Content-Type": "application/json", **(headers or {})}
         self.script(body, status=status, headers=headers, framing="length", model=model)
 
-    def tell(self, window: int, *models: str) -> None:
+    def report_window(self, window: int, *models: str) -> None:
         """Report this window for these models (default: ``m``) in the list of models."""
         listed = [{"id": name, "object": "model", "max_model_len": window} for name in models or ("m",)]
         self.pages["/v1/models"] = {"object": "list", "data": listed}

@@ -75,14 +75,14 @@ def _resize(descriptor: int, columns: int) -> None:
 class Conversation(Terminal):
     """``gptsh -i`` in a terminal without escape sequences: enter a line, get the output up to the next prompt.
 
-    Starting the process is slow, so one conversation can run a table of lines. ``begun`` is the output before the first
-    prompt, ``last`` that of the last line.
+    Starting the process is slow, so one conversation can run a table of lines. ``greeting`` is the output before the
+    first prompt, ``last`` that of the last line.
     """
 
     def __init__(self, home: Home, *args: str, columns: int = 200, **env: str) -> None:
         super().__init__(home, "-i", *args, env={"TERM": "dumb", "PAGER": "cat", **env}, columns=columns)
         self.code: int | None = None
-        self.last = self.begun = self.printed()
+        self.last = self.greeting = self.printed()
 
     def printed(self, end: bytes = _PROMPT) -> str:
         """Read up to the next prompt; return the output without the prompt."""

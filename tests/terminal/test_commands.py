@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.attached import make_png
 from tests.support.home import Home, lab_config, texts
+from tests.support.long_sessions import Talker, compaction_of, for_summaries, requests_to
 from tests.support.server import ModelServer
-from tests.support.talks import Talker, compaction_of, for_summaries, requests_to
 from tests.support.terminal import Conversation
 from tests.support.tools import SERVER, call, calling
 
@@ -319,7 +319,7 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
         recap = (
             r"\A… 1 earlier turn: /history shows all\n\nuser .*\n\nalpha two\n\nassistant .*\n\nYou said: alpha two\n"
         )
-        assert re.search(recap, talk.begun)
+        assert re.search(recap, talk.greeting)
         talk.plays(
             ("/sessions", re.compile(rf"(?s)^  \[0\]  {second} .*^\* \[1\]  {first} ", re.MULTILINE)),
             ("/sessions none", "expected nothing, or all"),
@@ -480,9 +480,9 @@ def test_new_remembers_first_and_comes_whatever_becomes_of_that(home: Home, mode
 def test_a_narrow_terminal_and_long_texts(home: Home) -> None:
     first = talked(home, "\n".join(f"line {number}" for number in range(30)), f"**b** {'x' * 2000}")
     with Conversation(home, "-s", first, columns=40) as talk:
-        assert "You said: b\n" in talk.begun
-        assert talk.begun.count("… /history shows all") == 4
-        assert len(re.findall("^x+$", talk.begun, re.MULTILINE)) <= 16
+        assert "You said: b\n" in talk.greeting
+        assert talk.greeting.count("… /history shows all") == 4
+        assert len(re.findall("^x+$", talk.greeting, re.MULTILINE)) <= 16
 
 
 # ---- the commands themselves

@@ -43,7 +43,7 @@ def test_a_session_goes_on_and_its_name_is_told_at_the_end(lab: Home, model: Mod
 
 def test_words_of_the_command_line_are_the_first_turn(lab: Home) -> None:
     with Conversation(lab, "--title", "By Hand", "one", "and", "more") as talk:
-        assert talk.begun == "You said: one and more"
+        assert talk.greeting == "You said: one and more"
         talk.does("two")
     assert (lab.doc()["title"], lab.doc()["stats"]["turns"]) == ("By Hand", 2)
 
@@ -81,13 +81,13 @@ def test_a_first_question_that_is_refused_is_to_be_asked_again(home: Home, model
     home.configure(lab_config(model, SMALL))
     (home.cwd / "long.txt").write_text("word " * 2000)
     with Conversation(home, "-f", "long.txt", "sum", "it", "up") as talk:
-        assert talk.begun.endswith("again:\nsum it up")
+        assert talk.greeting.endswith("again:\nsum it up")
         talk.plays(("/file", "long.txt"), ("/file -", "no file"), ("two", "You said: two"))
         assert talk.leave() == 0
     assert texts(home.doc()) == ECHOED[2:]
     with Conversation(home, "-m", "nobody/m", "a", "question") as talk:
-        assert "nobody" in talk.begun
-        assert talk.begun.endswith("again:\na question")
+        assert "nobody" in talk.greeting
+        assert talk.greeting.endswith("again:\na question")
     assert len(home.files()) == 1
 
 

@@ -42,7 +42,7 @@ def test_a_question_without_an_answer_is_asked_again_in_place(lab: Home, model: 
     model.refuse(401, REFUSED)
     lab.run("one")
     with Conversation(lab, "-s", "0") as talk:
-        assert "the last question has no answer yet: /retry asks it" in talk.begun
+        assert "the last question has no answer yet: /retry asks it" in talk.greeting
         talk.plays(("/retry", "You said: one"))
         assert texts(lab.doc()) == ONE
         model.refuse(401, REFUSED)
@@ -129,7 +129,7 @@ def test_a_name_that_another_run_creates_first_is_read_before_the_first_question
 def test_a_store_that_cannot_be_written_loses_nothing_once_it_can(lab: Home, model: ModelServer) -> None:
     block(lab)
     with Conversation(lab, "one") as talk:
-        assert "cannot be saved" in talk.begun
+        assert "cannot be saved" in talk.greeting
         talk.plays(("two", "You said: two"))
         unblock(lab)
         talk.plays(("three", "You said: three"))

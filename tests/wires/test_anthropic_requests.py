@@ -7,8 +7,8 @@ import pytest
 
 from tests.support import anthropic_server as strict
 from tests.support.anthropic_server import AnthropicServer, signature
+from tests.support.apis import request_in_tool_loop
 from tests.support.claude import CLOSED, KEY, LATEST, OPEN, OPUS, PNG, SONNET, without_cache_marks
-from tests.support.dialects import request_in_tool_loop
 from tests.support.dry import dry_run
 from tests.support.home import Home
 from tests.support.messages import assistant, call, image, parts, result, text, thinking, user

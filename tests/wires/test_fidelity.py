@@ -13,7 +13,7 @@ from gptsh.core import document, sessions
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message, starts_turn
 from tests.support import vocabulary
-from tests.support.dialects import APIS, STRICT, request
+from tests.support.apis import APIS, STRICT, request
 
 
 @settings(max_examples=15)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.apis import tool_in_request
 from tests.support.claude import LATEST, OPUS, SONNET
-from tests.support.dialects import tool_in_request
 from tests.support.dry import dry_run
 from tests.support.home import Home
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.dialects import refusal_of
+from tests.support.apis import refusal_of
 from tests.support.home import Home
 from tests.support.server import ModelServer, event
 

@@ -112,7 +112,7 @@ class Talker(ModelServer):
         super().__init__()
         self._dice = random.Random(5)
         self.window = window
-        self.tell(window, "m", "s")
+        self.report_window(window, "m", "s")
 
     def _default(self, body: Any) -> Script:
         script = super()._default(body)

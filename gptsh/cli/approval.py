@@ -80,9 +80,10 @@ class Approval:
             for call in allowed:
                 line = f"{call['function'].get('name', '')} {call['function'].get('arguments', '')}"
                 stdio.write_stderr(f"{shorten(line, stdio.width(sys.stderr) - 1)}\n")
-        names = ", ".join(str(call["function"].get("name")) for call in allowed)
-        with screen.spinning(f"running {names}"):
-            yield from self._tools.run(allowed)
+        if allowed:
+            names = ", ".join(str(call["function"].get("name")) for call in allowed)
+            with screen.spinning(f"running {names}"):
+                yield from self._tools.run(allowed)
 
     def refusal(self, call: Call) -> str | None:
         """Why a call must not run, in words for the model; None if it may run. Waits for the user without limit.

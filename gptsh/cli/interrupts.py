@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MIN_TIMER = 0.001  # seconds; 0 would disable the timer
 _TIMER_INTERVAL = 0.2  # seconds until the deadline is raised again, in case a destructor swallowed it
-_KILL_AFTER = 0.25  # seconds after a first Ctrl-C; a later one kills the process: by then the answer is saved
+_KILL_AFTER = 0.25  # seconds after a first Ctrl-C: the answer is saved by then; only a later second one kills
 _KILL_AFTER_IN_CONVERSATION = 2.0  # seconds, as _KILL_AFTER; a conversation that takes longer hangs
 _HANDLER_DELAY = 0.05  # seconds within which a signal reaches its handler
 
@@ -50,9 +50,10 @@ class Interrupted(BaseException):
 class Interrupts:
     """Inside its ``with`` block SIGINT, SIGTERM, SIGHUP and the deadline raise Interrupted in the main thread.
 
-    Only the first signal is raised: after it the run ends anyway. A second SIGINT a moment later kills the process;
-    ``in_conversation`` that moment is longer. Signals that were ignored before (nohup, a background job of a script)
-    stay ignored. ``seconds`` is the time limit (None: none), ``deadline`` its end by ``time.monotonic``.
+    Only the first signal is raised: after it the run ends anyway. A second SIGINT kills the process, unless it comes
+    within a moment; ``in_conversation`` that moment is longer. Signals that were ignored before (nohup, a background
+    job of a script) stay ignored. ``seconds`` is the time limit (None: none), ``deadline`` its end by
+    ``time.monotonic``.
     """
 
     def __init__(self, seconds: float | None, *, in_conversation: bool = False) -> None:
@@ -130,7 +131,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Inside ``shielded``, allow interrupts at any point of this block."""
+        """Allow interrupts at any point of this block, even inside ``shielded``: it waits for a model or a reader."""
         shields, self._shields = self._shields, 0
         try:
             self._raise_pending()
@@ -172,7 +173,7 @@ class Interrupts:
                 signal.signal(signum, handler)
 
     def check(self) -> None:
-        """Raise a pending interrupt, inside a shield, too."""
+        """Raise a pending interrupt, even inside a shield."""
         with self.waiting():
             pass
 
@@ -189,7 +190,7 @@ class Interrupts:
     # ---- the deadline
 
     def cancel_deadline(self) -> None:
-        """Stop the timer: the answer is there."""
+        """Stop the timer and drop a pending deadline: what is left to do is saving."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         if self._pending == signal.SIGALRM:
             self._pending = None

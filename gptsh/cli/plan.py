@@ -210,8 +210,8 @@ class Planner:
             sendable,
             self._prefix,
             Target(self.model if self._trusts_reports else None, self.provider, under),
-            skip_below=0 if self._uses_tokenizer else min(limits, default=None),
-            skip_above=self.room.prompt,
+            estimate_below=0 if self._uses_tokenizer else min(limits, default=None),
+            estimate_above=self.room.prompt,
             scale=lambda: self._scale,
         )
 

@@ -60,17 +60,17 @@ class Screen:
     def __init__(self, form: Form = _TEXT) -> None:
         self._form = form
         self._painter: Painter | None = None
-        self.is_showing = False
+        self.is_showing = False  # whether ``showing`` is entered
         self._on_terminal = stdio.is_terminal(stdio.stdout())
         # Not in a pipe: a pager may use the terminal.
         resumes = form.output == "markdown" and not form.is_buffered and self._on_terminal
         self._out = _Sink(stdio.stdout(), self, resumes_spinner=resumes)
         self._err = _Sink(sys.stderr, self, resumes_spinner=resumes)
         self._spinner_sink = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
-        self.spinner = self.spinning("")
+        self.spinning("")
 
     def spinning(self, text: str) -> Spinner:
-        """A spinner for one wait; it turns inside its ``with`` block."""
+        """Set and return the spinner for one wait; it turns inside its ``with`` block."""
         self.spinner = Spinner(self._spinner_sink, lambda: stdio.width(sys.stderr), text)
         return self.spinner
 
@@ -103,7 +103,7 @@ class Screen:
 
     @contextlib.contextmanager
     def showing(self) -> Iterator[None]:
-        """Inside a shield, let the wait for a slow reader be interrupted."""
+        """In this block a wait for a slow reader may be interrupted, even inside a shield."""
         self.is_showing = True
         try:
             yield

@@ -47,6 +47,7 @@ from gptsh.messages import (
     starts_turn,
     sum_costs,
     text_of,
+    timestamp,
     user_message,
 )
 from gptsh.text import quantity
@@ -65,8 +66,8 @@ class Turn:
     ``session`` and ``sent_plan``, the last plan that was sent, are valid after a failure, too.
     """
 
-    _planner: Planner  # set by ``run``, like ``_plan``: the plan of the current request
-    _plan: Plan
+    _planner: Planner  # set by ``run``
+    _plan: Plan  # of the current request
 
     def __init__(
         self,
@@ -85,7 +86,7 @@ class Turn:
         self.sent_plan: Plan | None = None
         self._app, self._flags, self._interrupts, self._setup = app, flags, interrupts, setup
         self._only_compacts = flags.compact and question is None
-        self._lenient_tools = opened.doc is not None and not flags.chooses_tools
+        self._may_lack_tools = opened.doc is not None and not flags.chooses_tools
         # The messages that this turn knows and adds. ``session.doc`` may have more: saving merges those of other runs.
         self._messages = list(self.session.doc["messages"])
         question_index = document.question_index(self._messages)
@@ -101,10 +102,10 @@ class Turn:
         self._calls: list[Call] = []
 
     def run(self) -> int:
-        """Run the whole turn; return the exit code.
+        """Run the whole turn; return 0, or 1 if the complete answer could not be saved.
 
-        Raises GptshError for every failure, Interrupted for a signal or the deadline. Saves nothing if the session
-        does not fit the window and cannot be compacted.
+        Raises GptshError for every other failure, Interrupted for a signal or the deadline. Saves nothing if the
+        session does not fit the window and cannot be compacted.
         """
         app, flags, interrupts, session, setup = self._app, self._flags, self._interrupts, self.session, self._setup
         app.client.deadline = interrupts.deadline
@@ -113,7 +114,7 @@ class Turn:
 
             return compact(Planner(app, flags, setup, session, None), session, flags, app.reporter)
         is_new = document.is_unsaved(session.doc)
-        with app.open_tools(setup.servers, interrupts, lenient=self._lenient_tools) as tools:
+        with app.open_tools(setup.servers, interrupts, lenient=self._may_lack_tools) as tools:
             try:
                 self._planner = Planner(app, flags, setup, session, tools)
                 self._plan = self._planner.plan(self._messages, dry=True)
@@ -138,7 +139,10 @@ class Turn:
         return session.failure.exit_code if session.failure else 0
 
     def _ask_and_save(self, tools: Tools | None) -> None:
-        """Save the question, ask, show and save the answer. Raises the failure or signal that ended the turn."""
+        """Save the question, ask, show and save the answer.
+
+        Raises the failure or signal that ended the turn. A reader that left early is not a failure.
+        """
         session, schema = self.session, self._setup.form.schema
         failure: BaseException | None = None
         self._screen, self._writer = self._planner.screen, self._planner.screen.writer
@@ -314,7 +318,9 @@ class Turn:
 
     def _append(self, message: Message) -> "SessionEvent":
         """Add a message to this turn, whatever other runs add to the session; return the event to emit."""
+        # Complete before ``append_messages`` copies it: a summary between rounds is dated by these times.
         message["id"], message["parent"] = new_message_id(), self._messages[-1]["id"]
+        message["timestamp"] = timestamp()
         usage_delta = {"tokens": message.get("usage")} if message["role"] == "assistant" else None
         sessions.append_messages(self.session.doc, [message], usage_delta)
         self._messages.append(message)
@@ -327,7 +333,7 @@ class Turn:
         if isinstance(failure, (Interrupted, OSError)):
             self._screen.limit_waiting()
         if not isinstance(failure, OSError):
-            failure = self._attempt(partial(self._deliver, failure), failure)
+            failure = self._write_safely(partial(self._deliver, failure), failure)
         for text in self._deferred_notes:
             stdio.note(text)
         failure = self._save_title(failure)
@@ -337,11 +343,11 @@ class Turn:
             failure = Denied(f"a tool call was denied: {names}", advice)
         if self._setup.form.structured:
             self._app.reporter.reported = True
-            failure = self._attempt(self._writer.close, failure)
+            failure = self._write_safely(self._writer.close, failure)
             if isinstance(failure, OSError):
                 return failure
             result = self._json_result(failure)
-            failure_after_json = self._attempt(partial(self._writer.conclude, result), failure)
+            failure_after_json = self._write_safely(partial(self._writer.conclude, result), failure)
             if not self._screen.finished:
                 return failure_after_json
             self._interrupts.discard_pending()
@@ -355,14 +361,14 @@ class Turn:
         memory_failure = consolidation.after_turn(self.session)
         return None if self._app.reporter.reported else memory_failure  # the JSON has reported the exit code already
 
-    def _attempt(self, write: Callable[[], None], failure: BaseException | None) -> BaseException | None:
+    def _write_safely(self, write: Callable[[], None], failure: BaseException | None) -> BaseException | None:
         """Write something; return the first failure. After a signal a slow reader is no longer waited for."""
         try:
             with self._interrupts.waiting():
                 write()
         except Interrupted as err:
             self._screen.limit_waiting()
-            return self._attempt(self._screen.finish, failure or err)
+            return self._write_safely(self._screen.finish, failure or err)
         except OSError as err:
             return failure or err
         return failure
@@ -401,7 +407,8 @@ class Turn:
                 with self._interrupts.waiting():
                     thread.join(_TITLE_WAIT)
         except Interrupted as err:
-            failure = failure if err.by_user else failure or err
+            if not err.by_user:
+                failure = failure or err
             self._interrupts.reset_ctrl_c()
         usage = thread.answer.usage
         cost = settings.cost_of(self._app.settings, thread.model, usage) if usage else None

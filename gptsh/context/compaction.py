@@ -45,6 +45,7 @@ _GROWN_BUDGET = 1.2  # times the budget of the active compaction: with more, a l
 _MAX_SHARE_LEFT = 0.9  # of the current size: saving less does not justify a new beginning of the prompt
 _SUMMARY_DIVISOR = 4  # a summary takes at most this fraction of the budget
 _MIN_SUMMARY = 200  # tokens: with less room, user words are left out instead
+_NO_REPORTS = ""  # no answer has this compaction id, so the count uses no report
 PENDING = "pending"  # key in the record of a summary that a dry run did not make
 ASKED = "asked"  # reason of a compaction that the user requested: it applies whatever the settings are
 
@@ -85,36 +86,36 @@ class Chooser:
         """
         record = self._active_record()
         if not self._rules.compact:
-            return self.sent(record if record and record.get("reason") == ASKED else None)
+            return self.choice_under(record if record and record.get("reason") == ASKED else None)
         grown = record and self._budget and self._budget > _GROWN_BUDGET * (record.get("budget") or 1e9)
-        now = self.sent(None if grown else record)
-        if self.is_below_mark(now):
+        now = self.choice_under(None if grown else record)
+        if self.can_stay(now):
             return now
         # The next compaction may have room for words that the last resort leaves out.
-        before = self.sent(None) if now.strategy == MINIMAL else now
+        before = self.choice_under(None) if now.strategy == MINIMAL else now
         return self._compact(before, round(min(_TARGET, self._rules.compact_at) * (self._budget or 0)), reason)
 
     def current(self) -> Choice:
         """Return how the session is sent now, even if it does not fit: whole, or under the active compaction."""
-        return self.sent(self._active_record())
+        return self.choice_under(self._active_record())
 
     def compact(self) -> Choice | None:
-        """Compact to half of the current size because the user asks for it; None if that saves too little."""
+        """Compact to half of the current size because the user asks for it; None if nothing would be shorter."""
         now = self.current()
         leaves_out = now.strategy == MINIMAL  # then a larger prompt is better
         if not leaves_out and now.record and self._end and now.record["upto"] == self._ids[self._end - 1]:
             return None
-        longer = self.sent(None) if leaves_out else now
+        longer = self.choice_under(None) if leaves_out else now
         target, budget = round(_TARGET * self._message_tokens(longer)), self._budget
         if budget is not None:
             target = min(target, round(_TARGET * budget))
         choice = self._compact(longer, target, ASKED)
         return choice if choice.is_new else None
 
-    def is_below_mark(self, choice: Choice) -> bool:
-        """Whether a choice needs no new compaction.
+    def can_stay(self, choice: Choice) -> bool:
+        """Whether the session may be sent so, without a new compaction.
 
-        It is below the mark; or it fits, and its compaction could not reach half of the budget it was made for.
+        The prompt is below the mark; or it fits, and its compaction could not reach half of the budget it was made for.
         """
         budget, record = self._budget, choice.record or {}
         if budget is None:
@@ -122,7 +123,7 @@ class Chooser:
         barely_fits = (record.get("after") or 0) > _TARGET * (record.get("budget") or math.inf)
         return self._message_tokens(choice) <= (budget if barely_fits else self._rules.compact_at * budget)
 
-    def sent(self, record: Record | None) -> Choice:
+    def choice_under(self, record: Record | None) -> Choice:
         """Return how the session is sent under a compaction; None sends it whole."""
         if record is None:
             everything = CompactedPrompt(self._messages, len(self._messages))
@@ -161,13 +162,14 @@ class Chooser:
         used = summary_of(self._state, record.get("summary"))
         if used is None:
             return SplitHistory(older, recent, max_tokens=record.get("room") or 0)
-        covered = (self._position(used.get("last")) if used.get("last") else None) or -1
+        last = self._position(used.get("last"))
+        covered = 0 if last is None else last + 1
         if record["strategy"] == SUMMARY:  # a parallel run may have saved its answer among the older messages since
             late = [message for message in uncovered(older, used) if not is_verbatim(message)]
             late_objects = set(map(id, late))
             older = [message for message in older if id(message) not in late_objects]
             recent = [*late, *recent]
-        return SplitHistory(older, recent, used["text"], min(len(older), covered + 1), record.get("room") or 0)
+        return SplitHistory(older, recent, used["text"], min(len(older), covered), record.get("room") or 0)
 
     # ---- a new compaction
 
@@ -177,19 +179,19 @@ class Chooser:
         If no strategy saves enough, return ``before`` if that fits, else the last resort.
         """
         budget, self._exact = self._budget, True
-        before = self.sent(before.record)
+        before = self.choice_under(before.record)
         bare = summary(SplitHistory(self._messages[: self._end], self._messages[self._end :]))
         protected = self._size(bare.messages)  # the user's words and the recent messages
         goal = max(target, protected) if budget is None else min(max(target, protected), budget)
-        choice = self._pruned(goal) if self._end else None
+        choice = self._try_pruning(goal) if self._end else None
         if choice is None and self._end:
             try:
-                choice = self._summarised(protected, goal, target)
+                choice = self._try_summary(protected, goal, target)
             except GptshError as err:
                 if reason == ASKED:
                     raise
                 self._on_failure(err)
-                choice = self._pruned(round(self._rules.compact_at * (budget or 0)))
+                choice = self._try_pruning(round(self._rules.compact_at * (budget or 0)))
         if choice and choice.size.tokens >= (1 if reason == ASKED else _MAX_SHARE_LEFT) * before.size.tokens:
             choice = None
         if choice is None or (budget is not None and self._message_tokens(choice) > budget):
@@ -201,12 +203,12 @@ class Chooser:
         sizes = {"before": max(0, before.size.tokens - self._fixed), "after": self._message_tokens(choice)}
         return choice._replace(record={**choice.record, **sizes, "reason": reason}, is_new=True)
 
-    def _pruned(self, goal: int) -> Choice | None:
+    def _try_pruning(self, goal: int) -> Choice | None:
         """Shorten older tool results; None if that does not reach the goal."""
-        choice = self.sent(self._record(PRUNED, self._end))
+        choice = self.choice_under(self._record(PRUNED, self._end))
         return choice if self._message_tokens(choice) <= goal else None
 
-    def _summarised(self, protected: int, goal: int, target: int) -> Choice | None:
+    def _try_summary(self, protected: int, goal: int, target: int) -> Choice | None:
         """Use an existing summary or make a new one; None if there is no room for one.
 
         Raises GptshError if the summary cannot be made.
@@ -221,7 +223,7 @@ class Chooser:
         if newest and not (active and active.get("summary") == newest[0]["id"]):
             existing, last = newest
             if (existing.get("tokens") or 0) <= longest and not uncovered(self._messages[: last + 1], existing):
-                choice = self.sent(self._record(SUMMARY, last + 1, summary=existing["id"]))
+                choice = self.choice_under(self._record(SUMMARY, last + 1, summary=existing["id"]))
                 if self._message_tokens(choice) <= min(goal + longest, budget or goal + longest):
                     return choice
         older = list(self._messages[: self._end])
@@ -229,7 +231,7 @@ class Chooser:
         fresh = uncovered(older, previous[0]) if previous else older
         length = max(1, int(longest / LENGTH_TOLERANCE))
         new = self._summarise(older, fresh, previous[0]["text"] if previous else None, length)
-        return self.sent(self._record(SUMMARY, self._end, summary=new["id"]))
+        return self.choice_under(self._record(SUMMARY, self._end, summary=new["id"]))
 
     def _last_resort(self) -> Choice:
         """Send what fits without a new summary: the question, and as many of the user's words as there is room for.
@@ -248,16 +250,16 @@ class Chooser:
                 record = self._record(MINIMAL, end, summary=summary_id, pruned=pruned_upto)
                 recent = self._split(record).recent
                 record["room"] = budget - self._size(recent)
-                choice = self.sent(record)
+                choice = self.choice_under(record)
                 for step in range(8):  # the reduction doubles each time: a small one may change nothing
                     if (excess := self._message_tokens(choice) - budget) > 0:
                         record = {**record, "room": record["room"] - excess * 2**step}
-                        choice = self.sent(record)
+                        choice = self.choice_under(record)
                 if self._message_tokens(choice) <= budget and not choice.prompt.omitted_questions:
                     return choice
                 choices.append(choice)
         if not choices:
-            return self.sent(None)
+            return self.choice_under(None)
 
         def drawbacks(choice: Choice) -> tuple[int, int]:
             return max(0, self._message_tokens(choice) - budget), choice.prompt.omitted_questions
@@ -282,7 +284,7 @@ class Chooser:
 
     def _size(self, messages: Sequence[Message]) -> int:
         """Tokens of the messages alone."""
-        return max(0, self._measure(messages, "", True).tokens - self._fixed)
+        return max(0, self._measure(messages, _NO_REPORTS, True).tokens - self._fixed)
 
     def _message_tokens(self, choice: Choice) -> int:
         """Tokens of a choice's messages, without the fixed ones."""

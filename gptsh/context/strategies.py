@@ -11,6 +11,7 @@ from gptsh.content.attachments import media_of
 from gptsh.context.shorten import pruned, touched_files
 from gptsh.context.tokens import Size, count_media, count_text, truncate_tokens
 from gptsh.messages import Message, Part, parts_of, starts_turn, text_of, text_parts_of, user_message
+from gptsh.text import quantity
 
 FULL = "full"
 Record = dict[str, Any]  # a compaction: see ``compaction``
@@ -19,7 +20,7 @@ _SHARE = 4  # the list of files may take this fraction of the room, and so may t
 _HEADINGS = 74  # tokens of all headings and the blank lines between them
 _BEGINNING = "[Shortened by gptsh: the conversation up to here.]"
 _WORDS = "What the user said, word for word:"
-_LATELY = "What the user said, word for word ({left:,} earlier questions do not fit and are left out):"
+_SOME_WORDS = "What the user said, word for word ({omitted} left out):"
 _OUTCOMES = "What the answers and tools came to:"
 _TASK = "The task as it was first put:"
 _FILES = "Files touched:"
@@ -82,7 +83,7 @@ def summary(history: SplitHistory) -> CompactedPrompt:
 
 
 def minimal(history: SplitHistory) -> CompactedPrompt:
-    """Last resort: send the user's older words, then, as far as they fit, the files touched and the state of the work.
+    """Last resort: fill the room with the user's older words, then the files touched, then the state of the work.
 
     The state is the newest summary, else the last answer. If not all words fit, the first question and as many of the
     newest as possible are sent. The current question is always sent, its media only where it fits.
@@ -110,7 +111,9 @@ def minimal(history: SplitHistory) -> CompactedPrompt:
     omitted = len(lines) - len(chosen)
     task = [_TASK, lines[0]] if omitted and 0 in chosen - current else []
     words = [lines[at] for at in sorted(chosen - ({0} if task else set()))]
-    heading = _LATELY.format(left=omitted) if omitted else _WORDS
+    verbs = "does not fit and is" if omitted == 1 else "do not fit and are"
+    some_words = _SOME_WORDS.format(omitted=f"{quantity(omitted, 'earlier question')} {verbs}")
+    heading = some_words if omitted else _WORDS
     sections = [task, files, state, [heading, *words] if words or omitted else []]
     has_summary = bool(history.summary and state)
     prompt = _compacted(history, sections, len(chosen), media_parts, has_summary=has_summary)
@@ -175,7 +178,10 @@ def _numbered(history: SplitHistory, media_parts: Sequence[Part] = ()) -> list[s
 
 
 def _words(message: Message, is_current: bool, media_parts: Sequence[Part]) -> str:
-    """The typed words, then the names of attachments. The current question, or one without words, keeps their ends."""
+    """The typed words, then the names of attachments.
+
+    The current question, or one without words, has both ends of each attached text.
+    """
     texts = text_parts_of(message)
     words = [part["text"] for part in texts if "source" not in part]
     if is_current or not words:

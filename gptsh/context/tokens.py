@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MARK = "[…]"  # in place of omitted text
 FRAMING = 8  # tokens around a message, and around a tool call in it
 _CL100K = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # the file of cl100k_base in litellm's package
-_MARGIN, _PER_DIGIT = 1.15, 0.5  # extra over cl100k, for o200k, Claude 2 and one token per digit
+_MARGIN, _PER_DIGIT = 1.15, 0.5  # times the count of cl100k, plus tokens per digit: for other tokenizers
 _MAX_BYTES = 30  # per token, in text that people write
 BYTES = 4  # per token, in an estimate without a tokenizer
 _IMAGE_TOKENS = 1600  # what most providers count for a large image; also for media of unknown size
@@ -143,7 +143,7 @@ def replayed(message: Message) -> list[str]:
 
 
 def count_media(media: Media) -> int:
-    """Estimate an image, document or recording at a flat rate: providers differ threefold, and soon report a figure."""
+    """Estimate an image, document or recording at a flat rate: providers differ threefold. A report replaces it."""
     size = 3 * len(media.data) // 4 if isinstance(media.data, str) else 0  # base64
     if media.kind == "document" and size:
         return _PDF_TOKENS * math.ceil(size / _PDF_BYTES)
@@ -180,7 +180,7 @@ class Target(NamedTuple):
 
 
 class Size(NamedTuple):
-    """Tokens of a prompt: decisions use ``tokens``, shown with a ``~``; it hardly takes more than ``at_most``.
+    """Tokens of a prompt: ``tokens`` is the estimate that decides, shown with a ``~``; ``at_most`` is rarely exceeded.
 
     Both include ``reported`` tokens that a report of the provider covers.
     """
@@ -195,14 +195,14 @@ def size_of(
     before: Sequence[str],
     target: Target,
     *,
-    skip_below: int | None,
-    skip_above: int | None = None,
+    estimate_below: int | None,
+    estimate_above: int | None = None,
     scale: Callable[[], float | None],
 ) -> Size:
     """Measure a prompt of the messages and the texts before them: system prompt, schema, tools.
 
-    It is only estimated if it certainly takes at most ``skip_below`` tokens (None: always) or more than ``skip_above``.
-    Else it is counted, and ``scale()`` is called for the factor of the count (see ``scale_of``).
+    It is only estimated if it certainly takes at most ``estimate_below`` tokens (None: always), or more than
+    ``estimate_above``. Otherwise it is counted, and ``scale()`` returns the factor of the count (see ``scale_of``).
     """
     reported, new = 0, list(messages)
     for at, usage in _reports(messages, target):
@@ -218,8 +218,8 @@ def size_of(
             break
     bound, media = _sizes(new, upper_bound)
     bound += 0 if reported else sum(map(upper_bound, before))
-    is_small = skip_below is None or reported + bound + media <= skip_below
-    if is_small or (skip_above is not None and bound > _MAX_BYTES * skip_above):
+    is_small = estimate_below is None or reported + bound + media <= estimate_below
+    if is_small or (estimate_above is not None and bound > _MAX_BYTES * estimate_above):
         return Size(reported + bound // BYTES + media, reported + bound + media, reported)
     counted = sum(map(count_message, new)) + (0 if reported else sum(map(count_text, before)))
     factor = scale()

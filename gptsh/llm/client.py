@@ -101,7 +101,7 @@ class Client:
     # ---- asking
 
     def ask(self, request: Request, answer: Answer) -> Iterator[Event]:
-        """Write the model's answer into ``answer`` and yield its events; retry until the first one.
+        """Write the model's answer into ``answer`` and yield its events. Before the first one, retry what is temporary.
 
         Raises ModelError, TimedOut, and ConfigError as ``prepare``.
         """
@@ -160,7 +160,7 @@ class Client:
             response.close()
 
     def _learn_refusal(self, err: ModelError, request: Request, provider: Provider) -> bool:
-        """Remember the optional fields that the server has refused; whether the next request differs."""
+        """Remember the optional fields that the server has refused; return whether the next request differs."""
         if err.status not in _REFUSALS or provider.api == "litellm":
             return False
         api, refused = _api(provider.api), self.servers.refused(provider)

@@ -28,7 +28,7 @@ _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
 _SOCKS = {"socks4": False, "socks4a": True, "socks5": False, "socks5h": True}  # whether the proxy resolves the name
 _PORTS = {"http": 80, "https": 443} | dict.fromkeys(_SOCKS, 1080)
 _SAFE = "/%:@!$&'()*+,;=~"  # other characters of a path are percent-encoded
-# Loopback is never proxied: a proxy's loopback is another machine.
+# Loopback is never proxied: for a proxy, localhost is its own machine.
 _NO_PROXY = "localhost,127.0.0.0/8,::1,0.0.0.0,::"
 
 
@@ -43,7 +43,7 @@ class Endpoint(NamedTuple):
 
 
 class Response:
-    """Send a request in a thread and wait for the head of its response. ``headers`` have lower-case names.
+    """A response; creating it sends the request in a thread and waits for the head. ``headers`` have lower-case names.
 
     ``seconds`` limits the whole exchange. Raises ModelError or TimedOut if no response comes.
     """

@@ -1,7 +1,7 @@
 """Facts about servers: the models that they list, context windows, abilities, and the fields that they refuse.
 
 Facts that a server reports are cached for a day in ``servers.json`` in the cache folder, by base URL and model, since a
-process often sends only one prompt. A document that is missing, late or malformed is not an error.
+process often sends only one prompt. A reply that is missing, late or malformed is not an error.
 """
 
 import contextlib
@@ -164,16 +164,16 @@ class Servers:
         if provider.api == "ollama":
             info = self.model_info(provider) if ask else {}
             return info.get("trained") or info.get("num_ctx")
-        is_long_list = provider.name == "openrouter"
+        is_openrouter = provider.name == "openrouter"
         if provider.api not in DIRECT or not (
-            provider.has_custom_base or provider.name in LOCAL_PROVIDERS or is_long_list
+            provider.has_custom_base or provider.name in LOCAL_PROVIDERS or is_openrouter
         ):
             return None
         entry = self._entry(provider)
         if "window" not in entry and ask:
             entry["window"] = None  # also if none comes in time: the server is asked once a day
             with contextlib.suppress(GptshError):
-                limits = (REMOTE_TIMEOUT, _LIST_BYTES) if is_long_list else (PROBE_TIMEOUT, _PROBE_BYTES)
+                limits = (REMOTE_TIMEOUT, _LIST_BYTES) if is_openrouter else (PROBE_TIMEOUT, _PROBE_BYTES)
                 entry["window"] = next(filter(None, _windows(provider, self._getter(provider, *limits))), None)
         return entry.get("window")
 

@@ -541,6 +541,27 @@ def test_results_of_tools_that_outgrow_the_window_within_a_turn(home: Home, talk
     assert home.run("-s", "0", "--no-tools", "and?").code == 0
 
 
+def test_what_was_summarized_between_rounds_of_tools_is_not_sent_again_by_the_next_run(
+    home: Home, talker: Talker
+) -> None:
+    configure_tools(home, talker)
+    home.configure(home.config.read_text().replace('tools = ["good"]', 'tools = ["good"]\nmodel_small = "lab/s"'))
+    save(home, chat(4))
+    for number in range(1, 13):
+        thought = f"thought {number}: {prose(random.Random(number), 400)}"
+        talker.script(*calling(call("repeat", number=1, text=f"note {number}", times=1), text=thought), model="m")
+    talker.say("It is done.", model="m")
+    assert home.run("-s", "0", "--tools", "good", "look twelve times").code == 0
+    doc = home.doc()
+    (*_, summary) = doc["context"]["summaries"]
+    ids = [message["id"] for message in doc["messages"]]
+    covered = doc["messages"][: ids.index(summary["last"]) + 1]
+    assert covered[-1]["role"] == "tool"
+    assert summary["until"] == max(message["timestamp"] for message in covered)
+    assert home.run("-s", "0", "--no-tools", "and?").code == 0
+    assert "thought 1:" not in text_in(requests_to(talker)[-1])
+
+
 # ---- by hand
 
 

@@ -89,7 +89,7 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     joined = document.merge(doc, {**doc, "messages": doc["messages"][:1]})
     assert encode_json(joined)
     sent = [as_sent(message) for message in doc["messages"]]
-    size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), skip_below=0, scale=lambda: None)
+    size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), estimate_below=0, scale=lambda: None)
     assert size.tokens <= size.at_most
     built = valid.build(valid.sendable([*doc["messages"], QUESTION]), "Brief.", "", "")
     tokens.was_truncated(1, size, built)

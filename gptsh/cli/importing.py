@@ -11,8 +11,8 @@ from gptsh.cli import stdio
 from gptsh.cli.lists import lines_of
 from gptsh.cli.options import Flags
 from gptsh.core import references
+from gptsh.core.importer import Imported, Importer, importing
 from gptsh.core.listing import display_title
-from gptsh.core.merge import Imported, Importer, importing
 from gptsh.errors import BadSession, UsageError
 from gptsh.formats.readers import IGNORED_PATHS, NAMES, read
 from gptsh.formats.source import BadInput, Skipped, Source

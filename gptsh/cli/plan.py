@@ -230,7 +230,7 @@ class Planner:
         size, truncates = self._size(self._sendable(messages)).tokens, self._flags.truncate is not None
         answer_tokens = size // 3 if self.room.max_tokens is None else self.room.max_tokens
         asks_server = size > _FITS_ANY_MODEL or truncates
-        is_shown = self._flags.dry_run or self.form.structured
+        is_shown = self._flags.dry_run or self.form.is_structured
         window = self._provider.context_window
         if asks_server or size + answer_tokens > _FITS_ANY_MODEL or is_shown:
             window = self._client.servers.window(self.model, ask=asks_server)

@@ -17,7 +17,7 @@ from gptsh.render import lists, structured
 
 def print_request(client: Client, plan: Plan, form: Form) -> int:
     """Print model, API, window and tokens; with ``-o json`` the request itself, keys masked. Nothing is sent."""
-    if form.structured:
+    if form.is_structured:
         stdio.write_lines([structured.line({**request_of(client, plan), "error": None})])
     else:
         stdio.write_lines(lists.context_lines(client.api(plan.request), plan.report(), plan.request))
@@ -71,7 +71,7 @@ def compact(planner: Planner, session: Session, flags: Flags, reporter: Reporter
         "error": failure and structured.error(str(failure), "", failure.exit_code),
     }
     reporter.reported = True
-    if not planner.form.structured:
+    if not planner.form.is_structured:
         stdio.write_lines(lists.compaction_lines(result))
     else:
         try:

@@ -50,6 +50,8 @@ _BRACKETED_PASTE_ON, _BRACKETED_PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     """Run the conversation until the user leaves; return 0, or 1 if something could not be saved.
 
+    If a piped first question could not be asked, return the exit code of its error.
+
     Raises GptshError for an error before the first line, Interrupted for a signal that ends the process.
     """
     check_stdout(flags)
@@ -76,8 +78,8 @@ def check_stdout(flags: Flags) -> None:
 class Conversation:
     """The session of a conversation, the options of its next turn, and the loop that reads and runs lines.
 
-    ``session`` is as last read from disk, or as the last turn left it; ``is_unsaved``: its document is newer than any
-    file. ``flags`` are the options of the next turns. ``last_plan`` is the last request that was sent. ``prefill`` is
+    ``session`` is as last read from disk, or as the last turn left it; ``is_unsaved``: it has messages that are
+    in no file. ``flags`` are the options of the next turns. ``last_plan`` is that of the last request. ``prefill`` is
     the text that the next line starts with. ``should_exit`` ends the loop.
     """
 
@@ -121,9 +123,11 @@ class Conversation:
 
     @property
     def origin(self) -> str | None:
-        """The reference of the session that a fork is made from; None if no file has all of it."""
-        if self.is_unsaved or self.session.location:
-            return None if self.is_unsaved else self.ref
+        """The reference of the session that a fork is made from; None if its newest messages are in no file."""
+        if self.is_unsaved:
+            return None
+        if self.session.location:
+            return self.ref
         return references.split_ref(self.session.ref)[0] if self.session.ref else None
 
     def snapshots(self) -> list[str]:

@@ -210,7 +210,7 @@ class Session:
             tags=self._flags.tag,
             at=self.location,
             keep_snapshots=self._keep_snapshots,
-            moves=not self._flags.compact,
+            agent_wins=not self._flags.compact,
             fsync=fsync,
         )
         self.filename = os.path.basename(path)

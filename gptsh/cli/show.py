@@ -30,7 +30,7 @@ class Form(NamedTuple):
     reasoning: bool = True
 
     @property
-    def structured(self) -> bool:
+    def is_structured(self) -> bool:
         """Whether the output is for a program: JSON."""
         return self.output in STRUCTURED
 
@@ -84,7 +84,7 @@ class Screen:
             dimmed=err_on_terminal and look(os.environ, terminal=True).styles,
             shared=self._on_terminal and err_on_terminal and not form.is_buffered,
         )
-        if form.is_buffered or form.structured:
+        if form.is_buffered or form.is_structured:
             from gptsh.render.structured import BufferedWriter, EventWriter  # noqa: PLC0415 - only JSON, -x and --schema
 
             if form.is_buffered:
@@ -117,9 +117,9 @@ class Screen:
         self._out.finish()
 
     @property
-    def finished(self) -> bool:
+    def is_written(self) -> bool:
         """Whether everything passed to stdout has been written."""
-        return self._out.finished
+        return self._out.is_written
 
     def limit_waiting(self) -> None:
         """Wait no longer than a moment for slow readers, from now on."""

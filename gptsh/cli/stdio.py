@@ -135,7 +135,7 @@ class Sink:
                 self._unwritten = self._unwritten[os.write(self._descriptor, self._unwritten[: select.PIPE_BUF]) :]
 
     @property
-    def finished(self) -> bool:
+    def is_written(self) -> bool:
         """Whether nothing is unwritten."""
         return not self._unwritten
 

@@ -249,7 +249,7 @@ class Turn:
                     thread.start()
             with self._interrupts.shielded(), self._screen.showing():
                 if isinstance(event, (Text, Refusal)):
-                    is_plain = not (form.is_buffered or form.structured)
+                    is_plain = not (form.is_buffered or form.is_structured)
                     if self._has_shown_text and not self._shown_chars and is_plain:
                         self._writer.write(Text("\n"))  # separate it from the text of the previous round
                     self._shown_chars += len(event.text)
@@ -341,21 +341,21 @@ class Turn:
             names = ", ".join(dict.fromkeys(self._approval.denied))
             advice = "approve it on a terminal, or set auto_approve under its [mcp.servers.NAME]"
             failure = Denied(f"a tool call was denied: {names}", advice)
-        if self._setup.form.structured:
+        if self._setup.form.is_structured:
             self._app.reporter.reported = True
             failure = self._write_safely(self._writer.close, failure)
             if isinstance(failure, OSError):
                 return failure
             result = self._json_result(failure)
             failure_after_json = self._write_safely(partial(self._writer.conclude, result), failure)
-            if not self._screen.finished:
+            if not self._screen.is_written:
                 return failure_after_json
             self._interrupts.discard_pending()
         if failure or not (self.session.is_saved and self._setup.agent.memory):
             return failure
         from gptsh.cli.memory import Consolidation  # noqa: PLC0415 - few agents have a memory
 
-        if self._screen.finished:
+        if self._screen.is_written:
             stdio.detach_stdout()
         consolidation = Consolidation(self._app.settings, self._app.client, self._interrupts)
         memory_failure = consolidation.after_turn(self.session)
@@ -379,7 +379,7 @@ class Turn:
         if self._unshown_text:
             self._writer.write(Text(self._unshown_text))
         self._writer.close()
-        if form.structured or not form.is_buffered:
+        if form.is_structured or not form.is_buffered:
             self._screen.finish()
         elif text and failure:
             stdio.write_stderr(text if text.endswith("\n") else f"{text}\n")

@@ -113,7 +113,7 @@ def _validated(value: Any, shape: Any, path: str, malformed: list[str]) -> Any:
                 continue
             valid = _validated(item, expected, f"{path}.{key}" if path else key, malformed)
             if valid is None:
-                result = {other: value for other, value in result.items() if other != key}
+                result = {other: kept for other, kept in result.items() if other != key}
             elif valid is not item:
                 result = {**result, key: valid}
         return result
@@ -151,8 +151,8 @@ def parse_document(
     new = blank(session_id, created or "1970-01-01T00:00:00.000Z")
     for key, item in valid.items():
         if key in _DOCUMENT and isinstance(item, dict):
-            table = {inner: new[key].get(inner) if value is None else value for inner, value in item.items()}
-            new[key] = table | {inner: value for inner, value in new[key].items() if inner not in table}
+            given = {name: part for name, part in item.items() if part is not None}
+            new[key] = {**dict.fromkeys(item), **new[key], **given}
         elif item is not None or key not in new:
             new[key] = item
     new |= {"id": session_id, "version": max(valid.get("version") or 0, VERSION)}
@@ -170,7 +170,7 @@ def parse_document(
         seen.add(message_id)
         new["messages"].append(message)
     if not valid.get("version"):
-        _carry_old_totals(new)
+        _convert_old_totals(new)
     new["stats"] |= stats(new["messages"], new["stats"]["preview"])
     return new, [*dict.fromkeys(malformed)]
 
@@ -200,7 +200,7 @@ def clean_message(value: object) -> Message:
     return message
 
 
-def _carry_old_totals(doc: Document) -> None:
+def _convert_old_totals(doc: Document) -> None:
     """Keep the totals that gptsh-cli 0.8 stored for the session, whose messages have no usage.
 
     ``carried`` is in USD; ``carried_tokens`` has TOKEN_KEYS; ``carried_model`` is the model of answers that name none.
@@ -325,14 +325,14 @@ def merge(
     title: str | None = None,
     tags: Sequence[str] = (),
     keep_snapshots: int | None = None,
-    moves: bool = False,
+    agent_wins: bool = False,
 ) -> Document:
     """Merge our document with the copy on disk, which may have grown since ours was read.
 
     All messages and all calls of the small model are kept. ``title`` is one that the user set; without it the first
     title wins. ``tags`` are added. If ours adds a message, its ``agent``, ``provider`` and token counts win; with
-    ``moves`` its ``agent`` and ``provider`` win anyway. The newer compaction wins, and the newest five summaries are
-    kept. All other keys come from the disk.
+    ``agent_wins`` its ``agent`` and ``provider`` win anyway. The newer compaction wins, and the newest five summaries
+    are kept. All other keys come from the disk.
     """
     new = {**ours, **theirs}
     new["messages"] = join_messages(ours["messages"], theirs["messages"])
@@ -346,7 +346,7 @@ def merge(
     has_grown = len(new["messages"]) > len(theirs["messages"])
     if has_grown:
         new["usage"]["tokens"] = ours["usage"]["tokens"]
-    if has_grown or moves:
+    if has_grown or agent_wins:
         new["agent"], new["provider"] = ours["agent"], ours["provider"]
         new["meta"] |= {key: ours["meta"][key] for key in ("mcp_allowed_servers", "output") if key in ours["meta"]}
     our_context, their_context = ours["context"], theirs["context"]

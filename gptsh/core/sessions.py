@@ -185,7 +185,7 @@ def save_session(
     at: str | None = None,
     fsync: bool = True,
     touch: bool = True,
-    moves: bool = False,
+    agent_wins: bool = False,
     keep_snapshots: int | None = None,
     without_snapshot: str | None = None,
 ) -> str:
@@ -197,7 +197,7 @@ def save_session(
     the document becomes part of that session, with its id.
     ``fsync`` waits for the disk; without it, the wait for the lock is short too.
     Without ``touch`` the times of the session and its file do not change.
-    With ``moves``, ``agent`` and ``provider`` of ``doc`` win even if it adds no message.
+    With ``agent_wins``, ``agent`` and ``provider`` of ``doc`` win even if it adds no message.
     ``keep_snapshots`` is how many automatic snapshots remain when ``doc`` adds one; None keeps all.
     ``without_snapshot`` names a snapshot to delete.
     Raises SessionGone if the session was deleted since it was read, StoreError if it cannot be written, BadSession if
@@ -214,7 +214,9 @@ def save_session(
             refuse_newer(theirs, path.name)
             if not is_new and theirs["created_at"] != doc["created_at"]:
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
-            new = document.merge(doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots, moves=moves)
+            new = document.merge(
+                doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots, agent_wins=agent_wins
+            )
             if without_snapshot is not None:
                 from gptsh.core import snapshots  # noqa: PLC0415 - rarely needed
 

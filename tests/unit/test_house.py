@@ -89,7 +89,7 @@ TOOLS = {"mcp", "anyio", "httpx", "httpx2", "gptsh.tools"}
 QUIET = NETWORK | TOOLS | MARKDOWN | {"prompt_toolkit", "tomllib"}  # what sends nothing and draws nothing needs none
 COMPLETION = {"click.shell_completion", "gptsh.cli.complete"}
 ECHO = (NETWORK | TOOLS | MARKDOWN | COMPLETION | {"prompt_toolkit", "filetype", "jsonschema"}) - {"gptsh.llm"}
-READERS = {"gptsh.formats.readers", "gptsh.formats.claude_code", "gptsh.core.adopt", "gptsh.cli.importing"}
+READERS = {"gptsh.formats.readers", "gptsh.formats.claude_code", "gptsh.core.importer", "gptsh.cli.importing"}
 LOADS: list[tuple[list[str], set[str]]] = [  # arguments, and what must not be loaded
     *[(args, QUIET) for args in (["--help"], ["-h"], ["--version"], ["--list-sessions"], ["--usage"])],
     (["--show-session", "0"], QUIET),

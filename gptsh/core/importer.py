@@ -92,13 +92,13 @@ class Importer:
                 path = references.path_of(name)
                 read = listing.try_read(str(path), files.read_document)
                 if read and not isinstance(read, listing.Unreadable) and is_copy(doc, read[0]):
-                    theirs = read[0]
-                    new = merge_copy(doc, theirs)
-                    if new == theirs:
-                        return Imported("known", name, theirs)
-                    sessions.refuse_newer(theirs, name)
+                    stored = read[0]
+                    new = merge_copy(doc, stored)
+                    if new == stored:
+                        return Imported("known", name, stored)
+                    sessions.refuse_newer(stored, name)
                     self._write(new, path, path.stat().st_mtime_ns)
-                    before = {message["id"]: message for message in theirs["messages"]}
+                    before = {message["id"]: message for message in stored["messages"]}
                     completed = sum(before.get(message["id"], message) != message for message in new["messages"])
                     return Imported("grown", name, new, len(new["messages"]) - len(before), completed)
             if not FILENAME.fullmatch(f"20000101-000000-{doc['id']}.json") or doc["id"].isdigit():
@@ -132,7 +132,7 @@ def _origins(head: Document) -> list[Origin]:
 
 
 def _sanitized(doc: Document) -> Document:
-    """Return the document without approvals, offered tools and future times: only its owner may set these."""
+    """Return the document without approvals and offered tools, which only the user grants; future times become now."""
     if doc["version"] > VERSION:
         raise BadSession("it was written by a newer gptsh", "update gptsh")
     now = timestamp()
@@ -156,74 +156,79 @@ def _format_of(doc: Document) -> str:
     return str((doc["meta"].get("imported") or {}).get("format", _OURS))
 
 
-def is_copy(doc: Document, theirs: Document) -> bool:
-    """Whether two documents of one origin are copies of one session.
+def is_copy(doc: Document, stored: Document) -> bool:
+    """Whether a document is a copy of the stored one, which has the same origin.
 
     They share a message and do not contradict each other. Two of our own format agree on each shared message. Another
     tool's may have changed a message since; it must have the message that was imported last, or no message that was not
     imported.
     """
-    ours = {message["id"]: message for message in doc["messages"]}
-    shared = [message for message in theirs["messages"] if message["id"] in ours]
-    if not (ours and theirs["messages"]):
-        return bool(doc["created_at"] == theirs["created_at"])
+    incoming = {message["id"]: message for message in doc["messages"]}
+    shared = [message for message in stored["messages"] if message["id"] in incoming]
+    if not (incoming and stored["messages"]):
+        return bool(doc["created_at"] == stored["created_at"])
     if _format_of(doc) == _OURS:
-        pairs = [(ours[message["id"]], message) for message in shared]
-        return bool(pairs) and all(_extends(mine, other) and _extends(other, mine) for mine, other in pairs)
-    imported = [message["id"] for message in theirs["messages"] if document.is_imported(message)]
-    return bool(shared) and (imported[-1:] == [shared[-1]["id"]] or ours.keys() <= set(imported))
+        pairs = [(incoming[message["id"]], message) for message in shared]
+        return bool(pairs) and all(_extends(new, old) and _extends(old, new) for new, old in pairs)
+    imported = [message["id"] for message in stored["messages"] if document.is_imported(message)]
+    return bool(shared) and (imported[-1:] == [shared[-1]["id"]] or incoming.keys() <= set(imported))
 
 
 def _extends(new: Message, old: Message) -> bool:
     """Whether a message equals the old one, or begins with all of it."""
-    ours, theirs = blocks_of(new), blocks_of(old)
-    last = len(theirs) - 1
-    if new["role"] != old["role"] or len(ours) < len(theirs) or (theirs and ours[:last] != theirs[:last]):
+    new_blocks, old_blocks = blocks_of(new), blocks_of(old)
+    last = len(old_blocks) - 1
+    if (
+        new["role"] != old["role"]
+        or len(new_blocks) < len(old_blocks)
+        or (old_blocks and new_blocks[:last] != old_blocks[:last])
+    ):
         return False
-    if not theirs or ours[last] == theirs[last]:
+    if not old_blocks or new_blocks[last] == old_blocks[last]:
         return True
-    (kind, block), (other_kind, other) = ours[last], theirs[last]
+    (kind, block), (other_kind, other) = new_blocks[last], old_blocks[last]
     texts = block.get("text"), other.get("text")
     is_same_block = kind == other_kind and {**block, "text": ""} == {**other, "text": ""}
     return is_same_block and isinstance(texts[0], str) and isinstance(texts[1], str) and texts[0].startswith(texts[1])
 
 
-def merge_copy(doc: Document, theirs: Document) -> Document:
-    """Return the store's document with what is new in a copy of it, or ``theirs`` itself if nothing is.
+def merge_copy(doc: Document, stored: Document) -> Document:
+    """Return the stored document with what is new in a copy of it, or ``stored`` itself if nothing is.
 
     ``agent`` and ``provider`` do not change.
     """
     incoming = {message["id"]: message for message in doc["messages"]}
-    stored: dict[str, Message] = {}
-    for message in theirs["messages"]:
+    merged_by_id: dict[str, Message] = {}
+    for message in stored["messages"]:
         new = incoming.get(message["id"])
         has_ended = new and new.get("finish_reason") and not message.get("finish_reason")
         if new and new["role"] == "assistant" and _extends(new, message) and (has_ended or not _extends(message, new)):
             message = {**message, **new}  # the copy in the store was still incomplete
-        stored[message["id"]] = message
-    if [message_id for message_id in incoming if message_id in stored] == [*stored]:  # all, in the same order
-        messages = [stored.get(message_id, message) for message_id, message in incoming.items()]
+        merged_by_id[message["id"]] = message
+    common = [message_id for message_id in incoming if message_id in merged_by_id]
+    if common == [*merged_by_id]:  # the copy has all stored messages, in the same order
+        messages = [merged_by_id.get(message_id, message) for message_id, message in incoming.items()]
     else:
-        messages = document.join_messages(doc["messages"], [*stored.values()])
-    result, meta = {**theirs, "messages": messages}, theirs["meta"]
+        messages = document.join_messages(doc["messages"], [*merged_by_id.values()])
+    result, meta = {**stored, "messages": messages}, stored["meta"]
     old_import, new_import = meta.get("imported") or {}, doc["meta"]["imported"]
-    imported = {message["id"] for message in theirs["messages"] if document.is_imported(message)}
+    imported = {message["id"] for message in stored["messages"] if document.is_imported(message)}
     # The copy is newer if it has all imported messages and was last changed later.
-    is_newer = _format_of(theirs) == _format_of(doc) != _OURS and imported <= incoming.keys()
+    is_newer = _format_of(stored) == _format_of(doc) != _OURS and imported <= incoming.keys()
     is_newer = is_newer and new_import["as_of"] >= str(old_import.get("as_of") or "")
     # A title that differs from the imported one was set here.
-    if theirs["title"] is None or (is_newer and theirs["title"] == old_import.get("title")):
-        result["title"] = doc["title"] or theirs["title"]
+    if stored["title"] is None or (is_newer and stored["title"] == old_import.get("title")):
+        result["title"] = doc["title"] or stored["title"]
     if is_newer and {**old_import, "as_of": None} != {**new_import, "as_of": None}:
         result["meta"] = meta = {**meta, "imported": new_import}
-    if messages != theirs["messages"]:
-        merged = document.merge(doc, theirs)
-        result["context"] = {**merged["context"], "snapshots": snapshots.merge({**doc, "updated_at": ""}, theirs, None)}
-        result["usage"] = {**theirs["usage"], "calls": merged["usage"]["calls"]}
+    if messages != stored["messages"]:
+        merged = document.merge(doc, stored)
+        result["context"] = {**merged["context"], "snapshots": snapshots.merge({**doc, "updated_at": ""}, stored, None)}
+        result["usage"] = {**stored["usage"], "calls": merged["usage"]["calls"]}
         result["meta"] = {**meta, "tags": [*dict.fromkeys([*meta["tags"], *doc["meta"]["tags"]])]}
         if _format_of(doc) == _OURS:  # an agent's memory belongs to each machine
-            result["context"]["consolidated"] = theirs["context"]["consolidated"]
+            result["context"]["consolidated"] = stored["context"]["consolidated"]
         if messages[-1]["id"] == doc["messages"][-1]["id"]:  # the copy is the newer one
             latest = ("tokens", "carried_tokens")
             result["usage"] |= {key: doc["usage"][key] for key in latest if key in doc["usage"]}
-    return {**result, "updated_at": max(theirs["updated_at"], doc["updated_at"])} if result != theirs else theirs
+    return {**result, "updated_at": max(stored["updated_at"], doc["updated_at"])} if result != stored else stored

@@ -317,8 +317,8 @@ def keys() -> Table:
                             [" ".join(options) or "text"] if _has_key((result.stdout + result.stderr).encode()) else []
                         )
                 leaks += [path.name for path in _written_files(home) if _has_key(path.read_bytes())]
-                cells = (place, status, len(model.asked), ", ".join(sorted(set(leaks))) or "nowhere")
-                rows.append(Row(cells, not leaks and bool(model.asked)))
+                cells = (place, status, len(model.requests), ", ".join(sorted(set(leaks))) or "nowhere")
+                rows.append(Row(cells, not leaks and bool(model.requests)))
     return Table("Keys", _KEYS, ("Place of the key", "The server's status", "Requests", "Found in"), rows)
 
 

@@ -175,7 +175,7 @@ def test_a_key_in_the_environment_chooses_its_provider(home: Home, model: ModelS
     env = {"MOONSHOT_API_KEY": "sk-moon", "MOONSHOT_API_BASE": model.base_url, "GPTSH_NO_SAVE": "1"}
     assert home.run("hi", env=env).code == 0
     assert model.sent[0]["model"] == "kimi-k3"
-    assert model.asked[0].headers["authorization"] == "Bearer sk-moon"
+    assert model.requests[0].headers["authorization"] == "Bearer sk-moon"
 
 
 # ---- the session that it goes to
@@ -251,7 +251,7 @@ def test_title_and_tags_are_set_with_and_without_a_prompt_or_a_model(lab: Home, 
     lab.configure("")
     assert lab.run("-s", "0", "--title", "New", "--tag", "b", "--tag", "a", stdin="") == ("", "", 0)
     assert (lab.doc()["title"], lab.doc()["meta"]["tags"]) == ("New", ["a", "b"])
-    assert (len(model.asked), lab.doc()["stats"]["turns"]) == (1, 1)
+    assert (len(model.requests), lab.doc()["stats"]["turns"]) == (1, 1)
 
 
 def test_who_answers_from_now_on_is_set_without_a_prompt(lab: Home, model: ModelServer) -> None:
@@ -283,7 +283,7 @@ def test_nothing_is_kept_when_nothing_shall_be(home: Home, model: ModelServer, w
     env = {"GPTSH_NO_SAVE": "1"} if way == "environment" else {}
     assert home.run(*args, "secret", env=env) == ("You said: secret\n", "", 0)
     assert not home.state.exists()
-    assert len(model.asked) == 1  # nor was a title asked for
+    assert len(model.requests) == 1  # nor was a title asked for
 
 
 # ---- what is said of values with control characters, outside a terminal

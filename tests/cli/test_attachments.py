@@ -100,7 +100,7 @@ def test_an_attachment_alone_is_a_question_with_a_preview_and_no_title(home: Hom
     home.configure(lab_config(model, more=""))
     model.say("a dot")
     assert home.run(stdin=make_png()) == ("a dot\n", "", 0)
-    assert len(model.asked) == 1  # no title was asked for
+    assert len(model.requests) == 1  # no title was asked for
     assert home.doc()["title"] is None
     assert home.doc()["stats"]["preview"] == f"[image/png, {len(make_png())} bytes]"
 
@@ -114,7 +114,7 @@ def test_an_empty_file_alone_is_no_prompt(lab: Home, model: ModelServer) -> None
     model.say("fine")
     assert lab.run("-f", "empty.txt", "is it empty?").stdout == "fine\n"
     assert lab.run("-f", "empty.txt", "-s", "0").code == 2
-    assert len(model.asked) == 1
+    assert len(model.requests) == 1
 
 
 def test_more_than_can_be_sent_is_one_line(lab: Home, model: ModelServer) -> None:
@@ -128,7 +128,7 @@ def test_more_than_can_be_sent_is_one_line(lab: Home, model: ModelServer) -> Non
         file.truncate(200_000_000)
     assert "a.png the attachments are more than 100.0 MB: " in lab.run("-f", "a.png", "hi").stderr
     assert not lab.state.exists()
-    assert not model.asked
+    assert not model.requests
 
 
 def test_a_model_that_is_known_not_to_take_it_is_not_asked(home: Home) -> None:

@@ -617,7 +617,7 @@ def test_what_cannot_be_compacted_is_refused(long_home: Home, talker: Talker, ar
     run = long_home.run(*args)
     assert (run.code, run.stdout, run.stderr.count("\n"), why in run.stderr) == (2, "", 1, True)
     assert [path.read_bytes() for path in long_home.files()] == [before]
-    assert talker.asked == []
+    assert talker.requests == []
 
 
 # ---- with --truncate

@@ -60,7 +60,7 @@ def test_the_budget_is_the_window_less_the_answers_part(
     before = small.files()[0].read_bytes()
     run = small.run("-s", "0", *args, stdin=stdin)
     assert run.code == code
-    assert len(model.asked) == 1 + (code == 0)
+    assert len(model.requests) == 1 + (code == 0)
     assert (small.files()[0].read_bytes() == before) == (code == 6)
 
 
@@ -120,7 +120,7 @@ def test_a_blank_question_of_a_session_is_not_sent(lab: Home, model: ModelServer
     save(lab, [*chat(1), question(" ")])
     run = lab.run("-s", "0")
     assert (run.stdout, run.stderr, run.code) == ("", "gptsh: the prompt is blank: give words or pipe text in\n", 2)
-    assert model.asked == []
+    assert model.requests == []
 
 
 # ---- truncate
@@ -181,7 +181,7 @@ def test_the_session_keeps_the_whole_text_and_sends_what_was_sent_again(small: H
 
 def test_a_dry_run_tells_all_in_ten_lines_and_sends_and_saves_nothing(small: Home, model: ModelServer) -> None:
     small.run("first")
-    before, asked = small.files()[0].read_bytes(), len(model.asked)
+    before, asked = small.files()[0].read_bytes(), len(model.requests)
     run = small.run("-s", "0", "--dry-run", "more")
     assert (run.code, run.stderr) == (0, "")
     assert len(run.stdout.splitlines()) <= 10
@@ -190,7 +190,7 @@ def test_a_dry_run_tells_all_in_ten_lines_and_sends_and_saves_nothing(small: Hom
         "lab/m", "chat", "2,000 tokens", "1,500 tokens", "full", "3 messages"
     ]  # fmt: skip
     assert small.run("-s", "@new", "--dry-run", "hi").code == 0  # nor is a name taken
-    assert ([path.read_bytes() for path in small.files()], len(model.asked)) == ([before], asked)
+    assert ([path.read_bytes() for path in small.files()], len(model.requests)) == ([before], asked)
 
 
 def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(home: Home, model: ModelServer) -> None:
@@ -202,7 +202,7 @@ def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(home: Ho
     run = home.run("--dry-run", "-o", "json", *args, stdin=LINES, env=env)
     shown = json_output(run)
     assert not home.state.exists()
-    assert model.asked == []
+    assert model.requests == []
     assert "secret" not in run.stdout + run.stderr
     assert "cut from its tail" in run.stderr
     home.run(*args, stdin=LINES, env=env)

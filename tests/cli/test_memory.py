@@ -280,7 +280,7 @@ def test_what_cannot_be_consolidated_is_exit_2(agent: Home, model: ModelServer, 
     run = agent.run("--consolidate", *args)
     assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1)
     assert why in run.stderr
-    assert not model.asked
+    assert not model.requests
 
 
 def test_it_is_told_what_failed_and_the_rest_goes_on(agent: Home, model: ModelServer) -> None:

@@ -17,7 +17,7 @@ def test_an_agents_keys_reach_the_model(home: Home, model: ModelServer) -> None:
     (home.config.parent / "prompts").mkdir()
     (home.config.parent / "prompts" / "file.txt").write_text("From a file.\n")
     assert home.run("hi").code == 0
-    (asked,) = model.asked
+    (asked,) = model.requests
     assert asked.body["messages"][0] == {"role": "system", "content": "From a file.\n"}
     assert (asked.body["temperature"], asked.headers["x-team"]) == (0.7, "infra")
 

@@ -52,7 +52,7 @@ def test_extract_prints_the_block_or_all_of_a_whole_answer(
     run = lab.run("-x", *args, "how")
     assert (run.stdout, run.code) == (out, code)
     if code == 2:
-        assert (run.stderr.startswith("gptsh: -x and --schema exclude each other"), model.asked) == (True, [])
+        assert (run.stderr.startswith("gptsh: -x and --schema exclude each other"), model.requests) == (True, [])
         return
     assert run.stderr.startswith(said) == (code == 5)  # it is not lost
     assert texts(lab.doc())[-1] == f"assistant: {said}"
@@ -165,7 +165,7 @@ def test_a_schema_that_is_none_is_exit_2_before_anything(lab: Home, model: Model
     assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
     assert run.stderr.startswith("gptsh: --schema")
     assert why in run.stderr
-    assert (model.asked, lab.files()) == ([], [])
+    assert (model.requests, lab.files()) == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ def one(home: Home) -> Home:
 def test_a_snapshot_without_a_prompt_is_taken_and_nothing_is_asked(lab: Home, model: ModelServer) -> None:
     lab.run("one")
     lab.run("-s", "0", "two")
-    before = len(model.asked)
+    before = len(model.requests)
     run = lab.run("-s", "0", "--snapshot", "Before:it.all_1-x", "--title", "T", "--tag", "t")
-    assert (run, len(model.asked)) == (("", "", 0), before)
+    assert (run, len(model.requests)) == (("", "", 0), before)
     doc = lab.doc()
     (taken,) = doc["context"]["snapshots"]
     assert (doc["title"], doc["meta"]["tags"], doc["stats"]["turns"]) == ("T", ["t"], 2)

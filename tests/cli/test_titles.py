@@ -40,7 +40,7 @@ def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(titled: Home
         model.script(hold, *answer(f"answer {number}"), model="m")
     model.unstreamed(TITLE, model="small")
     runs = [titled.start("-s", "@work", f"question {number}") for number in range(4)]
-    wait_until(lambda: len(model.asked) == 4)  # all have saved their questions
+    wait_until(lambda: len(model.requests) == 4)  # all have saved their questions
     hold.set()
     assert [run.wait(timeout=30) for run in runs] == [0] * 4
     assert (asked(model).count("small"), len(titled.doc()["messages"]), titled.doc()["title"]) == (1, 8, TITLE)
@@ -109,7 +109,7 @@ def test_a_hosted_provider_is_asked_beside_an_answer_that_is_saved_first(hosted:
     model.script(more, first, *rest, model=HOSTED)
     model.unstreamed(TITLE, hold, model=SMALL)
     process = hosted.start("go")
-    wait_until(lambda: model.asked)
+    wait_until(lambda: model.requests)
     assert asked(model) == [HOSTED]  # nothing else before the first token
     more.set()
     read_until(process.stdout, b"second\n")
@@ -142,7 +142,7 @@ def test_a_title_is_kept_though_the_answer_is_partial(hosted: Home, model: Model
     model.unstreamed(TITLE, model=SMALL)
     process = hosted.start("go")
     read_until(process.stdout, b"first ")
-    wait_until(lambda: len(model.asked) == 2)
+    wait_until(lambda: len(model.requests) == 2)
     time.sleep(0.3)  # its title has come
     if ending == "interrupted":
         process.send_signal(signal.SIGINT)

@@ -103,7 +103,7 @@ def test_ctrl_c_stops_a_shells_loop(lab: Home, model: ModelServer) -> None:
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     hold.set()
-    assert (wait_for_exit(process), len(model.asked)) == (130, 1)
+    assert (wait_for_exit(process), len(model.requests)) == (130, 1)
 
 
 def test_what_nohup_ignores_stays_ignored(lab: Home, model: ModelServer) -> None:

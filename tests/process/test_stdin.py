@@ -143,7 +143,7 @@ def test_what_cannot_be_sent_is_exit_2_with_its_kind_its_size_and_a_way(lab: Hom
         (lab.cwd / "scan").write_bytes(data)
         assert lab.run("what?", stdin=data) == ("", f"gptsh: stdin is {what} (34.1 kB): {ONLY}\n", 2)
         assert lab.run("-f", "scan", "what?") == ("", f"gptsh: scan is {what} (34.1 kB): {ONLY}\n", 2)
-    assert not model.asked
+    assert not model.requests
     assert not lab.state.exists()
 
 

@@ -135,8 +135,8 @@ class Place(NamedTuple):
         """A home with this session alone, for an API and a window; a summary comes as ``told``, or not at all."""
         for path in self.home.files():
             path.unlink()
-        self.servers[api].asked.clear()
-        self.small.asked.clear()
+        self.servers[api].requests.clear()
+        self.small.requests.clear()
         self.small._scripts.clear()
         for _ in range(20):
             if told is None:

@@ -84,11 +84,11 @@ def test_nothing_of_a_session_runs_or_is_loaded(home: Home, model: ModelServer) 
     seen, said = look(bare)
     assert (
         "<title>ran</title>" in seen,
-        {"/script", "/img"} <= {asked.path for asked in model.asked},
+        {"/script", "/img"} <= {asked.path for asked in model.requests},
         "heard" in said,
     ) == (True, True, True)
-    model.asked.clear()
+    model.requests.clear()
     seen, said = look(a_page(home, [*attacks(url), *HOSTILE]))
     assert "<title>A Talk</title>" in seen
     assert "document.title='ran'" in seen  # shown as text
-    assert (model.asked, said) == ([], "")
+    assert (model.requests, said) == ([], "")

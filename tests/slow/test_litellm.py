@@ -47,7 +47,7 @@ def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, mod
     model.script(*stream(said(0, "Hello ", "there.")), headers={"request-id": "req_1"})
     run = far.process("-m", CLAUDE, "--system", "Brief.", "-p", "max_tokens=99", "hi")
     assert run == ("Hello there.\n", "", 0)  # nothing of litellm's on either stream
-    asked = model.asked[0]
+    asked = model.requests[0]
     assert (asked.path, asked.headers["api-key"]) == ("/anthropic/v1/messages", KEYS["AZURE_AI_API_KEY"])
     assert (asked.body["max_tokens"], asked.body["stream"]) == (99, True)
     assert "Brief." in json.dumps(asked.body["system"])
@@ -90,7 +90,7 @@ def test_what_gemini_signed_goes_back_to_that_model_alone(far: Home, model: Mode
     called = {"functionCall": {"name": "ls", "args": {}}, "thoughtSignature": "b2YgYSBjYWxs"}
     model.script(*gemini({"text": "One "}, {"text": "moment.", "thoughtSignature": "b2YgYSB0ZXh0"}))
     assert far.run("-s", "@signed", "-m", GEMINI, *NATIVE, "hi") == ("One moment.\n", "", 0)
-    assert model.asked[0].path.startswith("/v1beta/models/gemini-2.5-flash:streamGenerateContent")
+    assert model.requests[0].path.startswith("/v1beta/models/gemini-2.5-flash:streamGenerateContent")
     assert model.sent[0]["contents"] == [{"role": "user", "parts": [{"text": "hi"}]}]
     assert far.doc()["messages"][1]["usage"]["prompt"] == 7
     model.script(*gemini({"text": "I look."}, called))
@@ -115,8 +115,8 @@ def test_openais_models_that_chat_completions_do_not_serve_are_reached_by_respon
 ) -> None:
     model.script(*responses("Hello ", "there."))
     assert far.run("-m", f"openai/{CODEX}", "hi") == ("Hello there.\n", "", 0)
-    assert model.asked[0].path == "/v1/responses"
-    assert model.asked[0].headers["authorization"] == f"Bearer {KEYS['OPENAI_API_KEY']}"
+    assert model.requests[0].path == "/v1/responses"
+    assert model.requests[0].headers["authorization"] == f"Bearer {KEYS['OPENAI_API_KEY']}"
     assert model.sent[0]["model"] == CODEX
     assert far.doc()["messages"][1]["usage"]["total"] == 9
     assert far.doc()["messages"][1]["cost"]
@@ -157,7 +157,7 @@ def test_a_failure_through_litellm_is_one_line_in_our_words(far: Home, model: Mo
     kind = "text/event-stream" if status == 200 else "application/json"
     model.script(*steps, status=status, headers={"Content-Type": kind, "Location": "https://elsewhere.test/evil"})
     run = far.run(*(["--debug"] if name == "key" else []), "-m", which, *(NATIVE if which == GEMINI else ()), "hi")
-    assert (run.stdout, run.code, len(model.asked)) == (out, code, 1)
+    assert (run.stdout, run.code, len(model.requests)) == (out, code, 1)
     assert line in run.stderr
     assert not [secret for secret in KEYS.values() if secret in run.stderr]
     assert not [path for path in far.state.rglob("*") if path.is_file() and b"very-secret" in path.read_bytes()]
@@ -209,7 +209,7 @@ def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, mod
     assert (code, collects, frozen) == ("0", "True", "True")
     assert seen
     assert all("127.0.0.1" in line for line in seen), seen
-    assert model.asked[0].headers["api-key"] == KEYS["AZURE_AI_API_KEY"]
+    assert model.requests[0].headers["api-key"] == KEYS["AZURE_AI_API_KEY"]
 
 
 def test_a_dry_run_masks_headers_and_secret_parameters(home: Home) -> None:

@@ -331,7 +331,7 @@ class AnthropicServer(ModelServer):
         if "messages" not in (body or {}):
             return super()._next(body)
         try:
-            check(body, self.asked[-1].headers)
+            check(body, self.requests[-1].headers)
         except Refused as err:
             return _json(err.status, {"type": "error", "error": {"type": err.kind, "message": str(err)}})
         return super()._next(body)

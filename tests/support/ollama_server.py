@@ -119,15 +119,15 @@ class OllamaServer(ModelServer):
 
     def paths(self) -> list[str]:
         """The paths of the requests, in order."""
-        return [asked.path for asked in self.asked]
+        return [asked.path for asked in self.requests]
 
     @property
     def chats(self) -> list[dict[str, Any]]:
         """The bodies of the chat requests."""
-        return [asked.body for asked in self.asked if asked.path == "/api/chat"]
+        return [asked.body for asked in self.requests if asked.path == "/api/chat"]
 
     def _next(self, body: Any) -> Script:
-        path = self.asked[-1].path
+        path = self.requests[-1].path
         if path == "/api/tags":
             return _json({"models": [{"name": name, "model": name} for name in self.models]})
         if path == "/v1/models":

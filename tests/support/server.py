@@ -139,7 +139,7 @@ class ModelServer:
     """
 
     def __init__(self) -> None:
-        self.asked: list[ReceivedRequest] = []
+        self.requests: list[ReceivedRequest] = []
         self.pages: dict[str, Any] = {}
         self.refuses: Callable[[dict[str, Any]], str | None] | None = None
         self.window: int | None = None
@@ -227,7 +227,7 @@ class ModelServer:
     @property
     def sent(self) -> list[dict[str, Any]]:
         """The bodies of the requests."""
-        return [asked.body for asked in self.asked]
+        return [asked.body for asked in self.requests]
 
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         length = int(handler.headers.get("Content-Length") or 0)
@@ -235,7 +235,7 @@ class ModelServer:
         body = json.loads(raw) if raw else None
         headers = {name.lower(): value for name, value in handler.headers.items()}
         with self._lock:
-            self.asked.append(ReceivedRequest(handler.command, handler.path, headers, body))
+            self.requests.append(ReceivedRequest(handler.command, handler.path, headers, body))
             script = _page(self.pages[handler.path]) if handler.path in self.pages else self._next(body)
         if not script.status:
             handler.close_connection = True

@@ -472,9 +472,9 @@ def test_new_remembers_first_and_comes_whatever_becomes_of_that(home: Home, mode
         )
         model.say('{"history_entry": "[2026-01-01 00:00] tea", "memory_update": "- likes tea"}', model="s")
         talk.plays(("/new", "agent default remembers 2 messages"), ("/resume 0", "I like tea"))
-        count = len(model.asked)
+        count = len(model.requests)
         talk.plays(("/new", "is kept"))
-        assert len(model.asked) == count  # nothing is due
+        assert len(model.requests) == count  # nothing is due
 
 
 def test_a_narrow_terminal_and_long_texts(home: Home) -> None:

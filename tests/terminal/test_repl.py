@@ -144,7 +144,7 @@ def test_ctrl_c_keeps_what_came_and_the_prompt_comes_back(lab: Home, model: Mode
         hold = model.halt()
         talk.write("one\n")
         kept(lab, 1)
-        wait_until(lambda: model.asked)
+        wait_until(lambda: model.requests)
         assert "/retry asks it again" in talk.interrupt()
         hold.set()
         for number in range(3):
@@ -194,12 +194,12 @@ def test_ctrl_c_while_new_remembers_goes_on_to_the_new_session(home: Home, model
     memory = 'model = "lab/m"\nmodel_small = "lab/s"\nmemory = true'
     home.configure(lab_config(model).replace('model = "lab/m"', memory))
     home.run("I like tea")
-    asked = len(model.asked)
+    asked = len(model.requests)
     with Conversation(home, "-s", "0") as talk:
         hold = threading.Event()
         model.script(hold, model="s")
         talk.write("/new\n")
-        wait_until(lambda: len(model.asked) > asked)
+        wait_until(lambda: len(model.requests) > asked)
         shown = talk.interrupt()
         hold.set()
         assert re.search("(?s)not all is remembered yet.*is kept", shown)

@@ -217,7 +217,7 @@ def both_ways(home: Home, model: ModelServer) -> Callable[..., tuple[Home, Home]
         for args in runs:
             home.run(*args)
         sent = [body["messages"] for body in model.sent if "messages" in (body or {})]
-        model.asked.clear()
+        model.requests.clear()
         model._scripts.clear()
         script()
         first, *rest = lines

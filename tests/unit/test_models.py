@@ -73,7 +73,7 @@ def test_a_base_url_makes_any_name_a_compatible_server(home: Home, model: ModelS
     home.configure(f'[providers.{name}]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
     assert home.run("-m", f"{name}/a/b", "hi", env={"CHUTES_API_KEY": "k"}).stdout == "You said: hi\n"
     assert model.sent[-1]["model"] == "a/b"
-    assert model.asked[-1].headers.get("authorization") == ("Bearer k" if name == "chutes" else None)
+    assert model.requests[-1].headers.get("authorization") == ("Bearer k" if name == "chutes" else None)
 
 
 def test_one_entry_by_its_bytes_is_the_entry_of_the_whole_table() -> None:
@@ -257,7 +257,7 @@ def test_list_models_asks_servers_for_their_own_lists(home: Home, model: ModelSe
     model.pages["/v1/models"] = {"data": [{"id": "qwen/qwen3-max", "context_length": 262144, "pricing": pricing}]}
     found = listed(home, OPENROUTER_API_KEY="a-key", OPENROUTER_API_BASE=model.base_url)
     assert found["openrouter/qwen/qwen3-max"] == ["chat", "262144", "1.00", "5.00"]
-    assert model.asked[0].headers["authorization"] == "Bearer a-key"
+    assert model.requests[0].headers["authorization"] == "Bearer a-key"
     assert [*listed(home)] == ["echo"]
 
 

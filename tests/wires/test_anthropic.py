@@ -89,7 +89,7 @@ def test_each_kind_of_stream_through_the_command(claude: Home, anthropic: Anthro
         assert {key: reply[key] for key in kept} == kept
         if kept:
             assert (reply["provider"], reply["model"]) == ("anthropic", SONNET)
-    assert len(anthropic.asked) == 2
+    assert len(anthropic.requests) == 2
 
 
 def test_an_answer_leaves_the_same_kind_of_session_as_any_other(claude: Home, anthropic: AnthropicServer) -> None:
@@ -133,7 +133,7 @@ def test_an_overload_before_anything_was_said_is_asked_again(claude: Home, anthr
         assert claude.run("-n", "hi") == ("Now.\n", "", 0)
     anthropic.script(start, ping, *said(0, "half")[:-1], recorded("overloaded"))
     run = claude.run("-n", "hi")
-    assert (run.stdout, run.code, len(anthropic.asked)) == ("half\n", 1, 5)
+    assert (run.stdout, run.code, len(anthropic.requests)) == ("half\n", 1, 5)
 
 
 def test_an_answer_in_one_piece(claude: Home, anthropic: AnthropicServer) -> None:
@@ -180,7 +180,7 @@ def test_a_thought_goes_back_to_its_model_and_is_left_out_where_it_is_refused(
 def test_a_token_goes_as_one(claude: Home, anthropic: AnthropicServer) -> None:
     del claude.env["ANTHROPIC_API_KEY"]
     assert claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).code == 0
-    headers = anthropic.asked[0].headers
+    headers = anthropic.requests[0].headers
     assert (headers["authorization"], "x-api-key" in headers) == ("Bearer a-token", False)
     anthropic.refuse(401, {"type": "error", "error": {"type": "authentication_error", "message": "no"}})
     assert "check ANTHROPIC_AUTH_TOKEN" in claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).stderr

@@ -108,8 +108,8 @@ def test_each_direct_provider_is_spoken_to_in_its_dialect(home: Home, model: Mod
     run = home.run("-m", f"{provider}/{dialect.model}", *given, "hi", env=env)
     notes = "" if provider != "lm_studio" else "gptsh: lm_studio/m takes no reasoning_effort: left out\n"
     assert run == ("An answer.\n", notes + ("hm\n" if dialect.reasoning else ""), 0)
-    assert model.asked[0].path.endswith("/chat/completions")
-    headers = model.asked[0].headers
+    assert model.requests[0].path.endswith("/chat/completions")
+    headers = model.requests[0].headers
     assert headers["api-key" if provider == "azure" else "authorization"].removeprefix("Bearer ") == "a-key"
     reply = home.doc()["messages"][1]
     other = home.elsewhere()
@@ -125,8 +125,8 @@ def test_azure_goes_to_its_v1_path_where_its_version_says_so(home: Home, model: 
     base = model.base_url.removesuffix("/v1")
     env = {"AZURE_API_BASE": base, "AZURE_API_VERSION": "preview", "AZURE_API_KEY": "a-key"}
     assert home.run("-m", "azure/my-deployment", "--title", "t", "hi", env=env).code == 0
-    assert model.asked[0].path == "/openai/v1/chat/completions"
-    assert "authorization" not in model.asked[0].headers
+    assert model.requests[0].path == "/openai/v1/chat/completions"
+    assert "authorization" not in model.requests[0].headers
     run = home.run("-m", "azure/my-deployment", "hi", env={"AZURE_API_VERSION": "v1", "AZURE_API_KEY": "a-key"})
     assert (run.code, run.stderr.count("\n")) == (2, 1)
     assert "no base URL for azure: set AZURE_API_BASE or base_url under [providers.azure]" in run.stderr
@@ -137,6 +137,6 @@ def test_headers_from_the_environment(home: Home, model: ModelServer) -> None:
         home.configure(f'[providers.{provider}]\nbase_url = "{model.base_url}"\n')
         more = {"OPENAI_ORGANIZATION": "org-1", "OR_SITE_URL": "https://me.test", "OR_APP_NAME": "mine"}
         home.run("-m", f"{provider}/m", "--title", "t", "hi", env={key: "a-key", **more})
-    first, second = (asked.headers for asked in model.asked)
+    first, second = (asked.headers for asked in model.requests)
     assert (first["openai-organization"], "x-title" in first) == ("org-1", False)
     assert (second["http-referer"], second["x-title"]) == ("https://me.test", "mine")

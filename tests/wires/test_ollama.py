@@ -47,8 +47,8 @@ def test_a_base_with_or_without_v1_is_the_same_server(home: Home, server: Ollama
 def test_a_key_goes_as_a_bearer_with_every_request(here: Home, server: OllamaServer) -> None:
     run = here.run("hi " * 3000, env={"OLLAMA_API_KEY": "sk-of-ollama"})
     assert run.code == 0
-    assert {asked.path for asked in server.asked} == {"/api/show", "/api/ps", "/api/chat"}
-    assert {asked.headers["authorization"] for asked in server.asked} == {"Bearer sk-of-ollama"}
+    assert {asked.path for asked in server.requests} == {"/api/show", "/api/ps", "/api/chat"}
+    assert {asked.headers["authorization"] for asked in server.requests} == {"Bearer sk-of-ollama"}
     assert "sk-of" not in run.stderr + json.dumps(here.doc())
 
 

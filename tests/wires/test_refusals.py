@@ -159,4 +159,4 @@ def test_a_prompt_that_is_too_long_is_exit_6_with_the_servers_words(lab: Home, m
     run = lab.run("hi")
     assert (run.stdout, run.code) == ("", 6)
     assert WORDING in run.stderr
-    assert len(model.asked) == 1
+    assert len(model.requests) == 1

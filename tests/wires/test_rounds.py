@@ -124,7 +124,7 @@ def test_a_turn_of_endless_calls_ends(home: Home, model: ModelServer) -> None:
     for _ in range(3):
         model.script(*calling(SUM))
     run = home.run("go")
-    assert (run.code, len(model.asked)) == (5, 2)
+    assert (run.code, len(model.requests)) == (5, 2)
     assert "after 2 rounds" in run.stderr
     assert "max_rounds" in run.stderr
     assert roles(home.doc()) == ["user", "assistant", "tool", "assistant"]
@@ -170,7 +170,7 @@ def test_no_tools_starts_no_server_and_nothing_is_kept_where_that_is_asked(toole
     shown = json.loads(tooled.run("--dry-run", "-o", "json", "go").stdout)
     assert "good__add" in [tool["function"]["name"] for tool in shown["body"]["tools"]]
     assert re.search(r"\ntools +\d+, their definitions ~[\d,]{3,} tokens\n", tooled.run("--dry-run", "go").stdout)
-    assert model.asked == []
+    assert model.requests == []
     model.script(*calling(SUM))
     model.say("It is 5.")
     assert tooled.run("--no-save", "go").stdout == "It is 5.\n"
@@ -243,7 +243,7 @@ def test_an_answer_behind_a_round_is_shown_though_what_draws_it_is_still_importe
     terminal = Terminal(home, "go")
     terminal.until(ASKED)
     terminal.write("y\n")
-    wait_until(lambda: len(model.asked) == 2)
+    wait_until(lambda: len(model.requests) == 2)
     time.sleep(0.2)  # the answer has come
     (home.cwd / "imported").touch()
     seen, code = terminal.close()

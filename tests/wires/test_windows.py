@@ -96,7 +96,7 @@ def test_the_config_comes_first_and_then_nobody_is_asked(served: Home, model: Mo
     model.pages["/v1/models"] = vllm(4096)
     served.configure(served.config.read_text().replace("[network]", "context_window = 1234\n[network]"))
     assert window(served) == 1234
-    assert not model.asked
+    assert not model.requests
 
 
 @pytest.mark.parametrize(
@@ -135,12 +135,12 @@ def test_a_second_prompt_sends_no_probe_and_a_dry_run_keeps_nothing(
 ) -> None:
     model.pages = {"/v1/models": pages}
     served.run("-m", name, "--dry-run", "a word " * 4000)
-    assert model.asked
+    assert model.requests
     assert not (served.folder / ".cache").exists()
     assert long(served, name) == found
-    model.asked.clear()
+    model.requests.clear()
     assert long(served, name) == found
-    assert {asked.path for asked in model.asked} == {"/v1/chat/completions"}
+    assert {asked.path for asked in model.requests} == {"/v1/chat/completions"}
 
 
 def test_after_a_day_a_server_is_asked_again(served: Home, model: ModelServer) -> None:
@@ -189,7 +189,7 @@ def test_what_a_server_answers_amiss_is_no_window_and_no_failure(served: Home, m
     model.pages = dict.fromkeys(PAGES, AMISS[how])
     for kind in ("lm_studio", "lab"):
         assert window(served, f"{kind}/m") is None
-    assert [asked.path for asked in model.asked].count("/v1/models") <= 2  # none is tried again
+    assert [asked.path for asked in model.requests].count("/v1/models") <= 2  # none is tried again
     model.close()
     assert window(served) is None
 
@@ -205,13 +205,13 @@ def test_a_slow_server_is_not_waited_for(served: Home, model: ModelServer, way: 
     model.pages = dict.fromkeys(PAGES, Script(200, {}, steps, "chunked"))
     found = window(served)
     release.set()
-    assert (found, len(model.asked)) == (None, 1)  # one time for all of the requests, and none is tried again
+    assert (found, len(model.requests)) == (None, 1)  # one time for all of the requests, and none is tried again
 
 
 def test_no_redirect_is_followed(served: Home, model: ModelServer) -> None:
     elsewhere = ModelServer()
     model.pages = {"/v1/models": Script(301, {"Location": f"{elsewhere.base_url}/models"}, (), "length")}
-    assert (window(served), elsewhere.asked) == (None, [])
+    assert (window(served), elsewhere.requests) == (None, [])
     elsewhere.close()
 
 
@@ -220,8 +220,8 @@ def test_the_key_goes_along_and_nowhere_else(served: Home, model: ModelServer) -
     served.configure(served.config.read_text().replace("[network]", keyed))
     model.pages["/v1/models"] = Script(401, {}, (b'{"error": "sk-secret is wrong"}',), "length")
     first_run, second_run = dry(served, "lab/m", LAB_KEY="sk-secret"), dry(served, "openrouter/other")
-    first, *_, last = model.asked
+    first, *_, last = model.requests
     assert (first.headers["authorization"], first.headers["x-team"]) == ("Bearer sk-secret", "team-secret")
     assert last.headers["authorization"] == "Bearer or-secret"
-    assert all("secret" not in asked.path for asked in model.asked)
+    assert all("secret" not in asked.path for asked in model.requests)
     assert all("secret" not in run.stdout + run.stderr for run in (first_run, second_run))

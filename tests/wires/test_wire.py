@@ -44,7 +44,7 @@ def test_a_refusal_is_one_line_exit_1_and_asked_once(
     assert line in run.stderr.splitlines()[0]
     assert len(run.stderr.splitlines()) == 2
     assert SECRET not in run.stderr
-    assert len(model.asked) == 1
+    assert len(model.requests) == 1
     assert texts(home.doc()) == ["user: hi"]
 
 
@@ -82,7 +82,7 @@ def test_what_may_pass_is_tried_again(
     for status, headers in refusals:
         model.refuse(status, BUSY, headers)
     run = lab.run("hi")
-    assert (run.code, len(model.asked)) == (code, asked)
+    assert (run.code, len(model.requests)) == (code, asked)
     assert run.stdout == ("" if code else "You said: hi\n")
     assert (f"({refusals[0][0]}): slow down" in run.stderr) == bool(code)
 
@@ -93,17 +93,17 @@ def test_an_overload_inside_a_stream_is_tried_again_before_anything_was_shown(
 ) -> None:
     model.script(event({"error": error}))
     assert lab.run("hi").stdout == "You said: hi\n"
-    assert len(model.asked) == 2
+    assert len(model.requests) == 2
     model.script(event(chunk({"content": "half"})), event({"error": error}))
     assert lab.run("hi").code == 1
-    assert len(model.asked) == 3
+    assert len(model.requests) == 3
 
 
 def test_a_refused_field_is_left_out_by_the_next_run_too(lab: Home, model: ModelServer) -> None:
     model.refuse(400, {"error": {"message": "extra fields not permitted: stream_options"}})
     for asked in (2, 3):
         assert lab.run("hi").code == 0
-        assert len(model.asked) == asked
+        assert len(model.requests) == asked
         assert "stream_options" not in model.sent[-1]
     assert "stream_options" in model.sent[0]
 
@@ -130,7 +130,7 @@ def test_a_stream_cut_off_keeps_what_arrived_and_is_not_tried_again(
     assert f"what arrived is kept in session {ident}: go on with 'gptsh -s {ident} PROMPT'" in run.stderr
     assert texts(lab.doc())[1] == "assistant: half an "
     assert lab.doc()["messages"][1]["finish_reason"] == "error"
-    assert len(model.asked) == 1
+    assert len(model.requests) == 1
     assert lab.run("-s", "0", "go on").code == 0
     assert [m["content"] for m in model.sent[1]["messages"]] == ["go", "half an ", "go on"]
 
@@ -191,7 +191,7 @@ def test_keys_reach_the_server_and_nothing_else(
     for _ in range(8):
         run = home.run("--debug", "-n", "hi", env=env)
         assert SECRET[:8] not in run.stdout + run.stderr
-    assert {asked.headers[header].removeprefix("Bearer ") for asked in model.asked} == {SECRET}
+    assert {asked.headers[header].removeprefix("Bearer ") for asked in model.requests} == {SECRET}
     kept = b"".join(path.read_bytes() for path in home.state.rglob("*") if path.is_file())
     assert SECRET.encode() not in kept
     assert b"uthorization" not in kept
@@ -210,7 +210,7 @@ def test_a_key_command_that_fails_is_exit_2(home: Home, model: ModelServer, comm
     run = home.run("hi")
     assert (run.code, run.stdout) == (2, "")
     assert line in run.stderr
-    assert not model.asked
+    assert not model.requests
     assert not home.state.exists()
 
 
@@ -218,7 +218,7 @@ def test_a_key_command_runs_once_and_leaves_stdin_alone(home: Home, model: Model
     home.configure(lab_config(model, 'api_key_command = "cat; echo x >> ran; echo key"\n'))
     assert home.run("with title", stdin="the prompt").stdout == "You said: with title\n\nthe prompt\n"
     assert (home.cwd / "ran").read_text() == "x\n"
-    assert len(model.asked) == 2
+    assert len(model.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_request_goes_through_the_proxy(home: Home, model: ModelServer) -> Non
     home.configure(lab_config(model, "").replace(model.base_url, "http://model.test/v1"))
     env = {"HTTP_PROXY": f"http://us%40er:p%3Aw@127.0.0.1:{model.port}", "GPTSH_NO_SAVE": "1"}
     assert home.run("hi", env=env) == ("You said: hi\n", "", 0)
-    (asked,) = model.asked
+    (asked,) = model.requests
     assert asked.path == "http://model.test/v1/chat/completions"
     assert base64.b64decode(asked.headers["proxy-authorization"].removeprefix("Basic ")) == b"us@er:p:w"
 

@@ -1,5 +1,6 @@
 """How a model is reached: its API, key and headers, and the secrets that must never be shown."""
 
+import contextlib
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -64,12 +65,11 @@ class Routes:
         """
         provider, document = self._with_key(provider, {}), bytearray()
         try:
-            response = self.http.send(url, body, headers(provider), seconds)
-            for chunk in response.chunks() if response.status == 200 else ():  # OK
-                document += chunk
-                if len(document) >= max_bytes:
-                    break
-            response.close()
+            with contextlib.closing(self.http.send(url, body, headers(provider), seconds)) as response:
+                for chunk in response.chunks() if response.status == 200 else ():  # OK
+                    document += chunk
+                    if len(document) >= max_bytes:
+                        break
         except GptshError as err:
             raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
         return bytes(document[:max_bytes])

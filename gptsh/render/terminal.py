@@ -65,9 +65,9 @@ class Canvas:
         self._out, self._look, self._size = out, look, size
         self._blocks = Blocks()
         self._closed: list[Block] = []  # not drawn yet
-        self._final = 0  # lines of the open block that are drawn and will not change
-        self._width = 0  # at which they were drawn
-        self._open: list[int] = []  # rows of each line of open code in the region
+        self._final_lines = 0  # lines of the open code that have left the region, and will not change
+        self._final_width = 0  # the width at which they were drawn; the rest of the code keeps it
+        self._region_heights: list[int] = []  # rows of each line of open code in the region
 
     def add(self, text: str) -> None:
         """Add a piece of the answer. Without a region, draw the blocks that it closes."""
@@ -88,38 +88,41 @@ class Canvas:
 
     def _draw(self, opened: list[Block]) -> None:
         width, height = self._size()
-        done: list[str] = []
-        if self.region and self._open:
-            lost = self.region.lost(width, height)
-            if scrolled := sum(1 for rows in accumulate(self._open) if rows <= lost):
-                self._final += scrolled
-                self._width = self._width or self.region.width
-            self._open = []
+        final: list[str] = []  # lines to write above the region
+        # Lines of code that a smaller window has pushed off the screen are final.
+        if self.region and self._region_heights:
+            lost_rows = self.region.lost(width, height)
+            if scrolled := sum(1 for rows in accumulate(self._region_heights) if rows <= lost_rows):
+                self._final_lines += scrolled
+                self._final_width = self._final_width or self.region.width
+            self._region_heights = []
+        # Closed blocks are final: write what of them is not on the screen yet.
         if closed := self._closed:
             self._closed = []
-            page = _page(self._look, self._width or width)
-            done = [page.paint(line) for line in self._lines(page, closed)[self._final :]]
-            self._final = self._width = 0
+            page = _page(self._look, self._final_width or width)
+            final = [page.paint(line) for line in self._lines(page, closed)[self._final_lines :]]
+            self._final_lines = self._final_width = 0
             self.begun = True
         if not self.region:
-            if done:
-                self._out.draw("".join(f"{line}\n" for line in done))
+            if final:
+                self._out.draw("".join(f"{line}\n" for line in final))
             return
-        page = _page(self._look, self._width or width)
-        lines = self._lines(page, opened)[self._final :]
-        is_final, rows, room = bool(opened) and is_code(opened[-1]), list[str](), max(1, height - 1)
+        # The region gets the last rows of the open blocks. Lines of code above them are final.
+        page = _page(self._look, self._final_width or width)
+        lines = self._lines(page, opened)[self._final_lines :]
+        in_code, rows, room = bool(opened) and is_code(opened[-1]), list[str](), max(1, height - 1)
         while lines and len(rows) < room:
-            cut = page.rows(lines[-1], width)
-            if is_final and len(cut) + len(rows) > room:
+            line_rows = page.rows(lines[-1], width)
+            if in_code and len(line_rows) + len(rows) > room:
                 break
-            rows = cut + rows
+            rows = line_rows + rows
             lines.pop()
-            self._open = [len(cut), *self._open] if is_final else []
-        if lines and is_final:
-            done += [page.paint(line) for line in lines]
-            self._final += len(lines)
-            self._width = self._width or width
-        if frame := self.region.frame(done, rows[-room:], width):
+            self._region_heights = [len(line_rows), *self._region_heights] if in_code else []
+        if lines and in_code:
+            final += [page.paint(line) for line in lines]
+            self._final_lines += len(lines)
+            self._final_width = self._final_width or width
+        if frame := self.region.frame(final, rows[-room:], width):
             self._out.draw(frame)
 
     def _lines(self, page: "Page", blocks: list[Block]) -> list[Line]:

@@ -27,7 +27,7 @@ parse_json_at = _decoder.raw_decode  # the value at a position of a text, and it
 
 
 def parse_json_fast(data: bytes) -> Any:
-    """Parse JSON in half the time of ``parse_json``, for values that are not written back: 1e999 is infinite.
+    """Parse JSON in half the time of ``parse_json``. 1e999 is infinite here, and ``encode_json`` refuses to write it.
 
     Raises as ``parse_json`` does.
     """
@@ -39,7 +39,7 @@ def parse_json_fast(data: bytes) -> Any:
 
 @cache
 def _from_json() -> Callable[..., Any]:
-    from jiter import from_json  # noqa: PLC0415 - 1 ms, for lists and searches alone
+    from jiter import from_json  # noqa: PLC0415 - 1 ms, for lists, searches and large sessions
 
     return from_json
 

@@ -19,6 +19,7 @@ LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save before the model is asked
 STALE_AFTER = 3600  # seconds; an older temporary file was left by a killed process
 _BLOCK = 4096  # bytes; holds the head of nearly every session
+_LARGE = 200_000  # bytes that are parsed in the time of the fast parser's import
 _TAIL = 64  # bytes; enough for the end of the messages
 _CONTEXT, _MESSAGES, _MESSAGE = b',"context":{', b',"messages":[', b'{"id":"'  # as ``write_document`` writes them
 _MAX_SIZE = 1_000_000_000  # bytes; a larger file is not read
@@ -142,7 +143,8 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
     try:
-        value = parse_json(read_bytes(path).decode())
+        data = read_bytes(path)
+        value = parse_json_fast(data) if len(data) > _LARGE else parse_json(data.decode())
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
     name = os.fspath(path)[-25:]  # yyyyMMdd-HHMMSS-id.json

@@ -147,6 +147,7 @@ def help_on(name: str, width: int) -> list[str]:
     formatter = click.HelpFormatter(width=min(_MAX_WIDTH, width) - 1)
     if name:
         name = f"/{name.lower().lstrip('/')}"
+        name = _ALIASES.get(name, name)
         rows = [row for row in COMMANDS if row.name == name or row.name.startswith(f"{name} ")]
         rows = [row for row in rows if row.name == name] or rows or [find(name)[0]]
         formatter.write_dl([(row.usage, f"{row.help} {row.more}".strip()) for row in rows])

@@ -43,7 +43,12 @@ def init(flags: Flags) -> int:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            file.write("\n".join((_HEAD, *_lines(choices))))
+            try:
+                file.write("\n".join((_HEAD, *_lines(choices))))
+                file.flush()
+            except OSError:
+                path.unlink()
+                raise
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}") from err
     stdio.write_lines([f"{path} is written.", *next_steps])
@@ -98,7 +103,7 @@ def _ask(loaded: Settings) -> tuple[Choices, list[str]]:
         key, value = _answer("Its key: the NAME of a variable, or a command that prints it", default, _parse_key_source)
         if value:
             choices[f"providers.{name}", key] = value
-        if key == "api_key_env" and not os.environ.get(value):
+        if value and key == "api_key_env" and not os.environ.get(value):
             next_steps.append(f"export {value}=… sets the key.")
     default = f"{name}/{provider.default_model}" if provider.default_model and not table.base_url else ""
     if provider.is_local:

@@ -54,6 +54,7 @@ _DEFAULT_GC_THRESHOLD = (700, 10, 10)  # Python's own
 _FOLDED_LINES = 20  # a paste with more lines is shown by its first and last one
 _FIRST_PASTE = 0x10F000  # in Unicode's private use area: the code point of the first folded paste
 _MAX_HISTORY = 1 << 20  # bytes; a larger history file loses its older half
+_MAX_ENTRY = 1 << 16  # characters of one entry of the history; a longer paste is in the session
 _MAX_VALUES = 50  # completions; nobody reads more, and each session costs the reading of a file
 _TITLE_WIDTH = 40  # columns of a title in the status line
 _PATHS = PathCompleter(expanduser=True)
@@ -158,8 +159,8 @@ class _History(FileHistory):
         super().append_string(self._pastes.unfold(string))
 
     def store_string(self, string: str) -> None:
-        """Add a line to the file. A write error is ignored: saving the session reports the same one."""
-        if self._chat.saves and string.strip():
+        """Add a line to the file, unless it is huge. A write error is ignored: saving the session reports it."""
+        if self._chat.saves and string.strip() and len(string) < _MAX_ENTRY:
             with contextlib.suppress(OSError):
                 make_private(self._path.parent)
                 os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))

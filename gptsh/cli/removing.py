@@ -26,7 +26,7 @@ def delete_sessions(flags: Flags) -> int:
     Raises UsageError for an index in a script without ``--yes``: the next new session changes what it refers to.
     """
     versions: dict[str, str | None] = dict(_filenames(flags.delete_session))
-    if not flags.yes and stdio.is_terminal(sys.stdin) and stdio.is_terminal(sys.stderr):
+    if not flags.yes and stdio.is_terminal(sys.stdin):
         versions = {filename: version for filename in versions if (version := _confirm(filename)) is not None}
     elif not flags.yes and (index := next(filter(INDEX.fullmatch, flags.delete_session), None)):
         raise UsageError(f"{index}: an index moves with each new session", "name the session by its id, or add --yes")

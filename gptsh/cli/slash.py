@@ -144,7 +144,8 @@ def do_session_info(chat: "Conversation", _args: str) -> None:
 def do_session_export(chat: "Conversation", args: str) -> None:
     """Write the session to a new file with mode 0600; its suffix chooses the format. A partial file is removed."""
     doc = _current_doc(chat)
-    path = os.path.expanduser(args or f"gptsh-{doc['id']}.md")
+    words = commands.words_of(args) if args[:1] in "'\"" else [args]  # quoted as in a shell, or as it is
+    path = os.path.expanduser(words[0] if words and words[0] else f"gptsh-{doc['id']}.md")
     format_name = _FORMATS.get(os.path.splitext(path)[1].lower(), "markdown")
     text = "".join(exporting.exported(doc, chat.ref, format_name))
     try:

@@ -258,7 +258,7 @@ def _answer(message: Message, provider: Provider, *, thinking: bool) -> list[Par
     them.
     """
     is_own, calls = message.get("provider") == provider.name, message.get("tool_calls") or []
-    thinks = thinking and is_answer_of(message, provider.name, provider.model)
+    thinks = thinking and is_answer_of(message, provider.name, f"{provider.name}/{provider.model}")
     blocks = as_dicts(as_dict(message.get("replay")).get(BLOCKS)) if is_own else []
     uses = [block for block in blocks if block.get("type") == "tool_use"]
     text = "".join(block["text"] for block in blocks if block.get("type") == "text")

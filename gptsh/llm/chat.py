@@ -74,8 +74,8 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
         if provider.name in OPENAIS and len(text) > _LONGEST_DESCRIPTION:  # cut at a word
             text = text[:_LONGEST_DESCRIPTION]
             text = (re.sub(r"\s*\S*\Z", "", text) or text[:-1]) + "…"
-        # OpenAI refuses the arguments of a tool without properties.
-        parameters = {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
+        # OpenAI refuses a tool's schema without a type or properties.
+        parameters = {"type": "object", **tool.parameters, "properties": tool.parameters.get("properties") or {}}
         function = {"name": tool.name, "description": text, "parameters": parameters}
         sent["tools"].append({"type": "function", "function": function})
     if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
@@ -195,7 +195,7 @@ class Reader(sse.Reader):
         for choice in choices:
             if choice.get("index") in (0, None):  # only the first of several answers (n=2)
                 self._add_delta(as_dict(choice.get("delta") or choice.get("message")), is_whole="message" in choice)
-                if isinstance(reason := choice.get("finish_reason"), str):
+                if reason := _text(choice.get("finish_reason")):  # a later chunk may have an empty one
                     self._finish = reason
                     answer.stop_sequence = _text(choice.get("stop_reason"))  # so named by vLLM and SGLang
         if error := _error_in(chunk):

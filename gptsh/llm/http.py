@@ -80,7 +80,9 @@ class Response:
         self._sock = connection.sock
         self._sock.settimeout(max(self._network.first_byte_timeout, self._network.idle_timeout) + _GRACE)
         try:
-            connection.request("GET" if body is None else "POST", path, body, dict(headers))
+            # A server that refuses a large request may answer and close before it has read all of it.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                connection.request("GET" if body is None else "POST", path, body, dict(headers))
             response = connection.getresponse()
             yield response
             while chunk := response.read1(_CHUNK_SIZE):

@@ -76,3 +76,8 @@ def test_words_are_quoted_as_in_a_shell() -> None:
     assert words_of(r"""'a b' c\ d "e'f" """) == ["a b", "c d", "e'f"]
     with pytest.raises(UsageError, match="no closing quotation: it's"):
         words_of("it's")
+
+
+def test_the_help_of_an_alias_is_that_of_its_command() -> None:
+    assert help_on("find", 80) == help_on("search", 80)
+    assert help_on("rename", 80) == help_on("session rename", 80)

@@ -221,3 +221,9 @@ def test_a_description_is_as_long_as_openai_takes_it_and_whole_for_all_others() 
     assert tool_in_request("openai", "word\n" * 300, {})["description"] == "word\n" * 203 + "word…"
     for provider in ("lab", "groq", "openrouter", "deepseek", "anthropic", "ollama"):
         assert tool_in_request(provider, "word\n" * 300, {})["description"] == "word\n" * 300
+
+
+def test_an_empty_finish_reason_in_a_later_chunk_replaces_none(lab: Home, model: ModelServer) -> None:
+    run, message = answered(lab, model, chunk({"content": "yes"}), LAST, {**chunk({}, ""), "usage": USAGE}, DONE)
+    assert (run.stdout, run.code, message["finish_reason"]) == ("yes\n", 0, "stop")
+    assert message["usage"]["raw"] == USAGE

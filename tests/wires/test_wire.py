@@ -379,3 +379,31 @@ def test_a_dry_run_masks_a_key_of_any_length_and_secret_parameters(home: Home, m
     body = told["body"]
     assert (body["api_key"], body["max_tokens"]) == ("***", 7)
     assert body["extra_headers"] == {"Authorization": "***", "x-api-key": "***"}
+
+
+def test_a_refusal_that_comes_before_all_of_a_large_request_was_read_is_shown_once(home: Home, tmp_path: Path) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    seen: list[bytes] = []
+
+    def refuse() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # the test is over
+                return
+            with connection:
+                seen.append(connection.recv(1000))
+                body = b'{"error": {"message": "request too large"}}'
+                head = b"HTTP/1.1 413 Too Large\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+                connection.sendall(head % len(body) + body)
+                connection.shutdown(socket.SHUT_WR)
+
+    threading.Thread(target=refuse, daemon=True).start()
+    url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    home.configure(f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{url}"\n')
+    large = tmp_path / "large.txt"
+    large.write_text("a line of words\n" * 1_000_000)
+    run = home.run("-f", str(large), "sum up")
+    listener.close()
+    assert "request too large" in run.stderr
+    assert len([head for head in seen if head.startswith(b"POST /v1/chat")]) == 1

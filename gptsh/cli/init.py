@@ -42,13 +42,7 @@ def init(flags: Flags) -> int:
     choices, next_steps = _ask(loaded) if may_ask else ({}, _NEXT_STEPS)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            try:
-                file.write("\n".join((_HEAD, *_lines(choices))))
-                file.flush()
-            except OSError:
-                path.unlink()
-                raise
+        stdio.create_file(path, "\n".join((_HEAD, *_lines(choices))))
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}") from err
     stdio.write_lines([f"{path} is written.", *next_steps])

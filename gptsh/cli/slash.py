@@ -10,7 +10,6 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Sequence
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -144,17 +143,12 @@ def do_session_info(chat: "Conversation", _args: str) -> None:
 def do_session_export(chat: "Conversation", args: str) -> None:
     """Write the session to a new file with mode 0600; its suffix chooses the format. A partial file is removed."""
     doc = _current_doc(chat)
-    words = commands.words_of(args) if args[:1] in "'\"" else [args]  # quoted as in a shell, or as it is
-    path = os.path.expanduser(words[0] if words and words[0] else f"gptsh-{doc['id']}.md")
+    name = " ".join(commands.words_of(args)) if args.startswith(("'", '"')) else args
+    path = os.path.expanduser(name or f"gptsh-{doc['id']}.md")
     format_name = _FORMATS.get(os.path.splitext(path)[1].lower(), "markdown")
     text = "".join(exporting.exported(doc, chat.ref, format_name))
     try:
-        with open(path, "x", encoding="utf-8", errors="replace", opener=partial(os.open, mode=0o600)) as file:
-            try:
-                file.write(text)
-            except OSError:
-                os.unlink(path)
-                raise
+        stdio.create_file(path, text)
     except FileExistsError as err:
         raise UsageError(f"{path} is there already", "name another file") from err
     except (OSError, ValueError) as err:

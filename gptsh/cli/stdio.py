@@ -218,6 +218,17 @@ def read_file(path: str) -> bytearray:
 # ---- output
 
 
+def create_file(path: str | os.PathLike[str], text: str) -> None:
+    """Write a new file with mode 0600, whole or not at all. Raises OSError, FileExistsError if it exists."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except OSError:
+        os.unlink(path)
+        raise
+
+
 def note(text: str) -> None:
     """Print a note of one line on stderr; it is lost if stderr has no reader."""
     write_stderr(f"gptsh: {' '.join(text.splitlines())}\n")

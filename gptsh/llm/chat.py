@@ -92,10 +92,10 @@ def accepts(part: Part, provider: Provider) -> bool:
     return openai_parts.accepts(part, provider.parts)
 
 
-def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
+def read(response: "Response", provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_chunks)
-    return sse.read(payloads, Reader(answer), response.limit_wait)
+    return sse.read(payloads, Reader(answer, provider.name), response.limit_wait)
 
 
 def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
@@ -172,8 +172,9 @@ def as_chunks(payload: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
 class Reader(sse.Reader):
     """Writes the chunks of one answer into an ``Answer``; an unstreamed answer is one chunk."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, provider: str = "") -> None:
         super().__init__(answer)
+        self._provider = provider
         self._calls: list[tuple[int | None, Call]] = []  # with its index
         self._finish: str | None = None
         self._done = False
@@ -191,7 +192,7 @@ class Reader(sse.Reader):
         # Usage is at the top, in the choice (moonshot), or in x_groq; a later null does not overwrite it.
         places = [chunk, *choices[:1], as_dict(chunk.get("x_groq"))]
         if usage := next(filter(None, (as_dict(place.get("usage")) for place in places)), None):
-            answer.usage = usage_from(usage)
+            answer.usage = usage_from(usage, self._provider)
         for choice in choices:
             if choice.get("index") in (0, None):  # only the first of several answers (n=2)
                 self._add_delta(as_dict(choice.get("delta") or choice.get("message")), is_whole="message" in choice)

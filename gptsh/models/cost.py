@@ -21,7 +21,7 @@ _FULL = 0.97  # share of a window
 # ---- usage
 
 
-def usage_from(raw: dict[str, Any]) -> Usage:
+def usage_from(raw: dict[str, Any], provider: str = "") -> Usage:
     """Return the provider's usage in our names; ``raw`` has the shape of OpenAI, Anthropic or Ollama."""
     prompt, completion, total, reasoning, cached, written = [None] * 6
     if "prompt_tokens" not in raw and "input_tokens" in raw:
@@ -38,8 +38,11 @@ def usage_from(raw: dict[str, Any]) -> Usage:
         prompt_details = as_dict(raw.get("prompt_tokens_details"))
         completion_details = as_dict(raw.get("completion_tokens_details"))
         reasoning = _first_count(completion_details.get("reasoning_tokens"), raw.get("reasoning_tokens"))
-        if reasoning and None not in (prompt, completion) and total == (prompt or 0) + (completion or 0) + reasoning:
-            completion = (completion or 0) + reasoning  # xAI counts reasoning apart from the completion
+        # xAI counts reasoning apart from the completion; so does Google, without naming it:
+        # https://discuss.ai.google.dev/t/127400
+        rest = (total or 0) - (prompt or 0) - (completion or 0)
+        if prompt is not None and rest > 0 and (rest == reasoning or provider == "gemini"):
+            reasoning, completion = rest, (completion or 0) + rest
         cached_keys = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
         cached = _first_count(prompt_details.get("cached_tokens"), *map(raw.get, cached_keys))
         written_keys = ("cache_write_tokens", "cache_creation_tokens")

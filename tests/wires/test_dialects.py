@@ -41,6 +41,8 @@ ON = {"type": "enabled"}
 TOKENS = {"prompt_tokens": 10, "completion_tokens": 15, "total_tokens": 30,
           "completion_tokens_details": {"reasoning_tokens": 5}}  # fmt: skip
 
+COUNTS = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 30}
+
 DIALECTS: dict[str, Dialect] = {
     "openai": Dialect("gpt-4.1", SO | HIGH, [*said(usage=None), LAST]),
     "openai reasoning": Dialect("gpt-5.4", SO | HIGH | {"max_completion_tokens": 50}, [*said(), LAST],
@@ -53,6 +55,7 @@ DIALECTS: dict[str, Dialect] = {
     "deepseek": Dialect("deepseek-v4-flash", SO | HIGH | {"thinking": ON},
                         [b": keep-alive\n\n", *said("reasoning_content", usage=USAGE)], "reasoning_content"),
     "xai": Dialect("grok-4.3", SO | HIGH, [*said("reasoning_content"), {**LAST, "usage": TOKENS}], "reasoning_content"),
+    "gemini": Dialect("gemini-2.5-flash", SO | HIGH, [*said(), {**LAST, "usage": COUNTS}]),  # 17 are hidden thinking
     "groq": Dialect("openai/gpt-oss-120b", SO | HIGH, said("reasoning", x_groq={"id": "r", "usage": USAGE}),
                     "reasoning"),
     "moonshot": Dialect(

@@ -33,6 +33,7 @@ def answered(lab: Home, model: ModelServer, *payloads: Any) -> Any:
         # xai counts reasoning beside the completion: 10 + 12 + 340 = 362
         ({"completion_tokens_details": {"reasoning_tokens": 340}, "total_tokens": 362},
          {"completion": 352, "total": 362}),
+        ({"total_tokens": 362}, {"completion": 12, "reasoning_tokens": None}),  # nobody but Google hides reasoning
         ({"prompt_tokens": "many", "completion_tokens": None}, {"prompt": None, "completion": None}),
     ],
 )  # fmt: skip

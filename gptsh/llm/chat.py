@@ -13,7 +13,7 @@ from gptsh.content import openai_parts
 from gptsh.content.answer import Answer, Request
 from gptsh.content.passages import one_text
 from gptsh.errors import GptshError, ModelError
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.llm import sse
 from gptsh.llm.errors import reported_error
 from gptsh.llm.parameters import fit_params
@@ -232,7 +232,7 @@ class Reader(sse.Reader):
         if refusal := _text(delta.get("refusal")):
             answer.add_refusal(refusal)
         for call in as_dicts(delta.get("tool_calls")):
-            self._add_call_delta(call)
+            self._add_call_delta(call, is_whole=is_whole)
         if delta.keys() & {*REPLAY_KEYS, PROVIDER_FIELDS}:
             self._save_replay(delta, is_whole=is_whole)
 
@@ -257,32 +257,28 @@ class Reader(sse.Reader):
             texts = (_text(detail.get(key)) for detail in details for key in ("text", "summary"))
             answer.add_reasoning("".join(filter(None, texts)), "reasoning")
 
-    def _add_call_delta(self, delta: dict[str, Any]) -> None:
-        """Add a delta to the call with its index, else with its id, else to the last call.
+    def _add_call_delta(self, delta: dict[str, Any], *, is_whole: bool) -> None:
+        """Add a delta to the last call of its index and id, or to a new call; a whole call is always new.
 
-        A new id at the index of a call begins another call. Without index and id, a name does so once the last call is
-        complete. Some providers send an empty id or name, which is ignored (mistral, dashscope, groq).
+        Some servers give each call the same index, or neither index nor id. Then a name after complete arguments begins
+        a new call. Some send an empty id or name, which is ignored (mistral, dashscope, groq).
         """
         index = delta["index"] if isinstance(delta.get("index"), int) else None
         call_id, function = _text(delta.get("id")), as_dict(delta.get("function"))
-        call: Call | None = None
-        if index is None and call_id is None:
-            last = self._calls[-1][1] if self._calls else None
-            is_new = last and function.get("name") and last["function"]["arguments"].endswith("}")
-            call = None if is_new else last
-        else:
-            for known_index, known in reversed(self._calls):
-                has_index = index is not None and index == known_index and None in (call_id, known["id"])
-                has_id = call_id == known["id"] and (index == known_index or None in (index, known_index))
-                if has_index or has_id:
-                    call = known
-                    break
+        name, call = _text(function.get("name")), None
+        for known_index, known in reversed(() if is_whole else self._calls):
+            has_index = index == known_index or None in (index, known_index)
+            if has_index and (call_id == known["id"] or None in (call_id, known["id"])):
+                call = known
+                break
+        if call and name and None in (call_id, call["id"]) and _is_object(call["function"]["arguments"]):
+            call = None
         if call is None:
             call = {"id": call_id, "type": "function", "function": {"name": "", "arguments": ""}}
             self._calls.append((index, call))
         call["id"] = call["id"] or call_id
         inner, arguments = call["function"], function.get("arguments")
-        inner["name"] = inner["name"] or _text(function.get("name")) or ""
+        inner["name"] = inner["name"] or name or ""
         if arguments is not None:
             inner["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
         inner |= {key: value for key, value in function.items() if key not in inner}
@@ -319,6 +315,13 @@ class Reader(sse.Reader):
 
 def _text(value: object) -> str | None:
     return value if isinstance(value, str) and value else None
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(parse_json(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _error_in(chunk: dict[str, Any]) -> GptshError | None:

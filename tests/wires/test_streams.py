@@ -144,6 +144,26 @@ def test_calls_without_an_id_or_with_the_same_get_one_each(lab: Home, model: Mod
     assert len({made["id"] for made in reply["tool_calls"]}) == 4
 
 
+A, B = ls('{"a":{}}'), ls('{"b":2}', "cat")
+SPLIT = [call(index=0, function=ls("")), *(call(index=0, function=ls(piece)) for piece in ('{"a":{}', "}"))]
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [call(index=0, function=A), call(index=0, function=B)],
+        [call(function=A), call(function=B)],
+        [call(index=0, id="a", function=A), call(index=0, function=B)],
+        [*SPLIT, call(index=0, function=B)],  # with its name in each piece
+        [{"choices": [{"message": {"content": None, "tool_calls": [{"function": A}, {"function": B}]}}]}],
+        [{"choices": [{"message": {"tool_calls": [{"index": 0, "function": made} for made in (A, B)]}}]}],
+    ],
+)
+def test_calls_that_neither_an_index_nor_an_id_tells_apart(lab: Home, model: ModelServer, deltas: list[Any]) -> None:
+    _, reply = answered(lab, model, *deltas, LAST, DONE)
+    assert [made["function"] for made in reply["tool_calls"]] == [A, B]
+
+
 def test_all_that_stands_in_a_call_and_its_function_is_kept(lab: Home, model: ModelServer) -> None:
     signed = {"google": {"thought_signature": "c2ln"}}
     inside = {**ls("{"), "provider_specific_fields": {"thought_signature": "s"}, "own": None}

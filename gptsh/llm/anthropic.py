@@ -14,7 +14,7 @@ from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported_error
-from gptsh.llm.parameters import fit_params
+from gptsh.llm.parameters import fit_params, fit_tool
 from gptsh.llm.sse import ADVICE, as_object, debug_text
 from gptsh.messages import (
     PARTIAL_REASONS,
@@ -94,15 +94,8 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
     elif called and "tools" not in params:  # without tools now: define those called earlier, but forbid calls
         sent["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(called)]
         sent["tool_choice"] = {"type": "none"}
-    for tool in request.tools:  # alternatives at the top of a schema are refused, so the description states them
-        alternatives = {key: tool.parameters[key] for key in ("allOf", "anyOf", "oneOf") if key in tool.parameters}
-        schema = {key: value for key, value in tool.parameters.items() if key not in alternatives}
-        text = tool.description
-        if alternatives:
-            rest = json.dumps(alternatives, ensure_ascii=False, separators=(",", ":"))
-            words = f"The arguments must also conform to this JSON Schema: {rest}"
-            text = f"{text}\n\n{words}" if text else words
-        sent["tools"].append({"name": tool.name, "description": text, "input_schema": {**schema, "type": "object"}})
+    for name, description, schema in map(fit_tool, request.tools):
+        sent["tools"].append({"name": name, "description": description, "input_schema": schema})
     # Mark where the prompt is cached, so that a session pays for its history once. A first question without tools gets
     # no mark: caching it costs a quarter more, and most are not continued. The mark at the end is for the next request;
     # the marks before it find the cache of the last one.

@@ -16,7 +16,7 @@ from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.llm import sse
 from gptsh.llm.errors import reported_error
-from gptsh.llm.parameters import fit_params
+from gptsh.llm.parameters import fit_params, fit_tool
 from gptsh.llm.sse import ADVICE, DONE, debug_text
 from gptsh.messages import (
     PARTIAL_REASONS,
@@ -69,14 +69,12 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
     sent = {"model": provider.model, "messages": messages, **fit_params(request.params, provider).sent}
     if request.tools:
         sent["tools"] = []
-    for tool in request.tools:
-        text = tool.description
+    for name, text, schema in map(fit_tool, request.tools):
         if provider.name in OPENAIS and len(text) > _LONGEST_DESCRIPTION:  # cut at a word
             text = text[:_LONGEST_DESCRIPTION]
             text = (re.sub(r"\s*\S*\Z", "", text) or text[:-1]) + "…"
-        # OpenAI refuses a tool's schema without a type or properties.
-        parameters = {"type": "object", **tool.parameters, "properties": tool.parameters.get("properties") or {}}
-        function = {"name": tool.name, "description": text, "parameters": parameters}
+        parameters = {**schema, "properties": schema.get("properties") or {}}  # OpenAI requires properties
+        function = {"name": name, "description": text, "parameters": parameters}
         sent["tools"].append({"type": "function", "function": function})
     if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
         sent["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}

@@ -1,12 +1,16 @@
-"""Adapt the user's generation parameters to a model: names, reasoning effort, and what the model would refuse."""
+"""Adapt the user's generation parameters to a model: names, reasoning effort, what it would refuse; and its tools."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from gptsh.jsonio import as_dict
+from gptsh.messages import Tool
 from gptsh.models.facts import OPENAIS, is_openai_reasoning, likely_facts, refused_params
 from gptsh.models.providers import Provider
 
+# Refused at the top of a tool's schema by OpenAI, and most of them by Anthropic.
+_CONDITIONS = ("allOf", "anyOf", "oneOf", "enum", "const", "not")
 _LIMITS = ("max_tokens", "max_completion_tokens")
 # Anthropic's API
 _UNKNOWN = ("seed", "presence_penalty", "frequency_penalty")  # a session may have them from another provider
@@ -38,6 +42,17 @@ def fit_params(params: Mapping[str, Any], provider: Provider) -> FittedParams:
         left_out += [] if fields is not None else ["reasoning_effort"]
         sent = {**(fields or {}), **sent}  # parameters in the API's own form win
     return _for_claude(sent, left_out) if is_claude else FittedParams(sent, left_out)
+
+
+def fit_tool(tool: Tool) -> Tool:
+    """Move conditions at the top of a tool's schema into its description, and give the schema its type."""
+    conditions = {key: tool.parameters[key] for key in _CONDITIONS if key in tool.parameters}
+    schema = {key: value for key, value in tool.parameters.items() if key not in conditions} | {"type": "object"}
+    if not conditions:
+        return tool._replace(parameters=schema)
+    rest = json.dumps(conditions, ensure_ascii=False, separators=(",", ":"))
+    words = f"The arguments must also conform to this JSON Schema: {rest}"
+    return Tool(tool.name, f"{tool.description}\n\n{words}" if tool.description else words, schema)
 
 
 def _effort(effort: str, provider: Provider) -> dict[str, Any] | None:

@@ -120,14 +120,17 @@ NESTED = {"$defs": {"n": props("a", a=TEXT), "loop": {"oneOf": [{"$ref": "#/$def
          {}, ("oneOf",)),
         ({**props("a", a=TEXT), "allOf": [props("b", b=COUNT), {"anyOf": [props("c", c=TEXT), True]}, 7]},
          props("a", a=TEXT), ("allOf",)),
+        ({**props(a=TEXT), "not": {"required": ["b"]}, "enum": [{"a": "x"}]}, props(a=TEXT), ("not", "enum")),
         ({**NESTED, "anyOf": [{"$ref": "#/$defs/n"}, {"$ref": "#/$defs/loop"}, {"$ref": "https://a.test/x"}]},
          NESTED, ("anyOf",)),
     ],
 )  # fmt: skip
-def test_choices_at_the_top_of_a_tools_schema_stand_in_words_for_claude(
+def test_conditions_at_the_top_of_a_tools_schema_stand_in_its_description(
     schema: dict[str, Any], sent_as: dict[str, Any], choices: tuple[str, ...]
 ) -> None:
-    sent = tool_in_request("anthropic", "Do.", schema)
-    before, _, told = sent["description"].partition("\n\nThe arguments must also conform to this JSON Schema: ")
-    assert (before, json.loads(told or "{}")) == ("Do.", {key: schema[key] for key in choices})
-    assert sent["input_schema"] == OBJECT | sent_as
+    for provider in ("anthropic", "openai", "lab"):
+        sent = tool_in_request(provider, "Do.", schema)
+        before, _, told = sent["description"].partition("\n\nThe arguments must also conform to this JSON Schema: ")
+        assert (before, json.loads(told or "{}")) == ("Do.", {key: schema[key] for key in choices})
+        own = {} if provider == "anthropic" else {"properties": {}}
+        assert sent.get("input_schema", sent.get("parameters")) == own | OBJECT | sent_as

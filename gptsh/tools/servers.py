@@ -41,6 +41,8 @@ _LINES = (2, 20)  # of stderr in an error's line, and in its detail
 _WIDTH = 200  # characters of a server's text in an error's line
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")  # never proxied: a proxy's loopback is another machine
 _FIRST_ERROR_STATUS = 400
+# In JSON: an escaped backslash or a surrogate pair (group 1), else a lone surrogate, which the SDK's parser refuses.
+_LONE_SURROGATE = re.compile(r"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 _CLOSED = ("Connection closed", "SSE stream")  # the SDK's messages; servers use its error code for their own errors
 
 
@@ -221,13 +223,16 @@ class _TooLarge(Exception):
 
 
 class _Lines(anyio.AsyncFile[str]):
-    """The stdout of a process, line by line. Raises _TooLarge for a line that would fill the memory."""
+    """The stdout of a process, line by line, with lone surrogates as U+FFFD.
+
+    Raises _TooLarge for a line that would fill the memory.
+    """
 
     async def readline(self) -> str:
         line = await anyio.to_thread.run_sync(self.wrapped.readline, _MAX_MESSAGE)
         if len(line) == _MAX_MESSAGE:
             raise _TooLarge("sent a line without end")
-        return line
+        return _LONE_SURROGATE.sub(lambda match: match[1] or r"\ufffd", line)
 
 
 async def _list_tools(session: ClientSession) -> list[Tool]:

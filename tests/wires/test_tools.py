@@ -249,13 +249,14 @@ GIVEN: list[tuple[dict[str, Any], Any, Any]] = [  # a result, its content and it
 UNREAD = "error: the result cannot be read"
 SAID: list[tuple[str, Any]] = [  # the rest of a line, and what comes of it
     ('"result": {"content": [{"type": "text", "text": "a\xffb"}]}', "a\ufffdb"),
+    (r'"result": {"content": [{"type": "text", "text": "\ud83d \uDE00 \ud83d\uDE00 \\ud83d"}]}',
+     "\ufffd \ufffd 😀 \\ud83d"),
     ('"result": {"content": [], "structuredContent": {"a": NaN, "b": -1e999}}', '{"a": null, "b": null}'),
     ('"result": {}', UNREAD),
     ('"result": {"content": "no list"}', UNREAD),
     ('"result": {"content": [{"type": "hologram", "x": 1}, {"type": "text", "text": "lost"}]}', UNREAD),
-]
+]  # fmt: skip
 BROKEN = {  # the rest of a line that is no JSON-RPC, which ends the server
-    "half a character": r'"result": {"content": [{"type": "text", "text": "a\udcffb"}]}',
     "no object": '"result": [1]',
     "too deep": '"result": {"a": ' + "[" * 300 + "]" * 300 + "}",
 }

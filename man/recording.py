@@ -165,10 +165,6 @@ def _failed_call(tape: Recorder, model: ModelServer) -> None:
     tape.enter("gptsh 'name three colours'", "the question is kept in session")
     _queue_answer(model, "Red, green and blue.", title="Three Colours")
     tape.enter("gptsh 'name three colours'", "^Red, green")
-    model.refuse(401, {"error": {"message": "Incorrect API key"}})
-    tape.enter("gptsh 'and three more'", "the question is kept in session", 1)
-    tape.enter("gptsh --prune-sessions --unanswered", "and three more(.|\n)*--yes")
-    tape.enter("gptsh --prune-sessions --unanswered --yes", "^deleted ")
 
 
 def _lists(tape: Recorder, model: ModelServer) -> None:

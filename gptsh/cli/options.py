@@ -118,7 +118,7 @@ class Flags(NamedTuple):
     yes: Annotated[bool, Row("Manage", ("--yes",),
         "With --prune-sessions: do it; with --delete-session: do not ask.")] = False
     unanswered: Annotated[bool, Row("Manage", ("--unanswered",),
-        "With --prune-sessions: those whose only question has no answer.")] = False
+        "With --prune-sessions: those whose only question has no answer after an hour.")] = False
     usage: Annotated[bool, Row("Manage", ("--usage",),
         "Tokens and cost of all sessions, or of that of -s, by day and by model.")] = False
     consolidate: Annotated[bool, Row("Manage", ("--consolidate",),

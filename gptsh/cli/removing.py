@@ -64,7 +64,9 @@ def prune_sessions(flags: Flags) -> int:
     """Delete or archive old sessions; without ``--yes`` only list them."""
     if flags.keep is None and flags.older_than is None and not flags.unanswered:
         raise UsageError("--prune-sessions needs to know which", "add --keep N, --older-than AGE or --unanswered")
-    before = _parse_age(flags.older_than) if flags.older_than is not None else None
+    # An hour for --unanswered: a question that is younger may be waiting for its answer.
+    age = "1h" if flags.unanswered and flags.older_than is None else flags.older_than
+    before = _parse_age(age) if age is not None else None
     items = lists.matching_sessions(flags._replace(limit=None))  # --limit is the number to prune
     if flags.unanswered:
         items = (item for item in items if item["messages"] == item["turns"] == 1)

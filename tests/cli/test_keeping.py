@@ -80,14 +80,18 @@ def test_on_a_terminal_deleting_asks_first(home: Home, said: str, left: list[str
     assert session_ids(home) == left
 
 
-def test_sessions_without_any_answer_are_pruned(home: Home) -> None:
+def test_sessions_without_any_answer_are_pruned_after_an_hour(home: Home) -> None:
     home.configure('[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\n')
     home.run("-m", "echo", "answered")
-    for words in ("one", "two"):
+    for words in ("one", "two", "now"):
         assert home.run("-m", "lab/m", words).code == 1
+    for path in home.files():
+        data = path.read_bytes()
+        if b'"now"' not in data:
+            path.write_bytes(re.sub(rb'"updated_at":"20..', b'"updated_at":"2020', data))
     assert len(home.run("--prune-sessions", "--unanswered").stdout.splitlines()) == 2
     assert home.run("--prune-sessions", "--unanswered", "--yes").code == 0
-    assert texts(home.doc())[0] == "user: answered"
+    assert [texts(doc)[0] for doc in home.docs()] == ["user: now", "user: answered"]
 
 
 def test_what_cannot_be_read_can_be_deleted_and_put_away(home: Home) -> None:

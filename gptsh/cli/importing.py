@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gptsh.cli import stdio
-from gptsh.cli.lists import lines_of
+from gptsh.cli.lists import write_changes
 from gptsh.cli.options import Flags
 from gptsh.core import references
 from gptsh.core.importer import Imported, Importer, importing
@@ -96,12 +96,7 @@ def import_session(flags: Flags) -> int:
         report.finish(_PIPE if path == "-" else path, single=not os.path.isdir(path))
 
     with importing() as importer:
-        imported = rows()
-        try:
-            stdio.write_lines(lines_of(flags, imported, _Row.line, _Row.fields))
-        except BrokenPipeError:  # import the rest all the same
-            for _ in imported:
-                pass
+        write_changes(flags, rows(), _Row.line, _Row.fields)
     return 0
 
 

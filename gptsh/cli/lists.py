@@ -11,7 +11,7 @@ from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing
 from gptsh.core.listing import SessionSummary, Unreadable
-from gptsh.errors import UsageError
+from gptsh.errors import OutputError, UsageError
 from gptsh.models.names import full_name, matches_model
 
 Item = TypeVar("Item")
@@ -28,6 +28,26 @@ def lines_of(
     from gptsh.render import structured  # noqa: PLC0415 - only JSON needs it
 
     return structured.listing(map(fields, items), flags.output)
+
+
+def write_changes(
+    flags: Flags,
+    changes: Iterator[Item],
+    line: Callable[[Item], str],
+    fields: Callable[[Item], Mapping[str, Any]],
+    *,
+    interruptible: bool = False,
+) -> None:
+    """Make changes, each by a step of the iterator, and write a line for each.
+
+    If stdout cannot be written, make the other changes before its error is raised, as ``stdio.write_lines`` does.
+    """
+    try:
+        stdio.write_lines(lines_of(flags, changes, line, fields), interruptible=interruptible)
+    except (BrokenPipeError, OutputError):
+        for _ in changes:
+            pass
+        raise
 
 
 def batched(lines: Iterable[str]) -> Iterator[str]:

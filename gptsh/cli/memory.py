@@ -8,7 +8,7 @@ from typing import Any
 from gptsh.cli import show, stdio
 from gptsh.cli.ask import time_limit
 from gptsh.cli.interrupts import Interrupted, Interrupts, interruptible
-from gptsh.cli.lists import lines_of, matching_sessions
+from gptsh.cli.lists import matching_sessions, write_changes
 from gptsh.cli.options import FILTERS, Flags
 from gptsh.cli.plan import make_small_model
 from gptsh.cli.reporter import as_error
@@ -174,7 +174,7 @@ def consolidate(flags: Flags) -> int:
         return one_line(f"{result['session']} ({result['agent']}) {outcome}")
 
     with interrupts, interrupts.shielded():
-        stdio.write_lines(lines_of(flags, results(), line, dict), interruptible=True)
+        write_changes(flags, results(), line, dict, interruptible=True)
     if consolidation.interrupted:
         consolidation.interrupted.reported = True
         raise consolidation.interrupted

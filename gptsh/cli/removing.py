@@ -13,7 +13,7 @@ from gptsh.core import listing, references, retention, sessions
 from gptsh.core.listing import SessionSummary, display_title
 from gptsh.core.references import ID, INDEX, abbreviate
 from gptsh.core.retention import Change
-from gptsh.errors import GptshError, OutputError, UsageError
+from gptsh.errors import GptshError, UsageError
 from gptsh.render.lists import listing_line
 from gptsh.text import one_line, quantity, visible
 
@@ -110,13 +110,7 @@ def _preview(old: Sequence[SessionSummary], *, archives: bool) -> str:
 
 def run_changes(flags: Flags, changes: Iterator[Change]) -> int:
     """Make all changes, and print a line for each. Raises the error that stopped them."""
-    made = _with_notes(changes)
-    try:
-        stdio.write_lines(lists.lines_of(flags, made, change_line, _object))
-    except (BrokenPipeError, OutputError):  # make the other changes all the same
-        for _ in made:
-            pass
-        raise
+    lists.write_changes(flags, _with_notes(changes), change_line, _object)
     return 0
 
 

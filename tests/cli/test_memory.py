@@ -294,6 +294,16 @@ def test_it_is_told_what_failed_and_the_rest_goes_on(agent: Home, model: ModelSe
     assert (failed["session"], failed["messages"], failed["error"]["exit_code"]) == ("s000", 0, 1)
 
 
+def test_everything_is_consolidated_where_stdout_is_full(agent: Home, model: ModelServer) -> None:
+    paths = [put(agent, number) for number in range(2)]
+    for text in ("- first", "- first\n- second"):
+        model.unstreamed(memory_answer(text), model="small")
+    with open("/dev/full", "wb") as full:
+        process = agent.start("--consolidate", stdout=full)
+    assert process.communicate()[1] == b"gptsh: the output cannot be written: No space left on device\n"
+    assert (process.returncode, [position(path) for path in paths]) == (1, [6, 6])
+
+
 def test_a_memory_that_leaves_the_window_no_room_is_said(agent: Home, model: ModelServer) -> None:
     agent.configure(agent.config.read_text().replace("base_url", "context_window = 2048\nbase_url", 1))
     remember(agent, BY_HAND * 5)

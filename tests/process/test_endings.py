@@ -167,6 +167,29 @@ def test_a_stdout_that_does_not_wait_gets_all(lab: Home, model: ModelServer) -> 
     assert process.returncode == 0
 
 
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_job_does_all_of_its_work_where_its_output_cannot_be_written(home: Home, code: int) -> None:
+    """Exit 1 for a full disk, 0 for a reader that has left."""
+    for _ in range(2):
+        assert home.run("-m", "echo", "hi").code == 0
+    home.sessions.rename(home.cwd / "in")
+    for job, left in (
+        ("--import-session in", 2),
+        ("--delete-session 0 --delete-session 1 --yes", 0),
+        ("--import-session in", 2),
+        ("--prune-sessions --keep 0 --yes", 0),
+        ("--import-session in", 2),
+        ("--archive-session 0 --archive-session 1", 0),
+    ):
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "wb") as closed, open("/dev/full", "wb") as full:
+            process = home.start(*job.split(), stdout=full if code else closed)
+        error = process.communicate(timeout=30)[1].decode()
+        assert (process.returncode, "gptsh: the output cannot be written: No space" in error) == (code, code == 1)
+        assert len(home.files()) == left, job
+
+
 # ---- what cannot be saved
 
 

@@ -150,10 +150,10 @@ def _parse_key_source(text: str) -> tuple[str, str]:
     """
     if text == "none":
         return "api_key_env", ""
-    if re.fullmatch("[A-Z_][A-Z0-9_]*", text):
+    if re.fullmatch("[A-Z_][A-Z0-9_]*", text) and ("_" in text or text in os.environ):  # some keys are all capitals
         return "api_key_env", text
     if not text or not shutil.which(os.path.expanduser(text.split()[0])):
-        raise UsageError("that is neither a NAME in capitals nor a program", "gptsh writes no key into a file")
+        raise UsageError("that is neither a variable like MY_API_KEY nor a program", "gptsh writes no key into a file")
     return "api_key_command", text
 
 

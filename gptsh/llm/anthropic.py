@@ -297,10 +297,9 @@ def _result(message: Message) -> Part:
     """A tool result as a block."""
     failed = bool(message.get("is_error"))
     blocks = [block for part in parts_of(message) for block in _blocks_of_part(part, with_source=False, failed=failed)]
-    is_text_only = all(block["type"] == "text" for block in blocks)
-    content: Any = "".join(block["text"] for block in blocks) or _NO_OUTPUT if is_text_only else blocks
     error = {"is_error": True} if failed else {}
-    return {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": content, **error}
+    result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": blocks or _NO_OUTPUT}
+    return result | error
 
 
 # ---- answers

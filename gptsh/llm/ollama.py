@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.content.answer import Answer, Request
 from gptsh.content.attachments import media_of, not_sent
+from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
@@ -108,7 +109,7 @@ def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
         if message["role"] == "tool":
             call_id = message.get("tool_call_id", "")
             more |= {"tool_name": message.get("name") or names.get(call_id), "tool_call_id": call_id}
-        text = text_of({**message, "content": parts}) + (message.get("refusal") or "")
+        text = (text_of if message["role"] == "user" else one_text)({**message, "content": parts})
         yield {"role": message["role"], "content": text, **{key: value for key, value in more.items() if value}}
 
 

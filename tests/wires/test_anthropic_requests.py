@@ -115,7 +115,7 @@ def test_blocks_go_back_in_their_order(home: Home) -> None:
     turn = [user("q"), reply, result("c2", "r2"), result("c1", "r1")]
     made = sent(home, *turn, params={"reasoning_effort": "low"})
     assert kinds(made)[1] == ["thinking", "text", "tool_use", "thinking", "text", "tool_use"]
-    assert [part["content"] for part in made[2][:2]] == ["r1", "r2"]
+    assert [part["content"] for part in made[2][:2]] == [parts("r1"), parts("r2")]
     assert made[1][-1]["caller"] == {"type": "direct"}  # goes back to whom it came from
 
 
@@ -123,10 +123,10 @@ def test_blocks_go_back_in_their_order(home: Home) -> None:
     ("content", "failed", "block"),
     [
         ("", False, "(no output)"),
-        (parts("a", "b"), False, "ab"),
+        (parts("a", "b"), False, parts("a", "b")),
         ([*parts("a"), image(f"data:image/png;base64,{PNG}")], False, [*parts("a"), PICTURE]),
         ([{**parts("a")[0], **X}, {**PICTURE, **X}], False, [*parts("a"), PICTURE]),
-        ([image(f"data:image/png;base64,{PNG}")], True, note("image/png, 8 bytes", "a.png:\n")["text"]),
+        ([image(f"data:image/png;base64,{PNG}")], True, [note("image/png, 8 bytes", "a.png:\n")]),
     ],
 )
 def test_results_of_tools(home: Home, content: Any, failed: bool, block: Any) -> None:
@@ -146,7 +146,7 @@ def test_ids_of_calls_are_of_few_characters_and_stand_once(home: Home) -> None:
     uses = [part for content in made for part in content if part["type"] == "tool_use"]
     given_back = [part for content in made for part in content if part["type"] == "tool_result"]
     assert [part["id"] for part in uses] == [part["tool_use_id"] for part in given_back]
-    assert [part["content"] for part in given_back] == [one["id"] for one in odd] * 2
+    assert [part["content"] for part in given_back] == [parts(one["id"]) for one in odd] * 2
     assert uses[0]["name"] == "a_b"
     assert made[:4] == sent(home, *turn)[:4]  # what was sent once is not sent otherwise later
 

@@ -11,6 +11,7 @@ import pytest
 from tests.support.attached import make_png
 from tests.support.dry import dry_run
 from tests.support.home import Home
+from tests.support.messages import parts
 from tests.support.ollama_server import Model, OllamaServer, last, line
 from tests.support.paths import DATA
 
@@ -98,14 +99,14 @@ def test_images_go_beside_the_text_and_what_is_not_taken_is_said(home: Home) -> 
     assert got["content"] == "look\n\nT:\nthe text\n\n[gptsh: hologram, not sent: Ollama takes text and images]"
 
 
-def test_a_tools_result_has_its_name_and_its_image(home: Home) -> None:
+def test_a_tools_result_has_its_name_its_texts_on_lines_and_its_image(home: Home) -> None:
     turn = [ASKED, {"role": "assistant", "content": None, "tool_calls": [CALL], "replay": {"thinking": "hm"}, **OF_M}]
     picture = {"type": "image_url", "image_url": {"url": URL + PNG}}
-    result = {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "seen"}, picture]}
+    result = {"role": "tool", "tool_call_id": "c1", "content": [*parts("seen", "twice"), picture]}
     _, call, got, _ = dry_run(home, "ollama/m", *turn, result).messages
     assert call["tool_calls"] == [{"id": "c1", "function": {"name": "look", "arguments": {"at": "x"}}}]
     assert "thinking" not in call  # a question was asked since
-    assert got == {"role": "tool", "content": "seen", "images": [PNG], "tool_name": "look", "tool_call_id": "c1"}
+    assert got == {"role": "tool", "content": "seen\ntwice", "images": [PNG], "tool_name": "look", "tool_call_id": "c1"}
 
 
 def run_of(home: Home, server: OllamaServer, name: str) -> Any:

@@ -1,6 +1,8 @@
 """The parts of a message in the shapes of OpenAI's chat API, and of others that follow it."""
 
+import re
 from collections.abc import Iterable
+from typing import Any
 
 from gptsh.content.attachments import media_in, media_of, not_sent, part_label
 from gptsh.messages import Message, Part, is_text, labelled_text, parts_of, text_of
@@ -16,6 +18,12 @@ def question_content(message: Message, shapes: str) -> str | list[Part]:
         return text_of({**message, "content": parts})
     texts = [{"type": "text", "text": labelled_text(part)} if is_text(part) else part for part in parts]
     return [part for part in texts if part.get("text") != ""]
+
+
+def author_name(message: Message) -> dict[str, str]:
+    """Return the message's ``name`` under this key, or an empty dict if OpenAI would refuse it."""
+    name: Any = message.get("name")
+    return {"name": name} if isinstance(name, str) and re.fullmatch(r"[^\s<|\\/>]{1,64}", name) else {}
 
 
 def accepts(part: Part, shapes: str) -> bool:

@@ -1,12 +1,11 @@
 """OpenAI chat messages: an array or lines of messages, or the body of a request to OpenAI's or Anthropic's API."""
 
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from gptsh.content.attachments import AUDIO, Kind, as_text, media_of, part_label, without_media
-from gptsh.content.openai_parts import move_tool_media, question_content
+from gptsh.content.openai_parts import author_name, move_tool_media, question_content
 from gptsh.content.passages import one_text
 from gptsh.context.valid import pair_calls, sendable
 from gptsh.core.document import Document
@@ -20,7 +19,6 @@ NAME = "openai"
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 _CONTENT_KEYS = ("content", "tool_calls", "function_call", "refusal", "audio")
 _SESSION_KEYS = ("id", "version", "sessionId", "_type")  # in session files of tools, which have "messages" too
-_VALID_NAME = re.compile(r"[^\s<|\\/>]{1,64}")  # a valid ``name`` of a message
 _SHARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal", "timestamp")
 _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 
@@ -133,8 +131,7 @@ def _to_openai(message: Message) -> dict[str, Any]:
     else:
         is_system = message["role"] == "system"
         sent["content"] = one_text(message) if is_system else openai_content(message, ("image", "document", "audio"))
-    name: Any = message.get("name")
-    return {**sent, "name": name} if isinstance(name, str) and _VALID_NAME.fullmatch(name) else sent
+    return sent | author_name(message)
 
 
 def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part]:

@@ -98,7 +98,6 @@ def read(response: "Response", provider: Provider, answer: Answer, _servers: Any
 
 def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     """A message without the keys of gptsh or of another model; ``model`` is a value for ``-m``."""
-    name: Any = message.get("name")
     sent: dict[str, Any]
     if message["role"] == "assistant":
         sent = _answer(message, provider, model)
@@ -106,7 +105,7 @@ def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]
         sent = {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
         sent = {"content": openai_parts.question_content(message, provider.parts)}
-    return {"role": message["role"], **sent, **({"name": name} if name and isinstance(name, str) else {})}
+    return {"role": message["role"], **sent, **openai_parts.author_name(message)}
 
 
 def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:

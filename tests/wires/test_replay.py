@@ -30,6 +30,12 @@ def sent(home: Home, *messages: Any, model: str = "lab/m") -> list[Any]:
 C1, C2, THOUGHT = call("c1"), call("c2", name="cat"), thinking("t", "of t")
 
 
+def test_a_name_goes_along_if_openai_accepts_it(home: Home) -> None:
+    for name in ("Ann", "Ünal-2", "Ann Lee", "a/b", "x" * 65, "", 7):
+        asked = sent(home, {**user("q"), "name": name}, assistant("a"))[0]
+        assert asked.get("name") == (name if name in ("Ann", "Ünal-2") else None)
+
+
 def test_a_thought_that_broke_off_unsigned_does_not_go_back(home: Home) -> None:
     whole = {"type": TEXT, "text": "a"}
     for finish, last, kept in (

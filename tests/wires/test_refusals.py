@@ -150,6 +150,23 @@ def test_other_limits_are_no_refusal_for_length(message: str) -> None:
     assert refusal_of(400, said(message)).exit_code == 1
 
 
+ASKED = "Why is the prompt too long, if the maximum context length is 4097 tokens?"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"detail": [{"type": "extra_forbidden", "loc": ["body", "x"], "msg": "Extra inputs", "input": ASKED}]},
+        said(f"1 validation error: {{'type': 'extra_forbidden', 'loc': ('body', 'x'), 'input': {ASKED!r}}}"),  # vLLM
+        said("Provider returned error", metadata={"raw": json.dumps({"msg": "Extra inputs", "input": ASKED})}),
+    ],
+)
+def test_a_refusal_that_repeats_a_prompt_about_length_is_exit_1(lab: Home, model: ModelServer, payload: Any) -> None:
+    model.refuse(422, payload)
+    run = lab.run(ASKED)
+    assert (run.code, "lab refused (422): " in run.stderr, len(model.requests)) == (1, True, 1)
+
+
 WORDING = "This model's maximum context length is 4097 tokens. However, your messages resulted in 7575 tokens."
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PATH = "/api/chat"
 REFUSABLE = {
     "think": r"(?i)support thinking|think value|\bthink must be|ChatRequest\.think",
-    "format": r"(?i)\bformat\b|schema|grammar",
+    "format": "(?i)invalid format|for format|ChatRequest.format|schema|grammar",  # not "image: unknown format"
 }
 THINKING = "thinking"  # the field of reasoning, in requests and answers
 # Parameters outside ``options``.

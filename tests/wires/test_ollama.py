@@ -209,6 +209,25 @@ def test_a_schema_goes_as_format_and_in_words(here: Home, server: OllamaServer) 
     assert '"integer"' in body["messages"][0]["content"]
 
 
+@pytest.mark.parametrize(
+    ("words", "formats"),
+    [
+        ("invalid JSON schema in format", [True, False]),
+        ('invalid format: "{}"; expected "json" or a valid JSON Schema object', [True, False]),
+        ("failed to load model vocabulary required for format", [True, False]),
+        ("json: cannot unmarshal object into Go struct field ChatRequest.format of type string", [True, False]),
+        ("Failed to create new sequence: failed to process inputs: image: unknown format", [True]),
+    ],
+)
+def test_only_a_refusal_of_the_schema_is_followed_by_a_request_without_it(
+    here: Home, server: OllamaServer, words: str, formats: list[bool]
+) -> None:
+    server.refuse(400, {"error": words})
+    server.answer(line("7"), last())
+    assert here.run("--schema", '{"type": "integer"}', "a number").code == len(formats) % 2
+    assert ["format" in body for body in server.chats] == formats
+
+
 TOOL = {"type": "function", "function": {"name": "x", "parameters": {"type": "object"}}}
 
 

@@ -164,7 +164,7 @@ class Client:
         if err.status not in _REFUSALS or provider.api == "litellm":
             return False
         api, refused = _api(provider.api), self.servers.refused(provider)
-        text = f"{err} {err.detail}"
+        text = errors.own_words(err.detail)
         new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)} - refused
         if api.body(request, provider, refused | new, None) == api.body(request, provider, refused, None):
             return False

@@ -35,7 +35,7 @@ _TOO_LONG = (  # not compiled: few runs need it
     r"|prompt token count .{0,40}exceeds|exceeded model token limit|range of input length|configured context size"
     r"|`max_new_tokens` must be <=|`inputs` must have less than|current length is .{0,20}while limit is"
 )
-_INPUT = r"""["']input\\*["']\s*:"""  # under which pydantic's errors repeat the prompt (Mistral, vLLM)
+_INPUT = r"""["']input\\*["']\s*:"""  # under which pydantic's errors repeat the request (Mistral, vLLM)
 _ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # a JSON escape, maybe nested in JSON strings
 _N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3})+|\d{1,12})\b)"
 # How errors name the window, the most reliable first. A figure after "requested" or "at least" is the prompt's.
@@ -90,8 +90,12 @@ def reported_error(error: Any, payload: Mapping[str, Any]) -> GptshError:
 
 def means_too_long(text: str) -> bool:
     """Whether an error means that the prompt does not fit the model's window."""
-    own_words = re.split(_INPUT, text, maxsplit=1)[0]
-    return bool(re.search(_TOO_LONG, _unescaped(own_words)))
+    return bool(re.search(_TOO_LONG, own_words(text)))
+
+
+def own_words(text: str) -> str:
+    """The text of an error up to where it repeats the request."""
+    return _unescaped(re.split(_INPUT, text, maxsplit=1)[0])
 
 
 def too_long(what: str, reason: str, detail: str) -> TooLong:

@@ -157,11 +157,14 @@ ASKED = "Why is the prompt too long, if the maximum context length is 4097 token
     "payload",
     [
         {"detail": [{"type": "extra_forbidden", "loc": ["body", "x"], "msg": "Extra inputs", "input": ASKED}]},
+        {"detail": [{"msg": "Field required", "input": {"content": ASKED, "stream_options": {"include_usage": True}}}]},
         said(f"1 validation error: {{'type': 'extra_forbidden', 'loc': ('body', 'x'), 'input': {ASKED!r}}}"),  # vLLM
         said("Provider returned error", metadata={"raw": json.dumps({"msg": "Extra inputs", "input": ASKED})}),
     ],
 )
-def test_a_refusal_that_repeats_a_prompt_about_length_is_exit_1(lab: Home, model: ModelServer, payload: Any) -> None:
+def test_a_refusal_that_repeats_the_request_is_read_by_its_own_words(
+    lab: Home, model: ModelServer, payload: Any
+) -> None:
     model.refuse(422, payload)
     run = lab.run(ASKED)
     assert (run.code, "lab refused (422): " in run.stderr, len(model.requests)) == (1, True, 1)

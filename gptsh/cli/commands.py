@@ -118,7 +118,7 @@ def find(line: str) -> tuple[Command, str]:
         if command := _BY_NAME.get(_ALIASES.get(name, name)):
             args = "".join(line.split(maxsplit=count)[count:]).strip()
             if args and not command.args:
-                raise UsageError(f"{command.name} takes no arguments", "a blank before it sends the line as a question")
+                raise UsageError(f"{command.name} takes no arguments", "a line that begins with a blank is a question")
             if args and command.args.strip("[]") in command.words and args not in command.words:
                 raise UsageError(f"{line.strip()}: expected nothing, or {command.words[0]}")
             if command.args.isalpha() and not args:
@@ -130,7 +130,7 @@ def find(line: str) -> tuple[Command, str]:
     from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
 
     near = get_close_matches(name, _BY_NAME, 1, 0.75) or get_close_matches(words[0].lower(), _BY_NAME, 1, 0.7)
-    todo = f"did you mean {near[0]}?" if near else "/help shows them; a blank before it sends the line as a question"
+    todo = f"did you mean {near[0]}?" if near else "/help shows all; a line that begins with a blank is a question"
     raise UsageError(f"there is no command {name}", todo)
 
 

@@ -57,6 +57,8 @@ def _current_doc(chat: "Conversation") -> Document:
 def _saved_ref(chat: "Conversation") -> str:
     """The session's reference. Raises UsageError unless the whole session is on disk."""
     _current_doc(chat)
+    if chat.ref is None and chat.origin and chat.saves:
+        raise UsageError("this fork is not saved yet", "its first question saves it")
     if chat.ref is None or chat.is_unsaved:
         raise UsageError("this session is not on disk", "/session export FILE keeps it in a file")
     return chat.ref

@@ -215,7 +215,7 @@ def answer_error(message: Message) -> GptshError | None:
     reason = message.get("finish_reason") or ""
     if not reason:
         problem = "the answer may be incomplete: the server ended it without a reason"
-        return Incomplete(problem, "a server with one slot does so when another request arrives")
+        return Incomplete(problem, "ask again; a local server with one slot does so when another request arrives")
     if reason.lower() not in COMPLETE_REASONS:
         window = filled_window(message)
         cause = f"the window of {window:,} tokens is full" if window else _CAUSES.get(reason.lower(), "ended early")

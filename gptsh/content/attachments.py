@@ -14,12 +14,12 @@ from gptsh.text import format_size
 
 Kind = Literal["image", "document", "audio"]
 
-# By kind: the ability that a model needs, as the model table names it, and the name for people.
+# The ability that a model needs for a kind, as the model table names it, and the kind as errors name it.
 ABILITIES: dict[Kind, str] = {"image": "vision", "document": "pdf_input", "audio": "audio_input"}
 NAMES: dict[Kind, str] = {"image": "images", "document": "PDF documents", "audio": "audio"}
 PDF = "application/pdf"
 AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}  # by MIME type, as OpenAI names it
-_SENT = {  # by the MIME type that ``filetype`` returns: the registered one
+_SENT = {  # the registered MIME types, by those that ``filetype`` returns
     **{kind: kind for kind in ("image/png", "image/jpeg", "image/gif", "image/webp", PDF, "audio/mpeg")},
     "image/apng": "image/png",  # a viewer without animation shows its first image
     "audio/x-wav": "audio/wav",

@@ -53,7 +53,7 @@ _UNUSABLE = "the memory cannot be read or written"
 _MEMORY, _PREVIOUS, _HISTORY = "MEMORY.md", "MEMORY.previous.md", "HISTORY.md"
 
 _LIMIT = 2000  # tokens of a memory in a prompt
-_REST_LINE_TOKENS = 30  # of the line that reports the omitted rest
+_MARK_TOKENS = 30  # of the line that says so where only the beginning of a memory is sent
 _ENTRY_TOKENS = 500  # of an answer, in addition to the memory
 _LONGEST_ENTRY = 2000  # characters
 _MAX_PIECE = 16_000  # tokens of a conversation in one request: one entry cannot cover more
@@ -82,9 +82,9 @@ def system_with_memory(system: str | None, text: str, window: int | None = None)
         return system
     limit = _limit(window)
     if count_text(text) > limit:
-        head = truncate_tokens(text, limit - _REST_LINE_TOKENS)
+        head = truncate_tokens(text, limit - _MARK_TOKENS)
         head = head.rpartition("\n")[0] or head
-        text = f"{head}\n[gptsh: the rest of {len(text):,} characters of memory is left out here]"
+        text = f"{head}\n[gptsh: this is the beginning of a memory of {len(text):,} characters]"
     return "\n\n".join(filter(None, (system, HEADING, text)))
 
 

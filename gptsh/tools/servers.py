@@ -29,10 +29,10 @@ from gptsh.text import shorten
 
 ListedTools = tuple[str, list[Tool]]  # the name of a server that is ready, and its tools under their own names
 
-_START_TIMEOUT = 30.0  # seconds, unless the config sets a timeout
-_CALL_TIMEOUT = 300.0
-_CONNECT_TIMEOUT = 30.0
-_EXIT_TIMEOUT = 0.3  # seconds to wait for the exit status of a process, or the cause of a broken connection
+_START_TIMEOUT = 30.0  # seconds to start and to list the tools, unless the config sets a timeout
+_CALL_TIMEOUT = 300.0  # seconds of one call, likewise
+_CONNECT_TIMEOUT = 30.0  # seconds
+_EXIT_TIMEOUT = 0.3  # seconds: a connection is closed a moment before the process ends, or the SDK names the cause
 _MAX_MESSAGE = 1 << 26  # bytes of an event over HTTP, characters of a line
 _MAX_TOOLS, _MAX_PAGES = 2000, 200  # of a server
 _MAX_CHARACTERS = 4_000_000  # of descriptions and schemas: more than fits into any window
@@ -186,7 +186,7 @@ class Server:
         status = self._status
         match err:
             case _ if self._is_garbled:
-                return f"sent a line that is not JSON-RPC: {self._stray_line!r}"
+                return f"sent a broken message: {self._stray_line!r}"
             case _ if status is not None and status < 0:
                 return f"was ended by {signal.strsignal(-status)}"
             case _ if status is not None:

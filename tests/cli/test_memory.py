@@ -110,7 +110,7 @@ def test_of_a_long_memory_the_beginning_is_sent_with_a_mark(agent: Home, model: 
     remember(agent, "".join(f"- a fact of some words, the number {number}\n" for number in range(2000)))
     assert agent.run("hi").code == 0
     told = sent_memory(model).splitlines()
-    assert re.fullmatch(r"\[gptsh: the rest of [0-9,]+ characters of memory is left out here\]", told[-1])
+    assert re.fullmatch(r"\[gptsh: this is the beginning of a memory of [0-9,]+ characters\]", told[-1])
     assert re.fullmatch("- a fact of some words, the number [0-9]+", told[-2])
     assert 450 < count_text("\n".join(told[told.index("- a fact of some words, the number 0") :])) <= 512
 

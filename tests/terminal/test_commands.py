@@ -289,7 +289,7 @@ def test_a_session_is_compacted_by_hand(long_home: Home, talker: Talker) -> None
     with Conversation(long_home, "-s", "0@-1") as talk:
         talk.plays(
             ("/compact", "strategy    summary"),
-            ("/compact --apply", "this session is not on disk"),
+            ("/compact --apply", "this fork is not saved yet: its first question saves it"),
         )
     with Conversation(long_home, "-s", "0") as talk:
         talk.plays(("/file note", ""), ("/compact", "strategy    summary"))
@@ -491,7 +491,7 @@ MISTYPED: dict[str, str] = {
     "/hlep": "there is no command /hlep: did you mean /help?",
     "/save out.md": "written to out.md",
     "/session": "/session needs a second word: /session info, /session export",
-    "/theme": "there is no command /theme: /help shows them; a blank before it sends the line as a question",
+    "/theme": "there is no command /theme: /help shows all; a line that begins with a blank is a question",
     "?": "Session:\n  /new ",
     " exit": "You said:  exit",
     "exit me": "You said: exit me",

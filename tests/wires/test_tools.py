@@ -186,7 +186,7 @@ def test_a_server_that_cannot_be_used_is_exit_3(home: Home, mode: str, said: str
 @pytest.mark.parametrize(("tool", "said"), [
     ("die", "tool server bad ended with exit status 3: about to die / the key is None"),
     ("hang", "tool server bad did not answer within 1 s"),
-    ("garble", 'tool server bad sent a line that is not JSON-RPC: \'{"jsonrpc": "2.0", "id":\''),
+    ("garble", 'tool server bad sent a broken message: \'{"jsonrpc": "2.0", "id":\''),
 ])  # fmt: skip
 def test_a_server_that_fails_in_a_call_keeps_nothing_from_the_others(
     home: Home, model: ModelServer, tool: str, said: str
@@ -256,7 +256,7 @@ SAID: list[tuple[str, Any]] = [  # the rest of a line, and what comes of it
     ('"result": {"content": "no list"}', UNREAD),
     ('"result": {"content": [{"type": "hologram", "x": 1}, {"type": "text", "text": "lost"}]}', UNREAD),
 ]  # fmt: skip
-BROKEN = {  # the rest of a line that is no JSON-RPC, which ends the server
+BROKEN = {  # the rest of a message that ends the server
     "no object": '"result": [1]',
     "too deep": '"result": {"a": ' + "[" * 300 + "]" * 300 + "}",
 }
@@ -291,10 +291,10 @@ def test_each_result_is_read_and_an_odd_one_is_the_matter_of_its_call_alone(home
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_an_answer_that_is_no_json_rpc_ends_its_server(home: Home, model: ModelServer, how: str) -> None:
+def test_a_broken_message_ends_its_server(home: Home, model: ModelServer, how: str) -> None:
     line = f'{{"jsonrpc": "2.0", "id": ID, {BROKEN[how]}}}'
     run = called(home, model, entry(home, more='auto_approve = ["*"]'), made("bad__say", {"line": line}))
-    assert (run.stdout, run.code, "sent a line that is not JSON-RPC" in run.stderr) == ("", 3, True)
+    assert (run.stdout, run.code, "sent a broken message" in run.stderr) == ("", 3, True)
 
 
 def test_what_a_server_gets_of_the_environment_and_what_the_model_reads_of_it(home: Home, model: ModelServer) -> None:

@@ -131,27 +131,27 @@ _Values = Iterator[tuple[str, str]]  # each value with its help
 Source = Callable[[str | None, str], _Values]  # gets the value of --config, and the beginning of the word
 
 
-def _agents(config: str | None, _prefix: str) -> _Values:
-    for name, agent in settings.load(os.environ, config).agents.items():
+def _agents(config_path: str | None, _prefix: str) -> _Values:
+    for name, agent in settings.load(os.environ, config_path).agents.items():
         yield name, agent.model or ""
 
 
-def _models(config: str | None, _prefix: str) -> _Values:
-    yield from ((model, "") for model in recent_models(settings.load(os.environ, config)))
+def _models(config_path: str | None, _prefix: str) -> _Values:
+    yield from ((model, "") for model in recent_models(settings.load(os.environ, config_path)))
 
 
-def recent_models(loaded: settings.Settings) -> Iterator[str]:
+def recent_models(config: settings.Settings) -> Iterator[str]:
     """The models of sessions, newest first, then those of the config file, then ``echo``; with duplicates."""
     used = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT_SESSIONS)))
-    agents = (model for agent in loaded.agents.values() for model in (agent.model, agent.model_small))
-    tables = loaded.providers.tables.items()
+    agents = (model for agent in config.agents.values() for model in (agent.model, agent.model_small))
+    tables = config.providers.tables.items()
     providers = (full_name(model, name) for name, table in tables for model in (table.model_small, *table.prices))
     yield from (model for model in chain(used, agents, providers, ("echo",)) if model and not model.endswith("/*"))
 
 
-def _tools(config: str | None, prefix: str) -> _Values:
+def _tools(config_path: str | None, prefix: str) -> _Values:
     before, comma, _ = prefix.rpartition(",")
-    servers, on_line = settings.load(os.environ, config).tool_servers.names, before.split(",")
+    servers, on_line = settings.load(os.environ, config_path).tool_servers.names, before.split(",")
     for name in servers if comma else (*servers, "all"):
         if name not in on_line:
             yield f"{before}{comma}{name}", ""
@@ -165,9 +165,9 @@ def _sessions(_config: str | None, prefix: str) -> _Values:
             yield summary["id"], f"{summary['title'] or summary['preview']}"
 
 
-def _params(config: str | None, _prefix: str) -> _Values:
+def _params(config_path: str | None, _prefix: str) -> _Values:
     """The keys that most models accept, and those in the config file."""
-    configured = (key for agent in settings.load(os.environ, config).agents.values() for key in agent.params)
+    configured = (key for agent in settings.load(os.environ, config_path).agents.values() for key in agent.params)
     yield from ((f"{key}=", "") for key in (*_COMMON_PARAMETERS, *configured))
 
 

@@ -37,9 +37,9 @@ def init(flags: Flags) -> int:
     path = settings.config_path(os.environ, flags.config)
     if os.path.lexists(path):
         raise UsageError(f"{path} is there already", "edit it, or name another file with --config PATH")
-    loaded = settings.load(os.environ, os.devnull)  # without a config file
-    may_ask = loaded.read_stdin and not flags.no_stdin and all(map(stdio.is_terminal, (sys.stdin, sys.stderr)))
-    choices, next_steps = _ask(loaded) if may_ask else ({}, _NEXT_STEPS)
+    config = settings.load(os.environ, os.devnull)  # without a config file
+    may_ask = config.read_stdin and not flags.no_stdin and all(map(stdio.is_terminal, (sys.stdin, sys.stderr)))
+    choices, next_steps = _ask(config) if may_ask else ({}, _NEXT_STEPS)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         stdio.create_file(path, "\n".join((_HEAD, *_lines(choices))))
@@ -85,9 +85,9 @@ def _toml_string(text: str) -> str:
 # ---- the questions
 
 
-def _ask(loaded: Settings) -> tuple[Choices, list[str]]:
+def _ask(config: Settings) -> tuple[Choices, list[str]]:
     """Ask the user for provider, key and model; return the choices, and lines that say what to do next."""
-    name, table = _ask_provider(loaded)
+    name, table = _ask_provider(config)
     choices = {(f"providers.{name}", key): value for key, value in table._asdict().items() if isinstance(value, str)}
     next_steps = []
     provider = Providers({name: table}, os.environ).get(name)
@@ -101,7 +101,7 @@ def _ask(loaded: Settings) -> tuple[Choices, list[str]]:
             next_steps.append(f"export {value}=… sets the key.")
     default = f"{name}/{provider.default_model}" if provider.default_model and not table.base_url else ""
     if provider.is_local:
-        models = Client(loaded, os.environ).servers.models(provider, REMOTE_TIMEOUT)[:_MAX_NAMES]
+        models = Client(config, os.environ).servers.models(provider, REMOTE_TIMEOUT)[:_MAX_NAMES]
         stdio.write_stderr("".join(f"  {name}/{model}\n" for model in models))
         default = f"{name}/{models[0]}" if models else ""
     model = _answer("Default model", default, lambda text: _parse_model(text, name))
@@ -109,11 +109,11 @@ def _ask(loaded: Settings) -> tuple[Choices, list[str]]:
     return {("agents.default", "model"): model, **choices}, next_steps
 
 
-def _ask_provider(loaded: Settings) -> tuple[str, ProviderTable]:
+def _ask_provider(config: Settings) -> tuple[str, ProviderTable]:
     """Ask for a provider: one whose key is set, a local server that answers, another name, or the URL of a server."""
-    providers = {name: loaded.providers.get(name) for name in PROVIDERS}
+    providers = {name: config.providers.get(name) for name in PROVIDERS}
     ready = {name: f"{provider.key_var} is set" for name, provider in providers.items() if provider and provider.key}
-    local_models = Client(loaded, os.environ).servers.local_models()
+    local_models = Client(config, os.environ).servers.local_models()
     ready |= {model.partition("/")[0]: "answers on this machine" for model in local_models}
     names = [*ready]
     others = [name for name in PROVIDERS if name not in ready][:_MAX_NAMES]
@@ -128,7 +128,7 @@ def _ask_provider(loaded: Settings) -> tuple[str, ProviderTable]:
             return names[int(text) - 1]
         if "://" in text:
             return str(schema.URL.read(text, "the URL"))
-        if not loaded.providers.get(text):
+        if not config.providers.get(text):
             raise UsageError(f"gptsh knows no provider {text!r}", "docs/providers.md lists them")
         return text
 

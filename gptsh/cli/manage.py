@@ -112,9 +112,9 @@ def list_agents(flags: Flags) -> int:
     """Print a line for each agent: its name and model; a star marks the default agent."""
     from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
 
-    loaded = settings.load(os.environ, flags.config)
-    default = loaded.agent or loaded.default_agent
-    agents = [(name, agent.model) for name, agent in loaded.agents.items()]
+    config = settings.load(os.environ, flags.config)
+    default = config.agent or config.default_agent
+    agents = [(name, agent.model) for name, agent in config.agents.items()]
     chosen = (agent for agent in agents if matches_model(agent[1], flags.model))
     items = ((name, model, name == default) for name, model in islice(chosen, flags.limit))
     keys = ("name", "model", "default")
@@ -129,8 +129,8 @@ def list_models(flags: Flags) -> int:
     from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
     from gptsh.llm.client import Client  # noqa: PLC0415 - a list of sessions needs no network
 
-    loaded = settings.load(os.environ, flags.config)
-    models = Client(loaded, os.environ).servers.catalog(stdio.note)
+    config = settings.load(os.environ, flags.config)
+    models = Client(config, os.environ).servers.catalog(stdio.note)
     items = islice((item for item in models if (flags.model or "") in item["model"]), flags.limit)
     stdio.write_lines(lists.lines_of(flags, items, model_line, dict))
     return 0
@@ -142,11 +142,11 @@ def list_tools(flags: Flags) -> int:
     from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
     from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - a list of sessions needs no tools
 
-    loaded = settings.load(os.environ, flags.config)
+    config = settings.load(os.environ, flags.config)
     default: tuple[str, ...] = ("all",)
     if flags.agent is not None:
-        default = settings.choose_agent(loaded, settings.Overrides(flags.agent), None).tools
-    toolbox = Toolbox(loaded.tool_servers.select(flags.select_tools(default)), os.environ)
+        default = settings.choose_agent(config, settings.Overrides(flags.agent), None).tools
+    toolbox = Toolbox(config.tool_servers.select(flags.select_tools(default)), os.environ)
     with Interrupts(None) as interrupts:
         try:
             toolbox.start()

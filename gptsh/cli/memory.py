@@ -36,10 +36,10 @@ class Consolidation:
     caller should not continue with further sessions.
     """
 
-    def __init__(self, loaded: Settings, client: Client, interrupts: Interrupts) -> None:
+    def __init__(self, config: Settings, client: Client, interrupts: Interrupts) -> None:
         self.interrupted: Interrupted | None = None
         self.exit_code, self.is_over = 0, False
-        self.settings, self._client, self._interrupts = loaded, client, interrupts
+        self.settings, self._client, self._interrupts = config, client, interrupts
         client.deadline = interrupts.deadline
 
     def agent_of(self, doc: Document) -> Agent:
@@ -119,14 +119,14 @@ def _has_memory(agent: Agent) -> bool:
     return agent.memory and split_model(agent.model_small or "")[0] != "echo"
 
 
-def consolidate_session(loaded: Settings, client: Client, seconds: float | None, filename: str) -> Interrupted | None:
+def consolidate_session(config: Settings, client: Client, seconds: float | None, filename: str) -> Interrupted | None:
     """Consolidate a session that a conversation leaves; return a signal other than Ctrl-C that interrupted it.
 
     Raises GptshError if the session cannot be read.
     """
     doc = sessions.load_session(filename)
     with Interrupts(seconds, in_conversation=True) as interrupts:
-        consolidation = Consolidation(loaded, client, interrupts)
+        consolidation = Consolidation(config, client, interrupts)
         with interrupts.shielded():
             result = consolidation.run(doc["id"], filename, consolidation.agent_of(doc).name)
             interrupts.reset_ctrl_c()
@@ -146,17 +146,17 @@ def consolidate(flags: Flags) -> int:
 
     Raises UsageError, and Interrupted after the last line.
     """
-    loaded = settings.load(os.environ, flags.config)
-    if not saving_enabled(flags, loaded):
+    config = settings.load(os.environ, flags.config)
+    if not saving_enabled(flags, config):
         raise UsageError("--consolidate writes a memory, and nothing is to be saved", "leave out --no-save")
-    interrupts = Interrupts(time_limit(flags, loaded))
-    consolidation = Consolidation(loaded, Client(loaded, os.environ), interrupts)
+    interrupts = Interrupts(time_limit(flags, config))
+    consolidation = Consolidation(config, Client(config, os.environ), interrupts)
     named = _named_session(flags, consolidation)
     if named:
         targets = [named]
     else:
         targets = [(item["id"], item["filename"], item["agent"] or "default") for item in matching_sessions(flags)]
-    if not any(agent.memory for agent in loaded.agents.values()):
+    if not any(agent.memory for agent in config.agents.values()):
         stdio.note("no agent has a memory: agents.NAME.memory = true gives it one")
 
     def results() -> Iterator[dict[str, Any]]:

@@ -209,11 +209,11 @@ class Pastes(Processor):
 class CommandCompleter(Completer):
     """Completes slash commands and their arguments, without network requests.
 
-    ``config`` is the value of ``--config``; ``snapshots`` returns the names of the session's snapshots.
+    ``config_path`` is the value of ``--config``; ``snapshots`` returns the names of the session's snapshots.
     """
 
-    def __init__(self, config: str | None, snapshots: Callable[[], Iterable[str]]) -> None:
-        self._config, self._snapshots = config, snapshots
+    def __init__(self, config_path: str | None, snapshots: Callable[[], Iterable[str]]) -> None:
+        self._config_path, self._snapshots = config_path, snapshots
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
         """What can be inserted at the cursor. Errors, as of a bad config file, are ignored: the user is typing."""
@@ -251,7 +251,7 @@ class CommandCompleter(Completer):
         elif kind == "snapshot":
             values = [(name, "") for name in self._snapshots()]
         else:
-            values = VALUES[kind](self._config, prefix)
+            values = VALUES[kind](self._config_path, prefix)
         offered: set[str] = set()
         for value, meaning in values:
             words = meaning.casefold().split()

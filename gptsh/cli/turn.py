@@ -43,11 +43,9 @@ from gptsh.messages import (
     Retrying,
     Text,
     ToolCall,
-    new_message_id,
     starts_turn,
     sum_costs,
     text_of,
-    timestamp,
     user_message,
 )
 from gptsh.text import quantity
@@ -285,12 +283,12 @@ class Turn:
                 raise mismatch
             request = user_message(schema.repair(faults), ())
             request["repair"] = True  # the user did not write it: it starts no turn
-            recorded = self._append(request)
+            event = self._append(request)
             try:
                 plan = self._planner.plan(self._messages)
             except TooLong:
                 raise mismatch from None
-            self.session.save(recorded, fsync=False)
+            self.session.save(event, fsync=False)
             self._ask_until_answered(plan)
 
     # ---- saving
@@ -312,19 +310,16 @@ class Turn:
                 f"{planner.provider} read {prompt_tokens:,} tokens of a prompt of about {choice.size.tokens:,}: "
                 "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
             )
-        recorded = self._append(message)
-        self._last_answer = message
-        self.session.save(recorded, ("session_saved", {"session": self.session.doc["id"]}), fsync=fsync)
+        event = self._append(message)
+        self._last_answer = self._messages[-1]
+        self.session.save(event, ("session_saved", {"session": self.session.doc["id"]}), fsync=fsync)
 
     def _append(self, message: Message) -> "SessionEvent":
         """Add a message to this turn, whatever other runs add to the session; return the event to emit."""
-        # Complete before ``append_messages`` copies it: a summary between rounds is dated by these times.
-        message["id"], message["parent"] = new_message_id(), self._messages[-1]["id"]
-        message["timestamp"] = timestamp()
+        message["parent"] = self._messages[-1]["id"]
         usage_delta = {"tokens": message.get("usage")} if message["role"] == "assistant" else None
-        sessions.append_messages(self.session.doc, [message], usage_delta)
-        self._messages.append(message)
-        return "message_recorded", {"id": message["id"], "role": message["role"]}
+        self._messages += sessions.append_messages(self.session.doc, [message], usage_delta)
+        return "message_recorded", {"id": self._messages[-1]["id"], "role": message["role"]}
 
     # ---- after the answer
 

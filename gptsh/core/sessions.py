@@ -144,8 +144,10 @@ def new_id(used_ids: Sequence[str] | set[str]) -> str:
             return candidate
 
 
-def append_messages(doc: Document, new_messages: Sequence[Message], usage_delta: dict[str, Any] | None) -> None:
-    """Add messages in place; each gets an id, a parent and a time if it lacks them.
+def append_messages(
+    doc: Document, new_messages: Sequence[Message], usage_delta: dict[str, Any] | None
+) -> list[Message]:
+    """Add messages in place, and return them; each gets an id, a parent and a time if it lacks them.
 
     If the first names its parent, answers go to the end of the parent's turn; otherwise messages go to the end.
     ``usage_delta`` is what this turn used, never a running total. Its ``tokens`` replace those of the session. Its
@@ -153,25 +155,26 @@ def append_messages(doc: Document, new_messages: Sequence[Message], usage_delta:
     """
     messages, usage = doc["messages"], doc["usage"]
     anchor = new_messages[0].get("parent") if new_messages else None
-    added: Message | None = None
+    added: list[Message] = []
     parent = messages[-1]["id"] if messages else None
     for message in new_messages:
-        added = {"id": new_message_id(), "parent": parent, "timestamp": timestamp(), **message}
+        added.append({"id": new_message_id(), "parent": parent, "timestamp": timestamp(), **message})
         end = len(messages)
-        if not starts_turn(added):
+        if not starts_turn(message):
             end = next((length for length in range(end, 0, -1) if messages[length - 1]["id"] == anchor), end)
             while end < len(messages) and not starts_turn(messages[end]):
                 end += 1
-        messages.insert(end, added)
-        parent = added["id"]
+        messages.insert(end, added[-1])
+        parent = added[-1]["id"]
     if usage_delta:
         cost, tokens = usage_delta.get("cost"), usage_delta.get("tokens") or {}
         usage["tokens"] = {**usage["tokens"], **{key: tokens[key] for key in document.TOKEN_KEYS if key in tokens}}
-        if added is None:
+        if not added:
             usage["carried"] = sum_costs([usage.get("carried"), cost])
-        elif added.get("cost") is None:
-            added["cost"] = cost
+        elif added[-1].get("cost") is None:
+            added[-1]["cost"] = cost
     document.update_totals(doc)
+    return added
 
 
 # ---- saving

@@ -61,6 +61,8 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "redacted_thinking": ("data",),
 }
 _CALL_KEYS = ("id", "type", "function", "name", "input")  # of a call in our form or in the API's
+_VALUES = ("const", "enum", "default", "examples")  # keywords of JSON Schema with values, which are no schemas
+_MAPS = ("properties", "$defs", "definitions")  # those with schemas by name
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 _PARTIAL = (*PARTIAL_REASONS, "pause_turn")
 _NO_OUTPUT = "(no output)"
@@ -122,13 +124,19 @@ def read(response: "Response", _provider: Provider, answer: Answer, _servers: An
     return sse.read(payloads, Reader(answer), response.limit_wait)
 
 
-def _closed(schema: Any) -> Any:
-    """The schema, with ``additionalProperties: false`` in objects that do not set it: the API refuses open ones."""
+def _closed(schema: Any, *, is_map: bool = False) -> Any:
+    """The schema, with ``additionalProperties: false`` in objects that do not set it: the API refuses open ones.
+
+    ``is_map``: its keys are the user's names of schemas, not keywords.
+    """
     if isinstance(schema, list):
         return [_closed(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    closed = {key: _closed(value) for key, value in schema.items()}
+    closed = {
+        key: value if key in _VALUES and not is_map else _closed(value, is_map=key in _MAPS and not is_map)
+        for key, value in schema.items()
+    }
     return {"additionalProperties": False, **closed} if closed.get("type") == "object" else closed
 
 

@@ -179,7 +179,8 @@ def _check_closed(schema: Any) -> None:
         if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
             raise Refused("output_config.format.schema: For 'object' type, 'additionalProperties' must be false")
         _refuse_if("minimum" in schema or "oneOf" in schema, "output_config.format.schema: a property is not supported")
-    for inner in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        schema = [inner for key, inner in schema.items() if key not in ("const", "enum", "default", "examples")]
+    for inner in schema if isinstance(schema, list) else ():
         _check_closed(inner)
 
 

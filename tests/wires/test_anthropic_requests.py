@@ -223,9 +223,14 @@ def test_what_is_refused_and_can_be_left_out_is_asked_without(
         (OPEN, CLOSED),
         ({"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": OPEN}},
          {"type": "array", "items": {"$ref": "#/$defs/n"}, "$defs": {"n": CLOSED}}),
+        ({"anyOf": [{"const": OPEN}, {"enum": [OPEN]}, OPEN], "default": OPEN, "examples": [OPEN]},
+         {"anyOf": [{"const": OPEN}, {"enum": [OPEN]}, CLOSED], "default": OPEN, "examples": [OPEN]}),
+        ({**OPEN, "properties": {"default": OPEN}}, {**CLOSED, "properties": {"default": CLOSED}}),
     ],
 )  # fmt: skip
-def test_the_objects_of_a_schema_are_closed(home: Home, schema: dict[str, Any], said_as: dict[str, Any]) -> None:
+def test_the_objects_of_a_schema_are_closed_but_not_its_values(
+    home: Home, schema: dict[str, Any], said_as: dict[str, Any]
+) -> None:
     made = dry_run(home, SONNET, args=["--schema", json.dumps(schema)]).body
     assert made["output_config"]["format"]["schema"] == said_as
 

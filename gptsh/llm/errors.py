@@ -56,7 +56,7 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, prov
     if status in _TOO_LONG_STATUSES and means_too_long(detail):
         return too_long(f"{name} has no room for the prompt: {reason}", reason, detail)
     reason = f"({status}){': ' if reason else ''}{reason}"
-    what, todo = f"{name} refused {reason}", ""
+    what, todo = f"{name} {'failed' if status >= _SERVER_ERROR else 'refused'} {reason}", ""
     if status in (401, 403):
         where = f"[providers.{name}]"
         source = provider.key_var or next(iter(provider.key_vars), f"api_key_env under {where}")

@@ -37,7 +37,7 @@ def load(data: bytes) -> dict[str, Any]:
     try:
         payload = json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
     except (ValueError, RecursionError) as err:
-        raise ModelError(f"the response is garbage: {err}", ADVICE, detail=debug_text(data)) from err
+        raise ModelError(f"the response is not JSON: {err}", ADVICE, detail=debug_text(data)) from err
     if not isinstance(payload, dict):
         reason = message_in(payload)
         raise ModelError(f"the provider reported: {reason}" if reason else "the response is not a JSON object", ADVICE)
@@ -174,7 +174,7 @@ def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
         if field == b"data":
             data.append(value)
         elif field and not line.isascii():  # no comment and no known field: damaged on its way
-            raise ModelError(f"the response is garbage: {line[:20]!r}", ADVICE, detail=debug_text(line))
+            raise ModelError(f"the response is no event stream: {line[:20]!r}", ADVICE, detail=debug_text(line))
         elif field == b"event":
             name = value.decode()
     if data:

@@ -1,7 +1,7 @@
 """What a provider reports of an answer, in our names: its usage, its finish reason, and its cost.
 
-Costs are those that LiteLLM 1.106.2 computes. Not covered: service tiers, images and audio, fees of web searches and of
-a provider's other tools, cache writes for an hour.
+Costs equal those of LiteLLM 1.106.2. They leave out service tiers, images and audio, the fees of web searches and other
+tools of a provider, and the price of a cache that lasts an hour.
 """
 
 import re

@@ -407,7 +407,7 @@ def test_what_is_kept_of_a_summary(long_home: Home, talker: Talker, text: str, e
 
 Fails = Callable[[ModelServer], None]
 FAILURES: dict[str, tuple[Fails, str, bool]] = {  # what the summariser does, what is said, whether it was paid
-    "500": (lambda m: m.refuse(500, BROKEN, model="s"), "lab refused (500): broken", False),
+    "500": (lambda m: m.refuse(500, BROKEN, model="s"), "lab failed (500): broken", False),
     "hangs up": (lambda m: m.script(status=0, model="s"), "broke off", False),
     "thinks only": (
         lambda m: queue_summaries(m, "<think>They built it, I think.</think>\n"),

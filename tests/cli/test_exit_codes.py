@@ -83,7 +83,7 @@ WAYS = {
     "a wrong key": Way(1, "lab refused the key (401): boom", refuses(401)),
     "an unknown model": Way(1, "boom", refuses(404)),
     "a rate limit": Way(1, "boom", refuses(429)),
-    "a server error": Way(1, "lab refused (500): boom", refuses(500)),
+    "a server error": Way(1, "lab failed (500): boom", refuses(500)),
     "nobody listens": Way(1, "127.0.0.1:9", adds(UNREACHABLE), ("-m", "gone/m", "hi")),
     "an empty answer": Way(1, "answered nothing: ask again, or try", says(*answer()), finish="stop"),
     "an empty stream": Way(1, "context_window under [providers.lab]", _silent_twice),

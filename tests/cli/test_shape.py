@@ -69,7 +69,7 @@ ANSWERS: dict[str, tuple[list[Any], str, str, int, int]] = {
     "wrong, then right": (['{"n":"one"}', '```\n{"n":1}\n```'], '{"n":1}\n', "", 0, 2),
     "wrong twice": (
         ["one", "still one"], "", "still one\ngptsh: the answer is not what --schema asks: not JSON", 5, 2),
-    "wrong, then refused": (["one", (500, BOOM)], "", "one\ngptsh: lab refused (500): boom\n", 1, 2),
+    "wrong, then refused": (["one", (500, BOOM)], "", "one\ngptsh: lab failed (500): boom\n", 1, 2),
     "a field that is refused": ([(400, WRONG), '{"n":1}'], '{"n":1}\n', "", 0, 2),
     "a field that llama-cpp-python refuses": ([(500, CHECKED), '{"n":1}'], '{"n":1}\n', "", 0, 2),
 }  # fmt: skip

@@ -153,7 +153,7 @@ def test_an_answer_in_one_piece(claude: Home, anthropic: AnthropicServer) -> Non
 def test_what_is_no_answer(claude: Home, anthropic: AnthropicServer) -> None:
     for data, line in (
         (b'{"hello":1}', "not a message"),
-        (b"<html>", "garbage: Expecting value: line 1 column 1 (char 0)"),
+        (b"<html>", "not JSON: Expecting value: line 1 column 1 (char 0)"),
     ):
         anthropic.script(data, framing="length", headers={"Content-Type": "application/json"})
         run = claude.run("hi")

@@ -126,7 +126,7 @@ def run_of(home: Home, server: OllamaServer, name: str) -> Any:
         ("load", "", (1, "the model answered nothing"), {"content": "", "finish_reason": "load", "usage": None}),
         ("unicode", "a\u2028b\u0085c\u2029€ 😀 ﷽\r\nend\n", (0, ""), {"finish_reason": "stop"}),
         ("no_done", "It is\n", (1, "the stream broke off before the answer was complete"), {"finish_reason": "error"}),
-        ("garbage", "It is\n", (1, "the response is garbage: "), {"content": "It is", "finish_reason": "error"}),
+        ("garbage", "It is\n", (1, "the response is not JSON: "), {"content": "It is", "finish_reason": "error"}),
         ("too_long", "", (6, "the provider reported: the input length exceeds the context length"), None),
     ],
 )  # fmt: skip
@@ -273,7 +273,7 @@ def test_the_window_that_is_asked_for(
 @pytest.mark.parametrize(
     ("option", "line"),
     [
-        ("num_ctx=abc", 'ollama refused (500): option "num_ctx" must be of type integer'),
+        ("num_ctx=abc", 'ollama failed (500): option "num_ctx" must be of type integer'),
         (f"tools={json.dumps([TOOL])}", "m takes no tools (400): registry.ollama.ai/library/m:latest does not support"),
     ],
 )

@@ -178,7 +178,7 @@ PARTIAL = chunk({"content": "half"})
 ENDS: dict[str, tuple[list[Any], str, int, str]] = {
     "no [DONE]": ([PARTIAL, LAST], "half\n", 0, ""),
     "cut off": ([PARTIAL], "half\n", 1, "broke off"),
-    "garbage": ([PARTIAL, b"{garbage"], "half\n", 1, "garbage"),
+    "garbage": ([PARTIAL, b"{garbage"], "half\n", 1, "not JSON"),
     "finish_reason error": ([PARTIAL, chunk({}, "error"), DONE], "half\n", 1, "broke the answer off"),
     **{
         f"an error as {list(payload)}": ([PARTIAL, payload], "half\n", 1, "the provider reported: overloaded")

@@ -150,12 +150,12 @@ class Answer:
         """Add the pending half of a surrogate pair: nothing more arrives."""
         self._add_text(self._halves.pop(None, ""))
 
-    def message(self, ended: str | None = None) -> Message | None:
+    def message(self, end_reason: str | None = None) -> Message | None:
         """Return the answer as a message, or None if it ended before anything arrived: the question stays unanswered.
 
-        ``ended`` is why the answer is partial: ``interrupted``, ``error`` or ``timeout``.
+        ``end_reason`` is why the answer is partial: ``interrupted``, ``error`` or ``timeout``.
         """
-        if ended and not (self._blocks or self._reasoning or self._refusal):
+        if end_reason and not (self._blocks or self._reasoning or self._refusal):
             return None
         blocks: list[Block] = [
             (kind, {"type": "text", "text": "".join(block["pieces"])} if kind == "text" else block)
@@ -173,7 +173,7 @@ class Answer:
             message["replay"] = replay
         message["resolved_model"] = self.resolved_model
         message["request_id"], message["response_id"] = self.request_id, self.response_id
-        message["finish_reason"] = ended or self.finish_reason
+        message["finish_reason"] = end_reason or self.finish_reason
         if self.stop_sequence is not None:
             message["stop_sequence"] = self.stop_sequence
         message["usage"] = self.usage

@@ -106,14 +106,14 @@ class Media(NamedTuple):
 
 def media_part(source: str, media_type: str, data: bytes | bytearray) -> Part:
     """Return a part with the data, which came from ``source``: a file's name, or ``stdin``."""
-    encoded = b2a_base64(data, newline=False).decode()
+    base64_data = b2a_base64(data, newline=False).decode()
     if media_type in AUDIO:
         return {
             "type": "input_audio",
-            "input_audio": {"data": encoded, "format": AUDIO[media_type]},
+            "input_audio": {"data": base64_data, "format": AUDIO[media_type]},
             "source": source,
         }
-    return url_part(media_type, f"data:{media_type};base64,{encoded}", source)
+    return url_part(media_type, f"data:{media_type};base64,{base64_data}", source)
 
 
 def url_part(media_type: str, url: str, source: str | None) -> Part:
@@ -169,20 +169,20 @@ def part_label(part: Part) -> str:
 # ---- text instead of a part
 
 
-def without_media(message: Message, unsupported: Collection[Kind]) -> Message:
+def without_media(message: Message, unsupported_kinds: Collection[Kind]) -> Message:
     """Return the message with text instead of each part that this model, or any model, would refuse."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
     of_tool = message["role"] == "tool"
-    return {**message, "content": [_part_or_text(part, unsupported, of_tool=of_tool) for part in content]}
+    return {**message, "content": [_part_or_text(part, unsupported_kinds, of_tool=of_tool) for part in content]}
 
 
-def _part_or_text(part: Part, unsupported: Collection[Kind], *, of_tool: bool) -> Part:
+def _part_or_text(part: Part, unsupported_kinds: Collection[Kind], *, of_tool: bool) -> Part:
     media = media_of(part)
     if media is None:
         return part
-    if media.kind in unsupported:
+    if media.kind in unsupported_kinds:
         return not_sent(part, f"this model takes no {NAMES[media.kind]}")
     # The provider may accept another document of the user; a tool result may contain anything.
     is_odd = media.media_type not in (None, *SENDABLE) and (of_tool or media.kind == "image")

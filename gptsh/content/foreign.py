@@ -25,14 +25,14 @@ def normalize_message(message: Message) -> list[Message]:
     if old_role in ("user", "assistant") and isinstance(message.get("content"), str) and "function_call" not in message:
         return [message]  # nearly all messages
     role = _ROLES.get(old_role, "user")
-    normalized: Any = message if old_role == role else {**message, "role": role}
-    if isinstance(normalized.get("content"), list):
-        normalized = {**normalized, "content": list(map(_part, normalized["content"]))}
-        if role == "user" and any(part.get("type") == "tool_result" for part in normalized["content"]):
-            return _split_results(normalized)
+    copy: Any = message if old_role == role else {**message, "role": role}
+    if isinstance(copy.get("content"), list):
+        copy = {**copy, "content": list(map(_part, copy["content"]))}
+        if role == "user" and any(part.get("type") == "tool_result" for part in copy["content"]):
+            return _split_results(copy)
     if old_role == "function":
-        normalized = {**normalized, "tool_call_id": f"call_{normalized.get('name')}"}
-    return [_answer(normalized) if role == "assistant" else normalized]
+        copy = {**copy, "tool_call_id": f"call_{copy.get('name')}"}
+    return [_answer(copy) if role == "assistant" else copy]
 
 
 def _part(part: Part) -> Part:

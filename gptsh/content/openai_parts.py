@@ -48,7 +48,7 @@ def _api_part(part: Part, shapes: str) -> Part:
 
 def move_tool_media(messages: Iterable[Message]) -> list[Message]:
     """Move the media of tool results into a question after them: this API's results are text only."""
-    sent: list[Message] = []
+    result: list[Message] = []
     media_parts: list[Part] = []
     for message in messages:
         if message["role"] == "tool":
@@ -62,7 +62,7 @@ def move_tool_media(messages: Iterable[Message]) -> list[Message]:
             message = {**message, "content": [*media_parts, *parts_of(message)]}
             media_parts = []
         elif media_parts:
-            sent.append({"role": "user", "content": media_parts})
+            result.append({"role": "user", "content": media_parts})
             media_parts = []
-        sent.append(message)
-    return [*sent, {"role": "user", "content": media_parts}] if media_parts else sent
+        result.append(message)
+    return [*result, {"role": "user", "content": media_parts}] if media_parts else result

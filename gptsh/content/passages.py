@@ -89,14 +89,14 @@ def passages(message: Message) -> list[Passage]:
     """Return the passages for people: indented arguments of calls, each tool result as one passage."""
     parts = list(walk(message))
     if message["role"] != "tool":
-        return [_indented(passage) if passage.kind == "call" else passage for passage in parts]
-    text = _joined([passage for passage in parts if not passage.media], "\n", text_separator="\n")
+        return [_indent(passage) if passage.kind == "call" else passage for passage in parts]
+    text = _join([passage for passage in parts if not passage.media], "\n", text_separator="\n")
     media = tuple(media for passage in parts for media in passage.media)
     result = Passage("result", text, media=media, is_error=message.get("is_error") is True)
     return [*(passage for passage in parts if passage.kind == "thinking"), result]
 
 
-def _indented(call: Passage) -> Passage:
+def _indent(call: Passage) -> Passage:
     try:
         text = json.dumps(parse_json(call.text or ""), indent=2, ensure_ascii=False)
     except (ValueError, RecursionError):  # models write invalid JSON, too
@@ -110,10 +110,10 @@ def one_text(message: Message) -> str:
     Adjacent texts are joined directly. Other neighbours are separated by a blank line, all parts of a tool result by a
     newline, unless there is white space already.
     """
-    return _joined(walk(message), *(("\n", "\n") if message["role"] == "tool" else ("\n\n", "")))
+    return _join(walk(message), *(("\n", "\n") if message["role"] == "tool" else ("\n\n", "")))
 
 
-def _joined(passages: Iterable[Passage], separator: str, text_separator: str) -> str:
+def _join(passages: Iterable[Passage], separator: str, text_separator: str) -> str:
     texts: list[str] = []
     follows_text = False
     for passage in passages:

@@ -69,20 +69,20 @@ _NO_OUTPUT = "(no output)"
 _NO_QUESTION = "(no question)"
 
 
-def body(request: Request, provider: Provider, refused: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
+def body(request: Request, provider: Provider, refusals: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
     """The JSON body, without what is refused (names of ``REFUSABLE``)."""
-    params, conversation = fit_params(request.params, provider).sent, request.messages
-    if request.schema is not None and "schema" in refused:
+    params, conversation = fit_params(request.params, provider).fields, request.messages
+    if request.schema is not None and "schema" in refusals:
         from gptsh.context.answer_schema import messages_with_schema  # noqa: PLC0415 - few answers have a schema
 
         conversation = messages_with_schema(conversation, request.schema)
     elif request.schema is not None:
-        schema_format = {"format": {"type": "json_schema", "schema": _closed(request.schema)}}
+        schema_format = {"format": {"type": "json_schema", "schema": _close_objects(request.schema)}}
         params["output_config"] = as_dict(params.get("output_config")) | schema_format
-    system, messages, starts = _conversation(conversation, provider, thinking="thinking" not in refused)
+    system, messages, starts = _conversation(conversation, provider, thinking="thinking" not in refusals)
     _reconcile(params, messages, provider)
     limit = params.pop("max_tokens", None)
-    sent: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "model": provider.model,
         "max_tokens": _limit(provider, params) if limit is None else limit,
         **({"system": system} if system else {}),
@@ -90,26 +90,26 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
         **params,
         **({"stream": True} if request.stream else {}),
     }
-    called = [block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"]
+    tool_names = [block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"]
     if request.tools:
-        sent["tools"] = []
-    elif called and "tools" not in params:  # without tools now: define those called earlier, but forbid calls
-        sent["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(called)]
-        sent["tool_choice"] = {"type": "none"}
+        payload["tools"] = []
+    elif tool_names and "tools" not in params:  # without tools now: define those called earlier, but forbid calls
+        payload["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(tool_names)]
+        payload["tool_choice"] = {"type": "none"}
     for name, description, schema in map(fit_tool, request.tools):
-        sent["tools"].append({"name": name, "description": description, "input_schema": schema})
+        payload["tools"].append({"name": name, "description": description, "input_schema": schema})
     # Mark where the prompt is cached, so that a session pays for its history once. A first question without tools gets
     # no mark: caching it costs a quarter more, and most are not continued. The mark at the end is for the next request;
     # the marks before it find the cache of the last one.
-    if not (sent.get("tools") or any(message["role"] == "assistant" for message in messages)):
-        return sent
-    head = next((name for name in ("system", "tools") if sent.get(name) and isinstance(sent[name], list)), None)
+    if not (payload.get("tools") or any(message["role"] == "assistant" for message in messages)):
+        return payload
+    head = next((name for name in ("system", "tools") if payload.get(name) and isinstance(payload[name], list)), None)
     if head:
-        sent[head] = _marked(sent[head])
+        payload[head] = _mark_cache(payload[head])
     user_indexes = [at for at, message in enumerate(messages) if message["role"] == "user"]
     for at in {*user_indexes[-2:], *starts[-2:-1]}:
-        messages[at] = {**messages[at], "content": _marked(messages[at]["content"])}
-    return sent
+        messages[at] = {**messages[at], "content": _mark_cache(messages[at]["content"])}
+    return payload
 
 
 def accepts(part: Part, _provider: Provider) -> bool:
@@ -124,20 +124,20 @@ def read(response: "Response", _provider: Provider, answer: Answer, _servers: An
     return sse.read(payloads, Reader(answer), response.limit_wait)
 
 
-def _closed(schema: Any, *, is_map: bool = False) -> Any:
+def _close_objects(schema: Any, *, is_map: bool = False) -> Any:
     """The schema, with ``additionalProperties: false`` in objects that do not set it: the API refuses open ones.
 
     ``is_map``: its keys are the user's names of schemas, not keywords.
     """
     if isinstance(schema, list):
-        return [_closed(item) for item in schema]
+        return [_close_objects(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    closed = {
-        key: value if key in _VALUES and not is_map else _closed(value, is_map=key in _MAPS and not is_map)
+    result = {
+        key: value if key in _VALUES and not is_map else _close_objects(value, is_map=key in _MAPS and not is_map)
         for key, value in schema.items()
     }
-    return {"additionalProperties": False, **closed} if closed.get("type") == "object" else closed
+    return {"additionalProperties": False, **result} if result.get("type") == "object" else result
 
 
 def _limit(provider: Provider, params: dict[str, Any]) -> int:
@@ -169,10 +169,10 @@ def _reconcile(params: dict[str, Any], messages: list[Part], provider: Provider)
     thinks_by_default = facts.can("adaptive_thinking") or not facts.can("reasoning")
     if kind == "disabled" or (kind is None and not thinks_by_default):
         for message in loop:
-            message["content"] = _without_thinking(message["content"])
+            message["content"] = _drop_thinking(message["content"])
 
 
-def _marked(blocks: list[Any]) -> list[Any]:
+def _mark_cache(blocks: list[Any]) -> list[Any]:
     return [*blocks[:-1], {**blocks[-1], **_CACHE_MARK}] if isinstance(blocks[-1], dict) else blocks
 
 
@@ -207,7 +207,7 @@ def _conversation(
     for entry in messages:
         blocks = entry["content"]
         if blocks[0]["type"] not in THINKING_TYPES:  # two joined answers, only the second with thinking
-            blocks = _without_thinking(blocks)
+            blocks = _drop_thinking(blocks)
         entry["content"] = [
             {key: block[key] for key in ("type", *_KEYS.get(block["type"], block)) if key in block} for block in blocks
         ]
@@ -222,11 +222,11 @@ def _text(text: str) -> list[Part]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _blocks_of_part(part: Part, *, with_source: bool = True, failed: bool = False) -> list[Part]:
-    """A part of a question or a tool result as blocks; text for what the API does not accept, or for a failed call."""
+def _blocks_of_part(part: Part, *, with_source: bool = True, text_only: bool = False) -> list[Part]:
+    """A part of a question or a tool result as blocks; text for what the API does not accept, or ``text_only``."""
     if part.get("type") == "text" and isinstance(part.get("text"), str):
         return _text(labelled_text(part) if with_source and part["text"].strip() else part["text"])
-    media = None if failed else media_of(part)
+    media = None if text_only else media_of(part)
     source = _source(media) if media else None
     if media is None or source is None:
         return [_placeholder(part)]
@@ -280,17 +280,17 @@ def _answer(message: Message, provider: Provider, *, thinking: bool) -> list[Par
             else:
                 blocks.append({"type": "text", "text": block["text"]})
         blocks += _text(message.get("refusal") or "")
-    sent = []
+    result = []
     for block in blocks:
         is_thinking, is_blank = block["type"] in THINKING_TYPES, block["type"] == "text" and not block["text"].strip()
         if not is_blank and (not is_thinking or (thinks and (block.get("signature") or block.get("data")))):
-            sent.append(block)
-    while sent and sent[-1]["type"] in THINKING_TYPES:  # an answer must not end in thinking
-        sent.pop()
-    return sent
+            result.append(block)
+    while result and result[-1]["type"] in THINKING_TYPES:  # an answer must not end in thinking
+        result.pop()
+    return result
 
 
-def _without_thinking(blocks: list[Part]) -> list[Part]:
+def _drop_thinking(blocks: list[Part]) -> list[Part]:
     return [block for block in blocks if block["type"] not in THINKING_TYPES]
 
 
@@ -303,11 +303,11 @@ def _tool_use(call: Call, *, is_own: bool) -> Part:
 
 def _result(message: Message) -> Part:
     """A tool result as a block."""
-    failed = bool(message.get("is_error"))
-    blocks = [block for part in parts_of(message) for block in _blocks_of_part(part, with_source=False, failed=failed)]
-    error = {"is_error": True} if failed else {}
+    is_error = bool(message.get("is_error"))
+    groups = (_blocks_of_part(part, with_source=False, text_only=is_error) for part in parts_of(message))
+    blocks = [block for group in groups for block in group]
     result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": blocks or _NO_OUTPUT}
-    return result | error
+    return {**result, "is_error": True} if is_error else result
 
 
 # ---- answers
@@ -336,7 +336,7 @@ class Reader(sse.Reader):
         self._usage: dict[str, Any] = {}
         self._finish: str | None = None
         self._done = False
-        self._open: dict[Any, dict[str, Any]] = {}  # unfinished blocks, by index
+        self._open_blocks: dict[Any, dict[str, Any]] = {}  # unfinished blocks, by index
         self._blocks: list[dict[str, Any]] = []
 
     def add(self, payload: dict[str, Any]) -> bool:
@@ -359,10 +359,10 @@ class Reader(sse.Reader):
         elif kind == "content_block_start":
             self._end_block(index)  # some servers do not send content_block_stop
             start = as_dict(payload.get("content_block"))
-            self._open[index] = {key: v for key, v in start.items() if key == "type" or not isinstance(v, str)}
-            self._add_piece(self._open[index], start)
-        elif kind == "content_block_delta" and index in self._open:
-            self._add_piece(self._open[index], delta)
+            self._open_blocks[index] = {key: v for key, v in start.items() if key == "type" or not isinstance(v, str)}
+            self._add_piece(self._open_blocks[index], start)
+        elif kind == "content_block_delta" and index in self._open_blocks:
+            self._add_piece(self._open_blocks[index], delta)
         elif kind == "content_block_stop":
             self._end_block(index)
         elif kind == "message_delta":
@@ -377,7 +377,7 @@ class Reader(sse.Reader):
 
     def end(self) -> None:
         """Write unfinished blocks, among them tool calls, and usage."""
-        for index in list(self._open):
+        for index in list(self._open_blocks):
             self._end_block(index)
         if self._done or self.answer.finished:
             self._finish_answer()
@@ -405,9 +405,10 @@ class Reader(sse.Reader):
 
     def _end_block(self, index: Any) -> None:
         """Save a block in the form that an unstreamed answer has."""
-        if index not in self._open:
+        if index not in self._open_blocks:
             return
-        block = {key: join_surrogates(v) if isinstance(v, str) else v for key, v in self._open.pop(index).items()}
+        pieces = self._open_blocks.pop(index)
+        block = {key: join_surrogates(v) if isinstance(v, str) else v for key, v in pieces.items()}
         kind, arguments = block.get("type"), block.pop("partial_json", "")
         if not isinstance(kind, str) or (kind == "text" and not isinstance(block.get("text"), str)):
             return

@@ -54,9 +54,9 @@ _SIGNATURE = "thought_signature"
 _GROWING_KEYS = ("text", "summary", "data")  # of a reasoning detail: their pieces are concatenated
 
 
-def body(request: Request, provider: Provider, refused: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
+def body(request: Request, provider: Provider, refusals: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
     """The JSON body, without the refused fields."""
-    if request.schema is not None and "response_format" in refused:
+    if request.schema is not None and "response_format" in refusals:
         from gptsh.context.answer_schema import messages_with_schema  # noqa: PLC0415 - few answers have a schema
 
         request = request._replace(messages=messages_with_schema(request.messages, request.schema), schema=None)
@@ -66,23 +66,24 @@ def body(request: Request, provider: Provider, refused: Collection[str] = (), _s
         if is_after_tool and not provider.user_after_tool:
             messages.append({"role": "assistant", "content": _UNANSWERED})
         messages.append(_message(message, provider, request.model))
-    sent = {"model": provider.model, "messages": messages, **fit_params(request.params, provider).sent}
+    payload = {"model": provider.model, "messages": messages, **fit_params(request.params, provider).fields}
     if request.tools:
-        sent["tools"] = []
+        payload["tools"] = []
     for name, text, schema in map(fit_tool, request.tools):
         if provider.name in OPENAIS and len(text) > _LONGEST_DESCRIPTION:  # cut at a word
             text = text[:_LONGEST_DESCRIPTION]
             text = (re.sub(r"\s*\S*\Z", "", text) or text[:-1]) + "…"
         parameters = {**schema, "properties": schema.get("properties") or {}}  # OpenAI requires properties
         function = {"name": name, "description": text, "parameters": parameters}
-        sent["tools"].append({"type": "function", "function": function})
+        payload["tools"].append({"type": "function", "function": function})
     if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
-        sent["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.schema}}
+        schema = {"name": "answer", "schema": request.schema}
+        payload["response_format"] = {"type": "json_schema", "json_schema": schema}
     if request.stream:
-        sent["stream"] = True
-        if provider.stream_options and "stream_options" not in refused:
-            sent["stream_options"] = {"include_usage": True}
-    return sent
+        payload["stream"] = True
+        if provider.stream_options and "stream_options" not in refusals:
+            payload["stream_options"] = {"include_usage": True}
+    return payload
 
 
 def accepts(part: Part, provider: Provider) -> bool:
@@ -98,14 +99,14 @@ def read(response: "Response", provider: Provider, answer: Answer, _servers: Any
 
 def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     """A message without the keys of gptsh or of another model; ``model`` is a value for ``-m``."""
-    sent: dict[str, Any]
+    fields: dict[str, Any]
     if message["role"] == "assistant":
-        sent = _answer(message, provider, model)
+        fields = _answer(message, provider, model)
     elif message["role"] == "tool":
-        sent = {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
+        fields = {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
-        sent = {"content": openai_parts.question_content(message, provider.parts)}
-    return {"role": message["role"], **sent, **openai_parts.author_name(message)}
+        fields = {"content": openai_parts.question_content(message, provider.parts)}
+    return {"role": message["role"], **fields, **openai_parts.author_name(message)}
 
 
 def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
@@ -115,29 +116,29 @@ def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     """
     is_own, replay = is_answer_of(message, provider.name, model), as_dict(message.get("replay"))
     text, calls = one_text(message), message.get("tool_calls")
-    sent: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if is_own and replay:
-        sent = {key: replay.get(key) for key in REPLAY_KEYS}
+        fields = {key: replay.get(key) for key in REPLAY_KEYS}
         details = as_dicts(replay.get(REASONING_DETAILS))
         # The last reasoning detail of a partial answer may be incomplete, unless it is signed.
         is_torn = message.get("finish_reason") in PARTIAL_REASONS and details and "text" in details[-1]
-        sent[REASONING_DETAILS] = details[:-1] if is_torn and not details[-1].get("signature") else details
+        fields[REASONING_DETAILS] = details[:-1] if is_torn and not details[-1].get("signature") else details
     if is_own and provider.api == "litellm":
         blocks = [b for b in as_dicts(message.get("thinking")) if b.get("signature") or b.get("type") != "thinking"]
-        sent |= {THINKING_BLOCKS: blocks, PROVIDER_FIELDS: as_dict(replay.get(PROVIDER_FIELDS))}
+        fields |= {THINKING_BLOCKS: blocks, PROVIDER_FIELDS: as_dict(replay.get(PROVIDER_FIELDS))}
     if calls:
         through_litellm = provider.api == "litellm"
-        sent["tool_calls"] = [_call(call, is_own=is_own, through_litellm=through_litellm) for call in calls]
+        fields["tool_calls"] = [_call(call, is_own=is_own, through_litellm=through_litellm) for call in calls]
         if provider.wants_reasoning:
             reasoning = replay if message.get("provider") == provider.name else {}
-            fields = {key: reasoning[key] for key in REASONING_FIELDS if reasoning.get(key)}
-            sent |= fields or {REASONING_FIELDS[0]: " "}
-    sent = {key: value for key, value in sent.items() if value}
+            texts = {key: reasoning[key] for key in REASONING_FIELDS if reasoning.get(key)}
+            fields |= texts or {REASONING_FIELDS[0]: " "}
+    fields = {key: value for key, value in fields.items() if value}
     if text or not calls or provider.is_local:  # llama-cpp-python refuses null
-        sent["content"] = text
+        fields["content"] = text
     elif provider.accepts_null:
-        sent["content"] = None
-    return sent
+        fields["content"] = None
+    return fields
 
 
 def _call(call: Call, *, is_own: bool, through_litellm: bool) -> Call:
@@ -146,14 +147,14 @@ def _call(call: Call, *, is_own: bool, through_litellm: bool) -> Call:
     if not is_own:
         plain = {key: value for key, value in function.items() if key in _FUNCTION_KEYS}
         return {**{key: call[key] for key in _CALL_KEYS}, "function": plain}
-    sent = {key: value for key, value in call.items() if value is not None}
+    fields = {key: value for key, value in call.items() if value is not None}
     beside = as_dict(as_dict(call.get("extra_content")).get("google")).get(_SIGNATURE)
     inside = as_dict(call["function"].get(PROVIDER_FIELDS)).get(_SIGNATURE)
     if through_litellm and beside and not inside:
         function[PROVIDER_FIELDS] = {_SIGNATURE: beside}
     if inside and not beside and not through_litellm:
-        sent["extra_content"] = {"google": {_SIGNATURE: inside}}
-    return {**sent, "function": function}
+        fields["extra_content"] = {"google": {_SIGNATURE: inside}}
+    return {**fields, "function": function}
 
 
 # ---- answers
@@ -305,9 +306,9 @@ class Reader(sse.Reader):
                 files.append(note)
         signatures = as_dict(delta.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
         for signature in signatures if isinstance(signatures, list) else ():
-            saved = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})[THOUGHT_SIGNATURES]
-            if isinstance(signature, str) and signature not in saved:
-                saved.append(signature)
+            known_signatures = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})[THOUGHT_SIGNATURES]
+            if isinstance(signature, str) and signature not in known_signatures:
+                known_signatures.append(signature)
 
 
 def _text(value: object) -> str | None:

@@ -38,7 +38,7 @@ class Api(Protocol):
     PATH: str  # of the request's URL, after the base URL
     REFUSABLE: dict[str, str]  # optional field -> pattern that matches a refusal of it
 
-    def body(self, request: Request, provider: Provider, refused: Collection[str], servers: Any) -> dict[str, Any]:
+    def body(self, request: Request, provider: Provider, refusals: Collection[str], servers: Any) -> dict[str, Any]:
         """The JSON body without the refused fields. It may ask the server how the model is loaded."""
 
     def read(self, response: "Response", provider: Provider, answer: Answer, servers: Any) -> Iterator[Event]:
@@ -67,7 +67,7 @@ class Client:
         provider = self._routes.of(model, params, tools=tools)
         if provider.api == "litellm":
             self._litellm.preload()
-        return parameters.fit_params(params, provider).left_out
+        return parameters.fit_params(params, provider).omissions
 
     def accepts(self, model: str, part: Part) -> bool:
         """Whether a model's API can carry this part, which is not text; the model may still lack the ability."""
@@ -90,11 +90,11 @@ class Client:
         from gptsh.llm.sse import encode, load  # noqa: PLC0415 - echo needs neither
 
         api = _api(provider.api)
-        body = load(encode(api.body(request, provider, self.servers.refused(provider), self.servers)))
+        body = load(encode(api.body(request, provider, self.servers.refusals(provider), self.servers)))
         return {
             "method": "POST",
             "url": f"{provider.base_url}{api.PATH}",
-            "headers": routes.headers(provider, masked=True),
+            "headers": routes.headers(provider, mask_values=True),
             "body": errors.without_secret_parameters(body),
         }
 
@@ -145,7 +145,7 @@ class Client:
         from gptsh.llm.sse import encode  # noqa: PLC0415 - echo needs none
 
         api = _api(provider.api)
-        body = encode(api.body(request, provider, self.servers.refused(provider), self.servers))
+        body = encode(api.body(request, provider, self.servers.refusals(provider), self.servers))
         response = self._routes.http.send(f"{provider.base_url}{api.PATH}", body, routes.headers(provider))
         try:
             if response.status != 200:  # OK
@@ -163,10 +163,10 @@ class Client:
         """Remember the optional fields that the server has refused; return whether the next request differs."""
         if err.status not in _REFUSALS or provider.api == "litellm":
             return False
-        api, refused = _api(provider.api), self.servers.refused(provider)
+        api, refusals = _api(provider.api), self.servers.refusals(provider)
         text = errors.own_words(err.detail)
-        new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)} - refused
-        if api.body(request, provider, refused | new, None) == api.body(request, provider, refused, None):
+        new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)} - refusals
+        if api.body(request, provider, refusals | new, None) == api.body(request, provider, refusals, None):
             return False
         self.servers.refuse(provider, new, new - _PER_REQUEST)
         return True

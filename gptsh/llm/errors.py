@@ -95,7 +95,7 @@ def means_too_long(text: str) -> bool:
 
 def own_words(text: str) -> str:
     """The text of an error up to where it repeats the request."""
-    return _unescaped(re.split(_INPUT, text, maxsplit=1)[0])
+    return _unescape(re.split(_INPUT, text, maxsplit=1)[0])
 
 
 def too_long(what: str, reason: str, detail: str) -> TooLong:
@@ -104,10 +104,10 @@ def too_long(what: str, reason: str, detail: str) -> TooLong:
     The largest figure above the window is the prompt's, perhaps including its answer.
     """
     err = TooLong(what, detail=detail)
-    for text in map(_unescaped, (reason, detail)):
+    for text in map(_unescape, (reason, detail)):
         matches = (match for pattern in _WINDOW for match in re.finditer(pattern, text, re.IGNORECASE))
         figures = (_figures(match[0]) for match in matches)
-        err.window = err.window or next((found[-1] for found in figures if found and found[-1] in _WINDOWS), None)
+        err.window = err.window or next((group[-1] for group in figures if group and group[-1] in _WINDOWS), None)
         window = err.window or 0
         sizes = [figure for figure in _figures(text) if window < figure < _MAX_PROMPT * window]
         err.prompt = err.prompt or max(sizes, default=None)
@@ -119,7 +119,7 @@ def _figures(text: str) -> list[int]:
     return [int(re.sub(r"\D", "", digits)) for digits in re.findall(_N, text)]
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """Decode escapes such as ``\\u003e``."""
     return re.sub(_ESCAPED, lambda match: chr(int(match[1], 16)), text)
 

@@ -150,8 +150,8 @@ def _connect(endpoint: Endpoint) -> HTTPConnection:
         raise ModelError(f"no secure connection to {endpoint.host}: {err}", todo, detail=repr(err)) from err
     except (HTTPException, OSError, ValueError) as err:
         if proxy:
-            refused = re.search("Tunnel connection failed: (.*)", str(err))
-            what = f"the proxy for {endpoint.host} {f'refused: {refused[1]}' if refused else 'cannot be reached'}"
+            refusal = re.search("Tunnel connection failed: (.*)", str(err))
+            what = f"the proxy for {endpoint.host} {f'refused: {refusal[1]}' if refusal else 'cannot be reached'}"
             todo = "see HTTPS_PROXY and NO_PROXY"
         elif isinstance(err, (socket.gaierror, UnicodeError)):
             what, todo = f"the host {endpoint.host} is not known", "is base_url right?"
@@ -274,8 +274,8 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     if not proxy:
         return None
     host, port = _address(urlsplit(url))
-    excluded = f"{_NO_PROXY},{environ.get('no_proxy') or environ.get('NO_PROXY') or ''}"
-    if any(_excludes(entry, host.rstrip("."), port) for entry in excluded.replace(",", " ").split()):
+    exclusions = f"{_NO_PROXY},{environ.get('no_proxy') or environ.get('NO_PROXY') or ''}"
+    if any(_excludes(entry, host.rstrip("."), port) for entry in exclusions.replace(",", " ").split()):
         return None
     scheme, mark, address = proxy.rpartition("://")
     return f"{scheme.lower()}{mark}{address}" if mark else f"http://{proxy}"

@@ -51,11 +51,11 @@ class Bridge:
     def __init__(self, network: Network, environ: Mapping[str, str]) -> None:
         self._network, self._environ = network, environ
         self._failure: BaseException | None = None
-        self._loading = threading.Thread(target=self._load, daemon=True)
+        self._loader = threading.Thread(target=self._load, daemon=True)
 
     def preload(self) -> None:
         """Start the import, if it has not started."""
-        if self._loading.ident is None:
+        if self._loader.ident is None:
             os.environ.update(_SWITCHES)
             os.environ.pop("LITELLM_PRINT_STANDARD_LOGGING_PAYLOAD", None)
             for name in ("NO_PROXY", "no_proxy"):
@@ -65,7 +65,7 @@ class Bridge:
             warnings.simplefilter("ignore")
             logging.disable(logging.CRITICAL)
             sys.stdout = sys.stderr
-            self._loading.start()
+            self._loader.start()
 
     def _load(self) -> None:
         """Import litellm. Garbage collection of its objects would take a second, and they last until the end."""
@@ -81,7 +81,7 @@ class Bridge:
     def read(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
         """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
         self.preload()
-        self._loading.join()
+        self._loader.join()
         if self._failure:
             raise _as_gptsh_error(self._failure, provider)
         call = arguments(request, provider, self._network)
@@ -109,8 +109,8 @@ def _run_call(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, An
 
         response = litellm.completion(**call)
         for number, chunk in enumerate(response if call["stream"] else [response]):
-            received = {} if number else response._hidden_params.get("additional_headers") or {}  # noqa: SLF001 - documented
-            request_id = next((str(received[name]) for name in _REQUEST_IDS if received.get(name)), None)
+            fields = {} if number else response._hidden_params.get("additional_headers") or {}  # noqa: SLF001 - documented
+            request_id = next((str(fields[name]) for name in _REQUEST_IDS if fields.get(name)), None)
             yield {"request_id": request_id} | _plain(chunk, response, provider)
     except Exception as err:  # noqa: BLE001 - litellm raises exceptions of all its libraries
         raise _as_gptsh_error(err, provider) from None  # its causes may show the key
@@ -144,7 +144,7 @@ def _plain(chunk: Any, stream: Any, provider: Provider) -> dict[str, Any]:
         for choice in plain.get("choices") or ():
             choice.pop("finish_reason", None)
     if "usage" in plain and hasattr(stream, "chunks"):
-        usages = [received.usage for received in stream.chunks if getattr(received, "usage", None)]
+        usages = [piece.usage for piece in stream.chunks if getattr(piece, "usage", None)]
         plain["usage"] = usages[-1].model_dump(exclude_none=True) if usages else {}
     usage = plain.get("usage") or {}
     usage.pop("cost", None)
@@ -162,12 +162,12 @@ def _as_gptsh_error(error: BaseException, provider: Provider) -> GptshError:
     """litellm's error as gptsh's: from the provider's response, else from litellm's text."""
     if status_error := _cause(error, "HTTPStatusError"):
         response: Any = status_error.response  # type: ignore[attr-defined]
-        received = {name.lower(): value for name, value in response.headers.items()}
+        fields = {name.lower(): value for name, value in response.headers.items()}
         try:
             body = bytes(response.content)
         except RuntimeError:  # httpx.StreamError: the body was not read
             body = b""
-        return errors.refusal(str(response.url).partition("?")[0], response.status_code, received, body, provider)
+        return errors.refusal(str(response.url).partition("?")[0], response.status_code, fields, body, provider)
     text = str(error)
     while (shorter := _NOISE.sub("", text.strip())) != text:  # around the provider's message
         text = shorter

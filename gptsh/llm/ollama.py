@@ -39,14 +39,14 @@ _USAGE_SUFFIXES = ("_count", "_duration")
 
 
 def body(
-    request: Request, provider: Provider, refused: Collection[str] = (), servers: "Servers | None" = None
+    request: Request, provider: Provider, refusals: Collection[str] = (), servers: "Servers | None" = None
 ) -> dict[str, Any]:
     """The JSON body, without the refused fields. The server may be asked how the model is loaded.
 
     With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops the oldest messages
     silently.
     """
-    params = fit_params(request.params, provider).sent
+    params = fit_params(request.params, provider).fields
     top_level = {name: params.pop(name) for name in _TOP_LEVEL if name in params}
     options = {**as_dict(params.pop("options", None)), **params}  # the server only logs unknown options
     if "max_tokens" in options:
@@ -55,7 +55,7 @@ def body(
         options["stop"] = [options["stop"]]
     if servers and (window := servers.num_ctx(provider, request.tokens, options.get("num_ctx"))):
         options["num_ctx"] = window
-    sent = {
+    payload = {
         "model": provider.model,
         "messages": list(_messages(request, provider)),
         "stream": request.stream,
@@ -66,8 +66,8 @@ def body(
         **({"options": options} if options else {}),
     }
     if request.tools:
-        sent["tools"] = [{"type": "function", "function": tool._asdict()} for tool in request.tools]
-    return {name: value for name, value in sent.items() if name not in refused}
+        payload["tools"] = [{"type": "function", "function": tool._asdict()} for tool in request.tools]
+    return {name: value for name, value in payload.items() if name not in refusals}
 
 
 def accepts(part: Part, _provider: Provider) -> bool:

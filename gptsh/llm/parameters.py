@@ -22,26 +22,26 @@ _MIN_BUDGET = 1024
 class FittedParams(NamedTuple):
     """The parameters to send, and those left out because the model would refuse them: names, or a few words."""
 
-    sent: dict[str, Any]
-    left_out: list[str]
+    fields: dict[str, Any]
+    omissions: list[str]
 
 
 def fit_params(params: Mapping[str, Any], provider: Provider) -> FittedParams:
     """Adapt the user's parameters to a model. For litellm only refused ones are removed: it knows the names."""
-    left_out = refused_params(provider.name, provider.model, params) if params else []
-    sent = {key: value for key, value in params.items() if key not in left_out}
-    if provider.api == "litellm" or not sent:
-        return FittedParams(sent, left_out)
+    omissions = refused_params(provider.name, provider.model, params) if params else []
+    fields = {key: value for key, value in params.items() if key not in omissions}
+    if provider.api == "litellm" or not fields:
+        return FittedParams(fields, omissions)
     is_claude = provider.api == "anthropic"
-    for limit in [sent.pop(name) for name in _LIMITS if name in sent][:1]:
+    for limit in [fields.pop(name) for name in _LIMITS if name in fields][:1]:
         limits_thinking = provider.name in OPENAIS and is_openai_reasoning(provider.model)
-        sent[_LIMITS[limits_thinking and not is_claude]] = limit
-    if isinstance(effort := sent.get("reasoning_effort"), str):
-        del sent["reasoning_effort"]
-        fields = _thinking(effort, provider, sent.get("max_tokens")) if is_claude else _effort(effort, provider)
-        left_out += [] if fields is not None else ["reasoning_effort"]
-        sent = {**(fields or {}), **sent}  # parameters in the API's own form win
-    return _for_claude(sent, left_out) if is_claude else FittedParams(sent, left_out)
+        fields[_LIMITS[limits_thinking and not is_claude]] = limit
+    if isinstance(effort := fields.get("reasoning_effort"), str):
+        del fields["reasoning_effort"]
+        own = _thinking(effort, provider, fields.get("max_tokens")) if is_claude else _effort(effort, provider)
+        omissions += [] if own is not None else ["reasoning_effort"]
+        fields = {**(own or {}), **fields}  # parameters in the API's own form win
+    return _for_claude(fields, omissions) if is_claude else FittedParams(fields, omissions)
 
 
 def fit_tool(tool: Tool) -> Tool:
@@ -110,23 +110,23 @@ def _thinking(effort: str, provider: Provider, limit: Any) -> dict[str, Any] | N
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _for_claude(sent: dict[str, Any], left_out: list[str]) -> FittedParams:
+def _for_claude(fields: dict[str, Any], omissions: list[str]) -> FittedParams:
     """Leave out what Anthropic's API does not know, or refuses: with thinking, by value, or with another parameter."""
-    thinks = as_dict(sent.get("thinking")).get("type") in ("enabled", "adaptive")
-    refused = [name for name in (*_UNKNOWN, *(_REFUSED_WITH_THINKING if thinks else ())) if name in sent]
-    if sent.get("temperature") == 1 and "temperature" in refused:
-        refused.remove("temperature")
-    sent = {name: value for name, value in sent.items() if name not in refused}
-    temperature = sent.get("temperature")
+    thinks = as_dict(fields.get("thinking")).get("type") in ("enabled", "adaptive")
+    refusals = [name for name in (*_UNKNOWN, *(_REFUSED_WITH_THINKING if thinks else ())) if name in fields]
+    if fields.get("temperature") == 1 and "temperature" in refusals:
+        refusals.remove("temperature")
+    fields = {name: value for name, value in fields.items() if name not in refusals}
+    temperature = fields.get("temperature")
     if isinstance(temperature, (int, float)) and temperature > 1:
-        del sent["temperature"]  # 1 is the default
-        refused.append("temperature above 1")
-    if "top_p" in sent and "temperature" in sent:
-        del sent["top_p"]
-        refused.append("top_p beside temperature")
-    if "stop" in sent:
-        stop = sent.pop("stop")
+        del fields["temperature"]  # 1 is the default
+        refusals.append("temperature above 1")
+    if "top_p" in fields and "temperature" in fields:
+        del fields["top_p"]
+        refusals.append("top_p beside temperature")
+    if "stop" in fields:
+        stop = fields.pop("stop")
         stops = stop if isinstance(stop, list) else [stop]
-        sent["stop_sequences"] = [text for text in stops if not isinstance(text, str) or text.strip()]
-        refused += ["blank stop sequence"] if len(sent["stop_sequences"]) < len(stops) else []
-    return FittedParams(sent, left_out + refused)
+        fields["stop_sequences"] = [text for text in stops if not isinstance(text, str) or text.strip()]
+        refusals += ["blank stop sequence"] if len(fields["stop_sequences"]) < len(stops) else []
+    return FittedParams(fields, omissions + refusals)

@@ -96,8 +96,8 @@ class Routes:
         if provider.api == "litellm":  # litellm may use a key that gptsh does not know
             values = {value.strip() for variable, value in self._environ.items() if is_secret_name(variable)}
             secrets |= {value for value in values if len(value) >= _SHORTEST_VARIABLE and not value.startswith("/")}
-        hidden = frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
-        return provider._replace(key=key, secrets=hidden)
+        long_secrets = frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
+        return provider._replace(key=key, secrets=long_secrets)
 
 
 def api_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = False, documents: bool = False) -> ApiName:
@@ -113,16 +113,16 @@ def api_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = Fals
     return "chat" if is_served else "litellm"
 
 
-def headers(provider: Provider, *, masked: bool = False) -> dict[str, str]:
+def headers(provider: Provider, *, mask_values: bool = False) -> dict[str, str]:
     """The HTTP headers: the key in the provider's form, and those of the config file; ``masked`` hides their values."""
     is_direct = provider.api in DIRECT
-    sent = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if is_direct else {}
-    sent |= provider.constants
-    sent |= {header.lower(): MASK if masked else value for header, value in provider.headers.items()}
+    result = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if is_direct else {}
+    result |= provider.constants
+    result |= {header.lower(): MASK if mask_values else value for header, value in provider.headers.items()}
     if provider.key and is_direct:
         forms = BEARER if provider.key_var in provider.bearer_vars else provider.key_headers
-        sent |= {name: form.format(api_key=MASK if masked else provider.key) for name, form in forms.items()}
-    return sent
+        result |= {name: form.format(api_key=MASK if mask_values else provider.key) for name, form in forms.items()}
+    return result
 
 
 def _printed_key(command: str, provider: str) -> Secret:

@@ -49,31 +49,31 @@ class Servers:
         self._settings, self._routes = settings, routes
         self._entries: dict[str, dict[str, Any]] = {}  # those that this process uses, in the form of the file
         self._limits: dict[str, int] = {}  # windows that refusals have named
-        self._refused: dict[str, set[str]] = {}
+        self._refusals: dict[str, set[str]] = {}
 
     # ---- the cache
 
     @cached_property
-    def _cached(self) -> dict[str, dict[str, Any]]:
+    def _cache(self) -> dict[str, dict[str, Any]]:
         return _read()
 
     def _entry(self, provider: Provider) -> dict[str, Any]:
         """The cached facts about a server and its model, to be updated in place; see ``save``."""
         key = _key(provider)
         if key not in self._entries:
-            self._entries[key] = {"at": round(time.time()), **self._cached.get(key, {})}
+            self._entries[key] = {"at": round(time.time()), **self._cache.get(key, {})}
         return self._entries[key]
 
     def save(self) -> None:
         """Write new facts to the cache file; if that fails, they are asked for again."""
         entries = {key: entry for key, entry in self._entries.items() if len(entry) > 1}
-        if any(entry != self._cached.get(key) for key, entry in entries.items()):
-            self._cached = json.loads(json.dumps({**_read(), **entries}))
+        if any(entry != self._cache.get(key) for key, entry in entries.items()):
+            self._cache = json.loads(json.dumps({**_read(), **entries}))
             with contextlib.suppress(OSError, ConfigError):
                 path = app_folder("cache") / "servers.json"
                 path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 files.sweep(path.parent, os.listdir(path.parent))
-                files.replace(path, encode_json(self._cached), fsync=False)
+                files.replace(path, encode_json(self._cache), fsync=False)
 
     # ---- models
 
@@ -102,10 +102,10 @@ class Servers:
         """The server's list of models, each with its ``id``. Raises GptshError if there is none."""
         base = f"{provider.base_url}{'/v1' if provider.api == 'ollama' else ''}"
         max_bytes = _LIST_BYTES if seconds > PROBE_TIMEOUT else _PROBE_BYTES
-        listed = self._getter(provider, seconds, max_bytes)(f"{base}/models")
-        if listed is None:
+        entries = self._getter(provider, seconds, max_bytes)(f"{base}/models")
+        if entries is None:
             raise ModelError(f"{provider.name} does not list its models")
-        return _models_in(listed)
+        return _models_in(entries)
 
     def catalog(self, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
         """Every model that can be asked, provider by provider; the built-in one first.
@@ -113,7 +113,7 @@ class Servers:
         Each has ``model`` (a value for ``-m``), ``api``, ``window`` in tokens, ``price_in`` and ``price_out`` in USD
         per token. ``note`` receives a line about each server that does not list its models.
         """
-        yield _listed("echo", "echo", None, (0.0, 0.0))
+        yield _row("echo", "echo", None, (0.0, 0.0))
         for name in dict.fromkeys([*self._settings.providers, *compatible_endpoints()]):
             provider = self._settings.providers.get(name)
             if provider is None or name in _CUSTOM_NAMES:
@@ -132,13 +132,13 @@ class Servers:
         for model_facts in table:
             api = api_for(provider._replace(model=model_facts.name), {})
             window = provider.context_window or model_facts.window
-            yield _listed(f"{provider.name}/{model_facts.name}", api, window, provider.with_prices(model_facts).prices)
+            yield _row(f"{provider.name}/{model_facts.name}", api, window, provider.with_prices(model_facts).prices)
         if table or provider.api not in DIRECT:
             return
         for model in self._list(provider, seconds):
             window = provider.context_window or _listed_window(model)
             prices = provider.with_prices(Facts(provider.name, model["id"])).prices or _prices(model.get("pricing"))
-            yield _listed(f"{provider.name}/{model['id']}", provider.api, window, prices)
+            yield _row(f"{provider.name}/{model['id']}", provider.api, window, prices)
 
     # ---- windows
 
@@ -148,7 +148,7 @@ class Servers:
         A smaller window that a refusal has named wins. ``ask``: the server may be asked. Raises ConfigError.
         """
         provider = self._settings.providers.for_model(model)
-        window = provider.context_window or self._reported(provider, ask=ask)
+        window = provider.context_window or self._reported_window(provider, ask=ask)
         if window is None and provider.name not in LOCAL_PROVIDERS:
             # A local server's window depends on how it was started, and the table is wrong about Ollama's models.
             window = facts(provider.name, provider.model).window
@@ -159,7 +159,7 @@ class Servers:
         key = _key(self._settings.providers.for_model(model))
         self._limits[key] = min(window, self._limits.get(key, window))
 
-    def _reported(self, provider: Provider, *, ask: bool) -> int | None:
+    def _reported_window(self, provider: Provider, *, ask: bool) -> int | None:
         """The window that the server reports or has reported today: user-configured servers, local ones, OpenRouter."""
         if provider.api == "ollama":
             info = self.model_info(provider) if ask else {}
@@ -200,21 +200,21 @@ class Servers:
                 entry["shown"] = _ollama_info(provider, self._getter(provider))
         return as_dict(entry["shown"])
 
-    def num_ctx(self, provider: Provider, needed: int, requested: Any = None) -> Any:
-        """The window to request from Ollama: requested or configured, else as needed; None lets the server choose.
+    def num_ctx(self, provider: Provider, tokens: int, choice: Any = None) -> Any:
+        """The window to request from Ollama: the user's choice, else as large as needed; None lets the server choose.
 
-        ``needed``: tokens of prompt and answer, 0 if unknown. For a larger window Ollama loads the model again.
+        ``tokens``: of prompt and answer, 0 if unknown. For a larger window Ollama loads the model again.
         """
-        entry, window = self._entry(provider), requested or provider.context_window
+        entry, window = self._entry(provider), choice or provider.context_window
         if not window:
             if "loaded" not in entry:
                 entry["loaded"] = [self._running_window(provider), time.time() + _LOADED]
-            allocated = entry["loaded"][0] if time.time() < entry["loaded"][1] else None
-            if allocated is not None and allocated >= needed:
-                window = allocated
-            elif allocated is not None or needed > _SMALL:
-                info = self.model_info(provider) if needed > _SMALL else {}
-                size = max(1 << (max(needed, _MIN_WINDOW) - 1).bit_length(), info.get("num_ctx") or 0)
+            current_window = entry["loaded"][0] if time.time() < entry["loaded"][1] else None
+            if current_window is not None and current_window >= tokens:
+                window = current_window
+            elif current_window is not None or tokens > _SMALL:
+                info = self.model_info(provider) if tokens > _SMALL else {}
+                size = max(1 << (max(tokens, _MIN_WINDOW) - 1).bit_length(), info.get("num_ctx") or 0)
                 window = min(size, info.get("trained") or size)
         entry["loaded"] = [token_count(window), time.time() + _LOADED]
         return window
@@ -232,21 +232,21 @@ class Servers:
     def _running_window(self, provider: Provider) -> int | None:
         """The window of a loaded model; None if it is not loaded."""
         with contextlib.suppress(GptshError):
-            return _allocated(provider, self._getter(provider))
+            return _ollama_window(provider, self._getter(provider))
         return None
 
     # ---- refusals
 
-    def refused(self, provider: Provider) -> set[str]:
+    def refusals(self, provider: Provider) -> set[str]:
         """The fields that the server has refused for this model."""
-        return self._refused.get(_key(provider), set()) | set(self._entry(provider).get("refused", ()))
+        return self._refusals.get(_key(provider), set()) | set(self._entry(provider).get("refused", ()))
 
-    def refuse(self, provider: Provider, fields: Collection[str], lasting: Collection[str]) -> None:
+    def refuse(self, provider: Provider, fields: Collection[str], lasting_fields: Collection[str]) -> None:
         """Remember refused fields for this process; the ``lasting`` ones also in the cache file."""
-        self._refused.setdefault(_key(provider), set()).update(fields)
-        if lasting:
+        self._refusals.setdefault(_key(provider), set()).update(fields)
+        if lasting_fields:
             entry = self._entry(provider)
-            entry["refused"] = sorted({*entry.get("refused", ()), *lasting})
+            entry["refused"] = sorted({*entry.get("refused", ()), *lasting_fields})
 
     def _getter(self, provider: Provider, seconds: float = PROBE_TIMEOUT, max_bytes: int = _PROBE_BYTES) -> Get:
         """A function that downloads documents from a server, all of them within ``seconds``."""
@@ -254,9 +254,9 @@ class Servers:
 
         def get(url: str, body: Mapping[str, Any] | None = None) -> Any:
             data = json.dumps(body).encode() if body else None
-            if (remaining := deadline - time.monotonic()) <= 0:
+            if (seconds_left := deadline - time.monotonic()) <= 0:
                 raise TimedOut(f"{provider.name} does not answer in time")
-            document = self._routes.fetch(provider, url, remaining, data, max_bytes)
+            document = self._routes.fetch(provider, url, seconds_left, data, max_bytes)
             try:
                 return json.loads(document)
             except (ValueError, RecursionError):
@@ -273,11 +273,11 @@ def _key(provider: Provider) -> str:
 def _read() -> dict[str, dict[str, Any]]:
     """The entries of ``servers.json`` that are at most a day old."""
     try:
-        cached = json.loads((app_folder("cache") / "servers.json").read_bytes())
+        content = json.loads((app_folder("cache") / "servers.json").read_bytes())
     except (OSError, ValueError, RecursionError, ConfigError):
         return {}
     since = time.time() - _DAY
-    entries = {key: as_dict(entry) for key, entry in as_dict(cached).items()}
+    entries = {key: as_dict(entry) for key, entry in as_dict(content).items()}
     return {key: entry for key, entry in entries.items() if (token_count(entry.get("at")) or 0) > since}
 
 
@@ -290,15 +290,15 @@ def _windows(provider: Provider, get: Get) -> Iterator[int | None]:
     if name == "lm_studio":
         for entry in as_dicts(as_dict(get(f"{root}/api/v1/models")).get("models")):
             instances = as_dicts(entry.get("loaded_instances"))
-            matching = [instance for instance in instances if instance.get("id") == model]
-            if matching or entry.get("key") == model:  # the loaded window, else the model's maximum, an upper bound
-                configs = (as_dict(instance.get("config")) for instance in matching or instances)
+            matches = [instance for instance in instances if instance.get("id") == model]
+            if matches or entry.get("key") == model:  # the loaded window, else the model's maximum, an upper bound
+                configs = (as_dict(instance.get("config")) for instance in matches or instances)
                 yield from (_first_size(config.get("context_length")) for config in configs)
                 yield _first_size(entry.get("max_context_length"))
         return
-    listed = _models_in(get(f"{provider.base_url}/models"))
+    entries = _models_in(get(f"{provider.base_url}/models"))
     # llama.cpp lists its one model under a name of its own, and serves it under any name.
-    matches = [entry for entry in listed if entry["id"] == model or (len(listed) == 1 and "meta" in entry)]
+    matches = [entry for entry in entries if entry["id"] == model or (len(entries) == 1 and "meta" in entry)]
     yield next(map(_listed_window, matches), None)
     if name not in ("hosted_vllm", "openrouter"):  # for older llama.cpp, whose list lacks it
         props = as_dict(get(f"{root}/props"))
@@ -308,22 +308,23 @@ def _windows(provider: Provider, get: Get) -> Iterator[int | None]:
         # upper bound: a prompt beyond the server's choice is truncated, and only the answer's usage shows that.
         info = _ollama_info(provider, get)
         if window := info["num_ctx"] or info["trained"]:
-            yield _allocated(provider, get) or window
+            yield _ollama_window(provider, get) or window
 
 
-def _allocated(provider: Provider, get: Get) -> int | None:
+def _ollama_window(provider: Provider, get: Get) -> int | None:
     """The window with which Ollama has loaded a model."""
-    running = as_dicts(as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/ps")).get("models"))
+    models = as_dicts(as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/ps")).get("models"))
     names = (provider.model, f"{provider.model}:latest")
     return _first_size(
-        *(entry.get("context_length") for entry in running if entry.get("model", entry.get("name")) in names)
+        *(entry.get("context_length") for entry in models if entry.get("model", entry.get("name")) in names)
     )
 
 
 def _ollama_info(provider: Provider, get: Get) -> dict[str, Any]:
     """What Ollama reports about a model: the window of its file, the one it was trained for, and its abilities."""
-    shown = as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/show", {"model": provider.model}))
-    parameters, info, abilities = shown.get("parameters"), as_dict(shown.get("model_info")), shown.get("capabilities")
+    report = as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/show", {"model": provider.model}))
+    parameters, abilities = report.get("parameters"), report.get("capabilities")
+    info = as_dict(report.get("model_info"))
     match = re.search(_NUM_CTX, parameters) if isinstance(parameters, str) else None
     return {
         "num_ctx": _first_size(int(match[1]) if match else None),
@@ -348,7 +349,7 @@ def _listed_window(entry: Mapping[str, Any]) -> int | None:
     )
 
 
-def _listed(model: str, api: ApiName, window: int | None, prices: tuple[float, float] | None) -> dict[str, Any]:
+def _row(model: str, api: ApiName, window: int | None, prices: tuple[float, float] | None) -> dict[str, Any]:
     price_in, price_out = prices or (None, None)
     return {"model": model, "api": api, "window": window, "price_in": price_in, "price_out": price_out}
 

@@ -74,7 +74,7 @@ class Incoming(Generic[Item]):
 
     def __init__(self, items: Iterator[Item], host: str) -> None:
         self._queue: queue.SimpleQueue[Item | BaseException | None] = queue.SimpleQueue()
-        self._host, self._closed = host, False
+        self._host, self._is_closed = host, False
         self._deadline = math.inf  # of ``time.monotonic``
         threading.Thread(target=self._produce, args=(items,), daemon=True).start()
 
@@ -82,7 +82,7 @@ class Incoming(Generic[Item]):
         try:
             for item in items:
                 self._queue.put(item)
-                if self._closed:
+                if self._is_closed:
                     break
             self._queue.put(None)
         except BaseException as err:  # noqa: BLE001 - ``next_item`` raises it in the main thread
@@ -90,9 +90,9 @@ class Incoming(Generic[Item]):
 
     def next_item(self, timeout: float) -> Item | None:
         """Wait for the next item; None after the last. Raises the thread's error, or TimedOut."""
-        remaining = min(timeout, self._deadline - time.monotonic())
+        seconds_left = min(timeout, self._deadline - time.monotonic())
         try:
-            item = self._queue.get(timeout=max(remaining, 0))
+            item = self._queue.get(timeout=max(seconds_left, 0))
         except queue.Empty:
             todo = "raise first_byte_timeout or idle_timeout under [network]" if self._deadline == math.inf else ""
             raise TimedOut(f"{self._host} went silent", todo) from None
@@ -107,7 +107,7 @@ class Incoming(Generic[Item]):
 
     def close(self) -> None:
         """Stop the thread after its next item."""
-        self._closed = True
+        self._is_closed = True
 
 
 # ---- server-sent events

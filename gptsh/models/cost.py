@@ -23,12 +23,12 @@ _FULL = 0.97  # share of a window
 
 def usage_from(raw: dict[str, Any], provider: str = "") -> Usage:
     """Return the provider's usage in our names; ``raw`` has the shape of OpenAI, Anthropic or Ollama."""
-    prompt, completion, total, reasoning, cached, written = [None] * 6
+    prompt, completion, total, reasoning, reads, writes = [None] * 6
     if "prompt_tokens" not in raw and "input_tokens" in raw:
         # Anthropic's input_tokens exclude those read from the cache and those written to it.
         fresh, completion = token_count(raw["input_tokens"]), token_count(raw.get("output_tokens"))
-        cached, written = (token_count(raw.get(f"cache_{kind}_input_tokens")) for kind in ("read", "creation"))
-        prompt = None if fresh is None else fresh + (cached or 0) + (written or 0)
+        reads, writes = (token_count(raw.get(f"cache_{kind}_input_tokens")) for kind in ("read", "creation"))
+        prompt = None if fresh is None else fresh + (reads or 0) + (writes or 0)
         reasoning = token_count(as_dict(raw.get("output_tokens_details")).get("thinking_tokens"))
     elif "prompt_tokens" not in raw and {"prompt_eval_count", "eval_count"} & set(raw):
         # Ollama may omit the count of a cached prompt.
@@ -44,9 +44,9 @@ def usage_from(raw: dict[str, Any], provider: str = "") -> Usage:
         if prompt is not None and rest > 0 and (rest == reasoning or provider == "gemini"):
             reasoning, completion = rest, (completion or 0) + rest
         cached_keys = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
-        cached = _first_count(prompt_details.get("cached_tokens"), *map(raw.get, cached_keys))
+        reads = _first_count(prompt_details.get("cached_tokens"), *map(raw.get, cached_keys))
         written_keys = ("cache_write_tokens", "cache_creation_tokens")
-        written = _first_count(*map(prompt_details.get, written_keys), raw.get("cache_creation_input_tokens"))
+        writes = _first_count(*map(prompt_details.get, written_keys), raw.get("cache_creation_input_tokens"))
     if total is None and prompt is not None and completion is not None:
         total = prompt + completion
     return {
@@ -54,8 +54,8 @@ def usage_from(raw: dict[str, Any], provider: str = "") -> Usage:
         "completion": completion,
         "total": total,
         "reasoning_tokens": reasoning,
-        "cached_tokens": cached,
-        "cache_write_tokens": written,
+        "cached_tokens": reads,
+        "cache_write_tokens": writes,
         "raw": raw,
     }
 
@@ -92,26 +92,26 @@ def cost(facts: Facts, usage: Usage, moment: datetime | None = None) -> float | 
     is the time of the answer, now by default. None if the price is unknown.
     """
     raw = usage["raw"]
-    reported = raw.get("cost")  # OpenRouter, LiteLLM's proxy
-    if isinstance(reported, dict):  # Perplexity
-        reported = reported.get("total_cost")
+    usd = raw.get("cost")  # OpenRouter, LiteLLM's proxy
+    if isinstance(usd, dict):  # Perplexity
+        usd = usd.get("total_cost")
     if (ticks := token_count(raw.get("cost_in_usd_ticks"))) is not None:  # xAI
-        reported = ticks / 1e10
-    if reported is not None and is_cost(reported) and (reported > 0 or (reported == 0 and not facts.has_config_prices)):
-        return float(reported)
+        usd = ticks / 1e10
+    if usd is not None and is_cost(usd) and (usd > 0 or (usd == 0 and not facts.has_config_prices)):
+        return float(usd)
 
     prompt, completion = usage["prompt"] or 0, usage["completion"] or 0
-    cached, cache_writes = usage["cached_tokens"] or 0, usage["cache_write_tokens"] or 0
+    cache_reads, cache_writes = usage["cached_tokens"] or 0, usage["cache_write_tokens"] or 0
     if facts.provider == "perplexity":  # it has no separate price for cached tokens
-        cached = cache_writes = 0
+        cache_reads = cache_writes = 0
     reasoning = min(usage["reasoning_tokens"] or 0, completion)
     rates = _rates(facts, prompt, moment or datetime.now(UTC)) if facts.entry else {}
     if not {"input", "output"} & rates.keys():
         return None
     rate_in, rate_out = rates.get("input", 0.0), rates.get("output", 0.0)
     total = (
-        max(prompt - cached - cache_writes, 0) * rate_in
-        + cached * rates.get("cached", rate_in)
+        max(prompt - cache_reads - cache_writes, 0) * rate_in
+        + cache_reads * rates.get("cached", rate_in)
         + cache_writes * rates.get("cache_write", rate_in)
         + (completion - reasoning) * rate_out
         + reasoning * (rate_out if facts.provider == "xai" else rates.get("reasoning", rate_out))
@@ -131,11 +131,11 @@ def _rates(facts: Facts, prompt: int, moment: datetime) -> dict[str, float]:
     tiers = [tier for tier in as_dicts(entry.get("tiered_pricing")) if len(tier.get("range") or ()) == 2]
     if tiers and prompt:
         tiers.sort(key=lambda tier: tier["range"])
-        fitting = (tier for tier in tiers if tier["range"][0] < prompt <= tier["range"][1])
-        tier_rates = _prices_in(next(fitting, tiers[-1]))
+        matches = (tier for tier in tiers if tier["range"][0] < prompt <= tier["range"][1])
+        tier_rates = _prices_in(next(matches, tiers[-1]))
         if "input" in tier_rates:  # a tier's prices apply to the whole prompt; a cache without a price costs as input
-            inherited = () if "output" in tier_rates else ("output", "reasoning")
-            rates = {kind: rates[kind] for kind in inherited if kind in rates} | tier_rates
+            shared_kinds = () if "output" in tier_rates else ("output", "reasoning")
+            rates = {kind: rates[kind] for kind in shared_kinds if kind in rates} | tier_rates
     else:
         above = filter(None, (re.fullmatch(_ABOVE, key) for key in entry))
         for limit, ending in sorted((int(match[2]) * (1000 if match[3] else 1), match[1]) for match in above):

@@ -91,9 +91,12 @@ class Importer:
             for name in names:
                 path = references.path_of(name)
                 read = listing.try_read(str(path), files.read_document)
-                if read and not isinstance(read, listing.Unreadable) and is_copy(doc, read[0]):
-                    stored = read[0]
-                    new = merge_copy(doc, stored)
+                if read is None or isinstance(read, listing.Unreadable):
+                    continue
+                stored = read[0]
+                copy = _with_our_ids(doc, stored)
+                if is_copy(copy, stored):
+                    new = merge_copy(copy, stored)
                     if new == stored:
                         return Imported("known", name, stored)
                     sessions.refuse_newer(stored, name)
@@ -156,6 +159,24 @@ def _format_of(doc: Document) -> str:
     return str((doc["meta"].get("imported") or {}).get("format", _OURS))
 
 
+def _with_our_ids(doc: Document, stored: Document) -> Document:
+    """Return another tool's document with our ids of the messages that were written here and exported to the tool.
+
+    Their roles and times identify them.
+    """
+    if _format_of(doc) == _OURS:
+        return doc
+    ours = {
+        (message["role"], message.get("timestamp")): message["id"]
+        for message in stored["messages"]
+        if not document.is_imported(message)
+    }
+    ids = {item["id"]: ours.get((item["role"], item.get("timestamp")), item["id"]) for item in doc["messages"]}
+    messages = [{**item, "id": ids[item["id"]], "parent": ids.get(item.get("parent"))} for item in doc["messages"]]
+    consolidated = ids.get(doc["context"]["consolidated"])
+    return {**doc, "messages": messages, "context": {**doc["context"], "consolidated": consolidated}}
+
+
 def is_copy(doc: Document, stored: Document) -> bool:
     """Whether a document is a copy of the stored one, which has the same origin.
 
@@ -171,7 +192,8 @@ def is_copy(doc: Document, stored: Document) -> bool:
         pairs = [(incoming[message["id"]], message) for message in shared]
         return bool(pairs) and all(_extends(new, old) and _extends(old, new) for new, old in pairs)
     imported = [message["id"] for message in stored["messages"] if document.is_imported(message)]
-    return bool(shared) and (imported[-1:] == [shared[-1]["id"]] or incoming.keys() <= set(imported))
+    has_all_imported = bool(imported) and imported[-1] in incoming
+    return has_all_imported or (bool(shared) and incoming.keys() <= set(imported))
 
 
 def _extends(new: Message, old: Message) -> bool:

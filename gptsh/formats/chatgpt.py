@@ -29,10 +29,10 @@ def read(source: Source) -> Results | None:
 def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
     key = str(value.get("conversation_id") or value["id"])
     session = Conversation(source, NAME, key, title=value.get("title"), provider="openai")
-    session.created_at, session.updated_at = _moment(value.get("create_time")), _moment(value.get("update_time"))
+    session.created_at, session.updated_at = value.get("create_time"), value.get("update_time")
     session.model, nodes = value.get("default_model_slug"), value["mapping"]
     thinking: list[Part] = []  # of the next answer
-    call_id = None  # of the last tool call
+    call_id = None  # of a tool call without a result
 
     def messages_of(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         nonlocal thinking, call_id
@@ -45,17 +45,25 @@ def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
             pairs = [(thought.get("summary"), thought.get("content")) for thought in content["thoughts"]]
             texts = ["\n\n".join(filter(None, pair)) for pair in pairs]
             thinking += [{"type": "thinking", "thinking": text} for text in texts if text]
-        parts = [_part(part) for part in content.get("parts") or [content.get("text") or content.get("result")] if part]
+        text = "\n".join(filter(None, (content.get("title"), content.get("url"), content.get("text"))))
+        parts = [_part(part) for part in content.get("parts") or [text or content.get("result")] if part]
+        for file in as_dicts(metadata.get("attachments")):
+            parts.append({**file, "type": "attachment", **without({"source": file.get("name")})})
         if not parts and kind not in _EMPTY:
             parts = [{**content, "type": kind}]
         if not content or not parts or metadata.get("is_visually_hidden_from_conversation"):
             return
         message = _message(record, metadata, parts)
+        answered_call, call_id = call_id, None
         if message["role"] == "assistant":
             message |= {"thinking": thinking} if thinking else {}
-            thinking, call_id = [], record["id"] if "tool_calls" in message else call_id
+            thinking, call_id = [], record["id"] if "tool_calls" in message else None
         elif message["role"] == "tool":
-            message |= without({"tool_call_id": call_id, "name": record["author"].get("name")})
+            name = record["author"].get("name")
+            if not answered_call:  # a search in uploaded files, for example: the export has no call for it
+                answered_call, call = record["id"], tool_call(record["id"], name or "tool", "")
+                yield {"timestamp": message["timestamp"], "role": "assistant", "content": None, "tool_calls": [call]}
+            message |= without({"tool_call_id": answered_call, "name": name})
             message |= {"is_error": True} if kind == "system_error" else {}
         session.model = message.get("model", session.model)
         yield message
@@ -66,10 +74,9 @@ def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
 
 
 def _message(record: dict[str, Any], metadata: dict[str, Any], parts: list[Part]) -> dict[str, Any]:
-    parts = parts + [{**file, "type": "attachment"} for file in as_dicts(metadata.get("attachments"))]
     content = parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
     role, recipient = record["author"]["role"], record.get("recipient") or "all"
-    message = {"id": record["id"], "timestamp": _moment(record.get("create_time")), "role": role, "content": content}
+    message = {"id": record["id"], "timestamp": record.get("create_time"), "role": role, "content": content}
     if role == "assistant":
         reason = as_dict(metadata.get("finish_details")).get("type")
         answer = {"model": metadata.get("model_slug"), "finish_reason": FINISH_REASONS.get(str(reason), reason)}
@@ -87,7 +94,3 @@ def _part(part: Any) -> Part:
     if part["content_type"] == "audio_transcription":
         return {"type": "text", "text": part["text"]}
     return {**part, "type": part["content_type"]}
-
-
-def _moment(seconds: Any) -> float | None:
-    return seconds * 1000 if isinstance(seconds, (int, float)) else None

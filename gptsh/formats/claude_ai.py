@@ -35,7 +35,7 @@ def _conversation(source: Source, value: dict[str, Any]) -> Conversation:
     session.created_at, session.updated_at = value.get("created_at"), value.get("updated_at")
     session.model, records = value.get("model"), value["chat_messages"]
     if any("parent_message_uuid" in record for record in records):  # older exports have no branches
-        newest = max(records, key=lambda record: record.get("created_at") or "")
+        newest = max(reversed(records), key=lambda record: record.get("created_at") or "")  # of equal times the last
         leaf = value.get("current_leaf_message_uuid") or newest["uuid"]
         records = branch_to(leaf, {record["uuid"]: record for record in records}, "parent_message_uuid")
     for record in records:
@@ -51,7 +51,8 @@ def _messages(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for file in as_dicts(record.get("attachments")):
             text, name = file.get("extracted_content") or "", file.get("file_name") or "attachment"
             parts.append({"type": "text", "text": text, "source": name})
-        parts += [{**file, "type": "attachment"} for file in as_dicts(record.get("files"))]
+        for file in as_dicts(record.get("files")):
+            parts.append({**file, "type": "attachment", "source": file.get("file_name") or "attachment"})
         content = parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
         yield {"id": record["uuid"], "role": "user", "content": content, **moment}
         return
@@ -71,5 +72,8 @@ def _blocks(record: dict[str, Any]) -> list[Part]:
             pending.append(new.setdefault("id", f"{record['uuid']}:{at}"))
         elif new["type"] == "tool_result" and pending:
             new.setdefault("tool_use_id", pending.pop(0))
+        for item in as_dicts(new.get("content")):
+            if item.get("type") == "knowledge":  # a page that a web search found
+                item |= {"type": "text", "text": "\n".join(filter(None, map(item.get, ("title", "url", "text"))))}
         converted.append(new)
     return converted

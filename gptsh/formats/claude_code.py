@@ -100,14 +100,17 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
             continue
         if message is None:
             continue
-        if answer := answers.get(message.get("response_id", "")):  # another line of the same response
+        response_id = message.get("response_id")
+        if response_id and (answer := answers.get(response_id)):  # another line of the same response
             answer["content"] += message["content"]
             tokens, before = (token_count(as_dict(one.get("usage")).get("completion")) for one in (message, answer))
             is_older = (tokens or 0) < (before or 0)
             answer |= without(message, "id", "timestamp", "content", *(["usage"] if is_older else []))
             continue
-        if "response_id" in message:
-            answers[message["response_id"]] = message
+        if response_id:
+            answers[response_id] = message
+        elif all(part.get("type") != "tool_result" for part in as_dicts(message["content"])):
+            answers.clear()  # a question: some gateways give all responses one id
         messages.append((message, line))
     for message, line in messages:
         session.add_message(message, line.number)

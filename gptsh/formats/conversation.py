@@ -24,6 +24,7 @@ BAD_MESSAGE = "not a readable message"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
 _MAX_LENGTH = 200  # characters of a title, a key, the name of a model
 _YEARS = range(1970, 9001)
+_MAX_SECONDS = 1e11  # since 1970; a larger number is milliseconds
 _PROVIDERS = {"claude": "anthropic", "codex": "openai", "google": "gemini"}  # other tools' names: ours
 Record = TypeVar("Record")
 
@@ -149,12 +150,12 @@ def branch_to(leaf: Any, records: Mapping[Any, dict[str, Any]], parent_key: str)
 
 
 def utc(moment: object) -> str | None:
-    """Our timestamp for ISO 8601 (local if it has no zone) or for milliseconds since 1970; None if invalid."""
+    """Our timestamp for ISO 8601 (local if it has no zone) or for a time since 1970; None if invalid."""
     try:
         if isinstance(moment, str):
             time = datetime.fromisoformat(moment)
         elif isinstance(moment, (int, float)) and not isinstance(moment, bool):
-            time = datetime.fromtimestamp(moment / 1000, UTC)
+            time = datetime.fromtimestamp(moment / 1000 if moment > _MAX_SECONDS else moment, UTC)
         else:
             return None
         return timestamp(time) if time.year in _YEARS else None

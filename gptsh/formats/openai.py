@@ -30,7 +30,9 @@ def read(source: Source) -> Results | None:
     """The session of these messages. Its key is their fingerprint, so a longer file is another session."""
     body, lines = as_dict(source.value), []
     if isinstance(body.get("model"), str) and not body.keys() & set(_SESSION_KEYS):
-        records = body.get("messages")
+        compressed, records = body.get("compressed_messages"), body.get("messages")
+        if isinstance(compressed, list) and isinstance(records, list):  # aichat moves older messages there
+            records = [*compressed, *records]
     elif isinstance(source.value, list):
         records = source.value
     else:

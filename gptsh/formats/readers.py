@@ -26,7 +26,8 @@ NAMES = tuple(reader.NAME for reader in _READERS)
 IGNORED_PATHS = re.compile("|".join(reader.IGNORED_PATHS for reader in (claude_code, codelet, nanocoder, ollm)))
 
 _AICHAT = re.compile(rb"(?m)^model: [^\n]+$(?s:.*?)^messages:\s*$")
-_ADVICE = {  # for tools whose sessions gptsh does not read
+_ADVICE = {  # for files that gptsh does not read
+    "zip": "a zip archive: unpack it, and import the folder",
     "aichat": "a session of aichat: import it with yq -o json FILE | gptsh --import-session -",
     "mods": "a conversation of mods: pass its text on with mods --show ID | gptsh",
 }
@@ -38,5 +39,6 @@ def read(source: Source) -> tuple[str, Results] | None:
         if (results := reader.read(source)) is not None:
             return reader.NAME, results
     is_mods = source.path is not None and source.path.suffix == ".gob"
-    tool = "mods" if is_mods else "aichat" if _AICHAT.search(source.data[:10_000]) else None
+    is_zip = source.data.startswith(b"PK\x03\x04")
+    tool = "mods" if is_mods else "zip" if is_zip else "aichat" if _AICHAT.search(source.data[:10_000]) else None
     return (tool, iter([source.skipped(_ADVICE[tool])])) if tool else None

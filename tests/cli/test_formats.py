@@ -175,7 +175,8 @@ def carried(form: str, of_it: str) -> str:
     if form == "json":
         return of_it
     of_it = re.sub(r" (failed|well):", ":", of_it.replace(" ()", ""))
-    of_it = re.sub(r"(\S+\.pdf:\n)?\[application/pdf[^\]]*\]", "[a PDF]", of_it).replace("a.txt:", "")
+    of_it = re.sub(r"(\S+\.pdf:\n)?\[application/pdf[^\]]*\]", "[a PDF]", of_it)
+    of_it = re.sub(r"\b(a\.txt|a\.png|tea\.png):", "", of_it)
     return re.sub(r"\s+", " ", re.sub(r" \([^()]*\)", "", of_it) if form == "openai" else of_it)  # texts are joined
 
 
@@ -226,6 +227,22 @@ FIRST, SPAWNED = line(1, "hello"), {"isSidechain": True}
 RECORDS = read_sample("codelet/.fspec/messages/messages.jsonl")
 HI: dict[str, Any] = {"role": "user", "content": "hi"}
 
+
+def shown(*messages: dict[str, Any]) -> list[dict[str, Any]]:
+    """An export of ChatGPT with one conversation of these messages, whose ids are their numbers."""
+    nodes = {}
+    for number, one in enumerate(messages, 1):
+        rest = {key: value for key, value in one.items() if key not in ("role", "author", "recipient", "metadata")}
+        record = {
+            "id": str(number), "create_time": 1.7e9 + number,
+            "author": {"role": one["role"], "name": one.get("author")},
+            "content": {"content_type": "text", **rest}, "recipient": one.get("recipient", "all"),
+            "metadata": one.get("metadata", {}),
+        }  # fmt: skip
+        nodes[str(number)] = {"parent": str(number - 1), "message": record}
+    return [{"id": "c", "current_node": str(len(messages)), "mapping": nodes}]
+
+
 # The name of a file, what it holds, and what is told of the sessions that come of it: all of it could be read.
 SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     "claude-code: an agent that was sent off is a session of its own": ("a.jsonl", (
@@ -260,6 +277,26 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
         line(1, "u1"), line(2, "u2", after=77), reply(3, tool("a")), reply(4, tool("b")),
         line(5, [result("a")], after=3), line(6, [result("b")], after=4), reply(7, "done", message={"id": "r2"}),
     ), ["user: u1\nuser: u2\nassistant: ls{}=a ls{}=b\ntool a: a\ntool b: b\nassistant: done\n"], {}),
+    "claude-code: a gateway may give all responses one id, or none": ("a.jsonl", (
+        line(1, "u1"), reply(2, "a1"), line(3, "u2"), reply(4, "a2"),
+        line(5, "u3"), reply(6, "a3", message={"id": ""}), line(7, "u4"), reply(8, "a4", message={"id": ""}),
+    ), ["user: u1\nassistant: a1\nuser: u2\nassistant: a2\nuser: u3\nassistant: a3\nuser: u4\nassistant: a4\n"], {}),
+    "chatgpt: results without a call, two of one call, a question that is only a file": ("conversations.json", shown(
+        {"role": "user", "parts": [""], "metadata": {"attachments": [{"name": "a.pdf"}]}},
+        {"role": "tool", "parts": ["found"], "author": "file_search"},
+        {"role": "assistant", "parts": ["q"], "recipient": "web"}, {"role": "tool", "parts": ["Q1"], "author": "web"},
+        {"role": "tool", "author": "web", "content_type": "tether_quote", "title": "T", "url": "U", "text": "Q2"},
+        {"role": "assistant", "parts": ["so"]},
+    ), ["user: [attachment]\nassistant: file_search=2\ntool 2: found\nassistant: webq=3\ntool 3: Q1\n"
+        "assistant: web=5\ntool 5: T\nU\nQ2\nassistant: so\n"], {"messages.0.content.0.source": "a.pdf"}),
+    "claude-ai: of messages of one time the last one ends the branch; pages that a search found": (
+        "conversations.json", [{"uuid": "c-5", "chat_messages": [
+            {"uuid": "m1", "parent_message_uuid": "0", "sender": "human", "text": "hi", "content": []},
+            {"uuid": "m2", "parent_message_uuid": "m1", "sender": "assistant", "content": [
+                tool("a"), result("a", content=[{"type": "knowledge", "title": "T", "url": "U", "text": "words"}]),
+            ]},
+        ]}], ["user: hi\nassistant: ls{}=a\ntool a: T\nU\nwords\n"], {},
+    ),
     "claude-ai: an export without branches": (
         "conversations.json", [{"uuid": "c-4", "chat_messages": [
             {"uuid": "m1", "sender": "human", "text": "hi", "content": []},
@@ -360,7 +397,7 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
             "b": {"parent": "a",
                   "message": {"id": "b", "author": {"role": "tool"}, "content": {"content_type": "novel"}}},
         }},
-    ], ["tool: [novel]\n"], [f", session 1: {BAD_MESSAGE}", "not read: 1"]),
+    ], ["assistant: tool=b\ntool b: [novel]\n"], [f", session 1: {BAD_MESSAGE}", "not read: 1"]),
     "chatgpt, beside a conversation of another shape": (
         "conversations.json", [*read_sample("chatgpt/conversations.json"), {"mapping": {}}], [TEA],
         [", session 2: not in the format that its tool writes", "not read: 1"],
@@ -373,6 +410,10 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
         "a.yaml", "model: openai:gpt-4o\nmessages:\n- role: user\n  content: hi\n", [],
         [": a session of aichat: import it with yq -o json FILE | gptsh --import-session -"],
     ),
+    "a zip archive": ("a.zip", b"PK\x03\x04", [], [": a zip archive: unpack it, and import the folder"]),
+    "aichat, as JSON, with the messages that it compressed": ("a.json", {
+        "model": "x", "compressed_messages": [HI], "messages": [{"role": "assistant", "content": "ho"}],
+    }, ["user: hi\nassistant: ho\n"], []),
     "mods": ("a.gob", b"\x13\xff", [], [": a conversation of mods: pass its text on with mods --show ID | gptsh"]),
     "Markdown of another kind": (
         "notes.md", "# Notes\n", [],

@@ -148,6 +148,19 @@ def test_a_session_that_went_on_in_nanobot_has_its_title_and_no_message_twice(ho
     assert home.doc()["title"] == "Mine"
 
 
+def test_a_session_that_was_asked_in_here_and_went_back_to_nanobot_has_no_message_twice(home: Home) -> None:
+    nanobot(home, "", stamped(1, "user", "hi"), stamped(2, "assistant", "ho"))
+    asked(home, "-s", "0", "here")
+    before = [message["id"] for message in home.doc()["messages"]]
+    for more in (json.dumps(stamped(3, "user", "there")) + "\n", ""):
+        out = home.run("--export-session", "0", "--format", "nanobot").stdout
+        import_file(home, write(home.folder, out + more, "cli_direct.jsonl"))
+    messages = home.doc()["messages"]
+    assert [message["id"] for message in messages[:4]] == before
+    assert [message["content"] for message in messages[4:]] == ["there"]
+    assert messages[4]["parent"] == before[3]
+
+
 def test_a_key_of_nanobots_becomes_a_name_only_when_asked_for(home: Home) -> None:
     run = nanobot(home, "", stamped(1, "user", "hi"))
     assert run.stderr == "gptsh: --name would name them @cli:direct\n"

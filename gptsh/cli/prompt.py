@@ -16,6 +16,7 @@ from contextvars import Context, copy_context
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
+import click
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
@@ -51,7 +52,8 @@ if TYPE_CHECKING:
 _PROMPT, _CONTINUATION = "> ", "  "
 _EXIT_HINT = "Ctrl-D leaves"
 _DEFAULT_GC_THRESHOLD = (700, 10, 10)  # Python's own
-_FOLDED_LINES = 20  # a paste with more lines is shown by its first and last one
+# A longer text is shown by its ends. In a line of 64,000 characters prompt_toolkit takes a second for each key.
+_MAX_LINES, _MAX_CHARACTERS = 20, 5000
 _FIRST_PASTE = 0x10F000  # in Unicode's private use area: the code point of the first folded paste
 _MAX_HISTORY = 1 << 20  # bytes; of a larger history file the newest half of that stays
 _MAX_ENTRY = 1 << 16  # characters of one entry of the history; a longer paste is in the session
@@ -168,17 +170,17 @@ class _History(FileHistory):
 
 
 class Pastes(Processor):
-    """Long pastes. Each is a single character of the line, so it is deleted and sent as a whole.
+    """Long texts, pasted or from an editor. Each is one character of the line, so it is deleted and sent as a whole.
 
-    The prompt shows its first line, its last line and the number of lines.
+    The prompt shows its first line, the number of lines, and its end.
     """
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}  # by their character
 
     def fold(self, text: str) -> str:
-        """The character for a long paste; a short one unchanged."""
-        if text.strip("\n").count("\n") < _FOLDED_LINES:
+        """The character for a long text; a short one unchanged."""
+        if text.strip("\n").count("\n") < _MAX_LINES and len(text) <= _MAX_CHARACTERS:
             return text
         char = chr(_FIRST_PASTE + len(self._texts))
         self._texts[char] = text
@@ -202,8 +204,8 @@ class Pastes(Processor):
 
     def _label(self, char: str) -> str:
         lines = self._texts[char].strip("\n").split("\n")
-        first, last = (visible(shorten(line, 30)) for line in (lines[0], lines[-1]))
-        return f"[{first} … {len(lines)} lines … {last}]"
+        first, last = visible(shorten(lines[0], 30)), visible(one_line(lines[-1][-30:]))
+        return f"[{first} … {quantity(len(lines), 'line')} … {last}]"
 
 
 class CommandCompleter(Completer):
@@ -312,7 +314,6 @@ class Prompt:
             style=_STYLE,
             include_default_pygments_style=False,
             enable_suspend=True,
-            tempfile_suffix=".md",
         )
         self._session.app.before_render += self._move_toolbar_up
 
@@ -329,7 +330,10 @@ class Prompt:
             try:
                 with self._interrupts.redirected_to(lambda: exit_with(self._session.app, KeyboardInterrupt())):
                     line = self._session.prompt(
-                        default=prefill, pre_run=self._start_loading, set_exception_handler=False, handle_sigint=False
+                        default=self._pastes.fold(prefill),
+                        pre_run=self._start_loading,
+                        set_exception_handler=False,
+                        handle_sigint=False,
                     )
                 return self._pastes.unfold(line)
             except KeyboardInterrupt:
@@ -427,12 +431,20 @@ class Prompt:
                 buffer.complete_next()
 
         @bindings.add("c-x", "c-e", filter=is_editing)
-        def _(event: KeyPressEvent) -> None:
+        async def _(event: KeyPressEvent) -> None:
             text = self._pastes.unfold(event.current_buffer.text)
-            event.current_buffer.text = text.encode("utf-8", "replace").decode()
-            editing = contextlib.ExitStack()
-            editing.enter_context(self._interrupts.left_to_child())
-            event.current_buffer.open_in_editor().add_done_callback(lambda _: editing.close())
+
+            def edited() -> str:
+                try:  # not prompt_toolkit's: it would end the prompt where the file is missing or not UTF-8
+                    data = click.edit(text.encode("utf-8", "replace"), extension=".md") or b""
+                except (OSError, click.ClickException) as err:
+                    stdio.note(str(err))
+                    return text
+                return data.decode("utf-8", "surrogateescape").removesuffix("\n")
+
+            with self._interrupts.left_to_child():
+                text = await run_in_terminal(edited, in_executor=True)
+            event.current_buffer.document = Document(self._pastes.fold(text))
 
         @bindings.add(Keys.BracketedPaste, filter=is_editing)
         def _(event: KeyPressEvent) -> None:

@@ -58,7 +58,7 @@ def test_lines_of_several_lines_come_by_paste_by_alt_enter_and_by_a_backslash(ho
 @needs_tmux
 def test_a_long_paste_is_shown_by_its_ends_and_sent_whole(home: Home) -> None:
     lines = "\n".join(f"line {number}" for number in range(1, 41))
-    with Tmux(home, "-i", "-m", "echo") as tmux:
+    with Tmux(home, "-i", "-m", "echo", size=(140, 24)) as tmux:
         tmux.until(PROMPT)
         tmux.write("look: ")
         tmux.paste(f"{lines}\n")
@@ -66,11 +66,11 @@ def test_a_long_paste_is_shown_by_its_ends_and_sent_whole(home: Home) -> None:
         tmux.paste(lines.replace("line", "row"))
         tmux.keys("BSpace")
         tmux.write("what is it?")
-        tmux.until(r"^> look: \[line 1 … 40 lines … line 40\]what is it\? *$")
+        tmux.paste(f"\t{'word ' * 1000}end")
+        tmux.until(r"^> look: \[line 1 … 40 lines … line 40\]what is it\?\[word.*… … 1 line … .*word end\] *$")
         tmux.keys("Enter")
-        tmux.until("^what is it")
         tmux.until(PROMPT)
-    assert asked(home) == [f"look: {lines}\nwhat is it?"]
+    assert asked(home) == [f"look: {lines}\nwhat is it?\t{'word ' * 1000}end"]
     assert typed(home) == asked(home)
 
 
@@ -94,6 +94,26 @@ def test_the_users_editor_changes_the_line_and_one_that_fails_leaves_it(home: Ho
         tmux.until("You said: ONE")
         tmux.until(PROMPT)
     assert asked(home) == ["ONE\ntwo!"]
+
+
+@needs_tmux
+@pytest.mark.parametrize(
+    ("script", "screen", "question"),
+    [('rm "$1"', "^gptsh: .*No such file", "draft"), ("printf 'caf\\351' >\"$1\"", "^> caf. *$", "caf\udce9"),
+     ('seq 99 >"$1"', r"^> \[1 … 99 lines … 99\]", "\n".join(map(str, range(1, 100))))],
+)  # fmt: skip
+def test_whatever_an_editor_leaves_the_prompt_goes_on(home: Home, script: str, screen: str, question: str) -> None:
+    editor = home.folder / "editor"
+    editor.write_text(f"#!/bin/sh\n{script}\n")
+    editor.chmod(0o755)
+    with Tmux(home, "-i", "-m", "echo", env={"EDITOR": str(editor)}) as tmux:
+        tmux.until(PROMPT)
+        tmux.write("draft")
+        tmux.keys("C-x", "C-e")
+        tmux.until(screen)
+        tmux.keys("Enter")
+        tmux.until(PROMPT)
+    assert asked(home) == [question]
 
 
 @needs_tmux
@@ -152,7 +172,7 @@ def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> No
         tmux.until(f"^> /resume {ident} *$")
         tmux.keys("C-u")
         tmux.say("/zzz")
-        tmux.until("^gptsh: there is no command /zzz: /help s\nhows them")
+        tmux.until("^gptsh: there is no command /zzz: /help s\nhows all")
 
 
 @needs_tmux

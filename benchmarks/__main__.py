@@ -1,9 +1,9 @@
 """The budgets of gptsh, measured side by side in one run: ``python -m benchmarks``, or ``make bench``.
 
 Rounds of a row and of its yardstick alternate, and their medians are compared, so that a drift of the machine's speed
-affects both. Times are wall time of new processes with warm caches. Bytecode is compiled first, as pip does. The exit
-code is 1 if a row misses its budget. ``python -m benchmarks litellm list`` measures only the rows with one of these
-words in their names.
+affects both. A budget in seconds is scaled by the machine's own floor. Times are wall time of new processes with warm
+caches. Bytecode is compiled first, as pip does. The exit code is 1 if a row misses its budget. ``python -m benchmarks
+litellm list`` measures only the rows with one of these words in their names.
 """
 
 import argparse
@@ -34,14 +34,15 @@ def measure(row: Row, lab: Lab, rounds: int) -> bool:
             figures.append(row.measure(lab))
     except (MeasurementError, OSError) as failure:
         reason = str(failure).replace("|", "/")[:200]
-        print(f"| {row.name} | | | | | | | | {row.budget.text} | NO: {reason} |", flush=True)
+        print(f"| {row.name} | | | | | | | {row.budget.text} | NO: {reason} |", flush=True)
         return False
     median, yardstick = statistics.median(figures), statistics.median(yardsticks)
-    holds = row.budget.holds(median, yardstick)
+    budget = row.budget
+    figure = budget.figure(median, yardstick)
+    holds = figure <= budget.limit
     cells = [f"{figure:.{row.digits}f}" for figure in (min(figures), median, max(figures))]
-    cells.append(f"{row.yardstick.name} {yardstick:.{row.digits}f}")
-    cells += [f"{median / yardstick:.2f} x", f"{median - yardstick:+.{row.digits}f}"]
-    print(f"| {' | '.join([row.name, row.unit, *cells, row.budget.text])} | {'yes' if holds else 'NO'} |", flush=True)
+    cells += [f"{row.yardstick.name} {yardstick:.{row.digits}f}", budget.form.format(figure), budget.text]
+    print(f"| {row.name} | {row.unit} | {' | '.join(cells)} | {'yes' if holds else 'NO'} |", flush=True)
     return holds
 
 
@@ -51,8 +52,8 @@ def describe(chosen: list[Row]) -> None:
     print(f"{os.cpu_count()} cores, litellm {_version('litellm')}, llm {_version('llm')}\n")
     for yardstick in dict.fromkeys(row.yardstick for row in chosen):
         print(f"- {yardstick.name}: {yardstick.what}")
-    print("\n| work | unit | min | median | max | yardstick | ratio | over | budget | holds |")
-    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    print("\n| work | unit | min | median | max | yardstick | figure | budget | holds |")
+    print("|---|---|---|---|---|---|---|---|---|", flush=True)
 
 
 def _version(package: str) -> str:

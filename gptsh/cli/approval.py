@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
+from gptsh.cli.interrupts import Interrupted
 from gptsh.content.answer import Tools, error_result
 from gptsh.core.document import Document
 from gptsh.messages import Call, ToolResult
@@ -49,7 +50,11 @@ def ask_choice(intro: str, question: str, choices: Sequence[str], blank: str = "
         with stdio.line_modes(terminal, on=termios.ECHO | termios.ICANON):  # a turn of a conversation switches them off
             while True:
                 stdio.write_all(terminal, question.encode("utf-8", "replace"))
-                select.select([terminal], [], [])
+                try:
+                    select.select([terminal], [], [])
+                except Interrupted:
+                    stdio.write_all(terminal, b"\n")  # after the question
+                    raise
                 line = os.read(terminal, _MAX_INPUT)
                 typed = line.decode("utf-8", "replace").strip().lower() or blank
                 matches = [word for word in choices if typed and word.startswith(typed)]

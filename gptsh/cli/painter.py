@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _FRAME = 0.05  # seconds between two frames
 _PAUSE_FACTOR = 3  # the pause after a frame is at least so many times the time it took
 _HEAD_START = 0.1  # seconds until the import of rich, which would slow down the request
+_RESIZE_PAUSE = 0.4  # seconds; a terminal wraps its rows again some time before or after it reports a new size
 _POLL = 0.002  # seconds between two checks of the thread; no lock: a signal could leave it locked
 
 _Item = str | Callable[[], None] | None  # a piece of the answer, a callback, or the end
@@ -151,7 +152,7 @@ class Painter(Writer):
         from gptsh.render.terminal import Canvas  # noqa: PLC0415 - imports rich in 0.15 s
 
         canvas = self._canvas = Canvas(self._out, self._look, lambda: stdio.size(self._stream), self._region)
-        next_frame, is_stale = 0.0, False
+        next_frame, is_stale, size = 0.0, False, (width, height)
         while item is not None:
             if isinstance(item, str):
                 canvas.add(item)
@@ -160,6 +161,8 @@ class Painter(Writer):
                 item()
                 is_stale = False
             start = time.monotonic()
+            if size != (size := stdio.size(self._stream)):
+                next_frame = start + _RESIZE_PAUSE
             if is_stale and start >= next_frame:
                 canvas.draw()
                 is_stale, end = False, time.monotonic()

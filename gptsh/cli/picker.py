@@ -201,7 +201,7 @@ class _Picker(UIControl):
 
     def _on_filter_changed(self) -> None:
         """Filter by titles at once, and start a search of the contents."""
-        self._words, self._at = " ".join(self._filter.text.split()), -1
+        self._words, self._at, self._message = " ".join(self._filter.text.split()), -1, ""
         self._show(set())
         if self._words:
             self._app.create_background_task(self._search(self._words))

@@ -156,12 +156,9 @@ class _History(FileHistory):
             return super().load_history_strings()
         return ()
 
-    def append_string(self, string: str) -> None:
-        """Add a line to what Up brings back, and to the file unless saving is off."""
-        super().append_string(self._pastes.unfold(string))
-
     def store_string(self, string: str) -> None:
         """Add a line to the file, unless it is huge. A write error is ignored: saving the session reports it."""
+        string = self._pastes.unfold(string)
         if self._chat.saves and string.strip() and len(string) < _MAX_ENTRY:
             with contextlib.suppress(OSError):
                 make_private(self._path.parent)
@@ -395,7 +392,8 @@ class Prompt:
 
     def _move_toolbar_up(self, app: Application[str]) -> None:
         """Before a drawing: move the status line up again, once the completion menu above it has closed."""
-        had_menu, self._has_menu = self._has_menu, bool(self._session.default_buffer.complete_state)
+        has_menu = bool(self._session.default_buffer.complete_state) or self._is_typing_command()
+        had_menu, self._has_menu = self._has_menu, has_menu
         if had_menu and not self._has_menu and not app.is_done:
             app.renderer.erase()
 

@@ -399,7 +399,7 @@ class Turn:
             if finish_reason not in (None, *PARTIAL_REASONS) and not isinstance(failure, Interrupted):
                 if thread.ident is None:
                     thread.start()
-                with self._interrupts.waiting():
+                with self._screen.spinning("making a title"), self._interrupts.waiting():
                     thread.join(_TITLE_WAIT)
         except Interrupted as err:
             if not err.by_user:

@@ -136,7 +136,7 @@ def summary_at(filename: str) -> SessionSummary | None:
 
 def display_title(title: str | None, preview: str) -> str:
     """Return the title, or else the beginning of the first question in quotes."""
-    return title or (f'"{shorten(preview, _BEGINNING)}"' if preview else UNTITLED)
+    return title[:_TITLE_WIDTH] if title else f'"{shorten(preview, _BEGINNING)}"' if preview else UNTITLED
 
 
 def latest_in_project(project: str) -> str | None:
@@ -189,5 +189,5 @@ def find_project(cwd: str) -> str:
 
 
 def title_of(doc: Document) -> str:
-    """Return the title, or ``UNTITLED``."""
-    return (doc["title"] or UNTITLED)[:_TITLE_WIDTH]
+    """Return the title of a document as ``display_title`` does."""
+    return display_title(doc["title"], doc["stats"]["preview"])

@@ -7,7 +7,7 @@ from gptsh.content.attachments import media_in, name_of
 from gptsh.core.listing import SessionSummary, display_title
 from gptsh.messages import Tool
 from gptsh.render.plain import Look
-from gptsh.text import local_time, one_line, visible
+from gptsh.text import local_time, one_line, quantity, visible
 
 if TYPE_CHECKING:
     from gptsh.content.answer import Request
@@ -79,7 +79,7 @@ def context_lines(api: str, report: Mapping[str, Any], request: "Request") -> It
     yield f"tokens      ~{report['tokens']:,} ({report['at_most']:,} at most)"
     yield f"strategy    {report['strategy']}"
     for key in ("included", "summarized", "left_out"):
-        yield f"{key.replace('_', ' '):<11} {report[key]} messages"
+        yield f"{key.replace('_', ' '):<11} {quantity(report[key], 'message')}"
     if request.tools:
         from gptsh.context.tokens import count_tools  # noqa: PLC0415 - a list counts none
 

@@ -285,6 +285,8 @@ class Page:
         match part.type:
             case "softbreak" | "hardbreak":
                 _append(text, "\n", style)
+            case "html_inline" if part.content.lower().replace(" ", "") in ("<br>", "<br/>"):  # common in tables
+                _append(text, "\n", style)
             case "code_inline" if self._look.colors:
                 _append(text, part.content, style + _CODE)
             case "code_inline":

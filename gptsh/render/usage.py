@@ -72,7 +72,7 @@ def drawn(report: Report, width: int, look: Look) -> Iterator[str]:
         yield ""
     yield _styled(line("total", _cells(report.total)).rstrip(), "1", on=look.styles)
     if report.total["unpriced"]:
-        yield f"unknown prices: {report.total['unpriced']:,} (+: at least)"
+        yield f"unknown prices: {report.total['unpriced']:,}{'' if report.total['cost'] is None else ' (+: at least)'}"
 
 
 def _cells(row: Row) -> dict[str, str]:

@@ -212,7 +212,7 @@ def test_files_wait_for_the_next_question_and_go_with_it_once(attaching: Home, m
             ("/file 'a b.txt'", re.compile(r"\Aa b.txt  15 .*\ngptsh: 1 file attached to your next question\Z")),
             ("/file ~/shot.png 'a b.txt'", "shot.png  "),
             ("/file", re.compile(r"\A.*\n.*\Z")),  # the same file is attached once
-            ("/context", ("included    1 messages", "shot.png [image/png")),
+            ("/context", ("included    1 message", "shot.png [image/png")),
             ("/file -", "no file is attached"),
             ("/file 'a b.txt' ~/shot.png", "2 files attached"),
         )

@@ -171,6 +171,10 @@ def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> No
         tmux.keys("Tab")
         tmux.until(f"^> /resume {ident} *$")
         tmux.keys("C-u")
+        tmux.write("/szz")
+        tmux.until(r"^> /szz *\n\s*\nnew session")  # there is room for a menu
+        tmux.keys("C-u")
+        tmux.until(r"^> *\nnew session")
         tmux.say("/zzz")
         tmux.until("^gptsh: there is no command /zzz: /help s\nhows all")
 

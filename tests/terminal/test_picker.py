@@ -63,7 +63,9 @@ def test_a_filter_on_titles_and_contents_and_a_deletion(home: Home) -> None:
         tmux.keys("Enter")
         tmux.until("^not deleted")
         assert len(session_ids(home)) == 4
-        tmux.keys("DC")
+        tmux.write("x")
+        assert "not deleted" not in tmux.until(r"^Filter: nginxx")
+        tmux.keys("BSpace", "DC")
         tmux.until("^Delete aaaa")
         tmux.write("y")
         tmux.until(r"^deleted aaaa Nginx proxy \(1 turn\)$")

@@ -13,7 +13,7 @@ from gptsh.messages import Event, Finished, Reasoning, Text
 from gptsh.render.plain import Look, ReasoningStream
 from gptsh.render.terminal import Canvas
 from tests.support.emulator import DOCUMENTS, emulate
-from tests.support.home import Home
+from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer, answer, chunk, event
 from tests.support.terminal import Terminal
 
@@ -87,6 +87,7 @@ BLOCKS = {
     "what follows a language": ("```bash ls -la\n```\n\n~~~ py title='x'\na\n~~~", "ls -la\n\n\ntitle='x'\na\n"),
     "indented code": ("    a\n\n      b\n\nc", "a\n\n  b\n\nc\n"),
     "table": ("|a|b|\n|:-:|-:|\n|`x`|1|\n|longer|22|", "  a       b\n───────────\n `x`      1\nlonger   22\n"),
+    "line breaks in a table": ("|a|b|\n|-|-|\n|x<br>y|1<BR />2|\n", "a   b\n─────\nx   1\ny   2\n"),
     "a table in an item": ("1. |a|b|\n   |-|-|\n   |1|2|", " 1. a   b\n    ─────\n    1   2\n"),
     "a heading over a rule of bars": ("# A | B\n---|---\n", "A | B\n\n---|---\n"),
     "narrow table": ("|a|b|c|\n|-|-|-|\n|1|2|3|", "a | b | c\n1 | 2 | 3\n"),
@@ -305,6 +306,18 @@ def test_names_with_escapes_are_shown_on_a_terminal(lab: Home, model: ModelServe
         assert not CONTROLS & set(OURS.sub("", seen.replace("\r\n", "\n")))
     shown = Terminal(lab, "--show-session", "0", "-o", "text", env={"PAGER": "cat"}).close()[0].decode()
     assert not CONTROLS & set(shown.replace("\r\n", "\n"))
+
+
+def test_a_terminal_says_why_it_waits_after_the_answer(lab: Home, model: ModelServer) -> None:
+    lab.configure(lab_config(model, '[sessions]\ntitles = "model"\n'))
+    hold = threading.Event()
+    model.script(*answer("yes"))
+    model.script(hold, *answer("A Title"))
+    terminal = Terminal(lab, "go")
+    terminal.until(b"yes(.|\n)*making a title")
+    hold.set()
+    seen, code = terminal.close()
+    assert (code, emulate(seen.decode()).rows[0], lab.doc()["title"]) == (0, "yes", "A Title")
 
 
 def test_a_terminal_is_not_read_as_stdin(lab: Home, model: ModelServer) -> None:

@@ -76,5 +76,5 @@ def as_dicts(value: object) -> list[dict[str, Any]]:
 
 
 def is_cost(value: object) -> bool:
-    """Whether a value can be a cost: USD, or None for an unknown one."""
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < _MAX_COST)
+    """Whether a value can be a cost: USD from 0, or None for an unknown one."""
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MAX_COST)

@@ -97,7 +97,7 @@ def cost(facts: Facts, usage: Usage, moment: datetime | None = None) -> float | 
         usd = usd.get("total_cost")
     if (ticks := token_count(raw.get("cost_in_usd_ticks"))) is not None:  # xAI
         usd = ticks / 1e10
-    if usd is not None and is_cost(usd) and (usd > 0 or (usd == 0 and not facts.has_config_prices)):
+    if usd is not None and is_cost(usd) and (usd > 0 or not facts.has_config_prices):
         return float(usd)
 
     prompt, completion = usage["prompt"] or 0, usage["completion"] or 0

@@ -154,6 +154,7 @@ def test_a_session_of_the_first_gptsh_counts_as_a_whole_once_and_ever_after(pric
         ({"messages": [said("a", cost=0, prompt=3, completion=4)]},
          row(answers=1, prompt=3, completion=4, total=7, cost=0)),  # free is a price
         ({"messages": [said("a", cost=0.1), said("b", cost=0.2)]}, row(answers=2, cost=0.3)),  # no 0.30000000000000004
+        ({"messages": [said("a", cost=1), said("b", cost=-1)]}, row(answers=2, unpriced=1, cost=1)),  # not negative
     ],
 )  # fmt: skip
 def test_totals(home: Home, doc: dict[str, Any], total: dict[str, Any]) -> None:

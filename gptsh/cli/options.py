@@ -46,7 +46,8 @@ class Flags(NamedTuple):
         "Generation parameter, such as temperature=0.2. Repeatable.", metavar="KEY=VALUE", value="param",
         many=True)] = ()
     file: Annotated[tuple[str, ...], Row("Ask", ("-f", "--file"),
-        "File to send along: text, image, PDF or audio. Repeatable.", metavar="PATH", value="file", many=True)] = ()
+        "File to send along: text, image, PDF or audio. Repeatable.", metavar="PATH", value="file", filled=True,
+        many=True)] = ()
     no_stdin: Annotated[bool, Row("Ask", ("--no-stdin",), "Do not read standard input.")] = False
     tools: Annotated[str | None, Row("Ask", ("--tools",),
         "Tool servers in place of the agent's: SERVER, SERVER__TOOL or all, comma-separated.",
@@ -70,7 +71,7 @@ class Flags(NamedTuple):
         "Do not show the model's reasoning on stderr.")] = False
     session: Annotated[str | None, Row("Session", ("-s", "--session"),
         "Continue a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",
-        metavar="REF", value="session")] = None
+        metavar="REF", value="session", filled=True)] = None
     continue_: Annotated[bool, Row("Session", ("-c", "--continue", "continue_"),
         "Continue the session last used in this project.")] = False
     resume: Annotated[bool, Row("Session", ("-r", "--resume"), "Pick the session from a list.")] = False

@@ -53,7 +53,7 @@ def test_what_only_says_how_is_taken_by_every_job_and_the_environment_never_fail
 
 
 REFUSED: list[tuple[list[str], str]] = [  # arguments, and how stderr begins
-    *[([f"{job}={blank}"], f"{job} is empty") for job in NAMED for blank in ("", " ")],
+    *[([f"{job}={blank}"], f"{job} is empty") for job in (*NAMED, "--session", "--file") for blank in ("", " ")],
     *[(["-m", "echo", "hi", *more], f"{more[0]} does not go with a question: it goes with --")
       for more in (["--full"], ["--keep", "0"], ["--limit", "0"], ["--archived"], ["--yes"])],
     (["--export-session", "0", "-o", "markdown"], "-o does not go with --export-session: --format names the form"),

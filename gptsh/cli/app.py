@@ -46,13 +46,13 @@ class App:
         self._toolbox: Toolbox | None = None
         self._servers: list[ToolServer] = []
 
-    def resolve(self, flags: Flags, stored: Document | None) -> TurnSetup:
+    def resolve(self, flags: Flags, doc: Document | None) -> TurnSetup:
         """Resolve the setup of a turn. Raises ConfigError and UsageError, whatever the question is.
 
         Notes the parameters that the model does not accept, and tells the reporter the output form. Markdown is
         rendered in a pipe only if the command line asks for it.
         """
-        agent = with_tools(agent_for(flags, self.settings, stored), flags, self.settings, stored)
+        agent = with_tools(agent_for(flags, self.settings, doc), flags, self.settings, doc)
         output = flags.output or self.settings.output or agent.output
         if output in STRUCTURED and flags.interactive:  # from the configuration, for programs
             output = None
@@ -127,16 +127,16 @@ class App:
             self._toolbox = None
 
 
-def with_tools(agent: Agent, flags: Flags, config: Settings, stored: Document | None) -> Agent:
+def with_tools(agent: Agent, flags: Flags, config: Settings, doc: Document | None) -> Agent:
     """The agent with the tools of the command line, else of the session, else its own."""
-    names = None if stored is None or flags.chooses_tools else stored["meta"].get("mcp_allowed_servers")
+    names = None if doc is None or flags.chooses_tools else doc["meta"].get("mcp_allowed_servers")
     if not isinstance(names, list):
         return agent._replace(tools=flags.select_tools(agent.tools))
-    configured = []
+    known_names = []
     for name in names:
         try:
             if isinstance(name, str) and config.tool_servers.select([name]):
-                configured.append(name)
+                known_names.append(name)
         except ConfigError as err:
             stdio.note(f"the session goes on without some of its tools: {err}")
-    return agent._replace(tools=tuple(configured))
+    return agent._replace(tools=tuple(known_names))

@@ -56,8 +56,8 @@ def ask_choice(intro: str, question: str, choices: Sequence[str], blank: str = "
                     stdio.write_all(terminal, b"\n")  # after the question
                     raise
                 line = os.read(terminal, _MAX_INPUT)
-                typed = line.decode("utf-8", "replace").strip().lower() or blank
-                matches = [word for word in choices if typed and word.startswith(typed)]
+                word_start = line.decode("utf-8", "replace").strip().lower() or blank
+                matches = [word for word in choices if word_start and word.startswith(word_start)]
                 if matches or not line.endswith(b"\n"):
                     return matches[0] if matches else "no"
     except (OSError, termios.error):  # the terminal is gone
@@ -75,20 +75,20 @@ class Approval:
 
     def run(self, calls: Sequence[Call], screen: "Screen") -> Iterator[ToolResult]:
         """Yield the denied results, then the others as they arrive. Raises ToolServerError after the last result."""
-        allowed = []
+        allowed_calls = []
         for call in calls:
             if reason := self.refusal(call):
                 yield ToolResult(error_result(call, reason))
             else:
-                allowed.append(call)
+                allowed_calls.append(call)
         if stdio.is_terminal(sys.stderr):  # only a user reads it, no program
-            for call in allowed:
+            for call in allowed_calls:
                 line = f"{call['function'].get('name', '')} {call['function'].get('arguments', '')}"
                 stdio.write_stderr(f"{shorten(line, stdio.width(sys.stderr) - 1)}\n")
-        if allowed:
-            names = ", ".join(str(call["function"].get("name")) for call in allowed)
+        if allowed_calls:
+            names = ", ".join(str(call["function"].get("name")) for call in allowed_calls)
             with screen.spinning(f"running {names}"):
-                yield from self._tools.run(allowed)
+                yield from self._tools.run(allowed_calls)
 
     def refusal(self, call: Call) -> str | None:
         """Why a call must not run, in words for the model; None if it may run. Waits for the user without limit.

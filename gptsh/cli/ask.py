@@ -32,8 +32,8 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     # Read the configuration. The reporter needs the output form for errors before the agent is resolved.
     reporter.expects_answer = bool(flags.prompt) or not flags.compact
     config = settings.load(environ, flags.config)
-    named = [name for name in (flags.agent, config.agent) if name and name in config.agents]
-    agent = config.agents[named[0] if named else config.default_agent]
+    names = [name for name in (flags.agent, config.agent) if name and name in config.agents]
+    agent = config.agents[names[0] if names else config.default_agent]
     reporter.output = flags.output or config.output or agent.output
     with Interrupts(time_limit(flags, config)) as interrupts:
         # Open the session and resolve the agent: errors of the command line come before the pipe is read.
@@ -67,9 +67,9 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
         # Ask. If the same question has failed just now, ask it again in its own session.
         if question is not None and ref is None and saving_enabled(flags, config) and not flags.dry_run:
-            unanswered = sessions.take_unanswered(question)
-            if unanswered is not None:
-                opened, question = open_session(unanswered), None
+            filename = sessions.take_unanswered(question)
+            if filename is not None:
+                opened, question = open_session(filename), None
         setup = setup or app.resolve(flags, opened.doc)
         turn: Turn | None = None
         try:
@@ -96,9 +96,9 @@ def read_question(flags: Flags, config: Settings) -> Message | None:
             yield path, stdio.read_file(path)
         if config.read_stdin and not flags.no_stdin:
             has_other_input = words.strip() or flags.file or flags.title or flags.tag or flags.interactive
-            piped = stdio.read_piped(prompted=bool(has_other_input))
-            if piped and not piped.isspace():
-                yield "stdin", piped
+            data = stdio.read_piped(prompted=bool(has_other_input))
+            if data and not data.isspace():
+                yield "stdin", data
 
     parts = parts_from(sources())
     texts = [("the prompt", words), *((part["source"], part.get("text", "")) for part in parts)]

@@ -125,7 +125,7 @@ def find(line: str) -> tuple[Command, str]:
                 raise UsageError(f"{command.name} needs a {command.args.lower()}")
             return command, args
     name = " ".join(words[:2]).lower()
-    if subcommands := [known for known in _BY_NAME if known.startswith(f"{name} ")]:
+    if subcommands := [command for command in _BY_NAME if command.startswith(f"{name} ")]:
         raise UsageError(f"{name} needs a second word", ", ".join(subcommands))
     from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
 

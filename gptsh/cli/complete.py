@@ -142,11 +142,11 @@ def _models(config_path: str | None, _prefix: str) -> _Values:
 
 def recent_models(config: settings.Settings) -> Iterator[str]:
     """The models of sessions, newest first, then those of the config file, then ``echo``; with duplicates."""
-    used = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT_SESSIONS)))
+    recent = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT_SESSIONS)))
     agents = (model for agent in config.agents.values() for model in (agent.model, agent.model_small))
     tables = config.providers.tables.items()
     providers = (full_name(model, name) for name, table in tables for model in (table.model_small, *table.prices))
-    yield from (model for model in chain(used, agents, providers, ("echo",)) if model and not model.endswith("/*"))
+    yield from (model for model in chain(recent, agents, providers, ("echo",)) if model and not model.endswith("/*"))
 
 
 def _tools(config_path: str | None, prefix: str) -> _Values:
@@ -167,8 +167,8 @@ def _sessions(_config: str | None, prefix: str) -> _Values:
 
 def _params(config_path: str | None, _prefix: str) -> _Values:
     """The keys that most models accept, and those in the config file."""
-    configured = (key for agent in settings.load(os.environ, config_path).agents.values() for key in agent.params)
-    yield from ((f"{key}=", "") for key in (*_COMMON_PARAMETERS, *configured))
+    config_keys = (key for agent in settings.load(os.environ, config_path).agents.values() for key in agent.params)
+    yield from ((f"{key}=", "") for key in (*_COMMON_PARAMETERS, *config_keys))
 
 
 def _readable(items: Iterable[SessionSummary | Unreadable]) -> Iterator[SessionSummary]:
@@ -185,14 +185,14 @@ def _offer(source: Source) -> "Callable[..., list[CompletionItem[str]]]":
     """A completer for click: the first values of a source that start with the prefix, without duplicates."""
 
     def completer(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
-        offered: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for value, text in source(ctx.params.get("config"), prefix):
             # The shell inserts values without quotes, so values that need quotes are left out.
             if value.startswith(prefix) and shlex.quote(value) == value:
-                offered.setdefault(value, visible(one_line(text)))
-            if len(offered) == _MAX_VALUES:
+                texts.setdefault(value, visible(one_line(text)))
+            if len(texts) == _MAX_VALUES:
                 break
-        return [CompletionItem(value, help=text) for value, text in offered.items()]
+        return [CompletionItem(value, help=text) for value, text in texts.items()]
 
     return completer
 

@@ -15,14 +15,14 @@ def export_session(flags: Flags) -> int:
     """Write a session to stdout in another format; a note lists what that format cannot store."""
     ref, format_name = references.pin_ref(flags.export_session or ""), flags.format or "markdown"
     doc = sessions.load_at(ref, stdio.note)
-    stdio.write_pieces(exported(doc, ref, format_name))
+    stdio.write_pieces(convert(doc, ref, format_name))
     if note := losses.note(doc, format_name):
         stdio.note(note)
     return 0
 
 
-def exported(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
-    """A session in one of ``config.forms.FORMATS``. ``ref`` is None for a session without a file."""
+def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
+    """Convert a session to one of ``config.forms.FORMATS``. ``ref`` is None for a session without a file."""
     if format_name == "json":
         return [f"{encode_json(doc).decode()}\n"]
     if format_name == "html":

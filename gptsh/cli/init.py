@@ -56,10 +56,10 @@ def _lines(choices: Choices) -> Iterator[str]:
     """The tables of the config file with their keys. Keys without a choice are comments, as are tables of any NAME."""
     used_tables = {"agents.default", *(table for table, _ in choices)}
     provider_table = next((table for table in used_tables if table.startswith("providers.")), "providers.NAME")
-    for declared, meaning, keys in schema.tables(Config):
-        table = declared.replace("agents.NAME", "agents.default").replace("providers.NAME", provider_table)
+    for table_name, meaning, keys in schema.tables(Config):
+        table = table_name.replace("agents.NAME", "agents.default").replace("providers.NAME", provider_table)
         if table:
-            head = f"[{table}]" if table in used_tables or "NAME" not in declared else f"# [{table}]"
+            head = f"[{table}]" if table in used_tables or "NAME" not in table_name else f"# [{table}]"
             yield f"{head:{_COLUMN}}# {meaning}"
         for key in keys:
             value = choices.get((table, key.name))

@@ -50,7 +50,7 @@ def write_changes(
         raise
 
 
-def batched(lines: Iterable[str]) -> Iterator[str]:
+def batches(lines: Iterable[str]) -> Iterator[str]:
     """Join the lines of a long list that arrive within 50 ms: one write for many lines."""
     batch: list[str] = []
     last_write = 0.0
@@ -70,15 +70,15 @@ def session_object(item: SessionSummary) -> dict[str, Any]:
 
 def matching_sessions(flags: Flags) -> Iterator[SessionSummary]:
     """The sessions that match the filters, read one by one; each unreadable one gets a note."""
-    return filtered(flags, listing.scan_sessions(archived=flags.archived))
+    return filter_sessions(flags, listing.scan_sessions(archived=flags.archived))
 
 
-def filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
+def filter_sessions(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
     """The items that match the filters, up to ``--limit``; no further item is read. Unreadable ones get a note."""
-    return islice(_filtered(flags, items), flags.limit)
+    return islice(_matching(flags, items), flags.limit)
 
 
-def _filtered(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
+def _matching(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
     project = current_project() if flags.here else None
     has_filters = flags.agent or flags.model or flags.tag or flags.here  # checked once: lists may have 10,000 items
     count = 0

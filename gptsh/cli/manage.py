@@ -28,7 +28,7 @@ _MIN_WIDTH = 40  # columns for the passage of a found session, even on a narrowe
 def list_sessions(flags: Flags) -> int:
     """Print a line for each session that matches the filters; an unreadable one gets a note."""
     line = partial(listing_line, aligned=stdio.is_terminal(stdio.stdout()))
-    stdio.write_lines(lists.batched(lists.lines_of(flags, lists.matching_sessions(flags), line, lists.session_object)))
+    stdio.write_lines(lists.batches(lists.lines_of(flags, lists.matching_sessions(flags), line, lists.session_object)))
     return 0
 
 
@@ -41,7 +41,7 @@ def search_sessions(flags: Flags) -> int:
     is_rendered = (on_terminal or style.styles) and flags.output not in ("text", *STRUCTURED)
     line = partial(found_drawn, look=style) if is_rendered else found_lines
     found = chain(() if first is None else (first,), items)
-    stdio.write_lines(lists.batched(lists.lines_of(flags, found, line, lists.session_object)), safe=is_rendered)
+    stdio.write_lines(lists.batches(lists.lines_of(flags, found, line, lists.session_object)), safe=is_rendered)
     return 1 if first is None else 0
 
 
@@ -50,7 +50,7 @@ def found_sessions(flags: Flags) -> Iterator["Found"]:
     from gptsh.core.search import search  # noqa: PLC0415 - lists need no search
 
     room = max(_MIN_WIDTH, stdio.width(stdio.stdout())) - len(INDENT)
-    return lists.filtered(flags, search(flags.search_sessions or "", room, archived=flags.archived))
+    return lists.filter_sessions(flags, search(flags.search_sessions or "", room, archived=flags.archived))
 
 
 def show_usage(flags: Flags) -> int:
@@ -115,8 +115,8 @@ def list_agents(flags: Flags) -> int:
     config = settings.load(os.environ, flags.config)
     default = config.agent or config.default_agent
     agents = [(name, agent.model) for name, agent in config.agents.items()]
-    chosen = (agent for agent in agents if matches_model(agent[1], flags.model))
-    items = ((name, model, name == default) for name, model in islice(chosen, flags.limit))
+    matching_agents = (agent for agent in agents if matches_model(agent[1], flags.model))
+    items = ((name, model, name == default) for name, model in islice(matching_agents, flags.limit))
     keys = ("name", "model", "default")
     stdio.write_lines(
         lists.lines_of(flags, items, lambda item: agent_line(*item), lambda item: dict(zip(keys, item, strict=True)))

@@ -151,9 +151,9 @@ def consolidate(flags: Flags) -> int:
         raise UsageError("--consolidate writes a memory, and nothing is to be saved", "leave out --no-save")
     interrupts = Interrupts(time_limit(flags, config))
     consolidation = Consolidation(config, Client(config, os.environ), interrupts)
-    named = _named_session(flags, consolidation)
-    if named:
-        targets = [named]
+    named_session = _named_session(flags, consolidation)
+    if named_session:
+        targets = [named_session]
     else:
         targets = [(item["id"], item["filename"], item["agent"] or "default") for item in matching_sessions(flags)]
     if not any(agent.memory for agent in config.agents.values()):
@@ -162,7 +162,7 @@ def consolidate(flags: Flags) -> int:
     def results() -> Iterator[dict[str, Any]]:
         for target in reversed(targets):
             result = consolidation.run(*target)
-            if named or result["messages"] or result["error"]:
+            if named_session or result["messages"] or result["error"]:
                 yield result
             if consolidation.is_over:
                 return

@@ -111,14 +111,14 @@ def row_line(
 class _Picker(UIControl):
     """The list. prompt_toolkit draws only the visible rows.
 
-    ``_rows`` are the sessions that were read, ``_shown`` those that pass the filter, ``_at`` the position of the
-    selected one in ``_shown``.
+    ``_rows`` are the sessions that were read, ``_filtered_rows`` those that pass the filter, ``_at`` is the position
+    of the selected one there.
     """
 
     def __init__(self, current: str | None) -> None:
         self._project = current_project()
         self._rows: list[SessionSummary] = []
-        self._shown = self._rows
+        self._filtered_rows = self._rows
         self._at = 0
         self._unread, self._all_read = last_written(), False
         self._current, self._words = current, ""
@@ -167,14 +167,14 @@ class _Picker(UIControl):
         now = time.time()
 
         def line(at: int) -> StyleAndTextTuples:
-            if at < len(self._shown):
-                return row_line(self._shown[at], width, now, project=self._project, selected=at == self._at)
+            if at < len(self._filtered_rows):
+                return row_line(self._filtered_rows[at], width, now, project=self._project, selected=at == self._at)
             return [("class:dim", "  no session has these words" if self._rows else "  there is no session yet")]
 
-        return UIContent(line, max(1, len(self._shown)), Point(0, self._at), show_cursor=False)
+        return UIContent(line, max(1, len(self._filtered_rows)), Point(0, self._at), show_cursor=False)
 
     def _count(self) -> StyleAndTextTuples:
-        of = f"{len(self._shown):,} of " if self._words else ""
+        of = f"{len(self._filtered_rows):,} of " if self._words else ""
         return [("class:dim", f" {of}{len(self._rows):,}{'' if self._all_read else '…'}")]
 
     def _foot(self) -> StyleAndTextTuples:
@@ -208,12 +208,12 @@ class _Picker(UIControl):
 
     def _show(self, matches: set[str]) -> None:
         """Show the rows whose titles have all words, and those whose file names are in ``matches``."""
-        selected, words, self._matches = self._selected, fold(self._words).split(), matches
-        self._shown = [
+        selected, words, self._matches = self._selected_row, fold(self._words).split(), matches
+        self._filtered_rows = [
             row for row in self._rows
             if row["filename"] in matches or all(word in fold(_title(row)) for word in words)
         ] if words else self._rows  # fmt: skip
-        self._at = self._shown.index(selected) if selected in self._shown else 0
+        self._at = self._filtered_rows.index(selected) if selected in self._filtered_rows else 0
         self._app.invalidate()
 
     async def _search(self, words: str) -> None:
@@ -228,26 +228,26 @@ class _Picker(UIControl):
 
         await asyncio.sleep(_SEARCH_DELAY)
         with contextlib.suppress(GptshError):  # the store cannot be read
-            found = await asyncio.to_thread(matches)
+            matching_files = await asyncio.to_thread(matches)
             if is_current(words):
-                self._show(found)
+                self._show(matching_files)
 
     # ---- actions of keys
 
     @property
-    def _selected(self) -> SessionSummary | None:
-        return self._shown[self._at] if 0 <= self._at < len(self._shown) else None
+    def _selected_row(self) -> SessionSummary | None:
+        return self._filtered_rows[self._at] if 0 <= self._at < len(self._filtered_rows) else None
 
     def _move(self, by: int) -> None:
-        self._at = max(0, min(self._at + by, len(self._shown) - 1))
+        self._at = max(0, min(self._at + by, len(self._filtered_rows) - 1))
 
     def _page(self, pages: int) -> None:
         info = self._list.render_info
         self._move(pages * (info.window_height if info else 1))
 
     def _accept(self) -> None:
-        if self._selected:
-            self._app.exit(result=self._selected["filename"])
+        if self._selected_row:
+            self._app.exit(result=self._selected_row["filename"])
         elif not self._rows:
             self._app.exit(result="")
 
@@ -258,10 +258,10 @@ class _Picker(UIControl):
             self._app.exit(result=None)
 
     def _ask_to_delete(self) -> None:
-        if self._selected and self._selected["filename"] == self._current:
+        if self._selected_row and self._selected_row["filename"] == self._current:
             self._message = "the session of this conversation cannot be deleted here"
         else:
-            self._to_delete = self._selected
+            self._to_delete = self._selected_row
 
     def _answer(self, key: str) -> None:
         """Delete the session if the user says yes, unless it was used since it was listed."""

@@ -108,15 +108,15 @@ class Planner:
             self._find_window(messages)
         return self._build_plan(self._choose(messages, dry=dry), messages, dry=dry)
 
-    def refit(self, refused: TooLong, plan: Plan, messages: Sequence[Message]) -> Plan | None:
+    def refit(self, refusal: TooLong, plan: Plan, messages: Sequence[Message]) -> Plan | None:
         """Plan again for the window that a refusal names; None if it names none, or the prompt cannot be shorter."""
-        window, refused_size = refused.window, sum(map(tokens.count_message, plan.request.messages))
+        window, refused_size = refusal.window, sum(map(tokens.count_message, plan.request.messages))
         if window is None or not self.rules.compact:
             return None
         self._client.servers.learn_window(self.model, window)
         self.room = self.room._replace(window=window)
         # The refused prompt takes more tokens than the room has, whatever the estimate was.
-        actual_size = refused.prompt or self.room.prompt or 0
+        actual_size = refusal.prompt or self.room.prompt or 0
         self._scale = max(1.0, actual_size / max(1, refused_size))
         self._trusts_reports, self._uses_tokenizer = False, True
         choice = self._choose(messages, reason="refused")
@@ -172,13 +172,13 @@ class Planner:
             self._noted_omissions = questions
             verb = "is" if questions == 1 else "are"
             stdio.note(f"{quantity(questions, 'earlier question')} {verb} left out: the session outgrew the window")
-        sent = valid.build(choice.prompt.messages, self._system, self.provider, self.model)
+        prompt = valid.build(choice.prompt.messages, self._system, self.provider, self.model)
         answer_tokens = room.reserve if room.max_tokens is not None else min(room.reserve, _TYPICAL_ANSWER)
         last_answer = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
         full_window = (last_answer and filled_window(last_answer)) or 0  # the next prompt needs more than that
         total_tokens = max(size.at_most, full_window) + answer_tokens
         stream = not self._flags.no_stream
-        request = Request(self.model, sent, dict(self.agent.params), stream, self._schema, self._tools, total_tokens)
+        request = Request(self.model, prompt, dict(self.agent.params), stream, self._schema, self._tools, total_tokens)
         return Plan(choice, room, self.fixed, request)
 
     # ---- sizes
@@ -325,19 +325,19 @@ class Planner:
         client, model = self._client, self.model
         question = next(iter(messages[document.question_index(messages) :]), None)
         kinds = {media.kind for *_, media in attachments}
-        unsupported = frozenset(kind for kind in kinds if client.servers.can(model, ABILITIES[kind]) is False)
+        unsupported_kinds = frozenset(kind for kind in kinds if client.servers.can(model, ABILITIES[kind]) is False)
         left_out = []
         for message, part, media in attachments:
-            if message is question and media.kind in unsupported:
+            if message is question and media.kind in unsupported_kinds:
                 raise UsageError(f"{model} takes no {NAMES[media.kind]}", "choose another model with -m")
-            if media.kind in unsupported:
+            if media.kind in unsupported_kinds:
                 left_out.append(NAMES[media.kind])
             elif message["role"] != "assistant" and not client.accepts(model, part):
                 left_out.append(f"{NAMES[media.kind]} of that form")
         if left_out:
             number = quantity(len(left_out), "attachment")
             stdio.note(f"{number} of the session not sent: {model} takes no {', no '.join(sorted(set(left_out)))}")
-        return unsupported
+        return unsupported_kinds
 
     # ---- compaction
 

@@ -42,28 +42,28 @@ def compact(planner: Planner, session: Session, flags: Flags, reporter: Reporter
     if not document.turns(messages):
         raise UsageError(f"session {doc['id']} has nothing to compact yet")
     chooser = planner.chooser(messages, dry=True)
-    current, compacted = chooser.current(), chooser.compact()
+    current, compaction = chooser.current(), chooser.compact()
     if applies:
         if flags.has_labels:  # saved even if the compaction fails
             session.save(fsync=True)
         try:
-            compacted = planner.chooser(messages).compact() if compacted else None
-            if compacted:
-                planner.keep_compaction(compacted, messages)
+            compaction = planner.chooser(messages).compact() if compaction else None
+            if compaction:
+                planner.keep_compaction(compaction, messages)
         except GptshError as err:
             writer.emit("compression_error", error=str(err))
             with contextlib.suppress(OSError):
                 writer.close()
             raise
-    if compacted is None:
+    if compaction is None:
         writer.emit("compression_skipped", reason="nothing would be shorter")
-    failure, record = session.failure, (compacted.record if compacted else None) or {}
+    failure, record = session.failure, (compaction.record if compaction else None) or {}
     size = max(0, current.size.tokens - planner.fixed)
     result = {
         "session": doc["meta"].get("forked_from") if document.is_unsaved(doc) else doc["id"],
-        "changes": compacted is not None,
-        "applied": compacted is not None and applies and failure is None,
-        **compaction_report(compacted or current),
+        "changes": compaction is not None,
+        "applied": compaction is not None and applies and failure is None,
+        **compaction_report(compaction or current),
         "before": record.get("before", size),
         "after": record.get("after", size),
         "budget": planner.room.budget(planner.fixed),

@@ -119,16 +119,16 @@ def _with_notes(changes: Iterator[Change]) -> Iterator[Change]:
 
     The hint of an error lists the sessions that were changed before.
     """
-    done: list[str] = []
+    changed_ids: list[str] = []
     try:
         for change in changes:
             if change.state in ("used", "gone"):
                 stdio.note(change_line(change))
             else:
-                done.append(change.filename[ID])
+                changed_ids.append(change.filename[ID])
                 yield change
     except GptshError as err:
-        err.hint = f"done before: {abbreviate(done)}" if done else ""
+        err.hint = f"done before: {abbreviate(changed_ids)}" if changed_ids else ""
         raise
 
 

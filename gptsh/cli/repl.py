@@ -167,12 +167,12 @@ class Conversation:
         """
         doc, origin = self.doc, self.origin
         assert doc is not None  # the callers have checked it
-        cut = document.at_point(doc, point)
-        turns = len(document.turns(cut["messages"]))
+        fork_source = document.at_point(doc, point)
+        turns = len(document.turns(fork_source["messages"]))
         if origin:  # fork at a turn number, since the session may grow; a snapshot also says how it was sent
             self.switch_to(f"{origin}@{turns if not point or document.is_numbered(point) else point}")
         else:
-            self.session = OpenedSession(None, sessions.fork_session(cut, point))
+            self.session = OpenedSession(None, sessions.fork_session(fork_source, point))
             self.is_unsaved = self.is_unsaved and turns > 0
         self.flags = self.flags._replace(snapshot=None)
         return origin

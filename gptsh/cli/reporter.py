@@ -73,11 +73,11 @@ class Reporter:
             stdio.write_lines(map(structured.line, lines))
 
 
-def as_error(ended: Interrupted) -> GptshError:
+def as_error(interrupt: Interrupted) -> GptshError:
     """Convert a signal or the deadline to an error with its message and exit code."""
     failure: GptshError = TimedOut("timed out", "--timeout and GPTSH_TIMEOUT set the limit")
-    if not ended.by_deadline:
-        failure = GptshError(f"ended by {signal.Signals(ended.signum).name}")
-        failure.exit_code = 128 + ended.signum
-    failure.hint = ended.hint
+    if not interrupt.by_deadline:
+        failure = GptshError(f"ended by {signal.Signals(interrupt.signum).name}")
+        failure.exit_code = 128 + interrupt.signum
+    failure.hint = interrupt.hint
     return failure

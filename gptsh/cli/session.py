@@ -72,10 +72,10 @@ def saving_enabled(flags: Flags, config: Settings) -> bool:
     return config.sessions.save and not flags.no_save
 
 
-def agent_for(flags: Flags, config: Settings, stored: Document | None) -> Agent:
+def agent_for(flags: Flags, config: Settings, stored_doc: Document | None) -> Agent:
     """The agent of a turn: from the command line, else the session, else the configuration. Raises ConfigError."""
     overrides = Overrides(flags.agent, flags.model, flags.system, *parse_params(flags.param))
-    return settings.choose_agent(config, overrides, settings.stored_agent(stored) if stored else None)
+    return settings.choose_agent(config, overrides, settings.stored_agent(stored_doc) if stored_doc else None)
 
 
 def parse_params(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
@@ -84,22 +84,22 @@ def parse_params(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
     A value is parsed as JSON if possible, else it is a string. Raises UsageError for any other pair.
     """
     params: dict[str, Any] = {}
-    removed: set[str] = set()
+    removals: set[str] = set()
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise UsageError(f"parameter {pair!r}: expected KEY=VALUE")
         if not value:
             params.pop(key, None)
-            removed.add(key)
+            removals.add(key)
             continue
-        removed.discard(key)
+        removals.discard(key)
         try:
-            parsed = json.loads(value, parse_constant=str)
+            json_value = json.loads(value, parse_constant=str)
         except (ValueError, RecursionError):
-            parsed = value
-        params[key] = parsed if is_json(parsed) else value
-    return params, removed
+            json_value = value
+        params[key] = json_value if is_json(json_value) else value
+    return params, removals
 
 
 def start_session(
@@ -109,7 +109,7 @@ def start_session(
 
     Without a question the messages are unchanged. Raises UsageError.
     """
-    stored, tools = opened.doc, list(agent.tools)
+    stored_doc, tools = opened.doc, list(agent.tools)
     agent_info = {
         "name": agent.name,
         "model": agent.model,
@@ -118,18 +118,18 @@ def start_session(
         "system": agent.system,
     }
     provider = {"name": config.providers.for_model(agent.model or "").name}
-    if stored is None:
+    if stored_doc is None:
         try:
             cwd = os.getcwd()
         except FileNotFoundError:
             cwd = None
         doc = sessions.new_session_doc(agent_info, provider, output=output, mcp_allowed_servers=tools, cwd=cwd)
     else:
-        meta = {**stored["meta"], "output": output}
+        meta = {**stored_doc["meta"], "output": output}
         if flags.chooses_tools:
             meta["mcp_allowed_servers"] = tools
-        doc = {**stored, "meta": meta, "agent": {**stored["agent"], **agent_info}}
-        doc["provider"] = {**stored["provider"], **provider}
+        doc = {**stored_doc, "meta": meta, "agent": {**stored_doc["agent"], **agent_info}}
+        doc["provider"] = {**stored_doc["provider"], **provider}
     session = Session(doc, opened.location, flags, config)
     point = references.split_ref(opened.ref)[1] if opened.ref else None
     if point and not document.is_numbered(point):

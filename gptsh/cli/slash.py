@@ -148,7 +148,7 @@ def do_session_export(chat: "Conversation", args: str) -> None:
     name = " ".join(commands.words_of(args)) if args.startswith(("'", '"')) else args
     path = os.path.expanduser(name or f"gptsh-{doc['id']}.md")
     format_name = _FORMATS.get(os.path.splitext(path)[1].lower(), "markdown")
-    text = "".join(exporting.exported(doc, chat.ref, format_name))
+    text = "".join(exporting.convert(doc, chat.ref, format_name))
     try:
         stdio.create_file(path, text)
     except FileExistsError as err:
@@ -196,9 +196,9 @@ def do_undo(chat: "Conversation", _args: str) -> None:
     (question, *_), point = _last_turn(chat)
     _save_before_leaving(chat)
     origin = chat.fork(point)
-    typed = [part for part in text_parts_of(question) if "source" not in part]
-    chat.prefill = "\n\n".join(part["text"] for part in typed)
-    if attachments := len(parts_of(question)) - len(typed):
+    typed_parts = [part for part in text_parts_of(question) if "source" not in part]
+    chat.prefill = "\n\n".join(part["text"] for part in typed_parts)
+    if attachments := len(parts_of(question)) - len(typed_parts):
         hint = f": in session {origin} /retry asks with all of it" if origin else ""
         stdio.note(f"{quantity(attachments, 'attachment')} of the question left out{hint}")
     _note_fork(origin, chat)
@@ -333,16 +333,16 @@ def do_file(chat: "Conversation", args: str) -> None:
 
 
 def do_tools(chat: "Conversation", args: str) -> None:
-    configured, flags = chat.settings.tool_servers, chat.flags
+    tool_servers, flags = chat.settings.tool_servers, chat.flags
     if args == "-":  # the agent's own tools
         args = ",".join(agent_for(flags._replace(tools=None, no_tools=False), chat.settings, chat.doc).tools) or "none"
     if args == "none":
         flags = flags._replace(tools=None, no_tools=True)
     elif args:
         flags = flags._replace(tools=args, no_tools=False)
-        configured.select(flags.select_tools(()))  # raises for an unknown name
+        tool_servers.select(flags.select_tools(()))  # raises for an unknown name
     chat.flags = flags
-    servers = configured.select(with_tools(chat.agent(), flags, chat.settings, chat.doc).tools)
+    servers = tool_servers.select(with_tools(chat.agent(), flags, chat.settings, chat.doc).tools)
     if running := chat.app.running_tools(servers):
         stdio.write_lines(map(tool_line, running.tools()))
         return

@@ -72,8 +72,8 @@ def size(stream: TextIO | None) -> tuple[int, int]:
             columns, rows = os.get_terminal_size(stream.fileno())
             return columns or _DEFAULT_SIZE[0], rows or _DEFAULT_SIZE[1]
         return _DEFAULT_SIZE
-    given = os.environ.get("COLUMNS", "")
-    return int(given) if re.fullmatch("[1-9][0-9]{0,3}", given) else _DEFAULT_SIZE[0], _DEFAULT_SIZE[1]
+    columns_text = os.environ.get("COLUMNS", "")
+    return int(columns_text) if re.fullmatch("[1-9][0-9]{0,3}", columns_text) else _DEFAULT_SIZE[0], _DEFAULT_SIZE[1]
 
 
 @contextlib.contextmanager
@@ -84,8 +84,8 @@ def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
     """
     import termios  # noqa: PLC0415 - few runs have a terminal to themselves
 
-    saved = termios.tcgetattr(terminal)
-    modes = [*saved]
+    old_modes = termios.tcgetattr(terminal)
+    modes = [*old_modes]
     modes[_LOCAL_MODES] = modes[_LOCAL_MODES] & ~off | on
     termios.tcsetattr(terminal, termios.TCSANOW, modes)
     try:
@@ -93,7 +93,7 @@ def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
     finally:
         with contextlib.suppress(termios.error):
             if is_foreground(terminal):  # a background job would be stopped, and the shell has restored them already
-                termios.tcsetattr(terminal, termios.TCSANOW, saved)
+                termios.tcsetattr(terminal, termios.TCSANOW, old_modes)
 
 
 class Sink:

@@ -130,9 +130,9 @@ class Chooser:
             return Choice(FULL, everything, self._measure(self._messages, None, self._exact))
         prompt = SHORTEN[record["strategy"]](self._split(record))
         size = self._measure(prompt.messages, record["id"], self._exact)
-        used = summary_of(self._state, record.get("summary"))
-        if used and used.get(PENDING):
-            size = Size(size.tokens + used["tokens"], size.at_most + used["tokens"], size.reported)
+        last_summary = summary_of(self._state, record.get("summary"))
+        if last_summary and last_summary.get(PENDING):
+            size = Size(size.tokens + last_summary["tokens"], size.at_most + last_summary["tokens"], size.reported)
         return Choice(record["strategy"], prompt, size, record)
 
     # ---- the active compaction
@@ -159,17 +159,17 @@ class Chooser:
         if record.get("pruned"):  # tool results only: attachments of the user are truncated visibly or not at all
             upto = 1 + next((at for at, message in enumerate(recent) if message.get("id") == record["pruned"]), -1)
             recent[:upto] = [pruned(message) if message["role"] == "tool" else message for message in recent[:upto]]
-        used = summary_of(self._state, record.get("summary"))
-        if used is None:
+        last_summary = summary_of(self._state, record.get("summary"))
+        if last_summary is None:
             return SplitHistory(older, recent, max_tokens=record.get("room") or 0)
-        last = self._position(used.get("last"))
+        last = self._position(last_summary.get("last"))
         covered = 0 if last is None else last + 1
         if record["strategy"] == SUMMARY:  # a parallel run may have saved its answer among the older messages since
-            late = [message for message in uncovered(older, used) if not is_verbatim(message)]
+            late = [message for message in uncovered(older, last_summary) if not is_verbatim(message)]
             late_objects = set(map(id, late))
             older = [message for message in older if id(message) not in late_objects]
             recent = [*late, *recent]
-        return SplitHistory(older, recent, used["text"], min(len(older), covered), record.get("room") or 0)
+        return SplitHistory(older, recent, last_summary["text"], min(len(older), covered), record.get("room") or 0)
 
     # ---- a new compaction
 

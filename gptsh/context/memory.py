@@ -130,9 +130,9 @@ def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Mes
     """
     sessions.refuse_newer(doc, filename)
     folder = memory_folder(agent)
-    logged = set(_LAST_ID.findall(_read(folder / _HISTORY).decode("utf-8", "replace")))
+    logged_ids = set(_LAST_ID.findall(_read(folder / _HISTORY).decode("utf-8", "replace")))
     piece: Sequence[Message] = []
-    last = next((message["id"] for message in reversed(messages) if safe_name(message["id"]) in logged), None)
+    last = next((message["id"] for message in reversed(messages) if safe_name(message["id"]) in logged_ids), None)
     if last is None:  # else an interrupted run or a fork has consolidated them
         before = _read(folder / _MEMORY)
         piece, text = _next_piece(messages, small, _decoded(before), agent)

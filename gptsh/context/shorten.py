@@ -144,14 +144,14 @@ def touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
     Failed calls do not count.
     """
     files: dict[str, list[str]] = {}
-    failed = {message.get("tool_call_id") for message in messages if message.get("is_error")}
+    failed_ids = {message.get("tool_call_id") for message in messages if message.get("is_error")}
     for call in (call for message in messages for call in message.get("tool_calls") or ()):
         try:
             arguments = as_dict(parse_json(call["function"]["arguments"]))
         except (KeyError, TypeError, ValueError, RecursionError):
             continue
         tool = call["function"].get("name")
-        if call.get("id") in failed or not isinstance(tool, str):
+        if call.get("id") in failed_ids or not isinstance(tool, str):
             continue
         values = [value for key, value in arguments.items() if re.fullmatch(_PATH_KEYS, key)]
         paths = [path for value in values for path in (value if isinstance(value, list) else [value])]

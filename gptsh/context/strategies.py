@@ -77,9 +77,9 @@ def summary(history: SplitHistory) -> CompactedPrompt:
     sent too.
     """
     media_parts = _current_media(history)
-    lines = _numbered(history, media_parts)
+    lines = _numbered_lines(history, media_parts)
     sections = [[_WORDS, *lines] if lines else [], [_OUTCOMES, history.summary] if history.summary else []]
-    return _compacted(history, sections, len(lines), media_parts, has_summary=True)
+    return _compacted_prompt(history, sections, len(lines), media_parts, has_summary=True)
 
 
 def minimal(history: SplitHistory) -> CompactedPrompt:
@@ -88,7 +88,8 @@ def minimal(history: SplitHistory) -> CompactedPrompt:
     The state is the newest summary, else the last answer. If not all words fit, the first question and as many of the
     newest as possible are sent. The current question is always sent, its media only where it fits.
     """
-    lines, current = _numbered(history), set(range(len(_questions(history)))[-1:] if _is_current_older(history) else ())
+    lines = _numbered_lines(history)
+    current = set(range(len(_questions(history)))[-1:] if _is_current_older(history) else ())
     room = history.max_tokens - _HEADINGS - sum(count_text(lines[at]) + 1 for at in current)
     media_parts = []
     for part in _current_media(history):
@@ -96,27 +97,27 @@ def minimal(history: SplitHistory) -> CompactedPrompt:
         if size <= room:
             media_parts.append(part)
             room -= size
-    lines = _numbered(history, media_parts)
+    lines = _numbered_lines(history, media_parts)
     sizes = [count_text(line) + 1 for line in lines]
-    chosen = set(current)
+    chosen_lines = set(current)
     for at in dict.fromkeys([*range(len(lines))[:1], *reversed(range(len(lines)))]):  # the first, then the newest
-        if at not in chosen and sizes[at] <= room:
-            chosen.add(at)
+        if at not in chosen_lines and sizes[at] <= room:
+            chosen_lines.add(at)
             room -= sizes[at]
     if room < 0 and not current:
-        return _compacted(history, None, 0, has_summary=False)._replace(omitted_questions=len(lines))
+        return _compacted_prompt(history, None, 0, has_summary=False)._replace(omitted_questions=len(lines))
     files = _files(history.older, min(room, history.max_tokens // _SHARE))
     room -= sum(map(count_text, files))
     state = _state(history, min(room, history.max_tokens // _SHARE))
-    omitted = len(lines) - len(chosen)
-    task = [_TASK, lines[0]] if omitted and 0 in chosen - current else []
-    words = [lines[at] for at in sorted(chosen - ({0} if task else set()))]
+    omitted = len(lines) - len(chosen_lines)
+    task = [_TASK, lines[0]] if omitted and 0 in chosen_lines - current else []
+    words = [lines[at] for at in sorted(chosen_lines - ({0} if task else set()))]
     verbs = "does not fit and is" if omitted == 1 else "do not fit and are"
     some_words = _SOME_WORDS.format(omitted=f"{quantity(omitted, 'earlier question')} {verbs}")
     heading = some_words if omitted else _WORDS
     sections = [task, files, state, [heading, *words] if words or omitted else []]
     has_summary = bool(history.summary and state)
-    prompt = _compacted(history, sections, len(chosen), media_parts, has_summary=has_summary)
+    prompt = _compacted_prompt(history, sections, len(chosen_lines), media_parts, has_summary=has_summary)
     return prompt._replace(omitted_questions=omitted)
 
 
@@ -133,7 +134,7 @@ def is_verbatim(message: Message) -> bool:
     return message["role"] == "system" or starts_turn(message)
 
 
-def _compacted(
+def _compacted_prompt(
     history: SplitHistory,
     sections: Sequence[Sequence[str]] | None,
     questions: int,
@@ -169,7 +170,7 @@ def _current_media(history: SplitHistory) -> list[Part]:
     return [part for message in current for part in parts_of(message) if media_of(part)]
 
 
-def _numbered(history: SplitHistory, media_parts: Sequence[Part] = ()) -> list[str]:
+def _numbered_lines(history: SplitHistory, media_parts: Sequence[Part] = ()) -> list[str]:
     """The words of each older question under its number in the conversation; media not in ``media_parts`` is named."""
     questions = _questions(history)
     current = questions[-1] if questions and _is_current_older(history) else None

@@ -131,7 +131,7 @@ def pair_calls(
         return [*messages]
     results = _results(messages)
     pattern = _IDS.get(provider, _IDS["openai"])
-    used: set[str] = set()
+    used_ids: set[str] = set()
     fresh_ids = (f"call{number:05}" for number in count(1))
     paired: list[Message] = []
     for at, message in enumerate(messages):
@@ -141,9 +141,9 @@ def pair_calls(
             accepts_any = provider not in _IDS and model is not None and is_answer_of(message, provider, model)
             new_ids = []
             for old in ids:
-                is_valid = old and old not in used and (accepts_any or re.fullmatch(pattern, old))
-                new_ids.append(old if is_valid else next(fresh for fresh in fresh_ids if fresh not in used))
-                used.add(new_ids[-1])
+                is_valid = old and old not in used_ids and (accepts_any or re.fullmatch(pattern, old))
+                new_ids.append(old if is_valid else next(fresh for fresh in fresh_ids if fresh not in used_ids))
+                used_ids.add(new_ids[-1])
             new_calls = [_valid_call(call, new, readable=readable) for call, new in zip(calls, new_ids, strict=True)]
             paired.append(_with_calls(message, new_calls, dict(zip(ids, new_ids, strict=True))))
             for old, new in zip(ids, new_ids, strict=True):
@@ -185,14 +185,14 @@ def _results(messages: Sequence[Message]) -> dict[tuple[int, str], list[Message]
 
 def _with_calls(message: Message, calls: list[Call], new_ids: Mapping[str, str]) -> Message:
     """The answer with these calls. Its ``replay`` (signed reasoning) gets the new ids too."""
-    changed: Message = {**message, "tool_calls": calls}
+    new_message: Message = {**message, "tool_calls": calls}
     replay = message.get("replay")
     if isinstance(replay, dict) and any(old != new for old, new in new_ids.items()):
-        changed["replay"] = {
+        new_message["replay"] = {
             key: [_with_new_id(item, new_ids) for item in value] if isinstance(value, list) else value
             for key, value in replay.items()
         }
-    return changed
+    return new_message
 
 
 def _with_new_id(item: Any, new_ids: Mapping[str, str]) -> Any:

@@ -235,18 +235,18 @@ class Toolbox:
 
         Raises ToolServerError, after the results of all other calls.
         """
-        started = [(call, self._start_call(call)) for call in calls]
-        running = {future: call for call, future in started if not isinstance(future, str)}
+        outcomes = [(call, self._start_call(call)) for call in calls]
+        running = {future: call for call, future in outcomes if not isinstance(future, str)}
         failure: ToolServerError | None = None
         try:
-            for call, error in started:
+            for call, error in outcomes:
                 if isinstance(error, str):
                     yield ToolResult(error_result(call, f"error: {error}"))
-            done: queue.SimpleQueue[Future[tuple[dict[str, Any], int]]] = queue.SimpleQueue()
+            done_calls: queue.SimpleQueue[Future[tuple[dict[str, Any], int]]] = queue.SimpleQueue()
             for future in running:
-                future.add_done_callback(done.put)
+                future.add_done_callback(done_calls.put)
             for _ in running:
-                future = done.get()
+                future = done_calls.get()
                 if isinstance(exception := future.exception(), ToolServerError):
                     failure = failure or exception
                 else:
@@ -298,8 +298,8 @@ def names_for_model(tools: Iterable[ToolKey]) -> dict[ToolKey, str]:
     for key, name in safe_names.items():
         is_unique = counts[name] == 1 or (name == full_names[key] and unchanged_counts[name] == 1)
         digest = hashlib.sha256("\0".join(key).encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
-        hashed = f"{name[: MAX_NAME - _HASH_LENGTH - 1]}_{digest}"
-        names[key] = name if is_unique and len(name) <= MAX_NAME else hashed
+        hashed_name = f"{name[: MAX_NAME - _HASH_LENGTH - 1]}_{digest}"
+        names[key] = name if is_unique and len(name) <= MAX_NAME else hashed_name
     return names
 
 

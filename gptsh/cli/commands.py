@@ -10,9 +10,9 @@ from gptsh.errors import UsageError
 
 GROUPS = ("Session", "Asking", "What is sent", "Other")
 _KEYS = (
-    ("Enter", "Sends. Alt-Enter, or \\ at the end of a line, adds a line; Ctrl-X Ctrl-E opens $EDITOR."),
-    ("Tab", "Completes commands and their arguments. Up, and Ctrl-R to search, bring back earlier lines."),
-    ("Ctrl-C", "Stops an answer, and keeps what has arrived of it, or clears the line. Ctrl-D leaves."),
+    ("Enter", "Sends your prompt. Alt-Enter, or \\ at the end of a line, adds a line; Ctrl-X Ctrl-E opens $EDITOR."),
+    ("Tab", "Completes commands and their arguments. Up recalls earlier lines; Ctrl-R searches them."),
+    ("Ctrl-C", "Stops an answer and keeps the partial answer, or clears the line. Ctrl-D exits."),
 )
 _MAX_WIDTH = 100  # columns of the help; longer lines are hard to read
 
@@ -45,49 +45,50 @@ class Command(NamedTuple):
 
 # fmt: off
 COMMANDS = (
-    Command("Session", "/new", "", "Start a new session; agents with a memory remember."),
+    Command("Session", "/new", "", "Start a new session; an agent with a memory remembers this one."),
     Command("Session", "/sessions", "[all]", "List the sessions of this project, or all.", words=("all",)),
-    Command("Session", "/resume", "[REF]", "Go on with another session.", "session"),
-    Command("Session", "/search", "TEXT", "Find sessions that have all of these words."),
+    Command("Session", "/resume", "[REF]", "Continue another session.", "session"),
+    Command("Session", "/search", "TEXT", "Find sessions that contain all these words."),
     Command("Session", "/history", "[full]", "Show the whole session.", words=("full",)),
-    Command("Session", "/undo", "", "Leave out the last turn, in a fork, and edit its question."),
+    Command("Session", "/undo", "", "Go back one turn, in a fork, and edit its question."),
     Command("Session", "/retry", "", "Ask the last question again."),
-    Command("Session", "/fork", "[POINT]", "Go on in a fork: as it is, at a turn N, -N, or a snapshot.", "snapshot"),
-    Command("Session", "/snapshot", "[NAME]", "Name this position for /fork, or list the names.", "snapshot"),
+    Command("Session", "/fork", "[POINT]", "Continue in a fork: from here, from turn N or -N, or a snapshot.",
+        "snapshot"),
+    Command("Session", "/snapshot", "[NAME]", "Name this position for /fork, or list the snapshots.", "snapshot"),
     Command("Session", "/snapshot delete", "NAME", "Delete a snapshot.", "snapshot"),
     Command("Session", "/session info", "", "Show details of the session."),
     Command("Session", "/session export", "[FILE]", "Write the session to a new file.", "file",
         more="Its name decides the format: .html, .json, .jsonl for nanobot, else Markdown."),
-    Command("Session", "/session rename", "TITLE", "Give the session another title."),
+    Command("Session", "/session rename", "TITLE", "Change the title of the session."),
     Command("Session", "/session archive", "", "Archive the session, and start a new one."),
-    Command("Session", "/session delete", "", "Delete the session for good, after asking."),
+    Command("Session", "/session delete", "", "Delete the session permanently, after asking you."),
     Command("Asking", "/model", "[NAME]", "Show the model, or choose another one.", "model",
-        more="It answers from the next turn on. Without a name, recent and configured models are listed; "
-        "gptsh --list-models has all."),
+        more="It answers from the next turn. Without a name, /model also lists recent and configured models; "
+        "gptsh --list-models lists all."),
     Command("Asking", "/agent", "[NAME]", "List the agents, or choose one.", "agent",
         more="Its model, system prompt, parameters and tools replace those that /model, /system, /param and /tools "
         "chose."),
-    Command("Asking", "/system", "[TEXT]", "Show the system prompt, or set it; - is the agent's own.", words=("-",),
-        more='/system "" sends none at all.'),
+    Command("Asking", "/system", "[TEXT]", "Show the system prompt, or set it; - restores the agent's.", words=("-",),
+        more='/system "" sends none.'),
     Command("Asking", "/param", "[KEY=VALUE]…", "Show the generation parameters, or set some.", "param",
-        more="KEY= removes one: /param temperature= sends none. A value with blanks or quotes needs quotes around it: "
+        more="KEY= removes one: /param temperature= sends none. Put quotes around a value with blanks or quotes: "
         """/param 'stop=["END"]'."""),
-    Command("What is sent", "/file", "[PATH]…", "Attach files to the next question, or list them; - drops them.",
-        "file", ("-",), "Text, images, PDF and audio. Paths are quoted as in a shell."),
+    Command("What is sent", "/file", "[PATH]…", "Attach files to the next question, or list them; - removes them.",
+        "file", ("-",), "Text, images, PDF and audio. Quote paths as in a shell."),
     Command("What is sent", "/tools", "[LIST]", "Show the tools, or choose: all, none, or SERVER, SERVER__TOOL.",
-        "tools", ("all", "none", "-"), "Commas separate the names; a tool may be a pattern such as time__get_*. "
-        "- is the agent's own tools."),
+        "tools", ("all", "none", "-"), "Separate names with commas; a tool may be a pattern such as time__get_*. "
+        "- restores the agent's own tools."),
     Command("What is sent", "/context", "", "Show what would be sent next, and how much room is left.",
         more="Model, window, tokens, strategy and attachments; nothing is sent."),
-    Command("What is sent", "/compact", "[--apply]", "Show how the session would be sent shorter; --apply does it.",
-        words=("--apply",), more="Nothing is lost: the session keeps every message, and a snapshot of how it was sent "
-        "before."),
+    Command("What is sent", "/compact", "[--apply]",
+        "Show how gptsh would shorten the session for sending; --apply does it.", words=("--apply",),
+        more="Nothing is lost: the session keeps every message. A snapshot saves how it was sent before."),
     Command("Other", "/copy", "[N|code [N]]", "Copy the last answer, that of turn N, or a code block of the last.",
         words=("code",)),
-    Command("Other", "/usage", "[all]", "Tokens and cost of this session, or of all.", words=("all",)),
+    Command("Other", "/usage", "[all]", "Show tokens and cost of this session, or of all sessions.", words=("all",)),
     Command("Other", "/debug context", "", "Show the last request as it was sent, as JSON; keys are masked."),
-    Command("Other", "/help", "[COMMAND]", "Show the commands, or all about one.", "command"),
-    Command("Other", "/exit", "", "Leave, as exit, quit, :q and Ctrl-D do."),
+    Command("Other", "/help", "[COMMAND]", "Show all commands, or explain one.", "command"),
+    Command("Other", "/exit", "", "Exit, as do exit, quit, :q and Ctrl-D."),
 )
 # fmt: on
 _BY_NAME = {command.name: command for command in COMMANDS}

@@ -39,9 +39,9 @@ class Flags(NamedTuple):
     agent: Annotated[str | None, Row("Ask", ("-a", "--agent"),
         "Agent from the config file; in a list, only its sessions.", metavar="NAME", value="agent", filled=True)] = None
     model: Annotated[str | None, Row("Ask", ("-m", "--model"),
-        "Model, as PROVIDER/NAME; in a list, a part of the name.", metavar="MODEL", value="model", filled=True)] = None
+        "Model, as PROVIDER/NAME; in a list, a part of its name.", metavar="MODEL", value="model", filled=True)] = None
     system: Annotated[str | None, Row("Ask", ("--system",),
-        "System prompt, in place of the agent's.", metavar="TEXT")] = None
+        "System prompt, instead of the agent's.", metavar="TEXT")] = None
     param: Annotated[tuple[str, ...], Row("Ask", ("-p", "--param"),
         "Generation parameter, such as temperature=0.2. Repeatable.", metavar="KEY=VALUE", value="param",
         many=True)] = ()
@@ -50,19 +50,19 @@ class Flags(NamedTuple):
         many=True)] = ()
     no_stdin: Annotated[bool, Row("Ask", ("--no-stdin",), "Do not read standard input.")] = False
     tools: Annotated[str | None, Row("Ask", ("--tools",),
-        "Tool servers in place of the agent's: SERVER, SERVER__TOOL or all, comma-separated.",
+        "Tools to offer instead of the agent's: SERVER, SERVER__TOOL or all, comma-separated.",
         metavar="LIST", value="tools", filled=True)] = None
     no_tools: Annotated[bool, Row("Ask", ("--no-tools",), "Offer no tools.")] = False
     timeout: Annotated[str | None, Row("Ask", ("--timeout",),
-        "Give up after S seconds; what arrived is saved.", metavar="S")] = None
+        "Stop after S seconds; the partial answer is saved.", metavar="S")] = None
     dry_run: Annotated[bool, Row("Ask", ("--dry-run",),
-        "Show what would be sent, and send nothing; with -o json the request itself.")] = False
+        "Show what would be sent, without sending it; with -o json, show the request itself.")] = False
     output: Annotated[str | None, Row("Answer", ("-o", "--output"),
-        "Format of the answer and of lists; by default text in a pipe, markdown on a terminal.",
+        "Format of the answer and of lists; default: text in a pipe, markdown on a terminal.",
         type=click.Choice(OUTPUTS))] = None
-    no_stream: Annotated[bool, Row("Answer", ("--no-stream",), "Ask for the answer in one piece.")] = False
+    no_stream: Annotated[bool, Row("Answer", ("--no-stream",), "Request the answer in one piece.")] = False
     extract: Annotated[bool, Row("Answer", ("-x", "--extract"),
-        "Only the first fenced code block; all of an answer without one.")] = False
+        "Print only the first fenced code block, or the whole answer if it has none.")] = False
     schema: Annotated[str | None, Row("Answer", ("--schema",),
         "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file", filled=True)] = None
     truncate: Annotated[str | None, Row("Answer", ("--truncate",),
@@ -77,73 +77,73 @@ class Flags(NamedTuple):
     resume: Annotated[bool, Row("Session", ("-r", "--resume"), "Pick the session from a list.")] = False
     new: Annotated[bool, Row("Session", ("-n", "--new"), "Start a new session, even if GPTSH_SESSION is set.")] = False
     title: Annotated[str | None, Row("Session", ("--title",),
-        "Title of the session, set by hand.", metavar="TEXT", filled=True)] = None
+        "Set the title of the session.", metavar="TEXT", filled=True)] = None
     tag: Annotated[tuple[str, ...], Row("Session", ("--tag",),
         "Tag the session; in a list, only sessions with it. Repeatable.", metavar="NAME", filled=True, many=True)] = ()
     snapshot: Annotated[str | None, Row("Session", ("--snapshot",),
         "Take a snapshot of the session under this name; REF@NAME returns to it.", metavar="NAME", filled=True)] = None
     compact: Annotated[bool, Row("Session", ("--compact",),
-        "Show how the session would be sent shorter; nothing is changed.")] = False
+        "Show how gptsh would shorten the session for sending; changes nothing.")] = False
     apply: Annotated[bool, Row("Session", ("--apply",),
         "With --compact: do it, before the prompt if there is one.")] = False
-    no_save: Annotated[bool, Row("Session", ("--no-save",), "Save nothing of this run.")] = False
+    no_save: Annotated[bool, Row("Session", ("--no-save",), "Do not save this run.")] = False
     list_sessions: Annotated[bool, Row("Manage", ("--list-sessions",), "List sessions, newest first.")] = False
     show_session: Annotated[str | None, Row("Manage", ("--show-session",),
         "Show a session, or REF@POINT.", metavar="REF", value="session", filled=True)] = None
     full: Annotated[bool, Row("Manage", ("--full",), "With --show-session: tool calls and results in full.")] = False
     search_sessions: Annotated[str | None, Row("Manage", ("--search-sessions",),
-        "List sessions that contain all these words, with the place of the match.", metavar="TEXT", filled=True)] = None
+        "List sessions that contain all these words, with the matching passage.", metavar="TEXT", filled=True)] = None
     export_session: Annotated[str | None, Row("Manage", ("--export-session",),
         "Write a session to stdout in another format.", metavar="REF", value="session", filled=True)] = None
     format: Annotated[str | None, Row("Manage", ("--format",),
-        "With --export-session: the format; markdown where none is named.", type=click.Choice(FORMATS))] = None
+        "With --export-session: the format; default: markdown.", type=click.Choice(FORMATS))] = None
     import_session: Annotated[str | None, Row("Manage", ("--import-session",),
         "Import sessions of gptsh or another tool: a file, a folder, or -.",
         metavar="PATH", value="file", filled=True)] = None
     name: Annotated[bool, Row("Manage", ("--name",),
-        "With --import-session: make a session's key in nanobot its @NAME.")] = False
+        "With --import-session: use a session's nanobot key as its @NAME.")] = False
     delete_session: Annotated[tuple[str, ...], Row("Manage", ("--delete-session",),
         "Delete a session permanently. Repeatable.", metavar="REF", value="session", filled=True, many=True)] = ()
     archive_session: Annotated[tuple[str, ...], Row("Manage", ("--archive-session",),
-        "Archive a session: in no list, still found by its id. Repeatable.",
+        "Archive a session: hidden from lists, but still found by its id. Repeatable.",
         metavar="REF", value="session", filled=True, many=True)] = ()
     delete_snapshot: Annotated[str | None, Row("Manage", ("--delete-snapshot",),
-        "Delete a snapshot; no message is deleted.", metavar="REF@NAME", value="session", filled=True)] = None
+        "Delete a snapshot, but no messages.", metavar="REF@NAME", value="session", filled=True)] = None
     prune_sessions: Annotated[bool, Row("Manage", ("--prune-sessions",),
-        "Show which old sessions would be deleted; with --yes delete them.")] = False
+        "Show which old sessions would be deleted; with --yes, delete them.")] = False
     keep: Annotated[int | None, Row("Manage", ("--keep",),
-        "With --prune-sessions: all but the N last used.", metavar="N", type=click.IntRange(0))] = None
+        "With --prune-sessions: keep the N last used sessions.", metavar="N", type=click.IntRange(0))] = None
     older_than: Annotated[str | None, Row("Manage", ("--older-than",),
-        "With --prune-sessions: those not used for so long, such as 30d.", metavar="AGE")] = None
+        "With --prune-sessions: sessions not used for this long, such as 30d.", metavar="AGE")] = None
     archive: Annotated[bool, Row("Manage", ("--archive",), "With --prune-sessions: archive them instead.")] = False
     yes: Annotated[bool, Row("Manage", ("--yes",),
         "With --prune-sessions: do it; with --delete-session: do not ask.")] = False
     unanswered: Annotated[bool, Row("Manage", ("--unanswered",),
-        "With --prune-sessions: those whose only question has no answer after an hour.")] = False
+        "With --prune-sessions: sessions whose only question has had no answer for an hour.")] = False
     usage: Annotated[bool, Row("Manage", ("--usage",),
-        "Tokens and cost of all sessions, or of that of -s, by day and by model.")] = False
+        "Show tokens and cost by day and by model, of all sessions or of the one from -s.")] = False
     consolidate: Annotated[bool, Row("Manage", ("--consolidate",),
-        "Add what is new in sessions, or in that of -s, to the memory of their agents.")] = False
-    here: Annotated[bool, Row("Manage", ("--here",), "In a list, only sessions of this project.")] = False
+        "Add what is new in all sessions, or in the one from -s, to their agents' memory.")] = False
+    here: Annotated[bool, Row("Manage", ("--here",), "In a list, show only sessions of this project.")] = False
     archived: Annotated[bool, Row("Manage", ("--archived",),
-        "With --list-sessions or --search-sessions: those that were archived.")] = False
+        "With --list-sessions or --search-sessions: show archived sessions.")] = False
     limit: Annotated[int | None, Row("Manage", ("--limit",),
-        "In a list, at most N entries.", metavar="N", type=click.IntRange(0))] = None
+        "In a list, show at most N entries.", metavar="N", type=click.IntRange(0))] = None
     interactive: Annotated[bool, Row("Other", ("-i", "--interactive"),
-        "Ask question after question at a prompt; /help lists its commands.")] = False
+        "Ask one question after another at a prompt; /help lists its commands.")] = False
     list_agents: Annotated[bool, Row("Other", ("--list-agents",), "List the agents of the config file.")] = False
     list_models: Annotated[bool, Row("Other", ("--list-models",),
-        "List the models that can be asked from here, with window and price.")] = False
+        "List the models that you can use now, with window and price.")] = False
     list_tools: Annotated[bool, Row("Other", ("--list-tools",), "List the tools of the tool servers.")] = False
     init: Annotated[bool, Row("Other", ("--init",),
-        "Write a config file with every key as a comment; on a terminal it asks which model you use.")] = False
+        "Write a config file with every key as a comment; on a terminal, asks for your model.")] = False
     shell_integration: Annotated[str | None, Row("Other", ("--shell-integration",),
-        "Print a key binding for the shell: Alt-E turns the words on its line into a command.",
+        "Print a key binding for the shell: Alt-E turns a description into a command.",
         type=click.Choice(SHELLS))] = None
     config: Annotated[str | None, Row("Other", ("--config",),
-        "Config file, in place of ~/.config/gptsh/config.toml.", metavar="PATH", value="file", filled=True)] = None
+        "Config file, instead of ~/.config/gptsh/config.toml.", metavar="PATH", value="file", filled=True)] = None
     debug: Annotated[bool, Row("Other", ("--debug",),
-        "With errors, show the traceback and the provider's response.")] = False
+        "With errors, also show the traceback and the provider's response.")] = False
     version: Annotated[bool, Row("Other", ("--version",), "Show the version.")] = False
     short_help: Annotated[bool, Row("Other", ("-h", "short_help"), "Show the short help.")] = False
     help: Annotated[bool, Row("Other", ("--help",), "Show all options.")] = False
@@ -223,19 +223,19 @@ NOT_INTERACTIVE = ("-x", "--schema", "--dry-run", "--compact", "--apply")  # not
 SHORT_HELP = """\
 Usage: gptsh [OPTIONS] [PROMPT]...
 
-  gptsh "why is the sky blue"             ask; the answer goes to stdout
+  gptsh "why is the sky blue"             ask; the answer is on stdout
   git diff | gptsh "review this"          piped text is added below the prompt
   gptsh -f shot.png "what is this"        send a file along: text, image, PDF or audio
   gptsh -s 0 "shorter, please"            continue the newest session
   gptsh -s @work "and now?"               a conversation with a name of your choice
   gptsh -c "more"                         continue the session last used in this project
-  gptsh -i -s 0                           continue at a prompt; -r picks the session from a list
+  gptsh -i -s 0                           continue interactively; -r lets you pick the session
   gptsh -m ollama/qwen3 "hello"           choose the model
-  gptsh -m echo "hello"                   try it without a model or network
-  gptsh --no-save "secret"                save nothing
+  gptsh -m echo "hello"                   try gptsh without a model or network
+  gptsh --no-save "secret"                do not save this
   gptsh --list-sessions                   your sessions, newest first
   gptsh --show-session 0                  read one
-  gptsh --search-sessions "nginx 502"     find the ones with these words
+  gptsh --search-sessions "nginx 502"     find the sessions with these words
   gptsh --export-session 0 > chat.md      export one; --format html, openai, …
   gptsh --import-session ~/.claude        import the history of another tool
   gptsh --usage                           tokens and cost, by day and by model
@@ -244,8 +244,8 @@ All options: gptsh --help
 """
 
 INTRO = """\
-Ask a language model. The prompt is the words; piped text is added below, or is the prompt if there are no words.
-Every conversation is saved as a JSON file. stdout is the answer and nothing else.
+Ask a language model. Piped text is added below your prompt; if you type no prompt, the piped text is the prompt.
+gptsh saves every conversation as a JSON file. stdout contains the answer and nothing else.
 """
 
 

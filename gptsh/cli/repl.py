@@ -30,7 +30,7 @@ from gptsh.config.forms import STRUCTURED
 from gptsh.config.settings import Agent
 from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
-from gptsh.errors import GptshError, SessionGone, UnknownSession, UsageError
+from gptsh.errors import BadSession, GptshError, SessionGone, UnknownSession, UsageError
 from gptsh.jsonio import as_dicts
 from gptsh.messages import Message, text_of
 from gptsh.render.plain import look
@@ -182,11 +182,14 @@ class Conversation:
         at = self.session.location
         if self.is_unsaved or at is None:
             return
+        todo = "/fork continues it, /session export FILE keeps it"
         try:
             self.session = open_session(at)
         except UnknownSession as err:
-            todo = "/fork continues it, /session export FILE keeps it"
             raise SessionGone(f"session {at[references.ID]} was deleted meanwhile", todo) from err
+        except BadSession as err:  # its file was damaged meanwhile
+            self.is_unsaved, err.hint = True, todo
+            raise
 
     # ---- asking
 

@@ -116,6 +116,29 @@ def test_a_session_deleted_meanwhile_stays_in_memory_and_goes_on_in_a_fork(lab: 
     assert lab.doc()["meta"]["forked_from"] == f"{ident}@"
 
 
+def test_a_session_damaged_meanwhile_stays_in_memory_and_goes_on_in_a_fork(lab: Home) -> None:
+    with Conversation(lab) as talk:
+        talk.does("one")
+        (damaged,) = lab.files()
+        whole = damaged.read_bytes()
+        damaged.write_bytes(whole[:50])
+        talk.plays(
+            ("two", ("the file is left as it is", "/fork continues it", "again:\ntwo")),
+            ("/new", "this session is not on disk, and stays open"),
+            ("two", ("You said: two", "the file is left as it is")),
+        )
+        damaged.write_bytes(whole)
+        talk.plays(("/undo", "a fork after turn 1; session"), ("/resume 0", "You said: two"))
+        assert texts(lab.doc()) == [*ONE, *TWO]
+        damaged.write_bytes(whole[:50])
+        talk.plays(
+            ("/undo", "the file is left as it is"), ("/fork", "a fork after turn 2"), ("three", "You said: three")
+        )
+        assert talk.leave() == 0
+        damaged.unlink()
+    assert texts(lab.doc())[:4] == [*ONE, *TWO]
+
+
 def test_a_name_that_another_run_creates_first_is_read_before_the_first_question(lab: Home) -> None:
     with Conversation(lab, "-s", "@work") as talk:
         lab.run("-s", "@work", "one")

@@ -43,7 +43,8 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")  # never proxied: a proxy's loopba
 _FIRST_ERROR_STATUS = 400
 # In JSON: an escaped backslash or a surrogate pair (group 1), else a lone surrogate, which the SDK's parser refuses.
 _LONE_SURROGATE = re.compile(r"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
-_CLOSED = ("Connection closed", "SSE stream")  # the SDK's messages; servers use its error code for their own errors
+# The SDK's messages for a lost connection; servers use its error code for their own errors.
+_CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTALL)
 
 
 class Server:
@@ -98,7 +99,7 @@ class Server:
         except TimeoutError as err:
             raise await self._error(err, timeout) from None
         except MCPError as err:
-            if err.code == mcp_types.CONNECTION_CLOSED and err.message.startswith(_CLOSED):
+            if err.code == mcp_types.CONNECTION_CLOSED and _CLOSED.fullmatch(err.message):
                 raise await self._error(err, timeout) from None
             result = _error_result(err.message)
         except ValidationError:

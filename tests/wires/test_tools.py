@@ -251,6 +251,7 @@ SAID: list[tuple[str, Any]] = [  # the rest of a line, and what comes of it
     ('"result": {"content": [{"type": "text", "text": "a\xffb"}]}', "a\ufffdb"),
     (r'"result": {"content": [{"type": "text", "text": "\ud83d \uDE00 \ud83d\uDE00 \\ud83d"}]}',
      "\ufffd \ufffd 😀 \\ud83d"),
+    ('"error": {"code": -32000, "message": "Connection closed by the host"}', "error: Connection closed by the host"),
     ('"result": {"content": [], "structuredContent": {"a": NaN, "b": -1e999}}', '{"a": null, "b": null}'),
     ('"result": {}', UNREAD),
     ('"result": {"content": "no list"}', UNREAD),

@@ -15,22 +15,22 @@ INTRO = (
     "gptsh reads `${XDG_CONFIG_HOME:-~/.config}/gptsh/config.toml`, or the file that `--config PATH` or `GPTSH_CONFIG` "
     "names.",
     "Every key is optional.",
-    "An unknown key or a wrong type ends with exit 2; the error names file, key and what was expected.",
+    "An unknown key or a wrong type is exit 2. The error names the file, the key and what was expected.",
 )
 ENVIRONMENT = (
-    ("GPTSH_SESSION", "The session to go on with, as by `--session`."),
-    ("GPTSH_MODEL, GPTSH_AGENT", "Model and agent, where neither an option nor the session names one."),
-    ("GPTSH_OUTPUT", "As `--output`, but that `markdown` is rendered on a terminal alone, not in a pipe."),
+    ("GPTSH_SESSION", "The session to continue, as with `--session`."),
+    ("GPTSH_MODEL, GPTSH_AGENT", "Model and agent, if neither an option nor the session names one."),
+    ("GPTSH_OUTPUT", "As `--output`, but gptsh renders `markdown` only on a terminal, not in a pipe."),
     ("GPTSH_TIMEOUT", "As `--timeout`."),
-    ("GPTSH_CONFIG", "Config file, as by `--config`."),
+    ("GPTSH_CONFIG", "Config file, as with `--config`."),
     ("GPTSH_NO_SAVE, GPTSH_NO_STDIN, GPTSH_DEBUG",
-     "As the options of these names; off when empty, `0`, `no`, `off` or `false`."),
+     "As the options with these names; off if empty, `0`, `no`, `off` or `false`."),
     ("OPENAI_API_KEY, ANTHROPIC_API_KEY, ...", "The key of a provider; docs/providers.md names the variable of each."),
-    ("OPENAI_BASE_URL, GROQ_API_BASE, ...", "Another server in a provider's place."),
-    ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY", "Proxies. Loopback is never proxied."),
+    ("OPENAI_BASE_URL, GROQ_API_BASE, ...", "Another server for a provider."),
+    ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY", "Proxies. gptsh never uses one for loopback."),
     ("SSL_CERT_FILE, REQUESTS_CA_BUNDLE, SSL_CERT_DIR", "CA bundles."),
-    ("VISUAL, EDITOR, PAGER", "Programs that edit a line of the conversation, and that show a session."),
-    ("NO_COLOR, FORCE_COLOR, COLUMNS, TERM", "How Markdown is shown."),
+    ("VISUAL, EDITOR, PAGER", "Programs to edit a line of the conversation, and to show a session."),
+    ("NO_COLOR, FORCE_COLOR, COLUMNS, TERM", "How gptsh renders Markdown."),
     ("_GPTSH_COMPLETE", "`bash_source`, `zsh_source` or `fish_source` prints the shell's completion script."),
 )  # fmt: skip
 _STATE = "${XDG_STATE_HOME:-~/.local/state}/gptsh"
@@ -40,8 +40,8 @@ FILES = (
     (f"{_STATE}/archive/", "Archived sessions."),
     (f"{_STATE}/names/", "What each `@NAME` stands for."),
     (f"{_STATE}/memory/AGENT/", "MEMORY.md and HISTORY.md of an agent with a memory."),
-    (f"{_STATE}/typed", "What was typed in conversations."),
-    ("${XDG_CACHE_HOME:-~/.cache}/gptsh/servers.json", "What servers report of themselves, kept for a day."),
+    (f"{_STATE}/typed", "What you typed in conversations."),
+    ("${XDG_CACHE_HOME:-~/.cache}/gptsh/servers.json", "What servers report about themselves, kept for a day."),
 )
 
 
@@ -55,7 +55,7 @@ def _lines() -> Iterator[str]:
     yield from (
         *INTRO,
         "",
-        "`gptsh --init` writes the file with every key as a comment, and on a terminal with your model.",
+        "`gptsh --init` writes this file, with every key as a comment. On a terminal it also asks for your model.",
         "",
     )
     for name, meaning, keys in schema.tables(Config):

@@ -31,8 +31,8 @@ class ToolServer(NamedTuple):
     url: Annotated[str | None, schema.TEXT, "The server's address, instead of `command`."] = None
     headers: Annotated[Mapping[str, str], schema.TEXTS, "Headers for every request to the URL."] = {}
     type: Annotated[str | None, schema.TEXT, "`stdio`, `http` or `streamable-http`; else by `command` or `url`."] = None
-    auto_approve: Annotated[tuple[str, ...], schema.LIST, "Patterns of tools that run without a question."] = ()
-    timeout: Annotated[float | None, schema.SECONDS, "Seconds; else 30 for its start and 300 for a call."] = None
+    auto_approve: Annotated[tuple[str, ...], schema.LIST, "Patterns of tools that run without asking you."] = ()
+    timeout: Annotated[float | None, schema.SECONDS, "Seconds; default: 30 for its start and 300 for a call."] = None
     tools: tuple[str, ...] = ("*",)
     secrets: frozenset[str] = frozenset()
 
@@ -40,10 +40,8 @@ class ToolServer(NamedTuple):
 class Mcp(NamedTuple):
     """The table ``[mcp]``."""
 
-    servers_file: Annotated[str, schema.TEXT, "A Claude-style file of servers, from the folder of the config file."] = (
-        ""
-    )
-    max_rounds: Annotated[int, schema.POSITIVE, "Requests of one question that may call tools; then exit 5."] = 20
+    servers_file: Annotated[str, schema.TEXT, "A Claude-style file of servers, relative to the config file."] = ""
+    max_rounds: Annotated[int, schema.POSITIVE, "Requests for one question that may call tools; then exit 5."] = 20
     servers: Annotated[Mapping[str, ToolServer], schema.Tables(ToolServer), "Programs and URLs that offer tools."] = {}
 
 

@@ -20,8 +20,8 @@ class Prices(NamedTuple):
 
     input: Annotated[float | None, schema.USD, "Tokens of the prompt."] = None
     output: Annotated[float | None, schema.USD, "Tokens of the answer."] = None
-    cached: Annotated[float | None, schema.USD, "Tokens of the prompt from the cache; else as `input`."] = None
-    cache_write: Annotated[float | None, schema.USD, "Tokens written to the cache; else as `input`."] = None
+    cached: Annotated[float | None, schema.USD, "Tokens of the prompt from the cache; default: as `input`."] = None
+    cache_write: Annotated[float | None, schema.USD, "Tokens written to the cache; default: as `input`."] = None
 
 
 _PRICES = "USD per million tokens, for all models; `[providers.NAME.prices.MODEL]` sets those of one."
@@ -31,7 +31,7 @@ class ProviderTable(NamedTuple):
     """The table ``[providers.NAME]``."""
 
     base_url: Annotated[str | None, schema.URL, "Address of a server; any OpenAI-compatible one works."] = None
-    api_key_env: Annotated[str | None, schema.VARIABLE, "The variable that holds the key."] = None
+    api_key_env: Annotated[str | None, schema.VARIABLE, "The variable that contains the key."] = None
     api_key_command: Annotated[str | None, schema.TEXT, "A shell command whose first line of output is the key."] = None
     model_small: Annotated[str | None, schema.TEXT, "Its model for titles, summaries and memories."] = None
     context_window: Annotated[int, schema.COUNT, "Window of its models in tokens; 0: ask the server."] = 0

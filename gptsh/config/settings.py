@@ -34,16 +34,14 @@ class Agent(NamedTuple):
     """A model with its parameters and system prompt. Models are PROVIDER/NAME if the provider is known."""
 
     name: str = "default"
-    model: Annotated[str | None, schema.TEXT, "Its model, as PROVIDER/NAME or a bare name."] = None
+    model: Annotated[str | None, schema.TEXT, "Its model, as PROVIDER/NAME or only NAME."] = None
     model_small: Annotated[str | None, schema.TEXT, "Its model for titles, summaries and memories."] = None
     system: Annotated[str | None, schema.TEXT, "System prompt."] = None
-    system_file: Annotated[
-        Path | None, schema.TEXT, "Or a file with it; relative to the folder of the config file."
-    ] = None
-    params: Annotated[Mapping[str, Any], schema.PARAMS, "Generation parameters, as by `-p`."] = {}
+    system_file: Annotated[Path | None, schema.TEXT, "Or a file with it, relative to the config file."] = None
+    params: Annotated[Mapping[str, Any], schema.PARAMS, "Generation parameters, as with `-p`."] = {}
     tools: Annotated[tuple[str, ...], schema.LIST, "Tools that it may call: `SERVER`, `SERVER__PATTERN` or `all`."] = ()
-    output: Annotated[str | None, schema.one_of(*OUTPUTS), "Form of its answers."] = None
-    memory: Annotated[bool, schema.FLAG, "Whether it keeps a memory over its sessions."] = False
+    output: Annotated[str | None, schema.one_of(*OUTPUTS), "Format of its answers."] = None
+    memory: Annotated[bool, schema.FLAG, "Whether it remembers facts across sessions."] = False
 
 
 class Sessions(NamedTuple):
@@ -59,14 +57,14 @@ class ContextRules(NamedTuple):
     """The table ``[context]``: how much of a session is sent."""
 
     compact: Annotated[
-        bool, schema.Switch("auto"), "Whether a session that does not fit is sent shortened; else exit 6."
+        bool, schema.Switch("auto"), "Whether gptsh shortens a session that does not fit; otherwise exit 6."
     ] = True
     compact_at: Annotated[float, schema.SHARE, "Share of the budget at which shortening begins."] = 0.8
     reserve: Annotated[float, schema.SHARE, "Share of the window reserved for the answer."] = 0.25
     keep_messages: Annotated[int, schema.COUNT, "Number of latest messages that are not shortened."] = 6
     summary_tokens: Annotated[int, schema.POSITIVE, "Length of a summary; at most a quarter of the budget."] = 800
-    snapshots: Annotated[int, schema.COUNT, "Number of automatic snapshots to keep; 0 takes none."] = 5
-    memory_window: Annotated[int, schema.COUNT, "Messages that may be missing in an agent's memory."] = 50
+    snapshots: Annotated[int, schema.COUNT, "Number of automatic snapshots to keep; 0: none."] = 5
+    memory_window: Annotated[int, schema.COUNT, "Number of messages that may be missing in a memory."] = 50
 
 
 class Network(NamedTuple):
@@ -74,17 +72,17 @@ class Network(NamedTuple):
 
     first_byte_timeout: Annotated[float, schema.SECONDS, "Wait for the first byte of an answer."] = 600.0
     idle_timeout: Annotated[float, schema.SECONDS, "Wait between two bytes."] = 120.0
-    retries: Annotated[int, schema.COUNT, "How often a request without a first byte is sent again."] = 2
+    retries: Annotated[int, schema.COUNT, "How often gptsh retries a request before the first byte."] = 2
 
 
 class Config(NamedTuple):
     """The keys of config.toml."""
 
-    default_agent: Annotated[str, schema.TEXT, "The agent of a session that names none."] = "default"
+    default_agent: Annotated[str, schema.TEXT, "The agent to use if none is chosen."] = "default"
     agents: Annotated[Mapping[str, Agent], schema.Tables(Agent), "Agents, chosen with `-a NAME`."] = {}
     providers: Annotated[Mapping[str, ProviderTable], schema.Tables(ProviderTable), "Providers of models."] = {}
-    sessions: Annotated[Sessions, schema.Table(Sessions), "What is saved."] = Sessions()
-    context: Annotated[ContextRules, schema.Table(ContextRules), "How much of a session is sent."] = ContextRules()
+    sessions: Annotated[Sessions, schema.Table(Sessions), "What gptsh saves."] = Sessions()
+    context: Annotated[ContextRules, schema.Table(ContextRules), "How much of a session gptsh sends."] = ContextRules()
     network: Annotated[Network, schema.Table(Network), "How long gptsh waits for an answer."] = Network()
     mcp: Annotated[Mcp, schema.Table(Mcp), "Tools."] = Mcp()
 

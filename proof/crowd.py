@@ -134,8 +134,8 @@ def _saved(target: Store) -> bool:
 
 
 _CROWD = """\
-So many runs start at once, each with another question. Meanwhile other runs archive, delete and prune old sessions.
-*Lost* counts runs that did not end with 0, and turns that are not in the one session."""
+All these runs start at once, each with a different question. Meanwhile other runs archive, delete and prune old
+sessions. *Lost* counts runs that did not end with 0, and turns that are not in the one session."""
 _VANISHED = """\
-The store is damaged when half of the answer has arrived. The answer must reach stdout. After exit 0 it is on disk, any
-other exit code comes with one line."""
+The test damages the store when half of the answer has arrived. The answer must still reach stdout. After exit 0 it must
+be on disk. Any other exit code must come with one line on stderr."""

@@ -223,9 +223,9 @@ def _extra_memory(attack: Attack) -> int:
 
 
 _TEXT = f"""\
-Each attack is run against one command in a new process. The command must end by itself with an exit code of gptsh and
-without a traceback, in {SECONDS:.0f} s and {MIB} MiB. Input of megabytes or of thousands of items may need 600 MiB
-more, the SDK of tool servers 200."""
+Each attack runs one command in a new process. The command must end by itself within {SECONDS:.0f} s and {MIB} MiB,
+with an exit code of gptsh and without a traceback. Megabytes of input or thousands of items may need 600 MiB more, and
+the SDK of tool servers 200."""
 
 # ---- escapes on a terminal
 
@@ -288,8 +288,9 @@ _SHOWING_COMMANDS = (
     ("-s", EVIL, "evil"), ("-p", EVIL, "evil"), ("-f", EVIL, "evil"), ("-a", EVIL, "--dry-run", "evil"),
 )  # fmt: skip
 _ESCAPES = """\
-Every field of a session and of a configuration sets the window title, clears the screen, and has C1 controls and
-bidirectional overrides. A server sends them as answer and as error. Commands show them on a pseudo-terminal."""
+Every field of a session and of a configuration contains escape sequences: they set the window title and clear the
+screen. Fields also contain C1 controls and bidirectional overrides. A server sends them as its answer and as its error.
+Commands show them on a pseudo-terminal."""
 
 # ---- keys
 
@@ -352,6 +353,6 @@ _PLACES: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 _KEYS = """\
-A key is set in one place. One server answers, another repeats the key in an error. It does so in five spellings:
-unchanged, in capitals, percent-encoded, with escaped slashes, as escapes of JSON. The output is text, JSONL, that of
-`--debug`, or that of `--dry-run`, which sends nothing. All output and every written file is searched for the key."""
+The test sets a key in one place. One server answers, and another repeats the key in an error, in five spellings:
+unchanged, in capitals, percent-encoded, with escaped slashes, as JSON escapes. The output is text, JSONL, that of
+`--debug`, or that of `--dry-run`, which sends nothing. The test searches all output and written files for the key."""

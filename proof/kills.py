@@ -129,11 +129,11 @@ def _calls(target: Store) -> list[Call]:
 
 
 _RANDOM = """\
-A run gets SIGKILL at a random moment between a third of its usual time and shortly after its end. One run of ten is not
-killed. *Lost* counts turns that are in no session although their run ended with 0. *Torn* counts session files with
+Each run gets SIGKILL at a random moment between a third of its usual time and shortly after its end. One run in ten is
+not killed. *Lost* counts turns that are in no session although their run ended with 0. *Torn* counts session files with
 incomplete JSON. *Left behind* counts temporary files that still exist an hour and a run later."""
 _CALLS = """\
-`strace` lists the system calls of a run on the state folder. For each of them, one run is killed before that call."""
+`strace` lists the system calls of a run on the state folder. For each call, one run gets killed just before it."""
 _REFUSED = """\
 Each of these calls fails in one run: the disk is full (ENOSPC), read-only (EROFS) or broken (EIO). *Lost* also counts
 runs with neither the answer on stdout nor an error message, *torn* also tracebacks."""

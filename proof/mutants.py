@@ -39,9 +39,9 @@ _GOAL = 0.85
 _TEST = "COVERAGE_TEST"  # variable with the name of the running test; support/home.py passes COVERAGE_* to processes
 _RESULTS = ROOT / "build" / "mutants"  # a mutant that was killed once is not tested again
 _TEXT = """\
-The code of three rooms is changed in one place at a time: a condition is inverted, a number raised, an argument left
-out. Then the tests that reach this place run, the fastest first, for at most two minutes. A change that makes none of
-them fail has *survived*. Each survivor was read: most led to a new test, some to simpler code. *Equal* changes do not
+This changes the code of three rooms in one place at a time: it inverts a condition, raises a number, leaves out an
+argument. Then the tests that reach this place run, the fastest first, for at most two minutes. If none of them fails,
+the change has *survived*. We read each survivor: most led to a new test, some to simpler code. *Equal* changes do not
 alter the behaviour; `proof/equal.txt` lists them. No test covers the remaining ones yet: wording, bounds, races and
 rare cases of merging an import. *Share* is killed of sampled, equal ones included. The sample is random (seed {seed}),
 the changes are those of mutmut {version}."""

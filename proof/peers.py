@@ -202,6 +202,6 @@ def comparison() -> Table:
 
 
 _TEXT = f"""\
-`make peers` creates an environment for each tool with its current release. All ask the same server, which answers at
-once. Figures are medians of {_ROUNDS} runs. As pip installs them today, shell-gpt lacks click, and gptsh-cli needs
-MCP's SDK below 2 and a litellm below 1.85, so these were added. *Held* means that no other tool is better."""
+`make peers` creates an environment for each tool with its current release. All ask the same server, which answers
+immediately. Figures are medians of {_ROUNDS} runs. As pip installs them today, shell-gpt lacks click, and gptsh-cli
+needs MCP's SDK below 2 and a litellm below 1.85, so these were added. *Held* means that no other tool is better."""

@@ -51,5 +51,5 @@ def at_each_stage() -> Table:
 
 
 _TEXT = """\
-A run at each stage gets SIGINT, SIGTERM or SIGHUP, once, twice or three times within 60 ms. *Lost* counts runs of which
-received text is not on disk, *torn* runs that did not end by that signal."""
+A run at each stage gets SIGINT, SIGTERM or SIGHUP, once, twice or three times within 60 ms. *Lost* counts runs whose
+received text is not on disk, *torn* counts runs that did not end by that signal."""

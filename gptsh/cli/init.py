@@ -99,6 +99,8 @@ def _ask(config: Settings) -> tuple[Choices, list[str]]:
             choices[f"providers.{name}", key] = value
         if value and key == "api_key_env" and not os.environ.get(value):
             next_steps.append(f"export {value}=… sets the key.")
+    if provider.needs_base:
+        next_steps.append(f"export {provider.base_vars[0]}=… sets the address of your server.")
     default = f"{name}/{provider.default_model}" if provider.default_model and not table.base_url else ""
     if provider.is_local:
         models = Client(config, os.environ).servers.models(provider, REMOTE_TIMEOUT)[:_MAX_NAMES]

@@ -160,6 +160,8 @@ class Planner:
             cuttable = messages[question_at if self.rules.compact else 0 :]
             if self._flags.truncate is None and any(map(shorten.attached_texts, cuttable)):
                 advice += "; --truncate cuts what is piped or attached"
+            if room.max_tokens is not None:
+                advice += ", or lower max_tokens"
             window = f"of {room.window:,}, {room.reserve:,} kept for the answer"
             raise TooLong(
                 f"the prompt takes about {size.tokens:,} tokens and the window has room for {room.prompt:,} ({window})",
@@ -348,10 +350,10 @@ class Planner:
         doc, record, end = self._session.doc, choice.record or {}, None
         if document.unfinished(messages):  # the snapshot ends before the question: a user who returns to it asks again
             question = messages[document.question_index(messages)].get("id")
-            end = next((at for at, message in enumerate(doc["messages"]) if message["id"] == question), None) or None
+            end = next((at for at, message in enumerate(doc["messages"]) if message["id"] == question), None)
         events = []
         name = snapshots.automatic_at(doc, end)
-        if not name:  # one snapshot a turn, though it may compact again
+        if not name and end != 0:  # one snapshot a turn, though it may compact again; none of no messages
             events = snapshots.record(doc, self.rules.snapshots, tokens=record.get("before"), end=end)
             name = events[0][1]["snapshot"]["name"] if events else None
         doc["context"]["compaction"] = record

@@ -254,7 +254,8 @@ def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None)
     system, path = prompt_agent.system, prompt_agent.system_file
     if path is not None:
         try:
-            system = path.read_text("utf-8") or None
+            text = path.read_text("utf-8-sig")
+            system = None if not text or text.isspace() else text
         except (OSError, ValueError) as err:
             problem = f"{path}: {getattr(err, 'strerror', None) or err}"
             raise ConfigError(problem, f"system_file under [agents.{name}] names it") from err

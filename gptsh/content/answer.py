@@ -223,8 +223,9 @@ def answer_error(message: Message) -> GptshError | None:
         return Incomplete(f"the answer is incomplete: {cause} ({reason})", larger if window else "")
     if message.get("refusal"):
         return Incomplete("the model refused to answer")
-    if not message["content"] and message.get("tool_calls"):
+    content = message["content"]
+    if content and not (isinstance(content, str) and content.isspace()):
+        return None
+    if message.get("tool_calls"):
         return EmptyAnswer("the model called a tool instead of answering", "no tools were offered: ask again")
-    if not message["content"]:
-        return EmptyAnswer("the model answered nothing", "ask again, or try another model with -m")
-    return None
+    return EmptyAnswer("the model answered nothing", "ask again, or try another model with -m")

@@ -92,7 +92,7 @@ class Routes:
         self._keys[name] = key
         secrets = {part for value in provider.headers.values() for part in (value, value.rpartition(" ")[2])}
         secrets |= {key or "", *proxy_secrets(self._environ)}
-        secrets |= {str(value) for name, value in params.items() if is_secret_name(name)}
+        secrets |= {value for name, value in params.items() if isinstance(value, str) and is_secret_name(name)}
         if provider.api == "litellm":  # litellm may use a key that gptsh does not know
             values = {value.strip() for variable, value in self._environ.items() if is_secret_name(variable)}
             secrets |= {value for value in values if len(value) >= _SHORTEST_VARIABLE and not value.startswith("/")}

@@ -25,8 +25,9 @@ from gptsh.models.catalog import compatible_endpoints
 from gptsh.models.facts import Facts, facts, models_of, split_model
 from gptsh.models.providers import DIRECT, LOCAL_PROVIDERS, ApiName, Provider
 
-PROBE_TIMEOUT = 0.3  # seconds for a local server to list its models, or to report a window
+PROBE_TIMEOUT = 0.3  # seconds for a server on this machine to list its models, or to report a window
 REMOTE_TIMEOUT = 5.0  # seconds for a remote server: its report is cached
+_LOOPBACK = r"https?://(localhost|127\.|\[::1\])"
 _PROBE_BYTES = 1 << 22  # read from a local server: PROBE_TIMEOUT does not cover parsing them
 _LIST_BYTES = 1 << 25  # of a list of all models
 _SMALL = 2000  # tokens of prompt and answer that fit any window which Ollama chooses itself
@@ -101,8 +102,7 @@ class Servers:
     def _list(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
         """The server's list of models, each with its ``id``. Raises GptshError if there is none."""
         base = f"{provider.base_url}{'/v1' if provider.api == 'ollama' else ''}"
-        max_bytes = _LIST_BYTES if seconds > PROBE_TIMEOUT else _PROBE_BYTES
-        entries = self._getter(provider, seconds, max_bytes)(f"{base}/models")
+        entries = self._getter(provider, seconds)(f"{base}/models")
         if entries is None:
             raise ModelError(f"{provider.name} does not list its models")
         return _models_in(entries)
@@ -171,10 +171,8 @@ class Servers:
             return None
         entry = self._entry(provider)
         if "window" not in entry and ask:
-            entry["window"] = None  # also if none comes in time: the server is asked once a day
             with contextlib.suppress(GptshError):
-                limits = (REMOTE_TIMEOUT, _LIST_BYTES) if is_openrouter else (PROBE_TIMEOUT, _PROBE_BYTES)
-                entry["window"] = next(filter(None, _windows(provider, self._getter(provider, *limits))), None)
+                entry["window"] = next(filter(None, _windows(provider, self._getter(provider))), None)
         return entry.get("window")
 
     # ---- abilities
@@ -195,10 +193,9 @@ class Servers:
         """What an Ollama server reports, or has reported today, about a model; see ``_ollama_info``."""
         entry = self._entry(provider)
         if "shown" not in entry:
-            entry["shown"] = {}
             with contextlib.suppress(GptshError):
                 entry["shown"] = _ollama_info(provider, self._getter(provider))
-        return as_dict(entry["shown"])
+        return as_dict(entry.get("shown"))
 
     def num_ctx(self, provider: Provider, tokens: int, choice: Any = None) -> Any:
         """The window to request from Ollama: the user's choice, else as large as needed; None lets the server choose.
@@ -248,8 +245,10 @@ class Servers:
             entry = self._entry(provider)
             entry["refused"] = sorted({*entry.get("refused", ()), *lasting_fields})
 
-    def _getter(self, provider: Provider, seconds: float = PROBE_TIMEOUT, max_bytes: int = _PROBE_BYTES) -> Get:
-        """A function that downloads documents from a server, all of them within ``seconds``."""
+    def _getter(self, provider: Provider, seconds: float = 0) -> Get:
+        """A function that downloads documents from a server, all of them within ``seconds`` (0: by its distance)."""
+        seconds = seconds or (PROBE_TIMEOUT if re.match(_LOOPBACK, provider.base_url) else REMOTE_TIMEOUT)
+        max_bytes = _LIST_BYTES if seconds > PROBE_TIMEOUT else _PROBE_BYTES
         deadline = time.monotonic() + seconds
 
         def get(url: str, body: Mapping[str, Any] | None = None) -> Any:

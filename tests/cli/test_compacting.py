@@ -541,17 +541,28 @@ def test_results_of_tools_that_outgrow_the_window_within_a_turn(home: Home, talk
     assert home.run("-s", "0", "--no-tools", "and?").code == 0
 
 
-def test_what_was_summarized_between_rounds_of_tools_is_not_sent_again_by_the_next_run(
-    home: Home, talker: Talker
-) -> None:
+def twelve_rounds(home: Home, talker: Talker, *args: str) -> None:
+    """A turn that outgrows the window between its rounds of tools."""
     configure_tools(home, talker)
     home.configure(home.config.read_text().replace('tools = ["good"]', 'tools = ["good"]\nmodel_small = "lab/s"'))
-    save(home, chat(4))
     for number in range(1, 13):
         thought = f"thought {number}: {prose(random.Random(number), 400)}"
         talker.script(*calling(call("repeat", number=1, text=f"note {number}", times=1), text=thought), model="m")
     talker.say("It is done.", model="m")
-    assert home.run("-s", "0", "--tools", "good", "look twelve times").code == 0
+    assert home.run(*args, "--tools", "good", "look twelve times").code == 0
+
+
+def test_a_first_turn_that_is_compacted_between_its_rounds_takes_no_snapshot(home: Home, talker: Talker) -> None:
+    twelve_rounds(home, talker)
+    context = home.doc()["context"]
+    assert (bool(context["compaction"]), context["snapshots"]) == (True, [])
+
+
+def test_what_was_summarized_between_rounds_of_tools_is_not_sent_again_by_the_next_run(
+    home: Home, talker: Talker
+) -> None:
+    save(home, chat(4))
+    twelve_rounds(home, talker, "-s", "0")
     doc = home.doc()
     (*_, summary) = doc["context"]["summaries"]
     ids = [message["id"] for message in doc["messages"]]

@@ -71,6 +71,8 @@ def test_exit_6_tells_both_numbers_and_advice_that_fits_the_run(small: Home) -> 
     assert numbers[0] > 10_000
     assert numbers[1:] == [1500, 2000, 500]
     assert "--truncate cuts" in run.stderr
+    assert "max_tokens" not in run.stderr
+    assert "or lower max_tokens" in small.run("-p", "max_tokens=1998", "hi").stderr
     assert "--truncate" not in small.run("word " * 3000).stderr
     assert "--truncate cuts" not in small.run("--truncate", "tail", "word " * 3000, stdin="text").stderr
 

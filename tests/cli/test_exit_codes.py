@@ -86,6 +86,7 @@ WAYS = {
     "a server error": Way(1, "lab failed (500): boom", refuses(500)),
     "nobody listens": Way(1, "127.0.0.1:9", adds(UNREACHABLE), ("-m", "gone/m", "hi")),
     "an empty answer": Way(1, "answered nothing: ask again, or try", says(*answer()), finish="stop"),
+    "a blank answer": Way(1, "answered nothing", says(*answer(" \n")), text=" \n", finish="stop"),
     "an empty stream": Way(1, "context_window under [providers.lab]", _silent_twice),
     "a call that nobody offered": Way(1, "called a tool", says(*calling(call("ls"))), finish="tool_calls"),
     "not saved": Way(1, "cannot be saved", _in_the_way, text="You said: hi", finish="stop", kept=False),

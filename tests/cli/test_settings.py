@@ -22,6 +22,26 @@ def test_an_agents_keys_reach_the_model(home: Home, model: ModelServer) -> None:
     assert (asked.body["temperature"], asked.headers["x-team"]) == (0.7, "infra")
 
 
+def test_a_system_file_may_have_a_byte_order_mark_or_be_blank(lab: Home, model: ModelServer) -> None:
+    lab.configure(f'{lab.config.read_text()}[agents.filed]\nmodel = "lab/m"\nsystem_file = "s.txt"\n')
+    for text, roles in (("\ufeffBe brief.", ["Be brief.", "hi"]), (" \n", ["hi"])):
+        (lab.config.parent / "s.txt").write_text(text)
+        assert lab.run("-a", "filed", "hi").code == 0
+        assert [message["content"] for message in model.sent[-1]["messages"]] == roles
+
+
+@pytest.mark.parametrize("pair", ["stream=false", "model=other", "messages=[]"])
+def test_a_field_that_gptsh_sets_is_no_parameter(lab: Home, model: ModelServer, pair: str) -> None:
+    run = lab.run("-p", pair, "hi")
+    assert (run.code, f"gptsh sets {pair.partition('=')[0]} itself" in run.stderr, model.requests) == (2, True, [])
+
+
+def test_a_refusal_shows_the_numbers_of_parameters_and_no_key(lab: Home, model: ModelServer) -> None:
+    model.refuse(400, {"error": {"message": "max_tokens is too large: 1500; the key is sk-12345"}})
+    run = lab.run("-p", "max_tokens=1500", "-p", "api_key=sk-12345", "hi")
+    assert "too large: 1500; the key is ***" in run.stderr
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

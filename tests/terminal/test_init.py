@@ -69,6 +69,8 @@ ANSWERS: list[tuple[list[str], dict[str, str], dict[str, Any], str]] = [  # type
     (["opnai\n", "openai\n", "sk-live-1\n", "AKIA7EXAMPLE\n", "cat /dev/null\n", "openai/gpt-x\n"], {},
      {"agents": {"default": {"model": "openai/gpt-x"}}, "providers": {"openai": {"api_key_command": "cat /dev/null"}}},
      'gptsh "hello" asks openai/gpt-x;'),
+    (["azure\n", "\n", "m\n"], {"AZURE_API_KEY": "sk-1"}, {"agents": {"default": {"model": "azure/m"}}},
+     "export AZURE_API_BASE=… sets the address of your server."),
     (["openai\n", "KEY\n", "m\n"], {"KEY": "sk-1"},
      {"agents": {"default": {"model": "openai/m"}}, "providers": {"openai": {"api_key_env": "KEY"}}},
      'gptsh "hello" asks openai/m;'),

@@ -155,16 +155,16 @@ def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> No
     with Tmux(home, "-i", "-m", "echo", size=(40, 24)) as tmux:
         tmux.until("^new session · echo$")
         tmux.write("/he")
-        tmux.until(r"^ +/help +Show the")
+        tmux.until(r"^ +/help +Show all")
         assert "[0;2m" in tmux.screen(styles=True)
         tmux.keys("Tab", "Tab")
         tmux.until(r"^> /help *$")
-        tmux.until(r"^ +resume +Go on")
+        tmux.until(r"^ +resume +Continue")
         tmux.write("exi")
         tmux.keys("Tab")
         tmux.until(r"^> /help exit *\nnew session")  # where it stood before
         tmux.keys("Enter")
-        tmux.until("Leave, as exit, quit")
+        tmux.until("Exit, as do exit, quit")
         tmux.until(PROMPT)
         tmux.paste("/resume butter")  # what is typed letter by letter may still be completed when Tab comes
         tmux.until("^> /resume butter *$")

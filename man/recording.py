@@ -162,7 +162,7 @@ def _answer(tape: Recorder, model: ModelServer) -> None:
 def _failed_call(tape: Recorder, model: ModelServer) -> None:
     tape.chapter("A failed first call leaves no trap")
     model.refuse(401, {"error": {"message": "Incorrect API key"}})
-    tape.enter("gptsh 'name three colours'", "the question is kept in session")
+    tape.enter("gptsh 'name three colours'", "the question is saved")
     _queue_answer(model, "Red, green and blue.", title="Three Colours")
     tape.enter("gptsh 'name three colours'", "^Red, green")
 
@@ -171,7 +171,7 @@ def _lists(tape: Recorder, model: ModelServer) -> None:
     tape.chapter("Lists of sessions, and a deletion that asks")
     tape.enter("gptsh --list-sessions", r"^\[0\] .*Three Colours(.|\n)*^\[3\] ")
     tape.enter("gptsh --list-sessions -m nosuch", "nothing found with a model like nosuch")
-    tape.enter("gptsh --delete-session 3", r"Delete session .*Models at Hand.* for good\? \[y/N\] *$")
+    tape.enter("gptsh --delete-session 3", r"Delete session .*Models at Hand.* permanently\? \[y/N\] *$")
     tape.enter("y", "^deleted ")
 
 
@@ -190,7 +190,7 @@ def _conversation(tape: Recorder, model: ModelServer) -> None:
     tape.enter("gptsh -i", "^new session · lab/qwen3 · /help shows", 2)
     tape.enter("/help", "^ *Session:|^:", 2)
     tape.write(" ")
-    tape.until("Ctrl-D leaves", 2)
+    tape.until("Ctrl-D exits", 2)
     tape.write("q")
     tape.until("^> *$", 1)
     _queue_answer(model, "Test 17 says that **3 is not 2**: one item too many is counted.", title="Test 17 Fails")
@@ -202,20 +202,20 @@ def _conversation(tape: Recorder, model: ModelServer) -> None:
     tape.enter("tell me a long story", "lighthouse", 1)
     tape.write("a shorter one, please")
     tape.write("\x03")
-    tape.until(r"interrupted: what arrived is kept(.|\n)*^> a shorter one, please *$")
+    tape.until(r"interrupted: the partial answer is kept(.|\n)*^> a shorter one, please *$")
     _queue_answer(model, "The ship came home.")
     tape.enter("", "^The ship came home(.|\n)*^> *$")
     tape.write("\x03")
     tape.until("^> *$", 1)
     tape.write("\x03")
-    tape.until("Ctrl-D leaves")
+    tape.until("Ctrl-D exits")
     tape.enter("/undo", "a fork after turn 2(.|\n)*^> a shorter one, please *$")
     tape.write("\x15/resume ring")
     tape.write("\t")
     tape.until("^> /resume [a-z0-9]{4} *$", 1)
     tape.write("\r")  # accept the completion
     tape.enter("", r"what is a ring buffer\?(.|\n)*/history shows all(.|\n)*Ring Buffers")
-    tape.enter(":q", "the session is kept")
+    tape.enter(":q", "the session is saved")
 
 
 def _resume(tape: Recorder, model: ModelServer) -> None:
@@ -224,7 +224,7 @@ def _resume(tape: Recorder, model: ModelServer) -> None:
     tape.write("long story")
     tape.until("1 of 4", 2)
     tape.enter("", "earlier turn|tell me a long story(.|\n)*^> *$", 3)
-    tape.enter("exit", "the session is kept")
+    tape.enter("exit", "the session is saved")
 
 
 def _dumb_terminal(tape: Recorder, model: ModelServer) -> None:
@@ -233,7 +233,7 @@ def _dumb_terminal(tape: Recorder, model: ModelServer) -> None:
     tape.enter("TERM=dumb gptsh -i", "^> *$", 1)
     tape.enter("does it work?", "^Yes, plain words(.|\n)*^> *$", 2)
     tape.write("\x04")
-    tape.until("^gptsh: the session is kept(.|\n)*^\\$ *$", 3)
+    tape.until("^gptsh: the session is saved(.|\n)*^\\$ *$", 3)
 
 
 def _queue_answer(model: ModelServer, *pieces: str, title: str = "", pace: float = 0.05) -> None:

@@ -142,5 +142,5 @@ def with_tools(agent: Agent, flags: Flags, config: Settings, doc: Document | Non
             if isinstance(name, str) and config.tool_servers.select([name]):
                 known_names.append(name)
         except ConfigError as err:
-            stdio.note(f"the session goes on without some of its tools: {err}")
+            stdio.note(f"the session continues without some of its tools: {err}")
     return agent._replace(tools=tuple(known_names))

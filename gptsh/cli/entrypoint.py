@@ -100,15 +100,15 @@ def _check(given: Sequence[str], job: str | None) -> None:
             raise UsageError(f"{' and '.join(conflict)} exclude each other")
     for name in given:
         jobs = [other for other, about in JOBS.items() if name in about.options] if name in _MANAGE_OPTIONS else []
-        advice = f"it goes with {' or '.join(filter(None, (', '.join(jobs[:-1]), jobs[-1])))}" if jobs else ""
+        advice = f"use it with {' or '.join(filter(None, (', '.join(jobs[:-1]), jobs[-1])))}" if jobs else ""
         if job is None and name in _MANAGE_OPTIONS:
-            raise UsageError(f"{name} does not go with a question", advice)
+            raise UsageError(f"{name} cannot be used with a question", advice)
         if "-i" in given and name in NOT_INTERACTIVE:
-            raise UsageError(f"{name} does not go with -i", advice or "leave out -i to ask once")
+            raise UsageError(f"{name} cannot be used with -i", advice or "leave out -i to ask once")
         if job is not None and name not in (job, *JOBS[job].options, *COMMON_OPTIONS):
-            raise UsageError(f"{name} does not go with {job}", advice or "leave one of them out")
+            raise UsageError(f"{name} cannot be used with {job}", advice or "leave one of them out")
         if name == "-o" and job == "--export-session":
-            raise UsageError(f"{name} does not go with {job}", "--format names the form")
+            raise UsageError(f"{name} cannot be used with {job}", "--format names the form")
 
 
 def _ask(flags: Flags, reporter: Reporter) -> int:

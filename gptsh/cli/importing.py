@@ -175,7 +175,7 @@ def _name(importer: Importer, imported: Imported, report: _Report, *, is_named: 
         importer.name(name, imported.filename)
         return name
     if is_named:
-        stdio.note(f"{name} stays with another session: {str(owner)[references.ID]}")
+        stdio.note(f"{name} already names another session: {str(owner)[references.ID]}")
     elif imported.state == "imported" and owner is None and name not in report.possible_names:
         report.possible_names.append(name)
     return None

@@ -62,7 +62,7 @@ class Consolidation:
             return None
         except (GptshError, Interrupted) as err:
             if isinstance(err, Interrupted) and not err.by_deadline:
-                err.hint = f"all is kept in session {session.ref}, but not remembered yet"
+                err.hint = f"everything is saved in session {session.ref}, but not remembered yet"
                 return None if err.by_user else err
             why = "timed out" if isinstance(err, Interrupted) else err
             stdio.note(f"not remembered yet: agent {agent.name}, {agent.model_small or 'no model'}: {why}")

@@ -81,7 +81,7 @@ class Planner:
         self.provider = self._provider.name
         self._tools = tools.tools() if tools else ()
         if tools and tools.missing:
-            stdio.note(f"the session goes on without some of its tools: {', '.join(tools.missing)}")
+            stdio.note(f"the session continues without some of its tools: {', '.join(tools.missing)}")
         self._uses_tokenizer = False  # until a prompt may be too large for an estimate from its bytes
         self._trusts_reports = True  # the token counts that servers reported for earlier prompts of the session
         self._summary_calls_left = _MAX_SUMMARY_CALLS
@@ -162,7 +162,7 @@ class Planner:
                 advice += "; --truncate cuts what is piped or attached"
             if room.max_tokens is not None:
                 advice += ", or lower max_tokens"
-            window = f"of {room.window:,}, {room.reserve:,} kept for the answer"
+            window = f"of {room.window:,}, {room.reserve:,} reserved for the answer"
             raise TooLong(
                 f"the prompt takes about {size.tokens:,} tokens and the window has room for {room.prompt:,} ({window})",
                 f"shorten it, or choose a larger window with {advice}",

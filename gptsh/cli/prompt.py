@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from gptsh.cli.repl import Conversation
 
 _PROMPT, _CONTINUATION = "> ", "  "
-_EXIT_HINT = "Ctrl-D leaves"
+_EXIT_HINT = "Ctrl-D exits"
 _DEFAULT_GC_THRESHOLD = (700, 10, 10)  # Python's own
 # A longer text is shown by its ends. In a line of 64,000 characters prompt_toolkit takes a second for each key.
 _MAX_LINES, _MAX_CHARACTERS = 20, 5000

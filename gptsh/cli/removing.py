@@ -36,7 +36,7 @@ def delete_sessions(flags: Flags) -> int:
 def _confirm(filename: str) -> str | None:
     """Ask the user; return when the session was last used, "" if its file cannot be read, None if the user says no."""
     summary = listing.summary_at(filename)
-    if confirm(f"Delete session {visible(_description(filename, summary))} for good?"):
+    if confirm(f"Delete session {visible(_description(filename, summary))} permanently?"):
         return summary["updated_at"] if summary else ""
     stdio.note(f"session {filename[ID]} was not deleted")
     return None

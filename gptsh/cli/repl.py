@@ -273,7 +273,7 @@ class Conversation:
         finally:
             code = self._leave(interrupts) or code
         if self.ref:
-            stdio.note(f"the session is kept: 'gptsh -i -s {self.ref}' goes on with it")
+            stdio.note(f"the session is saved: 'gptsh -i -s {self.ref}' continues it")
         if interrupted:
             raise interrupted
         return code
@@ -343,7 +343,7 @@ class Conversation:
         if document.unanswered(last_turn):
             stdio.note("the last question has no answer yet: /retry asks it")
         elif document.unfinished(last_turn):
-            stdio.note("the last turn has not ended: /retry goes on with it")
+            stdio.note("the last turn has not ended: /retry continues it")
 
     # ---- leaving
 

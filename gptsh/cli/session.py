@@ -222,14 +222,14 @@ class Session:
         if self._flags.interactive:
             if is_unanswered:
                 return "the question is kept: /retry asks it again"
-            return "what arrived is kept: /retry goes on from there" if has_calls else "what arrived is kept"
+            return "the partial answer is kept: /retry continues it" if has_calls else "the partial answer is kept"
         if not self.is_saved:
             return ""
         if is_unanswered:
-            return f"the question is kept in session {self.ref}: 'gptsh -s {self.ref}' asks it again"
+            return f"the question is saved: 'gptsh -s {self.ref}' asks it again"
         if has_calls:
-            return f"what arrived is kept in session {self.ref}: 'gptsh -s {self.ref}' goes on from there"
-        return f"what arrived is kept in session {self.ref}: go on with 'gptsh -s {self.ref} PROMPT'"
+            return f"the partial answer is saved: 'gptsh -s {self.ref}' continues it"
+        return f"the partial answer is saved: continue with 'gptsh -s {self.ref} PROMPT'"
 
     @property
     def ref(self) -> str:

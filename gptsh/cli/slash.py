@@ -93,7 +93,7 @@ def do_new(chat: "Conversation", _args: str) -> None:
             interrupted = consolidate_session(chat.settings, chat.app.client, seconds, at)
         except GptshError as err:
             stdio.note(f"not remembered yet: {err}")
-    stdio.note(f"session {chat.ref} is kept" if chat.ref else "a new session")
+    stdio.note(f"session {chat.ref} is saved" if chat.ref else "a new session")
     chat.switch_to(None)
     if interrupted:
         raise interrupted
@@ -246,7 +246,7 @@ def do_snapshot(chat: "Conversation", args: str) -> None:
     if args:
         manage.label(_saved_ref(chat), Flags(snapshot=args), chat.settings.context.snapshots)
         chat.refresh()
-        stdio.note(f"snapshot {args} taken: /fork {args} goes on from here")
+        stdio.note(f"snapshot {args} taken: /fork {args} continues from here")
     else:
         _show_lines([*snapshots_of(doc)], "there is no snapshot yet: /snapshot NAME takes one")
 
@@ -263,7 +263,7 @@ def do_model(chat: "Conversation", args: str) -> None:
     if args:
         model = chat.app.resolve(chat.flags._replace(model=args), chat.doc).agent.model
         chat.flags = chat.flags._replace(model=model)
-        stdio.write_lines([f"{model} answers next"])
+        stdio.write_lines([f"the next answer is from {model}"])
         return
     current = chat.agent().model
     others = dict.fromkeys(model for model in recent_models(chat.settings) if model != current)
@@ -287,7 +287,7 @@ def do_agent(chat: "Conversation", args: str) -> None:
         flags = flags._replace(model=chat.flags.model)
     agent = chat.app.resolve(flags, chat.doc).agent
     chat.flags = flags
-    stdio.write_lines([f"{agent.name} answers next, with {agent.model}"])
+    stdio.write_lines([f"the next answer is from {agent.name}, with {agent.model}"])
 
 
 def do_system(chat: "Conversation", args: str) -> None:

@@ -197,7 +197,7 @@ class Turn:
             if self._approval is None or rounds >= self._app.settings.max_rounds:
                 self.session.save(fsync=True)
                 error = f"the model still calls tools after {quantity(rounds, 'round')}"
-                raise Incomplete(error, "go on with the session, or raise max_rounds under [mcp]")
+                raise Incomplete(error, "continue the session, or raise max_rounds under [mcp]")
             self._run_tools(calls, self._approval)
             plan = self._planner.plan(self._messages)
 

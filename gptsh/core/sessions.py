@@ -93,9 +93,9 @@ def _read(path: Path, note: Note | None = None) -> Document:
             (other,) = {sessions_folder(), references.archive_folder()} - {path.parent}
             doc, malformed = files.read_document(other / path.name)
     except OSError as err:
-        raise BadSession(f"{path}: {err.strerror}", "the file is left as it is") from err
+        raise BadSession(f"{path}: {err.strerror}", "the file was not changed") from err
     except ValueError as err:
-        raise BadSession(f"{path}: {err}", "the file is left as it is") from err
+        raise BadSession(f"{path}: {err}", "the file was not changed") from err
     if malformed and note:
         more = ", …" if len(malformed) > _MAX_LISTED else ""
         note(f"session {doc['id']}: left out malformed keys: {', '.join(malformed[:_MAX_LISTED])}{more}")

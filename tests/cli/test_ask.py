@@ -195,7 +195,7 @@ def test_a_question_whose_call_failed_stays_and_is_asked_again(lab: Home, model:
     ident = lab.doc()["id"]
     assert run == ("", (
         "gptsh: lab refused (400): bad day\n"
-        f"gptsh: the question is kept in session {ident}: 'gptsh -s {ident}' asks it again\n"
+        f"gptsh: the question is saved: 'gptsh -s {ident}' asks it again\n"
     ), 1)  # fmt: skip
     assert texts(lab.doc()) == ["user: hello?"]
     assert lab.run("-s", ident) == ("You said: hello?\n", "", 0)

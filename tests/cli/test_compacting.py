@@ -499,7 +499,7 @@ def test_a_refusal_that_stays_one_keeps_the_question(unlisted: Home, talker: Tal
         talker.refuse(400, too_long(f"This model's {words}"), model="m")
     run = unlisted.run("-s", "0", "and now?")
     assert (run.stdout, run.code, len(requests_to(talker))) == ("", 6, requests)
-    assert "the question is kept in session 7x2m" in run.stderr
+    assert "the question is saved" in run.stderr
     assert unlisted.doc()["messages"][-1]["content"] == "and now?"
 
 
@@ -620,7 +620,7 @@ def test_compact_with_a_question(long_home: Home, talker: Talker) -> None:
         (["-s", "0", "--apply"], "--apply needs --compact"),
         (["-s", "0", "--compact", "hi"], "--compact alone takes no prompt"),
         (["-s", "0", "--compact", "--title", "x"], "--compact alone changes nothing: add --apply"),
-        (["--list-sessions", "--compact"], "--compact does not go with --list-sessions"),
+        (["--list-sessions", "--compact"], "--compact cannot be used with --list-sessions"),
     ],
 )
 def test_what_cannot_be_compacted_is_refused(long_home: Home, talker: Talker, args: list[str], why: str) -> None:

@@ -166,7 +166,7 @@ def test_a_key_of_nanobots_becomes_a_name_only_when_asked_for(home: Home) -> Non
     assert run.stderr == "gptsh: --name would name them @cli:direct\n"
     assert home.run("-m", "echo", "-s", "@cli:direct", "another").code == 0
     path = str(home.folder / "cli_direct.jsonl")
-    assert "@cli:direct stays with another session" in home.run("--import-session", path, "--name").stderr
+    assert "@cli:direct already names another session" in home.run("--import-session", path, "--name").stderr
     other = home.elsewhere()
     named = other.run("--import-session", path, "--name")
     assert (named.stdout[13:27], named.stderr) == (", @cli:direct:", "")

@@ -29,7 +29,7 @@ def test_what_says_nothing_of_a_job_is_refused(home: Home, job: str) -> None:
         if more[0] not in JOBS[job].options:
             run = home.run(job, *VALUES.get(job, "").split(), *more)
             assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
-            assert run.stderr.startswith(f"gptsh: {more[0]} does not go with {job}: ")
+            assert run.stderr.startswith(f"gptsh: {more[0]} cannot be used with {job}: ")
     assert not home.state.exists()
 
 
@@ -54,18 +54,18 @@ def test_what_only_says_how_is_taken_by_every_job_and_the_environment_never_fail
 
 REFUSED: list[tuple[list[str], str]] = [  # arguments, and how stderr begins
     *[([f"{job}={blank}"], f"{job} is empty") for job in (*NAMED, "--session", "--file") for blank in ("", " ")],
-    *[(["-m", "echo", "hi", *more], f"{more[0]} does not go with a question: it goes with --")
+    *[(["-m", "echo", "hi", *more], f"{more[0]} cannot be used with a question: use it with --")
       for more in (["--full"], ["--keep", "0"], ["--limit", "0"], ["--archived"], ["--yes"])],
-    (["--export-session", "0", "-o", "markdown"], "-o does not go with --export-session: --format names the form"),
+    (["--export-session", "0", "-o", "markdown"], "-o cannot be used with --export-session: --format names the form"),
     (["--archive-session", "0", "1"], "--archive-session takes no prompt: give it once for each session"),
     (["--search-sessions", "nginx", "502"], "--search-sessions takes no prompt: put the words in quotes"),
     (["-i"], "-i needs a terminal, and standard output is not one"),
     (["-i", "-o", "json"], "-o json is for programs, and -i for a person"),
-    (["-i", "-x", "hi"], "-x does not go with -i: leave out -i to ask once"),
-    (["-i", "--list-sessions"], "-i does not go with --list-sessions"),
-    (["-i", "--dry-run"], "--dry-run does not go with -i"),
+    (["-i", "-x", "hi"], "-x cannot be used with -i: leave out -i to ask once"),
+    (["-i", "--list-sessions"], "-i cannot be used with --list-sessions"),
+    (["-i", "--dry-run"], "--dry-run cannot be used with -i"),
     *[(["-r", other], "") for other in ("-c", "-n", "--list-sessions")],
-    (["--import-session", "a", "--dry-run"], "--dry-run does not go with --import-session: leave one of them out"),
+    (["--import-session", "a", "--dry-run"], "--dry-run cannot be used with --import-session: leave one of them out"),
 ]  # fmt: skip
 
 

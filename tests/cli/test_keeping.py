@@ -74,7 +74,7 @@ def test_an_index_is_deleted_by_a_script_with_yes_alone(home: Home) -> None:
 def test_on_a_terminal_deleting_asks_first(home: Home, said: str, left: list[str]) -> None:
     put(home, "aaaa", 1)
     terminal = Terminal(home, DELETE, "0")
-    terminal.until(rb"Delete session aaaa Title of aaaa \(1 turn\) for good\? \[y/N\] ")
+    terminal.until(rb"Delete session aaaa Title of aaaa \(1 turn\) permanently\? \[y/N\] ")
     terminal.write(f"{said}\n" if said else "\x04")
     assert terminal.close()[1] == 0
     assert session_ids(home) == left

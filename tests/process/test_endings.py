@@ -87,7 +87,7 @@ def test_a_session_goes_on_behind_a_signal(lab: Home, model: ModelServer) -> Non
     _, err = process.communicate(timeout=30)
     release.set()
     ident = lab.doc()["id"]
-    assert err.decode() == f"gptsh: what arrived is kept in session {ident}: go on with 'gptsh -s {ident} PROMPT'\n"
+    assert err.decode() == f"gptsh: the partial answer is saved: continue with 'gptsh -s {ident} PROMPT'\n"
     assert lab.run("-s", "0", "go on").code == 0
     assert [m["content"] for m in model.sent[1]["messages"]] == ["go", "first ", "go on"]
 

@@ -106,11 +106,11 @@ def at_a_reader(_lab: Home, model: ModelServer, _hold: Hold, *args: str) -> Any:
 
 
 EXPECTED: dict[Any, tuple[list[str], str | None, str]] = {  # texts on disk, finish reason, part of stderr
-    before_the_first_byte: (["user: go"], None, "the question is kept in session"),
-    in_the_answer: (["user: go", "assistant: first "], "interrupted", "what arrived is kept in session"),
+    before_the_first_byte: (["user: go"], None, "the question is saved"),
+    in_the_answer: (["user: go", "assistant: first "], "interrupted", "the partial answer is saved"),
     at_the_lock: (["user: go", "assistant: first second"], "stop", ""),
-    at_a_tool: (["user: go", "assistant: "], "tool_calls", "what arrived is kept in session"),
+    at_a_tool: (["user: go", "assistant: "], "tool_calls", "the partial answer is saved"),
     at_the_title: (["user: go", "assistant: whole"], "stop", ""),
     at_the_pipe: ([], None, ""),
-    at_a_reader: (["user: go", "assistant: xxx"], "interrupted", "what arrived is kept"),
+    at_a_reader: (["user: go", "assistant: xxx"], "interrupted", "the partial answer is saved"),
 }

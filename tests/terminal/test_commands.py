@@ -81,7 +81,7 @@ def test_what_is_wrong_with_a_choice_is_said_at_once_and_changes_nothing(agents:
 def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(agents: Home, model: ModelServer) -> None:
     with Conversation(agents) as talk:
         talk.plays(
-            ("/model lab/other", "lab/other answers next"),
+            ("/model lab/other", "the next answer is from lab/other"),
             ("/system Two words.", "Two words.\ngptsh: it applies from the next turn on"),
             ("/param temperature=0 'stop=[\"a b\"]' top_k=", 'stop = ["a b"]\ntemperature = 0'),
             ("two", "You said: two"),
@@ -105,14 +105,14 @@ def test_an_agent_is_a_whole(agents: Home, model: ModelServer) -> None:
             ("/system Two words.", ""),
             ("/param temperature=0 stop=x", ""),
             ("one", "You said: one"),
-            ("/agent poet", "poet answers next, with lab/verse"),
+            ("/agent poet", "the next answer is from poet, with lab/verse"),
             ("/system", "Rhyme."),
             ("/param", "no parameters: the provider's defaults apply"),
             ("/agent", "* poet (lab/verse)"),
             ("five", "You said: five"),
-            ("/model lab/other", "lab/other answers next"),  # an agent without a model keeps what was chosen
-            ('/agent "two words"', "two words answers next, with lab/other"),
-            ("/agent poet", "poet answers next, with lab/verse"),
+            ("/model lab/other", "the next answer is from lab/other"),  # an agent without a model keeps what was chosen
+            ('/agent "two words"', "the next answer is from two words, with lab/other"),
+            ("/agent poet", "the next answer is from poet, with lab/verse"),
             ("/new", ""),
             ("/agent", "* poet (lab/verse)"),  # a new session has what was chosen
         )
@@ -140,7 +140,7 @@ def test_a_session_whose_provider_and_agent_are_gone_goes_on_with_another_model(
             ("/tools", "no tools"),
             ("/context", "not a known provider"),
             ("two", ("not a known provider", "to be typed again:\ntwo")),
-            ("/model lab/m", "lab/m answers next"),
+            ("/model lab/m", "the next answer is from lab/m"),
             ("/system -", "no system prompt\n"),
             ("three", "You said: three"),
             ("/model", "* lab/m\n"),
@@ -339,7 +339,7 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
             ("/session rename", "/session rename needs a title"),
             ("/session archive other", "/session archive takes no arguments"),
             ("/session delete", f"session {first} was not deleted", "n"),
-            ("/new", f"session {first} is kept"),
+            ("/new", f"session {first} is saved"),
             ("/new", "gptsh: a new session"),
         )
         for line in ("/session info", "/undo", "/retry", "/fork", "/snapshot a", "/copy", "/session archive"):
@@ -466,14 +466,14 @@ def test_new_remembers_first_and_comes_whatever_becomes_of_that(home: Home, mode
     with Conversation(home, "-s", "0") as talk:
         model.refuse(401, {"error": {"message": "no"}}, model="s")
         talk.plays(
-            ("/new", re.compile(r"(?s)no.*session \w+.*is kept|session \w+: .*no.*is kept")),
+            ("/new", re.compile(r"(?s)no.*session \w+.*is saved|session \w+: .*no.*is saved")),
             ("/history", "there is no session yet"),
             ("/resume 0", "I like tea"),
         )
         model.say('{"history_entry": "[2026-01-01 00:00] tea", "memory_update": "- likes tea"}', model="s")
         talk.plays(("/new", "agent default remembers 2 messages"), ("/resume 0", "I like tea"))
         count = len(model.requests)
-        talk.plays(("/new", "is kept"))
+        talk.plays(("/new", "is saved"))
         assert len(model.requests) == count  # nothing is due
 
 

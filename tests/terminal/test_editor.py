@@ -259,9 +259,9 @@ def test_ctrl_c_and_sigint_clear_the_line_and_ctrl_d_leaves(home: Home) -> None:
     terminal.until(b"You said: sent(.|\n)*echo")
     terminal.write("gone\x03")
     terminal.until(rb"gone(.|\n)*2004h(.|\n)*echo")
-    assert b"Ctrl-D leaves" not in terminal.seen
+    assert b"Ctrl-D exits" not in terminal.seen
     terminal.write("\x03")
-    terminal.until(rb"Ctrl-D leaves(.|\n)*2004h(.|\n)*echo")
+    terminal.until(rb"Ctrl-D exits(.|\n)*2004h(.|\n)*echo")
     terminal.write("\x04")
     assert terminal.close()[1] == 0
     assert asked(home) == typed(home) == ["sent"]
@@ -291,7 +291,7 @@ def test_ctrl_z_suspends_and_the_line_comes_back(home: Home) -> None:
     shell.write("line\r")
     shell.until(b"You said: half a line(.|\n)*echo")
     shell.write("\x04")
-    shell.until(b"is kept")
+    shell.until(b"is saved")
     shell.write("exit\n")
     assert b"ENTER" not in shell.close()[0]
     assert asked(home) == ["half a line"]
@@ -305,7 +305,7 @@ def test_a_dumb_terminal_gets_a_plain_prompt(home: Home) -> None:
         talk.plays(("/undo", "to be typed again:\none\ntwo"))
         talk.write("given up\x03")
         assert "\x1b" not in talk.printed()
-        assert "Ctrl-D leaves" in talk.interrupt()
+        assert "Ctrl-D exits" in talk.interrupt()
     assert typed(home) == ["one\ntwo", "/undo"]
 
 
@@ -317,7 +317,7 @@ def test_a_dumb_terminal_goes_on_behind_a_pipe(home: Home) -> None:
         terminal.write(f"{line}\n")
         terminal.until(f"You said: {line}\r\n".encode())
     terminal.write("/session delete\n")
-    terminal.until(rb"for good\? \[y/N\] \Z")
+    terminal.until(rb"permanently\? \[y/N\] \Z")
     terminal.write("n\n")
     terminal.until(b"was not deleted")
     terminal.write("\x04")
@@ -343,7 +343,7 @@ def test_what_is_typed_while_an_answer_comes_waits_for_the_prompt(
         terminal.until(rb"one(.|\n)*2004h(.|\n)*half")
         terminal.write("\x15\x04")
     seen, code = terminal.close()
-    assert (code, b"is kept" in seen) == (0, True)
+    assert (code, b"is saved" in seen) == (0, True)
     assert asked(lab) == expected
 
 

@@ -129,7 +129,7 @@ def test_ctrl_c_in_mid_block_shows_what_came_once(lab: Home, model: ModelServer)
     hold.set()
     *rows, note = emulate(seen.decode()).rows
     assert (code, rows) == (130, ["whole", "", " • one", " • **tw"])
-    assert note.startswith("gptsh: what arrived is kept in session ")
+    assert note.startswith("gptsh: the partial answer is saved: ")
 
 
 @needs_tmux

@@ -36,7 +36,7 @@ def test_a_session_goes_on_and_its_name_is_told_at_the_end(lab: Home, model: Mod
         assert texts(lab.doc()) == ECHOED
         talk.plays(("three", "You said: three"))
         assert talk.leave() == 0
-        assert talk.last == f"\ngptsh: the session is kept: 'gptsh -i -s {lab.doc()['id']}' goes on with it\n"
+        assert talk.last == f"\ngptsh: the session is saved: 'gptsh -i -s {lab.doc()['id']}' continues it\n"
     assert [len(sent["messages"]) for sent in model.sent] == [1, 3, 5]
     assert lab.doc()["stats"]["turns"] == 3
 
@@ -152,7 +152,7 @@ def test_ctrl_c_keeps_what_came_and_the_prompt_comes_back(lab: Home, model: Mode
             talk.write("two\n")
             talk.until(b"part %d" % number)
             talk.write("\x03" * 20)  # held down
-            talk.until(rb"what arrived is kept(.|\n)*\n> \Z")
+            talk.until(rb"the partial answer is kept(.|\n)*\n> \Z")
             hold.set()
         assert lab.doc()["messages"][-1]["finish_reason"] == "interrupted"
         talk.write("half a line\x03")
@@ -202,7 +202,7 @@ def test_ctrl_c_while_new_remembers_goes_on_to_the_new_session(home: Home, model
         wait_until(lambda: len(model.requests) > asked)
         shown = talk.interrupt()
         hold.set()
-        assert re.search("(?s)not all is remembered yet.*is kept", shown)
+        assert re.search("(?s)not all is remembered yet.*is saved", shown)
         talk.plays(("/history", "there is no session yet"))
 
 

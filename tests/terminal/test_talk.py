@@ -123,16 +123,16 @@ def test_a_session_damaged_meanwhile_stays_in_memory_and_goes_on_in_a_fork(lab: 
         whole = damaged.read_bytes()
         damaged.write_bytes(whole[:50])
         talk.plays(
-            ("two", ("the file is left as it is", "/fork continues it", "again:\ntwo")),
+            ("two", ("the file was not changed", "/fork continues it", "again:\ntwo")),
             ("/new", "this session is not on disk, and stays open"),
-            ("two", ("You said: two", "the file is left as it is")),
+            ("two", ("You said: two", "the file was not changed")),
         )
         damaged.write_bytes(whole)
         talk.plays(("/undo", "a fork after turn 1; session"), ("/resume 0", "You said: two"))
         assert texts(lab.doc()) == [*ONE, *TWO]
         damaged.write_bytes(whole[:50])
         talk.plays(
-            ("/undo", "the file is left as it is"), ("/fork", "a fork after turn 2"), ("three", "You said: three")
+            ("/undo", "the file was not changed"), ("/fork", "a fork after turn 2"), ("three", "You said: three")
         )
         assert talk.leave() == 0
         damaged.unlink()
@@ -179,7 +179,7 @@ def test_what_cannot_be_kept_is_not_left_by_a_command(lab: Home) -> None:
             ("/fork", "a fork after turn 1"),
         )
         unblock(lab)
-        talk.plays(("two", "You said: two"), ("/new", "is kept"))
+        talk.plays(("two", "You said: two"), ("/new", "is saved"))
         block(lab)
         talk.plays(("lost", "cannot be saved"))
         assert talk.leave() == 1

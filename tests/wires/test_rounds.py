@@ -160,7 +160,7 @@ def test_a_session_goes_on_though_one_of_its_tools_is_gone(tooled: Home, model: 
     run = tooled.run("-s", "0", "on")
     odd = ", ".join(f"meta.mcp_allowed_servers[{at}]" for at in (3, 4, 5))
     malformed = f"gptsh: session {doc['id']}: left out malformed keys: {odd}\n"
-    lacking = "gptsh: the session goes on without some of its tools: good__gone\n"
+    lacking = "gptsh: the session continues without some of its tools: good__gone\n"
     assert (run.code, run.stderr) == (0, malformed + lacking)
     assert [tool["function"]["name"] for tool in model.sent[-1]["tools"]] == ["good__add", "good__note"]
     assert tooled.run("--tools", "good__gone", "go").code == 2
@@ -311,7 +311,7 @@ def test_a_turn_that_stopped_among_its_tools_goes_on_without_a_prompt(tooled: Ho
     told = json.loads(run.stdout)
     assert (run.code, told["text"], told["error"]["exit_code"]) == (1, "Let me see.", 1)
     assert told["id"] == tooled.doc()["messages"][1]["id"]
-    assert "goes on from there" in run.stderr
+    assert "continues it" in run.stderr
     model.say("It is 5.")
     assert tooled.run("-s", "0") == ("It is 5.\n", "", 0)
     assert [m["role"] for m in model.sent[-1]["messages"]] == ["user", "assistant", "tool"]

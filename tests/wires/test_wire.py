@@ -127,7 +127,7 @@ def test_a_stream_cut_off_keeps_what_arrived_and_is_not_tried_again(
     assert (run.stdout, run.code) == ("half an \n", 1)
     assert "broke off" in run.stderr
     ident = lab.doc()["id"]
-    assert f"what arrived is kept in session {ident}: go on with 'gptsh -s {ident} PROMPT'" in run.stderr
+    assert f"the partial answer is saved: continue with 'gptsh -s {ident} PROMPT'" in run.stderr
     assert texts(lab.doc())[1] == "assistant: half an "
     assert lab.doc()["messages"][1]["finish_reason"] == "error"
     assert len(model.requests) == 1
@@ -137,7 +137,7 @@ def test_a_stream_cut_off_keeps_what_arrived_and_is_not_tried_again(
 
 WHOLE = [event(chunk({"content": "whole"})), event(chunk({}, "stop"))]
 LIMITS: dict[str, tuple[str, list[Any], str, int, str]] = {
-    "no first byte": ("first_byte_timeout = 0.2", [5.0], "", 124, "the question is kept"),
+    "no first byte": ("first_byte_timeout = 0.2", [5.0], "", 124, "the question is saved"),
     "silence": ("idle_timeout = 0.2", [event(chunk({"content": "and "})), 5.0], "and \n", 124, "went silent"),
     "a slow beginning": ("idle_timeout = 0.2", [0.5, *WHOLE], "whole\n", 0, ""),
     "comments": ("idle_timeout = 1", [*[b": ping\n\n", 0.3] * 4, *WHOLE], "whole\n", 0, ""),

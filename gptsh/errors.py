@@ -13,7 +13,7 @@ GptshError                      1
 │   ├── EmptyAnswer             1   the model finished without any text
 │   ├── ConnectionLost          1   the connection or the stream ended before the answer was complete
 │   └── NoAnswer                1   a response with status 200 without any part of an answer
-├── ToolServerError             3   a tool server died, hung or sent garbage
+├── ToolServerError             3   a tool server died, hung or sent a broken message
 ├── Denied                      4   a tool call was denied
 ├── Incomplete                  5   truncated, filtered or refused, or too many rounds of tools
 │   └── SchemaMismatch          5   the answer does not conform to --schema

@@ -70,10 +70,6 @@ class App:
         if agent.model is None:
             raise self.no_model_error()
         servers = self.settings.tool_servers.select(agent.tools) if agent.tools else []
-        if own_fields := {"model", "messages", "stream"} & agent.params.keys():
-            raise UsageError(
-                f"gptsh sets {min(own_fields)} itself: it is no parameter", "use -m, a prompt, --no-stream"
-            )
         model = self.client.servers.full_name(agent.model)
         if left_out := self.client.prepare(model, agent.params, tools=bool(agent.tools)):
             stdio.note(f"{model} takes no {', '.join(left_out)}: left out")

@@ -55,7 +55,7 @@ _DEFAULT_GC_THRESHOLD = (700, 10, 10)  # Python's own
 # A longer text is shown by its ends. In a line of 64,000 characters prompt_toolkit takes a second for each key.
 _MAX_LINES, _MAX_CHARACTERS = 20, 5000
 _FIRST_PASTE = 0x10F000  # in Unicode's private use area: the code point of the first folded paste
-_MAX_HISTORY = 1 << 20  # bytes; of a larger history file the newest half of that stays
+_MAX_HISTORY = 1 << 20  # bytes; a larger history file is cut to its newest half of that
 _MAX_ENTRY = 1 << 16  # characters of one entry of the history; a longer paste is in the session
 _MAX_VALUES = 50  # completions; nobody reads more, and each session costs the reading of a file
 _TITLE_WIDTH = 40  # columns of a title in the status line
@@ -153,7 +153,7 @@ class _History(FileHistory):
             if self._path.exists() and self._path.stat().st_size > _MAX_HISTORY:
                 newer = self._path.read_bytes()[-_MAX_HISTORY // 2 :].partition(b"\n\n")[2]
                 files.replace(self._path, b"\n" + newer, fsync=False)
-            return super().load_history_strings()
+            return map(self._pastes.fold, super().load_history_strings())
         return ()
 
     def store_string(self, string: str) -> None:
@@ -434,11 +434,11 @@ class Prompt:
 
             def edited() -> str:
                 try:  # not prompt_toolkit's: it would end the prompt where the file is missing or not UTF-8
-                    data = click.edit(text.encode("utf-8", "replace"), extension=".md") or b""
+                    data = click.edit(text.encode("utf-8", "replace"), extension=".md")
                 except (OSError, click.ClickException) as err:
                     stdio.note(str(err))
                     return text
-                return data.decode("utf-8", "surrogateescape").removesuffix("\n")
+                return text if data is None else data.decode("utf-8", "surrogateescape").removesuffix("\n")
 
             with self._interrupts.left_to_child():
                 text = await run_in_terminal(edited, in_executor=True)

@@ -16,7 +16,7 @@ from gptsh.core.document import Document
 from gptsh.errors import BadSession, StoreBusy, StoreError, UsageError
 from gptsh.jsonio import is_json
 from gptsh.messages import Message, Usage, is_empty
-from gptsh.models.names import safe_params
+from gptsh.models.names import OWN_FIELDS, safe_params
 
 if TYPE_CHECKING:
     from gptsh.core.snapshots import SessionEvent
@@ -89,6 +89,8 @@ def parse_params(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
         key, equals, value = pair.partition("=")
         if not key or not equals:
             raise UsageError(f"parameter {pair!r}: expected KEY=VALUE")
+        if key in OWN_FIELDS:
+            raise UsageError(f"gptsh sets {key} itself", f"use {OWN_FIELDS[key]}")
         if not value:
             params.pop(key, None)
             removals.add(key)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from gptsh.errors import ConfigError
 from gptsh.jsonio import is_json
+from gptsh.models.names import OWN_FIELDS
 
 MAX_SECONDS = 1e8  # three years; the maximum of a timer
 _T = TypeVar("_T")
@@ -162,5 +163,9 @@ TEXTS = Rule(
     lambda v: isinstance(v, dict) and all(isinstance(text, str) for text in v.values()),
     show_value=False,
 )
-PARAMS = Rule("a table of what JSON can express", lambda v: isinstance(v, dict) and is_json(v), show_value=False)
+PARAMS = Rule(
+    f"a table of what JSON can express, without {', '.join(OWN_FIELDS)}",
+    lambda v: isinstance(v, dict) and is_json(v) and not OWN_FIELDS.keys() & v.keys(),
+    show_value=False,
+)
 HEADERS = Rule("a table of header names and values", _are_headers, show_value=False)

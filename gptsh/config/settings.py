@@ -255,7 +255,7 @@ def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None)
     if path is not None:
         try:
             text = path.read_text("utf-8-sig")
-            system = None if not text or text.isspace() else text
+            system = text if text.strip() else None
         except (OSError, ValueError) as err:
             problem = f"{path}: {getattr(err, 'strerror', None) or err}"
             raise ConfigError(problem, f"system_file under [agents.{name}] names it") from err

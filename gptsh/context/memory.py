@@ -53,7 +53,7 @@ _UNUSABLE = "the memory cannot be read or written"
 _MEMORY, _PREVIOUS, _HISTORY = "MEMORY.md", "MEMORY.previous.md", "HISTORY.md"
 
 _LIMIT = 2000  # tokens of a memory in a prompt
-_MARK_TOKENS = 30  # of the line that says so where only the beginning of a memory is sent
+_MARK_TOKENS = 30  # of the line below a memory that is sent only in part
 _ENTRY_TOKENS = 500  # of an answer, in addition to the memory
 _LONGEST_ENTRY = 2000  # characters
 _MAX_PIECE = 16_000  # tokens of a conversation in one request: one entry cannot cover more

@@ -193,7 +193,8 @@ class Reader(sse.Reader):
             answer.usage = usage_from(usage, self._provider)
         for choice in choices:
             if choice.get("index") in (0, None):  # only the first of several answers (n=2)
-                self._add_delta(as_dict(choice.get("delta") or choice.get("message")), is_whole="message" in choice)
+                delta = choice.get("delta")  # some servers send the whole message so far beside it
+                self._add_delta(as_dict(delta or choice.get("message")), is_whole=not delta)
                 if reason := _text(choice.get("finish_reason")):  # a later chunk may have an empty one
                     self._finish = reason
                     answer.stop_sequence = _text(choice.get("stop_reason"))  # so named by vLLM and SGLang
@@ -270,7 +271,8 @@ class Reader(sse.Reader):
                 call = known
                 break
         if call and name and None in (call_id, call["id"]) and _is_object(call["function"]["arguments"]):
-            call = None
+            is_repeated = name == call["function"]["name"] and not function.get("arguments")
+            call = call if is_repeated else None
         if call is None:
             call = {"id": call_id, "type": "function", "function": {"name": "", "arguments": ""}}
             self._calls.append((index, call))

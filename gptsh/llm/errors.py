@@ -104,7 +104,7 @@ def too_long(what: str, reason: str, detail: str) -> TooLong:
     The largest figure above the window is the prompt's, perhaps including its answer.
     """
     err = TooLong(what, detail=detail)
-    for text in map(_unescape, (reason, detail)):
+    for text in map(own_words, (reason, detail)):
         matches = (match for pattern in _WINDOW for match in re.finditer(pattern, text, re.IGNORECASE))
         figures = (_figures(match[0]) for match in matches)
         err.window = err.window or next((group[-1] for group in figures if group and group[-1] in _WINDOWS), None)

@@ -114,7 +114,7 @@ def api_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = Fals
 
 
 def headers(provider: Provider, *, mask_values: bool = False) -> dict[str, str]:
-    """The HTTP headers: the key in the provider's form, and those of the config file; ``masked`` hides their values."""
+    """The HTTP headers: the key in the provider's form, and those of the config file; ``mask_values`` hides them."""
     is_direct = provider.api in DIRECT
     result = {"content-type": "application/json", "user-agent": f"gptsh/{__version__}"} if is_direct else {}
     result |= provider.constants

@@ -33,6 +33,7 @@ _LIST_BYTES = 1 << 25  # of a list of all models
 _SMALL = 2000  # tokens of prompt and answer that fit any window which Ollama chooses itself
 _MIN_WINDOW = 4096  # tokens: the smallest window requested from Ollama
 _DAY = 86_400  # seconds
+_RETRY_AFTER = 300  # seconds after a failure to report
 _LOADED = 300  # seconds that Ollama keeps a model in memory
 _ABILITIES = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}  # our names -> Ollama's
 _NUM_CTX = r"(?m)^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$"  # matches within one line only
@@ -170,9 +171,11 @@ class Servers:
         ):
             return None
         entry = self._entry(provider)
-        if "window" not in entry and ask:
-            with contextlib.suppress(GptshError):
+        if "window" not in entry and ask and _may_ask(entry):
+            try:
                 entry["window"] = next(filter(None, _windows(provider, self._getter(provider))), None)
+            except GptshError:
+                entry["failed"] = round(time.time())
         return entry.get("window")
 
     # ---- abilities
@@ -192,9 +195,11 @@ class Servers:
     def model_info(self, provider: Provider) -> dict[str, Any]:
         """What an Ollama server reports, or has reported today, about a model; see ``_ollama_info``."""
         entry = self._entry(provider)
-        if "shown" not in entry:
-            with contextlib.suppress(GptshError):
+        if "shown" not in entry and _may_ask(entry):
+            try:
                 entry["shown"] = _ollama_info(provider, self._getter(provider))
+            except GptshError:
+                entry["failed"] = round(time.time())
         return as_dict(entry.get("shown"))
 
     def num_ctx(self, provider: Provider, tokens: int, choice: Any = None) -> Any:
@@ -229,7 +234,7 @@ class Servers:
     def _running_window(self, provider: Provider) -> int | None:
         """The window of a loaded model; None if it is not loaded."""
         with contextlib.suppress(GptshError):
-            return _ollama_window(provider, self._getter(provider))
+            return _ollama_window(provider, self._getter(provider, PROBE_TIMEOUT))
         return None
 
     # ---- refusals
@@ -239,14 +244,14 @@ class Servers:
         return self._refusals.get(_key(provider), set()) | set(self._entry(provider).get("refused", ()))
 
     def refuse(self, provider: Provider, fields: Collection[str], lasting_fields: Collection[str]) -> None:
-        """Remember refused fields for this process; the ``lasting`` ones also in the cache file."""
+        """Remember refused fields for this process; ``lasting_fields`` also in the cache file."""
         self._refusals.setdefault(_key(provider), set()).update(fields)
         if lasting_fields:
             entry = self._entry(provider)
             entry["refused"] = sorted({*entry.get("refused", ()), *lasting_fields})
 
-    def _getter(self, provider: Provider, seconds: float = 0) -> Get:
-        """A function that downloads documents from a server, all of them within ``seconds`` (0: by its distance)."""
+    def _getter(self, provider: Provider, seconds: float | None = None) -> Get:
+        """A function that downloads documents from a server, all within ``seconds``, which default by its address."""
         seconds = seconds or (PROBE_TIMEOUT if re.match(_LOOPBACK, provider.base_url) else REMOTE_TIMEOUT)
         max_bytes = _LIST_BYTES if seconds > PROBE_TIMEOUT else _PROBE_BYTES
         deadline = time.monotonic() + seconds
@@ -267,6 +272,11 @@ class Servers:
 def _key(provider: Provider) -> str:
     """The key of a server and its model in the cache."""
     return f"{provider.base_url} {provider.model}"
+
+
+def _may_ask(entry: Mapping[str, Any]) -> bool:
+    """Whether the server may be asked again: it has not failed to answer in the last minutes."""
+    return time.time() > (token_count(entry.get("failed")) or 0) + _RETRY_AFTER
 
 
 def _read() -> dict[str, dict[str, Any]]:

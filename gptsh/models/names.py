@@ -5,6 +5,9 @@ from typing import Any
 
 from gptsh.messages import Message
 
+# Fields of a request that are no parameters, and what sets them.
+OWN_FIELDS = {"model": "-m", "messages": "a prompt", "stream": "--no-stream"}
+
 
 def full_name(model: str | None, provider: str | None) -> str | None:
     """Return a model as PROVIDER/NAME, as ``-m`` accepts it; a bare name without a provider is unchanged.

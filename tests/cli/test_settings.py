@@ -33,7 +33,11 @@ def test_a_system_file_may_have_a_byte_order_mark_or_be_blank(lab: Home, model: 
 @pytest.mark.parametrize("pair", ["stream=false", "model=other", "messages=[]"])
 def test_a_field_that_gptsh_sets_is_no_parameter(lab: Home, model: ModelServer, pair: str) -> None:
     run = lab.run("-p", pair, "hi")
-    assert (run.code, f"gptsh sets {pair.partition('=')[0]} itself" in run.stderr, model.requests) == (2, True, [])
+    assert (run.code, f"gptsh sets {pair.partition('=')[0]} itself: use " in run.stderr, model.requests) == (
+        2,
+        True,
+        [],
+    )
 
 
 def test_a_refusal_shows_the_numbers_of_parameters_and_no_key(lab: Home, model: ModelServer) -> None:
@@ -49,6 +53,10 @@ def test_a_refusal_shows_the_numbers_of_parameters_and_no_key(lab: Home, model: 
         ("[agents.a]\nmodell = 'x'", "agents.a.modell: unknown key: expected one of model, model_small"),
         ("[agents.a]\nmodel = 3", "agents.a.model: expected a string, not 3"),
         ("[agents.a]\ntools = 'time'", "agents.a.tools: expected a list of strings"),
+        (
+            "[agents.a]\nparams = { stream = false }",
+            "agents.a.params: expected a table of what JSON can express, without",
+        ),
         ("[agents.a]\noutput = 'pdf'", "agents.a.output: expected one of text, markdown, json, jsonl, not 'pdf'"),
         ("[sessions]\nsave = 1", "sessions.save: expected true or false, not 1"),
         ("[context]\nreserve = 2", "context.reserve: expected a number from 0 to 1, not 2"),

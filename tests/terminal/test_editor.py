@@ -99,7 +99,8 @@ def test_the_users_editor_changes_the_line_and_one_that_fails_leaves_it(home: Ho
 @needs_tmux
 @pytest.mark.parametrize(
     ("script", "screen", "question"),
-    [('rm "$1"', "^gptsh: .*No such file", "draft"), ("printf 'caf\\351' >\"$1\"", "^> caf. *$", "caf\udce9"),
+    [("true", "^> draft *$", "draft"),
+     ('rm "$1"', "^gptsh: .*No such file", "draft"), ("printf 'caf\\351' >\"$1\"", "^> caf. *$", "caf\udce9"),
      ('seq 99 >"$1"', r"^> \[1 … 99 lines … 99\]", "\n".join(map(str, range(1, 100))))],
 )  # fmt: skip
 def test_whatever_an_editor_leaves_the_prompt_goes_on(home: Home, script: str, screen: str, question: str) -> None:

@@ -113,6 +113,7 @@ BODIES = [
     # the server's words come before what it repeats of the question
     (400, {"error": {"message": "maximum context length is 8192 tokens", "input": 'so "n_ctx": 512, I think'}},
      8192),
+    (400, {"detail": [{"msg": "prompt is too long", "input": "why: maximum context length is 4096 tokens?"}]}, None),
 ]  # fmt: skip
 
 

@@ -155,6 +155,15 @@ SPLIT = [call(index=0, function=ls("")), *(call(index=0, function=ls(piece)) for
         [call(function=A), call(function=B)],
         [call(index=0, id="a", function=A), call(index=0, function=B)],
         [*SPLIT, call(index=0, function=B)],  # with its name in each piece
+        [*SPLIT, call(index=0, function=ls("")), call(index=0, function=B)],  # also in a last, empty one
+        [
+            {"choices": [{"delta": {"tool_calls": [piece]}, "message": {"tool_calls": [piece]}}]}
+            for piece in (
+                {"index": 0, "id": "a", "function": ls('{"a":{')},
+                {"index": 0, "function": more("}}")},
+                {"index": 1, "function": B},
+            )
+        ],  # the message so far beside each delta
         [{"choices": [{"message": {"content": None, "tool_calls": [{"function": A}, {"function": B}]}}]}],
         [{"choices": [{"message": {"tool_calls": [{"index": 0, "function": made} for made in (A, B)]}}]}],
     ],

@@ -169,6 +169,12 @@ def test_a_reply_that_comes_too_late_is_asked_for_again(served: Home, model: Mod
     model.pages["/v1/models"] = Script(200, {}, (0.5, json.dumps(vllm(20000)).encode()), "chunked")
     assert long(served) is None
     model.pages["/v1/models"] = vllm(20000)
+    model.requests.clear()
+    assert long(served) is None
+    assert {asked.path for asked in model.requests} == {"/v1/chat/completions"}
+    kept = served.folder / ".cache" / "gptsh" / "servers.json"
+    known = json.loads(kept.read_text())
+    kept.write_text(json.dumps({key: {**entry, "failed": entry["failed"] - 301} for key, entry in known.items()}))
     assert long(served) == 20000
 
 

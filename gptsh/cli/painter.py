@@ -161,8 +161,9 @@ class Painter(Writer):
                 item()
                 is_stale = False
             start = time.monotonic()
-            if size != (size := stdio.size(self._stream)):
-                next_frame = start + _RESIZE_PAUSE
+            new_size = stdio.size(self._stream)
+            if new_size != size:
+                size, next_frame = new_size, start + _RESIZE_PAUSE
             if is_stale and start >= next_frame:
                 canvas.draw()
                 is_stale, end = False, time.monotonic()

@@ -353,7 +353,7 @@ class Planner:
             end = next((at for at, message in enumerate(doc["messages"]) if message["id"] == question), None)
         events = []
         name = snapshots.automatic_at(doc, end)
-        if not name and end != 0:  # one snapshot a turn, though it may compact again; none of no messages
+        if not name and end != 0:  # one snapshot a turn, though it may compact again; none before the first question
             events = snapshots.record(doc, self.rules.snapshots, tokens=record.get("before"), end=end)
             name = events[0][1]["snapshot"]["name"] if events else None
         doc["context"]["compaction"] = record

@@ -391,7 +391,7 @@ class Prompt:
             loop.default_exception_handler(context)
 
     def _move_toolbar_up(self, app: Application[str]) -> None:
-        """Before a drawing: move the status line up again, once the completion menu above it has closed."""
+        """Before a drawing: move the status line up again, once no completion menu needs the room above it."""
         has_menu = bool(self._session.default_buffer.complete_state) or self._is_typing_command()
         had_menu, self._has_menu = self._has_menu, has_menu
         if had_menu and not self._has_menu and not app.is_done:

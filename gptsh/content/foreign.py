@@ -25,14 +25,14 @@ def normalize_message(message: Message) -> list[Message]:
     if old_role in ("user", "assistant") and isinstance(message.get("content"), str) and "function_call" not in message:
         return [message]  # nearly all messages
     role = _ROLES.get(old_role, "user")
-    copy: Any = message if old_role == role else {**message, "role": role}
-    if isinstance(copy.get("content"), list):
-        copy = {**copy, "content": list(map(_part, copy["content"]))}
-        if role == "user" and any(part.get("type") == "tool_result" for part in copy["content"]):
-            return _split_results(copy)
+    result: Any = message if old_role == role else {**message, "role": role}
+    if isinstance(result.get("content"), list):
+        result = {**result, "content": list(map(_part, result["content"]))}
+        if role == "user" and any(part.get("type") == "tool_result" for part in result["content"]):
+            return _split_results(result)
     if old_role == "function":
-        copy = {**copy, "tool_call_id": f"call_{copy.get('name')}"}
-    return [_answer(copy) if role == "assistant" else copy]
+        result = {**result, "tool_call_id": f"call_{result.get('name')}"}
+    return [_answer(result) if role == "assistant" else result]
 
 
 def _part(part: Part) -> Part:

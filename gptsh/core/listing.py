@@ -136,7 +136,9 @@ def summary_at(filename: str) -> SessionSummary | None:
 
 def display_title(title: str | None, preview: str) -> str:
     """Return the title, or else the beginning of the first question in quotes."""
-    return title[:_TITLE_WIDTH] if title else f'"{shorten(preview, _BEGINNING)}"' if preview else UNTITLED
+    if title:
+        return title[:_TITLE_WIDTH]
+    return f'"{shorten(preview, _BEGINNING)}"' if preview else UNTITLED
 
 
 def latest_in_project(project: str) -> str | None:

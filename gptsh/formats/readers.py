@@ -38,7 +38,10 @@ def read(source: Source) -> tuple[str, Results] | None:
     for reader in _READERS:
         if (results := reader.read(source)) is not None:
             return reader.NAME, results
-    is_mods = source.path is not None and source.path.suffix == ".gob"
-    is_zip = source.data.startswith(b"PK\x03\x04")
-    tool = "mods" if is_mods else "zip" if is_zip else "aichat" if _AICHAT.search(source.data[:10_000]) else None
-    return (tool, iter([source.skipped(_ADVICE[tool])])) if tool else None
+    signs = {
+        "mods": source.path is not None and source.path.suffix == ".gob",
+        "zip": source.data.startswith(b"PK\x03\x04"),
+        "aichat": _AICHAT.search(source.data[:10_000]),
+    }
+    name = next((name for name, is_seen in signs.items() if is_seen), None)
+    return (name, iter([source.skipped(_ADVICE[name])])) if name else None

@@ -77,8 +77,8 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
         function = {"name": name, "description": text, "parameters": parameters}
         payload["tools"].append({"type": "function", "function": function})
     if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
-        schema = {"name": "answer", "schema": request.schema}
-        payload["response_format"] = {"type": "json_schema", "json_schema": schema}
+        answer_format = {"name": "answer", "schema": request.schema}
+        payload["response_format"] = {"type": "json_schema", "json_schema": answer_format}
     if request.stream:
         payload["stream"] = True
         if provider.stream_options and "stream_options" not in refusals:

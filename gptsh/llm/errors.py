@@ -95,7 +95,8 @@ def means_too_long(text: str) -> bool:
 
 def own_words(text: str) -> str:
     """The text of an error up to where it repeats the request."""
-    return _unescape(re.split(_INPUT, text, maxsplit=1)[0])
+    own = re.split(_INPUT, text, maxsplit=1)[0]
+    return re.sub(_ESCAPED, lambda match: chr(int(match[1], 16)), own)  # such as \u003e
 
 
 def too_long(what: str, reason: str, detail: str) -> TooLong:
@@ -117,11 +118,6 @@ def too_long(what: str, reason: str, detail: str) -> TooLong:
 def _figures(text: str) -> list[int]:
     """The integers in a text, with any thousands separator."""
     return [int(re.sub(r"\D", "", digits)) for digits in re.findall(_N, text)]
-
-
-def _unescape(text: str) -> str:
-    """Decode escapes such as ``\\u003e``."""
-    return re.sub(_ESCAPED, lambda match: chr(int(match[1], 16)), text)
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:

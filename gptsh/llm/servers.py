@@ -33,7 +33,7 @@ _LIST_BYTES = 1 << 25  # of a list of all models
 _SMALL = 2000  # tokens of prompt and answer that fit any window which Ollama chooses itself
 _MIN_WINDOW = 4096  # tokens: the smallest window requested from Ollama
 _DAY = 86_400  # seconds
-_RETRY_AFTER = 300  # seconds after a failure to report
+_RETRY_AFTER = 300  # seconds after a server did not answer
 _LOADED = 300  # seconds that Ollama keeps a model in memory
 _ABILITIES = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}  # our names -> Ollama's
 _NUM_CTX = r"(?m)^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$"  # matches within one line only
@@ -165,18 +165,21 @@ class Servers:
         if provider.api == "ollama":
             info = self.model_info(provider) if ask else {}
             return info.get("trained") or info.get("num_ctx")
-        is_openrouter = provider.name == "openrouter"
-        if provider.api not in DIRECT or not (
-            provider.has_custom_base or provider.name in LOCAL_PROVIDERS or is_openrouter
-        ):
+        reports = provider.has_custom_base or provider.name in (*LOCAL_PROVIDERS, "openrouter")
+        if provider.api not in DIRECT or not reports:
             return None
+        if ask:
+            self._learn(provider, "window", lambda get: next(filter(None, _windows(provider, get)), None))
+        return self._entry(provider).get("window")
+
+    def _learn(self, provider: Provider, key: str, ask: Callable[[Get], Any]) -> None:
+        """Cache what the server reports under ``key``, unless that is known or the server has just not answered."""
         entry = self._entry(provider)
-        if "window" not in entry and ask and _may_ask(entry):
+        if key not in entry and time.time() > (token_count(entry.get("failed")) or 0) + _RETRY_AFTER:
             try:
-                entry["window"] = next(filter(None, _windows(provider, self._getter(provider))), None)
+                entry[key] = ask(self._getter(provider))
             except GptshError:
                 entry["failed"] = round(time.time())
-        return entry.get("window")
 
     # ---- abilities
 
@@ -194,13 +197,8 @@ class Servers:
 
     def model_info(self, provider: Provider) -> dict[str, Any]:
         """What an Ollama server reports, or has reported today, about a model; see ``_ollama_info``."""
-        entry = self._entry(provider)
-        if "shown" not in entry and _may_ask(entry):
-            try:
-                entry["shown"] = _ollama_info(provider, self._getter(provider))
-            except GptshError:
-                entry["failed"] = round(time.time())
-        return as_dict(entry.get("shown"))
+        self._learn(provider, "shown", lambda get: _ollama_info(provider, get))
+        return as_dict(self._entry(provider).get("shown"))
 
     def num_ctx(self, provider: Provider, tokens: int, choice: Any = None) -> Any:
         """The window to request from Ollama: the user's choice, else as large as needed; None lets the server choose.
@@ -272,11 +270,6 @@ class Servers:
 def _key(provider: Provider) -> str:
     """The key of a server and its model in the cache."""
     return f"{provider.base_url} {provider.model}"
-
-
-def _may_ask(entry: Mapping[str, Any]) -> bool:
-    """Whether the server may be asked again: it has not failed to answer in the last minutes."""
-    return time.time() > (token_count(entry.get("failed")) or 0) + _RETRY_AFTER
 
 
 def _read() -> dict[str, dict[str, Any]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from gptsh.messages import Message
 
-# Fields of a request that are no parameters, and what sets them.
+# Fields of a request that gptsh sets itself, and what the user can use to choose them.
 OWN_FIELDS = {"model": "-m", "messages": "a prompt", "stream": "--no-stream"}
 
 

@@ -29,6 +29,9 @@ test: ## The README's second command: install into .venv, run the whole suite
 .venv/bin/ruff:
 	$(call into,.venv,-e '.[test]')
 
+examples: .venv/bin/ruff ## Try the properties with new random examples, ten times; not in CI
+	for round in {1..10}; do .venv/bin/python -m pytest -q --hypothesis-profile=examples tests/properties tests/unit; done
+
 lint: .venv/bin/ruff ## Lint, format, and the workflows against GitHub's schema
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
@@ -113,4 +116,4 @@ servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against re
 llama: .venv/bin/ruff .venv-llama/bin/gguf-dump ## Tests against a real llama.cpp server with a model of its own making; builds it first
 	.venv/bin/python -m pytest -n 0 -m llama
 
-.PHONY: help check try test lint types bench proof peers mutants man docs screenshot recording servers llama slow other coverage
+.PHONY: help examples check try test lint types bench proof peers mutants man docs screenshot recording servers llama slow other coverage

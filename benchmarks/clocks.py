@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
 
@@ -83,6 +84,25 @@ def first_word(command: Command, env: Env, word: str) -> float:
     os.close(terminal)
     _check(command, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen)
     return took
+
+
+class Finish(threading.Event):
+    """A step of a scripted answer that does not wait; ``moment`` is when the server reached it."""
+
+    moment = 0.0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.moment = time.perf_counter()
+        return True
+
+
+def after_answer(command: Command, env: Env, finish: Finish, *, terminal: bool) -> float:
+    """Seconds from the end of the server's answer to the end of the process, in a pipe or in a new terminal."""
+    if terminal:
+        first_word(command, env, "You")
+    else:
+        first_byte(command, env)
+    return time.perf_counter() - finish.moment
 
 
 def prompt_ready(command: Command, env: Env) -> float:

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -12,11 +14,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import certifi
+import trustme
+
 from benchmarks.clocks import MeasurementError
 from benchmarks.conversations import Conversations
 from benchmarks.servers import AnthropicServer
+from gptsh.core.usage import message_usage
+from tests.support.attached import make_pdf
+from tests.support.gemini_server import GeminiServer
+from tests.support.hosted import Hosted
 from tests.support.ollama_server import OllamaServer
+from tests.support.responses_server import ResponsesServer
 from tests.support.server import ModelServer
+from tests.support.sessions import compact, in_lines
 from tests.support.tools import SERVER
 
 BIN = Path(sys.executable).parent
@@ -42,6 +53,16 @@ class Home(NamedTuple):
             raise MeasurementError(f"{len(paths)} sessions, expected one")
         doc: dict[str, Any] = json.loads(paths[0].read_bytes())
         return doc
+
+
+def _hashed(bundle: Path) -> Path:
+    """A folder with the certificates of a bundle, by the names under which OpenSSL looks for them."""
+    folder = bundle.with_name("certificates")
+    folder.mkdir()
+    for number, pem in enumerate(re.findall("-----BEGIN.*?-----END[^\n]*\n", bundle.read_text(), re.DOTALL)):
+        (folder / f"{number}.pem").write_text(pem)
+    subprocess.run(["openssl", "rehash", folder], check=True, capture_output=True)
+    return folder
 
 
 class Lab:
@@ -109,6 +130,25 @@ class Lab:
         return add_sessions(self.asking(), 20)
 
     @cached_property
+    def titled(self) -> Home:
+        """A home whose model makes titles, too; each question begins a session without one."""
+        url = self.server.base_url
+        config = f'[agents.default]\nmodel = "lab/m"\nmodel_small = "lab/small"\n[providers.lab]\nbase_url = "{url}"\n'
+        return self.home(config)
+
+    @cached_property
+    def hosted(self) -> tuple[ModelServer, Home]:
+        """The server of a hosted provider, and a home that asks it for answers and titles."""
+        server, home = (
+            ModelServer(),
+            self.home('[agents.default]\nmodel = "openai/gpt-4.1"\nmodel_small = "openai/gpt-4"\n'),
+        )
+        vendor = Hosted(server, home.folder)
+        self._closing.callback(server.close)
+        self._closing.callback(vendor.close)
+        return server, Home(home.folder, home.env | vendor.env)
+
+    @cached_property
     def through_litellm(self) -> Home:
         """Like ``direct``, for a provider that gptsh asks through litellm."""
         return add_sessions(self.home(AZURE_AI_API_BASE=self.anthropic.base_url, AZURE_AI_API_KEY="x"), 20)
@@ -119,6 +159,27 @@ class Lab:
         return add_sessions(self.home(ANTHROPIC_BASE_URL=self.anthropic.base_url, ANTHROPIC_API_KEY="x"), 20)
 
     @cached_property
+    def secure(self) -> tuple[Home, Home, Home]:
+        """Like ``direct`` and ``claude``, over HTTPS, with the system's authorities and one more.
+
+        They are in a hashed folder, as Debian and others keep them; the third home is the first with one file of all.
+        """
+        authority, context = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        authority.issue_cert("localhost").configure_cert(context)
+        bundle = self._top / "ca.pem"
+        system = Path(ssl.get_default_verify_paths().cafile or certifi.where())
+        bundle.write_bytes(system.read_bytes() + authority.cert_pem.bytes())
+        server, claude = ModelServer(), AnthropicServer()
+        for each in (server, claude):
+            self._closing.callback(each.close)
+            each.secure(context)
+        lab = f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{server.base_url}"\n{_NO_TITLES}'
+        homes = (self.home(lab), self.home(ANTHROPIC_BASE_URL=claude.base_url, ANTHROPIC_API_KEY="x"))
+        folder = {"SSL_CERT_DIR": str(_hashed(bundle))}
+        direct, anthropic = (add_sessions(Home(at, env | folder), 20) for at, env in homes)
+        return direct, anthropic, Home(direct.folder, homes[0].env | {"SSL_CERT_FILE": str(bundle)})
+
+    @cached_property
     def ollama(self) -> Home:
         """Like ``direct``, for Ollama with its model loaded."""
         server = OllamaServer()
@@ -126,6 +187,28 @@ class Lab:
         server.loaded["m:latest"] = {"num_ctx": 8192, "shift": False}
         config = f'[agents.default]\nmodel = "ollama/m"\n[providers.ollama]\nbase_url = "{server.root}"\n{_NO_TITLES}'
         return add_sessions(self.home(config), 20)
+
+    @cached_property
+    def openai(self) -> Home:
+        """Like ``direct``, for OpenAI's Responses API. A document of 200 kB stands in its folder."""
+        server = ResponsesServer()
+        self._closing.callback(server.close)
+        url = f'base_url = "{server.base_url}"\napi = "responses"\n'
+        config = f'[agents.default]\nmodel = "openai/gpt-6.1-sol"\n[providers.openai]\n{url}{_NO_TITLES}'
+        home = self.home(config, OPENAI_API_KEY="x")
+        (home.folder / "a.pdf").write_bytes(make_pdf(more=200_000))
+        return add_sessions(home, 20)
+
+    @cached_property
+    def google(self) -> Home:
+        """Like ``openai``, for Google's generateContent."""
+        server = GeminiServer()
+        self._closing.callback(server.close)
+        url = f'base_url = "{server.google_url}"\n'
+        config = f'[agents.default]\nmodel = "gemini/gemini-3.8-flash"\n[providers.gemini]\n{url}{_NO_TITLES}'
+        home = self.home(config, GEMINI_API_KEY="x")
+        (home.folder / "a.pdf").write_bytes(make_pdf(more=200_000))
+        return add_sessions(home, 20)
 
     @cached_property
     def tools(self) -> Home:
@@ -152,6 +235,11 @@ class Lab:
         return add_long_session(self.home(), 5_000_000, 5_000)
 
     @cached_property
+    def eighty_megabytes(self) -> Home:
+        """A home with one session of 20,000 messages in 80 MB."""
+        return add_long_session(self.home(), 80_000_000, 20_000)
+
+    @cached_property
     def ten_megabytes(self) -> Home:
         """A home with one session of 1,000 messages in 10 MB."""
         return add_long_session(self.home(), 10_000_000)
@@ -173,7 +261,7 @@ def _first_session(home: Home) -> tuple[Path, dict[str, Any]]:
 
 
 def _bytes(doc: dict[str, Any]) -> bytes:
-    return json.dumps(doc, ensure_ascii=False, separators=(",", ":")).encode()
+    return in_lines({**doc, "message_usage": message_usage(doc)})
 
 
 def add_sessions(home: Home, count: int) -> Home:
@@ -216,8 +304,8 @@ def add_long_session(home: Home, size: int, messages: int = 1000) -> Home:
     path, doc = _first_session(home)
     question, answer = doc["messages"]
     question = question | {"parent": answer["id"]}
-    overhead = len(_bytes(question)) + len(_bytes(answer)) - len(question["content"]) - len(answer["content"])
-    share = len(_LINE) / len(_bytes({"": _LINE})[5:-2])  # a newline takes two bytes of JSON
+    overhead = len(compact(question)) + len(compact(answer)) - len(question["content"]) - len(answer["content"])
+    share = len(_LINE) / len(compact({"": _LINE})[5:-2])  # a newline takes two bytes of JSON
     content = (_LINE * 1000)[: round((2 * size / messages - overhead) / 2 * share)]
     for number in range(2, messages):
         message = (question, answer)[number % 2]

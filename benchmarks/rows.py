@@ -2,12 +2,15 @@
 
 import math
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.clocks import (
+    Finish,
     MeasurementError,
+    after_answer,
     first_byte,
     first_word,
     peak_memory,
@@ -18,6 +21,7 @@ from benchmarks.clocks import (
 )
 from benchmarks.conversations import ALL, FEW
 from benchmarks.homes import BIN, GPTSH, Home, Lab
+from tests.support.server import ModelServer, answer
 
 FAST, SLOW, SLOWEST = 25, 7, 5  # rounds
 TIGHT = 15  # rounds of a slow row whose budget is as narrow as the noise of a shared machine
@@ -33,11 +37,17 @@ ASK = (*GPTSH, "hello")
 ASK_TEXT = (*GPTSH, "-o", "text", "hello")
 ASK_CLAUDE = (*GPTSH, "-m", "anthropic/claude-sonnet-4-5", "hello")
 ASK_LITELLM = (*GPTSH, "-m", "azure_ai/claude-sonnet-4-5", "hello")
+_TOOL = '{"type": "function", "name": "ls", "parameters": {"type": "object", "properties": {}}, "strict": false}'
+ASK_TOOL = (*GPTSH, "-p", f"tools=[{_TOOL}]", "hello")
 LIST = (*GPTSH, "--list-sessions")
 LIST_TOOLS = (*GPTSH, "--list-tools")
 SDK_COMMAND = (sys.executable, "-c", "import mcp")
 TALK = (*GPTSH, "-i", "-s", "0")
+USAGE = (*GPTSH, "--usage")
+ASK_LARGE = (*GPTSH, "-s", "0", "-m", "echo", "hello")
 SHOW = (*GPTSH, "--show-session", "0")
+
+_ANSWER_TIME = 0.3  # seconds from the first word to the last; Markdown is imported meanwhile
 
 _APPEND = """
 import os, sys, time
@@ -113,9 +123,31 @@ def search(lab: Lab, word: str) -> float:
     return run_time((*GPTSH, "--search-sessions", word), lab.searched.env)
 
 
+def ask_pdf(home: Home) -> tuple[str, ...]:
+    """The command that asks about the document in a home's folder."""
+    return (*GPTSH, "-f", str(home.folder / "a.pdf"), "hello")
+
+
 def append(home: Home) -> float:
     """Seconds to save one more turn, in a process that has read the session."""
     return printed_number([sys.executable, "-c", _APPEND], home.env)
+
+
+def end_of_run(server: ModelServer, home: Home, model: str, *, terminal: bool) -> float:
+    """Seconds from the end of the server's answer to the end of a process that begins a session without a title."""
+    finish, (start, first, *events, last) = Finish(), answer("You said: ", "hello")
+    server.script(start, first, _ANSWER_TIME, *events, finish, last, model=model)
+    return after_answer(ASK, home.env, finish, terminal=terminal)
+
+
+def hosted_end(lab: Lab) -> float:
+    """The same for a hosted provider whose title never arrives."""
+    server, home = lab.hosted
+    never = threading.Event()
+    server.script(never, model="gpt-4")
+    took = end_of_run(server, home, "gpt-4.1", terminal=False)
+    never.set()
+    return took
 
 
 def parallel_resumes(lab: Lab) -> float:
@@ -163,7 +195,36 @@ ROWS = (
     Row("-s REF resolution", lambda lab: run_time(SHOW, lab.usual.env), times(1.5), FLOOR),
     Row("first answer byte, direct", lambda lab: first_byte(ASK, lab.direct.env), times(1.8), FLOOR),
     Row("first answer byte, Anthropic API", lambda lab: first_byte(ASK_CLAUDE, lab.claude.env), times(1.9), FLOOR),
+    Row("first answer byte over HTTPS, direct", lambda lab: first_byte(ASK, lab.secure[0].env), times(1.9), FLOOR),
+    Row(
+        "first answer byte over HTTPS, Anthropic API",
+        lambda lab: first_byte(ASK_CLAUDE, lab.secure[1].env),
+        times(1.9),
+        FLOOR,
+    ),
+    Row(
+        "first answer byte over HTTPS, all authorities in one file",
+        lambda lab: first_byte(ASK, lab.secure[2].env),
+        times(1.9),
+        FLOOR,
+    ),
     Row("first answer byte, Ollama API", lambda lab: first_byte(ASK, lab.ollama.env), times(1.9), FLOOR),
+    Row("first answer byte, Responses API", lambda lab: first_byte(ASK, lab.openai.env), times(1.9), FLOOR),
+    Row("first answer byte, Responses, a tool", lambda lab: first_byte(ASK_TOOL, lab.openai.env), times(1.9), FLOOR),
+    Row(
+        "first answer byte, Responses, a PDF",
+        lambda lab: first_byte(ask_pdf(lab.openai), lab.openai.env),
+        times(2.2),
+        FLOOR,
+    ),
+    Row("first answer byte, Gemini API", lambda lab: first_byte(ASK, lab.google.env), times(1.9), FLOOR),
+    Row("first answer byte, Gemini, a tool", lambda lab: first_byte(ASK_TOOL, lab.google.env), times(1.9), FLOOR),
+    Row(
+        "first answer byte, Gemini, a PDF",
+        lambda lab: first_byte(ask_pdf(lab.google), lab.google.env),
+        times(2.2),
+        FLOOR,
+    ),
     Row("first answer byte, beside llm", lambda lab: first_byte(ASK, lab.direct.env), times(0.2), LLM, SLOW),
     Row(
         "first word of an answer on a terminal",
@@ -191,7 +252,24 @@ ROWS = (
     Row("its first line, list of 10,000", lambda lab: first_byte(LIST, lab.many.env), beyond_floor(0.02), FLOOR),
     Row("resolve 0 among 100,000", lambda lab: run_time(SHOW, lab.most.env), beyond_floor(0.15), FLOOR),
     Row("search 10,000 sessions, a word in few", lambda lab: search(lab, FEW), beyond_floor(0.5), FLOOR),
-    Row("search 10,000 sessions, a word in all", lambda lab: search(lab, ALL), beyond_floor(0.5), FLOOR),
+    Row("search 10,000 sessions, a word in all", lambda lab: search(lab, ALL), beyond_floor(0.7), FLOOR),
+    Row("usage of 10,000 sessions", lambda lab: run_time(USAGE, lab.many.env), beyond_floor(0.5), FLOOR, SLOW),
+    Row(
+        "question to a session of 80 MB",
+        lambda lab: run_time(ASK_LARGE, lab.eighty_megabytes.env),
+        within(1.5),
+        FLOOR,
+        SLOWEST,
+    ),
+    Row(
+        "peak memory, question to a session of 80 MB",
+        lambda lab: peak_memory(ASK_LARGE, lab.eighty_megabytes.env),
+        at_most(200, "MiB"),
+        FLOOR_MEMORY,
+        SLOWEST,
+        "MiB",
+        1,
+    ),
     Row(
         "prompt of -i, session of 5,000 messages",
         lambda lab: prompt_ready(TALK, lab.five_thousand.env),
@@ -200,6 +278,14 @@ ROWS = (
     ),
     Row("append to 1,000 messages, 1 MB", lambda lab: append(lab.megabyte), within(0.02), FLOOR, digits=4),
     Row("append to 1,000 messages, 10 MB", lambda lab: append(lab.ten_megabytes), within(0.15), FLOOR, digits=4),
+    Row(
+        "end of the answer to the exit, title asked by a child",
+        lambda lab: end_of_run(lab.server, lab.titled, "m", terminal=True),
+        within(0.05),
+        FLOOR,
+        digits=4,
+    ),
+    Row("end of the answer to the exit, title never arrives", hosted_end, within(0.05), FLOOR, digits=4),
     Row(
         "peak memory, one-shot, direct",
         lambda lab: peak_memory(ASK, lab.direct.env),

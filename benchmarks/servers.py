@@ -1,6 +1,7 @@
 """A server on loopback with Anthropic's API that answers at once."""
 
 import json
+import ssl
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -59,6 +60,11 @@ class AnthropicServer:
         self._http.daemon_threads = True
         self.base_url = f"http://127.0.0.1:{self._http.server_address[1]}"
         threading.Thread(target=self._http.serve_forever, args=(0.01,), daemon=True).start()
+
+    def secure(self, context: ssl.SSLContext) -> None:
+        """Use TLS from now on."""
+        self._http.socket = context.wrap_socket(self._http.socket, server_side=True)
+        self.base_url = f"https://localhost:{self._http.server_address[1]}"
 
     def close(self) -> None:
         """Stop serving."""

@@ -12,6 +12,7 @@ GptshError                      1
 ├── ModelError                  1   the model or the network failed
 │   ├── EmptyAnswer             1   the model finished without any text
 │   ├── ConnectionLost          1   the connection or the stream ended before the answer was complete
+│   ├── LoadingModel            1   the server is not ready: it loads its model
 │   └── NoAnswer                1   a response with status 200 without any part of an answer
 ├── ToolServerError             3   a tool server died, hung or sent a broken message
 ├── Denied                      4   a tool call was denied
@@ -90,6 +91,10 @@ class EmptyAnswer(ModelError):
 
 class ConnectionLost(ModelError):
     """The connection or the stream ended before the answer was complete."""
+
+
+class LoadingModel(ModelError):
+    """The server is not ready yet, because it is loading its model."""
 
 
 class NoAnswer(ModelError):

@@ -5,11 +5,11 @@ each API in ``llm/`` selects what its provider gets. Unlisted keys and part type
 """
 
 import os
-import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
 
+from gptsh.errors import UsageError
 from gptsh.jsonio import as_dicts
 
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
@@ -17,10 +17,13 @@ THINKING_BLOCKS = "thinking_blocks"  # the field for reasoning in blocks
 # Keys of ``replay``: reasoning as text; reasoning in pieces, for some gateways; Google's signatures, by litellm's keys.
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 REASONING_DETAILS = "reasoning_details"
+TAGGED = "think"  # a thought between tags in the answer's text, which goes back to no model
 PROVIDER_FIELDS, THOUGHT_SIGNATURES = "provider_specific_fields", "thought_signatures"
+COMMENTARY = "commentary"  # the ``phase`` of a text that is not yet the answer (OpenAI)
 PARTIAL_REASONS = ("interrupted", "error", "timeout")  # finish reasons that gptsh sets on a partial answer
 # Finish reasons of a complete answer, of all providers.
 COMPLETE_REASONS = ("stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos", "load", "unload")
+LAST_YEAR = 9000  # of a valid time: near 9999 some time zones are beyond what Python can express
 _MAX_TOKENS = 10**12  # no count is larger
 Block = tuple[str, dict[str, Any]]  # the kind and the content of a block of an answer; see ``blocks_of``
 Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
@@ -60,11 +63,17 @@ class Message(TypedDict):
     cost: NotRequired[float | None]
     duration_ms: NotRequired[int]
     compaction: NotRequired[str]  # id of the compaction with which it was asked
+    prefix_bytes: NotRequired[int]  # of the system prompt, the schema and the tools with which it was asked
+    prefix: NotRequired[str]  # digest of all that was sent before an answer whose thinking is bound to it
+    reasoning_refused: NotRequired[bool]  # the server refused the reasoning of earlier answers, which was left out
+    input: NotRequired[str]  # the beginning of what the user gave to the agent's prompt that made this question
+    memory: NotRequired[str]  # of a question: the agent's memory, where it was new or had changed
     server_truncated: NotRequired[bool]  # the server read only a part, so its token count is useless
     repair: NotRequired[bool]  # sent by gptsh, since the answer before it did not conform to a schema
     thinking: NotRequired[list[Part]]
     order: NotRequired[list[str]]  # such as ["text:0", "tool_call:0", "text:1"]; see ``blocks_of``
     replay: NotRequired[dict[str, Any]]  # keys as the provider sent them
+    sources: NotRequired[list[dict[str, Any]]]  # the pages that the answer cites: {"url", "title"}, title may be None
     tool_call_id: NotRequired[str]
     name: NotRequired[str]
     is_error: NotRequired[bool]
@@ -127,8 +136,17 @@ class Tool(NamedTuple):
 
 
 def timestamp(moment: datetime | None = None) -> str:
-    """Return ISO 8601 in UTC with milliseconds, such as ``2025-10-27T09:15:30.120Z``; now by default."""
-    moment = moment or datetime.now(UTC)
+    """Return ISO 8601 in UTC with milliseconds, such as ``2025-10-27T09:15:30.120Z``; now by default.
+
+    Raises UsageError if the clock is beyond LAST_YEAR.
+    """
+    if moment is None:
+        try:
+            moment = datetime.now(UTC)
+        except (ValueError, OverflowError) as err:
+            raise UsageError(f"the clock of this machine is wrong: {err}", "set it") from err
+        if moment.year > LAST_YEAR:
+            raise UsageError(f"the clock of this machine is wrong: the year is {moment.year}", "set it")
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -200,21 +218,52 @@ def text_of(message: Message) -> str:
     return ("\n\n" if message["role"] == "user" else "").join(map(labelled_text, text_parts_of(message)))
 
 
+def system_text(conversation: Iterable[Message]) -> str:
+    """Return the system prompt of a conversation, for an API that takes it apart from the messages."""
+    return "\n\n".join(text_of(message) for message in conversation if message["role"] == "system")
+
+
 def labelled_text(part: Part) -> str:
-    """Return the text of a part as the model reads it: under the file's name if it has one."""
-    source, text = part.get("source", "stdin"), part["text"]
-    return str(text) if source == "stdin" else f"{source}:\n{text}"
+    """Return the text of a part as the model reads it: under the file's name and context if it has them."""
+    source, context, text = part.get("source", "stdin"), part.get("context"), part["text"]
+    if source == "stdin":
+        return str(text)
+    return f"{source} ({context}):\n{text}" if context and isinstance(context, str) else f"{source}:\n{text}"
 
 
 def typed_text(message: Message) -> str:
-    """Return what the user typed, without piped and attached text; all text if nothing was typed."""
+    """Return what the user typed, without piped and attached text; all text if nothing was typed.
+
+    Where an agent's prompt made the question, return the beginning of what the user gave to it.
+    """
+    if (given := message.get("input")) and isinstance(given, str):
+        return given
     typed = [part["text"] for part in text_parts_of(message) if "source" not in part]
     return "\n\n".join(typed) or text_of(message)
+
+
+def beginning_of(message: Message, attached: int) -> str:
+    """Return what the user typed, and of each piped or attached text the first ``attached`` characters.
+
+    Where an agent's prompt made the question, return the beginning of what the user gave to it.
+    """
+    if (given := message.get("input")) and isinstance(given, str):
+        return given
+    parts = text_parts_of(message)
+    texts = [part["text"] for part in parts if "source" not in part]
+    texts += [labelled_text({**part, "text": part["text"][:attached]}) for part in parts if "source" in part]
+    return "\n\n".join(texts)
 
 
 def starts_turn(message: Message) -> bool:
     """Whether a turn begins here: a user message that is not a ``repair``, which gptsh sends for the user."""
     return message["role"] == "user" and not message.get("repair")
+
+
+def reasoning_from(conversation: Sequence[Message]) -> int:
+    """The index from which on reasoning goes back: a server has refused that of the answers before."""
+    refused = (at for at in reversed(range(len(conversation))) if conversation[at].get("reasoning_refused"))
+    return next(refused, 0)
 
 
 def is_blank(message: Message) -> bool:
@@ -244,6 +293,16 @@ def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
     return new
 
 
+def final_answer(message: Message) -> Message:
+    """Return an answer without the commentary that a model wrote before it, unless it consists of that alone.
+
+    Only where both came in one message: the commentary before a tool call is an answer of its own.
+    """
+    blocks = [(kind, block) for kind, block in blocks_of(message) if block.get("phase") != COMMENTARY]
+    is_all = len(blocks) == len(blocks_of(message)) or not any(kind == "text" for kind, _ in blocks)
+    return message if is_all else with_blocks(message, blocks)
+
+
 def is_interleaved(kinds: Sequence[str]) -> bool:
     """Whether blocks came in another order than the default: thinking, text, calls."""
     usual = ["thinking", "text", "tool_call"]
@@ -253,11 +312,6 @@ def is_interleaved(kinds: Sequence[str]) -> bool:
 def order_of(kinds: Sequence[str]) -> list[str]:
     """Return an answer's ``order``: each block's kind and number."""
     return [f"{kind}:{kinds[:index].count(kind)}" for index, kind in enumerate(kinds)]
-
-
-def without_reasoning(text: str) -> str:
-    """Return an answer without ``<think>`` text before it, and without white space around it."""
-    return re.sub(r"(?s)\A(?:\s*<think>.*?(?:</think>|\Z))+", "", text).strip()
 
 
 def token_count(value: object) -> int | None:

@@ -15,7 +15,7 @@ def visible(text: str) -> str:
 
     A carriage return before a newline is removed.
     """
-    return text.replace("\r\n", "\n").translate(_VISIBLE)
+    return text if text.isprintable() else text.replace("\r\n", "\n").translate(_VISIBLE)
 
 
 class VisiblePieces:
@@ -40,13 +40,14 @@ def is_unicode(text: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    """Return the text on one line, with white space collapsed."""
-    return " ".join(text.split())
+    """Return the text on one line that is safe for a terminal: white space collapsed, control characters visible."""
+    line = " ".join(text.split())
+    return line if line.isprintable() else visible(line)
 
 
 def shorten(text: str, length: int) -> str:
-    """Return the text on one line, truncated to ``length`` characters with an ellipsis."""
-    folded = one_line(text[: 8 * length])
+    """Return the text on one line, truncated to ``length`` characters with an ellipsis; control characters remain."""
+    folded = " ".join(text[: 8 * length].split())
     return folded if len(folded) <= length else folded[: length - 1].rstrip() + "…"
 
 
@@ -115,6 +116,17 @@ def row_starts(text: str, width: int) -> list[int]:
     return starts
 
 
+def wrapped(text: str, width: int) -> list[str]:
+    """Return a line as rows of at most ``width`` columns, broken between words; a longer word is a row of its own."""
+    rows: list[str] = []
+    for word in text.split(" "):
+        if rows and columns(f"{rows[-1]} {word}") <= width:
+            rows[-1] += f" {word}"
+        else:
+            rows.append(word)
+    return rows
+
+
 def truncate_end(text: str, width: int) -> str:
     """Return the beginning of the text that fits ``width`` columns, with an ellipsis if it is truncated."""
     if columns(text) <= width:
@@ -137,13 +149,13 @@ def truncate_start(text: str, width: int) -> str:
 
 # ---- plain text as Markdown
 
-# Markdown's marks within a line. An underscore counts unless it is between letters, a # only at the end.
-_MARKS = r"[\\`*\[<$]|&(?=[#\w])|(?<![^\W_])_|_(?![^\W_])|~(?=~)|(?<=~)~|(?<=\s)#(?=#*$)"
+# Markdown's marks within a line. Underscores count unless they are between letters, a # only at the end.
+_MARKS = r"[\\`*\[<$]|&(?=[#\w])|(?<!\w)_++|(?<!_)_++(?![^\W_])|~(?=~)|(?<=~)~|(?<=\s)#(?=#*$)"
 
 
 def escape_markdown(text: str) -> str:
     """Return the text on one line, with a backslash before each mark."""
-    return re.sub(_MARKS, r"\\\g<0>", one_line(text))
+    return re.sub(_MARKS, lambda mark: "".join(f"\\{char}" for char in mark[0]), one_line(text))
 
 
 def code_span(text: str) -> str:

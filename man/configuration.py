@@ -36,6 +36,7 @@ ENVIRONMENT = (
 _STATE = "${XDG_STATE_HOME:-~/.local/state}/gptsh"
 FILES = (
     ("${XDG_CONFIG_HOME:-~/.config}/gptsh/config.toml", "The configuration."),
+    ("${XDG_CONFIG_HOME:-~/.config}/gptsh/agents/NAME.md", "A prompt: an agent of that name. Or NAME/system.md."),
     (f"{_STATE}/sessions/", "The sessions, one JSON file each."),
     (f"{_STATE}/archive/", "Archived sessions."),
     (f"{_STATE}/names/", "What each `@NAME` stands for."),

@@ -18,6 +18,7 @@ from proof.table import Row, Table
 from tests.support.histories import put, session
 from tests.support.home import COMMAND, Home, lab_config
 from tests.support.server import ModelServer, chunk, event
+from tests.support.sessions import in_lines
 from tests.support.terminal import Terminal
 from tests.support.tools import BAD
 
@@ -52,11 +53,15 @@ class Result(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """One attack: its preparation, and the arguments of the command that is attacked."""
+    """One attack: its preparation, and the arguments of the command that is attacked.
+
+    ``refusal``: the exit code that the command must have, with nothing on stdout; None: any code of gptsh.
+    """
 
     name: str
     prepare: Callable[[Home, ModelServer], object]
     args: tuple[str, ...]
+    refusal: int | None = None
 
 
 def run(home: Home, args: tuple[str, ...], seconds: float = 3 * SECONDS) -> Result:
@@ -180,6 +185,64 @@ _ANSWERS: dict[str, Callable[[Home, ModelServer], object]] = {
 }
 
 
+def _endless(window: int | None) -> Callable[[Home, ModelServer], object]:
+    def prepare(home: Home, model: ModelServer) -> None:
+        config = lab_config(model)
+        if window is not None:
+            config = config.replace("[providers.lab]\n", f"[providers.lab]\ncontext_window = {window}\n")
+        home.configure(config)
+        os.mkfifo(home.cwd / "pipe")
+        home.started.append(subprocess.Popen(["sh", "-c", "exec yes > pipe"], cwd=home.cwd, stderr=subprocess.DEVNULL))
+
+    return prepare
+
+
+_ENDLESS = {
+    "text without an end, of which 100 MB are read": _endless(None),
+    "text without an end, for a window of 8,000 tokens that is known": _endless(8_000),
+}
+
+
+_UNCLOSED = {
+    "a code block without its end": "Run this:\n```sh\nrm -rf build/\nrm -rf /",
+    "a code block with the end of another": "````sh\nrm -rf build/\n```\nrm -rf /",
+    "a code block that ends in the middle of its end": "```sh\nrm -rf build/\n``",
+}
+
+
+def _unclosed(text: str) -> Callable[[Home, ModelServer], object]:
+    return lambda _home, model: model.say(text)
+
+
+_LINE = "Der Füchs Nummer 12345 springt → und geht heim.\n"
+
+
+def _long_answer(home: Home, model: ModelServer) -> None:
+    text = _LINE * (200_000_000 // len(_LINE.encode()))
+    answer = {"id": "a", "role": "assistant", "content": text, "model": "lab/m", "provider": "lab"}
+    path = put(home, doc := session(messages=[{"id": "m", "role": "user", "content": "hi"}, answer]))
+    path.write_bytes(in_lines(doc))
+    # Fewer tokens than a quarter of the bytes: gptsh counts whether the server has truncated the prompt.
+    model.say("Short.", usage={"prompt_tokens": 45_000_000, "completion_tokens": 2, "total_tokens": 45_000_002})
+
+
+def _many_calls(home: Home, _model: ModelServer) -> None:
+    messages: list[Any] = [{"role": "user", "content": "look at all files"}]
+    for number in range(16_000):
+        function = {"name": "read_file", "arguments": json.dumps({"path": f"src/module_{number}.py", "offset": number})}
+        call = {"id": f"c{number}", "type": "function", "function": function}
+        messages.append({"role": "assistant", "content": f"I read **file {number}** now.", "tool_calls": [call]})
+        result = f"def f{number}(x):\n    return x + {number}\n"
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "name": "read_file", "content": result})
+    put(home, session(messages=[{"id": f"m{at}", **message} for at, message in enumerate(messages)]))
+
+
+_LARGE: dict[str, tuple[Callable[[Home, ModelServer], object], tuple[tuple[str, ...], ...]]] = {
+    "an answer of 200 MB": (_long_answer, (("-m", "lab/m", "-s", "0", "hi"), ("--search-sessions", "heim"))),
+    "a session of 16,000 tool calls": (_many_calls, (("--show-session", "0"), ("--show-session", "0", "--full"))),
+}
+
+
 def _tools(mode: str) -> Callable[[Home, ModelServer], object]:
     def prepare(home: Home, model: ModelServer) -> None:
         text = f'[mcp.servers.bad]\ncommand = "{sys.executable}"\nargs = ["{BAD}", "{mode}"]\ntimeout = 3\n'
@@ -191,10 +254,14 @@ def _tools(mode: str) -> Callable[[Home, ModelServer], object]:
 def attacks() -> Table:
     """A row for each attack: the exit code, time and memory of the command."""
     cases = [Attack(name, prepare, ("hi",)) for name, prepare in _ANSWERS.items()]
+    cases += [Attack(name, prepare, ("-f", "pipe", "hi")) for name, prepare in _ENDLESS.items()]
     cases += [Attack(name, _import("in", write), ("--import-session", "in")) for name, write in _IMPORTS.items()]
     cases += [Attack(name, _configured(text), ("--timeout", "3", "hi")) for name, text in _CONFIGS.items()]
     for name, write in _FILES.items():
         cases += [Attack(f"{name}, `{' '.join(args)}`", _file(_NAME, write), args) for args in _READS]
+    cases += [Attack(f"{name}, `-x`", _unclosed(text), ("-x", "hi"), refusal=5) for name, text in _UNCLOSED.items()]
+    for name, (prepare, commands) in _LARGE.items():
+        cases += [Attack(f"{name}, `{' '.join(args)}`", prepare, args) for args in commands]
     modes = re.findall(r'MODE == "(\w+)"', BAD.read_text()) + re.findall(r'MODE in \("(\w+)"', BAD.read_text())
     cases += [Attack(f"a tool server in mode `{mode}`", _tools(mode), ("--list-tools",)) for mode in modes]
     heads = ("Attack", "Exit code", "Seconds", "MiB")
@@ -211,6 +278,7 @@ def _row(attack: Attack) -> Row:
         result = run(home, attack.args)
         held = b"Traceback" not in result.err and result.code in (*range(7), 124) and result.seconds <= SECONDS
         held = held and result.memory <= MIB + _extra_memory(attack)
+        held = held and attack.refusal in (None, result.code) and not (attack.refusal and result.out)
         cells = (attack.name, result.code, f"{result.seconds:.1f}", f"{result.memory:.0f}")
         if not held:
             print(*cells, result.err[-150:], file=sys.stderr)
@@ -219,13 +287,16 @@ def _row(attack: Attack) -> Row:
 
 def _extra_memory(attack: Attack) -> int:
     """MiB for input that must be read completely, of which there can be several copies."""
+    if "200 MB" in attack.name:
+        return 900
     return 600 if re.search("MB|million|,000", attack.name) else 200 if "tool server" in attack.name else 0
 
 
 _TEXT = f"""\
 Each attack runs one command in a new process. The command must end by itself within {SECONDS:.0f} s and {MIB} MiB,
 with an exit code of gptsh and without a traceback. Megabytes of input or thousands of items may need 600 MiB more, and
-the SDK of tool servers 200."""
+the SDK of tool servers 200. An answer of 200 MB takes 400 MB in memory, and may need 900 MiB more. `-x` must print
+nothing of a code block without its end, with exit code 5."""
 
 # ---- escapes on a terminal
 
@@ -249,6 +320,14 @@ def escapes() -> Table:
             is_shown = "evil" in shown
             command = " ".join("EVIL" if arg == EVIL else arg for arg in args)
             rows.append(Row((f"`gptsh {command}`", "yes" if is_shown else "no", len(passed)), is_shown and not passed))
+        for args in _PIPED_COMMANDS:
+            model.refuse(400, {"error": {"message": EVIL}}, model="m")
+            model.say("an answer", finish=EVIL, model="ends")
+            result = home.run(*args)
+            shown = result.stderr if "hi" in args else result.stdout + result.stderr
+            passed, is_shown = _BAD.findall(shown), "evil" in shown
+            command = f"`gptsh {' '.join(args)}` in a pipe"
+            rows.append(Row((command, "yes" if is_shown else "no", len(passed)), is_shown and not passed))
     return Table("Escapes on a terminal", _ESCAPES, ("Command", "Shown", "Control characters that passed"), rows)
 
 
@@ -287,10 +366,15 @@ _SHOWING_COMMANDS = (
     ("hi",), ("-m", "lab/echoes", "hi"), ("-m", "lab/echoes", "-o", "text", "hi"), ("-m", EVIL, "evil"),
     ("-s", EVIL, "evil"), ("-p", EVIL, "evil"), ("-f", EVIL, "evil"), ("-a", EVIL, "--dry-run", "evil"),
 )  # fmt: skip
+_PIPED_COMMANDS = (
+    ("--list-sessions",), ("--search-sessions", "evil"), ("--usage",), ("--show-session", "7x2m"),
+    ("--show-session", "7x2m", "--full"), ("--list-agents",), ("hi",), ("-m", "lab/ends", "hi"),
+)  # fmt: skip
 _ESCAPES = """\
 Every field of a session and of a configuration contains escape sequences: they set the window title and clear the
 screen. Fields also contain C1 controls and bidirectional overrides. A server sends them as its answer and as its error.
-Commands show them on a pseudo-terminal."""
+Commands show them on a pseudo-terminal, and in a pipe, whose reader may show them on a terminal. There an answer has
+them as the model sent it; lists, transcripts and stderr must have none."""
 
 # ---- keys
 

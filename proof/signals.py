@@ -10,7 +10,7 @@ from pathlib import Path
 from proof.table import TALLY_HEADS, Table, Tally
 from tests.support.home import Home, lab_config, texts
 from tests.support.server import Hold, ModelServer
-from tests.support.stages import EXPECTED, at_the_title
+from tests.support.stages import EXPECTED
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TIMEOUT = 20  # seconds after which a run counts as hung
@@ -37,7 +37,7 @@ def at_each_stage() -> Table:
                     tally.hung += 1
                 hold.set()
                 home.end()
-                expected = {-signum} | ({0} if stage is at_the_title and signum == signal.SIGINT else set())
+                expected = {-signum}
                 tally.torn += process.returncode not in expected
                 docs = home.docs()  # fails on incomplete JSON
                 lines = texts(docs[0]) if docs else []

@@ -42,7 +42,6 @@ KINDS = (
     Kind("a resumed session of 1 MB", ("-s", "@s", "turn {n}"), words=80_000),
     Kind("a round of tools", ("-s", "@s", "--tools", "good", "turn {n}"), words=1),
     Kind("a compaction", ("-s", "@s", "--compact", "--apply", "turn {n}"), words=9_000),
-    Kind("a title", ("-m", "lab/titled", "turn {n}")),
     Kind("an import", ("--import-session", "import.json")),
     Kind("sessions archived", ("--prune-sessions", "--older-than", "30d", "--archive", "--yes"), old=5),
     Kind("sessions deleted", ("--prune-sessions", "--older-than", "30d", "--yes"), old=5),
@@ -61,7 +60,7 @@ class Store:
             configure(self.home, self.model)
         else:
             small = '[agents.default]\nmodel = "lab/m"\nmodel_small = "lab/small"\n'
-            text = lab_config(self.model, "" if kind.name == "a title" else '[sessions]\ntitles = "off"\n')
+            text = lab_config(self.model)
             self.home.configure(text.replace('[agents.default]\nmodel = "lab/m"\n', small))
         self.acknowledged: list[str] = []
         self.torn = self.lost = 0

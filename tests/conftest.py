@@ -18,7 +18,9 @@ from tests.support.server import ModelServer
 
 __all__ = ["anthropic", "bash", "claude", "long_home", "talker", "unlisted"]  # fixtures from tests.support
 
-settings.register_profile("gptsh", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A property tries the same examples in every run: a red run is about the change. `make examples` tries new ones.
+settings.register_profile("gptsh", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("examples", parent=settings.get_profile("gptsh"), derandomize=False, print_blob=True)
 settings.load_profile("gptsh")
 
 # A shell starts what runs in the background with SIGINT and SIGQUIT ignored, nohup with SIGHUP, and a process of a test

@@ -1,5 +1,6 @@
 """Resolve agent, model, key, output form and tools of a turn, before the question is read."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,9 +11,10 @@ from gptsh.cli.options import Flags
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.session import agent_for
 from gptsh.cli.show import Form
+from gptsh.config.agents import Agent
 from gptsh.config.forms import STRUCTURED
 from gptsh.config.mcp_servers import ToolServer
-from gptsh.config.settings import Agent, Settings
+from gptsh.config.settings import Settings
 from gptsh.content.answer import Tools
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, ToolServerError, UsageError
@@ -34,17 +36,25 @@ class TurnSetup(NamedTuple):
 class App:
     """Settings, client and tool servers of a single question or of a conversation.
 
-    With ``keeps_tools`` the tool servers keep running after a turn, for the next turn that uses the same ones.
+    With ``keeps_tools`` the tool servers keep running after a turn, for the next turn that uses the same ones. Without
+    ``sends`` requests are only shown, which needs no key.
     """
 
     def __init__(
-        self, config: Settings, environ: Mapping[str, str], reporter: Reporter, *, keeps_tools: bool = False
+        self,
+        config: Settings,
+        environ: Mapping[str, str],
+        reporter: Reporter,
+        *,
+        keeps_tools: bool = False,
+        sends: bool = True,
     ) -> None:
         self.settings, self.reporter = config, reporter
-        self.client = Client(config, environ)
-        self._environ, self._keeps_tools = environ, keeps_tools
+        self.client = Client(config, environ, needs_keys=sends)
+        self._environ, self._keeps_tools, self._sends = environ, keeps_tools, sends
         self._toolbox: Toolbox | None = None
         self._servers: list[ToolServer] = []
+        self._noted: set[str] = set()  # agents whose conflict a note has reported
 
     def resolve(self, flags: Flags, doc: Document | None) -> TurnSetup:
         """Resolve the setup of a turn. Raises ConfigError and UsageError, whatever the question is.
@@ -53,6 +63,9 @@ class App:
         rendered in a pipe only if the command line asks for it.
         """
         agent = with_tools(agent_for(flags, self.settings, doc), flags, self.settings, doc)
+        if agent.name not in self._noted and (conflict := self.settings.agents.conflict(agent.name)):
+            self._noted.add(agent.name)
+            stdio.note(conflict)
         output = flags.output or self.settings.output or agent.output
         if output in STRUCTURED and flags.interactive:  # from the configuration, for programs
             output = None
@@ -71,12 +84,16 @@ class App:
             raise self.no_model_error()
         servers = self.settings.tool_servers.select(agent.tools) if agent.tools else []
         model = self.client.servers.full_name(agent.model)
-        if left_out := self.client.prepare(model, agent.params, tools=bool(agent.tools)):
+        if left_out := self.client.prepare(model, agent.params, web=agent.web):
             stdio.note(f"{model} takes no {', '.join(left_out)}: left out")
+        if self._sends:
+            self.client.connect_early(model, agent.params)
         for name in agent.params:
             if similar := similar_parameter(name):
                 stdio.note(f"the parameter {name} is sent as it is: did you mean {similar}?")
-        form = Form(output, flags.extract, schema, not flags.no_reasoning)
+        # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both into the text.
+        reads_reasoning = flags.reasoning or output == "jsonl" or stdio.is_terminal(sys.stderr)
+        form = Form(output, flags.extract, schema, reads_reasoning and not flags.no_reasoning, not flags.no_stream)
         return TurnSetup(agent._replace(model=model), form, servers)
 
     def no_model_error(self) -> ConfigError:
@@ -93,7 +110,10 @@ class App:
     def open_tools(
         self, servers: Sequence[ToolServer], interrupts: Interrupts, *, lenient: bool
     ) -> Iterator[Tools | None]:
-        """Start these servers and return their tools; None without servers. If one of them fails, all are ended."""
+        """Start these servers and return their tools; None without servers. If one of them fails, all are ended.
+
+        ``lenient``: one that cannot be used gets a note, and the others are used.
+        """
         if not servers:
             yield None
             return
@@ -104,7 +124,9 @@ class App:
                 from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
 
                 with interrupts.shielded():
-                    self._toolbox, self._servers = Toolbox(servers, self._environ, lenient=lenient), [*servers]
+                    on_error = _note_missing_server if lenient else None
+                    self._toolbox = Toolbox(servers, self._environ, lenient=lenient, on_error=on_error)
+                    self._servers = [*servers]
                     self._toolbox.start()
             interrupts.before_kill.append(self._toolbox.kill)
             yield self._toolbox
@@ -125,6 +147,10 @@ class App:
             with interrupts.ignored():
                 self._toolbox.close()
             self._toolbox = None
+
+
+def _note_missing_server(err: ToolServerError) -> None:
+    stdio.note(f"the session continues without some of its tools: {err}")
 
 
 def with_tools(agent: Agent, flags: Flags, config: Settings, doc: Document | None) -> Agent:

@@ -71,6 +71,7 @@ class Approval:
 
     def __init__(self, tools: Tools, doc: Document) -> None:
         self.denied: list[str] = []  # names of tools
+        self.has_terminal = True  # unless a question found none
         self._tools, self._doc = tools, doc
 
     def run(self, calls: Sequence[Call], screen: "Screen") -> Iterator[ToolResult]:
@@ -95,9 +96,10 @@ class Approval:
 
         Shows the arguments, JSON indented; of long ones only both ends, and all of them on request.
         """
-        name, arguments = str(call["function"].get("name", "")), str(call["function"].get("arguments", ""))
-        if self._tools.approved(call) or name in (self._doc["meta"].get("mcp_approved") or ()):
+        tool_key, approved = self._tools.needs_approval(call), self._doc["meta"].get("mcp_approved") or []
+        if tool_key is None or [*tool_key] in approved:
             return None
+        arguments = str(call["function"].get("arguments", ""))
         with contextlib.suppress(ValueError, RecursionError):
             arguments = json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
         lines = [f"{_MARK}{piece}" for line in visible(arguments).split("\n") for piece in _pieces(line)]
@@ -105,8 +107,8 @@ class Approval:
         if len(lines) > _SHOWN_LINES:
             left_out = f"[{len(lines) - _SHOWN_LINES:,} lines are not shown]"
             shown_lines = [*lines[: _SHOWN_LINES // 2], left_out, *lines[-_SHOWN_LINES // 2 :]]
-        server, _, tool = visible(one_line(name)).rpartition("__")
-        question = f"Run {tool} of {server or 'no server'}? [y]es, [n]o, [a]lways in this session"
+        server, tool = map(one_line, tool_key)
+        question = f"Run {tool} of {server}? [y]es, [n]o, [a]lways in this session"
         decision: str | None = "show"
         while decision == "show":
             has_more = shown_lines != lines
@@ -115,11 +117,12 @@ class Approval:
             decision = ask_choice(intro, f"{question}{', [s]how all' if has_more else ''}: ", choices)
             shown_lines = lines
         if decision == "always":
-            self._doc["meta"]["mcp_approved"] = [*(self._doc["meta"].get("mcp_approved") or ()), name]
+            self._doc["meta"]["mcp_approved"] = [*approved, [*tool_key]]
         if decision in ("yes", "always"):
             return None
-        self.denied.append(name)
-        return NO_TERMINAL if decision is None else BY_USER
+        self.denied.append(str(call["function"]["name"]))
+        self.has_terminal = decision is not None
+        return BY_USER if self.has_terminal else NO_TERMINAL
 
 
 def _pieces(line: str) -> list[str]:

@@ -19,18 +19,22 @@ from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.core.references import ID
 from gptsh.errors import GptshError, UsageError
 from gptsh.models.names import full_name
-from gptsh.text import one_line, visible
+from gptsh.text import one_line, shorten
 
-_MAX_VALUES = 50  # nobody reads more, and each session costs the reading of a file
+_MAX_HELP = 50  # characters, in bash, which puts values side by side
+_NEWEST_SESSIONS = 50  # offered where nothing was typed: each costs the reading of a file
 _RECENT_SESSIONS = 1000  # whose models are offered
 _COMMON_PARAMETERS = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")
 
 # Bash also breaks words at "@", ":" and "=", and replaces only the text after the last of them ($2). So the script
 # sends click the whole line, with the position counted from its end, and removes from each value the part that bash
-# keeps; an opening quote stays in any case. After a blank an empty word starts; after a redirection, a file name.
+# keeps; an opening quote stays in any case. After a blank an empty word starts; after a redirection, a file name. Of
+# several values bash inserts only what they share, and shows each with its help; menu-complete (37) and
+# insert-completions (42) would insert the help. After a name with "=" the user types its value, so no blank follows.
 _BASH = """\
 %(complete_func)s() {
-    local line=${COMP_LINE:0:COMP_POINT} response kind value
+    local line=${COMP_LINE:0:COMP_POINT} response kind value i
+    local -a values=() helps=()
     local word=${line##*[[:space:]]}
     local kept=${word%%"$2"}
     kept=${kept//[\\"\\']/}
@@ -44,9 +48,17 @@ _BASH = """\
     while IFS=, read -r kind value; do
         case $kind in
             file) compopt -o default ;;
-            plain) COMPREPLY+=("${value#"$kept"}") ;;
+            plain) values+=("${value%%%%$'\\t'*}") helps+=("${value#*$'\\t'}") ;;
         esac
     done <<< "$response"
+    [[ ${#values[@]} -eq 1 && ${values[0]} == *= ]] && compopt -o nospace
+    for i in "${!values[@]}"; do
+        value=${values[i]#"$kept"}
+        if [[ ${#values[@]} -gt 1 && ${helps[i]} && $COMP_TYPE != 37 && $COMP_TYPE != 42 ]]; then
+            value+="  (${helps[i]})"
+        fi
+        COMPREPLY+=("$value")
+    done
 }
 
 complete -o nosort -F %(complete_func)s %(prog_name)s
@@ -88,8 +100,22 @@ class _Completion(ShellComplete):
 class _Bash(_Completion, BashComplete):
     source_template = _BASH
 
+    def format_completion(self, item: "CompletionItem[str]") -> str:
+        """Add the help of a value, such as the title of a session; the help of options would fill the screen."""
+        has_help = item.help and not item.value.startswith("-")
+        return f"{item.type},{item.value}\t{shorten(item.help or '', _MAX_HELP) if has_help else ''}"
+
 
 class _Zsh(_Completion, ZshComplete):
+    # After a name with "=" the user types its value, so no blank follows.
+    source_template = ZshComplete.source_template.replace(
+        "        compadd -U",
+        """\
+        local -a suffix
+        [[ $completions[1] == *= ]] && suffix=(-S '')
+        compadd "${suffix[@]}" -U""",
+    )
+
     def format_completion(self, item: "CompletionItem[str]") -> str:
         """Escape the colons of a value with help: zsh cuts it at the first one, and older versions of click do not."""
         value = item.value.replace(":", r"\:") if item.help else item.value
@@ -128,47 +154,64 @@ def complete(instruction: str) -> int:
 
 
 _Values = Iterator[tuple[str, str]]  # each value with its help
-Source = Callable[[str | None, str], _Values]  # gets the value of --config, and the beginning of the word
+# Gets the value of --config, and the beginning of the word (None: of no use, as sessions are also found by title).
+Source = Callable[[str | None, str | None], _Values]
 
 
-def _agents(config_path: str | None, _prefix: str) -> _Values:
-    for name, agent in settings.load(os.environ, config_path).agents.items():
-        yield name, agent.model or ""
+def _agents(config_path: str | None, prefix: str | None) -> _Values:
+    for agent in settings.load(os.environ, config_path).agents.readable(starting_with=prefix or ""):
+        yield agent.name, agent.model or ""
 
 
-def _models(config_path: str | None, _prefix: str) -> _Values:
+def _models(config_path: str | None, _prefix: str | None) -> _Values:
     yield from ((model, "") for model in recent_models(settings.load(os.environ, config_path)))
 
 
 def recent_models(config: settings.Settings) -> Iterator[str]:
     """The models of sessions, newest first, then those of the config file, then ``echo``; with duplicates."""
     recent = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT_SESSIONS)))
-    agents = (model for agent in config.agents.values() for model in (agent.model, agent.model_small))
+    agents = (model for agent in config.agents.readable() for model in (agent.model, agent.model_small))
     tables = config.providers.tables.items()
     providers = (full_name(model, name) for name, table in tables for model in (table.model_small, *table.prices))
     yield from (model for model in chain(recent, agents, providers, ("echo",)) if model and not model.endswith("/*"))
 
 
-def _tools(config_path: str | None, prefix: str) -> _Values:
-    before, comma, _ = prefix.rpartition(",")
+def _tools(config_path: str | None, prefix: str | None) -> _Values:
+    before, comma, _ = (prefix or "").rpartition(",")
     servers, on_line = settings.load(os.environ, config_path).tool_servers.names, before.split(",")
     for name in servers if comma else (*servers, "all"):
         if name not in on_line:
             yield f"{before}{comma}{name}", ""
 
 
-def _sessions(_config: str | None, prefix: str) -> _Values:
-    for filename, names in references.names_by_file().items():
-        yield from ((name, filename[ID]) for name in names)
-    for summary in _readable(listing.scan_sessions(prefix)):
+def _names(_config: str | None, _prefix: str | None) -> _Values:
+    yield from ((name, filename[ID]) for name, filename in sorted(references.names_in_use()))
+
+
+def _sessions(_config: str | None, prefix: str | None) -> _Values:
+    yield from _names(_config, prefix)
+    summaries = _readable(listing.scan_sessions(prefix or ""))
+    # All that match what was typed: the shell inserts what they have in common.
+    for summary in islice(summaries, _NEWEST_SESSIONS) if prefix == "" else summaries:
         if not summary["id"].isdigit():  # that would be an index
             yield summary["id"], f"{summary['title'] or summary['preview']}"
 
 
-def _params(config_path: str | None, _prefix: str) -> _Values:
+def _params(config_path: str | None, _prefix: str | None) -> _Values:
     """The keys that most models accept, and those in the config file."""
-    config_keys = (key for agent in settings.load(os.environ, config_path).agents.values() for key in agent.params)
+    agents = settings.load(os.environ, config_path).agents.readable()
+    config_keys = (key for agent in agents for key in agent.params)
     yield from ((f"{key}=", "") for key in (*_COMMON_PARAMETERS, *config_keys))
+
+
+def _variables(config_path: str | None, agent_name: str | None) -> Iterator[str]:
+    """The names in the prompt of an agent, or of the default agent."""
+    from gptsh.content import template  # noqa: PLC0415 - few agents have a prompt
+
+    config = settings.load(os.environ, config_path)
+    agent = config.agents.get(agent_name or config.agent or config.default_agent)
+    names = template.names_in(agent.prompt or "") if agent else []
+    yield from (f"{name}=" for name in names if name != template.INPUT)
 
 
 def _readable(items: Iterable[SessionSummary | Unreadable]) -> Iterator[SessionSummary]:
@@ -177,24 +220,29 @@ def _readable(items: Iterable[SessionSummary | Unreadable]) -> Iterator[SessionS
 
 # The sources of values for options and slash commands. They may also return values that do not start with the prefix.
 VALUES: dict[str, Source] = {
-    "agent": _agents, "model": _models, "param": _params, "session": _sessions, "tools": _tools,
+    "agent": _agents, "model": _models, "name": _names, "param": _params, "session": _sessions, "tools": _tools,
 }  # fmt: skip
 
 
 def _offer(source: Source) -> "Callable[..., list[CompletionItem[str]]]":
-    """A completer for click: the first values of a source that start with the prefix, without duplicates."""
+    """A completer for click: the values of a source that start with the prefix, without duplicates."""
 
     def completer(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
         texts: dict[str, str] = {}
         for value, text in source(ctx.params.get("config"), prefix):
             # The shell inserts values without quotes, so values that need quotes are left out.
             if value.startswith(prefix) and shlex.quote(value) == value:
-                texts.setdefault(value, visible(one_line(text)))
-            if len(texts) == _MAX_VALUES:
-                break
+                texts.setdefault(value, one_line(text))
         return [CompletionItem(value, help=text) for value, text in texts.items()]
 
     return completer
+
+
+def _var(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
+    """The names in the prompt of the chosen agent that have no value yet."""
+    names, given = _variables(ctx.params.get("config"), ctx.params.get("agent")), ctx.params.get("var") or ()
+    is_open = [name for name in names if name.startswith(prefix) and not any(value.startswith(name) for value in given)]
+    return [CompletionItem(name) for name in is_open]
 
 
 def _file(_ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
@@ -206,4 +254,5 @@ def _file(_ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[Co
 COMPLETERS: "dict[str, Callable[..., list[CompletionItem[str]]]]" = {
     **{name: _offer(source) for name, source in VALUES.items()},
     "file": _file,
+    "var": _var,
 }

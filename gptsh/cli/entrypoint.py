@@ -1,7 +1,6 @@
 """Run the command: parse the options, run one job, and report an error with its exit code."""
 
 import os
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -15,8 +14,10 @@ from gptsh.cli.reporter import Reporter
 from gptsh.config.forms import output_from
 from gptsh.errors import GptshError, UsageError
 from gptsh.models.names import safe_params
+from gptsh.threads import NO_THREAD
 
 _MANAGE_OPTIONS = {row.names[0] for row in ROWS if row.group == "Manage"}  # not used with a question
+_UNCONNECTED = {"-h", "--help", "--version", "echo", *JOBS}  # words of command lines that need no certificates
 _REPEAT = "give it once for each session"
 _PROMPT_ADVICE = {  # for words beside a job: what the user probably meant
     "--search-sessions": "put the words in quotes",
@@ -24,8 +25,7 @@ _PROMPT_ADVICE = {  # for words beside a job: what the user probably meant
     "--delete-session": _REPEAT,
     "--archive-session": _REPEAT,
 }
-# Options that do something alone: a prompt of one such word without dashes may be a mistake.
-_COMMANDS = (*JOBS, "--help", "--version", "--interactive", "--resume", "--continue")
+_EXCLUDING = (("-s", "-c", "-r", "-n"), ("--tools", "--no-tools"), ("--reasoning", "--no-reasoning"), tuple(JOBS))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -44,11 +44,19 @@ def main(argv: Sequence[str]) -> int:
         return code if ended.by_deadline else exit_by_signal(ended.signum)
     except BrokenPipeError:  # gptsh --list-sessions | head: the reader has left
         return 0
+    except RuntimeError as err:
+        if str(err) != NO_THREAD:
+            raise
+        return reporter.fail(GptshError("no thread can start", "raise the limit: see ulimit -u and ulimit -v"))
     except MemoryError:
         return reporter.fail(UsageError("the input is too large for this machine's memory"))
 
 
 def _run(argv: Sequence[str], reporter: Reporter) -> int:
+    if _UNCONNECTED.isdisjoint(argv):
+        from gptsh.llm import certificates  # noqa: PLC0415 - a listing does without
+
+        certificates.preload(os.environ)
     command = build()
     try:
         ctx = command.make_context("gptsh", [*argv])
@@ -67,6 +75,10 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
     job = next((name for name in given if name in JOBS), None)
     _check(given, job)
     if job is None:
+        if flags.file and flags.prompt:
+            from gptsh.cli.files import check_words  # noqa: PLC0415 - most questions have no files
+
+            check_words(argv, flags.prompt)
         return _ask(flags, reporter)
     if flags.prompt:
         raise UsageError(f"{job} takes no prompt", _PROMPT_ADVICE.get(job, ""))
@@ -95,7 +107,7 @@ def _similar_option(option: str) -> str:
 
 def _check(given: Sequence[str], job: str | None) -> None:
     """Raise UsageError for options that exclude each other or have no effect on the job."""
-    for excluding in (("-s", "-c", "-r", "-n"), ("--tools", "--no-tools"), tuple(JOBS)):
+    for excluding in _EXCLUDING:
         if len(conflict := [name for name in given if name in excluding]) > 1:
             raise UsageError(f"{' and '.join(conflict)} exclude each other")
     for name in given:
@@ -124,11 +136,6 @@ def _ask(flags: Flags, reporter: Reporter) -> int:
         from gptsh.cli.repl import repl  # noqa: PLC0415 - slow; only -i needs it
 
         return repl(flags, os.environ, reporter)
-    if len(flags.prompt) == 1 and stdio.is_terminal(sys.stdin) and stdio.is_terminal(sys.stderr):
-        (word,) = flags.prompt
-        options = [name for name in _COMMANDS if name in (f"--{word}", f"--list-{word}")]
-        if options:
-            stdio.note(f"{word!r} goes to the model as a question; the option is gptsh {options[0]}")
     from gptsh.cli.ask import ask  # noqa: PLC0415 - slow; a listing does without
 
     return ask(flags, os.environ, reporter)

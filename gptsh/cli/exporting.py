@@ -1,6 +1,6 @@
 """``--export-session``: a session in another format."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
@@ -24,7 +24,7 @@ def export_session(flags: Flags) -> int:
 def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
     """Convert a session to one of ``config.forms.FORMATS``. ``ref`` is None for a session without a file."""
     if format_name == "json":
-        return [f"{encode_json(doc).decode()}\n"]
+        return _json(doc)
     if format_name == "html":
         from gptsh.render import html  # noqa: PLC0415 - only this format
 
@@ -44,6 +44,14 @@ def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
     from gptsh.render.transcript import transcript  # noqa: PLC0415 - only this format
 
     return markdown.write(doc, transcript(doc, details_of(doc, ref), full=True))
+
+
+def _json(doc: Document) -> Iterator[str]:
+    """The document as in its file, one message at a time: a session may have 100 MB."""
+    yield f'{encode_json({key: value for key, value in doc.items() if key != "messages"}).decode()[:-1]},"messages":['
+    for number, message in enumerate(doc["messages"]):
+        yield f"{',' * bool(number)}{encode_json(message).decode()}"
+    yield "]}\n"
 
 
 def _name_of(ref: str) -> str | None:

@@ -3,20 +3,22 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from gptsh.cli import stdio
+from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.lists import write_changes
 from gptsh.cli.options import Flags
 from gptsh.core import references
 from gptsh.core.importer import Imported, Importer, importing
 from gptsh.core.listing import display_title
-from gptsh.errors import BadSession, UsageError
+from gptsh.errors import BadSession, GptshError, UsageError
 from gptsh.formats.readers import IGNORED_PATHS, NAMES, read
 from gptsh.formats.source import BadInput, Skipped, Source
 from gptsh.jsonio import as_dict
+from gptsh.render.progress import Bar
 from gptsh.text import one_line, quantity
 
 _MAX_NOTES = 20  # for the unreadable parts of one file
@@ -57,12 +59,29 @@ class _Report:
     """The number of imported sessions, and the input that was skipped, each with the name of its file."""
 
     def __init__(self) -> None:
-        self.imported = 0
-        self.possible_names: list[str] = []  # that --name would give
+        self.states = Counter[str]()
+        self.possible_names: list[str] = []  # that --keep-keys would give
         self.skipped: list[tuple[str, Skipped]] = []
 
+    @property
+    def imported(self) -> int:
+        """The number of sessions that were imported or known."""
+        return self.states.total()
+
+    def totals(self) -> str:
+        """The numbers of sessions in one line."""
+        parts = [f"{self.states[state]:,} {state}" for state in ("imported", "grown", "known") if self.states[state]]
+        return f"{quantity(self.imported, 'session')}: {', '.join(parts)}"
+
+    def stopped(self) -> str:
+        """The line about an import that was stopped; "" if it had not read a session yet."""
+        return f"stopped after {self.totals()}; the same command goes on" if self.imported else ""
+
     def finish(self, name: str, *, single: bool) -> None:
-        """Print notes about a file or folder (``single``: a file). Raises UsageError if nothing was imported."""
+        """Print notes about a file or folder (``single``: a file), and the totals of several sessions.
+
+        Raises UsageError if nothing was imported.
+        """
         formats = f"known formats: {', '.join(NAMES)}"
         if single and not self.imported and len(self.skipped) < 2:
             where, why, _ = self.skipped[0][1] if self.skipped else Skipped(name, "no session is in it")
@@ -79,9 +98,50 @@ class _Report:
             names = ", ".join(foreign[:_MAX_FILES]) + ", …" * (len(foreign) > _MAX_FILES)
             stdio.note(f"{_UNKNOWN}: {len(foreign)} ({names})")
         if self.possible_names:
-            stdio.note(f"--name would name them {references.abbreviate(self.possible_names)}")
+            stdio.note(f"--keep-keys would name them {references.abbreviate(self.possible_names)}")
         if not self.imported:
             raise UsageError(f"{name}: nothing that could be imported", formats)
+        if self.imported > 1:
+            stdio.note(self.totals())
+
+
+class _Progress:
+    """The bar of an import: how many bytes of all files are read, and how many sessions there were."""
+
+    def __init__(self, report: _Report) -> None:
+        self._report = report
+        self._bar = Bar(
+            stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None, lambda: stdio.width(sys.stderr)
+        )
+        self._total = self._done = self._position = 0  # bytes
+
+    def begin(self, sizes: Iterable[int]) -> None:
+        """Set the sizes of the files."""
+        self._total = sum(sizes)
+
+    def next_file(self, size: int) -> None:
+        """A file is read."""
+        self._done += size
+        self._position = 0
+
+    def read_to(self, position: int) -> None:
+        """A file is read up to this position. A file is read more than once: its format is recognised first."""
+        self._position = max(self._position, position)
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the bar."""
+        share = min(1.0, (self._done + self._position) / max(1, self._total))
+        self._bar.draw(share, quantity(self._report.imported, "session"))
+
+    def before_line(self) -> None:
+        """Erase the bar before a line on stdout, if that is a terminal, too."""
+        if stdio.is_terminal(stdio.stdout()):
+            self._bar.hide()
+
+    def hide(self) -> None:
+        """Erase the bar before other output."""
+        self._bar.hide()
 
 
 def import_session(flags: Flags) -> int:
@@ -90,17 +150,42 @@ def import_session(flags: Flags) -> int:
     Raises UsageError if nothing was imported.
     """
     path, report = flags.import_session or "", _Report()
+    progress, interrupts, stopped = _Progress(report), Interrupts(None), list[Interrupted]()
+
+    def on_read(position: int) -> None:
+        interrupts.check()
+        progress.read_to(position)
 
     def rows() -> Iterator[_Row]:
-        yield from _rows(importer, _sources(path, report), report, is_named=flags.name)
+        sources = _sources(path, report, progress, on_read)
+        try:
+            for row in _rows(importer, sources, report, progress, is_named=flags.keep_keys):
+                progress.before_line()
+                yield row
+                progress.draw()
+                interrupts.check()
+        except Interrupted as interrupt:  # between two sessions
+            stopped.append(interrupt)
+            return
+        except GptshError as err:
+            err.hint = err.hint or report.stopped()
+            raise
+        finally:
+            progress.hide()
         report.finish(_PIPE if path == "-" else path, single=not os.path.isdir(path))
 
-    with importing() as importer:
-        write_changes(flags, rows(), _Row.line, _Row.fields)
+    with interrupts, interrupts.shielded(), importing() as importer:
+        try:
+            write_changes(flags, rows(), _Row.line, _Row.fields, interruptible=True)
+        except Interrupted as interrupt:  # while a reader of stdout is slow
+            stopped.append(interrupt)
+    if stopped:
+        stopped[0].hint, stopped[0].reported = report.stopped(), True
+        raise stopped[0]
     return 0
 
 
-def _sources(path: str, report: _Report) -> Iterator[Source]:
+def _sources(path: str, report: _Report, progress: _Progress, on_read: Callable[[int], None]) -> Iterator[Source]:
     """The readable files of a path. Raises UsageError if the path does not exist."""
     if path == "-":
         if sys.stdin is None or sys.stdin.isatty():
@@ -112,11 +197,21 @@ def _sources(path: str, report: _Report) -> Iterator[Source]:
         return
     if not os.path.exists(path):  # unlike Path.exists, False for an invalid path
         raise UsageError(f"{path}: no such file or folder")
-    for file in _files(path, report) if os.path.isdir(path) else [path]:
+    files = {file: _size(file) for file in (_files(path, report) if os.path.isdir(path) else [path])}
+    progress.begin(files.values())
+    for file, size in files.items():
         try:
-            yield Source(file, Path(file))
+            yield Source(file, Path(file), on_read=on_read)
         except BadInput as err:
             report.skipped.append((file, Skipped(file, str(err))))
+        progress.next_file(size)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:  # reading it reports why
+        return 0
 
 
 def _files(folder: str, report: _Report) -> Iterator[str]:
@@ -136,10 +231,16 @@ def _files(folder: str, report: _Report) -> Iterator[str]:
         folders += [entry.path for entry in reversed(entries) if entry.is_dir(follow_symlinks=False)]
 
 
-def _rows(importer: Importer, sources: Iterable[Source], report: _Report, *, is_named: bool) -> Iterator[_Row]:
+def _rows(
+    importer: Importer, sources: Iterable[Source], report: _Report, progress: _Progress, *, is_named: bool
+) -> Iterator[_Row]:
     """Import the sessions of all sources, and record in ``report`` what cannot be read."""
     for source in sources:
-        format_name, results = read(source) or ("", iter([_unknown(source)]))
+        try:
+            format_name, results = read(source) or ("", iter([_unknown(source)]))
+        except BadInput as err:
+            report.skipped.append((source.name, source.skipped(str(err))))
+            continue
         for doc in results:
             if isinstance(doc, Skipped):
                 report.skipped.append((source.name, doc))
@@ -149,14 +250,14 @@ def _rows(importer: Importer, sources: Iterable[Source], report: _Report, *, is_
             except BadSession as err:
                 report.skipped.append((source.name, source.skipped(str(err))))
                 continue
-            report.imported += 1
-            name = _name(importer, imported, report, is_named=is_named)
+            report.states[imported.state] += 1
+            name = _name(importer, imported, report, progress, is_named=is_named)
             yield _Row(imported, source.name, format_name, len(doc["messages"]), name)
 
 
 def _unknown(source: Source) -> Skipped:
     """The reason why a file of no known format is skipped; for one that looks like JSON, its syntax error."""
-    start, suffix = source.data.lstrip()[:1], source.path.suffix if source.path else ""
+    start, suffix = source.start.lstrip()[:1], source.path.suffix if source.path else ""
     if start and suffix == ".json" and source.json_error:
         return source.skipped(source.json_error)
     looks_like_json = start in (b"{", b"[") and suffix != ".md"
@@ -164,8 +265,10 @@ def _unknown(source: Source) -> Skipped:
     return Skipped(source.name, why, is_foreign=True)
 
 
-def _name(importer: Importer, imported: Imported, report: _Report, *, is_named: bool) -> str | None:
-    """With --name, name a session @KEY by its key in the other tool, and return the name; else only record the name."""
+def _name(
+    importer: Importer, imported: Imported, report: _Report, progress: _Progress, *, is_named: bool
+) -> str | None:
+    """With --keep-keys, name a session @KEY by its key in the other tool and return the name; else only record it."""
     key = as_dict(imported.doc["meta"].get("imported")).get("name")
     name = f"@{key}"
     if not isinstance(key, str) or not references.is_name(name):
@@ -175,6 +278,7 @@ def _name(importer: Importer, imported: Imported, report: _Report, *, is_named: 
         importer.name(name, imported.filename)
         return name
     if is_named:
+        progress.hide()
         stdio.note(f"{name} already names another session: {str(owner)[references.ID]}")
     elif imported.state == "imported" and owner is None and name not in report.possible_names:
         report.possible_names.append(name)

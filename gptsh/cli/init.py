@@ -17,6 +17,7 @@ from gptsh.errors import ConfigError, UsageError
 from gptsh.llm.client import Client
 from gptsh.llm.servers import REMOTE_TIMEOUT
 from gptsh.models.providers import PROVIDERS
+from gptsh.text import wrapped
 
 _HEAD = """\
 # The configuration of gptsh. Every key is optional. A key after "#" shows its default, and "…" stands for a value of
@@ -53,13 +54,16 @@ def init(flags: Flags) -> int:
 
 
 def _lines(choices: Choices) -> Iterator[str]:
-    """The tables of the config file with their keys. Keys without a choice are comments, as are tables of any NAME."""
-    used_tables = {"agents.default", *(table for table, _ in choices)}
+    """The tables of the config file with their keys. What the user did not choose is a comment.
+
+    So a table that is added at the end, as the documentation shows it, is declared once.
+    """
+    used_tables = {table for table, _ in choices}
     provider_table = next((table for table in used_tables if table.startswith("providers.")), "providers.NAME")
     for table_name, meaning, keys in schema.tables(Config):
         table = table_name.replace("agents.NAME", "agents.default").replace("providers.NAME", provider_table)
         if table:
-            head = f"[{table}]" if table in used_tables or "NAME" not in table_name else f"# [{table}]"
+            head = f"[{table}]" if table in used_tables else f"# [{table}]"
             yield f"{head:{_COLUMN}}# {meaning}"
         for key in keys:
             value = choices.get((table, key.name))
@@ -88,7 +92,9 @@ def _toml_string(text: str) -> str:
 def _ask(config: Settings) -> tuple[Choices, list[str]]:
     """Ask the user for provider, key and model; return the choices, and lines that say what to do next."""
     name, table = _ask_provider(config)
-    choices = {(f"providers.{name}", key): value for key, value in table._asdict().items() if isinstance(value, str)}
+    defaults = ProviderTable()._asdict()
+    chosen = {key: value for key, value in table._asdict().items() if value != defaults[key]}
+    choices = {(f"providers.{name}", key): value for key, value in chosen.items()}
     next_steps = []
     provider = Providers({name: table}, os.environ).get(name)
     assert provider  # it is built in, or has a base URL
@@ -97,13 +103,14 @@ def _ask(config: Settings) -> tuple[Choices, list[str]]:
         key, value = _answer("Its key: the NAME of a variable, or a command that prints it", default, _parse_key_source)
         if value:
             choices[f"providers.{name}", key] = value
+            provider = Providers({name: table._replace(**{key: value})}, os.environ).get(name) or provider
         if value and key == "api_key_env" and not os.environ.get(value):
             next_steps.append(f"export {value}=… sets the key.")
     if provider.needs_base:
         next_steps.append(f"export {provider.base_vars[0]}=… sets the address of your server.")
     default = f"{name}/{provider.default_model}" if provider.default_model and not table.base_url else ""
     if provider.is_local:
-        models = Client(config, os.environ).servers.models(provider, REMOTE_TIMEOUT)[:_MAX_NAMES]
+        models = Client(config, os.environ).servers.models(provider, REMOTE_TIMEOUT, _print)[:_MAX_NAMES]
         stdio.write_stderr("".join(f"  {name}/{model}\n" for model in models))
         default = f"{name}/{models[0]}" if models else ""
     model = _answer("Default model", default, lambda text: _parse_model(text, name))
@@ -119,11 +126,11 @@ def _ask_provider(config: Settings) -> tuple[str, ProviderTable]:
     ready |= {model.partition("/")[0]: "answers on this machine" for model in local_models}
     names = [*ready]
     others = [name for name in PROVIDERS if name not in ready][:_MAX_NAMES]
-    stdio.write_stderr("Which provider do you want to ask?\n")
+    _print("Which provider do you want to ask?")
     stdio.write_stderr(
         "".join(f"  {number}  {name:<14} {reason}\n" for number, (name, reason) in enumerate(ready.items(), 1))
     )
-    stdio.write_stderr(f"Or type another name ({', '.join(others)}, …), or the URL of your own server.\n")
+    _print(f"{'Or type another' if ready else 'Type a'} name ({', '.join(others)}, …), or the URL of your own server.")
 
     def parse(text: str) -> str:
         if text.isdecimal() and 0 < int(text) <= len(names):
@@ -174,8 +181,14 @@ def _answer(question: str, default: str, parse: Callable[[str], Any]) -> Any:
         stdio.write_stderr(f"{question} [{default}]: " if default else f"{question}: ")
         line = sys.stdin.buffer.readline().decode("utf-8", "replace")
         if not line:
+            stdio.write_stderr("\n")
             raise UsageError("the questions ended early", "no file is written")
         try:
             return parse(line.strip() or default)
         except UsageError as err:
-            stdio.write_stderr(f"{err}\n")
+            _print(str(err))
+
+
+def _print(text: str) -> None:
+    """Print a sentence on the terminal, broken between words."""
+    stdio.write_stderr("".join(f"{row}\n" for row in wrapped(text, stdio.width(sys.stderr))))

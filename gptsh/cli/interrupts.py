@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
+from gptsh import threads
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MIN_TIMER = 0.001  # seconds; 0 would disable the timer
 _TIMER_INTERVAL = 0.2  # seconds until the deadline is raised again, in case a destructor swallowed it
@@ -82,7 +84,8 @@ class Interrupts:
         read_fd, self._wakeup_fd = os.pipe()
         os.set_blocking(self._wakeup_fd, False)
         self._previous_wakeup_fd = signal.set_wakeup_fd(self._wakeup_fd, warn_on_full_buffer=False)
-        threading.Thread(target=self._resend_lost_signals, args=(read_fd,), daemon=True).start()
+        if not threads.start(threading.Thread(target=self._resend_lost_signals, args=(read_fd,), daemon=True)):
+            os.close(read_fd)  # then a signal may end a wait only when something arrives
         _entered.append(self)
         return self
 
@@ -202,6 +205,18 @@ class Interrupts:
         seconds = min(max_seconds, self.deadline - time.monotonic()) if self.deadline else max_seconds
         signal.setitimer(signal.ITIMER_REAL, max(_MIN_TIMER, seconds), _TIMER_INTERVAL)
 
+    @contextlib.contextmanager
+    def deadline_paused(self) -> Iterator[None]:
+        """Do not count the time of this block, in which the user writes."""
+        started = time.monotonic()
+        self.cancel_deadline()
+        try:
+            yield
+        finally:
+            if self.deadline:
+                self.deadline += time.monotonic() - started
+                self.restart_deadline(self.deadline - time.monotonic())
+
     # ---- signals
 
     def _raise_pending(self) -> None:
@@ -236,15 +251,16 @@ _entered: list[Interrupts] = []  # the innermost last
 
 def waiting() -> contextlib.AbstractContextManager[None]:
     """``Interrupts.waiting`` of the current run; no effect outside the main thread."""
-    return _entered[-1].waiting() if _entered and _in_main() else contextlib.nullcontext()
+    return _entered[-1].waiting() if _entered and in_main_thread() else contextlib.nullcontext()
 
 
 def shielded() -> contextlib.AbstractContextManager[None]:
     """``Interrupts.shielded`` of the current run; no effect outside the main thread."""
-    return _entered[-1].shielded() if _entered and _in_main() else contextlib.nullcontext()
+    return _entered[-1].shielded() if _entered and in_main_thread() else contextlib.nullcontext()
 
 
-def _in_main() -> bool:
+def in_main_thread() -> bool:
+    """Whether this is the main thread: only its waits can be interrupted."""
     return threading.current_thread() is threading.main_thread()
 
 

@@ -81,7 +81,6 @@ def filter_sessions(flags: Flags, items: Iterable[Session | Unreadable]) -> Iter
 def _matching(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
     project = current_project() if flags.here else None
     has_filters = flags.agent or flags.model or flags.tag or flags.here  # checked once: lists may have 10,000 items
-    count = 0
     for item in items:
         if isinstance(item, Unreadable):
             stdio.note(f"skipped {item.path}: {item.cause}")
@@ -89,10 +88,28 @@ def _matching(flags: Flags, items: Iterable[Session | Unreadable]) -> Iterator[S
             matches_filters(flags, project, item["agent"], item["project"], item["tags"])
             and matches_model(full_name(item["model"], item["provider"]), flags.model)
         ):
-            count += 1
             yield item
-    if flags.model and not count:
-        stdio.note(f"nothing found with a model like {flags.model}")
+
+
+def or_note(items: Iterable[Item], text: str) -> Iterator[Item]:
+    """The items of a list; if there are none, a note with the text, unless that is empty."""
+    is_empty = True
+    for item in items:
+        is_empty = False
+        yield item
+    if is_empty and text:
+        stdio.note(text)
+
+
+def nothing_found(flags: Flags, without_filters: str = "") -> str:
+    """What to say of a list of sessions that is empty, such as ``nothing found with the tag work``."""
+    words = [f"with the tag {tag}" for tag in flags.tag]
+    words += [f"with the agent {flags.agent}"] if flags.agent else []
+    words += [f"with a model like {flags.model}"] if flags.model else []
+    words += ["in this project"] if flags.here else []
+    if flags.limit == 0:
+        return ""
+    return f"nothing found {', '.join(words)}" if words else without_filters
 
 
 def matches_filters(flags: Flags, here: str | None, agent: str | None, project: str | None, tags: list[str]) -> bool:

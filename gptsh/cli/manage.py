@@ -1,7 +1,8 @@
 """The options that list sessions, usage, agents, models and tools, or that label a session."""
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -12,29 +13,34 @@ from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing, references, sessions
 from gptsh.core.document import Document
 from gptsh.core.listing import Unreadable
-from gptsh.errors import UsageError
+from gptsh.errors import GptshError, ToolServerError, UsageError
 from gptsh.models.names import matches_model
 from gptsh.render.lists import INDENT, agent_line, found_drawn, found_lines, listing_line, model_line, tool_line
 from gptsh.render.plain import look
 
 if TYPE_CHECKING:
     from gptsh.core.search import Found
-    from gptsh.core.usage import Report
+    from gptsh.core.snapshots import SessionEvent
+    from gptsh.core.usage import Counted, Report
     from gptsh.tools.toolbox import OfferedTool
 
+_BAR_WIDTH = 20  # columns
+_BAR_STEP = 100  # sessions that are counted before the bar changes
 _MIN_WIDTH = 40  # columns for the passage of a found session, even on a narrower terminal
 
 
 def list_sessions(flags: Flags) -> int:
     """Print a line for each session that matches the filters; an unreadable one gets a note."""
     line = partial(listing_line, aligned=stdio.is_terminal(stdio.stdout()))
-    stdio.write_lines(lists.batches(lists.lines_of(flags, lists.matching_sessions(flags), line, lists.session_object)))
+    none_yet = "no session is archived" if flags.archived else 'there is no session yet: gptsh "hello" starts one'
+    items = lists.or_note(lists.matching_sessions(flags), lists.nothing_found(flags, none_yet))
+    stdio.write_lines(lists.batches(lists.lines_of(flags, items, line, lists.session_object)))
     return 0
 
 
 def search_sessions(flags: Flags) -> int:
     """Print two lines for each session that contains the words and matches the filters; return 1 if there is none."""
-    items = found_sessions(flags)
+    items = lists.or_note(found_sessions(flags), lists.nothing_found(flags))
     first = next(items, None)
     on_terminal = stdio.is_terminal(stdio.stdout())
     style = look(os.environ, terminal=on_terminal)
@@ -57,9 +63,9 @@ def show_usage(flags: Flags) -> int:
     """Print tokens and cost by day and by model: a table, or JSON with ``-o``."""
     from gptsh.core import usage  # noqa: PLC0415 - lists need no sums
 
-    report = usage.count(_documents(flags), flags.model, flags.limit)
-    if flags.model and not report.models:
-        stdio.note(f"nothing found with a model like {flags.model}")
+    report = usage.count(_counted(flags), flags.model, flags.limit)
+    if not report.models and (note := lists.nothing_found(flags)):
+        stdio.note(note)
     if flags.output in STRUCTURED:
         from gptsh.render import structured  # noqa: PLC0415 - only JSON needs it
 
@@ -79,33 +85,71 @@ def draw_usage(report: "Report", flags: Flags) -> None:
     stdio.write_lines(lines, safe=is_rendered)
 
 
-def _documents(flags: Flags) -> Iterator[Document]:
-    here = lists.current_project() if flags.here else None
-    for doc in [sessions.load_at(flags.session)] if flags.session else listing.scan_documents():
-        if isinstance(doc, Unreadable):
-            stdio.note(f"skipped {doc.path}: {doc.cause}")
-        elif lists.matches_filters(
-            flags, here, doc["agent"].get("name"), doc["meta"].get("project"), doc["meta"]["tags"]
-        ):
-            yield doc
+def _counted(flags: Flags) -> Iterator[tuple[float, "Counted"]]:
+    """The sessions to count with their file times, and on a terminal a bar of how many are counted.
 
-
-def label(ref: str, flags: Flags, keep: int, doc: Document | None = None) -> int:
-    """Set the title, add tags and take a snapshot of a session without asking a question.
-
-    ``keep`` is the number of snapshots that the session keeps; ``doc`` is its document, if already read.
+    A fork comes after its origin, which names the model of old answers. A limit needs the newest file first.
     """
+    from gptsh.core import files, usage  # noqa: PLC0415 - lists need no sums
+    from gptsh.render.spinner import Spinner  # noqa: PLC0415 - lists wait for nothing
+
+    if flags.session:
+        yield 0.0, usage.counted(sessions.load_at(flags.session))
+        return
+    here = lists.current_project() if flags.here else None
+    paths = listing.files_to_count(newest_first=flags.limit is not None)
+    screen = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
+    with Spinner(screen, lambda: stdio.width(sys.stderr), "") as spinner:
+        for number, (changed, path) in enumerate(paths):
+            if number % _BAR_STEP == 0:
+                bar = "█" * (number * _BAR_WIDTH // len(paths))
+                spinner.set_text(f"counting sessions {bar:░<{_BAR_WIDTH}} {number:,} of {len(paths):,}")
+            item = listing.try_read(path, files.read_usage)
+            if isinstance(item, Unreadable):
+                spinner.hide()
+                stdio.note(f"skipped {item.path}: {item.cause}")
+                spinner.show()
+            elif item and lists.matches_filters(
+                flags,
+                here,
+                item[0]["agent"].get("name"),
+                item[0]["meta"].get("project"),
+                item[0]["meta"]["tags"],
+            ):
+                yield changed, item
+
+
+def label(ref: str, flags: Flags, keep: int, doc: Document | None = None) -> "list[SessionEvent]":
+    """Set the title, add tags, name and take a snapshot of a session without asking a question.
+
+    ``keep`` is the number of snapshots that the session keeps; ``doc`` is its document, if already read. Returns what
+    happened; the last event, ``done``, has the labels.
+    """
+    from gptsh.cli.session import save_labelled  # noqa: PLC0415 - a list saves nothing
+
     if references.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be labelled", "label the session, or ask from the point")
     filename = references.filename_of(ref)
-    doc = doc or sessions.load_session(filename)
+    doc, events = doc or sessions.load_session(filename), []
     if flags.snapshot is not None:
         from gptsh.context.tokens import estimate  # noqa: PLC0415 - only snapshots need it
         from gptsh.core import snapshots  # noqa: PLC0415 - only snapshots need it
 
-        snapshots.record(doc, keep, name=flags.snapshot, tokens=estimate(doc["messages"]))
-    sessions.save_session(doc, title=flags.title, tags=flags.tag, at=filename, keep_snapshots=keep)
-    return 0
+        events = snapshots.record(doc, keep, name=flags.snapshot, tokens=estimate(doc["messages"]))
+    save_labelled(doc, flags, filename, keep_snapshots=keep)
+    names = references.names_by_file().get(filename, [])
+    labels = {"title": doc["title"], "tags": doc["meta"]["tags"], "names": names, "snapshot": flags.snapshot}
+    saved = {"session": doc["id"]}
+    return [*events, ("session_saved", saved), ("done", {**saved, **labels, "error": None})]
+
+
+def write_events(events: "Sequence[SessionEvent]", output: str | None) -> None:
+    """Write the events for ``-o jsonl``, what the last one reports for ``-o json``, else nothing."""
+    if output in STRUCTURED:
+        from gptsh.render import structured  # noqa: PLC0415 - only JSON needs it
+
+        lines = [{"type": kind, **fields} for kind, fields in events] if output == "jsonl" else [events[-1][1]]
+        stdio.write_lines(map(structured.line, lines))
 
 
 def list_agents(flags: Flags) -> int:
@@ -114,9 +158,17 @@ def list_agents(flags: Flags) -> int:
 
     config = settings.load(os.environ, flags.config)
     default = config.agent or config.default_agent
-    agents = [(name, agent.model) for name, agent in config.agents.items()]
+    agents = [
+        (agent.name, settings.model_of(config, agent, agent.model)) for agent in config.agents.readable(stdio.note)
+    ]
+    for name in config.agents:
+        if note := config.agents.conflict(name):
+            stdio.note(note)
     matching_agents = (agent for agent in agents if matches_model(agent[1], flags.model))
-    items = ((name, model, name == default) for name, model in islice(matching_agents, flags.limit))
+    items = lists.or_note(
+        ((name, model, name == default) for name, model in islice(matching_agents, flags.limit)),
+        f"no agent has a model like {flags.model}" if flags.model else "",
+    )
     keys = ("name", "model", "default")
     stdio.write_lines(
         lists.lines_of(flags, items, lambda item: agent_line(*item), lambda item: dict(zip(keys, item, strict=True)))
@@ -130,14 +182,18 @@ def list_models(flags: Flags) -> int:
     from gptsh.llm.client import Client  # noqa: PLC0415 - a list of sessions needs no network
 
     config = settings.load(os.environ, flags.config)
-    models = Client(config, os.environ).servers.catalog(stdio.note)
-    items = islice((item for item in models if (flags.model or "") in item["model"]), flags.limit)
+    models = Client(config, os.environ).servers.catalog(flags.model or "", stdio.note)
+    none = f"no key or server offers a model like {flags.model} now" if flags.model else ""
+    items = lists.or_note(islice(models, flags.limit), none)
     stdio.write_lines(lists.lines_of(flags, items, model_line, dict))
     return 0
 
 
 def list_tools(flags: Flags) -> int:
-    """Print a line for each tool of ``--tools``, else of the agent that ``-a`` names, else of all servers."""
+    """Print a line for each tool of ``--tools``, else of the agent that ``-a`` names, else of all servers.
+
+    A server that cannot be used hides no other: its error follows the tools of the others, and is exit 3.
+    """
     from gptsh.cli.interrupts import Interrupts  # noqa: PLC0415 - a list of sessions waits for nothing
     from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
     from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - a list of sessions needs no tools
@@ -146,7 +202,11 @@ def list_tools(flags: Flags) -> int:
     default: tuple[str, ...] = ("all",)
     if flags.agent is not None:
         default = settings.choose_agent(config, settings.Overrides(flags.agent), None).tools
-    toolbox = Toolbox(config.tool_servers.select(flags.select_tools(default)), os.environ)
+    failures: list[GptshError] = []
+    servers = config.tool_servers.select(flags.select_tools(default), failures.append)
+    if failures and not servers:
+        raise failures[0]
+    toolbox = Toolbox(servers, os.environ, on_error=failures.append)
     with Interrupts(None) as interrupts:
         try:
             toolbox.start()
@@ -154,9 +214,29 @@ def list_tools(flags: Flags) -> int:
         finally:
             with interrupts.shielded():
                 toolbox.close()
-    items = islice(offered, flags.limit)
+    if not config.tool_servers.names:
+        none = "there is no tool server: [mcp.servers.NAME] in config.toml adds one"
+    else:
+        chosen = (
+            "--no-tools leaves" if flags.no_tools else f"agent {flags.agent} has" if flags.agent else "the servers have"
+        )
+        none = f"{chosen} no tools"
+    shown = islice(offered, flags.limit)
+    items = _then_raise(shown, failures, debug=flags.debug) if failures else lists.or_note(shown, none)
     stdio.write_lines(lists.lines_of(flags, items, lambda item: tool_line(item.tool), _tool_object))
     return 0
+
+
+def _then_raise(
+    offered: Iterable["OfferedTool"], failures: Sequence[GptshError], *, debug: bool
+) -> Iterator["OfferedTool"]:
+    """Yield the tools, then report all failures but the last, which is raised with the exit code of a tool server."""
+    yield from offered
+    *others, last = failures
+    for failure in others:
+        stdio.report(failure, debug=debug)
+    last.exit_code = ToolServerError.exit_code
+    raise last
 
 
 def _tool_object(item: "OfferedTool") -> dict[str, Any]:

@@ -8,13 +8,14 @@ from typing import Any
 from gptsh.cli import show, stdio
 from gptsh.cli.ask import time_limit
 from gptsh.cli.interrupts import Interrupted, Interrupts, interruptible
-from gptsh.cli.lists import matching_sessions, write_changes
+from gptsh.cli.lists import matching_sessions, nothing_found, or_note, write_changes
 from gptsh.cli.options import FILTERS, Flags
 from gptsh.cli.plan import make_small_model
 from gptsh.cli.reporter import as_error
 from gptsh.cli.session import Session, saving_enabled, session_ref
 from gptsh.config import settings
-from gptsh.config.settings import Agent, Overrides, Settings
+from gptsh.config.agents import Agent
+from gptsh.config.settings import Overrides, Settings
 from gptsh.context import memory
 from gptsh.core import references, sessions
 from gptsh.core.document import Document
@@ -155,8 +156,9 @@ def consolidate(flags: Flags) -> int:
     if named_session:
         targets = [named_session]
     else:
-        targets = [(item["id"], item["filename"], item["agent"] or "default") for item in matching_sessions(flags)]
-    if not any(agent.memory for agent in config.agents.values()):
+        items = or_note(matching_sessions(flags), nothing_found(flags))
+        targets = [(item["id"], item["filename"], item["agent"] or "default") for item in items]
+    if not any(agent.memory for agent in config.agents.readable()):
         stdio.note("no agent has a memory: agents.NAME.memory = true gives it one")
 
     def results() -> Iterator[dict[str, Any]]:

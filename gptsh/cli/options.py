@@ -9,6 +9,7 @@ import click
 from gptsh.config.forms import FORMATS, OUTPUTS
 from gptsh.errors import UsageError
 
+STDIN = "-"  # as a value of -f
 ENDS = ("head", "tail", "middle")
 SHELLS = ("bash", "zsh", "fish")
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
@@ -37,7 +38,8 @@ class Flags(NamedTuple):
 
     prompt: tuple[str, ...] = ()
     agent: Annotated[str | None, Row("Ask", ("-a", "--agent"),
-        "Agent from the config file; in a list, only its sessions.", metavar="NAME", value="agent", filled=True)] = None
+        "Agent from the config file or the folder of prompts; in a list, only its sessions.",
+        metavar="NAME", value="agent", filled=True)] = None
     model: Annotated[str | None, Row("Ask", ("-m", "--model"),
         "Model, as PROVIDER/NAME; in a list, a part of its name.", metavar="MODEL", value="model", filled=True)] = None
     system: Annotated[str | None, Row("Ask", ("--system",),
@@ -46,13 +48,21 @@ class Flags(NamedTuple):
         "Generation parameter, such as temperature=0.2. Repeatable.", metavar="KEY=VALUE", value="param",
         many=True)] = ()
     file: Annotated[tuple[str, ...], Row("Ask", ("-f", "--file"),
-        "File to send along: text, image, PDF or audio. Repeatable.", metavar="PATH", value="file", filled=True,
+        "Send a file along: text, image, PDF, audio or video; or a folder, a quoted pattern, - for stdin. Repeatable.",
+        metavar="PATH", value="file", filled=True, many=True)] = ()
+    var: Annotated[tuple[str, ...], Row("Ask", ("--var",),
+        "Value of a {NAME} in the agent's prompt, such as lang=de. Repeatable.", metavar="NAME=VALUE", value="var",
         many=True)] = ()
+    edit: Annotated[bool, Row("Ask", ("-e", "--edit"),
+        "Write the question in $VISUAL or $EDITOR, beside the piped text or the last answer.")] = False
     no_stdin: Annotated[bool, Row("Ask", ("--no-stdin",), "Do not read standard input.")] = False
     tools: Annotated[str | None, Row("Ask", ("--tools",),
         "Tools to offer instead of the agent's: SERVER, SERVER__TOOL or all, comma-separated.",
         metavar="LIST", value="tools", filled=True)] = None
     no_tools: Annotated[bool, Row("Ask", ("--no-tools",), "Offer no tools.")] = False
+    web: Annotated[bool, Row("Ask", ("--web",),
+        "Let the model search the web, with its provider's own search. The session keeps this.")] = False
+    no_web: Annotated[bool, Row("Ask", ("--no-web",), "Do not let the model search the web any more.")] = False
     timeout: Annotated[str | None, Row("Ask", ("--timeout",),
         "Stop after S seconds; the partial answer is saved.", metavar="S")] = None
     dry_run: Annotated[bool, Row("Ask", ("--dry-run",),
@@ -67,8 +77,9 @@ class Flags(NamedTuple):
         "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file", filled=True)] = None
     truncate: Annotated[str | None, Row("Answer", ("--truncate",),
         "Where to cut piped or attached text that does not fit.", type=click.Choice(ENDS))] = None
-    no_reasoning: Annotated[bool, Row("Answer", ("--no-reasoning",),
-        "Do not show the model's reasoning on stderr.")] = False
+    reasoning: Annotated[bool, Row("Answer", ("--reasoning",),
+        "Show the model's reasoning on stderr, even if that is no terminal.")] = False
+    no_reasoning: Annotated[bool, Row("Answer", ("--no-reasoning",), "Do not show the model's reasoning.")] = False
     session: Annotated[str | None, Row("Session", ("-s", "--session"),
         "Continue a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",
         metavar="REF", value="session", filled=True)] = None
@@ -80,6 +91,8 @@ class Flags(NamedTuple):
         "Set the title of the session.", metavar="TEXT", filled=True)] = None
     tag: Annotated[tuple[str, ...], Row("Session", ("--tag",),
         "Tag the session; in a list, only sessions with it. Repeatable.", metavar="NAME", filled=True, many=True)] = ()
+    name: Annotated[str | None, Row("Session", ("--name",),
+        "Name the session; a name of another session moves.", metavar="@NAME", value="name", filled=True)] = None
     snapshot: Annotated[str | None, Row("Session", ("--snapshot",),
         "Take a snapshot of the session under this name; REF@NAME returns to it.", metavar="NAME", filled=True)] = None
     compact: Annotated[bool, Row("Session", ("--compact",),
@@ -100,8 +113,8 @@ class Flags(NamedTuple):
     import_session: Annotated[str | None, Row("Manage", ("--import-session",),
         "Import sessions of gptsh or another tool: a file, a folder, or -.",
         metavar="PATH", value="file", filled=True)] = None
-    name: Annotated[bool, Row("Manage", ("--name",),
-        "With --import-session: use a session's nanobot key as its @NAME.")] = False
+    keep_keys: Annotated[bool, Row("Manage", ("--keep-keys",),
+        "With --import-session: a session's key in nanobot becomes its @NAME.")] = False
     delete_session: Annotated[tuple[str, ...], Row("Manage", ("--delete-session",),
         "Delete a session permanently. Repeatable.", metavar="REF", value="session", filled=True, many=True)] = ()
     archive_session: Annotated[tuple[str, ...], Row("Manage", ("--archive-session",),
@@ -124,14 +137,16 @@ class Flags(NamedTuple):
         "Show tokens and cost by day and by model, of all sessions or of the one from -s.")] = False
     consolidate: Annotated[bool, Row("Manage", ("--consolidate",),
         "Add what is new in all sessions, or in the one from -s, to their agents' memory.")] = False
-    here: Annotated[bool, Row("Manage", ("--here",), "In a list, show only sessions of this project.")] = False
+    here: Annotated[bool, Row("Manage", ("--here",),
+        "In a list, show only sessions that began in this project.")] = False
     archived: Annotated[bool, Row("Manage", ("--archived",),
-        "With --list-sessions or --search-sessions: show archived sessions.")] = False
+        "With --list-sessions, --search-sessions or --prune-sessions: archived sessions instead.")] = False
     limit: Annotated[int | None, Row("Manage", ("--limit",),
         "In a list, show at most N entries.", metavar="N", type=click.IntRange(0))] = None
     interactive: Annotated[bool, Row("Other", ("-i", "--interactive"),
         "Ask one question after another at a prompt; /help lists its commands.")] = False
-    list_agents: Annotated[bool, Row("Other", ("--list-agents",), "List the agents of the config file.")] = False
+    list_agents: Annotated[bool, Row("Other", ("--list-agents",),
+        "List the agents, from the config file and the folder of prompts.")] = False
     list_models: Annotated[bool, Row("Other", ("--list-models",),
         "List the models that you can use now, with window and price.")] = False
     list_tools: Annotated[bool, Row("Other", ("--list-tools",), "List the tools of the tool servers.")] = False
@@ -158,7 +173,7 @@ class Flags(NamedTuple):
     @property
     def has_labels(self) -> bool:
         """Whether the session is to be labelled, which needs no question."""
-        return self.title is not None or bool(self.tag) or self.snapshot is not None
+        return bool(self.tag) or any(label is not None for label in (self.title, self.name, self.snapshot))
 
     @property
     def chooses_tools(self) -> bool:
@@ -166,14 +181,20 @@ class Flags(NamedTuple):
         return self.no_tools or self.tools is not None or self.agent is not None
 
     @property
+    def allows_search(self) -> bool | None:
+        """Whether the model may search the web; None if the command line leaves that to the session or the agent."""
+        return not self.no_web if self.web or self.no_web else None
+
+    @property
     def without_labels(self) -> "Flags":
         """The flags without labels: a session is labelled once."""
-        return self._replace(title=None, tag=(), snapshot=None)
+        return self._replace(title=None, tag=(), name=None, snapshot=None)
 
     @property
     def without_agent_options(self) -> "Flags":
-        """The flags without the agent, its model, system prompt, parameters and tools."""
-        return self._replace(agent=None, model=None, system=None, param=(), tools=None, no_tools=False)
+        """The flags without the agent, its model, prompts, parameters, tools and search."""
+        chosen = self._replace(agent=None, model=None, system=None, param=(), var=(), tools=None, no_tools=False)
+        return chosen._replace(web=False, no_web=False)
 
     def select_tools(self, agent_tools: tuple[str, ...]) -> tuple[str, ...]:
         """The names of the tools, by ``--no-tools`` or ``--tools``, else those of the agent."""
@@ -195,18 +216,20 @@ class Job(NamedTuple):
     options: tuple[str, ...] = ()
 
 
+AGENT_OPTIONS = ("-a", "-m", "--system", "-p", "--tools", "--no-tools", "--web", "--no-web")  # they choose who answers
 FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # they choose among sessions
 JOBS: Mapping[str, Job] = {
     "--list-sessions": Job("manage:list_sessions", (*FILTERS, "--archived")),
     "--show-session": Job("reading:show_session", ("--full",)),
     "--search-sessions": Job("manage:search_sessions", (*FILTERS, "--archived")),
     "--export-session": Job("exporting:export_session", ("--format",)),
-    "--import-session": Job("importing:import_session", ("--name",)),
+    "--import-session": Job("importing:import_session", ("--keep-keys",)),
     "--delete-session": Job("removing:delete_sessions", ("--yes",)),
     "--archive-session": Job("removing:archive_sessions"),
     "--delete-snapshot": Job("removing:delete_snapshot"),
     "--prune-sessions": Job(
-        "removing:prune_sessions", (*FILTERS, "--keep", "--older-than", "--unanswered", "--archive", "--yes")
+        "removing:prune_sessions",
+        (*FILTERS, "--archived", "--keep", "--older-than", "--unanswered", "--archive", "--yes"),
     ),
     "--usage": Job("manage:show_usage", (*FILTERS, "-s")),
     "--list-agents": Job("manage:list_agents", ("-m", "--limit")),
@@ -217,15 +240,16 @@ JOBS: Mapping[str, Job] = {
     "--consolidate": Job("memory:consolidate", (*FILTERS, "-s", "-c", "--timeout")),
 }
 # They change input and output only: every job accepts them, so that an alias can contain them.
-COMMON_OPTIONS = ("-o", "--no-stdin", "--no-stream", "--no-reasoning", "--config", "--debug")
-NOT_INTERACTIVE = ("-x", "--schema", "--dry-run", "--compact", "--apply")  # not used with -i, and neither are the jobs
+COMMON_OPTIONS = ("-o", "--no-stdin", "--no-stream", "--reasoning", "--no-reasoning", "--config", "--debug")
+# Not used with -i, and neither are the jobs.
+NOT_INTERACTIVE = ("-e", "-x", "--schema", "--dry-run", "--compact", "--apply")
 
 SHORT_HELP = """\
 Usage: gptsh [OPTIONS] [PROMPT]...
 
   gptsh "why is the sky blue"             ask; the answer is on stdout
   git diff | gptsh "review this"          piped text is added below the prompt
-  gptsh -f shot.png "what is this"        send a file along: text, image, PDF or audio
+  gptsh -f shot.png "what is this"        send a file along: text, image, PDF, audio or video
   gptsh -s 0 "shorter, please"            continue the newest session
   gptsh -s @work "and now?"               a conversation with a name of your choice
   gptsh -c "more"                         continue the session last used in this project
@@ -246,6 +270,12 @@ All options: gptsh --help
 INTRO = """\
 Ask a language model. Piped text is added below your prompt; if you type no prompt, the piped text is the prompt.
 gptsh saves every conversation as a JSON file. stdout contains the answer and nothing else.
+"""
+# "\b" keeps click from breaking the lines.
+COMPLETION = """\
+\b
+TAB completion in bash: eval "$(_GPTSH_COMPLETE=bash_source gptsh)"
+zsh_source and fish_source print the scripts for the other shells.
 """
 
 
@@ -290,6 +320,7 @@ def build(completers: Mapping[str, Callable[..., list[Any]]] = MappingProxyType(
         "gptsh",
         params=[words, *options],
         help=INTRO,
+        epilog=COMPLETION,
         add_help_option=False,
         context_settings={"max_content_width": 100},
     )

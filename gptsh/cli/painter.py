@@ -14,6 +14,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
+from gptsh import threads
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import shielded, waiting
 from gptsh.render.live import Region, plain_rows
@@ -34,7 +35,8 @@ _Item = str | Callable[[], None] | None  # a piece of the answer, a callback, or
 class Painter(Writer):
     """Shows an answer as Markdown; a terminal with a movable cursor also shows the block that is still open.
 
-    Text that arrives before rich is imported is shown unrendered until the next frame.
+    Text that arrives before rich is imported is shown unrendered until the next frame. ``is_running`` is false if its
+    thread cannot start: then it shows nothing.
     """
 
     def __init__(self, out: Sink, reasoning: ReasoningStream, look: Look, stream: TextIO | None) -> None:
@@ -45,9 +47,10 @@ class Painter(Writer):
         self._canvas: Canvas | None = None
         self._failure: BaseException | None = None
         self._queue: SimpleQueue[_Item] = SimpleQueue()
-        self._is_running = True  # the thread
         self._has_undrawn_text = False
-        threading.Thread(target=self._run, daemon=True).start()
+        self.is_running = True  # the thread
+        if not threads.start(threading.Thread(target=self._run, daemon=True)):
+            self.is_running = False
 
     # ---- for the answer
 
@@ -89,7 +92,7 @@ class Painter(Writer):
         results: list[object] = []
         self._queue.put(lambda: results.append(callback()))
         end = time.monotonic() + max_wait
-        while self._is_running and not results and time.monotonic() < end:
+        while self.is_running and not results and time.monotonic() < end:
             time.sleep(_POLL)
 
     # ---- for the terminal
@@ -136,9 +139,9 @@ class Painter(Writer):
     def _run(self) -> None:
         try:
             self._draw_items()
-        except BaseException as err:  # noqa: BLE001 - raised again in the main thread
+        except BaseException as err:  # noqa: BLE001 - of any type: a thread would lose it; raised in the main thread
             self._failure = err
-        self._is_running = False
+        self.is_running = False
 
     def _draw_items(self) -> None:
         item: _Item = ""

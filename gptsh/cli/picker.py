@@ -81,8 +81,8 @@ def age(seconds: float) -> str:
 
 
 def _title(row: SessionSummary) -> str:
-    """The title of a session, or the beginning of its first question; safe for a terminal."""
-    return visible(one_line(display_title(row["title"], row["preview"])))
+    """The names of a session and its title, or the beginning of its first question; safe for a terminal."""
+    return one_line(" ".join((*row["names"], display_title(row["title"], row["preview"]))))
 
 
 def row_line(
@@ -99,7 +99,7 @@ def row_line(
         prefix = f"{visible(os.path.basename(row['project'] or '?'))}: "
     left, right = f"{'> ' if selected else '  '}{last_used:>4}  ", ""
     if width >= _WIDE:
-        right = f"{quantity(row['turns'], 'turn'):>11}  {truncate_end(visible(one_line(row['model'] or '')), 28):<28}"
+        right = f"{quantity(row['turns'], 'turn'):>11}  {truncate_end(one_line(row['model'] or ''), 28):<28}"
     room = max(0, width - len(left) - len(right))
     title = truncate_end(prefix + _title(row), room)
     title += " " * (room - columns(title))
@@ -123,6 +123,7 @@ class _Picker(UIControl):
         self._unread, self._all_read = last_written(), False
         self._current, self._words = current, ""
         self._matches: set[str] = set()  # file names of the sessions whose contents have the words
+        self._is_searching = False
         self._to_delete: SessionSummary | None = None  # while the user is asked to confirm it
         self._message = ""  # until the next key
         self._filter = TextArea(prompt="Filter: ", multiline=False, height=1)
@@ -169,6 +170,8 @@ class _Picker(UIControl):
         def line(at: int) -> StyleAndTextTuples:
             if at < len(self._filtered_rows):
                 return row_line(self._filtered_rows[at], width, now, project=self._project, selected=at == self._at)
+            if self._is_searching:
+                return [("class:dim", "  searching …")]
             return [("class:dim", "  no session has these words" if self._rows else "  there is no session yet")]
 
         return UIContent(line, max(1, len(self._filtered_rows)), Point(0, self._at), show_cursor=False)
@@ -202,8 +205,9 @@ class _Picker(UIControl):
     def _on_filter_changed(self) -> None:
         """Filter by titles at once, and start a search of the contents."""
         self._words, self._at, self._message = " ".join(self._filter.text.split()), -1, ""
+        self._is_searching = bool(self._words)
         self._show(set())
-        if self._words:
+        if self._is_searching:
             self._app.create_background_task(self._search(self._words))
 
     def _show(self, matches: set[str]) -> None:
@@ -230,6 +234,7 @@ class _Picker(UIControl):
         with contextlib.suppress(GptshError):  # the store cannot be read
             matching_files = await asyncio.to_thread(matches)
             if is_current(words):
+                self._is_searching = False
                 self._show(matching_files)
 
     # ---- actions of keys

@@ -17,7 +17,7 @@ from gptsh.config import settings
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Ask, Request, Tools
 from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in
-from gptsh.context import shorten, tokens, valid
+from gptsh.context import shorten, strategies, tokens, valid
 from gptsh.context.strategies import FULL, Choice, CompactedPrompt
 from gptsh.context.tokens import BYTES, Size, Target
 from gptsh.context.valid import Room
@@ -28,6 +28,7 @@ from gptsh.messages import Message, timestamp
 from gptsh.models.cost import filled_window
 from gptsh.models.facts import facts, split_model
 from gptsh.models.providers import DIRECT
+from gptsh.render import lists
 from gptsh.text import quantity
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ class Plan(NamedTuple):
             "included": prompt.included,
             "summarized": prompt.summarized,
             "left_out": prompt.left_out,
+            "omitted": strategies.omissions(prompt),
         }
 
 
@@ -85,13 +87,15 @@ class Planner:
         self._uses_tokenizer = False  # until a prompt may be too large for an estimate from its bytes
         self._trusts_reports = True  # the token counts that servers reported for earlier prompts of the session
         self._summary_calls_left = _MAX_SUMMARY_CALLS
-        self._noted_omissions = 0  # omitted questions that a note has reported
         messages = session.doc["messages"]
         self._unsupported_kinds = self._find_unsupported(messages)
-        self._memory = self._read_memory() if setup.agent.memory and setup.agent.system != "" else ""
+        self._has_memory = setup.agent.memory and setup.agent.system != ""
+        self._remembering: Message | None = None  # the question whose memory stands in the system prompt
+        if self._has_memory:
+            self._note_memory(messages)
         self._build_prefix()
         self._find_window(messages)
-        if self._memory:  # a small window has room for a part of it only
+        if self._has_memory:  # a small window has room for a part of it only
             self._build_prefix()
         if flags.truncate:
             self._truncate(messages, flags.truncate)
@@ -111,7 +115,7 @@ class Planner:
     def refit(self, refusal: TooLong, plan: Plan, messages: Sequence[Message]) -> Plan | None:
         """Plan again for the window that a refusal names; None if it names none, or the prompt cannot be shorter."""
         window, refused_size = refusal.window, sum(map(tokens.count_message, plan.request.messages))
-        if window is None or not self.rules.compact:
+        if window is None or not (self.rules.compact or self._flags.truncate):
             return None
         self._client.servers.learn_window(self.model, window)
         self.room = self.room._replace(window=window)
@@ -119,6 +123,8 @@ class Planner:
         actual_size = refusal.prompt or self.room.prompt or 0
         self._scale = max(1.0, actual_size / max(1, refused_size))
         self._trusts_reports, self._uses_tokenizer = False, True
+        if self._flags.truncate:
+            self._truncate(messages, self._flags.truncate)
         choice = self._choose(messages, reason="refused")
         if sum(map(tokens.count_message, choice.prompt.messages)) > _MAX_RETRY_SIZE * refused_size:
             return None
@@ -170,17 +176,17 @@ class Planner:
         is_sent = not (dry and choice.is_new) and not self._flags.dry_run
         if is_sent and choice.is_new:
             self.keep_compaction(choice, messages)
-        if is_sent and (questions := choice.prompt.omitted_questions) > self._noted_omissions:
-            self._noted_omissions = questions
-            verb = "is" if questions == 1 else "are"
-            stdio.note(f"{quantity(questions, 'earlier question')} {verb} left out: the session outgrew the window")
+        if choice.is_new and self._has_memory:
+            self._find_memory(choice.record)
+            self._build_prefix()
         prompt = valid.build(choice.prompt.messages, self._system, self.provider, self.model)
         answer_tokens = room.reserve if room.max_tokens is not None else min(room.reserve, _TYPICAL_ANSWER)
         last_answer = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
         full_window = (last_answer and filled_window(last_answer)) or 0  # the next prompt needs more than that
         total_tokens = max(size.at_most, full_window) + answer_tokens
         stream = not self._flags.no_stream
-        request = Request(self.model, prompt, dict(self.agent.params), stream, self._schema, self._tools, total_tokens)
+        params, web = dict(self.agent.params), self.agent.web
+        request = Request(self.model, prompt, params, stream, self._schema, self._tools, total_tokens, web)
         return Plan(choice, room, self.fixed, request)
 
     # ---- sizes
@@ -190,14 +196,27 @@ class Planner:
         """Tokens of the system prompt, the schema and the tool definitions."""
         if self._uses_tokenizer:
             return sum(map(tokens.count_text, self._prefix))
-        return sum(map(tokens.upper_bound, self._prefix)) // BYTES
+        return self.prefix_bytes // BYTES
+
+    @property
+    def prefix_bytes(self) -> int:
+        """Bytes of the system prompt, the schema and the tool definitions: it shows later how much they have grown."""
+        return sum(map(tokens.upper_bound, self._prefix))
 
     def _sendable(self, messages: Sequence[Message]) -> list[Message]:
         """The messages in the form in which this model reads them."""
         cuts = self._session.doc["context"]["cuts"]
-        return valid.sendable(
+        sent = [
             shorten.as_sent(message, self._unsupported_kinds, cuts.get(message.get("id"), ())) for message in messages
-        )
+        ]
+        if self._has_memory:
+            from gptsh.context.memory import with_memory  # noqa: PLC0415 - few agents have a memory
+
+            base = self._remembering.get("id") if self._remembering else None
+            for at, message in enumerate(sent):
+                if "memory" in message and message.get("id") != base:
+                    sent[at] = with_memory(message, self.room.window)
+        return valid.sendable(sent)
 
     def _size(self, sendable: Sequence[Message], under: str | None = None, exact: bool = False) -> Size:
         """Tokens of a prompt of these messages, ``under`` the compaction of this id.
@@ -236,34 +255,52 @@ class Planner:
         window = self._provider.context_window
         if asks_server or size + answer_tokens > _FITS_ANY_MODEL or is_shown:
             window = self._client.servers.window(self.model, ask=asks_server)
-        if truncates and window is None:
-            advice = f"set context_window under [providers.{self.provider}]"
-            raise UsageError(f"--truncate: the window of {self.model} is not known", advice)
         self.room = self.room._replace(window=window)
 
     def _truncate(self, messages: Sequence[Message], end: str) -> None:
         """Cut piped and attached text until the prompt fits or no text is left; record the cuts in the session.
 
-        If the session can be compacted, only the question is cut. The earlier messages then keep their share of the
-        room, or their size if that is smaller.
+        If the session can be compacted, the question is cut first: the earlier messages keep their share of the room,
+        or their size if that is smaller. Then their texts are cut if that makes a compaction unnecessary.
         """
-        choice, limit = self._choose(messages, dry=True), self.room.prompt or 0
-        if choice.size.tokens <= limit and not choice.prompt.omitted_questions and not choice.is_new:
+        room = self.room.prompt
+        if room is None:  # the server may refuse the prompt, and name its window
             return
-        self._trusts_reports, self._scale = False, None  # the reports are of other prompts
-        context = self._session.doc["context"]
+        choice = self._choose(messages, dry=True)
+        if choice.size.tokens <= room and not choice.prompt.omitted_questions and not choice.is_new:
+            return
+        if self._trusts_reports:
+            self._trusts_reports, self._scale = False, None  # the reports are of other prompts
         question_at = document.question_index(messages) if self.rules.compact else 0
-        earlier, cuttable = messages[:question_at], messages[question_at:]
+        earlier, question = messages[:question_at], messages[question_at:]
+        if not earlier:
+            self._cut(question, question, room, end)
+            return
+        mark = round(self.rules.compact_at * room)
+        earlier_size = self._exact_size(messages) - self._exact_size(question)
+        self._cut(question, question, max(round(_QUESTION_SHARE * room), mark - earlier_size), end)
+        if self._session.doc["context"]["compaction"] is None and self._exact_size(messages) > mark:
+            self._cut(earlier, messages, mark, end, or_leave=True)
+
+    def _exact_size(self, messages: Sequence[Message]) -> int:
+        """Tokens of these messages as they are sent now, with the fixed ones."""
+        return self._size(self._sendable(messages), exact=True).tokens
+
+    def _cut(
+        self, cuttable: Sequence[Message], sent: Sequence[Message], limit: int, end: str, *, or_leave: bool = False
+    ) -> None:
+        """Cut the texts of ``cuttable`` until ``sent``, of which they are a part, takes ``limit`` tokens.
+
+        With ``or_leave`` they stay as they are if that is not enough.
+        """
+        before = self._session.doc["context"]
         texts = {message["id"]: shorten.attached_texts(message) for message in cuttable}
-        other_cuts = {ident: cuts for ident, cuts in context["cuts"].items() if ident not in texts}
+        other_cuts = {ident: cuts for ident, cuts in before["cuts"].items() if ident not in texts}
 
-        def size_with(cuts: Mapping[str, shorten.Cuts], part: Sequence[Message] = cuttable) -> int:
-            self._session.doc["context"] = {**context, "cuts": {**other_cuts, **cuts}}
-            return self._size(self._sendable(part), exact=True).tokens
+        def size_with(cuts: Mapping[str, shorten.Cuts]) -> int:
+            self._session.doc["context"] = {**before, "cuts": {**other_cuts, **cuts}}
+            return self._exact_size(sent)
 
-        if earlier:
-            earlier_size = size_with({}, earlier) - size_with({}, [])
-            limit = max(round(_QUESTION_SHARE * limit), round(self.rules.compact_at * limit) - earlier_size)
         # The room for text is what remains when all of it is cut.
         cut_all = {ident: [[at, 0, len(part["text"])] for at, part in parts.items()] for ident, parts in texts.items()}
         room = limit - size_with(cut_all)
@@ -272,6 +309,9 @@ class Planner:
         while size > limit and (new := shorten.truncate(cuttable, room, end)) is not None:
             cuts, size = new, size_with(new)
             room -= max(1, size - limit)  # the text that is left may take more tokens than its count
+        if or_leave and size > limit:
+            self._session.doc["context"] = before
+            return
         for ident, message_cuts in cuts.items():
             for place, start, stop in message_cuts:
                 part = texts[ident][place]
@@ -287,10 +327,10 @@ class Planner:
         unknown, both.
         """
         self._system, self._schema, answer_schema = self.agent.system, None, self.form.schema
-        if self._memory:
+        if self._remembering is not None:
             from gptsh.context.memory import system_with_memory  # noqa: PLC0415 - few agents have a memory
 
-            self._system = system_with_memory(self._system, self._memory, self.room.window)
+            self._system = system_with_memory(self._system, self._remembering["memory"], self.room.window)
         if answer_schema:
             from gptsh.context.answer_schema import system_with_schema  # noqa: PLC0415 - few answers have a schema
 
@@ -305,15 +345,25 @@ class Planner:
         definitions = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in self._tools]
         self._prefix = [text for text in (self._system, schema, *definitions) if text]
 
-    def _read_memory(self) -> str:
-        """The agent's memory; "" with a note if it cannot be read."""
+    def _note_memory(self, messages: Sequence[Message]) -> None:
+        """Record the agent's memory in a new question, if it has changed; print a note if it cannot be read."""
         from gptsh.context import memory  # noqa: PLC0415 - few agents have a memory
 
         try:
-            return memory.read_memory(self.agent.name)
+            memory.note_memory(messages, memory.read_memory(self.agent.name))
         except StoreError as err:
             stdio.note(str(err))
-            return ""
+        self._find_memory(self._session.doc["context"].get("compaction"))
+
+    def _find_memory(self, record: strategies.Record | None) -> None:
+        """Find the memory that stands in the system prompt under this compaction."""
+        from gptsh.context import memory  # noqa: PLC0415 - few agents have a memory
+
+        messages, compacted = self._session.doc["messages"], 0
+        if record and record.get("strategy") in (strategies.SUMMARY, strategies.MINIMAL):
+            upto = record.get("upto")
+            compacted = next((at for at, message in enumerate(messages, 1) if message["id"] == upto), 0)
+        self._remembering = memory.known_from_start(messages, compacted)
 
     def _find_unsupported(self, messages: Sequence[Message]) -> frozenset[Kind]:
         """The kinds of attachments that the model does not accept. A note reports how many are not sent, including
@@ -351,6 +401,7 @@ class Planner:
         if document.unfinished(messages):  # the snapshot ends before the question: a user who returns to it asks again
             question = messages[document.question_index(messages)].get("id")
             end = next((at for at, message in enumerate(doc["messages"]) if message["id"] == question), None)
+        previous = doc["context"]["compaction"] or {}
         events = []
         name = snapshots.automatic_at(doc, end)
         if not name and end != 0:  # one snapshot a turn, though it may compact again; none before the first question
@@ -360,6 +411,8 @@ class Planner:
         is_saved = self._session.save(*events, fsync=self._flags.compact)
         report = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,} ({record['strategy']})"
         stdio.note(f"{report}; snapshot {doc['id']}@{name}" if name and is_saved else report)
+        if record["omitted"] != previous.get("omitted") and (what := lists.omitted_words(record["omitted"])):
+            stdio.note(f"left out, since the session outgrew the window: {what}")
         self._session.emit("compressed", **compaction_report(choice))
 
     def _summarise(
@@ -422,4 +475,4 @@ def compaction_report(choice: Choice) -> dict[str, Any]:
     record, prompt = choice.record or {}, choice.prompt
     sizes = {key: record.get(key) for key in ("reason", "before", "after")}
     counts = {"included": prompt.included, "summarized": prompt.summarized, "left_out": prompt.left_out}
-    return {"strategy": choice.strategy, **sizes, **counts}
+    return {"strategy": choice.strategy, **sizes, **counts, "omitted": strategies.omissions(prompt)}

@@ -1,27 +1,54 @@
 """Show a request instead of sending it (``--dry-run``); show or apply a compaction (``--compact``)."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 from gptsh.cli import stdio
+from gptsh.cli.app import App
 from gptsh.cli.options import Flags
 from gptsh.cli.plan import Plan, Planner, compaction_report
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.session import Session
 from gptsh.cli.show import Form
+from gptsh.config import settings
 from gptsh.core import document
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.llm.client import Client
+from gptsh.models.cost import usage_from
 from gptsh.render import lists, structured
+from gptsh.text import format_usd
+
+_PRICED = 1000  # tokens of an answer, whose length nobody knows yet
 
 
-def print_request(client: Client, plan: Plan, form: Form) -> int:
-    """Print model, API, window and tokens; with ``-o json`` the request itself, keys masked. Nothing is sent."""
+def print_request(app: App, plan: Plan, form: Form) -> int:
+    """Print the facts of a request and its messages in short; with ``-o json`` the request itself, keys masked.
+
+    Nothing is sent.
+    """
     if form.is_structured:
-        stdio.write_lines([structured.line({**request_of(client, plan), "error": None})])
+        stdio.write_lines([structured.line({**request_of(app.client, plan), "error": None})])
     else:
-        stdio.write_lines(lists.context_lines(client.api(plan.request), plan.report(), plan.request))
+        stdio.write_lines([*facts_of(app, plan), "", *lists.request_lines(plan.request.messages)])
     return 0
+
+
+def facts_of(app: App, plan: Plan) -> Iterator[str]:
+    """A line for each fact of a request: model, API, window, tokens, price, attachments."""
+    request, tokens = plan.request, plan.choice.size.tokens
+    yield from lists.context_lines(app.client.api(request), plan.report(), request)
+
+    def price(answer_tokens: int) -> float | None:
+        usage = usage_from({"prompt_tokens": tokens, "completion_tokens": answer_tokens})
+        return settings.cost_of(app.settings, request.model, usage)
+
+    price_in, with_answer = price(0), price(_PRICED)
+    if price_in is None or with_answer is None:
+        yield "price       unknown"
+    else:
+        per_answer = f"{format_usd(with_answer - price_in)} per {_PRICED:,} tokens out"
+        yield f"price       ~{format_usd(price_in)} in, {per_answer}"
 
 
 def request_of(client: Client, plan: Plan) -> dict[str, Any]:

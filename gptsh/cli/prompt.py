@@ -8,21 +8,28 @@ import contextlib
 import fcntl
 import gc
 import os
+import pathlib
 import sys
 import threading
+import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context, copy_context
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
-import click
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application, run_in_terminal
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.buffer import Buffer, CompletionState
+from prompt_toolkit.completion import (
+    CompleteEvent,
+    Completer,
+    Completion,
+    PathCompleter,
+    get_common_complete_suffix,
+)
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
-from prompt_toolkit.filters import Condition, has_completions, has_focus
+from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.input.posix_utils import PosixStdinReader
@@ -35,15 +42,17 @@ from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.styles import Style
 
+from gptsh import threads
 from gptsh.cli import stdio
 from gptsh.cli.commands import COMMANDS
+from gptsh.cli.editor import edit
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.config.folders import app_folder
 from gptsh.core import files
-from gptsh.core.references import make_private
-from gptsh.errors import GptshError, UsageError
+from gptsh.core.references import ID, make_private
+from gptsh.errors import ConfigError, GptshError, UsageError
 from gptsh.messages import token_count
-from gptsh.render.plain import look, obeys_escapes
+from gptsh.render.plain import ERASE_DOWN, look, obeys_escapes
 from gptsh.text import columns, format_usd, one_line, quantity, shorten, truncate_end, visible
 
 if TYPE_CHECKING:
@@ -57,7 +66,7 @@ _MAX_LINES, _MAX_CHARACTERS = 20, 5000
 _FIRST_PASTE = 0x10F000  # in Unicode's private use area: the code point of the first folded paste
 _MAX_HISTORY = 1 << 20  # bytes; a larger history file is cut to its newest half of that
 _MAX_ENTRY = 1 << 16  # characters of one entry of the history; a longer paste is in the session
-_MAX_VALUES = 50  # completions; nobody reads more, and each session costs the reading of a file
+_TITLE_POLL, _TITLE_SECONDS = 1.0, 60.0  # between two looks whether the title has come, and until the last look
 _TITLE_WIDTH = 40  # columns of a title in the status line
 _PATHS = PathCompleter(expanduser=True)
 _STYLE = Style.from_dict(
@@ -84,6 +93,10 @@ class _Output(Vt100_Output):
         """Draw the buffer. Raises OSError as the terminal does."""
         text, self._buffer = "".join(self._buffer), []
         stdio.Sink(self.stdout).draw(text)
+
+    def erase_down(self) -> None:
+        """Erase the rows of the prompt; prompt_toolkit has put the cursor in the first column."""
+        self.write_raw(ERASE_DOWN)
 
     def get_rows_below_cursor_position(self) -> int:
         """Return the minimum, the cursor's own line: not every terminal answers where its cursor is."""
@@ -144,7 +157,10 @@ class _History(FileHistory):
 
     def __init__(self, chat: "Conversation", pastes: "Pastes") -> None:
         self._chat, self._pastes = chat, pastes
-        self._path = app_folder("state") / "typed"
+        try:
+            self._path = app_folder("state") / "typed"
+        except ConfigError:  # no home folder: nothing is saved in this conversation
+            self._path = pathlib.Path(os.devnull)
         super().__init__(self._path)
 
     def load_history_strings(self) -> Iterable[str]:
@@ -201,7 +217,7 @@ class Pastes(Processor):
 
     def _label(self, char: str) -> str:
         lines = self._texts[char].strip("\n").split("\n")
-        first, last = visible(shorten(lines[0], 30)), visible(one_line(lines[-1][-30:]))
+        first, last = visible(shorten(lines[0], 30)), one_line(lines[-1][-30:])
         return f"[{first} … {quantity(len(lines), 'line')} … {last}]"
 
 
@@ -223,20 +239,21 @@ class CommandCompleter(Completer):
             if row.name.startswith(line.lower()):
                 yield Completion(f"{row.name} " if row.args else row.name, -len(line), display_meta=row.help)
         rows = [row for row in COMMANDS if line.lower().startswith(f"{row.name} ")]
-        if not rows:
+        if not rows or complete_event.text_inserted:  # arguments are completed only at TAB
             return
         row = max(rows, key=lambda row: len(row.name))
         rest = line[len(row.name) :].lstrip()
         yield from (Completion(word, -len(rest)) for word in row.words if word.startswith(rest))
         if row.value == "file":
-            for completion in _PATHS.get_completions(Document(rest), complete_event):
-                name = completion.display_text
-                is_hidden = name.startswith(".") and not os.path.basename(rest).startswith(".")
-                if name.isprintable() and not is_hidden:
-                    yield completion
+            for path in dict.fromkeys((rest, rest.rpartition(" ")[2])):  # a path with blanks, or the last of several
+                for completion in _PATHS.get_completions(Document(path), complete_event):
+                    name = completion.display_text
+                    is_hidden = name.startswith(".") and not os.path.basename(path).startswith(".")
+                    if name.isprintable() and not is_hidden:
+                        yield completion
         elif row.value:
             with contextlib.suppress(GptshError, OSError, ValueError):
-                yield from islice(self._values(row.value, rest), _MAX_VALUES)
+                yield from self._values(row.value, rest)
 
     def _values(self, kind: str, rest: str) -> Iterator[Completion]:
         """Values that start with ``rest``, and sessions whose titles have words that start with its words."""
@@ -244,20 +261,20 @@ class CommandCompleter(Completer):
 
         if kind == "param":  # several on one line
             rest = rest.rpartition(" ")[2]
-        prefix, title_words = (rest, []) if kind != "session" else ("", rest.casefold().split())
+        title_words = rest.casefold().split() if kind == "session" else []
         if kind == "command":
             values: Iterable[tuple[str, str]] = [(row.name[1:], row.help) for row in COMMANDS]
         elif kind == "snapshot":
             values = [(name, "") for name in self._snapshots()]
         else:
-            values = VALUES[kind](self._config_path, prefix)
+            values = VALUES[kind](self._config_path, None if title_words else rest)
         offered: set[str] = set()
         for value, meaning in values:
             words = meaning.casefold().split()
             in_title = title_words and all(any(word.startswith(start) for word in words) for start in title_words)
             if (value.startswith(rest) or in_title) and value not in offered:
                 offered.add(value)
-                yield Completion(value, -len(rest), display_meta=visible(one_line(meaning)))
+                yield Completion(value, -len(rest), display_meta=one_line(meaning))
 
 
 def _is_continued(text: str) -> bool:
@@ -294,6 +311,7 @@ class Prompt:
         self._chat, self._interrupts = chat, interrupts
         self._status: list[tuple[int, str]] = []
         self._is_loaded = self._has_menu = False
+        self._title_deadline = 0.0
         self._intro = intro  # None once it is printed
         self._pastes = Pastes()
         self._session: PromptSession[str] = PromptSession(
@@ -324,6 +342,7 @@ class Prompt:
         while True:
             self._interrupts.reset_ctrl_c()
             self._status = status(self._chat)
+            self._title_deadline = time.monotonic() + _TITLE_SECONDS
             try:
                 with self._interrupts.redirected_to(lambda: exit_with(self._session.app, KeyboardInterrupt())):
                     line = self._session.prompt(
@@ -357,7 +376,11 @@ class Prompt:
         if self._is_loaded:
             loop.call_soon(self._complete_status)
         else:
-            loop.call_soon(threading.Thread(target=self._load, args=(loop, copy_context()), daemon=True).start)
+            loop.call_soon(self._start_thread, loop, copy_context())
+
+    def _start_thread(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
+        if not threads.start(threading.Thread(target=self._load, args=(loop, context), daemon=True)):
+            exit_with(self._session.app, RuntimeError(threads.NO_THREAD))  # the library cannot do without
 
     def _load(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         """Import what turns, answers and commands need, in a thread, while the user types the first line.
@@ -382,6 +405,9 @@ class Prompt:
     def _complete_status(self) -> None:
         self._status = status(self._chat, look_up=True)
         self._session.app.invalidate()
+        with contextlib.suppress(GptshError):  # the next question reports it
+            if time.monotonic() < self._title_deadline and self._chat.expects_title:
+                asyncio.get_running_loop().call_later(_TITLE_POLL, self._complete_status)
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """End the prompt for an OSError in the event loop, as of a closed terminal."""
@@ -402,6 +428,27 @@ class Prompt:
         before = self._session.default_buffer.document.text_before_cursor
         return before.startswith("/") and not any(map(str.isspace, before))
 
+    def _complete(self, buffer: Buffer) -> None:
+        """Complete what is typed, at once: while its menu is still being made, prompt_toolkit ignores the key.
+
+        Several commands are taken in turn. Several arguments get the text that they share, then a menu.
+        """
+
+        def menu() -> CompletionState:
+            found = buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True))
+            return CompletionState(buffer.document, [*found])
+
+        shown = buffer.complete_state
+        offered = shown or menu()
+        if len(offered.completions) == 1:
+            buffer.apply_completion(offered.completions[0])  # the next TAB completes what follows
+        elif offered.completions and (shown or self._is_typing_command()):
+            buffer.complete_state = offered
+            buffer.complete_next()
+        elif offered.completions:
+            buffer.insert_text(get_common_complete_suffix(buffer.document, offered.completions))
+            buffer.complete_state = menu()
+
     def _bindings(self) -> KeyBindings:
         bindings, is_editing = KeyBindings(), has_focus(DEFAULT_BUFFER)  # not searching the history
 
@@ -420,13 +467,9 @@ class Prompt:
             else:
                 buffer.validate_and_handle()
 
-        @bindings.add("tab", filter=is_editing & has_completions)
+        @bindings.add("tab", filter=is_editing)
         def _(event: KeyPressEvent) -> None:
-            buffer = event.current_buffer
-            if buffer.complete_state and len(buffer.complete_state.completions) == 1:
-                buffer.apply_completion(buffer.complete_state.completions[0])  # the next TAB completes what follows
-            else:
-                buffer.complete_next()
+            self._complete(event.current_buffer)
 
         @bindings.add("c-x", "c-e", filter=is_editing)
         async def _(event: KeyPressEvent) -> None:
@@ -434,11 +477,10 @@ class Prompt:
 
             def edited() -> str:
                 try:  # not prompt_toolkit's: it would end the prompt where the file is missing or not UTF-8
-                    data = click.edit(text.encode("utf-8", "replace"), extension=".md")
-                except (OSError, click.ClickException) as err:
+                    return edit(text)
+                except (OSError, UsageError) as err:
                     stdio.note(str(err))
                     return text
-                return text if data is None else data.decode("utf-8", "surrogateescape").removesuffix("\n")
 
             with self._interrupts.left_to_child():
                 text = await run_in_terminal(edited, in_executor=True)
@@ -514,13 +556,15 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
         with contextlib.suppress(GptshError):
             window = chat.app.client.servers.window(model, ask=False)
             model = with_provider(model)
-    title = truncate_end(visible(one_line((doc["title"] or "") if doc else "")), _TITLE_WIDTH)
+    title = truncate_end(one_line(chat.title), _TITLE_WIDTH)
+    at = chat.session.location
+    lost = f"{at[ID]}, deleted" if at and not at.startswith("@") else ""  # shown if the file does not exist any more
     of_window = f" of {window:,}" if window else ""
     share = f"{100 * tokens / window:.0f} %" if tokens and window else ""
     return [
-        (0, chat.ref or chat.session.ref or "new session"),
+        (0, chat.ref or lost or chat.session.ref or "new session"),
         (4, title),
-        (2, visible(one_line(model))),
+        (2, one_line(model)),
         (5, f"{mark}{tokens:,}{of_window} tokens" if tokens is not None else ""),
         (1, share),
         (3, "" if usage["cost"] is None else format_usd(usage["cost"])),

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gptsh.cli import stdio
+from gptsh.cli import lists, stdio
 from gptsh.cli.options import Flags
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import references, sessions
@@ -46,22 +46,22 @@ def show_document(doc: Document, details: "list[Detail]", flags: Flags) -> None:
         for number, piece in enumerate(pieces):
             if number:
                 yield ""
-            yield visible(piece) if on_terminal else piece
+            yield visible(piece)  # in a pipe too: what reads it may show it on a terminal
 
     if not on_terminal:
-        stdio.write_lines(lines(), safe=True)
+        stdio.write_lines(lists.batches(lines()), safe=True)
         return
     from gptsh.cli.pager import show  # noqa: PLC0415 - a pipe needs none
 
-    show(lines)
+    show(lambda: lists.batches(lines()))
 
 
 def details_of(doc: Document, ref: str | None) -> "list[Detail]":
-    """The facts about a session, including whether it is archived. ``ref`` is None for a session without a file."""
+    """The facts about a session, its names and whether it is archived. ``ref`` is None if it has no file."""
     from gptsh.render.details import session_details  # noqa: PLC0415 - JSON needs none
 
     if ref is None:
         return session_details(doc)
     filename = references.filename_of(references.split_ref(ref)[0])
     archived = references.path_of(filename).parent == references.archive_folder()
-    return session_details(doc, archived=archived)
+    return session_details(doc, archived=archived, names=references.names_by_file().get(filename, ()))

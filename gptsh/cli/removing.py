@@ -15,7 +15,7 @@ from gptsh.core.references import ID, INDEX, abbreviate
 from gptsh.core.retention import Change
 from gptsh.errors import GptshError, UsageError
 from gptsh.render.lists import listing_line
-from gptsh.text import one_line, quantity, visible
+from gptsh.text import one_line, quantity
 
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 
@@ -36,7 +36,7 @@ def delete_sessions(flags: Flags) -> int:
 def _confirm(filename: str) -> str | None:
     """Ask the user; return when the session was last used, "" if its file cannot be read, None if the user says no."""
     summary = listing.summary_at(filename)
-    if confirm(f"Delete session {visible(_description(filename, summary))} permanently?"):
+    if confirm(f"Delete session {_description(filename, summary)} permanently?"):
         return summary["updated_at"] if summary else ""
     stdio.note(f"session {filename[ID]} was not deleted")
     return None
@@ -64,16 +64,19 @@ def prune_sessions(flags: Flags) -> int:
     """Delete or archive old sessions; without ``--yes`` only list them."""
     if flags.keep is None and flags.older_than is None and not flags.unanswered:
         raise UsageError("--prune-sessions needs to know which", "add --keep N, --older-than AGE or --unanswered")
+    if flags.archive and flags.archived:
+        raise UsageError("--archive and --archived exclude each other")
     # An hour for --unanswered: a question that is younger may be waiting for its answer.
     age = "1h" if flags.unanswered and flags.older_than is None else flags.older_than
     before = _parse_age(age) if age is not None else None
-    items = lists.matching_sessions(flags._replace(limit=None))  # --limit is the number to prune
+    # --limit is the number to prune
+    items = lists.or_note(lists.matching_sessions(flags._replace(limit=None)), lists.nothing_found(flags))
     if flags.unanswered:
         items = (item for item in items if item["messages"] == item["turns"] == 1)
     old = retention.select_to_prune(items, flags.keep, before, flags.limit)
     if flags.yes and old:
         versions = {item["filename"]: item["updated_at"] for item in old}
-        return run_changes(flags, retention.remove(versions, archive=flags.archive))
+        return run_changes(flags, retention.remove(versions, archive=flags.archive, from_archive=flags.archived))
     stdio.write_lines(lists.lines_of(flags, old, listing_line, lists.session_object))
     stdio.note(_preview(old, archives=flags.archive))
     return 0

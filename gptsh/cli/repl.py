@@ -10,25 +10,26 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from gptsh.cli import stdio
-from gptsh.cli.ask import check_snapshot, has_piped_input, read_question, time_limit
+from gptsh.cli.ask import check_labels, check_snapshot, has_piped_input, read_question, template_of, time_limit
 from gptsh.cli.commands import find, is_command
 from gptsh.cli.interrupts import Interrupted, Interrupts
-from gptsh.cli.options import Flags
+from gptsh.cli.options import STDIN, Flags
 from gptsh.cli.prompt import prompt_for
 from gptsh.cli.reporter import Reporter, as_error
 from gptsh.cli.session import (
     OpenedSession,
     Session,
     agent_for,
+    note_new_name,
     open_session,
     saving_enabled,
     session_ref,
     start_session,
 )
 from gptsh.config import settings
+from gptsh.config.agents import Agent
 from gptsh.config.forms import STRUCTURED
-from gptsh.config.settings import Agent
-from gptsh.core import document, references, sessions
+from gptsh.core import document, listing, references, sessions
 from gptsh.core.document import Document
 from gptsh.errors import BadSession, GptshError, SessionGone, UnknownSession, UsageError
 from gptsh.jsonio import as_dicts
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from gptsh.cli.app import App, TurnSetup
     from gptsh.cli.plan import Plan
     from gptsh.cli.turn import Turn
+    from gptsh.content.template import Template
 
 _CHANGED_BY_TURN = ("messages", "context", "usage", "meta")  # keys of a document that a turn changes in place
 _RECAP, _RECAP_LINES, _RECAP_CHARS = 2, 10, 2000  # turns of a recap; lines and characters of each question and answer
@@ -62,7 +64,8 @@ def repl(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         chat.begin()
         first = None
         if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
-            first = read_question(flags, chat.settings)
+            first = read_question(flags, chat.settings, chat.template())
+            chat.flags = chat.flags._replace(file=tuple(path for path in chat.flags.file if path != STDIN))
         with interrupts.shielded():
             return chat.run(first, interrupts)
 
@@ -80,7 +83,8 @@ class Conversation:
 
     ``session`` is as last read from disk, or as the last turn left it; ``is_unsaved``: it has messages that are
     in no file. ``flags`` are the options of the next turns. ``last_plan`` is that of the last request. ``prefill`` is
-    the text that the next line starts with. ``should_exit`` ends the loop.
+    the text that the next line starts with. ``uses_prompt``: the agent's prompt makes the next question.
+    ``should_exit`` ends the loop.
     """
 
     def __init__(self, flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> None:
@@ -91,6 +95,7 @@ class Conversation:
         self.last_plan: Plan | None = None
         self.prefill = ""
         self.should_exit = False
+        self.uses_prompt = False
         self._app: App | None = None
         self._environ, self._reporter = environ, reporter
 
@@ -117,6 +122,22 @@ class Conversation:
         return references.ref_of(at) if at and not at.startswith("@") and references.exists(at) else None
 
     @property
+    def title(self) -> str:
+        """The session's title, or "" without one. A child process saves it while the user reads."""
+        title = self.doc["title"] if self.doc else None
+        if self.doc and not title and self.ref:
+            on_disk = listing.summary_at(self.session.location or "")
+            title = on_disk["title"] if on_disk else None
+        return title or ""
+
+    @property
+    def expects_title(self) -> bool:
+        """Whether a child process may be asking for the session's title. Raises ConfigError, UsageError."""
+        from gptsh.cli.title import title_model  # noqa: PLC0415 - the prompt appears first
+
+        return bool(self.doc and not self.title and title_model(self.app, self.agent(), self.doc))
+
+    @property
     def saves(self) -> bool:
         """Whether turns are saved."""
         return saving_enabled(self.flags, self.settings)
@@ -135,6 +156,10 @@ class Conversation:
         snapshots = as_dicts(self.doc["context"].get("snapshots")) if self.doc else []
         return [str(snapshot.get("name")) for snapshot in reversed(snapshots)]
 
+    def template(self) -> "Template | None":
+        """The prompt that makes the next question; the questions after it are sent as typed. Raises UsageError."""
+        return template_of(self.agent(), self.flags.var, "/agent NAME") if self.uses_prompt else None
+
     def agent(self) -> Agent:
         """The agent of the next turn. Raises ConfigError, UsageError."""
         return agent_for(self.flags, self.settings, self.doc)
@@ -144,9 +169,11 @@ class Conversation:
     def begin(self) -> None:
         """Open and label the session that the command line or the environment names. Raises GptshError."""
         self.session = open_session(session_ref(self.flags, self.settings))
+        self.uses_prompt = self.doc is None or self.flags.agent is not None
         self.flags = self.flags._replace(session=None, continue_=False, new=False, resume=False)
+        check_labels(self.flags, self.settings)
         if self.flags.snapshot is not None:
-            check_snapshot(self.flags, self.settings, self.doc)
+            check_snapshot(self.flags, self.doc)
         if self.agent().model is None:
             raise self.app.no_model_error()
         if self.flags.has_labels and self.saves and self.ref:  # even if no question follows
@@ -155,10 +182,12 @@ class Conversation:
             label(self.ref, self.flags, self.settings.context.snapshots)
             self.flags = self.flags.without_labels
             self.refresh()
+        note_new_name(self.session)
 
     def switch_to(self, ref: str | None) -> None:
         """Open another session, or a new one if ``ref`` is None; a REF@POINT opens a fork, saved by its first turn."""
         self.session, self.is_unsaved, self.flags = open_session(ref), False, self.flags.without_labels
+        self.uses_prompt = self.doc is None
 
     def fork(self, point: str) -> str | None:
         """Switch to a fork of the session at a point, saved by its first turn; return ``origin``.
@@ -237,7 +266,7 @@ class Conversation:
             session.filename or self.session.ref, session.doc, session.filename or session.location
         )
         self.is_unsaved, self.last_plan = not session.is_saved, turn.sent_plan or self.last_plan
-        self.prefill = ""
+        self.prefill, self.uses_prompt = "", self.uses_prompt and not was_asked
         self.flags = self.flags._replace(prompt=(), file=() if was_asked else self.flags.file, snapshot=None)
         if session.is_saved:
             self.flags = self.flags.without_labels
@@ -288,7 +317,7 @@ class Conversation:
             return
         flags = self.flags._replace(prompt=(line,), no_stdin=True)
         self.prefill = line  # until it is saved
-        self.run_turn(read_question(flags, self.settings), flags)
+        self.run_turn(read_question(flags, self.settings, self.template()), flags)
 
     def _attempt(self, action: Callable[[], object], interrupts: Interrupts) -> GptshError | None:
         """Run an action; report and return its failure. Raises Interrupted for a signal other than Ctrl-C."""

@@ -10,16 +10,22 @@ from gptsh.cli import stdio
 from gptsh.cli.interrupts import shielded
 from gptsh.cli.options import Flags
 from gptsh.config import settings
-from gptsh.config.settings import Agent, Overrides, Settings
-from gptsh.core import document, listing, references, sessions
+from gptsh.config.agents import Agent
+from gptsh.config.settings import Overrides, Settings
+from gptsh.content.answer import answer_error
+from gptsh.core import claims, document, listing, references, sessions
 from gptsh.core.document import Document
+from gptsh.core.files import LOCK_WAIT, SHORT_LOCK_WAIT
 from gptsh.errors import BadSession, StoreBusy, StoreError, UsageError
 from gptsh.jsonio import is_json
-from gptsh.messages import Message, Usage, is_empty
+from gptsh.messages import Message, is_empty
 from gptsh.models.names import OWN_FIELDS, safe_params
 
 if TYPE_CHECKING:
     from gptsh.core.snapshots import SessionEvent
+
+
+_USUAL_WAIT = 1.0  # seconds that a save may wait for other saves before the user is told
 
 
 class OpenedSession(NamedTuple):
@@ -61,10 +67,42 @@ def open_session(ref: str | None) -> OpenedSession:
     filename = references.filename_of(base)
     if point is not None:
         origin = f"{references.ref_of(filename)}@{point}"  # not an index: that soon means another session
-        return OpenedSession(origin, sessions.fork_session(sessions.load_at(f"{filename}@{point}", stdio.note), point))
-    doc = sessions.load_session(filename, stdio.note)
+        return OpenedSession(origin, sessions.fork_session(_without_running_turns(f"{filename}@{point}"), point))
+    doc = _without_running_turns(filename)
     sessions.refuse_newer(doc, filename)
     return OpenedSession(ref, doc, filename)
+
+
+def note_new_name(opened: OpenedSession) -> None:
+    """Print a note if the turn begins a session for an ``@NAME``: the name may be misspelt."""
+    if opened.doc is None and opened.ref:
+        similar = references.similar_name(opened.ref)
+        if similar != opened.ref:  # else another run has begun it meanwhile
+            stdio.note(f"{opened.ref} is a new session{f'; {similar} is another one' if similar else ''}")
+
+
+def save_labelled(doc: Document, flags: Flags, at: str | None, **options: Any) -> str:
+    """Save a document with the labels of the command line, as ``save_session`` does with these ``options``.
+
+    Returns the file name. A note says which session had the name before.
+    """
+    before = references.filename_of_name(flags.name) if flags.name else None
+    path = sessions.save_session(doc, title=flags.title, tags=flags.tag, name=flags.name, at=at, **options)
+    filename = os.path.basename(path)
+    if before not in (None, filename):
+        stdio.note(f"{flags.name} named session {str(before)[references.ID]} until now")
+    return filename
+
+
+def _without_running_turns(ref: str) -> Document:
+    """Read a session without the turns that other runs are asking just now; a save joins them again."""
+    doc = sessions.load_at(ref, stdio.note)
+    unfinished = document.unfinished_turns(doc["messages"])
+    if unfinished:
+        running = [question for question in unfinished if claims.is_taken(claims.turn_of(question))]
+        doc = sessions.load_at(ref)  # the others may have ended between the reading and the claims
+        doc["messages"] = document.without_turns(doc["messages"], running)
+    return doc
 
 
 def saving_enabled(flags: Flags, config: Settings) -> bool:
@@ -74,7 +112,7 @@ def saving_enabled(flags: Flags, config: Settings) -> bool:
 
 def agent_for(flags: Flags, config: Settings, stored_doc: Document | None) -> Agent:
     """The agent of a turn: from the command line, else the session, else the configuration. Raises ConfigError."""
-    overrides = Overrides(flags.agent, flags.model, flags.system, *parse_params(flags.param))
+    overrides = Overrides(flags.agent, flags.model, flags.system, *parse_params(flags.param), flags.allows_search)
     return settings.choose_agent(config, overrides, settings.stored_agent(stored_doc) if stored_doc else None)
 
 
@@ -118,13 +156,14 @@ def start_session(
         "model_small": agent.model_small,
         "params": safe_params(agent.params),
         "system": agent.system,
+        "web": agent.web,
     }
     provider = {"name": config.providers.for_model(agent.model or "").name}
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError:
+        cwd = None
     if stored_doc is None:
-        try:
-            cwd = os.getcwd()
-        except FileNotFoundError:
-            cwd = None
         doc = sessions.new_session_doc(agent_info, provider, output=output, mcp_allowed_servers=tools, cwd=cwd)
     else:
         meta = {**stored_doc["meta"], "output": output}
@@ -145,6 +184,8 @@ def start_session(
         session.pending_events += snapshots.record(doc, config.context.snapshots, name=flags.snapshot, tokens=size)
     if question is not None:
         sessions.append_messages(doc, [question], None)
+    if cwd and not (flags.compact and question is None):
+        document.record_use(doc, listing.find_project(cwd))
     return session
 
 
@@ -163,7 +204,7 @@ class Session:
         self.failure: StoreError | None = None
         self.pending_events: list[SessionEvent] = []
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
-        self.save_attempted = self._noted_failure = False
+        self.save_attempted = self._noted_failure = self._noted_wait = False
         self._flags, self._keep_snapshots = flags, config.context.snapshots
         self._saves = saving_enabled(flags, config) and not flags.dry_run
 
@@ -195,27 +236,37 @@ class Session:
                     stdio.note(str(err))
         return self.failure is None
 
-    def save_title(self, title: str | None, model: str, usage: Usage | None, cost: float | None) -> None:
-        """Save a generated title and the usage of its call (``cost`` in USD). A failure is ignored."""
-        if (title or usage) and self.is_saved:
-            self.doc["title"] = title
-            document.add_call(self.doc, "title", model, usage, cost)
-            with shielded(), contextlib.suppress(StoreError, BadSession):
-                self._write(fsync=True)
-                if title is not None:
-                    self.emit("title", title=title)
+    def save_change(self, change: Callable[[Document], None]) -> bool:
+        """Change the document and save it; return whether that is on disk. A failure is not noted: the turn is."""
+        if not self.is_saved:
+            return False
+        change(self.doc)
+        with shielded(), contextlib.suppress(StoreError, BadSession):
+            self._write(fsync=True)
+            return True
+        return False
 
     def _write(self, *, fsync: bool) -> None:
-        path = sessions.save_session(
+        """Save; tell the user if another process keeps the lock of the store for longer than a save takes."""
+        try:
+            self._write_within(_USUAL_WAIT, fsync=fsync)
+        except StoreBusy:
+            if not self._noted_wait:
+                self._noted_wait = True
+                stdio.note("waiting to save: another process uses the sessions")
+            self._write_within((LOCK_WAIT if fsync else SHORT_LOCK_WAIT) - _USUAL_WAIT, fsync=fsync)
+
+    def _write_within(self, wait: float, *, fsync: bool) -> None:
+        self.filename = save_labelled(
             self.doc,
-            title=self._flags.title,
-            tags=self._flags.tag,
-            at=self.location,
+            self._flags,
+            self.location,
             keep_snapshots=self._keep_snapshots,
             agent_wins=not self._flags.compact,
             fsync=fsync,
+            wait=wait,
         )
-        self.filename = os.path.basename(path)
+        self._flags = self._flags._replace(name=None)  # another run may move the name during this turn
 
     def resume_hint(self, message: Message | None) -> str:
         """How the user can continue after a failure; "" if nothing was saved. ``message`` is the last answer."""
@@ -224,14 +275,17 @@ class Session:
         if self._flags.interactive:
             if is_unanswered:
                 return "the question is kept: /retry asks it again"
-            return "the partial answer is kept: /retry continues it" if has_calls else "the partial answer is kept"
+            if has_calls:
+                return "the partial answer is kept: /retry continues it"
+            return "the partial answer is kept" if message and answer_error(message) else ""
         if not self.is_saved:
             return ""
         if is_unanswered:
             return f"the question is saved: 'gptsh -s {self.ref}' asks it again"
         if has_calls:
             return f"the partial answer is saved: 'gptsh -s {self.ref}' continues it"
-        return f"the partial answer is saved: continue with 'gptsh -s {self.ref} PROMPT'"
+        kind = "partial answer" if message and answer_error(message) else "answer"
+        return f"the {kind} is saved: continue with 'gptsh -s {self.ref} PROMPT'"
 
     @property
     def ref(self) -> str:

@@ -10,15 +10,26 @@ from gptsh.cli.options import Flags
 # -n and -o override the environment, which may name a session or an output format.
 _ASK = "gptsh -a shell -n --no-save -x -o text --no-reasoning --"
 _HEAD = "# gptsh: Alt-E makes a command of the words on the line. The key and the options may be changed here.\n"
+# A control character of the answer would act on the terminal, or let the line look like another command. These filters
+# remove those that ``visible`` shows. In UTF-8 those from U+0080 on have two bytes, the bidirectional ones three.
+_TR = r"tr -d '\000-\010\013-\037\177'"
+_SED = r"sed $'s/\302[\200-\237]//g; s/\342\200[\252-\256]//g; s/\342\201[\246-\251]//g'"
+_PLAIN = f"""\
+__gptsh_plain() {{
+    LC_ALL=C {_TR} | LC_ALL=C {_SED}
+}}
+"""
+_FISH_PLAIN = r"string replace -ar '[\x00-\x08\x0b-\x1f\x7f-\x9f\x{202a}-\x{202e}\x{2066}-\x{2069}]' ''"
 
 _SCRIPTS = {
-    "bash": """\
+    "bash": _PLAIN
+    + """\
 __gptsh_wish() {
     local answer trap
     [[ $READLINE_LINE ]] || return
     trap=$(trap -p INT)
     trap : INT
-    answer=$(SHELL=bash command %s "$READLINE_LINE")
+    answer=$(SHELL=bash command {ask} "$READLINE_LINE" | __gptsh_plain)
     if [[ $answer ]]; then
         READLINE_LINE=$answer
         READLINE_POINT=${#answer}
@@ -28,14 +39,15 @@ __gptsh_wish() {
 bind -m emacs -x '"\\ee": __gptsh_wish'
 bind -m vi-insert -x '"\\ee": __gptsh_wish'
 """,
-    "zsh": """\
+    "zsh": _PLAIN
+    + """\
 __gptsh_wish() {
     setopt localoptions localtraps
     local answer
     [[ -n $BUFFER ]] || return
     trap '' INT
     zle -I
-    answer=$(trap - INT; SHELL=zsh command %s "$BUFFER")
+    answer=$(trap - INT; SHELL=zsh command {ask} "$BUFFER" | __gptsh_plain)
     print -n '\\r\\e[K' >&2
     if [[ -n $answer ]]; then
         BUFFER=$answer
@@ -52,7 +64,7 @@ function __gptsh_wish
     test -n "$line"; or return
     commandline -f repaint
     printf '\\r\\e[K' >&2
-    set -l answer (SHELL=fish command %s $line | string collect)
+    set -l answer (SHELL=fish command {ask} $line | {plain} | string collect)
     if test -n "$answer"
         commandline -r -- $answer
     end
@@ -65,5 +77,6 @@ bind -M insert \\ee __gptsh_wish
 
 def print_integration(flags: Flags) -> int:
     """Print the script for a shell."""
-    stdio.write_pieces([_HEAD, _SCRIPTS[flags.shell_integration or ""] % _ASK])
+    script = _SCRIPTS[flags.shell_integration or ""]
+    stdio.write_pieces([_HEAD, script.replace("{ask}", _ASK).replace("{plain}", _FISH_PLAIN)])
     return 0

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 class Form(NamedTuple):
     """The form of an answer on stdout: ``output`` is text, markdown, json or jsonl.
 
-    ``extract``: only the first fenced code block. ``schema``: only the JSON that conforms to it.
+    ``extract``: only the first fenced code block. ``schema``: only the JSON that conforms to it. ``streamed``: text is
+    shown as it arrives.
     """
 
     output: str
     extract: bool = False
     schema: "AnswerSchema | None" = None
     reasoning: bool = True
+    streamed: bool = True
 
     @property
     def is_structured(self) -> bool:
@@ -46,6 +48,14 @@ class Form(NamedTuple):
         from gptsh.render.markdown import code_blocks  # noqa: PLC0415 - most answers are shown whole
 
         return next(iter(code_blocks(text)), text)
+
+    def cuts_off(self, text: str) -> bool:
+        """Whether the part that ``extract`` selects is a code block without its end."""
+        if not self.extract:
+            return False
+        from gptsh.render.markdown import is_cut_off  # noqa: PLC0415 - most answers are shown whole
+
+        return is_cut_off(text)
 
 
 _TEXT = Form("text")
@@ -91,11 +101,14 @@ class Screen:
                 return BufferedWriter(out, reasoning)
             return EventWriter(out, reasoning, shows_reasoning=form.reasoning)
         if form.output != "markdown":
-            return PlainWriter(out, reasoning)
+            return PlainWriter(out, reasoning, streamed=form.streamed)
         from gptsh.cli.painter import Painter  # noqa: PLC0415 - slow; plain text does without
 
-        self._painter = Painter(out, reasoning, look(os.environ, terminal=self._on_terminal), stdio.stdout())
-        return self._painter
+        painter = Painter(out, reasoning, look(os.environ, terminal=self._on_terminal), stdio.stdout())
+        if not painter.is_running:
+            return PlainWriter(out, reasoning, streamed=form.streamed)
+        self._painter = painter
+        return painter
 
     def exclusive(self, before_kill: list[Callable[[], object]]) -> contextlib.AbstractContextManager[None]:
         """Reserve the terminal for the answers of a turn, if they are drawn as Markdown. See ``Painter.exclusive``."""

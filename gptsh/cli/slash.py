@@ -11,18 +11,19 @@ import re
 from base64 import b64encode
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gptsh.cli import commands, exporting, manage, pager, reading, removing, stdio
 from gptsh.cli.app import with_tools
-from gptsh.cli.ask import file_parts, time_limit
+from gptsh.cli.ask import template_of, time_limit
 from gptsh.cli.complete import recent_models
+from gptsh.cli.files import Files, is_path
 from gptsh.cli.lists import matching_sessions
 from gptsh.cli.memory import consolidate_session
 from gptsh.cli.options import Flags
 from gptsh.cli.picker import pick
-from gptsh.cli.preview import print_request, request_of
-from gptsh.cli.session import agent_for, parse_params
+from gptsh.cli.preview import facts_of, request_of
+from gptsh.cli.session import agent_for, note_new_name, parse_params
 from gptsh.cli.show import Screen
 from gptsh.core import document, references, usage
 from gptsh.core.document import Document
@@ -30,7 +31,7 @@ from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
 from gptsh.formats import losses
 from gptsh.llm.errors import without_secret_parameters
-from gptsh.messages import Message, parts_of, text_of, text_parts_of, user_message
+from gptsh.messages import Message, final_answer, parts_of, text_of, text_parts_of, user_message
 from gptsh.render.details import snapshots_of
 from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from gptsh.cli.repl import Conversation
 
 _MAX_MODELS = 8  # that /model lists
+_MAX_FILES = 10  # that /file lists after attaching some
 _FORMATS = {".html": "html", ".htm": "html", ".json": "json", ".jsonl": "nanobot"}
 _NO_CLIPBOARD = ("linux", "vt100", "vt220")  # values of TERM
 
@@ -87,13 +89,15 @@ def do_new(chat: "Conversation", _args: str) -> None:
     """
     _save_before_leaving(chat)
     at, interrupted = chat.session.location, None
-    if at and chat.ref and chat.saves and any(agent.memory for agent in chat.settings.agents.values()):
+    if at and chat.ref and chat.saves and any(agent.memory for agent in chat.settings.agents.readable()):
         try:
             seconds = time_limit(chat.flags, chat.settings)
             interrupted = consolidate_session(chat.settings, chat.app.client, seconds, at)
         except GptshError as err:
             stdio.note(f"not remembered yet: {err}")
-    stdio.note(f"session {chat.ref} is saved" if chat.ref else "a new session")
+    names = references.names_by_file().get(at or "", ())
+    still_named = f"; {names[0]} still names it: /name {names[0]} moves the name" if names else ""
+    stdio.note(f"session {chat.ref} is saved{still_named}" if chat.ref else "a new session")
     chat.switch_to(None)
     if interrupted:
         raise interrupted
@@ -108,15 +112,14 @@ def do_resume(chat: "Conversation", args: str) -> None:
         _save_before_leaving(chat)
         chat.switch_to(ref)
         chat.flags = chat.flags.without_agent_options
-        if chat.doc is None:
-            stdio.note(f"{ref} will be a new session")
+        note_new_name(chat.session)
         chat.show_recap()
 
 
 def do_sessions(chat: "Conversation", args: str) -> None:
     """List the sessions, the current one with a star."""
     lines = [
-        visible(f"{'*' if item['filename'] == chat.session.location else ' '} {listing_line(item, aligned=True)}")
+        f"{'*' if item['filename'] == chat.session.location else ' '} {listing_line(item, aligned=True)}"
         for item in matching_sessions(Flags(here=not args))
     ]
     _show_lines(lines, "there is no session" if args else "this project has no session: /sessions all lists all")
@@ -165,6 +168,22 @@ def do_session_rename(chat: "Conversation", args: str) -> None:
     manage.label(_saved_ref(chat), Flags(title=title), chat.settings.context.snapshots)
     chat.refresh()
     stdio.note(f"the title is {title}")
+
+
+def do_name(chat: "Conversation", args: str) -> None:
+    """Name the session, now or with its first question; without a name show its names."""
+    if not args:
+        at = chat.session.location
+        _show_lines(references.names_by_file().get(at or "", ()), "no name yet: /name @NAME gives one")
+        return
+    references.filename_of_name(args)  # raises for invalid characters
+    if chat.ref is None and chat.saves and not chat.is_unsaved:
+        chat.flags = chat.flags._replace(name=args)
+        stdio.note(f"{args} will name this session, which its first question saves")
+        return
+    manage.label(_saved_ref(chat), Flags(name=args), chat.settings.context.snapshots)
+    chat.refresh()
+    stdio.note(f"{args} names this session")
 
 
 def do_session_archive(chat: "Conversation", _args: str) -> None:
@@ -217,7 +236,8 @@ def do_retry(chat: "Conversation", _args: str) -> None:
         _note_fork(chat.fork(point), chat)
         fork = chat.session
         try:
-            chat.run_turn({"role": "user", "content": last_turn[0]["content"]}, chat.flags)
+            asked = {key: value for key, value in last_turn[0].items() if key in ("role", "content", "input")}
+            chat.run_turn(cast(Message, asked), chat.flags)
         finally:
             if chat.session is fork:  # the turn failed before its first save
                 chat.session, chat.is_unsaved = before_fork
@@ -272,22 +292,32 @@ def do_model(chat: "Conversation", args: str) -> None:
 
 
 def do_agent(chat: "Conversation", args: str) -> None:
-    """Choose an agent, and drop what /model, /system, /param and /tools chose; keep the model if it names none."""
+    """Choose an agent, and drop what /model, /system, /param and /tools chose; keep the model if it names none.
+
+    If the agent has a prompt, that makes the next question; ``NAME=VALUE`` pairs set its names.
+    """
     agents = chat.settings.agents
     if not args:
         current = chat.agent()
-        lines = [agent_line(name, agent.model, name == current.name) for name, agent in agents.items()]
+        lines = [
+            agent_line(agent.name, agent.model, agent.name == current.name) for agent in agents.readable(stdio.note)
+        ]
         if current.name not in agents:
             lines.insert(0, agent_line(current.name, current.model, True))
-        stdio.write_lines(lines)
+        _show_lines(lines, "")
         return
-    name = args if args in agents else " ".join(commands.words_of(args))
-    flags = chat.flags.without_agent_options._replace(agent=name)
+    words = [args] if args in agents else commands.words_of(args)
+    pairs = [word for word in words[1:] if "=" in word]
+    name = " ".join(word for word in words if word not in pairs)
+    flags = chat.flags.without_agent_options._replace(agent=name, var=tuple(pairs))
     if name in agents and agents[name].model is None:
         flags = flags._replace(model=chat.flags.model)
     agent = chat.app.resolve(flags, chat.doc).agent
-    chat.flags = flags
+    template = template_of(agent, pairs, f"/agent {name}")
+    chat.flags, chat.uses_prompt = flags, True
     stdio.write_lines([f"the next answer is from {agent.name}, with {agent.model}"])
+    if template:
+        stdio.note("its prompt makes your next question")
 
 
 def do_system(chat: "Conversation", args: str) -> None:
@@ -316,20 +346,22 @@ def do_param(chat: "Conversation", args: str) -> None:
 
 
 def do_file(chat: "Conversation", args: str) -> None:
-    """Attach files to the next question, or list those that are attached."""
-    path = os.path.expanduser(args)  # one with blanks needs no quotes
-    paths = [path] if os.path.exists(path) else map(os.path.expanduser, commands.words_of(args))
-    files = () if args == "-" else tuple(dict.fromkeys((*chat.flags.file, *paths)))
+    """Attach files to the next question, or list those that are attached. Patterns and folders become their files."""
+    attached, paths = Files(), chat.flags.file
     if args:
-        file_parts(files)  # raises for an unreadable file; they are read again with the question
-    chat.flags = chat.flags._replace(file=files)
-    for path in files:
+        values = [args] if is_path(args) else commands.words_of(args)  # a path with blanks needs no quotes
+        attached.attach(() if args == "-" else (*paths, *values))  # they are read again with the question
+        paths = tuple(attached.sizes)
+    lines = []
+    for path in paths[: _MAX_FILES if args else None]:
         size = format_size(os.path.getsize(path)) if os.path.exists(path) else "No such file"
-        stdio.write_lines([f"{one_line(path)}  {size}"])
-    if not files:
-        stdio.write_lines(["no file is attached"])
-    elif args:
-        stdio.note(f"{quantity(len(files), 'file')} attached to your next question")
+        lines.append(f"{one_line(path)}  {size}")
+    if more := len(paths) - len(lines):
+        lines.append(f"… {more:,} more: /file lists all")
+    chat.flags = chat.flags._replace(file=paths)
+    stdio.write_lines(lines or ["no file is attached"])
+    if args and paths:
+        stdio.note(f"{quantity(len(paths), 'file')} attached to your next question")
 
 
 def do_tools(chat: "Conversation", args: str) -> None:
@@ -351,11 +383,22 @@ def do_tools(chat: "Conversation", args: str) -> None:
     stdio.note("the servers start with the next turn, and then list their tools" if servers else "no tools")
 
 
+def do_web(chat: "Conversation", args: str) -> None:
+    """Let the model search the web from the next turn on, or not; without a word show which."""
+    if args not in ("", "on", "off"):
+        raise UsageError(f"/web {args}: expected on or off")
+    if args:
+        flags = chat.flags._replace(web=args == "on", no_web=args == "off")
+        chat.app.resolve(flags, chat.doc)  # raises if the model's provider has no search
+        chat.flags = flags
+    stdio.write_lines(["the model may search the web" if chat.agent().web else "the model does not search the web"])
+
+
 def do_context(chat: "Conversation", _args: str) -> None:
     """Show what would be sent, with the attached files and without the next question's text."""
     files = chat.flags.file
-    setup, plan = chat.plan_turn(user_message("", file_parts(files)) if files else None)
-    print_request(chat.app.client, plan, setup.form)
+    setup, plan = chat.plan_turn(user_message("", Files().attach(files)) if files else None)
+    stdio.write_lines(facts_of(chat.app, plan))
     if setup.servers and chat.app.running_tools(setup.servers) is None:
         names = ", ".join(server.name for server in setup.servers)
         stdio.note(f"without the tools of {names}, which start with the next turn")
@@ -390,7 +433,7 @@ def do_copy(chat: "Conversation", args: str) -> None:
     if number and not wants_code:
         starts = document.turns(messages)
         messages = messages[starts[number - 1] : [*starts, None][number]] if number <= len(starts) else []
-    answers = (text_of(message) for message in reversed(messages) if message["role"] == "assistant")
+    answers = (text_of(final_answer(message)) for message in reversed(messages) if message["role"] == "assistant")
     text = next(filter(None, answers), "")
     if wants_code:
         blocks = code_blocks(text)
@@ -410,7 +453,7 @@ def do_usage(chat: "Conversation", args: str) -> None:
         return
     with contextlib.suppress(GptshError):
         chat.refresh()
-    manage.draw_usage(usage.count([chat.doc] if chat.doc else []), Flags())
+    manage.draw_usage(usage.count([(0.0, usage.counted(chat.doc))] if chat.doc else []), Flags())
 
 
 def do_help(_chat: "Conversation", args: str) -> None:

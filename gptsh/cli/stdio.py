@@ -9,18 +9,21 @@ import os
 import re
 import select
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TextIO
 
-from gptsh.cli.interrupts import shielded, waiting
+from gptsh.cli.interrupts import in_main_thread, shielded, waiting
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.render.plain import obeys_escapes
-from gptsh.text import VisiblePieces
+from gptsh.text import VisiblePieces, format_size, one_line, wrapped
 
 _PIECE = 1 << 16  # bytes per read
-BINARY_LIMIT = 100_000_000  # bytes; binary data is refused anyway and may never end, so reading stops here
+_FIRST_CHECK = 8000  # bytes of text, 2,000 tokens: with more, the model's window matters
+INPUT_LIMIT = 100_000_000  # bytes of one source: it may never end
+_CHECK_EVERY = 1_000_000  # bytes read between two checks of what was read
 _DEFAULT_SIZE = 80, 24  # columns and rows
 _LOCAL_MODES = 3  # index of the local modes in ``termios.tcgetattr``
+_NOTE_END = 2000  # characters of a long note at both ends; a reason of a server may have megabytes
 _NOTE_AFTER = 2.0  # seconds of a silent pipe until a note tells the user what gptsh waits for
 _POLL = 0.2  # seconds until a thread that waits for a reader sees a call of ``limit_waiting``
 READER_WAIT = 1.0  # seconds that a slow reader gets after ``limit_waiting``
@@ -45,6 +48,19 @@ def stdout() -> TextIO | None:
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether the stream is a terminal; a stream that the shell closed is not."""
     return stream is not None and stream.isatty()
+
+
+def has_person() -> bool:
+    """Whether a person reads the answer: stdout is a terminal, and stdin is not the null device.
+
+    xargs, cron and a job in the background of a script give a run the null device to read.
+    """
+    if sys.stdin is None or not is_terminal(stdout()):
+        return False
+    try:
+        return not os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(os.devnull))
+    except OSError:
+        return False
 
 
 def shows_frames(stream: TextIO | None) -> bool:
@@ -97,15 +113,16 @@ def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
 
 
 class Sink:
-    """Writes whole texts to a standard stream, unbuffered. For a stream that the shell closed it does nothing.
+    """Writes whole texts to a standard stream, unbuffered. A stream that the shell closed fails as a full disk does.
 
+    Control characters are made visible on a terminal, and on stderr in any case: it is for people.
     The rest of a write that a signal interrupted is written before the next text, or by ``finish``.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._max_wait: float | None = None  # seconds to wait for a slow reader; None: no limit
         self._unwritten = memoryview(b"")
-        self._pieces = VisiblePieces() if is_terminal(stream) else None
+        self._pieces = VisiblePieces() if stream is sys.stderr or is_terminal(stream) else None
         self._descriptor = stream.fileno() if stream is not None else None
 
     def limit_waiting(self) -> None:
@@ -113,11 +130,13 @@ class Sink:
         self._max_wait = READER_WAIT if self._max_wait is None else self._max_wait
 
     def write(self, text: str) -> None:
-        """Write text as UTF-8; a terminal shows its control characters. Raises OSError as the stream does."""
+        """Write text as UTF-8, where it is for people with visible control characters. Raises OSError as the stream."""
         self.draw(self._pieces.visible(text) if self._pieces else text)
 
     def draw(self, text: str) -> None:
         """Write text as it is, escape sequences included. Raises OSError as the stream does."""
+        if self._descriptor is None:
+            raise OSError(errno.EBADF, "the stream is closed")
         data = text.encode("utf-8", "replace")
         self._unwritten = memoryview(bytes(self._unwritten) + data if self._unwritten else data)
         self.finish()
@@ -131,8 +150,10 @@ class Sink:
                     continue
                 self._max_wait = 0.0
                 raise TimeoutError
+            # Where a signal ends a wait for the reader, all in one write: parallel runs then do not mix their lines.
+            piece = self._unwritten if max_wait is None and in_main_thread() else self._unwritten[: select.PIPE_BUF]
             with shielded(), contextlib.suppress(BlockingIOError):  # an inherited stream may be non-blocking
-                self._unwritten = self._unwritten[os.write(self._descriptor, self._unwritten[: select.PIPE_BUF]) :]
+                self._unwritten = self._unwritten[os.write(self._descriptor, piece) :]
 
     @property
     def is_written(self) -> bool:
@@ -165,11 +186,14 @@ def is_pending(stream: TextIO | None) -> bool:
     return stream is not None and not stream.isatty() and not select.select([stream.fileno()], [], [], 0)[0]
 
 
-def read_piped(*, prompted: bool) -> bytearray:
+Check = Callable[[bytearray], object]  # gets what was read so far of a long source, and may raise to stop the reading
+
+
+def read_piped(*, prompted: bool, check: Check = len) -> bytearray:
     """Read all of stdin; b"" from a terminal, or from a stream that is closed or write-only (nohup).
 
     If there is a prompt already (``prompted``), a silent pipe may have been inherited by mistake: a note then names
-    ``--no-stdin``. Raises UsageError if stdin cannot be read.
+    ``--no-stdin``. Raises UsageError if stdin cannot be read or is too large, and as ``check``.
     """
     if sys.stdin is None or sys.stdin.isatty():
         return bytearray()
@@ -178,19 +202,23 @@ def read_piped(*, prompted: bool) -> bytearray:
         os.read(descriptor, 0)  # fails for a write-only stream, which ``select`` would wait for without end
         if prompted and not select.select([descriptor], [], [], _NOTE_AFTER)[0]:
             note("still waiting for standard input: --no-stdin does without")
-        return _read_all(descriptor)
+        return _read_all(descriptor, "standard input", check)
     except OSError as err:
         if err.errno == errno.EBADF:
             return bytearray()
         raise UsageError(f"standard input cannot be read: {err.strerror}", "--no-stdin leaves it alone") from err
 
 
-def _read_all(descriptor: int) -> bytearray:
-    """Read to the end; stop soon after BINARY_LIMIT if the data is binary. Raises OSError."""
-    data, has_nul = bytearray(), False
-    while (piece := _read_piece(descriptor)) and not (has_nul and len(data) > BINARY_LIMIT):
+def _read_all(descriptor: int, name: str, check: Check) -> bytearray:
+    """Read to the end. Raises OSError, UsageError for more than INPUT_LIMIT, and as ``check``."""
+    data, next_check = bytearray(), _FIRST_CHECK
+    while piece := _read_piece(descriptor):
         data += piece  # in place: a list of pieces would double the memory
-        has_nul = has_nul or b"\0" in piece
+        if len(data) > INPUT_LIMIT:
+            raise UsageError(f"{name} is larger than {format_size(INPUT_LIMIT)}", "tail -c 1000000 gives its end")
+        if len(data) > next_check:
+            check(data)
+            next_check = len(data) + _CHECK_EVERY
     return data
 
 
@@ -202,11 +230,11 @@ def _read_piece(descriptor: int) -> bytes:
         return _read_piece(descriptor)
 
 
-def read_file(path: str) -> bytearray:
-    """Read a file. Raises UsageError if it cannot be read."""
+def read_file(path: str, check: Check = len) -> bytearray:
+    """Read a file. Raises UsageError if it cannot be read or is too large, and as ``check``."""
     try:
         with open(path, "rb", buffering=0) as file:
-            return _read_all(file.fileno())
+            return _read_all(file.fileno(), path, check)
     except OSError as err:
         is_url = path.startswith(("http://", "https://"))
         advice = f"curl -sSL {path} | gptsh … sends what is there" if is_url else ""
@@ -230,8 +258,16 @@ def create_file(path: str | os.PathLike[str], text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note of one line on stderr; it is lost if stderr has no reader."""
-    write_stderr(f"gptsh: {' '.join(text.splitlines())}\n")
+    """Print a note of one line on stderr, of some screens at most; it is lost if stderr has no reader.
+
+    On a terminal it continues in the next row between two words.
+    """
+    line = one_line(text)
+    if len(line) > 2 * _NOTE_END:
+        line = f"{line[:_NOTE_END]} […] {line[-_NOTE_END:]}"
+    line = f"gptsh: {line}"
+    rows = wrapped(line, width(sys.stderr)) if is_terminal(sys.stderr) else [line]
+    write_stderr("".join(f"{row}\n" for row in rows))
 
 
 def write_stderr(text: str) -> None:

@@ -4,10 +4,13 @@ Every failure and signal is an exception, caught once, in ``Turn._ask_and_save``
 around a save and after the answer.
 """
 
+import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gptsh import threads
 from gptsh.cli import stdio
 from gptsh.cli.app import App, TurnSetup
 from gptsh.cli.interrupts import Interrupted, Interrupts
@@ -15,11 +18,11 @@ from gptsh.cli.options import Flags
 from gptsh.cli.plan import Plan, Planner
 from gptsh.cli.reporter import as_error
 from gptsh.cli.session import OpenedSession, start_session
-from gptsh.cli.title import title_thread
+from gptsh.cli.title import Titling
 from gptsh.config import settings
 from gptsh.content.answer import Answer, Tools, answer_error, calls_to_run
 from gptsh.context import tokens
-from gptsh.core import document, sessions
+from gptsh.core import claims, document, sessions
 from gptsh.errors import (
     Denied,
     GptshError,
@@ -34,7 +37,6 @@ from gptsh.errors import (
     UsageError,
 )
 from gptsh.messages import (
-    PARTIAL_REASONS,
     Call,
     Event,
     Message,
@@ -43,19 +45,23 @@ from gptsh.messages import (
     Retrying,
     Text,
     ToolCall,
+    final_answer,
     starts_turn,
     sum_costs,
     text_of,
     user_message,
 )
+from gptsh.render.lists import source_lines
 from gptsh.text import quantity
 
 if TYPE_CHECKING:
     from gptsh.cli.approval import Approval
     from gptsh.context.answer_schema import AnswerSchema
     from gptsh.core.snapshots import SessionEvent
+    from gptsh.render.spinner import Spinner
 
-_TITLE_WAIT = 5.0  # seconds that a finished answer waits for its title
+_STATE_PERIOD = 2.0  # seconds between two looks at what a server that has not answered is doing
+_LOADING = ("loading", "downloading")  # the states of llama.cpp's router that take minutes
 
 
 class Turn:
@@ -79,7 +85,8 @@ class Turn:
         """Raises UsageError if there is nothing to ask."""
         if question is None and not (flags.compact or (opened.doc and document.unfinished(opened.doc["messages"]))):
             error = f"no prompt, and session {opened.ref} has no question without an answer"
-            raise UsageError(error, "give words or pipe text in")
+            way = f", or continue it with gptsh -i -s {opened.ref}" if stdio.is_terminal(sys.stdin) else ""
+            raise UsageError(error, f"give words or pipe text in{way}")
         self.session = start_session(opened, question, setup.agent, setup.form.output, flags, app.settings)
         self.sent_plan: Plan | None = None
         self._app, self._flags, self._interrupts, self._setup = app, flags, interrupts, setup
@@ -98,6 +105,7 @@ class Turn:
         self._deferred_notes: list[str] = []  # printed after the answer
         self._approval: Approval | None = None
         self._calls: list[Call] = []
+        self._sources: dict[str, str | None] = {}  # titles of the pages that the answers of this turn cite, by URL
 
     def run(self) -> int:
         """Run the whole turn; return 0, or 1 if the complete answer could not be saved.
@@ -126,7 +134,7 @@ class Turn:
             if flags.dry_run:
                 from gptsh.cli.preview import print_request  # noqa: PLC0415 - most requests are sent
 
-                return print_request(app.client, self._plan, setup.form)
+                return print_request(app, self._plan, setup.form)
             if is_new:
                 session.pending_events.insert(0, ("session_created", {"session": session.doc["id"]}))
             with self._planner.screen.exclusive(interrupts.before_kill):
@@ -149,7 +157,10 @@ class Turn:
             from gptsh.cli.approval import Approval  # noqa: PLC0415 - few runs have tools
 
             self._approval = Approval(tools, session.doc)
-        self._title_thread = None if self._flags.title else title_thread(self._app, session, self._setup.agent)
+        self._titling = Titling(self._app, session, self._setup.agent, self._flags.config)
+        turn = claims.turn_of(self._question_id)
+        if session.is_saved:
+            claims.take(turn)
         try:
             session.save(("message_recorded", {"id": self._question_id, "role": "user"}), fsync=False)
             # A new compaction was only estimated so far: make its summary and save it.
@@ -157,9 +168,13 @@ class Turn:
             self._ask_until_answered(plan)
             if schema:
                 self._check_schema(schema)
+            if self._setup.form.cuts_off(_final_text(self._last_answer)):
+                problem = "the answer is incomplete: its code block has no end"
+                raise Incomplete(problem, "ask again, or without -x for all of the answer")
         except (GptshError, Interrupted, OSError) as err:
             failure = err
         with self._interrupts.shielded():
+            claims.release(turn)
             self._interrupts.cancel_deadline()
             failure = self._finish(failure)
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
@@ -207,7 +222,9 @@ class Turn:
         partial_reason: str | None = "error"  # None: the server has completed the answer
         self._plan = self.sent_plan = plan
         try:
-            with self._screen.spinning(f"waiting for {planner.model}"):
+            with self._screen.spinning(f"waiting for {planner.model}") as spinner:
+                if spinner.is_visible and self._app.settings.providers.for_model(planner.model).is_local:
+                    threads.start(threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True))
                 self._show(self._app.client.ask(plan.request, answer))
             partial_reason = None
         except NoAnswer as err:
@@ -231,20 +248,33 @@ class Turn:
                     self._unshown_text = _answer_text(message)[self._shown_chars :]  # arrived as the signal came
                     has_calls = bool(calls_to_run(message, plan.request))
                     self._save_answer(message, fsync=not has_calls)  # the tool results are saved with fsync
-        if message and not has_calls and (failure := answer_error(message)):
-            raise failure
+        with self._interrupts.shielded(), self._screen.showing():
+            self._writer.close()
+        if message and not has_calls:
+            if failure := answer_error(message):
+                raise failure
+            if names := ", ".join(str(call["function"].get("name")) for call in message.get("tool_calls") or ()):
+                self._deferred_notes.append(f"the model called a tool that was not offered, so it did not run: {names}")
+
+    def _explain_wait(self, spinner: "Spinner") -> None:
+        """In a thread: let the spinner show that a server of the user's own is loading its model."""
+        model, provider = self._planner.model, self._planner.provider
+        while spinner.still_waits(_STATE_PERIOD):
+            state = self._app.client.servers.state(model)
+            if state is None:
+                return
+            spinner.explain(f"{provider} is {state} {model.partition('/')[2]}" if state in _LOADING else "")
 
     def _show(self, events: Iterator[Event]) -> None:
         """Write the answer as it arrives, each event whole or not at all. Raises what ends the answer early."""
-        form, thread = self._setup.form, self._title_thread
+        form = self._setup.form
         self._shown_chars = 0
         for event in events:
             if isinstance(event, Retrying):
                 self._screen.spinner.set_text(f"{event.why}; again in {event.seconds:.1f} s")
             elif isinstance(event, (Text, Reasoning, Refusal, ToolCall)):
                 self._screen.spinner.set_text("receiving the answer")
-                if thread and thread.is_parallel and thread.ident is None and self._is_first:
-                    thread.start()
+                self._titling.answer_begins()
             with self._interrupts.shielded(), self._screen.showing():
                 if isinstance(event, (Text, Refusal)):
                     is_plain = not (form.is_buffered or form.is_structured)
@@ -253,7 +283,6 @@ class Turn:
                     self._shown_chars += len(event.text)
                 self._writer.write(event)
         self._has_shown_text = self._has_shown_text or self._shown_chars > 0
-        self._writer.close()
 
     # ---- tools
 
@@ -275,7 +304,7 @@ class Turn:
     def _check_schema(self, schema: "AnswerSchema") -> None:
         """Check the answer against the schema; if it does not conform, ask once for a repair. Raises SchemaMismatch."""
         for may_repair in (True, False):
-            faults = schema.faults(self._setup.form.select(_answer_text(self._last_answer)))
+            faults = schema.faults(self._setup.form.select(_final_text(self._last_answer)))
             if not faults:
                 return
             mismatch = SchemaMismatch(f"the answer is not what --schema asks: {faults[0]}")
@@ -299,7 +328,9 @@ class Turn:
         message["agent"], message["model"], message["provider"] = planner.agent.name, planner.model, planner.provider
         message["cost"] = settings.cost_of(self._app.settings, planner.model, usage) if usage else None
         self._costs.append(message["cost"])
+        self._sources |= {page["url"]: page["title"] for page in message.get("sources", ())}
         if usage:
+            message["prefix_bytes"] = planner.prefix_bytes
             self._writer.emit("usage", usage=usage)
         if choice.record:
             message["compaction"] = choice.record["id"]
@@ -324,17 +355,18 @@ class Turn:
     # ---- after the answer
 
     def _finish(self, failure: BaseException | None) -> BaseException | None:
-        """Show the rest, save the title, write the JSON object, update the memory; return the first failure."""
+        """Show the rest, see to the title, write the JSON object, update the memory; return the first failure."""
         if isinstance(failure, (Interrupted, OSError)):
             self._screen.limit_waiting()
         if not isinstance(failure, OSError):
             failure = self._write_safely(partial(self._deliver, failure), failure)
         for text in self._deferred_notes:
             stdio.note(text)
-        failure = self._save_title(failure)
+        self._titling.turn_ends(has_answer=self._last_answer is not None)
         if failure is None and self._approval and self._approval.denied:
             names = ", ".join(dict.fromkeys(self._approval.denied))
-            advice = "approve it on a terminal, or set auto_approve under its [mcp.servers.NAME]"
+            way = "set auto_approve under its [mcp.servers.NAME]"
+            advice = "" if self._approval.has_terminal else f"approve it on a terminal, or {way}"
             failure = Denied(f"a tool call was denied: {names}", advice)
         if self._setup.form.is_structured:
             self._app.reporter.reported = True
@@ -370,7 +402,7 @@ class Turn:
 
     def _deliver(self, failure: BaseException | None) -> None:
         """Show the rest of the answer, or all of a buffered one; after a failure a buffered one goes to stderr."""
-        text, form = _answer_text(self._last_answer), self._setup.form
+        text, form = _final_text(self._last_answer), self._setup.form
         if self._unshown_text:
             self._writer.write(Text(self._unshown_text))
         self._writer.close()
@@ -380,35 +412,14 @@ class Turn:
             stdio.write_stderr(text if text.endswith("\n") else f"{text}\n")
         elif selected := form.select(text):
             self._writer.deliver(selected)
+        if self._sources and not form.is_structured and stdio.is_terminal(sys.stderr):
+            stdio.write_stderr("\n" + "".join(f"{line}\n" for line in source_lines(self._sources)))
 
     @property
     def _is_first(self) -> bool:
-        """Whether the question is the session's first. Of parallel runs that begin one session, one makes a title."""
+        """Whether the question is the session's first."""
         first = next(filter(starts_turn, self.session.doc["messages"]))
         return bool(first["id"] == self._question_id)
-
-    def _save_title(self, failure: BaseException | None) -> BaseException | None:
-        """Save the title; return the first failure. Waits for the title only if the answer is complete.
-
-        Ctrl-C while waiting ends the wait and is no failure.
-        """
-        thread, finish_reason = self._title_thread, self._last_answer and self._last_answer.get("finish_reason")
-        if thread is None or not self._is_first:
-            return failure
-        try:
-            if finish_reason not in (None, *PARTIAL_REASONS) and not isinstance(failure, Interrupted):
-                if thread.ident is None:
-                    thread.start()
-                with self._screen.spinning("making a title"), self._interrupts.waiting():
-                    thread.join(_TITLE_WAIT)
-        except Interrupted as err:
-            if not err.by_user:
-                failure = failure or err
-            self._interrupts.reset_ctrl_c()
-        usage = thread.answer.usage
-        cost = settings.cost_of(self._app.settings, thread.model, usage) if usage else None
-        self.session.save_title(thread.title, thread.model, usage, cost)
-        return failure
 
     def _json_result(self, failure: BaseException | None) -> dict[str, Any]:
         """The JSON object of ``-o json``."""
@@ -426,11 +437,12 @@ class Turn:
             **{key: message.get(key) for key in ("finish_reason", "usage")},
             "id": message.get("id") if session.is_saved else None,
             "session": session.doc["id"] if session.is_saved else None,
-            "text": form.select(_answer_text(self._last_answer)) if self._last_answer else None,
+            "text": form.select(_final_text(self._last_answer)) if self._last_answer else None,
             "model": planner.model,
             "provider": planner.provider,
             "cost": sum_costs([*self._costs, *planner.costs]),
             "tool_calls": self._calls or message.get("tool_calls", []),
+            "sources": [{"url": url, "title": title} for url, title in self._sources.items()],
             "context": self._plan.report(),
             "error": error,
         }
@@ -452,6 +464,11 @@ class Turn:
                 stdio.note(f"no old session was archived: {err}")
 
 
-def _answer_text(message: Message | None) -> str:
+def _answer_text(message: Message) -> str:
     """The text of an answer, then its refusal."""
-    return text_of(message) + message.get("refusal", "") if message else ""
+    return text_of(message) + message.get("refusal", "")
+
+
+def _final_text(message: Message | None) -> str:
+    """The same without commentary; empty without an answer."""
+    return _answer_text(final_answer(message)) if message else ""

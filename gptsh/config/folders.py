@@ -16,4 +16,5 @@ def app_folder(kind: Literal["state", "config", "cache"]) -> Path:
     try:
         return Path(getattr(Unix("gptsh", appauthor=False), f"user_{kind}_dir"))
     except RuntimeError as err:
-        raise ConfigError("this user has no home folder", "set HOME, or XDG_STATE_HOME and XDG_CONFIG_HOME") from err
+        ways = "set HOME, or XDG_STATE_HOME and XDG_CONFIG_HOME; --no-save needs none"
+        raise ConfigError("this user has no home folder", ways) from err

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -108,10 +108,11 @@ class ToolServers:
             secrets=frozenset(Secret(line) for line in lines if len(line) >= _MIN_SECRET),
         )
 
-    def select(self, names: Iterable[str]) -> list[ToolServer]:
+    def select(self, names: Iterable[str], on_error: Callable[[ConfigError], None] | None = None) -> list[ToolServer]:
         """Return the servers that the names select, each with the patterns of its tools.
 
-        A name is a server, ``SERVER__TOOL`` or ``SERVER__PATTERN``; ``all`` and ``*`` select every server.
+        A name is a server, ``SERVER__TOOL`` or ``SERVER__PATTERN``; ``all`` and ``*`` select every server. ``on_error``
+        gets the error of a server whose table is wrong, instead of the caller.
         """
         selected: dict[str, list[str]] = {}
         for name in names:
@@ -125,7 +126,15 @@ class ToolServers:
                 raise ConfigError(f"there is no tool server {name!r}", advice)
             server = max(matches, key=len)
             selected.setdefault(server, []).append(name[len(server + SEPARATOR) :] or "*")
-        return [self._resolved(server)._replace(tools=tuple(patterns)) for server, patterns in selected.items()]
+        servers = []
+        for server, patterns in selected.items():
+            try:
+                servers.append(self._resolved(server)._replace(tools=tuple(patterns)))
+            except ConfigError as err:
+                if on_error is None:
+                    raise
+                on_error(err)
+        return servers
 
     @cached_property
     def _configured(self) -> dict[str, ToolServer]:

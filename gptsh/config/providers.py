@@ -9,7 +9,20 @@ from gptsh.errors import ConfigError
 from gptsh.models import catalog
 from gptsh.models.facts import facts, split_model
 from gptsh.models.names import full_name
-from gptsh.models.providers import AZURE_V1, AZURE_V1_VERSIONS, CUSTOM, DIRECT, PROVIDERS, Provider, known_provider
+from gptsh.models.providers import (
+    AZURE_V1,
+    CACHE_TIMES,
+    CUSTOM,
+    DIRECT,
+    PROVIDERS,
+    ApiName,
+    CacheTime,
+    Provider,
+    is_azure_v1,
+    known_provider,
+    with_api,
+    with_api_at,
+)
 
 _MAX_NAME = 200  # characters of a model's name
 _HOW_TO_NAME = "name it PROVIDER/MODEL, as in ollama/qwen3"
@@ -31,10 +44,12 @@ class ProviderTable(NamedTuple):
     """The table ``[providers.NAME]``."""
 
     base_url: Annotated[str | None, schema.URL, "Address of a server; any OpenAI-compatible one works."] = None
+    api: Annotated[ApiName | None, schema.one_of(*DIRECT), "The server's API, if it is not the provider's own."] = None
     api_key_env: Annotated[str | None, schema.VARIABLE, "The variable that contains the key."] = None
     api_key_command: Annotated[str | None, schema.TEXT, "A shell command whose first line of output is the key."] = None
     model_small: Annotated[str | None, schema.TEXT, "Its model for titles, summaries and memories."] = None
     context_window: Annotated[int, schema.COUNT, "Window of its models in tokens; 0: ask the server."] = 0
+    cache: Annotated[CacheTime, schema.one_of(*CACHE_TIMES), "How long Claude's prompt cache lasts unread."] = "5m"
     headers: Annotated[Mapping[str, str], schema.HEADERS, "Headers for every request."] = {}
     prices: Annotated[Mapping[str, Prices], schema.Tables(Prices, shared=True), _PRICES] = {}
 
@@ -55,14 +70,18 @@ class Providers:
         builtin = known_provider(name, has_base=bool(table.base_url)) or (CUSTOM if name in self.tables else None)
         if builtin is None:
             return None
-        if name == "azure" and environ.get("AZURE_API_VERSION") in AZURE_V1_VERSIONS:
-            builtin = AZURE_V1
         bases = (environ.get(variable, "").strip() for variable in builtin.base_vars)
         base_url = (table.base_url or next(filter(None, bases), builtin.base_url)).rstrip("/")
+        if name == "azure" and (table.api or is_azure_v1(base_url, environ.get("AZURE_API_VERSION"))):
+            builtin = AZURE_V1
+        if table.api:
+            builtin = with_api(builtin, table.api)
         if builtin.api == "ollama":  # its OpenAI-compatible API is below /v1
             base_url = base_url.removesuffix("/v1").rstrip("/")
         if base_url and not base_url.endswith(builtin.base_path):
             base_url += builtin.base_path
+        if not table.api:
+            builtin = with_api_at(builtin, base_url)
         has_custom_base = base_url != builtin.base_url
         key_vars = (table.api_key_env,) if table.api_key_env else builtin.key_vars
         key_var = next((variable for variable in key_vars if environ.get(variable, "").strip()), None)
@@ -76,6 +95,7 @@ class Providers:
             key_command=table.api_key_command,
             needs_key=bool(table.api_key_env) or (builtin.needs_key and not has_custom_base),
             headers={**headers, **table.headers},
+            cache=table.cache,
             model_small=full_name(table.model_small, name),
             context_window=table.context_window or None,
             key_var=key_var,
@@ -116,4 +136,4 @@ class Providers:
             raise ConfigError(f"no base URL for {name}", f"set {settings}")
         if provider.base_url and not schema.URL.accepts(provider.base_url):
             raise ConfigError(f"the base URL of {name}: expected {schema.URL.expected}")
-        return provider._replace(model=model_name)
+        return provider.for_model(model_name)

@@ -5,13 +5,15 @@ Nothing in the file is executed here: ``llm/`` runs ``api_key_command`` when a k
 
 import contextlib
 import os
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from gptsh.config import schema
+from gptsh.config.agents import Agent, Agents
 from gptsh.config.folders import app_folder
-from gptsh.config.forms import OUTPUTS, output_from
+from gptsh.config.forms import output_from
 from gptsh.config.mcp_servers import Mcp, ToolServers
 from gptsh.config.providers import Providers, ProviderTable
 from gptsh.errors import ConfigError
@@ -21,27 +23,10 @@ from gptsh.models.facts import facts, split_model
 from gptsh.models.names import full_name, safe_params
 from gptsh.models.providers import PROVIDERS
 
-# The system prompt of the agent ``shell``, unless the config file sets one; --shell-integration uses this agent.
-_SHELL_PROMPT = (
-    "You get what stands on a {shell} command line on {system}: a wish in words, or a command to be corrected or "
-    "changed. Answer with one command for it that works there, ready to be run, and with nothing else: no explanation, "
-    "no Markdown, no prompt sign. Where no command can do it, answer with a comment of one line that says why."
-)
 AGENT_SYSTEM = "-"  # as --system: the agent's own prompt instead of the session's
 
 
-class Agent(NamedTuple):
-    """A model with its parameters and system prompt. Models are PROVIDER/NAME if the provider is known."""
-
-    name: str = "default"
-    model: Annotated[str | None, schema.TEXT, "Its model, as PROVIDER/NAME or only NAME."] = None
-    model_small: Annotated[str | None, schema.TEXT, "Its model for titles, summaries and memories."] = None
-    system: Annotated[str | None, schema.TEXT, "System prompt."] = None
-    system_file: Annotated[Path | None, schema.TEXT, "Or a file with it, relative to the config file."] = None
-    params: Annotated[Mapping[str, Any], schema.PARAMS, "Generation parameters, as with `-p`."] = {}
-    tools: Annotated[tuple[str, ...], schema.LIST, "Tools that it may call: `SERVER`, `SERVER__PATTERN` or `all`."] = ()
-    output: Annotated[str | None, schema.one_of(*OUTPUTS), "Format of its answers."] = None
-    memory: Annotated[bool, schema.FLAG, "Whether it remembers facts across sessions."] = False
+_IDLE_TIMEOUT = 120.0  # seconds
 
 
 class Sessions(NamedTuple):
@@ -71,8 +56,18 @@ class Network(NamedTuple):
     """The table ``[network]``."""
 
     first_byte_timeout: Annotated[float, schema.SECONDS, "Wait for the first byte of an answer."] = 600.0
-    idle_timeout: Annotated[float, schema.SECONDS, "Wait between two bytes."] = 120.0
+    idle_timeout: Annotated[
+        float | None,
+        schema.SECONDS,
+        "Wait between two bytes; default: 120, and at a server of your own as long as for the first byte.",
+    ] = None
     retries: Annotated[int, schema.COUNT, "How often gptsh retries a request before the first byte."] = 2
+
+    def idle_seconds(self, *, is_local: bool) -> float:
+        """How long to wait between two bytes. ``is_local``: of a user's own server, which may be loading its model."""
+        if self.idle_timeout is not None:
+            return self.idle_timeout
+        return max(_IDLE_TIMEOUT, self.first_byte_timeout) if is_local else _IDLE_TIMEOUT
 
 
 class Config(NamedTuple):
@@ -91,7 +86,7 @@ class Settings(NamedTuple):
     """The config file overridden by the environment. ``timeout`` is in seconds."""
 
     file: Path  # may not exist
-    agents: Mapping[str, Agent]
+    agents: Agents
     default_agent: str
     providers: Providers
     sessions: Sessions
@@ -115,29 +110,13 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
 
     Raises ConfigError with file or variable, key, and expected value.
     """
-    file = config_path(environ, path)
+    try:
+        file = config_path(environ, path)
+    except ConfigError:  # no home folder, so no file: an answer that is not saved needs none
+        file = Path(os.devnull)
     config = _read_config(file, is_named=bool(path or environ.get("GPTSH_CONFIG")))
     providers = Providers(config.providers, environ)
-    agents: dict[str, Agent] = {}
-    for name, agent in config.agents.items():
-        if agent.system_file and agent.system is not None:
-            raise ConfigError(f"{file}: agents.{name}: system and system_file exclude each other")
-        model = providers.full_name(agent.model) if agent.model else None
-        own_provider = split_model(model)[0] if model else None  # an unknown small model has the same provider
-        agents[name] = agent._replace(
-            name=name,
-            model=model,
-            model_small=providers.full_name(agent.model_small, own_provider) if agent.model_small else None,
-            system=agent.system or None,  # an empty prompt counts as unset; only --system "" sends none
-            system_file=file.parent / os.path.expanduser(agent.system_file) if agent.system_file else None,
-        )
-    agents.setdefault("default", Agent())
-    shell_agent = config.agents.get("shell", Agent())
-    if shell_agent.system is None and not shell_agent.system_file:
-        platform, shell = os.uname(), os.path.basename(environ.get("SHELL") or "sh")
-        system = " ".join((platform.sysname, platform.release, platform.version, platform.machine))
-        prompt = _SHELL_PROMPT.format(shell=shell, system=system)
-        agents["shell"] = agents.get("shell", Agent("shell"))._replace(system=prompt)
+    agents = Agents(config.agents, file, providers, environ)
     if config.default_agent not in agents:
         problem = f"{file}: default_agent: there is no agent {config.default_agent!r}"
         raise ConfigError(problem, f"add [agents.{config.default_agent}]")
@@ -187,10 +166,30 @@ def _read_config(path: Path, *, is_named: bool) -> Config:
     import tomllib  # noqa: PLC0415 - 5 ms, only for a config file
 
     try:
-        table = tomllib.loads(data.decode("utf-8-sig"))
-    except (ValueError, RecursionError) as err:
+        table = tomllib.loads(text := data.decode("utf-8-sig"))
+    except (UnicodeDecodeError, RecursionError) as err:
         raise ConfigError(f"{path}: not TOML: {err}") from err
+    except ValueError as err:
+        raise ConfigError(f"{path}: {_declared_twice(text, str(err)) or f'not TOML: {err}'}") from err
     return schema.read(Config, table, f"{path}: ")
+
+
+def _declared_twice(text: str, error: str) -> str:
+    """An error of tomllib in other words if a table or key has its own line twice; else ""."""
+    match = re.match(r"Cannot (?:declare|overwrite) .*\(at line (\d+), ", error)
+    if not match:
+        return ""
+    lines = [re.split(r"[=#]", line)[0].replace("'", '"').replace(" ", "") for line in text.split("\n")]
+    number = int(match[1])
+    name, earlier = lines[number - 1], lines[: number - 1]
+    if name.startswith("["):
+        advice = "add the keys there"
+    else:
+        advice = "leave out one of them"
+        table_at = max((at for at, line in enumerate(earlier) if line.startswith("[")), default=0)
+        earlier[:table_at] = [""] * table_at  # a key counts within its own table
+    first = earlier.index(name) + 1 if name in earlier else 0
+    return f"{name} in line {number} is already in line {first}: {advice}" if first else ""
 
 
 def positive_seconds(text: str) -> float:
@@ -212,6 +211,21 @@ class Overrides(NamedTuple):
     system: str | None = None
     params: Mapping[str, Any] = {}
     without: Collection[str] = ()
+    web: bool | None = None
+
+
+def model_of(settings: Settings, agent: Agent, *preferred: str | None) -> str | None:
+    """Return the full name of the first preferred model, else of the one that an agent asks; None if nothing names one.
+
+    An agent without a model asks that of the default agent, else of the first provider with a key.
+    """
+    models = (*preferred, settings.model, agent.model, settings.agents[settings.default_agent].model)
+    model = next(filter(None, models), None)
+    for provider in () if model else map(settings.providers.get, PROVIDERS):
+        if provider and provider.default_model and (provider.key or provider.key_command):
+            model = f"{provider.name}/{provider.default_model}"
+            break
+    return settings.providers.full_name(model) if model else None
 
 
 def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None) -> Agent:
@@ -223,30 +237,19 @@ def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None)
     name = overrides.agent or (stored.name if stored else None) or settings.agent or settings.default_agent
     configured = settings.agents.get(name)
     if configured is None and (overrides.agent or not stored):
-        raise ConfigError(f"there is no agent {name!r}", f"known are {', '.join(settings.agents)}")
+        raise ConfigError(f"there is no agent {name!r}", settings.agents.advice(name))
     agent = configured or Agent(name)
     base = stored if stored and not overrides.agent else agent
-    models = (
-        overrides.model,
-        agent.model if overrides.agent else None,
-        stored.model if stored else None,
-        settings.model,
-        agent.model,
-        settings.agents[settings.default_agent].model,
-    )
-    model = next(filter(None, models), None)
-    for provider in () if model else map(settings.providers.get, PROVIDERS):
-        if provider and provider.default_model and (provider.key or provider.key_command):
-            model = f"{provider.name}/{provider.default_model}"
-            break
+    of_agent, of_session = agent.model if overrides.agent else None, stored.model if stored else None
     unsaved = {key: value for key, value in agent.params.items() if key not in safe_params(agent.params)}
     params = {**unsaved, **base.params, **overrides.params}
     chosen = base._replace(
-        model=settings.providers.full_name(model) if model else None,
+        model=model_of(settings, agent, overrides.model, of_agent, of_session),
         params={key: value for key, value in params.items() if key not in overrides.without},
         tools=agent.tools,
         output=agent.output,
         memory=agent.memory,
+        web=base.web if overrides.web is None else overrides.web,
     )
     if overrides.system not in (None, AGENT_SYSTEM):
         return chosen._replace(system=overrides.system)
@@ -271,6 +274,7 @@ def stored_agent(doc: Mapping[str, Any]) -> Agent:
         model_small=full_name(info.get("model_small"), provider),
         system=info.get("system"),
         params=safe_params(info.get("params") or {}),  # the file is not trusted: no addresses or headers
+        web=info.get("web") is True,
     )
 
 

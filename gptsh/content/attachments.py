@@ -1,4 +1,4 @@
-"""Images, PDF documents and audio: detect their type, make message parts from them, and read such parts.
+"""Images, PDF documents, audio and video: detect their type, make message parts from them, and read such parts.
 
 Parts have the shapes of OpenAI's chat API; ``foreign`` converts those of other tools.
 """
@@ -12,15 +12,18 @@ from gptsh.jsonio import as_dict
 from gptsh.messages import Message, Part, is_text, text_part
 from gptsh.text import format_size
 
-Kind = Literal["image", "document", "audio"]
+Kind = Literal["image", "document", "audio", "video"]
 
 # The ability that a model needs for a kind, as the model table names it, and the kind as errors name it.
-ABILITIES: dict[Kind, str] = {"image": "vision", "document": "pdf_input", "audio": "audio_input"}
-NAMES: dict[Kind, str] = {"image": "images", "document": "PDF documents", "audio": "audio"}
+ABILITIES: dict[Kind, str] = {
+    "image": "vision", "document": "pdf_input", "audio": "audio_input", "video": "video_input",
+}  # fmt: skip
+NAMES: dict[Kind, str] = {"image": "images", "document": "PDF documents", "audio": "audio", "video": "video"}
 PDF = "application/pdf"
 AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}  # by MIME type, as OpenAI names it
 _SENT = {  # the registered MIME types, by those that ``filetype`` returns
     **{kind: kind for kind in ("image/png", "image/jpeg", "image/gif", "image/webp", PDF, "audio/mpeg")},
+    **{kind: kind for kind in ("video/mp4", "video/webm", "video/mpeg")},
     "image/apng": "image/png",  # a viewer without animation shows its first image
     "audio/x-wav": "audio/wav",
 }
@@ -117,7 +120,7 @@ def media_part(source: str, media_type: str, data: bytes | bytearray) -> Part:
 
 
 def url_part(media_type: str, url: str, source: str | None) -> Part:
-    """Return a part with a URL (also a data URL): an image, or else a document."""
+    """Return a part with a URL (also a data URL): an image, or else a file: a document or a video."""
     if media_type.startswith("image/"):
         part: Part = {"type": "image_url", "image_url": {"url": url}}
     else:
@@ -143,6 +146,8 @@ def media_of(part: Part) -> Media | None:
     media_kind: Kind = "image" if kind == "image_url" else "document"
     title = title if isinstance(title, str) else None
     if match := re.match(_DATA_URL, url):
+        if media_kind == "document" and match[1].lower().startswith("video/"):
+            media_kind = "video"
         return Media(media_kind, match[1] or None, data=url[match.end() :], title=title)
     return Media(media_kind, None, url=url, title=title)
 

@@ -29,7 +29,9 @@ def author_name(message: Message) -> dict[str, str]:
 def accepts(part: Part, shapes: str) -> bool:
     """Whether the API can carry the media of a part: only Mistral's accepts documents by URL."""
     media = media_of(part)
-    return media is not None and (media.data is not None or media.kind == "image" or shapes == "mistral")
+    if media is None or media.kind == "video":
+        return False
+    return media.data is not None or media.kind == "image" or shapes == "mistral"
 
 
 def _api_part(part: Part, shapes: str) -> Part:

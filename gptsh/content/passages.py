@@ -1,25 +1,27 @@
 """The passages of a message in order, for those that show it, search it, or make one text of it."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from gptsh.content.attachments import Media, media_in, media_of, name_of, part_label
-from gptsh.jsonio import as_dict, parse_json
+from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.messages import COMPLETE_REASONS, Message, Part, blocks_of, is_text, labelled_text, typed_text
-from gptsh.text import format_size, shorten
+from gptsh.text import escape_markdown, format_size, shorten
 
+_ROUND = str.maketrans("[]", "()")  # brackets would end the text of a link
 LINE_WIDTH = 120  # characters of a tool's arguments or result in a line
 
 
 class Passage(NamedTuple):
-    """A passage of a message. ``words`` and ``refusal`` are Markdown; other text is plain.
+    """A passage of a message. ``words``, ``refusal`` and ``pages`` are Markdown; other text is plain.
 
     ``text`` is None if there is none to read: media, encrypted thinking, parts of unknown types. ``name`` is the name
     of a file or a function, ``part`` the block of the message, ``language`` that of the text.
     """
 
-    kind: Literal["words", "file", "media", "thinking", "call", "result", "refusal"]
+    kind: Literal["words", "file", "media", "thinking", "call", "result", "refusal", "pages"]
     text: str | None = None
     name: str = ""
     part: Part = {}  # noqa: RUF012 - never changed
@@ -85,15 +87,29 @@ def walk(message: Message) -> Iterator[Passage]:
         yield Passage("refusal", refusal)
 
 
-def passages(message: Message) -> list[Passage]:
-    """Return the passages for people: indented arguments of calls, each tool result as one passage."""
+def passages(message: Message, *, indented: bool = True) -> list[Passage]:
+    """Return the passages for people: ``indented`` arguments of calls, each tool result as one passage, cited pages."""
     parts = list(walk(message))
     if message["role"] != "tool":
-        return [_indent(passage) if passage.kind == "call" else passage for passage in parts]
+        pages = _cited_pages(message)
+        parts += [Passage("pages", pages)] if pages else []
+        return [_indent(passage) if indented and passage.kind == "call" else passage for passage in parts]
     text = _join([passage for passage in parts if not passage.media], "\n", text_separator="\n")
     media = tuple(media for passage in parts for media in passage.media)
     result = Passage("result", text, media=media, is_error=message.get("is_error") is True)
     return [*(passage for passage in parts if passage.kind == "thinking"), result]
+
+
+def _cited_pages(message: Message) -> str:
+    """The pages that an answer cites, as a list of links; "" without any."""
+    lines: list[str] = []
+    for page in as_dicts(message.get("sources")):
+        url, title = page.get("url"), page.get("title")
+        if isinstance(url, str) and url:
+            label = escape_markdown((title if title and isinstance(title, str) else url).translate(_ROUND))
+            target = re.sub(r"[\s<>\\]", lambda mark: f"%{ord(mark[0]):02X}", url)
+            lines.append(f"{len(lines) + 1}. [{label}](<{target}>)")
+    return "\n".join(lines)
 
 
 def _indent(call: Passage) -> Passage:
@@ -153,4 +169,4 @@ def speaker(message: Message) -> str:
 def partial_reason(message: Message) -> str:
     """Return why an answer is not complete, as the provider or gptsh recorded it; empty if it is complete."""
     finish = message.get("finish_reason") or ""
-    return "" if finish.lower() in COMPLETE_REASONS else finish
+    return "" if finish.lower() in COMPLETE_REASONS else shorten(finish, LINE_WIDTH)

@@ -1,15 +1,22 @@
 """The JSON Schema of ``--schema``: read it, request it in words, and check the answer, whatever the provider does."""
 
+import contextlib
 import json
+import re
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gptsh.errors import UsageError
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message, text_of
 from gptsh.text import shorten
 
+if TYPE_CHECKING:
+    from referencing import Specification
+
+_TOO_DEEP = "references in circles, or nested too deeply"
 _MAX_FAULTS = 10  # listed for the model
 _FAULT_WIDTH = 300  # characters
 _ASK = "Answer with JSON alone, no code fence, no other text. It must conform to this JSON Schema:\n"
@@ -22,39 +29,61 @@ class AnswerSchema:
     def __init__(self, text_or_path: str) -> None:
         """Read the schema, which is given as JSON or as the path of a file. Raises UsageError.
 
-        Nothing is fetched. A dangling reference is found only when an answer is checked.
+        Nothing is fetched: a reference leads into the schema itself or to a published meta-schema.
         """
         from jsonschema import validators  # noqa: PLC0415 - takes 0.1 s, for --schema only
         from jsonschema_specifications import REGISTRY  # noqa: PLC0415 - only for --schema
+        from referencing.jsonschema import specification_with  # noqa: PLC0415 - only for --schema
 
         self.schema = _read_schema(text_or_path)
-        try:
+        with _as_usage_error("--schema: not a JSON Schema"):
             kind = validators.validator_for(self.schema, default=validators.Draft202012Validator)
             kind.check_schema(self.schema)
             self._validator = kind(self.schema, registry=REGISTRY)
-        except Exception as err:  # the libraries raise ten types for malformed schemas
-            raise UsageError(f"--schema: not a JSON Schema: {_why(err)}") from err
+            dangling = _find_dangling(self.schema, specification_with(kind.META_SCHEMA["$schema"]), REGISTRY)
+        if dangling:
+            raise UsageError(f"--schema: not a JSON Schema: $ref {dangling} leads nowhere", "gptsh fetches no schema")
 
     def faults(self, text: str) -> list[str]:
         """List what is wrong with an answer, one line each and at most ten; empty if it conforms.
 
-        Raises UsageError if the answer cannot be checked because a reference is dangling or circular.
+        Raises UsageError if the answer cannot be checked because its references go in circles.
         """
         try:
             value = parse_json(text)
         except (ValueError, RecursionError) as err:
             return [f"not JSON: {err}"]
-        try:
-            errors = list(islice(self._validator.iter_errors(value), _MAX_FAULTS))
-        except ArithmeticError as err:
-            return [f"a number in it cannot be checked: {err}"]
-        except Exception as err:  # of any type, as in ``__init__``
-            raise UsageError(f"--schema: the answer cannot be checked against it: {_why(err)}") from err
+        with _as_usage_error("--schema: the answer cannot be checked against it"):
+            try:
+                errors = list(islice(self._validator.iter_errors(value), _MAX_FAULTS))
+            except ArithmeticError as err:
+                return [f"a number in it cannot be checked: {err}"]
         return [shorten(f"{fault.json_path}: {fault.message}", _FAULT_WIDTH) for fault in errors]
 
     def repair(self, faults: list[str]) -> str:
         """The message that asks the model to correct these faults."""
         return _REPAIR.format(faults="\n".join(f"- {fault}" for fault in faults))
+
+
+@contextlib.contextmanager
+def _as_usage_error(problem: str) -> Iterator[None]:
+    """Raise as UsageError what the libraries raise for a schema that they cannot use, also what they do not catch."""
+    from jsonschema.exceptions import SchemaError, UnknownType  # noqa: PLC0415 - only for --schema
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - only for --schema
+
+    try:
+        yield
+    except RecursionError as err:
+        raise UsageError(f"{problem}: {_TOO_DEEP}") from err
+    except (
+        SchemaError, UnknownType, Unresolvable, re.error, ValueError, TypeError, AttributeError, LookupError,
+        ArithmeticError,
+    ) as err:  # fmt: skip
+        raise UsageError(f"{problem}: {_why(err)}") from err
+    except BaseException as err:
+        if type(err).__name__ != "PanicException":  # of Rust code that meets the limit of recursion; no Exception
+            raise
+        raise UsageError(f"{problem}: {_TOO_DEEP}") from err
 
 
 def _read_schema(text_or_path: str) -> dict[str, Any]:
@@ -74,9 +103,30 @@ def _read_schema(text_or_path: str) -> dict[str, Any]:
     return schema
 
 
+def _find_dangling(schema: dict[str, Any], specification: "Specification[Any]", registry: Any) -> str | None:
+    """The first reference in a schema, or in what it refers to, that leads nowhere; None if there is none."""
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - only for --schema
+
+    root = specification.create_resource(schema)
+    seen: set[int] = set()
+    unvisited = [(root, registry.resolver_with_root(root))]
+    while unvisited:
+        resource, resolver = unvisited.pop()
+        contents = resource.contents
+        if not isinstance(contents, dict) or id(contents) in seen:  # true and false are schemas, too
+            continue
+        seen.add(id(contents))
+        for reference in [contents[key] for key in ("$ref", "$dynamicRef") if key in contents]:
+            try:
+                target = resolver.lookup(reference)
+            except Unresolvable:
+                return str(reference)
+            unvisited.append((specification.create_resource(target.contents), target.resolver))
+        unvisited += [(inner, resolver.in_subresource(inner)) for inner in resource.subresources()]
+    return None
+
+
 def _why(err: Exception) -> str:
-    if isinstance(err, RecursionError):
-        return "references in circles, or nested too deeply"
     place = f"{err.json_path}: {err.message}" if hasattr(err, "json_path") and hasattr(err, "message") else str(err)
     return shorten(place or type(err).__name__, _FAULT_WIDTH)
 

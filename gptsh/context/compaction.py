@@ -3,7 +3,8 @@
 A compaction is a record in the session (``context.compaction``): the strategy, and ``upto``, the id of the last message
 that is sent in a shorter form. It stays active until the prompt has grown past the mark (``compact_at``) again, so that
 prompts keep the same beginning from turn to turn and providers' caches hit. A new compaction aims at half of the
-budget. One that could not reach half stays active until the budget is full.
+budget. One that could not reach half stays active until the budget is full. Where something of the user's would be left
+out, nearly all of the budget is filled (see ``strategies``).
 
 Each strategy is tried once, in order, with its real text. The caller passes in the function that makes summaries.
 """
@@ -13,8 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gptsh.config.settings import ContextRules
-from gptsh.context.shorten import pruned
+from gptsh.context.shorten import cut_text, pruned
 from gptsh.context.strategies import (
+    ANSWER_SHARE,
     FULL,
     MINIMAL,
     PRUNED,
@@ -25,11 +27,14 @@ from gptsh.context.strategies import (
     Record,
     SplitHistory,
     is_verbatim,
+    last_answer_at,
+    omissions,
     summary,
 )
 from gptsh.context.summaries import LENGTH_TOLERANCE, latest, summary_of, uncovered
-from gptsh.context.tokens import Size
+from gptsh.context.tokens import FRAMING, Size, count_message
 from gptsh.errors import GptshError
+from gptsh.jsonio import as_dict
 from gptsh.messages import Message, just_after, new_message_id, starts_turn, timestamp
 
 # (older messages, those of them that no summary covers, text of the last summary, tokens for the new one)
@@ -42,8 +47,14 @@ Measure = Callable[[Sequence[Message], str | None, bool], Size]
 
 _TARGET = 0.5  # share of the budget that a new compaction aims at
 _GROWN_BUDGET = 1.2  # times the budget of the active compaction: with more, a larger part of the session may fit
+_FILL = 0.88  # share of the budget that is filled where something is left out; the rest is for the next turns
+_MAX_ROOM, _ROOM_TRIES = 1.5, 8  # times the room that is likely left; attempts to find the true one
 _MAX_SHARE_LEFT = 0.9  # of the current size: saving less does not justify a new beginning of the prompt
 _SUMMARY_DIVISOR = 4  # a summary takes at most this fraction of the budget
+_SPARE_SHARE = 0.95
+_MIN_EXCERPT = 30  # tokens of a message of which the ends are sent: fewer are useless
+_MIN_DENSITY = 0.1
+_UNLIMITED = 10**9  # tokens
 _MIN_SUMMARY = 200  # tokens: with less room, user words are left out instead
 _NO_REPORTS = ""  # no answer has this compaction id, so the count uses no report
 PENDING = "pending"  # key in the record of a summary that a dry run did not make
@@ -72,6 +83,7 @@ class Chooser:
         self._measure, self._budget, self._fixed = measure, budget, fixed
         self._summarise, self._on_failure = summarise, on_failure
         self._exact = False
+        self._density = 1.0  # tokens of this model for each token that gptsh counts
         self._ids = [message.get("id") or "" for message in messages]
         self._end = max(0, len(messages) - max(1, rules.keep_messages))  # messages before this may be shortened
         while self._end > 0 and not _can_split(messages, self._end):
@@ -156,12 +168,16 @@ class Chooser:
         """The session, split into older and recent messages as the record says."""
         end = (self._position(record["upto"]) or 0) + 1
         older, recent = list(self._messages[:end]), list(self._messages[end:])
+        cuts = as_dict(record.get("ends"))
+        recent = [
+            cut_text(message, cuts[message["id"]]) if message.get("id") in cuts else message for message in recent
+        ]
         if record.get("pruned"):  # tool results only: attachments of the user are truncated visibly or not at all
             upto = 1 + next((at for at, message in enumerate(recent) if message.get("id") == record["pruned"]), -1)
             recent[:upto] = [pruned(message) if message["role"] == "tool" else message for message in recent[:upto]]
         last_summary = summary_of(self._state, record.get("summary"))
         if last_summary is None:
-            return SplitHistory(older, recent, max_tokens=record.get("room") or 0)
+            return SplitHistory(older, recent, room=record.get("room") or 0)
         last = self._position(last_summary.get("last"))
         covered = 0 if last is None else last + 1
         if record["strategy"] == SUMMARY:  # a parallel run may have saved its answer among the older messages since
@@ -179,6 +195,8 @@ class Chooser:
         If no strategy saves enough, return ``before`` if that fits, else the last resort.
         """
         budget, self._exact = self._budget, True
+        sample = self._messages[self._end :]  # a whole session may be too large to be counted
+        self._density = max(_MIN_DENSITY, self._size(sample) / max(1, sum(map(count_message, sample))))
         before = self.choice_under(before.record)
         bare = summary(SplitHistory(self._messages[: self._end], self._messages[self._end :]))
         protected = self._size(bare.messages)  # the user's words and the recent messages
@@ -201,7 +219,8 @@ class Chooser:
         if choice.record is None:
             return choice
         sizes = {"before": max(0, before.size.tokens - self._fixed), "after": self._message_tokens(choice)}
-        return choice._replace(record={**choice.record, **sizes, "reason": reason}, is_new=True)
+        omitted = omissions(choice.prompt)
+        return choice._replace(record={**choice.record, **sizes, "reason": reason, "omitted": omitted}, is_new=True)
 
     def _try_pruning(self, goal: int) -> Choice | None:
         """Shorten older tool results; None if that does not reach the goal."""
@@ -225,46 +244,121 @@ class Chooser:
             if (existing.get("tokens") or 0) <= longest and not uncovered(self._messages[: last + 1], existing):
                 choice = self.choice_under(self._record(SUMMARY, last + 1, summary=existing["id"]))
                 if self._message_tokens(choice) <= min(goal + longest, budget or goal + longest):
-                    return choice
+                    return self._with_media(choice)
         older = list(self._messages[: self._end])
         previous = latest(self._state, self._ids[: self._end])
         fresh = uncovered(older, previous[0]) if previous else older
         length = max(1, int(longest / LENGTH_TOLERANCE))
         new = self._summarise(older, fresh, previous[0]["text"] if previous else None, length)
-        return self.choice_under(self._record(SUMMARY, self._end, summary=new["id"]))
+        return self._with_media(self.choice_under(self._record(SUMMARY, self._end, summary=new["id"])))
+
+    def _with_media(self, choice: Choice) -> Choice:
+        """The choice of a summary with as much media of older questions as the budget has room for."""
+        if not choice.prompt.omitted_media:
+            return choice
+        room = _UNLIMITED if self._budget is None else round(_FILL * self._budget) - self._message_tokens(choice)
+        choice = self.choice_under({**(choice.record or {}), "room": room})
+        if choice.prompt.omitted_media and self._budget is not None:
+            return self._with_more(choice, self._end, round(_FILL * self._budget))
+        return choice
 
     def _last_resort(self) -> Choice:
-        """Send what fits without a new summary: the question, and as many of the user's words as there is room for.
+        """Fill the budget without a new summary, in the order of ``strategies``: then with more of the last messages.
 
-        If that leaves words out, try with fewer of the last messages verbatim.
+        The last answer and the current question stay as messages. In a long turn of tool rounds the newest rounds do,
+        and the question and the last answer go into the block before them.
         """
-        budget = self._budget or 0
-        choices: list[Choice] = []
-        later_ends = range(self._end + 1, len(self._messages))
-        for end in [self._end, *(at for at in later_ends if _can_split(self._messages, at))]:
-            if end == 0:
-                continue
-            newest = latest(self._state, self._ids[:end])
-            summary_id = newest[0]["id"] if newest else None
-            for pruned_upto in (None, self._ids[-1]):  # recent tool results whole, then shortened
-                record = self._record(MINIMAL, end, summary=summary_id, pruned=pruned_upto)
-                recent = self._split(record).recent
-                record["room"] = budget - self._size(recent)
-                choice = self.choice_under(record)
-                for step in range(8):  # the reduction doubles each time: a small one may change nothing
-                    if (excess := self._message_tokens(choice) - budget) > 0:
-                        record = {**record, "room": record["room"] - excess * 2**step}
-                        choice = self.choice_under(record)
-                if self._message_tokens(choice) <= budget and not choice.prompt.omitted_questions:
-                    return choice
-                choices.append(choice)
-        if not choices:
+        goal = round(_FILL * (self._budget or 0))
+        question_at = max((at for at, message in enumerate(self._messages) if starts_turn(message)), default=0)
+        answer_at = last_answer_at(self._messages)
+        start = question_at if answer_at is None else answer_at
+        while start > 0 and not _can_split(self._messages, start):
+            start -= 1
+        rounds = [at for at in range(question_at + 1, len(self._messages)) if _can_split(self._messages, at)]
+        ends: dict[str, int] = {}
+        if answer_at is not None and self._size([self._messages[answer_at]]) > goal // ANSWER_SHARE:
+            ends = {self._ids[answer_at]: round(goal / ANSWER_SHARE / self._density)}
+        choice = None
+        if start:
+            choice = self._filled(self._record(MINIMAL, start, ends=ends), goal)
+        if rounds and (choice is None or self._message_tokens(choice) > goal or choice.prompt.omitted_questions):
+            choice = self._with_newest_rounds([*filter(None, [start]), *rounds], ends, goal)
+        if choice is None:
             return self.choice_under(None)
+        if (choice.record or {}).get("upto") == self._ids[start - 1]:
+            choice = self._with_more(choice, start, goal)
+        return choice
 
-        def drawbacks(choice: Choice) -> tuple[int, int]:
-            return max(0, self._message_tokens(choice) - budget), choice.prompt.omitted_questions
+    def _with_newest_rounds(self, starts: Sequence[int], ends: dict[str, int], goal: int) -> Choice:
+        """Send as many of the newest rounds as fit half of the goal, tool results shortened; at least the last one."""
+        records = [self._record(MINIMAL, at, ends=ends, pruned=self._ids[-1]) for at in starts]
+        fitting = (record for record in records if self._size(self._split(record).recent) <= goal // 2)
+        return self._filled(next(fitting, records[-1]), goal)
 
-        return min(choices, key=drawbacks)
+    def _filled(self, record: Record, goal: int) -> Choice:
+        """The last messages as the record has them, and before them what the goal has room for.
+
+        Where not even the protected messages fit the goal, they may take the budget.
+        """
+        recent = self._size(self._split(record).recent)
+        for limit in (goal, self._budget or 0):
+            # What the room takes is known only when it is filled: lines are whole, and the count is scaled.
+            low, high = 0, max(0, round(_MAX_ROOM * (limit - recent) / self._density))
+            room = round(max(0, limit - recent) / self._density)
+            best = self.choice_under({**record, "room": 0})
+            for _ in range(_ROOM_TRIES):
+                choice = self.choice_under({**record, "room": room})
+                size = self._message_tokens(choice)
+                if size > limit:
+                    high = room
+                elif best.prompt == choice.prompt:  # more room changes nothing
+                    break
+                else:
+                    best, low = choice, room
+                room = (low + high) // 2
+            if self._message_tokens(best) <= limit:
+                break
+        return best
+
+    def _with_more(self, choice: Choice, start: int, goal: int) -> Choice:
+        """Send more of the last answer, then more of the messages before ``start``, while nothing else goes for it.
+
+        Of a message that does not fit whole both ends are sent.
+        """
+        for ident, tokens in as_dict((choice.record or {}).get("ends")).items():
+            choice = self._better(choice, {"ends": {ident: tokens + self._spare(choice, goal)}}, goal) or choice
+        end = start
+        for at in reversed(range(1, start)):
+            if not _can_split(self._messages, at):
+                continue
+            changes = {"upto": self._ids[at - 1], "pruned": self._ids[start - 1]}
+            longer = self._better(choice, changes, goal)
+            if longer is None:
+                longest = max(range(at, end), key=lambda index: count_message(self._messages[index]))
+                others = sum(count_message(self._messages[index]) for index in range(at, end) if index != longest)
+                room = self._spare(choice, goal) - others - FRAMING
+                if room < _MIN_EXCERPT or starts_turn(self._messages[longest]):
+                    return choice
+                ends = {**as_dict((choice.record or {}).get("ends")), self._ids[longest]: room}
+                return self._better(choice, {**changes, "ends": ends}, goal) or choice
+            choice, end = longer, at
+        return choice
+
+    def _spare(self, choice: Choice, goal: int) -> int:
+        """How many tokens, as gptsh counts, the prompt may grow up to the goal: a little less than is left."""
+        return round(_SPARE_SHARE * (goal - self._message_tokens(choice)) / self._density)
+
+    def _better(self, choice: Choice, changes: Record, goal: int) -> Choice | None:
+        """The choice with these changes of its record, if it fits the goal and lacks nothing that it had."""
+        record = {**(choice.record or {}), **changes}
+        new = self.choice_under(record) if record["strategy"] == SUMMARY else self._filled(record, goal)
+        if self._message_tokens(new) > goal or new.prompt.summarized + new.prompt.included < (
+            choice.prompt.summarized + choice.prompt.included
+        ):
+            return None
+        lacks_more = len(new.prompt.omitted_questions) > len(choice.prompt.omitted_questions)
+        lacks_media = len(new.prompt.omitted_media) > len(choice.prompt.omitted_media)
+        return None if lacks_more or lacks_media else new
 
     def _record(self, strategy: str, end: int, **more: Any) -> Record:
         """The record of a compaction that shortens the messages before index ``end``."""

@@ -5,11 +5,12 @@ The session keeps the messages whole.
 
 import re
 from collections.abc import Callable, Collection, Sequence
+from typing import Any, cast
 
 from gptsh.content import attachments
-from gptsh.context.tokens import count_text
+from gptsh.context.tokens import MARK, count_text, truncate_tokens
 from gptsh.jsonio import as_dict, parse_json
-from gptsh.messages import Message, Part, is_text, parts_of
+from gptsh.messages import Message, Part, is_text, parts_of, text_of
 
 # What is left out of a question: [index of the part, first character left out, first character after the gap] each.
 # A session stores them in ``context.cuts``, by message id.
@@ -130,6 +131,18 @@ def pruned(message: Message) -> Message:
         return new if count_text(new["text"]) < count_text(part["text"]) else part
 
     return _map_parts(message, shorter)
+
+
+def cut_text(message: Message, max_tokens: int) -> Message:
+    """Cut an answer or a tool result to both ends of its text.
+
+    What a provider wants back verbatim goes, since the text changes.
+    """
+    text = text_of(message)
+    shorter = truncate_tokens(text, max_tokens, ends=True) or MARK
+    new: Any = {key: value for key, value in message.items() if key not in ("thinking", "replay", "order")}
+    new["content"] = shorter
+    return message if shorter == text else cast(Message, new)
 
 
 # ---- files that tools worked on

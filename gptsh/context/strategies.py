@@ -1,44 +1,59 @@
 """The strategies that shorten the older part of a session. Each is a pure function and a row of the table ``SHORTEN``.
 
-Input and output are messages as ``valid.sendable`` returns them. Recent messages are sent verbatim. A tool call and its
-results are never separated (see ``compaction``).
+Input and output are messages as ``valid.sendable`` returns them. Recent messages follow what a strategy makes of the
+older ones. A tool call and its results are never separated (see ``compaction``).
+
+Both ``summary`` and ``minimal`` put one question in place of the older messages. ``minimal`` fills it in this order,
+and no row takes room from one above it:
+
+    1  the current question with its media, where it is among the older messages, as in a turn of many tool rounds
+    2  the last answer, where it is among them: whole up to a quarter of the room, else both its ends
+    3  the newest summary
+    4  the words of the first question, then of the others from the newest on
+    5  media of earlier questions, from the newest on
+    6  the files that tool calls named
+    7  both ends of a question that was too long for row 4
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from gptsh.content.attachments import media_of
+from gptsh.content.attachments import media_in, media_of, name_of
 from gptsh.context.shorten import pruned, touched_files
-from gptsh.context.tokens import Size, count_media, count_text, truncate_tokens
+from gptsh.context.tokens import FRAMING, Size, count_media, count_text, truncate_tokens
 from gptsh.messages import Message, Part, parts_of, starts_turn, text_of, text_parts_of, user_message
 from gptsh.text import quantity
 
 FULL = "full"
 Record = dict[str, Any]  # a compaction: see ``compaction``
-_MIN_STATE = 40  # tokens of a summary or an answer: a shorter excerpt is useless
-_SHARE = 4  # the list of files may take this fraction of the room, and so may the state
-_HEADINGS = 74  # tokens of all headings and the blank lines between them
+ANSWER_SHARE = 4  # the last answer may take this fraction of the room, before words and media
+_MIN_EXCERPT = 40  # tokens of a summary, an answer or a long question: a shorter excerpt is useless
+_FILES_SHARE = 4  # the list of files may take this fraction of the room
+_HEADINGS = 90  # tokens of all headings and the blank lines between them
 _BEGINNING = "[Shortened by gptsh: the conversation up to here.]"
 _WORDS = "What the user said, word for word:"
 _SOME_WORDS = "What the user said, word for word ({omitted} left out):"
 _OUTCOMES = "What the answers and tools came to:"
 _TASK = "The task as it was first put:"
 _FILES = "Files touched:"
-_LAST = "The last answer, shortened:"
+_LAST = "The last answer:"
+_MEDIA = "Sent with question {number}:"
 _END = "[The conversation goes on:]"
 
 
 class CompactedPrompt(NamedTuple):
     """The messages sent in place of a session, and how many of the session's they include, summarise and leave out.
 
-    ``omitted_questions``: how many questions are among the messages left out.
+    ``left_out`` counts messages and media. ``omitted_questions`` are the numbers of the questions among them, from 1,
+    and ``omitted_media`` the names of the media.
     """
 
     messages: Sequence[Message]
     included: int
     summarized: int = 0
     left_out: int = 0
-    omitted_questions: int = 0
+    omitted_questions: Sequence[int] = ()
+    omitted_media: Sequence[str] = ()
 
 
 class Choice(NamedTuple):
@@ -54,14 +69,14 @@ class Choice(NamedTuple):
 class SplitHistory(NamedTuple):
     """A session, split in two. ``summary`` covers the first ``covered`` of the older messages.
 
-    ``max_tokens`` limits the older part; only ``minimal`` needs it.
+    ``room``: tokens for the older part in ``minimal``, for the media of the older part in ``summary``.
     """
 
     older: Sequence[Message]
     recent: Sequence[Message]
     summary: str = ""
     covered: int = 0
-    max_tokens: int = 0
+    room: int = 0
 
 
 def pruned_tools(history: SplitHistory) -> CompactedPrompt:
@@ -73,52 +88,35 @@ def pruned_tools(history: SplitHistory) -> CompactedPrompt:
 def summary(history: SplitHistory) -> CompactedPrompt:
     """Send the older user words verbatim, a summary of the other older messages, and the recent messages.
 
-    The words come first: they only grow, so the prompt begins as the last one did. Media of the current question is
-    sent too.
+    The words come first: they only grow, so the prompt begins as the last one did. Media of older questions is sent
+    where it fits, that of the current question always.
     """
-    media_parts = _current_media(history)
-    lines = _numbered_lines(history, media_parts)
-    sections = [[_WORDS, *lines] if lines else [], [_OUTCOMES, history.summary] if history.summary else []]
-    return _compacted_prompt(history, sections, len(lines), media_parts, has_summary=True)
+    block = _Block(history)
+    for at in range(len(block.questions)):
+        block.words[at] = block.line(at)
+    block.summary = history.summary
+    block.room = history.room
+    block.add_media(current=True, must=True)
+    block.add_media()
+    return block.prompt(has_summary=True)
 
 
 def minimal(history: SplitHistory) -> CompactedPrompt:
-    """Last resort: fill the room with the user's older words, then the files touched, then the state of the work.
+    """Last resort: fill the room in the order of the rows above, without a new summary.
 
-    The state is the newest summary, else the last answer. If not all words fit, the first question and as many of the
-    newest as possible are sent. The current question is always sent, its media only where it fits.
+    The words of the current question are always sent.
     """
-    lines = _numbered_lines(history)
-    current = set(range(len(_questions(history)))[-1:] if _is_current_older(history) else ())
-    room = history.max_tokens - _HEADINGS - sum(count_text(lines[at]) + 1 for at in current)
-    media_parts = []
-    for part in _current_media(history):
-        size = count_media(media) if (media := media_of(part)) else 0
-        if size <= room:
-            media_parts.append(part)
-            room -= size
-    lines = _numbered_lines(history, media_parts)
-    sizes = [count_text(line) + 1 for line in lines]
-    chosen_lines = set(current)
-    for at in dict.fromkeys([*range(len(lines))[:1], *reversed(range(len(lines)))]):  # the first, then the newest
-        if at not in chosen_lines and sizes[at] <= room:
-            chosen_lines.add(at)
-            room -= sizes[at]
-    if room < 0 and not current:
-        return _compacted_prompt(history, None, 0, has_summary=False)._replace(omitted_questions=len(lines))
-    files = _files(history.older, min(room, history.max_tokens // _SHARE))
-    room -= sum(map(count_text, files))
-    state = _state(history, min(room, history.max_tokens // _SHARE))
-    omitted = len(lines) - len(chosen_lines)
-    task = [_TASK, lines[0]] if omitted and 0 in chosen_lines - current else []
-    words = [lines[at] for at in sorted(chosen_lines - ({0} if task else set()))]
-    verbs = "does not fit and is" if omitted == 1 else "do not fit and are"
-    some_words = _SOME_WORDS.format(omitted=f"{quantity(omitted, 'earlier question')} {verbs}")
-    heading = some_words if omitted else _WORDS
-    sections = [task, files, state, [heading, *words] if words or omitted else []]
-    has_summary = bool(history.summary and state)
-    prompt = _compacted_prompt(history, sections, len(chosen_lines), media_parts, has_summary=has_summary)
-    return prompt._replace(omitted_questions=omitted)
+    block = _Block(history)
+    block.add_current()
+    block.add_last_answer()
+    block.add_summary()
+    block.add_words()
+    block.add_media()
+    block.add_files()
+    block.add_cut_words()
+    if block.room < 0 and block.current is None:
+        return _without_block(block)
+    return block.prompt(has_summary=bool(block.summary))
 
 
 PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # in the order in which they are tried
@@ -134,84 +132,169 @@ def is_verbatim(message: Message) -> bool:
     return message["role"] == "system" or starts_turn(message)
 
 
-def _compacted_prompt(
-    history: SplitHistory,
-    sections: Sequence[Sequence[str]] | None,
-    questions: int,
-    media_parts: Sequence[Part] = (),
-    *,
-    has_summary: bool,
-) -> CompactedPrompt:
-    """Put the sections into one question before the recent messages; they contain ``questions`` of the user's."""
-    systems = [message for message in history.older if message["role"] == "system"]
-    text = "\n\n".join([_BEGINNING, *("\n".join(section) for section in sections or () if section)])
-    end: Part = {"type": "text", "text": _END}
-    block = user_message(text, [*media_parts, end]) if media_parts else user_message(f"{text}\n\n{_END}", ())
-    covered = history.older[: history.covered] if has_summary else ()
-    summarized = sum(not is_verbatim(message) for message in covered)
-    included = questions + len(systems)
-    messages = [*systems, *([block] if history.older and sections is not None else []), *history.recent]
-    left_out = len(history.older) - included - summarized
-    return CompactedPrompt(messages, included + len(history.recent), summarized, left_out)
+def omissions(prompt: CompactedPrompt) -> dict[str, list[Any]]:
+    """What a prompt leaves out of the user's: the numbers of questions, and the names of media."""
+    return {"questions": [*prompt.omitted_questions], "media": [*prompt.omitted_media]}
 
 
-def _is_current_older(history: SplitHistory) -> bool:
-    """Whether the current question is among the older messages, as in a turn of many tool rounds."""
-    return not any(map(starts_turn, history.recent))
+def last_answer_at(messages: Sequence[Message]) -> int | None:
+    """The index of the last answer with words before the current question; None if there is none."""
+    question_at = max((at for at, message in enumerate(messages) if starts_turn(message)), default=0)
+    answers = (at for at in reversed(range(question_at)) if messages[at]["role"] == "assistant")
+    return next((at for at in answers if (text := text_of(messages[at])) and not text.isspace()), None)
 
 
-def _questions(history: SplitHistory) -> list[Message]:
-    return [message for message in history.older if starts_turn(message)]
+class _Block:
+    """The question in place of the older messages, as it is filled. ``room``: the tokens that are left for it."""
+
+    def __init__(self, history: SplitHistory) -> None:
+        self.history = history
+        self.questions = [message for message in history.older if starts_turn(message)]
+        is_current_older = bool(self.questions) and not any(map(starts_turn, history.recent))
+        self.current = len(self.questions) - 1 if is_current_older else None
+        self.room = history.room - _HEADINGS
+        self.words: dict[int, str] = {}  # the line of each question that is sent, by its index
+        self.media: list[tuple[int, Part]] = []  # the index of its question, and the part
+        self.summary = self.last_answer = ""
+        self.files: list[str] = []
+
+    # ---- the rows
+
+    def add_current(self) -> None:
+        """Add the current question and its media, if it is among the older messages."""
+        if self.current is not None:
+            self.words[self.current] = line = self.line(self.current)
+            self.room -= count_text(line) + 1
+            self.add_media(current=True)
+
+    def add_last_answer(self) -> None:
+        """Add the last answer, if it is among the older messages: both its ends if it is long."""
+        messages = [*self.history.older, *self.history.recent]
+        at = last_answer_at(messages)
+        if at is not None and at < len(self.history.older):
+            limit = min(self.room, self.history.room // ANSWER_SHARE)
+            self.last_answer = self._excerpt(text_of(messages[at]), limit, ends=True)
+
+    def add_summary(self) -> None:
+        """Add the newest summary, its beginning if it is too long."""
+        self.summary = self._excerpt(self.history.summary, self.room)
+
+    def add_words(self) -> None:
+        """Add the words of the first question, then of the others from the newest on, where they fit."""
+        newest_first = reversed(range(len(self.questions)))
+        for at in dict.fromkeys([*range(len(self.questions))[:1], *newest_first]):
+            line = self.line(at)
+            size = count_text(line) + 1
+            if at not in self.words and size <= self.room:
+                self.words[at] = line
+                self.room -= size
+
+    def add_media(self, *, current: bool = False, must: bool = False) -> None:
+        """Add media from the newest on, where it fits: that of the ``current`` question, or of the earlier ones.
+
+        ``must``: whether it fits or not.
+        """
+        for at in reversed(range(len(self.questions))):
+            if at not in self.words or (at == self.current) != current:
+                continue
+            for part, media in media_in(self.questions[at]):
+                size = count_media(media) + count_text(_MEDIA) + FRAMING
+                if must or size <= self.room:
+                    self.media.append((at, part))
+                    self.room -= size
+
+    def add_cut_words(self) -> None:
+        """Add both ends of the newest question that does not fit whole."""
+        missing = [at for at in range(len(self.questions)) if at not in self.words]
+        if missing and (excerpt := self._excerpt(self.line(missing[-1]), self.room - 1, ends=True)):
+            self.words[missing[-1]] = excerpt
+
+    def add_files(self) -> None:
+        """Add the files that tool calls named, as many of the newest as fit."""
+        room = min(self.room, self.history.room // _FILES_SHARE)
+        for path, tools in reversed(touched_files(self.history.older).items()):
+            line = f"- {path} ({', '.join(tools)})"
+            room -= count_text(line) + 1
+            if room < 0:
+                break
+            self.files.insert(0, line)
+
+    # ---- texts
+
+    def line(self, at: int) -> str:
+        """The words of a question under its number in the conversation, then the names of what was attached.
+
+        The current question, or one without words, has both ends of each attached text.
+        """
+        message = self.questions[at]
+        texts = text_parts_of(message)
+        texts = [part for part in texts if not part.get("memory")]  # the system prompt has it
+        words = [part["text"] for part in texts if "source" not in part]
+        if at == self.current or not words:
+            words = [text_of(pruned(message))]
+        else:
+            words += [f"[{part['source']}, {len(part['text']):,} characters]" for part in texts if "source" in part]
+        words += [_media_name(part) for part in parts_of(message) if media_of(part)]
+        return f"{at + 1}. " + "\n".join(filter(None, words))
+
+    def _excerpt(self, text: str, limit: int, *, ends: bool = False) -> str:
+        """As much of a text as fits ``limit``, taken from the room; "" if that is hardly anything."""
+        excerpt = truncate_tokens(text, limit, ends=ends) if text and limit >= _MIN_EXCERPT else ""
+        self.room -= count_text(excerpt)
+        return excerpt
+
+    def prompt(self, *, has_summary: bool) -> CompactedPrompt:
+        """The messages: system messages, the block, and the recent messages."""
+        older, recent = self.history.older, self.history.recent
+        omitted = [at + 1 for at in range(len(self.questions)) if at not in self.words]
+        sections = self._sections(omitted)
+        text = "\n\n".join([_BEGINNING, *("\n".join(section) for section in sections if section)])
+        media_parts: list[Part] = []
+        for at, part in sorted(self.media, key=lambda pair: pair[0]):
+            media_parts += [{"type": "text", "text": _MEDIA.format(number=at + 1)}, part]
+        end: Part = {"type": "text", "text": _END}
+        block = user_message(text, [*media_parts, end]) if media_parts else user_message(f"{text}\n\n{_END}", ())
+        systems = [message for message in older if message["role"] == "system"]
+        covered = older[: self.history.covered] if has_summary else ()
+        summarized = sum(not is_verbatim(message) for message in covered)
+        included = len(self.words) + len(systems) + self._counts_last_answer(covered)
+        sent_media = {id(part) for _, part in self.media}
+        media_names = [_media_name(part) for message in self.questions for part, _ in media_in(message)
+                       if id(part) not in sent_media]  # fmt: skip
+        left_out = len(older) - included - summarized + len(media_names)
+        messages = [*systems, *([block] if older else []), *recent]
+        return CompactedPrompt(messages, included + len(recent), summarized, left_out, omitted, media_names)
+
+    def _counts_last_answer(self, covered: Sequence[Message]) -> bool:
+        """Whether the last answer is sent in the block and not counted as summarised."""
+        at = last_answer_at([*self.history.older, *self.history.recent])
+        return bool(self.last_answer) and at is not None and at >= len(covered)
+
+    def _sections(self, omitted: Sequence[int]) -> list[list[str]]:
+        """The headings with their lines."""
+        words = [self.words[at] for at in sorted(self.words)]
+        outcomes = [_OUTCOMES, self.summary] if self.summary else []
+        last = [_LAST, self.last_answer] if self.last_answer else []
+        files = [_FILES, *self.files] if self.files else []
+        if not omitted:
+            return [[_WORDS, *words] if words else [], outcomes, files, last]
+        task = [_TASK, words.pop(0)] if words and 0 in self.words and len(self.questions) > 1 else []
+        verbs = "does not fit and is" if len(omitted) == 1 else "do not fit and are"
+        heading = _SOME_WORDS.format(omitted=f"{quantity(len(omitted), 'earlier question')} {verbs}")
+        return [task, [heading, *words], outcomes, files, last]
 
 
-def _current_media(history: SplitHistory) -> list[Part]:
-    """The media parts of the current question if it is older: it cannot be answered without them."""
-    current = _questions(history)[-1:] if _is_current_older(history) else []
-    return [part for message in current for part in parts_of(message) if media_of(part)]
+def _without_block(block: _Block) -> CompactedPrompt:
+    """The system messages and the recent messages, where there is no room for anything else."""
+    older, recent = block.history.older, block.history.recent
+    systems = [message for message in older if message["role"] == "system"]
+    media_names = [_media_name(part) for message in block.questions for part, _ in media_in(message)]
+    included = len(systems) + len(recent)
+    left_out = len(older) - len(systems) + len(media_names)
+    numbers = range(1, len(block.questions) + 1)
+    return CompactedPrompt([*systems, *recent], included, 0, left_out, numbers, media_names)
 
 
-def _numbered_lines(history: SplitHistory, media_parts: Sequence[Part] = ()) -> list[str]:
-    """The words of each older question under its number in the conversation; media not in ``media_parts`` is named."""
-    questions = _questions(history)
-    current = questions[-1] if questions and _is_current_older(history) else None
-    words = (_words(question, question is current, media_parts) for question in questions)
-    return [f"{number}. {text}" for number, text in enumerate(words, 1)]
-
-
-def _words(message: Message, is_current: bool, media_parts: Sequence[Part]) -> str:
-    """The typed words, then the names of attachments.
-
-    The current question, or one without words, has both ends of each attached text.
-    """
-    texts = text_parts_of(message)
-    words = [part["text"] for part in texts if "source" not in part]
-    if is_current or not words:
-        words = [text_of(pruned(message))]
-    else:
-        words += [f"[{part['source']}, {len(part['text']):,} characters]" for part in texts if "source" in part]
-    omitted = (media_of(part) for part in parts_of(message) if not (is_current and part in media_parts))
-    return "\n".join(filter(None, [*words, *(str(media) for media in omitted if media)]))
-
-
-def _files(messages: Sequence[Message], max_tokens: int) -> list[str]:
-    """List the files that tool calls named, as many of the newest as fit."""
-    lines: list[str] = []
-    for path, tools in reversed(touched_files(messages).items()):
-        line = f"- {path} ({', '.join(tools)})"
-        max_tokens -= count_text(line) + 1
-        if max_tokens < 0:
-            break
-        lines.append(line)
-    return [_FILES, *reversed(lines)] if lines else []
-
-
-def _state(history: SplitHistory, max_tokens: int) -> list[str]:
-    """The state of the work: the newest summary cut to fit, else both ends of the last answer."""
-    heading, text = _OUTCOMES, history.summary
-    if not text:
-        answers = (
-            message for message in reversed(history.older) if message["role"] == "assistant" and text_of(message)
-        )
-        heading, text = _LAST, next(map(text_of, answers), "")
-    excerpt = truncate_tokens(text, max_tokens, ends=not history.summary) if text and max_tokens >= _MIN_STATE else ""
-    return [heading, excerpt] if excerpt else []
+def _media_name(part: Part) -> str:
+    """Such as ``shot.png [image/png, 34.1 kB]``."""
+    return " ".join(filter(None, (name_of(part), str(media_of(part)))))

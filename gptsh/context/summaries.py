@@ -13,18 +13,19 @@ from typing import Any, NamedTuple
 from gptsh.content.answer import Answer, Ask, Request
 from gptsh.content.attachments import name_of, part_label
 from gptsh.content.passages import one_text
+from gptsh.content.think_tags import is_open
 from gptsh.context.tokens import MARK, count_message, count_text, truncate_tokens
 from gptsh.errors import EmptyAnswer, TooLong
 from gptsh.messages import (
     Message,
     Usage,
+    final_answer,
     is_text,
     new_message_id,
     parts_of,
     text_of,
     text_parts_of,
     timestamp,
-    without_reasoning,
 )
 from gptsh.models.facts import likely_facts, small_params, split_model
 from gptsh.text import shorten
@@ -99,8 +100,8 @@ class SmallModel:
         finally:
             self.spent += [answer.usage] if answer.usage else []
         message = answer.message()
-        text = without_reasoning(text_of(message)) if message else ""
-        if not text:
+        text = text_of(final_answer(message)).strip() if message else ""
+        if not text or is_open(text):
             raise EmptyAnswer(f"{self.model} answered nothing")
         return text
 

@@ -19,6 +19,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import (
     PROVIDER_FIELDS,
     REASONING_DETAILS,
+    TAGGED,
     THOUGHT_SIGNATURES,
     Message,
     Tool,
@@ -37,13 +38,17 @@ MARK = "[…]"  # in place of omitted text
 FRAMING = 8  # tokens around a message, and around a tool call in it
 _CL100K = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # the file of cl100k_base in litellm's package
 _MARGIN, _PER_DIGIT = 1.15, 0.5  # times the count of cl100k, plus tokens per digit: for other tokenizers
-_MAX_BYTES = 30  # per token, in text that people write
+_PIECE, _MAX_PIECES = 100_000, 100  # characters that are counted at once, and how many such pieces of a text
+MAX_BYTES = 30  # per token, in text that people write
 BYTES = 4  # per token, in an estimate without a tokenizer
 _IMAGE_TOKENS = 1600  # what most providers count for a large image; also for media of unknown size
 _PDF_TOKENS, _PDF_BYTES = 2000, 50_000  # tokens for that many bytes: about a page
 _AUDIO_TOKENS, _AUDIO_BYTES = 32, 16_000  # tokens for that many bytes: about a second
+_VIDEO_TOKENS, _VIDEO_BYTES = 300, 125_000  # the same for a video of 1 Mbit/s
 _MIN_SCALE, _MAX_SCALE, _SCALE_MARGIN = 0.3, 1.5, 1.05  # limits of the reported scale; the margin is for other text
-_MIN_SCALE_TOKENS = 200  # a smaller prompt's report is no basis for a scale
+_CUTS, _CLOSE = 8, 0.97  # attempts to cut a text; the share of the limit that ends them
+_MIN_SCALE_TOKENS = 200  # a report on fewer is no basis for a scale
+_ENOUGH_SCALE_TOKENS = 2000  # a report on so many needs no older ones
 _ABSURD = 1e9  # tokens: no prompt has as many
 # A server has truncated a prompt of more than _TRUNCATED_FROM tokens if it reports less than this share of the tokens
 # that earlier reports predict, or of those that gptsh counts.
@@ -55,17 +60,28 @@ _TRUNCATED_FROM, _MIN_SHARE_REPORTED, _MIN_SHARE_COUNTED = 3000, 0.8, 0.4
 
 def upper_bound(text: str) -> int:
     """The most tokens that any tokenizer makes of a text: its bytes."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else _count_bytes(text)
+
+
+@lru_cache(50_000)
+def _count_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 @lru_cache(50_000)
 def count_text(text: str) -> int:
-    """Count the tokens of a text, erring high: OpenAI's count plus a seventh and half a token per digit."""
+    """Count the tokens of a text, erring high: OpenAI's count plus a seventh and half a token per digit.
+
+    It is counted piece by piece, since a list of all tokens takes ten times the memory of the text. Of a text longer
+    than nearly any window, evenly spread pieces are counted.
+    """
     encoding = _encoding()
     if encoding is None:
         return math.ceil(upper_bound(text) / 2)
+    step = max(_PIECE, len(text) // _MAX_PIECES)
+    counted = sum(len(encoding.encode_ordinary(text[at : at + _PIECE])) for at in range(0, len(text), step))
     digits = sum(map(text.count, "0123456789"))
-    return math.ceil(_MARGIN * len(encoding.encode_ordinary(text)) + _PER_DIGIT * digits)
+    return math.ceil(_MARGIN * counted * step / _PIECE + _PER_DIGIT * digits)
 
 
 @cache
@@ -85,14 +101,21 @@ def truncate_tokens(text: str, max_tokens: int, *, ends: bool = False) -> str:
     """Cut a text to ``max_tokens``: its head, or with ``ends`` both ends, and a mark; "" if not even that fits."""
     if upper_bound(text) <= max_tokens or count_text(text) <= max_tokens:
         return text
+    best, low, high = "", 0, len(text)
     length = len(text) * max(0, max_tokens - count_text(f" {MARK} ")) // count_text(text)
-    while length > 0:
+    for _ in range(_CUTS):
         head = 2 * length // 3 if ends else length
         shorter = f"{text[:head].rstrip()} {MARK} {text[len(text) - (length - head) :].lstrip()}".strip()
-        if count_text(shorter) <= max_tokens:
-            return shorter
-        length = length * 9 // 10
-    return ""
+        size = count_text(shorter)
+        if size > max_tokens:
+            high = length
+        else:
+            best, low = shorter, length
+            if size > _CLOSE * max_tokens:
+                break
+        guess = length * max_tokens // max(1, size)
+        length = guess if low < guess < high else (low + high) // 2
+    return best
 
 
 # ---- messages
@@ -135,10 +158,13 @@ def replayed(message: Message) -> list[str]:
     texts = [block.get("thinking", block.get("data")) for block in signed]
     details = as_dicts(replay.get(REASONING_DETAILS))
     texts += [detail.get(key) for detail in details for key in ("text", "summary", "data")]
+    # A token of encrypted reasoning takes seven characters or more, and a tokenizer would count five for it.
+    texts += [str(item.get("encrypted_content") or "")[::5] for item in as_dicts(replay.get("items"))]
+    texts += [str(part.get("thoughtSignature") or "")[::5] for part in as_dicts(replay.get("parts"))]
     signatures = as_dict(replay.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
     texts += signatures if isinstance(signatures, list) else []
     if message.get("tool_calls"):
-        texts += replay.values()
+        texts += [text for key, text in replay.items() if key != TAGGED]
     return [text for text in texts if isinstance(text, str)]
 
 
@@ -149,6 +175,8 @@ def count_media(media: Media) -> int:
         return _PDF_TOKENS * math.ceil(size / _PDF_BYTES)
     if media.kind == "audio" and size:
         return math.ceil(_AUDIO_TOKENS * size / _AUDIO_BYTES)
+    if media.kind == "video" and size:
+        return math.ceil(_VIDEO_TOKENS * size / _VIDEO_BYTES)
     return _IMAGE_TOKENS
 
 
@@ -204,24 +232,26 @@ def size_of(
     It is only estimated if it certainly takes at most ``estimate_below`` tokens (None: always), or more than
     ``estimate_above``. Otherwise it is counted, and ``scale()`` returns the factor of the count (see ``scale_of``).
     """
-    reported, new = 0, list(messages)
+    before_bytes = sum(map(upper_bound, before))
+    reported, new, new_bytes = 0, list(messages), before_bytes  # what no report covers
     for at, usage in _reports(messages, target):
         if messages[at].get("compaction") == target.compaction:
-            size = _sizes(messages[:at], upper_bound)[0] + sum(map(upper_bound, before))
-            if size / _MAX_BYTES <= usage["prompt"]:  # a smaller report is not of these messages
+            size = _sizes(messages[:at], upper_bound)[0] + before_bytes
+            if size / MAX_BYTES <= usage["prompt"]:  # a smaller report is not of these messages
                 reported = usage["prompt"] + _replayed_tokens(messages[at])
                 start = next((index for index in reversed(range(at)) if starts_turn(messages[index])), 0)
                 asked_at = messages[start].get("timestamp") or ""
                 # Answers that parallel runs have saved before the question since were not sent with it.
                 late = [message for message in messages[:start] if (message.get("timestamp") or "") > asked_at]
                 new = [*late, *messages[at + 1 :]]
+                new_bytes = max(0, before_bytes - messages[at].get("prefix_bytes", before_bytes))
             break
     bound, media = _sizes(new, upper_bound)
-    bound += 0 if reported else sum(map(upper_bound, before))
+    bound += new_bytes
     is_small = estimate_below is None or reported + bound + media <= estimate_below
-    if is_small or (estimate_above is not None and bound > _MAX_BYTES * estimate_above):
+    if is_small or (estimate_above is not None and bound > MAX_BYTES * estimate_above):
         return Size(reported + bound // BYTES + media, reported + bound + media, reported)
-    counted = sum(map(count_message, new)) + (0 if reported else sum(map(count_text, before)))
+    counted = sum(map(count_message, new)) + _count_share(before, new_bytes)
     factor = scale()
     if factor is None:
         return Size(reported + counted, reported + counted, reported)
@@ -230,18 +260,43 @@ def size_of(
 
 
 def scale_of(messages: Sequence[Message], before: Sequence[str], target: Target) -> float | None:
-    """The ratio of reported to counted tokens, from the model's newest report on an uncompacted prompt; None without.
+    """The ratio of the tokens that the model reports to those that gptsh counts; None without a usable report.
 
-    ``messages`` are the whole session, and ``before`` the texts before them.
+    ``messages`` are the whole session, and ``before`` the texts before them. Between two prompts under the same
+    compaction and system prompt only known messages were added, however both begin: the difference is what those take.
+    With a single report it is the whole prompt, if that was not compacted and has no media, whose tokens are a guess.
     """
-    for at, usage in _reports(messages, target):
-        if not messages[at].get("compaction"):
-            counted = sum(map(count_message, messages[:at])) + sum(map(count_text, before))
-            ratio = usage["prompt"] / max(1, counted)
-            # A ratio far outside the limits means that the report is not of these messages.
-            if counted > _MIN_SCALE_TOKENS and _MIN_SCALE / 2 <= ratio <= 2 * _MAX_SCALE:
-                return min(max(ratio, _MIN_SCALE), _MAX_SCALE)
+    reports = [(at, usage["prompt"], _origin(messages[at])) for at, usage in _reports(messages, target)]
+    for newer, prompt, origin in reports:
+        ratio = None
+        counted, end = 0, newer
+        for older, earlier_prompt, earlier_origin in reports:
+            if older >= newer or earlier_origin != origin:
+                continue
+            counted, end = counted + sum(map(count_message, messages[older:end])), older
+            if counted > _MIN_SCALE_TOKENS:
+                ratio = (prompt - earlier_prompt) / counted
+            if counted > _ENOUGH_SCALE_TOKENS:
+                break
+        answer, has_media = messages[newer], any(_sizes(messages[:newer], len)[1:])
+        if ratio is None and not answer.get("compaction") and not has_media:
+            sent_bytes = answer.get("prefix_bytes", sum(map(upper_bound, before)))
+            counted = sum(map(count_message, messages[:newer])) + _count_share(before, sent_bytes)
+            ratio = prompt / counted if counted > _MIN_SCALE_TOKENS else None
+        # A ratio far outside the limits means that the reports are not of these messages.
+        if ratio is not None and _MIN_SCALE / 2 <= ratio <= 2 * _MAX_SCALE:
+            return min(max(ratio, _MIN_SCALE), _MAX_SCALE)
     return None
+
+
+def _origin(answer: Message) -> tuple[str | None, int | None]:
+    """What prompts must have in common to begin alike: the compaction, and the size of system prompt and tools."""
+    return answer.get("compaction"), answer.get("prefix_bytes")
+
+
+def _count_share(texts: Sequence[str], size: int) -> int:
+    """Count the tokens of ``size`` bytes of these texts."""
+    return math.ceil(sum(map(count_text, texts)) * size / max(1, sum(map(upper_bound, texts)))) if size else 0
 
 
 def was_truncated(prompt_tokens: int, size: Size, messages: Sequence[Message]) -> bool:

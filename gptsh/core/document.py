@@ -4,22 +4,25 @@ docs/file-format.md describes each key.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from gptsh.content.foreign import normalize_message
 from gptsh.content.passages import question_gist
 from gptsh.errors import UnknownSession
 from gptsh.jsonio import as_dict, is_cost
-from gptsh.messages import Message, is_empty, new_message_id, starts_turn, sum_costs, timestamp
-from gptsh.models.names import full_name
-from gptsh.text import quantity, shorten
+from gptsh.messages import LAST_YEAR, Message, is_empty, new_message_id, starts_turn, sum_costs, timestamp
+from gptsh.models.names import full_name, safe_params
+from gptsh.text import one_line, quantity, shorten
 
 VERSION = 1
 PREVIEW_WIDTH = 100
+MESSAGE_USAGE = "message_usage"  # a key of the file alone, computed at each save
 TOKEN_KEYS = ("prompt", "completion", "total", "reasoning_tokens", "cached_tokens")
 _MAX_SUMMARIES = 5  # in a session, besides the one that its compaction uses
+_MAX_PROJECTS = 20  # in which a session was used; more would make its head slow to read
 
 Document = dict[str, Any]
 
@@ -48,9 +51,14 @@ def blank(session_id: str, created_at: str) -> Document:
 def _is_time(value: object) -> bool:
     """Whether a value is ISO 8601, in a year that every time zone can show."""
     try:
-        return isinstance(value, str) and 1900 <= datetime.fromisoformat(value).year <= 9000
+        return isinstance(value, str) and 1900 <= datetime.fromisoformat(value).year <= LAST_YEAR
     except ValueError:
         return False
+
+
+def _is_use_table(value: object) -> bool:
+    """Whether a value maps projects to times."""
+    return isinstance(value, dict) and all(map(_is_time, value.values()))
 
 
 def _is_cut_table(value: object) -> bool:
@@ -59,6 +67,11 @@ def _is_cut_table(value: object) -> bool:
         isinstance(cuts, list) and all(isinstance(cut, list) and [*map(type, cut)] == [int] * 3 for cut in cuts)
         for cuts in value.values()
     )
+
+
+def _is_tool(value: object) -> bool:
+    """Whether a value is the name of a tool server and that of one of its tools."""
+    return isinstance(value, list) and [*map(type, value)] == [str, str]
 
 
 # The expected value of each key: a type, a test, a table of shapes, or a list with the shape of its items. A key may be
@@ -72,7 +85,7 @@ _SUMMARY: Shape = {
 _SNAPSHOT: Shape = {"id": str, "name": str, "created_at": str, "message": str, "reason": str, "tokens": int}
 _COMPACTION: Shape = {
     "id": str, "at": str, "strategy": str, "upto": str, "summary": str, "pruned": str,
-    "before": int, "after": int, "room": int, "budget": int, "kept": int,
+    "before": int, "after": int, "room": int, "budget": int, "kept": int, "ends": dict, "omitted": dict,
 }  # fmt: skip
 _DOCUMENT: Shape = {
     "version": int, "title": str, "created_at": _is_time, "updated_at": _is_time,
@@ -83,10 +96,10 @@ _DOCUMENT: Shape = {
     },
     "stats": {},
     "meta": {
-        "output": str, "cwd": str, "project": str, "tags": [str], "forked_from": str,
-        "mcp_allowed_servers": [str], "mcp_approved": [str], "imported": dict, "imported_at": str,
+        "output": str, "cwd": str, "project": str, "used_in": _is_use_table, "tags": [str], "forked_from": str,
+        "mcp_allowed_servers": [str], "mcp_approved": [_is_tool], "imported": dict, "imported_at": str,
     },
-    "agent": {"name": str, "model": str, "model_small": str, "system": str, "params": dict},
+    "agent": {"name": str, "model": str, "model_small": str, "system": str, "params": dict, "web": bool},
     "context": {
         "compaction": _COMPACTION, "summaries": [_SUMMARY], "snapshots": [_SNAPSHOT],
         "cuts": _is_cut_table, "consolidated": str,
@@ -96,7 +109,7 @@ _MESSAGE: Shape = {
     "id": str, "parent": str, "timestamp": str, "agent": str, "provider": str, "model": str, "resolved_model": str,
     "request_id": str, "response_id": str, "finish_reason": str, "stop_sequence": str, "compaction": str,
     "tool_call_id": str, "name": str, "refusal": str, "thinking": list, "order": list, "usage": dict, "replay": dict,
-    "duration_ms": (int, float), "cost": is_cost,
+    "sources": list, "duration_ms": (int, float), "memory": str, "prefix_bytes": int, "prefix": str, "cost": is_cost,
 }  # fmt: skip
 
 
@@ -145,7 +158,8 @@ def parse_document(
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError("not a session: no JSON object with a list of 'messages'")
     malformed: list[str] = []
-    valid = _validated({key: item for key, item in value.items() if key != "messages"}, _DOCUMENT, "", malformed)
+    head = {key: item for key, item in value.items() if key not in ("messages", MESSAGE_USAGE)}
+    valid = _validated(head, _DOCUMENT, "", malformed)
     session_id = session_id or str(valid.get("id") or "")
     created = valid.get("created_at") or (created if _is_time(created) else None)
     new = blank(session_id, created or "1970-01-01T00:00:00.000Z")
@@ -156,6 +170,7 @@ def parse_document(
         elif item is not None or key not in new:
             new[key] = item
     new |= {"id": session_id, "version": max(valid.get("version") or 0, VERSION)}
+    new["title"] = new["title"] and one_line(new["title"])  # whatever a model or another tool wrote there
     messages: list[Message] = []
     for index, message in enumerate(value["messages"]):
         messages += normalize_message(_validated(check_message(message), _MESSAGE, f"messages[{index}]", malformed))
@@ -181,8 +196,8 @@ def check_message(value: Any) -> Message:
         raise ValueError("not a session: a message without a role")
     message: Any = value
     content, calls = message.get("content"), message.get("tool_calls")
-    has_parts = isinstance(content, list) and all(isinstance(part, dict) for part in content)
-    if not (content is None or isinstance(content, str) or has_parts):
+    is_text = content is None or isinstance(content, str)
+    if not is_text and not (isinstance(content, list) and all(isinstance(part, dict) for part in content)):
         raise ValueError("not a session: a message whose content is neither text nor parts")
     if calls is not None and not (isinstance(calls, list) and all(map(_is_call, calls))):
         raise ValueError("not a session: a message with malformed 'tool_calls'")
@@ -216,6 +231,20 @@ def _convert_old_totals(doc: Document) -> None:
         doc["agent"] = {"system": prompt, **doc["agent"]}
 
 
+def record_use(doc: Document, project: str) -> None:
+    """Record that a turn begins now in this project: ``-c`` continues the session last used there."""
+    meta = doc["meta"]
+    doc["meta"] = {**meta, "used_in": _join_uses(meta.get("used_in"), {project: timestamp()})}
+
+
+def _join_uses(*tables: dict[str, str] | None) -> dict[str, str]:
+    """Return the time of the last turn in each project; only the projects that were used last."""
+    latest: dict[str, str] = {}
+    for project, at in (use for table in tables for use in (table or {}).items()):
+        latest[project] = max(at, latest.get(project, ""))
+    return dict(sorted(latest.items(), key=lambda use: use[1])[-_MAX_PROJECTS:])
+
+
 def is_unsaved(doc: Document) -> bool:
     """Whether the document was never saved: each save makes ``updated_at`` later than ``created_at``."""
     return bool(doc["updated_at"] == doc["created_at"])
@@ -240,7 +269,8 @@ def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]
 def add_call(doc: Document, kind: str, model: str, tokens: Mapping[str, Any] | None, cost: float | None) -> None:
     """Record a call of the small model in the session's ledger, the only place that has its cost.
 
-    ``kind`` is ``title``, ``summary`` or ``memory``; ``tokens`` is read by TOKEN_KEYS; ``cost`` is in USD.
+    ``kind`` is ``title``, ``summary`` or ``memory``; ``tokens`` is read by TOKEN_KEYS, None for a call that failed;
+    ``cost`` is in USD.
     """
     counts = {key: tokens[key] for key in TOKEN_KEYS if key in tokens} if tokens else None
     call = {"id": new_message_id(), "kind": kind, "model": model, "tokens": counts, "cost": cost, "at": timestamp()}
@@ -255,6 +285,13 @@ def update_totals(doc: Document) -> None:
     usage["cost"] = sum_costs([*costs, usage.get("carried")])
 
 
+def drop_secrets(doc: Document) -> None:
+    """Remove what may be secret: parameters that are not safe, and all about the provider except its name."""
+    doc["provider"] = {"name": doc["provider"].get("name")}
+    if params := doc["agent"].get("params"):
+        doc["agent"] = {**doc["agent"], "params": safe_params(params)}
+
+
 def unanswered(messages: Sequence[Message]) -> bool:
     """Whether the last question has no answer, not even a partial one."""
     starts = turns(messages)
@@ -263,8 +300,35 @@ def unanswered(messages: Sequence[Message]) -> bool:
 
 def unfinished(messages: Sequence[Message]) -> bool:
     """Whether the model has to answer: after a question, a tool result, or tool calls without results."""
-    sent = [message for message in messages if message["role"] != "assistant" or not is_empty(message)]
-    return bool(sent and turns(sent)) and (sent[-1]["role"] != "assistant" or bool(sent[-1].get("tool_calls")))
+    for message in reversed(messages):
+        if message["role"] != "assistant" or message.get("tool_calls"):
+            return any(map(starts_turn, messages))
+        if not is_empty(message):
+            break
+    return False
+
+
+def unfinished_turns(messages: Sequence[Message]) -> list[str]:
+    """The ids of the questions whose turns the model has not finished."""
+    ranges = pairwise([*turns(messages), len(messages)])
+    return [messages[start]["id"] for start, end in ranges if unfinished(messages[start:end])]
+
+
+def without_turns(messages: Sequence[Message], questions: Collection[str]) -> list[Message]:
+    """Return the messages without the turns that begin with these questions, by id."""
+    remaining, is_left_out = [], False
+    for message in messages:
+        if starts_turn(message):
+            is_left_out = message["id"] in questions
+        if not is_left_out:
+            remaining.append(message)
+    return remaining
+
+
+def wants_title(doc: Document) -> bool:
+    """Whether to ask for a title: the session has none, and nobody has asked for one, whatever came of it."""
+    was_asked = any(call.get("kind") == "title" for call in doc["usage"]["calls"])
+    return not (doc["title"] or was_asked) and any(map(starts_turn, doc["messages"]))
 
 
 def question_index(messages: Sequence[Message]) -> int:
@@ -299,7 +363,7 @@ def at_point(doc: Document, point: str) -> Document:
         lengths = {message["id"]: length for length, message in enumerate(messages, 1)}
         end = lengths.get(snapshot.get("message"))
     if end is None:
-        available = f"it has {quantity(len(starts), 'turn')} and no snapshot named {point!r}"
+        available = f"it has {quantity(len(starts), 'turn')} and no snapshot of this name"
         raise UnknownSession(f"session {doc['id']} has no point {point!r}", available)
     remaining = messages[:end]
     return {
@@ -329,7 +393,7 @@ def merge(
 ) -> Document:
     """Merge our document with the copy on disk, which may have grown since ours was read.
 
-    All messages and all calls of the small model are kept. ``title`` is one that the user set; without it the first
+    All messages, uses and calls of the small model are kept. ``title`` is one that the user set; without it the first
     title wins. ``tags`` are added. If ours adds a message, its ``agent``, ``provider`` and token counts win; with
     ``agent_wins`` its ``agent`` and ``provider`` win anyway. The newer compaction wins, and the newest five summaries
     are kept. All other keys come from the disk.
@@ -338,9 +402,12 @@ def merge(
     new["messages"] = join_messages(ours["messages"], theirs["messages"])
     new["title"] = title or theirs["title"] or ours["title"]
     new["meta"] = {**ours["meta"], **theirs["meta"]}
+    if used_in := _join_uses(theirs["meta"].get("used_in"), ours["meta"].get("used_in")):
+        new["meta"]["used_in"] = used_in
     for key, added in (("mcp_approved", ours["meta"].get("mcp_approved") or ()), ("tags", tags)):
         if added:
-            new["meta"][key] = list(dict.fromkeys([*(new["meta"].get(key) or ()), *added]))
+            present = new["meta"].get(key) or []
+            new["meta"][key] = [*present, *(item for item in added if item not in present)]
     calls = {call["id"]: call for doc in (theirs, ours) for call in doc["usage"]["calls"]}
     new["usage"] = {**ours["usage"], **theirs["usage"], "calls": [*calls.values()]}
     has_grown = len(new["messages"]) > len(theirs["messages"])

@@ -1,4 +1,8 @@
-"""Session files as bytes: the lock, atomic replacement, and reading a head without its messages."""
+"""Session files as bytes: the lock, atomic replacement, and reading a head without its messages.
+
+``write_document`` begins a new line before the context, the usage and each message. JSON has no line breaks within a
+string, so lines of such a file are safe to read alone: a list reads the first, a search those with a word.
+"""
 
 import contextlib
 import errno
@@ -6,22 +10,30 @@ import fcntl
 import os
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from operator import is_
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from gptsh.core.document import Document, check_message, parse_document, update_totals
+from gptsh.content.foreign import normalize_message
+from gptsh.core.document import Document, check_message, drop_secrets, parse_document, stats, update_totals
 from gptsh.errors import StoreBusy, StoreError
 from gptsh.jsonio import encode_json, parse_json, parse_json_fast
 from gptsh.messages import Message, just_after
 from gptsh.text import format_size
 
-LOCK_WAIT = 10.0  # seconds; a save holds the lock for milliseconds
+if TYPE_CHECKING:
+    from gptsh.core.usage import Counted
+
+LOCK_WAIT = 5.0  # seconds; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save before the model is asked
 STALE_AFTER = 3600  # seconds; an older temporary file was left by a killed process
-_BLOCK = 4096  # bytes; holds the head of nearly every session
+_BLOCK = 4096  # bytes; holds the first line of nearly every session
 _LARGE = 200_000  # bytes that are parsed in the time of the fast parser's import
 _TAIL = 64  # bytes; enough for the end of the messages
-_CONTEXT, _MESSAGES, _MESSAGE = b',"context":{', b',"messages":[', b'{"id":"'  # as ``write_document`` writes them
+_USAGE, _MESSAGES, _END = b'"message_usage":', b'"messages":[', b"]}"  # begin lines of our layout
+_PIECE = 1_000_000  # bytes copied at once
 _MAX_SIZE = 1_000_000_000  # bytes; a larger file is not read
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: do not wait for a named pipe in the folder
 
@@ -58,15 +70,20 @@ def replace(path: Path, data: bytes, *, fsync: bool) -> None:
 
     Raises OSError: the file was not replaced, or may not be on disk yet.
     """
+    _replace(path, [data], fsync=fsync)
+
+
+def _replace(path: Path, pieces: Iterable[bytes], *, fsync: bool) -> None:
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f"{target.name}.{os.getpid()}.{os.urandom(3).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with contextlib.ExitStack() as undo:
         undo.callback(temporary.unlink, missing_ok=True)
         with open(descriptor, "wb", buffering=0) as file:
-            view = memoryview(data)
-            while view:
-                view = view[file.write(view) :]
+            for piece in pieces:
+                view = memoryview(piece)
+                while view:
+                    view = view[file.write(view) :]
             if fsync:
                 os.fsync(descriptor)
         os.replace(temporary, target)
@@ -102,27 +119,97 @@ def sweep(folder: Path, names: list[str]) -> None:
                     (folder / name).unlink()
 
 
+class _Latest(NamedTuple):
+    """The file that this process read or wrote last: as long as it has not changed, its messages are known.
+
+    ``start`` and ``end`` are the positions of its first message, and of the byte after its last one.
+    """
+
+    path: str
+    version: tuple[int, ...]
+    messages: list[Message]
+    start: int
+    end: int
+
+
+_latest: _Latest | None = None
+
+
+def _version(status: os.stat_result) -> tuple[int, ...]:
+    """What changes with each change of a file: another program replaces it, or writes it."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
-    """Update a document's totals and replace its file. Raises OSError, or StoreError if it is not JSON."""
+    """Replace a document's file, with its totals and without secrets. Raises OSError, StoreError if it is not JSON.
+
+    The messages that the file has already are copied from it, since no message ever changes.
+    """
+    from gptsh.core.usage import message_usage  # noqa: PLC0415 - lists write nothing
+
+    global _latest
     update_totals(doc)
-    head = {key: value for key, value in doc.items() if key != "messages"}
-    try:  # messages last: a list reads only the head. Apart: encoding is faster if all of a text is ASCII
-        data = b'%b,"messages":%b}' % (encode_json(head)[:-1], encode_json(doc["messages"]))
-    except ValueError as err:
-        raise StoreError(f"the session cannot be saved: {err}") from err
-    replace(path, data, fsync=fsync)
+    drop_secrets(doc)
+    keys, messages = list(doc), doc["messages"]
+    first = {key: doc[key] for key in keys[: keys.index("context")]}
+    rest = {key: doc[key] for key in keys if key not in first and key != "messages"}
+    with contextlib.ExitStack() as closing:
+        source, latest = _unchanged(path, closing)
+        known = latest.messages if latest and all(map(is_, latest.messages, messages)) else []
+        known = known if len(known) <= len(messages) else []
+        try:
+            lines = [*map(encode_json, (first, rest)), encode_json(message_usage(doc))]
+            new = list(map(encode_json, messages[len(known) :]))
+        except ValueError as err:
+            raise StoreError(f"the session cannot be saved: {err}") from err
+        head = b"%b,\n%b,\n%b%b,\n%b\n" % (lines[0][:-1], lines[1][1:-1], _USAGE, lines[2], _MESSAGES)
+        tail = b",\n".join(new)
+        separator = b",\n" if known and new else b""
+        size = latest.end - latest.start if latest and known else 0
+        old = _pieces(source, latest.start, size) if latest and known else ()
+        _replace(path, chain([head], old, [separator, tail, b"\n" + _END]), fsync=fsync)
+    end = len(head) + size + len(separator) + len(tail)
+    _latest = _Latest(os.path.realpath(path), _version(path.stat()), list(messages), len(head), end)
+
+
+def _unchanged(path: Path, closing: contextlib.ExitStack) -> tuple[int, _Latest | None]:
+    """The open file and what is known of it, or None if it is not the latest one or has changed."""
+    if _latest is None or _latest.path != os.path.realpath(path):
+        return -1, None
+    try:
+        descriptor = os.open(path, _READ)
+    except FileNotFoundError:
+        return -1, None
+    closing.callback(os.close, descriptor)
+    return descriptor, _latest if _version(os.fstat(descriptor)) == _latest.version else None
+
+
+def _pieces(descriptor: int, start: int, size: int) -> Iterator[bytes]:
+    """A part of a file, a megabyte at a time. Raises OSError if the file is shorter."""
+    end = start + size
+    while start < end:
+        piece = os.pread(descriptor, min(_PIECE, end - start), start)
+        if not piece:
+            raise OSError(errno.EIO, "the file has become shorter")
+        yield piece
+        start += len(piece)
 
 
 def read_bytes(path: Path | str) -> bytes:
     """Return the bytes of a file, in half the time of ``Path.read_bytes``. Raises OSError, also as ``_size`` does."""
+    return _read(path)[1]
+
+
+def _read(path: Path | str) -> tuple[tuple[int, ...], bytes]:
+    """The version of a file and its bytes."""
     descriptor = os.open(path, _READ)
     try:
-        size, data = _size(descriptor), b""
+        size, version, data = _size(descriptor), _version(os.fstat(descriptor)), b""
         while len(data) < size and (piece := os.read(descriptor, size - len(data))):  # usually one read
             data += piece
+        return version, data
     finally:
         os.close(descriptor)
-    return data
 
 
 def _size(descriptor: int) -> int:
@@ -140,14 +227,32 @@ def _size(descriptor: int) -> int:
 def read_document(path: Path | str) -> tuple[Document, list[str]]:
     """Return the whole document, its id taken from the file name, and the paths of malformed parts, which are left out.
 
+    Of the file that this process read or wrote last, and that has not changed, only the head is read again.
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
+    global _latest
+    with contextlib.ExitStack() as closing:
+        descriptor, latest = _unchanged(Path(path), closing)
+        if latest:
+            head = b"".join(_pieces(descriptor, 0, latest.start))
+            doc, malformed = _parse_checked(head + _END, os.fspath(path))
+            doc["messages"] = list(latest.messages)
+            doc["stats"] |= stats(doc["messages"], doc["stats"]["preview"])
+            return doc, malformed
+    version, data = _read(path)
+    doc, malformed = _parse_checked(data, os.fspath(path))
+    _latest = None
+    if (start := _start_of_messages(data)) is not None and not malformed:
+        _latest = _Latest(os.path.realpath(path), version, list(doc["messages"]), start, len(data) - len(_END) - 1)
+    return doc, malformed
+
+
+def _parse_checked(data: bytes, path: str) -> tuple[Document, list[str]]:
     try:
-        data = read_bytes(path)
         value = parse_json_fast(data) if len(data) > _LARGE else parse_json(data.decode())
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
-    name = os.fspath(path)[-25:]  # yyyyMMdd-HHMMSS-id.json
+    name = path[-25:]  # yyyyMMdd-HHMMSS-id.json
     default_time = f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}.000Z"
     doc, malformed = parse_document(value, name[16:20], default_time)
     if doc["updated_at"] == doc["created_at"]:  # other programs write this; here it would mean never saved
@@ -155,68 +260,95 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
     return doc, malformed
 
 
-def parse(data: bytes, lowered: bytes, path: str, needles: Sequence[bytes]) -> tuple[Document, Iterator[Message]]:
-    """Return a file's document up to its context, and its messages: at least those that contain one of ``needles``.
-
-    ``lowered`` is ``data`` in lower case, as the needles are; without needles, all messages are returned.
-    Raises ValueError if the file is not a session, also while the messages are read.
-    """
-    head, start = _head(data, path), data.find(_MESSAGES + _MESSAGE)
-    if head is None or start < 0 or not data.endswith(b"}]}"):
-        head, _ = read_document(path)
-        return head, iter(head["messages"])
-    return head, _messages(data, lowered, start + len(_MESSAGES), path, needles)
-
-
-def _messages(data: bytes, lowered: bytes, start: int, path: str, needles: Sequence[bytes]) -> Iterator[Message]:
-    """Parse each message that contains a needle, one at a time. If that fails, return all messages."""
-    separator, stop = b"}," + _MESSAGE, len(data) - len(b"]}")  # no JSON string contains this separator
-    try:
-        while start < stop:
-            matches = (
-                [match for needle in needles if (match := lowered.find(needle, start)) >= 0] if needles else [start]
-            )
-            if not matches:
-                return
-            begin = lowered.rfind(separator, start, min(matches))
-            end = lowered.find(separator, min(matches)) + 1 or stop
-            yield check_message(parse_json_fast(data[start if begin < 0 else begin + 2 : end]))
-            start = end + 1
-    except (ValueError, RecursionError):  # a message contains an object that begins with an id, too
-        yield from read_document(path)[0]["messages"]
+# ---- a part of a file
 
 
 def read_head(path: str) -> Document:
-    """Return the unchecked document up to its context, from the first block of the file if that is enough.
+    """Return the unchecked document up to its context: the first line of the file.
 
     A file that another program wrote is read whole.
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
+    data = _beginning(path, lines=1)
+    return (data and _head(data, path)) or read_document(path)[0]
+
+
+def read_usage(path: str) -> "Counted":
+    """Return a document, without its messages if gptsh wrote the file, and the usage of its messages.
+
+    Raises ValueError if the file is not a session, OSError if it cannot be read.
+    """
+    from gptsh.core import usage  # noqa: PLC0415 - lists need no sums
+
+    data = _beginning(path, lines=3)
+    if data and (head := _head(data, path)):
+        line = data.split(b"\n", 3)[2]
+        with contextlib.suppress(ValueError, RecursionError):  # another program changed the line
+            entries = parse_json_fast(line[len(_USAGE) :].removesuffix(b",")) if line.startswith(_USAGE) else None
+            if usage.is_message_usage(entries):
+                return parse_document({**head, "messages": []}, head["id"])[0], entries
+    return usage.counted(read_document(path)[0])
+
+
+def _beginning(path: str, lines: int) -> bytes | None:
+    """The beginning of a file with so many lines, if there are as many; None if its end is not that of a session."""
     descriptor = os.open(path, _READ)
     try:
         end = data = os.read(descriptor, _BLOCK)
         if len(data) == _BLOCK:  # otherwise the file ends here
             size = _size(descriptor)
-            while _CONTEXT not in data and (block := os.read(descriptor, len(data))):
+            while data.count(b"\n") < lines and (block := os.read(descriptor, len(data))):
                 data += block
             end = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
     finally:
         os.close(descriptor)
-    is_ours = end.rstrip().endswith(b"]}")  # otherwise it is incomplete, or has keys after the messages
-    return (_head(data, path) if is_ours else None) or read_document(path)[0]
+    return data if end.rstrip().endswith(_END) else None  # otherwise it is torn, or has keys after the messages
 
 
 def _head(data: bytes, path: str) -> Document | None:
-    """Return the keys before the context, or None if another program wrote the file: ours begins with ``version``.
-
-    No string contains ``_CONTEXT``: its quotes would be escaped. In an inner object the braces would not match.
-    """
-    end = data.find(_CONTEXT)
+    """Return the keys of the first line, or None if another program wrote the file: ours begins with ``version``."""
+    line = data[: data.find(b"\n")]
     try:
-        head = parse_json_fast(data[:end] + b"}") if end > 0 else None
+        head = parse_json_fast(line[:-1] + b"}") if line.endswith(b",") else None
     except (ValueError, RecursionError):
         return None
     if not isinstance(head, dict) or next(iter(head), None) != "version" or "id" not in head:
         return None
     head["id"] = path[-9:-5]
     return head
+
+
+def _start_of_messages(data: bytes) -> int | None:
+    """The position of the first message in the bytes of a file, or None if another program wrote it."""
+    marker = b"\n" + _MESSAGES + b"\n"
+    at = data.find(marker)
+    lines = data[:at].split(b"\n") if at > 0 and data.endswith(b"\n" + _END) else ()
+    is_ours = len(lines) == 3 and lines[1].startswith(b'"context":') and lines[2].startswith(_USAGE)
+    return at + len(marker) if is_ours else None
+
+
+def parse_some(data: bytes, path: str, is_wanted: Callable[[bytes], bool]) -> tuple[Document, Iterator[Message]]:
+    """Return a file's document or its head, and its messages: at least those whose bytes are wanted.
+
+    Raises ValueError if the file is not a session, also while the messages are read.
+    """
+    start, head = _start_of_messages(data), _head(data, path)
+    if start is None or head is None:
+        doc, _ = _parse_checked(data, path)
+        return doc, iter(doc["messages"])
+    lines = _lines(data, start, len(data) - len(_END) - 1)
+    return head, (
+        message
+        for line in lines
+        if is_wanted(line)
+        for message in normalize_message(check_message(parse_json_fast(line)))
+    )
+
+
+def _lines(data: bytes, start: int, end: int) -> Iterator[bytes]:
+    """The lines of a part of the data, without the commas at their ends."""
+    while start < end:
+        stop = data.find(b"\n", start, end)
+        stop = end if stop < 0 else stop
+        yield data[start:stop].removesuffix(b",")
+        start = stop + 1

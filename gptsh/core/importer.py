@@ -135,13 +135,13 @@ def _origins(head: Document) -> list[Origin]:
 
 
 def _sanitized(doc: Document) -> Document:
-    """Return the document without approvals and offered tools, which only the user grants; future times become now."""
+    """Return the document without approvals, offered tools and uses, which belong to the user; no future times."""
     if doc["version"] > VERSION:
         raise BadSession("it was written by a newer gptsh", "update gptsh")
     now = timestamp()
     created = min(timestamp(datetime.fromisoformat(doc["created_at"])), now)
     updated = max(min(timestamp(datetime.fromisoformat(doc["updated_at"])), now), just_after(created))
-    meta = {key: value for key, value in doc["meta"].items() if key != "mcp_approved"}
+    meta = {key: value for key, value in doc["meta"].items() if key not in ("mcp_approved", "used_in")}
     imported = meta.get("imported") or {"format": _OURS, "key": f"{doc['id']} {doc['created_at']}"}
     meta |= {"imported": {**imported, "as_of": updated}, "mcp_allowed_servers": [], "imported_at": now}
     agent = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -10,26 +10,36 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from gptsh.core import files
 from gptsh.core.document import Document
-from gptsh.core.references import FILENAME, ID, archive_folder, names_in, newest_first, path_of, sessions_folder
+from gptsh.core.references import (
+    FILENAME,
+    ID,
+    archive_folder,
+    names_by_file,
+    names_in,
+    newest_first,
+    path_of,
+    sessions_folder,
+)
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import token_count
-from gptsh.text import shorten
+from gptsh.text import one_line, shorten
 
 Item = TypeVar("Item")
 UNTITLED = "(untitled)"
 _BEGINNING = 60  # characters of a first question shown instead of a title
-_PRECISION = 0.001  # seconds; times in a session have milliseconds, file times are finer
+_PRECISION = 2.0  # seconds; of file times, on any file system
 _TITLE_WIDTH = 500  # characters of a title that are shown: one of megabytes takes seconds
 
 
 class SessionSummary(TypedDict):
     """One row of a list, read from the head of a session file. Times are UTC, ``cost`` is USD.
 
-    ``index`` is None for an archived session.
+    ``index`` is None for an archived session. ``names`` are the ``@NAME``s that point at it.
     """
 
     index: int | None
     id: str
+    names: list[str]
     filename: str
     created_at: str
     updated_at: str
@@ -60,24 +70,29 @@ def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[Sessi
     ``archived`` reads the archive instead. Sessions that are left out or unreadable keep their index.
     """
     folder = archive_folder() if archived else sessions_folder()
-    path = str(folder)
+    path, names = str(folder), names_by_file()
     for index, name in enumerate(newest_first(folder)):
         if name[ID].startswith(prefix):
             head = try_read(f"{path}/{name}", files.read_head)
             if isinstance(head, Unreadable):
                 yield head
             elif head is not None:
-                yield summary_of(head, None if archived else index, name)
+                yield summary_of(head, None if archived else index, name, names.get(name, ()))
 
 
-def scan_documents() -> Iterator[Document | Unreadable]:
-    """Yield all complete documents, also archived ones, oldest first, one file at a time."""
-    folders = (sessions_folder(), archive_folder())
-    names = ((name, folder) for folder in folders for name in names_in(folder) if FILENAME.fullmatch(name))
-    for name, folder in sorted(names):
-        read = try_read(f"{folder}/{name}", files.read_document)
-        if read is not None:
-            yield read if isinstance(read, Unreadable) else read[0]
+def files_to_count(*, newest_first: bool) -> list[tuple[float, str]]:
+    """Return the file time (seconds since 1970) and the path of each session, also archived ones.
+
+    They are in the order in which the sessions began, or with the newest file first. Of a session that is in both
+    folders, it is the one that is not archived.
+    """
+    folders = (archive_folder(), sessions_folder())
+    folder_of = {name: folder for folder in folders for name in names_in(folder) if FILENAME.fullmatch(name)}
+    dated = []
+    for path in (f"{folder}/{name}" for name, folder in sorted(folder_of.items())):
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+            dated.append((os.stat(path, follow_symlinks=os.path.exists(path)).st_mtime, path))
+    return sorted(dated, reverse=True) if newest_first else dated
 
 
 def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
@@ -97,7 +112,7 @@ def list_sessions(limit: int | None = None) -> list[SessionSummary]:
     return list(islice((item for item in scan_sessions() if isinstance(item, dict)), limit))
 
 
-def summary_of(head: Document, index: int | None, filename: str) -> SessionSummary:
+def summary_of(head: Document, index: int | None, filename: str, names: Sequence[str] = ()) -> SessionSummary:
     """Return the list row of a document or its head. A malformed value counts as missing."""
     agent, provider, meta = as_dict(head.get("agent")), as_dict(head.get("provider")), as_dict(head.get("meta"))
     usage, stats = as_dict(head.get("usage")), as_dict(head.get("stats"))
@@ -106,10 +121,11 @@ def summary_of(head: Document, index: int | None, filename: str) -> SessionSumma
     return {
         "index": index,
         "id": head["id"],
+        "names": [*names],
         "filename": filename,
         "created_at": created or "",
         "updated_at": updated or created or "",
-        "title": title and title[:_TITLE_WIDTH],
+        "title": title and one_line(title[:_TITLE_WIDTH]),
         "agent": _text(agent.get("name")),
         "model": _text(agent.get("model")),
         "provider": _text(provider.get("name")),
@@ -142,17 +158,18 @@ def display_title(title: str | None, preview: str) -> str:
 
 
 def latest_in_project(project: str) -> str | None:
-    """Return the file name of this project's session with the newest file, or None if there is none.
-
-    Imported sessions count only after they were continued here.
-    """
-    folder = sessions_folder()
+    """Return the file name of the session with the latest turn in this project, or None if there is none."""
+    folder, latest, latest_name = sessions_folder(), 0.0, None
     for file_time, name in by_file_time(folder):
-        with contextlib.suppress(OSError, ValueError):
+        if file_time < latest - _PRECISION:  # a file is written after each of its turns
+            break
+        with contextlib.suppress(OSError, ValueError, TypeError):
             meta = as_dict(files.read_head(f"{folder}/{name}").get("meta"))
-            if meta.get("project") == project and file_time > imported_at(meta) + _PRECISION:
-                return name
-    return None
+            if used_at := as_dict(meta.get("used_in")).get(project):
+                used = datetime.fromisoformat(used_at).timestamp()
+                if used > latest:
+                    latest, latest_name = used, name
+    return latest_name
 
 
 def last_written() -> Iterator[SessionSummary]:
@@ -161,8 +178,9 @@ def last_written() -> Iterator[SessionSummary]:
     Raises BadSession, before iteration, if the folder cannot be read.
     """
     folder = sessions_folder()
+    names = names_by_file()
     heads = ((name, try_read(f"{folder}/{name}", files.read_head)) for _, name in by_file_time(folder))
-    return (summary_of(head, None, name) for name, head in heads if isinstance(head, dict))
+    return (summary_of(head, None, name, names.get(name, ())) for name, head in heads if isinstance(head, dict))
 
 
 def by_file_time(folder: Path) -> list[tuple[float, str]]:

@@ -118,7 +118,7 @@ def filename_of(ref: str) -> str:
     if ref.startswith("@"):
         if name := filename_of_name(ref):
             return name
-        raise UnknownSession(f"no session is named {ref}", SEE_LIST)
+        raise UnknownSession(f"no session is named {ref}", _name_advice(ref))
     if INDEX.fullmatch(ref):
         count = 0
         for count, name in enumerate(newest_first(), 1):
@@ -136,7 +136,7 @@ def filename_of(ref: str) -> str:
     exact = [name for name in candidates if name[ID] == ref]
     names = sorted(exact or candidates, reverse=True)
     if not names:
-        raise UnknownSession(f"no session {ref!r}", SEE_LIST)
+        raise UnknownSession(f"no session {ref!r}", _name_advice(f"@{ref}"))
     if len(names) > 1:
         choices = names if exact else [name[ID] for name in names]
         raise UnknownSession(f"{ref!r} is ambiguous", f"it could be {abbreviate(choices)}")
@@ -163,12 +163,40 @@ def names_folder() -> Path:
 
 
 def names_by_file() -> dict[str, list[str]]:
-    """Return the sorted ``@NAME``s of each session, by its file name. Raises BadSession."""
+    """Return the sorted ``@NAME``s by the file names in them, without those that cannot be read.
+
+    The session of a file name may be deleted. Raises BadSession if the folder of names cannot be read.
+    """
     names: dict[str, list[str]] = {}
-    for name in sorted(f"@{unquote(entry)}" for entry in names_in(names_folder())):
-        if is_name(name) and (filename := filename_of_name(name)):
-            names.setdefault(filename, []).append(name)
-    return names
+    folder = str(names_folder())
+    for entry in names_in(names_folder()):
+        with contextlib.suppress(OSError):
+            filename = files.read_bytes(f"{folder}/{entry}").decode("utf-8", "replace").strip()
+            name = f"@{unquote(entry)}"
+            if is_name(name):
+                names.setdefault(filename, []).append(name)
+    return {filename: sorted(same) for filename, same in names.items()}
+
+
+def names_in_use() -> Iterator[tuple[str, str]]:
+    """Yield each ``@NAME`` that has a session, and its file name. Raises BadSession as ``names_by_file``."""
+    for filename, names in names_by_file().items():
+        if FILENAME.fullmatch(filename) and exists(filename):
+            yield from ((name, filename) for name in names)
+
+
+def similar_name(name: str) -> str | None:
+    """Return the ``@NAME`` in use that a user may have meant, or None. Raises BadSession."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only a name without a session needs it
+
+    names = [other for other, _ in names_in_use()]
+    return next(iter(get_close_matches(name, names, 1, 0.7)), None)
+
+
+def _name_advice(name: str) -> str:
+    """The advice for a reference that names no session."""
+    similar = similar_name(name)
+    return f"did you mean {similar}?" if similar else SEE_LIST
 
 
 def filename_of_name(name: str) -> str | None:
@@ -189,9 +217,12 @@ def filename_of_name(name: str) -> str | None:
     return filename if FILENAME.fullmatch(filename) and exists(filename) else None
 
 
-def point_name(name: str, filename: str, *, fsync: bool) -> None:
-    """Let an unused ``@NAME`` point at a session; the caller holds the store's lock. Raises OSError."""
-    if filename_of_name(name) is None:
+def point_name(name: str, filename: str, *, fsync: bool, moves: bool = False) -> None:
+    """Let an ``@NAME`` point at a session; one in use only if it ``moves``. The caller holds the store's lock.
+
+    Raises OSError.
+    """
+    if moves or filename_of_name(name) is None:
         make_private(names_folder())
         files.replace(pointer_of(name), f"{filename}\n".encode(), fsync=fsync)
 

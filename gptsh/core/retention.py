@@ -4,7 +4,6 @@ The file name alone decides which session a file is. Its forks remain, and so do
 """
 
 import contextlib
-import errno
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,8 +12,9 @@ from typing import Literal, NamedTuple
 
 from gptsh.config.settings import Sessions
 from gptsh.core import files, references
+from gptsh.core.archive import copy_of, move_to_archive
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
-from gptsh.core.references import archive_folder, make_private, names_in, sessions_folder
+from gptsh.core.references import archive_folder, names_in, sessions_folder
 from gptsh.jsonio import as_dict
 
 _AT_ONCE = 1000  # sessions that one run archives automatically; the next run continues
@@ -33,11 +33,16 @@ class Change(NamedTuple):
 
 
 def remove(
-    sessions: Mapping[str, str | None], *, archive: bool = False, wait: float = files.LOCK_WAIT
+    sessions: Mapping[str, str | None],
+    *,
+    archive: bool = False,
+    from_archive: bool = False,
+    wait: float = files.LOCK_WAIT,
 ) -> Iterator[Change]:
     """Delete the sessions with these file names, or archive them: one at each step of the iterator.
 
-    A session with an ``updated_at`` is kept if that has changed meanwhile. The names of a deleted session become free;
+    A session with an ``updated_at`` is kept if that has changed meanwhile, or if it was moved: it is expected among
+    the sessions, or ``from_archive`` in the archive. The names of a deleted session become free;
     those of an archived one still point at it.
     Raises StoreBusy if the lock is not free after ``wait`` seconds, else StoreError.
     """
@@ -53,15 +58,12 @@ def remove(
                 change = Change(filename, "deleted", was, names.get(filename, ()))
                 if not os.path.lexists(path):
                     change = Change(filename, "gone")
-                elif updated_at and (path == archived or not was or was["updated_at"] != updated_at):
+                elif updated_at and ((path == archived) != from_archive or not was or was["updated_at"] != updated_at):
                     change = Change(filename, "used", was)
                 elif archive and path == archived:
                     change = change._replace(state="already archived")
                 elif archive:
-                    if os.path.lexists(archived):  # a copy that we did not make: do not replace it
-                        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(archived))
-                    make_private(archive_path)
-                    path.rename(archived)
+                    move_to_archive(path)
                     change = change._replace(state="archived")
                 else:
                     temporary = [file for file in leftovers if file.name.startswith(filename)]
@@ -102,11 +104,14 @@ def archive_old(rules: Sessions, just_used: str) -> None:
     since = time.time() - rules.archive_after_days * 86400 if rules.archive_after_days else 0.0
     dated = by_file_time(sessions_folder())[::-1]
     excess = len(dated) - rules.max_sessions if rules.max_sessions else 0
-    excluded = {just_used, *names_in(archive_folder())}
+    archived = {*names_in(archive_folder())}
     old: dict[str, str | None] = {}
     for position, (file_time, name) in enumerate(dated):
-        if name not in excluded and (position < excess or file_time < since) and len(old) < _AT_ONCE:
-            head = try_read(str(references.path_of(name)), files.read_head)
+        if name != just_used and (position < excess or file_time < since) and len(old) < _AT_ONCE:
+            path = references.path_of(name)
+            head = try_read(str(path), files.read_head)
+            if name in archived and copy_of(path) is None:  # nobody knows which of the two is to stay
+                continue
             if isinstance(head, dict) and (position < excess or imported_at(as_dict(head.get("meta"))) < since):
                 old[name] = summary_of(head, None, name)["updated_at"]
     for _ in remove(old, archive=True, wait=0):

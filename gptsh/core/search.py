@@ -10,29 +10,22 @@ from gptsh.content.passages import walk
 from gptsh.core import files
 from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
-from gptsh.core.references import archive_folder, newest_first, sessions_folder
+from gptsh.core.references import archive_folder, names_by_file, newest_first, sessions_folder
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message
-from gptsh.text import shorten
+from gptsh.text import one_line, shorten
 
 Span = tuple[int, int]
 Passage = tuple[str, str, str]  # the speaker, the name of the tool or file or "", the text
 
-# ASCII that no JSON writer escapes. Some writers escape <, >, & and '.
-_PLAIN = re.compile(r"[!#-%(-.0-;=?-\[\]-~]+")
+# ASCII that no JSON writer escapes, and that only _LOOKALIKES become when they are folded.
+_PLAIN = re.compile(r"[!#-%(-*,-.0-:=?-\[\]-_a-~]+")
+# By a pattern of the letters that they become: the Kelvin sign, the capital I with a dot, both forms of sharp s.
+_LOOKALIKES = {re.compile("k"): "\u212a", re.compile("i"): "\u0130", re.compile("^s|ss|s$"): "\u00df\u1e9e"}
+_PIECE = 100_000  # characters of a text that are folded at once
+_PIECES = re.compile(rf"(?s).{{{_PIECE}}}\S*|.+")
 _NAME_WIDTH = 40  # characters of the name of a tool or a file
-_MIN_NEEDLE = 3  # letters; a shorter needle is in nearly every file
-# The keys that gptsh writes: a word that a file contains only within these is in no text.
-_KEYS = """version id title created_at updated_at provider usage tokens prompt completion total reasoning_tokens
-    cached_tokens cache_write_tokens cost calls stats turns messages preview meta output cwd project tags forked_from
-    mcp_allowed_servers agent model model_small params system context summaries snapshots compaction cuts consolidated
-    parent timestamp role content resolved_model request_id response_id finish_reason stop_sequence raw prompt_tokens
-    completion_tokens total_tokens duration_ms name tool_calls tool_call_id type
-    function arguments text source thinking signature replay is_error"""
-_VALUES = [
-    *(("role", "user"), ("role", "assistant"), ("role", "tool"), ("type", "text"), ("type", "function")),
-    *(("finish_reason", "stop"), ("finish_reason", "tool_calls")),
-]
+_AROUND = 8  # times the width of a match: characters of a text on each side of a word that an excerpt is made from
 
 
 class Found(SessionSummary):
@@ -43,8 +36,10 @@ class Found(SessionSummary):
 
 
 def fold(text: str) -> str:
-    """Return the text as it is compared: in lower case, each accent combined with its letter."""
-    return text.lower() if text.isascii() else normalize("NFC", text).lower()
+    """Return the text as it is compared: in lower case, accents combined with letters, ``ss`` for ``ß``, one sigma."""
+    if text.isascii():
+        return text.lower()
+    return normalize("NFC", text).lower().replace("ß", "ss").replace("\u03c2", "\u03c3")
 
 
 class Query:
@@ -53,22 +48,24 @@ class Query:
     def __init__(self, text: str, width: int) -> None:
         self.width = width
         self.words = [fold(word) for word in dict.fromkeys(text.split())]
-        # The longest part of each word that is in the bytes of every file with the word; empty if there is none.
-        needles = [max(_PLAIN.findall(word), key=len, default="").encode() for word in self.words]
-        self.needles = needles if all(needles) else []  # a message with a word contains one of them
-        self._tests = [_bytes_test(*pair) for pair in zip(self.words, needles, strict=True)]
-        self._pattern = re.compile("|".join(map(re.escape, self.words)), re.IGNORECASE)
+        self._tests = [_bytes_test(word) for word in self.words]
+        pattern = "|".join(map(re.escape, self.words)).replace("ss", "(?:ss|ß)")
+        self._pattern = re.compile(pattern, re.IGNORECASE)
 
     def may_match(self, lowered: bytes) -> bool:
         """Whether a file may contain all words, given its bytes in lower case: never False if it does."""
         return all(test(lowered) for test in self._tests)
 
+    def may_contain_any(self, data: bytes) -> bool:
+        """Whether a message may contain one of the words, given its bytes: never False if it does."""
+        lowered = data.lower()
+        return any(test(lowered) for test in self._tests)
+
     def best(self, passages: Iterable[Passage]) -> Passage | None:
         """Return the first of the passages with the most words, or None unless each word is in some passage."""
         missing, most, best = set(self.words), 0, None
         for passage in passages:
-            folded = fold(passage[2])
-            matched = [word for word in self.words if word in folded]
+            matched = self._words_in(passage[2])
             missing.difference_update(matched)
             if len(matched) > most:
                 most, best = len(matched), passage
@@ -76,13 +73,24 @@ class Query:
                 break
         return None if missing else best
 
+    def _words_in(self, text: str) -> set[str]:
+        """Return the words that a text contains.
+
+        A long one is folded in pieces that end at white space: ``str.lower`` takes up to twelve bytes a character.
+        """
+        pieces = [text] if len(text) <= _PIECE else (piece[0] for piece in _PIECES.finditer(text))
+        return {word for folded in map(fold, pieces) for word in self.words if word in folded}
+
     def excerpt(self, passage: Passage) -> tuple[str, list[Span]]:
         """Return the text around the first word of a passage, on one line, and the positions of the words."""
         speaker, name, text = passage
         start = f"{speaker} ({shorten(name, _NAME_WIDTH)}): " if name else f"{speaker}: "
-        line = " ".join((text if text.isascii() else normalize("NFC", text)).split())
+        text = text if text.isascii() else normalize("NFC", text)
         room = max(0, self.width - len(start))
-        if len(line) > room:
+        hit = self._pattern.search(text)
+        near = max(0, hit.start() - _AROUND * room) if hit else 0  # a text may have megabytes
+        line = one_line(text[near : (hit.end() if hit else 0) + _AROUND * room])
+        if near or len(line) > room:
             hit = self._pattern.search(line)
             first, after = hit.span() if hit else (0, 0)
             first = max(0, min(first - (room - (after - first)) // 2, len(line) - room))
@@ -93,17 +101,19 @@ class Query:
         return match, [word_match.span() for word_match in self._pattern.finditer(match, len(start))]
 
 
-def _bytes_test(word: str, needle: bytes) -> Callable[[bytes], bool]:
+def _bytes_test(word: str) -> Callable[[bytes], bool]:
     """Return a test of bytes in lower case: whether they may contain the word; never False if they do."""
-    if not word.isascii():
-        letters = max(re.findall(r'[^"/\\]+', word), key=len)
-        return lambda lowered: rb"\u" in lowered or letters in fold(lowered.decode("utf-8", "replace"))
-    marks = [(f"{key}:", f'"{key}":') for key in _KEYS.split()]
-    marks += [(f":{value}", f'"{key}":"{value}"') for key, value in _VALUES]
-    markers = [mark.encode() for text, mark in marks if needle.decode() in text]
-    if len(needle) < _MIN_NEEDLE or not markers:
-        return lambda lowered: needle in lowered
-    return lambda lowered: lowered.count(needle) > sum(map(lowered.count, markers))
+    plain = max(_PLAIN.findall(word), key=len, default="")
+    needle, lookalikes = plain.encode(), "".join(found for form, found in _LOOKALIKES.items() if form.search(plain))
+    escapes = [f"\\u{ord(character):04x}".encode() for character in lookalikes]
+    all_forms = [*escapes, *map(str.encode, lookalikes)]
+
+    def test(lowered: bytes) -> bool:
+        if needle in lowered:
+            return word.isascii() or not lowered.isascii() or rb"\u" in lowered
+        return any(form in lowered for form in (escapes if lowered.isascii() else all_forms))
+
+    return test
 
 
 def search(
@@ -118,13 +128,14 @@ def search(
 
     def best_match(path: str) -> tuple[Document, Passage] | None:
         data = files.read_bytes(path)
-        lowered = data.lower()
-        if not query.may_match(lowered) and data.rstrip().endswith(b"}"):
+        if not query.may_match(data.lower()) and data.rstrip().endswith(b"}"):
             return None
-        head, messages = files.parse(data, lowered, path, query.needles)
+        head, messages = files.parse_some(data, path, query.may_contain_any)
+        del data  # it may have megabytes
         best = query.best(_passages(head, messages))
         return best and (head, best)
 
+    names = names_by_file()
     for index, name in enumerate(newest_first(folder) if among is None else among):
         item = try_read(f"{folder}/{name}", best_match)
         if isinstance(item, Unreadable):
@@ -132,7 +143,7 @@ def search(
         elif item:
             match, marks = query.excerpt(item[1])
             shown_index = None if archived or among is not None else index
-            yield {**summary_of(item[0], shown_index, name), "match": match, "marks": marks}
+            yield {**summary_of(item[0], shown_index, name, names.get(name, ())), "match": match, "marks": marks}
 
 
 def _passages(head: Document, messages: Iterable[Message]) -> Iterator[Passage]:

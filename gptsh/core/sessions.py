@@ -12,21 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gptsh.core import document, files, references
+from gptsh.core import archive, document, files, references
 from gptsh.core.document import VERSION, Document
 from gptsh.core.listing import SessionSummary, find_project, list_sessions
 from gptsh.core.references import FILENAME, ID, resolve_session_ref, sessions_folder
 from gptsh.errors import BadSession, GptshError, SessionGone, StoreError
 from gptsh.messages import (
     Message,
+    final_answer,
     just_after,
     new_message_id,
     starts_turn,
     sum_costs,
     text_of,
     timestamp,
-    without_reasoning,
 )
+from gptsh.text import one_line
 
 if TYPE_CHECKING:
     from gptsh.content.answer import Ask
@@ -86,12 +87,15 @@ def load_at(ref: str, note: Note | None = None) -> Document:
 
 
 def _read(path: Path, note: Note | None = None) -> Document:
+    """Return the document of a file, joined with its copy in the archive, if there is one. Raises BadSession."""
     try:
         try:
             doc, malformed = files.read_document(path)
+            copy = archive.copy_of(path)
         except FileNotFoundError:  # another run has just archived it, or moved it back
             (other,) = {sessions_folder(), references.archive_folder()} - {path.parent}
             doc, malformed = files.read_document(other / path.name)
+            copy = None
     except OSError as err:
         raise BadSession(f"{path}: {err.strerror}", "the file was not changed") from err
     except ValueError as err:
@@ -99,7 +103,7 @@ def _read(path: Path, note: Note | None = None) -> Document:
     if malformed and note:
         more = ", …" if len(malformed) > _MAX_LISTED else ""
         note(f"session {doc['id']}: left out malformed keys: {', '.join(malformed[:_MAX_LISTED])}{more}")
-    return doc
+    return archive.join(doc, copy) if copy else doc
 
 
 # ---- creating and appending
@@ -130,7 +134,7 @@ def fork_session(doc: Document, point: str) -> Document:
     """Return a new session that begins with the messages of ``doc``, which ``load_at`` cut at ``point``."""
     new = document.blank(new_id(()), timestamp())
     fresh = {key: new[key] for key in ("version", "id", "created_at", "updated_at", "usage", "stats")}
-    not_inherited = ("mcp_approved", "imported", "imported_at")
+    not_inherited = ("mcp_approved", "imported", "imported_at", "used_in")
     meta = {key: value for key, value in doc["meta"].items() if key not in not_inherited}
     meta["forked_from"] = f"{doc['id']}@{point}"
     return {**doc, **fresh, "meta": meta, "messages": list(doc["messages"])}
@@ -185,17 +189,19 @@ def save_session(
     *,
     title: str | None = None,
     tags: Sequence[str] = (),
+    name: str | None = None,
     at: str | None = None,
     fsync: bool = True,
     touch: bool = True,
     agent_wins: bool = False,
     keep_snapshots: int | None = None,
     without_snapshot: str | None = None,
+    wait: float | None = None,
 ) -> str:
     """Write the union of ``doc`` and its file, update ``doc`` from it, and return the path.
 
     Keys that ``doc`` lacks are filled in, and ids of its messages.
-    ``title`` is one that the user set; ``tags`` are added.
+    ``title`` is one that the user set; ``tags`` are added; ``name`` is an ``@NAME`` that moves to the session.
     ``at`` is the file name of the document, or an ``@NAME`` for a new session. If another process used that name first,
     the document becomes part of that session, with its id.
     ``fsync`` waits for the disk; without it, the wait for the lock is short too.
@@ -203,15 +209,18 @@ def save_session(
     With ``agent_wins``, ``agent`` and ``provider`` of ``doc`` win even if it adds no message.
     ``keep_snapshots`` is how many automatic snapshots remain when ``doc`` adds one; None keeps all.
     ``without_snapshot`` names a snapshot to delete.
+    ``wait`` is how many seconds to wait for the lock.
     Raises SessionGone if the session was deleted since it was read, StoreError if it cannot be written, BadSession if
     its file must not be written, UsageError for an unknown snapshot.
     """
-    if not ("context" in doc and "calls" in doc["usage"] and all("id" in message for message in doc["messages"])):
+    has_keys = doc.get("id") and "context" in doc and "calls" in doc["usage"]
+    if not (has_keys and all("id" in message for message in doc["messages"])):
         _fill_in(doc)
     is_new = doc["updated_at"] == doc["created_at"]  # each save makes updated_at later
     with files.as_store_error("the session cannot be saved", sessions_folder()):
         folder = get_sessions_dir() if is_new else sessions_folder()
-        with files.locked(folder.parent / ".lock", files.LOCK_WAIT if fsync else files.SHORT_LOCK_WAIT):
+        wait = (files.LOCK_WAIT if fsync else files.SHORT_LOCK_WAIT) if wait is None else wait
+        with files.locked(folder.parent / ".lock", wait):
             path = _path_for(doc, at, is_new=is_new)
             theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)
             refuse_newer(theirs, path.name)
@@ -229,13 +238,17 @@ def save_session(
                 new["updated_at"] = now if now > new["created_at"] else just_after(new["created_at"])
             status = None if touch else path.stat()
             if path.parent != folder and len(new["messages"]) > len(theirs["messages"]):
-                path = path.replace(folder / path.name)
+                path = archive.move(path, folder)
             files.write_document(path, new, fsync=fsync)
+            if fsync and archive.copy_of(path):  # it is a part of the session, which is on disk now
+                (references.archive_folder() / path.name).unlink(missing_ok=True)
             if status:
                 os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
             doc.update(new)  # before anything below fails: it is on disk now
             if at and at.startswith("@"):
                 references.point_name(at, path.name, fsync=fsync)
+            if name is not None:
+                references.point_name(name, path.name, fsync=fsync, moves=True)
     return str(path)
 
 
@@ -335,6 +348,7 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
     if not small_model or not first_user.strip():
         return None
     from gptsh.content.answer import Answer, Request  # noqa: PLC0415 - lists need no title
+    from gptsh.content.think_tags import is_open  # noqa: PLC0415 - lists need no title
     from gptsh.models.facts import likely_facts, small_params, split_model  # noqa: PLC0415 - lists need no model
 
     source = first_user[:TITLE_SOURCE]
@@ -348,7 +362,10 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
         return None
     if (message := answer.message()) is None:
         return None
-    line = " ".join(without_reasoning(text_of(message)).split("\n", 1)[0].split())
+    text = text_of(final_answer(message)).strip()
+    if is_open(text):
+        return None
+    line = one_line(text.split("\n", 1)[0])
     return line.strip("\"'`*#“”‘’ ").rstrip(".!,;: ")[:TITLE_WIDTH].rstrip() or None  # noqa: RUF001
 
 

@@ -3,11 +3,12 @@
 An id counts once, in whichever document it is: a fork copies messages with their ids.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
-from typing import Any, NamedTuple
+from types import NoneType
+from typing import Any, NamedTuple, TypeGuard
 
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.messages import sum_costs, token_count
@@ -18,8 +19,9 @@ FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 
 Row = dict[str, Any]  # FIELDS after a "day" or a "model"; tokens and cost are None if unknown
 Sums = Counter[str]  # the known values of FIELDS
-# The id that counts once, the time in ISO 8601, the full name of the model, and its counts.
-_Entry = tuple[str, str | None, str | None, dict[str, Any]]
+# The id that counts once, the time in ISO 8601, the full name of the model, and its known counts by FIELDS.
+MessageUsage = tuple[str, str | None, str | None, dict[str, Any]]
+Counted = tuple[Document, list[MessageUsage]]  # a document, with or without its messages, and what they used
 
 
 class Report(NamedTuple):
@@ -30,21 +32,35 @@ class Report(NamedTuple):
     total: Row
 
 
-def count(documents: Iterable[Document], model: str | None = None, limit: int | None = None) -> Report:
-    """Return the sums over complete documents, which are held in memory one at a time.
+def counted(doc: Document) -> Counted:
+    """Return a complete document with the usage of its messages."""
+    return doc, message_usage(doc)
 
-    ``model`` selects a model (see ``matches_model``); ``limit`` is the number of days, newest first. ``cost`` is the
-    sum of known costs in USD; ``unpriced`` counts the answers without a known cost.
+
+def count(items: Iterable[tuple[float, Counted]], model: str | None = None, limit: int | None = None) -> Report:
+    """Return the sums over documents, one at a time; each comes with the time of its last change since 1970.
+
+    ``model`` selects a model (see ``matches_model``); ``limit`` is the number of days, newest first. With a limit, the
+    items must come newest first: those that changed before the days in question are not read. ``cost`` is the sum of
+    known costs in USD; ``unpriced`` counts the answers without a known cost.
     """
-    cells: dict[tuple[str, str | None], Sums] = {}
+    cells: dict[tuple[str, str | None], Sums] = defaultdict(Counter)
     seen: set[str] = set()
-    for doc in documents:
-        for key, moment, name, counts in _entries(doc):
+    last_change = ""
+    for changed, (doc, messages) in items:
+        changed_on = datetime.fromtimestamp(changed).date().isoformat()
+        if limit is not None and changed_on != last_change:
+            last_change, newest = changed_on, sorted({day for day, _ in cells}, reverse=True)[:limit]
+            if len(newest) == limit and (not newest or changed_on < newest[-1]):
+                break
+        for key, moment, name, counts in _entries(doc, messages):
             if counts and key not in seen:
                 seen.add(key)
                 if matches_model(name, model):
                     day = _local_day(moment) or _local_day(doc["created_at"]) or ""
-                    cells.setdefault((day, name), Counter()).update(counts)
+                    sums = cells[day, name]
+                    for field, number in counts.items():  # in half the time of ``Counter.update``
+                        sums[field] += number
     days: dict[str, Sums] = {day: Counter() for day in sorted({day for day, _ in cells}, reverse=True)[:limit]}
     models: dict[str | None, Sums] = {}
     total: Sums = Counter()
@@ -67,24 +83,45 @@ def rows(report: Report) -> Iterator[Row]:
     yield {"by": "total", **report.total}
 
 
-def _entries(doc: Document) -> Iterator[_Entry]:
-    usage, messages, agent = doc["usage"], doc["messages"], doc["agent"]
-    provider = doc["provider"].get("name")
-    model = usage.get("carried_model") or full_name(agent.get("model"), provider)  # for answers that name no model
-    small_model = _full_name(agent.get("model_small"), provider) or model
-    carried_tokens, carried = usage.get("carried_tokens"), usage.get("carried")
-    for message in messages:
+def message_usage(doc: Document) -> list[MessageUsage]:
+    """Return the counts of a document's messages, for its file; messages without any are left out."""
+    carried = doc["usage"].get("carried")
+    found: list[MessageUsage] = []
+    for message in doc["messages"]:
+        if message["role"] == "user" and "usage" not in message and "cost" not in message:
+            continue  # half of all messages
         counts = _known_counts(message.get("usage"), message.get("cost"))
         if message["role"] == "assistant":
             is_carried = carried is not None and "usage" not in message  # its cost is part of ``carried``
             counts |= {"answers": 1, "unpriced": int("cost" not in counts and not is_carried)}
         if counts:
-            own_model = full_name(message.get("model"), message.get("provider"))
-            yield message["id"], message.get("timestamp"), own_model or model, counts
+            model = full_name(message.get("model"), message.get("provider"))
+            found.append((message["id"], message.get("timestamp"), model, counts))
+    return found
+
+
+def is_message_usage(value: Any) -> TypeGuard[list[MessageUsage]]:
+    """Whether a value from a file can be the result of ``message_usage``."""
+    return isinstance(value, list) and all(
+        isinstance(entry, list)
+        and [*map(type, entry)] in ([str, str, str, dict], [str, str, NoneType, dict])
+        and {int, float}.issuperset(map(type, entry[3].values()))
+        for entry in value
+    )
+
+
+def _entries(doc: Document, messages: list[MessageUsage]) -> Iterator[MessageUsage]:
+    """All that a document counts: its messages, its calls of the small model, and what it carries."""
+    usage, agent, provider = doc["usage"], doc["agent"], doc["provider"].get("name")
+    model = usage.get("carried_model") or full_name(agent.get("model"), provider)  # for answers that name no model
+    small_model = _full_name(agent.get("model_small"), provider) or model
+    carried_tokens, carried = usage.get("carried_tokens"), usage.get("carried")
+    for ident, moment, own_model, counts in messages:
+        yield ident, moment, own_model or model, counts
     for call in usage["calls"]:
         counts = _known_counts(call.get("tokens"), call.get("cost"))
         yield call["id"], call.get("at"), _full_name(call.get("model")) or small_model, counts
-    if carried_tokens is None and not any(_known_counts(message.get("usage"), None) for message in messages):
+    if carried_tokens is None and not any(set(TOKEN_KEYS) & set(counts) for *_, counts in messages):
         carried_tokens = usage["tokens"]  # gptsh-cli 0.8 stored them only there
     carried_id = f"carried by {doc['id']} {doc['created_at']}"  # the same in an archived copy
     yield carried_id, doc["created_at"], model, _known_counts(carried_tokens, carried)
@@ -107,8 +144,8 @@ def _known_counts(tokens: Mapping[str, Any] | None, cost: float | None) -> dict[
 
 def _local_day(moment: str | None) -> str | None:
     try:
-        return datetime.fromisoformat(moment or "").astimezone().date().isoformat()
-    except (ValueError, OverflowError):
+        return datetime.fromtimestamp(datetime.fromisoformat(moment or "").timestamp()).date().isoformat()
+    except (ValueError, OverflowError, OSError):
         return None
 
 

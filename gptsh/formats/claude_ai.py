@@ -24,10 +24,9 @@ _BLOCK_KEYS = {  # the keys that are read of each type; the others are for the w
 
 def read(source: Source) -> Results | None:
     """A session for each conversation of an export, or for a file with a single conversation."""
-    conversations = [source.value] if isinstance(source.value, dict) else source.value
-    if not any(isinstance(value.get("chat_messages"), list) for value in as_dicts(conversations)):
+    if not any(isinstance(value.get("chat_messages"), list) for value in source.first_items):
         return None
-    return read_each(source, lambda value: _conversation(source, value), conversations)
+    return read_each(source, lambda value: _conversation(source, value), source.items())
 
 
 def _conversation(source: Source, value: dict[str, Any]) -> Conversation:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from gptsh.formats.conversation import BAD_MESSAGE, Conversation, answer_fields, read_each, without
+from gptsh.formats.conversation import BAD_MESSAGE, Conversation, answer_fields, read_each, with_raw, without
 from gptsh.formats.source import Line, Results, Source
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import token_count
@@ -167,6 +167,5 @@ def _message(value: dict[str, Any]) -> dict[str, Any] | None:
         if value.get("isApiErrorMessage") is True:
             new["finish_reason"] = "error"
     elif "toolUseResult" in value and isinstance(content, list):
-        raw = {"tool_use_result": value["toolUseResult"]}
-        new["content"] = [{**part, **raw} if part["type"] == "tool_result" else part for part in content]
+        new["content"] = with_raw(content, value["toolUseResult"])
     return new | ({"source": marks} if marks else {})

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from gptsh.formats.conversation import Conversation, answer_fields, provider_name, without
+from gptsh.formats.conversation import Conversation, answer_fields, provider_name, with_raw, without
 from gptsh.formats.source import Line, Results, Source
 from gptsh.jsonio import as_dict, as_dicts
 
@@ -79,7 +79,8 @@ def _message(value: dict[str, Any], session: Conversation) -> dict[str, Any]:
     inner = message if "content" in message else value
     content = inner["content"]
     if isinstance(content, list):
-        content = [_with_blobs(part, session) for part in content]
+        raw = envelope.get("toolUseResult")
+        content = [_with_blobs(part, session) for part in (content if raw is None else with_raw(content, raw))]
     moment = envelope.get("timestamp", value.get("created_at"))
     new = {"id": value.get("id", envelope.get("uuid")), "timestamp": moment, "role": "user", "content": content}
     if "assistant" not in (inner.get("role"), envelope.get("type"), value.get("role")):

@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
 from gptsh.content.foreign import normalize_message
 from gptsh.core import document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
-from gptsh.formats.source import Results, Skipped, Source
+from gptsh.formats.source import BadInput, Results, Skipped, Source
 from gptsh.jsonio import as_dict
 from gptsh.messages import Call, Message, timestamp
 from gptsh.models.cost import FINISH_REASONS, usage_from
@@ -124,8 +125,16 @@ class Conversation:
 
 def read_each(source: Source, read: Callable[[Record], Conversation], records: Iterable[Record]) -> Results:
     """The sessions of records that hold one session each. A malformed record is skipped, named by its number."""
-    for number, record in enumerate(records, 1):
+    remaining = iter(records)
+    for number in count(1):
         where = f"{source.name}, session {number}"
+        try:
+            record = next(remaining)
+        except StopIteration:
+            return
+        except BadInput as err:  # the rest of the file cannot be read
+            yield source.skipped(str(err))
+            return
         try:
             conversation = read(record)
         except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # the record can be any JSON
@@ -176,6 +185,11 @@ def fingerprint(value: object) -> str:
 def without(record: Mapping[str, Any], *keys: str) -> dict[str, Any]:
     """The record without these keys, and without those that are null."""
     return {key: value for key, value in record.items() if key not in keys and value is not None}
+
+
+def with_raw(content: list[dict[str, Any]], raw: object) -> list[dict[str, Any]]:
+    """The parts of a message, its tool results with the raw output that stands beside the message."""
+    return [{"tool_use_result": raw, **part} if part["type"] == "tool_result" else part for part in content]
 
 
 def provider_name(name: object) -> str | None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gptsh.content.attachments import media_part, url_part
 from gptsh.core.files import STALE_AFTER
 from gptsh.formats.conversation import Conversation, without
-from gptsh.formats.source import MAX_BYTES, BadInput, Results, Source, open_regular
+from gptsh.formats.source import MAX_VALUE, BadInput, Results, Source, open_regular
 from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.cost import usage_from
@@ -91,7 +91,7 @@ def _open_copy(source: Source, folder: str) -> "sqlite3.Connection":
     db = sqlite3.connect(copy)
     db.row_factory = sqlite3.Row
     db.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
     db.execute("PRAGMA trusted_schema=OFF")
     for table, column in _INDEXED:
         with suppress(sqlite3.OperationalError):  # an older log lacks some of the tables

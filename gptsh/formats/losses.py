@@ -12,7 +12,7 @@ _TITLE, _SYSTEM, _TIMES = "title", "system prompt and messages", "times of messa
 _ANSWERS, _IDS = "models, usage and costs of answers", "ids of messages and requests"
 _PARTIAL, _TOOLS, _ERRORS = "marks of partial answers", "tool calls and results", "errors and raw output of tools"
 _THOUGHTS, _OPAQUE = "thinking and reasoning", "data for the provider alone, order of blocks"
-_FILES, _EXTRAS = "documents and audio", "tags, snapshots, summaries, origin"
+_FILES, _PAGES, _EXTRAS = "documents and audio", "cited pages", "tags, snapshots, summaries, origin"
 
 # Whether each format has them, in the order of FORMATS: json, markdown, html, openai, nanobot.
 FEATURES = {
@@ -27,6 +27,7 @@ FEATURES = {
     _THOUGHTS: (YES, YES, SHOWN, NO, YES),
     _OPAQUE: (YES, YES, NO, NO, NO),
     _FILES: (YES, YES, YES, YES, SHOWN),
+    _PAGES: (YES, YES, SHOWN, NO, NO),
     _EXTRAS: (YES, YES, SHOWN, NO, NO),
 }
 
@@ -44,6 +45,7 @@ def _count_features(doc: Document) -> Counter[str]:
         counts[_SYSTEM] += message["role"] == "system"
         counts[_TIMES] += bool(message.get("timestamp"))
         counts[_IDS] += bool(message.get("id"))
+        counts[_PAGES] += bool(message.get("sources"))
         counts[_ANSWERS] += any(message.get(key) for key in ("model", "usage", "cost", "duration_ms"))
         counts[_PARTIAL] += message["role"] == "assistant" and bool(partial_reason(message))
         counts[_ERRORS] += message.get("is_error") is True or bool(message.get("raw"))

@@ -19,7 +19,7 @@ from gptsh.formats.conversation import Conversation, label, utc
 from gptsh.formats.openai import from_chat, json_line, openai_content, plain_call
 from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict, as_dicts, parse_json
-from gptsh.messages import REASONING_FIELDS, THINKING_BLOCKS, Message
+from gptsh.messages import REASONING_FIELDS, TAGGED, THINKING_BLOCKS, Message, final_answer
 
 NAME = "nanobot"
 _METADATA, _STATE = "metadata", "provider_state"  # ``_type`` of records that are not messages
@@ -42,8 +42,9 @@ def read(source: Source) -> Results | None:
 
 
 def _session(source: Source) -> Conversation:
-    header = [line for line in source.lines if line.value.get("_type") == _METADATA][-1]
-    records = [line for line in source.lines if line.value.get("_type") != _METADATA]
+    lines = source.lines_as_written
+    header = [line for line in lines if line.value.get("_type") == _METADATA][-1]
+    records = [line for line in lines if line.value.get("_type") != _METADATA]
     key, created = header.value.get("key"), header.value.get("created_at")
     stem = source.path.stem.replace("_", ":", 1) if source.path else ""  # before 2026-02-20 no line had the key
     name = key if isinstance(key, str) and key.strip() else stem
@@ -163,7 +164,11 @@ def _to_nanobot(message: Message, names: Mapping[str, Any]) -> dict[str, Any]:
         new["content"] = openai_content(message, _IMAGES)
     elif message["role"] == "assistant":
         calls = [plain_call(call) for call in message.get("tool_calls") or ()]
-        new |= {"content": one_text(message), **({"tool_calls": calls} if calls else {}), **_reasoning(message)}
+        new |= {
+            "content": one_text(final_answer(message)),
+            **({"tool_calls": calls} if calls else {}),
+            **_reasoning(message),
+        }
     else:
         ident = message.get("tool_call_id")
         fields = {"tool_call_id": ident, "name": message.get("name") or names.get(ident or "")}
@@ -178,7 +183,7 @@ def _reasoning(message: Message) -> dict[str, Any]:
     """The reasoning of an answer: signed blocks, which nanobot sends back, and the rest as text, which it may send."""
     replay, blocks = as_dict(message.get("replay")), as_dicts(message.get("thinking"))
     signed = [block for block in blocks if block.get("signature") or block.get("type") == "redacted_thinking"]
-    texts = [text for key in REASONING_FIELDS if isinstance(text := replay.get(key), str)]
+    texts = [text for key in (*REASONING_FIELDS, TAGGED) if isinstance(text := replay.get(key), str)]
     texts += ["\n\n".join(str(block.get("thinking", "")) for block in blocks if block not in signed)]
     text = next(filter(None, texts), "")
     if not text and not signed:

@@ -12,7 +12,7 @@ from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, fingerprint, tool_call
 from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.messages import REASONING_FIELDS, THINKING_BLOCKS, Call, Message, Part, is_text, parts_of
+from gptsh.messages import REASONING_FIELDS, THINKING_BLOCKS, Call, Message, Part, final_answer, is_text, parts_of
 from gptsh.text import is_unicode
 
 NAME = "openai"
@@ -33,8 +33,8 @@ def read(source: Source) -> Results | None:
         compressed, records = body.get("compressed_messages"), body.get("messages")
         if isinstance(compressed, list) and isinstance(records, list):  # aichat moves older messages there
             records = [*compressed, *records]
-    elif isinstance(source.value, list):
-        records = source.value
+    elif source.is_array:
+        records = source.all_items if any(map(_is_message, source.first_items)) else []
     else:
         body, lines = {}, source.lines if any(map(_is_message, source.first)) else []
         records = [item.value for item in lines]
@@ -127,7 +127,7 @@ def _to_openai(message: Message) -> dict[str, Any]:
         return {**sent, "tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     if message["role"] == "assistant":
         refusal, calls = message.get("refusal"), message.get("tool_calls")
-        sent["content"] = one_text({**message, "refusal": ""}) or (None if calls else "")
+        sent["content"] = one_text({**final_answer(message), "refusal": ""}) or (None if calls else "")
         sent |= {"tool_calls": [plain_call(call) for call in calls]} if calls else {}
         sent |= {"refusal": refusal} if refusal else {}
     else:

@@ -34,14 +34,17 @@ _ADVICE = {  # for files that gptsh does not read
 
 
 def read(source: Source) -> tuple[str, Results] | None:
-    """The name of a file's format, its sessions and what cannot be read of them. None for an unknown format."""
+    """The name of a file's format, its sessions and what cannot be read of them. None for an unknown format.
+
+    Raises BadInput for a file that cannot be read.
+    """
     for reader in _READERS:
         if (results := reader.read(source)) is not None:
             return reader.NAME, results
     signs = {
         "mods": source.path is not None and source.path.suffix == ".gob",
-        "zip": source.data.startswith(b"PK\x03\x04"),
-        "aichat": _AICHAT.search(source.data[:10_000]),
+        "zip": source.start.startswith(b"PK\x03\x04"),
+        "aichat": _AICHAT.search(source.start[:10_000]),
     }
     name = next((name for name, is_seen in signs.items() if is_seen), None)
     return (name, iter([source.skipped(_ADVICE[name])])) if name else None

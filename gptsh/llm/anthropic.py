@@ -14,7 +14,7 @@ from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import sse
 from gptsh.llm.errors import reported_error
-from gptsh.llm.parameters import fit_params, fit_tool
+from gptsh.llm.parameters import fit_params, schema_as_text, take_tools
 from gptsh.llm.sse import ADVICE, as_object, debug_text
 from gptsh.messages import (
     PARTIAL_REASONS,
@@ -23,10 +23,13 @@ from gptsh.messages import (
     Event,
     Message,
     Part,
+    Tool,
     blocks_of,
     is_text,
     labelled_text,
     parts_of,
+    reasoning_from,
+    system_text,
     text_of,
     token_count,
 )
@@ -38,7 +41,6 @@ from gptsh.models.providers import Provider
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
-PATH = "/messages"
 REFUSABLE = {
     "schema": "(?i)output[_. ]?(?:config|format)|compiled grammar",
     "thinking": "`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"
@@ -48,7 +50,6 @@ THINKING_TYPES = ("thinking", "redacted_thinking")
 BLOCKS = "blocks"  # key of ``replay``: all blocks of an answer, if a message has no key for one of them
 _DEFAULT_LIMIT = 4096  # tokens of an answer of an unknown model
 _MIN_ANSWER = 1024  # tokens in addition to thinking
-_CACHE_MARK = {"cache_control": {"type": "ephemeral"}}
 # The keys that the API accepts in a block of each type; it refuses others. A type that is not listed belongs to a tool
 # that the provider runs, and is sent back unchanged.
 _KEYS: dict[str, tuple[str, ...]] = {
@@ -64,22 +65,34 @@ _CALL_KEYS = ("id", "type", "function", "name", "input")  # of a call in our for
 _VALUES = ("const", "enum", "default", "examples")  # keywords of JSON Schema with values, which are no schemas
 _MAPS = ("properties", "$defs", "definitions")  # those with schemas by name
 _IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_PARTIAL = (*PARTIAL_REASONS, "pause_turn")
+PAUSED = "pause_turn"  # the server's own tools take long: it continues the answer when it gets it back
+_PARTIAL = (*PARTIAL_REASONS, PAUSED)
 _NO_OUTPUT = "(no output)"
 _NO_QUESTION = "(no question)"
 
 
+def path(_request: Request, _provider: Provider) -> str:
+    """The path of the request's URL, after the base URL."""
+    return "/messages"
+
+
 def body(request: Request, provider: Provider, refusals: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
     """The JSON body, without what is refused (names of ``REFUSABLE``)."""
+    if "schema" in refusals:
+        request = schema_as_text(request)
     params, conversation = fit_params(request.params, provider).fields, request.messages
-    if request.schema is not None and "schema" in refusals:
-        from gptsh.context.answer_schema import messages_with_schema  # noqa: PLC0415 - few answers have a schema
-
-        conversation = messages_with_schema(conversation, request.schema)
-    elif request.schema is not None:
+    if request.schema is not None:
         schema_format = {"format": {"type": "json_schema", "schema": _close_objects(request.schema)}}
         params["output_config"] = as_dict(params.get("output_config")) | schema_format
-    system, messages, starts = _conversation(conversation, provider, thinking="thinking" not in refusals)
+    system, messages, starts, prefixes = _conversation(conversation, provider, thinking="thinking" not in refusals)
+    tool_names = [block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"]
+    tools: dict[str, Any] = {}
+    if offered := take_tools(params, request, provider, _declare):
+        tools["tools"] = offered
+    elif tool_names:  # without tools now: define those called earlier, but forbid calls
+        tools["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(tool_names)]
+        tools["tool_choice"] = {"type": "none"}
+    _drop_unbound({"system": system or None, **params, **tools}, messages, prefixes)
     _reconcile(params, messages, provider)
     limit = params.pop("max_tokens", None)
     payload: dict[str, Any] = {
@@ -89,15 +102,8 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
         "messages": messages,
         **params,
         **({"stream": True} if request.stream else {}),
+        **tools,
     }
-    tool_names = [block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"]
-    if request.tools:
-        payload["tools"] = []
-    elif tool_names and "tools" not in params:  # without tools now: define those called earlier, but forbid calls
-        payload["tools"] = [{"name": name, "input_schema": {"type": "object"}} for name in dict.fromkeys(tool_names)]
-        payload["tool_choice"] = {"type": "none"}
-    for name, description, schema in map(fit_tool, request.tools):
-        payload["tools"].append({"name": name, "description": description, "input_schema": schema})
     # Mark where the prompt is cached, so that a session pays for its history once. A first question without tools gets
     # no mark: caching it costs a quarter more, and most are not continued. The mark at the end is for the next request;
     # the marks before it find the cache of the last one.
@@ -105,10 +111,10 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
         return payload
     head = next((name for name in ("system", "tools") if payload.get(name) and isinstance(payload[name], list)), None)
     if head:
-        payload[head] = _mark_cache(payload[head])
+        payload[head] = _mark_cache(payload[head], provider)
     user_indexes = [at for at, message in enumerate(messages) if message["role"] == "user"]
     for at in {*user_indexes[-2:], *starts[-2:-1]}:
-        messages[at] = {**messages[at], "content": _mark_cache(messages[at]["content"])}
+        messages[at] = {**messages[at], "content": _mark_cache(messages[at]["content"], provider)}
     return payload
 
 
@@ -122,6 +128,11 @@ def read(response: "Response", _provider: Provider, answer: Answer, _servers: An
     """Write the response into ``answer`` and yield its events."""
     payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_events)
     return sse.read(payloads, Reader(answer), response.limit_wait)
+
+
+def _declare(tools: Sequence[Tool]) -> list[Part]:
+    """Tools in the API's form."""
+    return [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools]
 
 
 def _close_objects(schema: Any, *, is_map: bool = False) -> Any:
@@ -172,24 +183,31 @@ def _reconcile(params: dict[str, Any], messages: list[Part], provider: Provider)
             message["content"] = _drop_thinking(message["content"])
 
 
-def _mark_cache(blocks: list[Any]) -> list[Any]:
-    return [*blocks[:-1], {**blocks[-1], **_CACHE_MARK}] if isinstance(blocks[-1], dict) else blocks
+def _mark_cache(blocks: list[Any], provider: Provider) -> list[Any]:
+    """The blocks with a mark at their end: the prompt up to there is cached."""
+    if not isinstance(blocks[-1], dict):
+        return blocks
+    time = {} if provider.cache == "5m" else {"ttl": provider.cache}  # the shorter one is the default
+    return [*blocks[:-1], {**blocks[-1], "cache_control": {"type": "ephemeral", **time}}]
 
 
 def _conversation(
     conversation: Sequence[Message], provider: Provider, *, thinking: bool
-) -> tuple[list[Part], list[Part], list[int]]:
-    """The system prompt, the messages, and the indexes of those that begin a turn; ``thinking``: include thinking."""
-    system: list[Part] = []
+) -> tuple[list[Part], list[Part], list[int], list[str | None]]:
+    """The system prompt, the messages, the indexes of those that begin a turn, and the saved prefix of each message.
+
+    ``thinking``: include thinking.
+    """
+    system = _text(system_text(conversation))
     messages: list[Part] = []
-    starts = []
-    for message in conversation:
+    starts, first_thinking = [], reasoning_from(conversation)
+    prefixes: list[str | None] = []
+    for at, message in enumerate(conversation):
         role = "assistant" if message["role"] == "assistant" else "user"
         if message["role"] == "system":
-            system += _text(text_of(message))
             continue
         if role == "assistant":
-            blocks = _answer(message, provider, thinking=thinking)
+            blocks = _answer(message, provider, thinking=thinking and at >= first_thinking)
         elif message["role"] == "tool":
             blocks = [_result(message)]
         else:
@@ -198,10 +216,12 @@ def _conversation(
             continue
         if role == "assistant" and not messages:  # the first message must be the user's
             messages.append({"role": "user", "content": _text(_NO_QUESTION)})
+            prefixes.append(None)
         if messages and messages[-1]["role"] == role:
             messages[-1]["content"] += blocks
         else:
             messages.append({"role": role, "content": blocks})
+            prefixes.append(message.get("prefix"))
         if message["role"] == "user":
             starts.append(len(messages) - 1)
     for entry in messages:
@@ -214,7 +234,7 @@ def _conversation(
     last = messages[-1]["content"][-1] if messages and messages[-1]["role"] == "assistant" else {}
     if last.get("type") == "text":
         last["text"] = last["text"].rstrip()  # the API refuses white space at the end
-    return system, messages, starts
+    return system, messages, starts, prefixes
 
 
 def _text(text: str) -> list[Part]:
@@ -233,13 +253,14 @@ def _blocks_of_part(part: Part, *, with_source: bool = True, text_only: bool = F
     if media.kind == "image":
         return [{"type": "image", "source": source}]
     citations = {"enabled": True} if as_dict(part.get("citations")).get("enabled") is True else None
-    more = {"title": name_of(part), "citations": citations}
+    context = part["context"] if isinstance(part.get("context"), str) else None
+    more = {"title": name_of(part), "context": context, "citations": citations}
     return [{"type": "document", "source": source, **{key: value for key, value in more.items() if value}}]
 
 
 def _source(media: Media) -> Part | None:
     """The source of an image or a document in the API's form; None if the API does not accept it."""
-    if media.kind == "audio":
+    if media.kind in ("audio", "video"):
         return None
     if media.url is not None:
         return {"type": "url", "url": media.url} if media.url.startswith("https://") else None
@@ -290,6 +311,51 @@ def _answer(message: Message, provider: Provider, *, thinking: bool) -> list[Par
     return result
 
 
+def _drop_unbound(head: dict[str, Any], messages: list[Part], prefixes: Sequence[str | None]) -> None:
+    """Drop thinking before which something else stood when it arrived, in place: newer models refuse it.
+
+    ``head`` has the system prompt and the tools. ``prefixes``: what stood before each message then; None if unknown. So
+    a changed system prompt, a compaction or a missing tool drops the thinking of all answers before; later thinking
+    goes back again.
+    """
+    if not any(prefixes):
+        return
+    digest = _prefix_digest(head)
+    for message, expected in zip(messages, prefixes, strict=True):
+        if expected is not None and expected != digest.hexdigest():
+            message["content"] = _drop_thinking(message["content"])
+        _add_message(digest, message)
+
+
+def prefix(payload: dict[str, Any]) -> str:
+    """A digest of a request: the thinking in its answer is bound to it. Cache marks do not count."""
+    digest = _prefix_digest(payload)
+    for message in payload["messages"]:
+        _add_message(digest, message)
+    return str(digest.hexdigest())
+
+
+def _prefix_digest(payload: dict[str, Any]) -> Any:
+    import hashlib  # noqa: PLC0415 - loads OpenSSL, and few answers think
+
+    head = [_without_marks(payload.get(name)) for name in ("system", "tools")]
+    return hashlib.blake2b(json.dumps(head).encode(), digest_size=8)
+
+
+def _add_message(digest: Any, message: Part) -> None:
+    digest.update(json.dumps([message["role"], _without_marks(message["content"])]).encode())
+
+
+def _without_marks(blocks: Any) -> Any:
+    """The blocks without their cache marks."""
+    if not isinstance(blocks, list):
+        return blocks
+    return [
+        {key: value for key, value in block.items() if key != "cache_control"} if isinstance(block, dict) else block
+        for block in blocks
+    ]
+
+
 def _drop_thinking(blocks: list[Part]) -> list[Part]:
     return [block for block in blocks if block["type"] not in THINKING_TYPES]
 
@@ -313,6 +379,27 @@ def _result(message: Message) -> Part:
 # ---- answers
 
 
+def continued(payload: dict[str, Any], answer: Answer) -> dict[str, Any]:
+    """The body with the blocks of a paused answer, with which the server continues it."""
+    blocks = [
+        {key: block[key] for key in ("type", *_KEYS.get(block["type"], block)) if key in block}
+        for block in answer.replay[BLOCKS]
+    ]
+    return {**payload, "messages": [*payload["messages"], {"role": "assistant", "content": blocks}]}
+
+
+def _sum(earlier: dict[str, Any], usage: dict[str, Any]) -> dict[str, Any]:
+    """The usage of two requests: numbers are added, other values are the later ones."""
+    result = {**earlier, **usage}
+    for key in earlier.keys() & usage.keys():
+        one, other = earlier[key], usage[key]
+        if isinstance(one, dict) and isinstance(other, dict):
+            result[key] = _sum(one, other)
+        elif token_count(one) is not None and token_count(other) is not None:
+            result[key] = one + other
+    return result
+
+
 def as_events(message: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
     """A message as the events of a stream. --debug shows ``body`` if it is not one."""
     if message.get("type") == "error" or "error" in message:
@@ -333,11 +420,12 @@ class Reader(sse.Reader):
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
+        self._earlier_usage = as_dict(answer.usage and answer.usage["raw"])  # of an answer that was paused
         self._usage: dict[str, Any] = {}
         self._finish: str | None = None
         self._done = False
         self._open_blocks: dict[Any, dict[str, Any]] = {}  # unfinished blocks, by index
-        self._blocks: list[dict[str, Any]] = []
+        self._blocks = as_dicts(answer.replay.get(BLOCKS))
 
     def add(self, payload: dict[str, Any]) -> bool:
         """Read one event; whether it was the last. Raises ModelError or TooLong for an error in it."""
@@ -382,11 +470,16 @@ class Reader(sse.Reader):
         if self._done or self.answer.finished:
             self._finish_answer()
         elif self._usage:
-            self.answer.usage = usage_from(self._usage)
+            self._write_usage()
+
+    def _write_usage(self) -> None:
+        self.answer.usage = usage_from(_sum(self._earlier_usage, self._usage))
 
     def _finish_answer(self) -> None:
         if self._usage:
-            self.answer.usage = usage_from(dict(self._usage))
+            self._write_usage()
+        if self._finish == PAUSED:
+            self.answer.replay[BLOCKS] = list(self._blocks)
         self.answer.finish(FINISH_REASONS.get(self._finish or "", self._finish))
 
     def _add_piece(self, block: dict[str, Any], piece: dict[str, Any]) -> None:
@@ -416,6 +509,8 @@ class Reader(sse.Reader):
         if arguments:
             block["input"] = as_object(arguments)
         self._blocks.append(block)
+        for citation in as_dicts(block.get("citations")):
+            self.answer.add_source(citation.get("url"), citation.get("title"))
         if kind in THINKING_TYPES:
             self.answer.add_thinking({key: value for key, value in block.items() if key != "signature" or value})
         elif kind == "tool_use":  # its arguments as received, other fields under their own keys

@@ -6,7 +6,7 @@ errors come inside a stream of status 200. All forms are accepted from every pro
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gptsh.content import openai_parts
@@ -16,7 +16,7 @@ from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.llm import sse
 from gptsh.llm.errors import reported_error
-from gptsh.llm.parameters import fit_params, fit_tool
+from gptsh.llm.parameters import fit_params, openai_schema, schema_as_text, take_tools
 from gptsh.llm.sse import ADVICE, DONE, debug_text
 from gptsh.messages import (
     PARTIAL_REASONS,
@@ -29,16 +29,15 @@ from gptsh.messages import (
     Event,
     Message,
     Part,
+    Tool,
 )
 from gptsh.models.cost import usage_from
-from gptsh.models.facts import OPENAIS
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
-PATH = "/chat/completions"
 REFUSABLE = {
     "stream_options": "stream_options",
     "response_format": "(?i)response.?format|json.?schema",
@@ -49,33 +48,30 @@ REFUSABLE = {
 REPLAY_KEYS = (REASONING_DETAILS, "extra_content", "annotations")
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
-_LONGEST_DESCRIPTION = 1024  # characters, of OpenAI's tools; a larger limit of its newest models is not documented
-_SIGNATURE = "thought_signature"
+_ANY = "any"  # index or id of a tool call
 _GROWING_KEYS = ("text", "summary", "data")  # of a reasoning detail: their pieces are concatenated
+
+
+def path(_request: Request, _provider: Provider) -> str:
+    """The path of the request's URL, after the base URL."""
+    return "/chat/completions"
 
 
 def body(request: Request, provider: Provider, refusals: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
     """The JSON body, without the refused fields."""
-    if request.schema is not None and "response_format" in refusals:
-        from gptsh.context.answer_schema import messages_with_schema  # noqa: PLC0415 - few answers have a schema
-
-        request = request._replace(messages=messages_with_schema(request.messages, request.schema), schema=None)
+    if "response_format" in refusals:
+        request = schema_as_text(request)
     messages: list[dict[str, Any]] = []
     for message in openai_parts.move_tool_media(request.messages):
         is_after_tool = message["role"] == "user" and messages and messages[-1]["role"] == "tool"
         if is_after_tool and not provider.user_after_tool:
             messages.append({"role": "assistant", "content": _UNANSWERED})
         messages.append(_message(message, provider, request.model))
+    if provider.marked_models and re.match(provider.marked_models, provider.model):
+        _mark_cache(messages, provider, has_tools=bool(request.tools))
     payload = {"model": provider.model, "messages": messages, **fit_params(request.params, provider).fields}
-    if request.tools:
-        payload["tools"] = []
-    for name, text, schema in map(fit_tool, request.tools):
-        if provider.name in OPENAIS and len(text) > _LONGEST_DESCRIPTION:  # cut at a word
-            text = text[:_LONGEST_DESCRIPTION]
-            text = (re.sub(r"\s*\S*\Z", "", text) or text[:-1]) + "…"
-        parameters = {**schema, "properties": schema.get("properties") or {}}  # OpenAI requires properties
-        function = {"name": name, "description": text, "parameters": parameters}
-        payload["tools"].append({"type": "function", "function": function})
+    if tools := take_tools(payload, request, provider, _declare):
+        payload["tools"] = tools
     if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
         answer_format = {"name": "answer", "schema": request.schema}
         payload["response_format"] = {"type": "json_schema", "json_schema": answer_format}
@@ -86,15 +82,42 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     return payload
 
 
+def _declare(tools: Sequence[Tool]) -> list[Part]:
+    """Tools in the API's form."""
+    declared: list[Part] = []
+    for tool in tools:
+        function = {"name": tool.name, "description": tool.description, "parameters": openai_schema(tool)}
+        declared.append({"type": "function", "function": function})
+    return declared
+
+
+def _mark_cache(messages: list[dict[str, Any]], provider: Provider, *, has_tools: bool) -> None:
+    """Mark in place where the prompt is cached: the system prompt and the last two questions.
+
+    As in Anthropic's own API, a first question without tools gets no mark: most are not continued.
+    """
+    if not (has_tools or any(message["role"] == "assistant" for message in messages)):
+        return
+    time = {} if provider.cache == "5m" else {"ttl": provider.cache}
+    questions = [message for message in messages if message["role"] == "user"]
+    for message in (*(message for message in messages[:1] if message["role"] == "system"), *questions[-2:]):
+        content = message["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
+        texts = [at for at, part in enumerate(parts) if part.get("type") == "text" and part.get("text")]
+        if texts:
+            parts[texts[-1]] = {**parts[texts[-1]], "cache_control": {"type": "ephemeral", **time}}
+            message["content"] = parts
+
+
 def accepts(part: Part, provider: Provider) -> bool:
     """Whether a question can carry this part, which is not text."""
     return openai_parts.accepts(part, provider.parts)
 
 
-def read(response: "Response", provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
+def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_chunks)
-    return sse.read(payloads, Reader(answer, provider.name), response.limit_wait)
+    return sse.read(payloads, Reader(answer), response.limit_wait)
 
 
 def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
@@ -142,19 +165,12 @@ def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
 
 
 def _call(call: Call, *, is_own: bool, through_litellm: bool) -> Call:
-    """A tool call; its own model gets the signature, which Google expects beside the function and litellm inside."""
+    """A tool call; its own model gets what it sent beside the function, and litellm also what it put inside."""
     function = {key: value for key, value in call["function"].items() if through_litellm or key in _FUNCTION_KEYS}
     if not is_own:
         plain = {key: value for key, value in function.items() if key in _FUNCTION_KEYS}
         return {**{key: call[key] for key in _CALL_KEYS}, "function": plain}
-    fields = {key: value for key, value in call.items() if value is not None}
-    beside = as_dict(as_dict(call.get("extra_content")).get("google")).get(_SIGNATURE)
-    inside = as_dict(call["function"].get(PROVIDER_FIELDS)).get(_SIGNATURE)
-    if through_litellm and beside and not inside:
-        function[PROVIDER_FIELDS] = {_SIGNATURE: beside}
-    if inside and not beside and not through_litellm:
-        fields["extra_content"] = {"google": {_SIGNATURE: inside}}
-    return {**fields, "function": function}
+    return {**{key: value for key, value in call.items() if value is not None}, "function": function}
 
 
 # ---- answers
@@ -163,17 +179,23 @@ def _call(call: Call, *, is_own: bool, through_litellm: bool) -> Call:
 def as_chunks(payload: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
     """A ``chat.completion`` as the chunks of a stream. --debug shows ``body`` if it is not one."""
     if not as_dicts(payload.get("choices")):
-        raise _error_in(payload) or ModelError("the response is not a chat completion", ADVICE, detail=debug_text(body))
+        if error := _error_in(payload):
+            raise error
+        if "choices" not in payload:
+            raise ModelError("the response is not a chat completion", ADVICE, detail=debug_text(body))
+        failure = ModelError("the provider sent no answer", "ask again", detail=debug_text(body))
+        failure.can_retry = True  # a gateway whose own provider failed
+        raise failure
     yield from (payload, DONE)
 
 
 class Reader(sse.Reader):
     """Writes the chunks of one answer into an ``Answer``; an unstreamed answer is one chunk."""
 
-    def __init__(self, answer: Answer, provider: str = "") -> None:
+    def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
-        self._provider = provider
-        self._calls: list[tuple[int | None, Call]] = []  # with its index
+        self._calls: list[Call] = []
+        self._latest: dict[tuple[Any, Any], int] = {}  # of the calls by index and id, of each or ``_ANY``: its place
         self._finish: str | None = None
         self._done = False
         self._thinking: list[str] = []  # pieces of the thinking block that has no signature yet
@@ -190,7 +212,8 @@ class Reader(sse.Reader):
         # Usage is at the top, in the choice (moonshot), or in x_groq; a later null does not overwrite it.
         places = [chunk, *choices[:1], as_dict(chunk.get("x_groq"))]
         if usage := next(filter(None, (as_dict(place.get("usage")) for place in places)), None):
-            answer.usage = usage_from(usage, self._provider)
+            answer.usage = usage_from(usage)
+        self._add_sources(chunk)
         for choice in choices:
             if choice.get("index") in (0, None):  # only the first of several answers (n=2)
                 delta = choice.get("delta")  # some servers send the whole message so far beside it
@@ -201,14 +224,16 @@ class Reader(sse.Reader):
         if error := _error_in(chunk):
             raise error
         if self._finish == "error":
-            raise ModelError("the provider broke the answer off with an error")
+            failure = ModelError("the provider broke the answer off with an error")
+            failure.can_retry = True
+            raise failure
         if self._finish:
             answer.finish(self._reason())
         return False
 
     def end(self) -> None:
         """Add the tool calls, complete or not: only now do they no longer change."""
-        for _, call in self._calls:  # with unknown keys, such as thought signatures
+        for call in self._calls:  # with unknown keys, such as thought signatures
             self.answer.add_call({**call, "id": call["id"] or ""})
         if self._done or self.answer.finished:
             self.answer.finish(self._reason())
@@ -265,24 +290,39 @@ class Reader(sse.Reader):
         index = delta["index"] if isinstance(delta.get("index"), int) else None
         call_id, function = _text(delta.get("id")), as_dict(delta.get("function"))
         name, call = _text(function.get("name")), None
-        for known_index, known in reversed(() if is_whole else self._calls):
-            has_index = index == known_index or None in (index, known_index)
-            if has_index and (call_id == known["id"] or None in (call_id, known["id"])):
-                call = known
-                break
+        if not is_whole:
+            # A call of the same index and id, or of one that had none.
+            indexes, ids = ((_ANY,) if key is None else (key, None) for key in (index, call_id))
+            place = max((self._latest.get((at, known), -1) for at in indexes for known in ids), default=-1)
+            call = self._calls[place] if place >= 0 else None
         if call and name and None in (call_id, call["id"]) and _is_object(call["function"]["arguments"]):
             is_repeated = name == call["function"]["name"] and not function.get("arguments")
             call = call if is_repeated else None
         if call is None:
             call = {"id": call_id, "type": "function", "function": {"name": "", "arguments": ""}}
-            self._calls.append((index, call))
-        call["id"] = call["id"] or call_id
+            self._calls.append(call)
+            place = len(self._calls) - 1
+            self._latest |= {(at, known): place for at in (index, _ANY) for known in (call_id, _ANY)}
+        elif call["id"] is None and call_id:
+            call["id"] = call_id
+            keys = [(at, None) for at in (index, None, _ANY) if self._latest.get((at, None)) == place]
+            self._latest |= {(at, call_id): place for at, _ in keys}
+            for key in keys:
+                del self._latest[key]
         inner, arguments = call["function"], function.get("arguments")
         inner["name"] = inner["name"] or name or ""
         if arguments is not None:
             inner["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
         inner |= {key: value for key, value in function.items() if key not in inner}
         call |= {key: v for key, v in delta.items() if key not in ("index", *call) and v not in (None, "")}
+
+    def _add_sources(self, chunk: dict[str, Any]) -> None:
+        """Add the pages that Perplexity and xAI list beside the choices; the answer's ``[1]`` is the first of them."""
+        for page in as_dicts(chunk.get("search_results")):
+            self.answer.add_source(page.get("url"), page.get("title"))
+        citations = chunk.get("citations")
+        for url in citations if isinstance(citations, list) else ():
+            self.answer.add_source(url)
 
     def _save_replay(self, delta: dict[str, Any], *, is_whole: bool) -> None:
         """Save what the provider may want back. Pieces of one signed reasoning detail are joined."""
@@ -304,6 +344,8 @@ class Reader(sse.Reader):
         if extra := as_dict(delta.get("extra_content")):
             replay["extra_content"] = {**replay.get("extra_content", {}), **extra}
         for note in as_dicts(delta.get("annotations")):
+            page = as_dict(note.get("url_citation"))
+            self.answer.add_source(page.get("url"), page.get("title"))
             if note.get("type") == "file" and note not in (files := replay.setdefault("annotations", [])):
                 files.append(note)
         signatures = as_dict(delta.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)

@@ -8,35 +8,46 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
+from gptsh.config.secret import mask
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer, Request
-from gptsh.content.attachments import media_in, part_label
-from gptsh.errors import GptshError, ModelError, NoAnswer
+from gptsh.content.attachments import part_label
+from gptsh.errors import GptshError, LoadingModel, ModelError, NoAnswer
 from gptsh.jsonio import parse_json
 from gptsh.llm import errors, parameters, routes
 from gptsh.llm.routes import Routes
 from gptsh.llm.servers import Servers
-from gptsh.messages import Event, Part, Retrying, labelled_text, parts_of, text_of
+from gptsh.messages import Event, Finished, Part, Retrying, labelled_text, parts_of, text_of
 from gptsh.models.cost import usage_from
-from gptsh.models.providers import ApiName, Provider
+from gptsh.models.providers import DIRECT, ApiName, Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
     from gptsh.llm.litellm_bridge import Bridge
 
 BACKOFF = (0.5, 2.0)  # seconds before the first and every later retry, with jitter
+LOADING_PAUSE = 2.0  # seconds before a server is asked again that is loading its model
 LONGEST_RETRY_AFTER = 30.0  # seconds; if a server asks for a longer pause, the request fails
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
+_MAX_PAUSES = 10  # how often a server may pause one answer
 _COST = "x-litellm-response-cost"  # USD, from LiteLLM's proxy, for an answer that is not streamed
-_REFUSALS = (400, 422, 500)  # statuses for a refused field; llama-cpp-python and Ollama send 500
-_PER_REQUEST = {"thinking", "schema"}  # refused because of one request's content: not remembered for the server
+_REFUSALS = (400, 404, 422, 500)  # statuses for a refused field; OpenAI sends 404 for an item, Ollama 500
+_NOT_SERVED = (404, 405, 501)  # statuses of a server that lacks an API
+# What an error names if a server lacks the Responses API, or serves a model, or its tools, by this API alone.
+_NAMES_RESPONSES = "(?i)/responses|responses (?:api|endpoint|operation)"
+_OTHER_API: dict[ApiName, ApiName] = {"responses": "chat", "chat": "responses"}  # of OpenAI's two
+_PER_REQUEST = {"schema"}  # refused because of one request's content: not remembered for the server
+# Refused because of earlier answers: the next answer remembers it, see ``Message``.
+_REASONING = {"thinking", "items", "parts"}
 
 
 class Api(Protocol):
-    """One API: how to write its requests and read its answers. The modules ``chat``, ``anthropic`` and ``ollama``."""
+    """One API: how to write its requests and read its answers. A module of ``llm/`` has the name of its API."""
 
-    PATH: str  # of the request's URL, after the base URL
     REFUSABLE: dict[str, str]  # optional field -> pattern that matches a refusal of it
+
+    def path(self, request: Request, provider: Provider) -> str:
+        """The path of the request's URL, after the base URL."""
 
     def body(self, request: Request, provider: Provider, refusals: Collection[str], servers: Any) -> dict[str, Any]:
         """The JSON body without the refused fields. It may ask the server how the model is loaded."""
@@ -49,25 +60,50 @@ class Api(Protocol):
 
 
 class Client:
-    """Asks any configured model. ``deadline`` (``time.monotonic``) limits the pauses between retries."""
+    """Asks any configured model. ``deadline`` (``time.monotonic``) limits the pauses between retries.
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
+    Without ``needs_keys`` it can only show requests to providers whose keys are missing.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        keys: Mapping[str, str | None] | None = None,
+        *,
+        needs_keys: bool = True,
+    ) -> None:
+        """``keys`` are the ``keys`` of another client: a command that prints one is not run again."""
         self.deadline: float | None = None
         self._settings, self._environ = settings, environ
-        self._routes = Routes(settings, environ)
+        self._routes = Routes(settings, environ, keys or {}, needs_keys=needs_keys)
         self.servers = Servers(settings, self._routes)
+
+    @property
+    def keys(self) -> Mapping[str, str | None]:
+        """The keys of the providers that were prepared so far, by name."""
+        return self._routes.keys
 
     # ---- before anything is saved or sent
 
-    def prepare(self, model: str, params: Mapping[str, Any], *, tools: bool = False) -> list[str]:
-        """Determine the API and the key for a model. Raises ConfigError.
+    def prepare(self, model: str, params: Mapping[str, Any], *, web: bool = False) -> list[str]:
+        """Determine the API and the key for a model. Raises ConfigError, also for ``web`` without such a search.
 
         Returns the parameters that the model would refuse, described in words; they are not sent.
         """
-        provider = self._routes.of(model, params, tools=tools)
+        provider = self._provider_for(model, params, web=web)
         if provider.api == "litellm":
             self._litellm.preload()
         return parameters.fit_params(params, provider).omissions
+
+    def connect_early(self, model: str, params: Mapping[str, Any]) -> None:
+        """Open the connection for a model's next request while the request is still being made. Raises as ``prepare``.
+
+        Nothing is sent. A failure is reported with the request.
+        """
+        provider = self._provider_for(model, params)
+        if provider.api in DIRECT:
+            self._routes.http.connect_early(provider.base_url)
 
     def accepts(self, model: str, part: Part) -> bool:
         """Whether a model's API can carry this part, which is not text; the model may still lack the ability."""
@@ -76,11 +112,11 @@ class Client:
 
     def api(self, request: Request) -> ApiName:
         """The API for a request. Raises as ``prepare``."""
-        return self._provider_of(request).api
+        return self._provider_for(request.model, request.params, web=request.web).api
 
     def preview(self, request: Request) -> dict[str, Any]:
         """The request as ``ask`` would send it, with keys and other secrets masked. Raises as ``prepare``."""
-        provider = self._provider_of(request)
+        provider = self._provider_for(request.model, request.params, web=request.web)
         if provider.api == "echo":
             return {"messages": request.messages}
         if provider.api == "litellm":
@@ -93,25 +129,32 @@ class Client:
         body = load(encode(api.body(request, provider, self.servers.refusals(provider), self.servers)))
         return {
             "method": "POST",
-            "url": f"{provider.base_url}{api.PATH}",
+            "url": f"{provider.base_url}{api.path(request, provider)}",
             "headers": routes.headers(provider, mask_values=True),
             "body": errors.without_secret_parameters(body),
         }
 
     # ---- asking
 
-    def ask(self, request: Request, answer: Answer) -> Iterator[Event]:
+    def ask(self, request: Request, answer: Answer, *, may_retry: bool = True) -> Iterator[Event]:
         """Write the model's answer into ``answer`` and yield its events. Before the first one, retry what is temporary.
 
         Raises ModelError, TimedOut, and ConfigError as ``prepare``.
         """
-        provider, attempt = self._provider_of(request), 0
+        provider, attempt = self._provider_for(request.model, request.params, web=request.web), 0
+        loaded_by = time.monotonic() + self._settings.network.first_byte_timeout
+        refused_reasoning: set[str] = set()
         try:
             while True:
                 answer.clear()
+                beginning = self.servers.beginning(provider, request.params)
+                answer.expect(beginning)
+                answer.reasoning_refused = bool(refused_reasoning)
                 try:
-                    events = self._events(request, provider, answer)
-                    yield next(events)  # raises if an overloaded server reports that inside the stream
+                    events = self._events(request, provider, answer, refused_reasoning)
+                    first = next(events)  # raises if an overloaded server reports that inside the stream
+                    _mask_names(answer, provider)  # also of an answer that is interrupted
+                    yield first
                     break
                 except NoAnswer:
                     # llama.cpp answers a prompt that is too long with an empty stream; without streaming it refuses it.
@@ -119,83 +162,142 @@ class Client:
                         raise
                     request = request._replace(stream=False)
                 except ModelError as err:
-                    if self._learn_refusal(err, request, provider):
+                    if self._learn_refusal(err, request, provider, refused_reasoning):
                         continue
-                    pause = self._pause(err, attempt)
+                    if self._learn_api(err, provider):
+                        provider = self._provider_for(request.model, request.params, web=request.web)
+                        continue
+                    pause = self._pause(err, attempt, loaded_by) if may_retry else None
                     if pause is None:
                         raise
                     yield Retrying(pause, str(errors.without_secrets(err, provider.secrets)))
                     time.sleep(pause)
-                    attempt += 1
+                    attempt += not isinstance(err, LoadingModel)
             try:
                 yield from events
+                if beginning != "text":
+                    self.servers.learn_beginning(provider, answer.beginning)
             finally:
                 self.servers.save()  # only after a server has answered
         except GptshError as err:
             raise errors.without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
+        finally:
+            _mask_names(answer, provider)
 
-    def _events(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
-        """Send one request and yield the events of its answer."""
+    def _events(
+        self, request: Request, provider: Provider, answer: Answer, refused_reasoning: Collection[str]
+    ) -> Iterator[Event]:
+        """Send one request and yield the events of its answer, which a server may pause."""
         if provider.api == "echo":
             yield from _echo(request, answer)
             return
         if provider.api == "litellm":
             yield from self._litellm.read(request, provider, answer)
             return
+        api = _api(provider.api)
+        body = api.body(request, provider, self.servers.refusals(provider) | {*refused_reasoning}, self.servers)
+        url = f"{provider.base_url}{api.path(request, provider)}"
+        events = self._answer(url, body, provider, answer)
+        if provider.api != "anthropic":
+            yield from events
+            return
+        from gptsh.llm import anthropic  # noqa: PLC0415 - it is loaded, as the API
+
+        for number in range(_MAX_PAUSES + 1):
+            may_continue = number < _MAX_PAUSES
+            for event in events:
+                if not (may_continue and event == Finished(anthropic.PAUSED)):
+                    yield event
+            if answer.has_thinking and answer.prefix is None:
+                answer.prefix = anthropic.prefix(body)
+            if answer.finish_reason != anthropic.PAUSED or not may_continue:
+                return
+            answer.resume()
+            events = self._answer(url, anthropic.continued(body, answer), provider, answer)
+
+    def _answer(self, url: str, body: Mapping[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
+        """Send one body and yield the events of its answer."""
         from gptsh.llm.sse import encode  # noqa: PLC0415 - echo needs none
 
-        api = _api(provider.api)
-        body = encode(api.body(request, provider, self.servers.refusals(provider), self.servers))
-        response = self._routes.http.send(f"{provider.base_url}{api.PATH}", body, routes.headers(provider))
+        response = self._routes.http.send(url, encode(body), routes.headers(provider), is_local=provider.is_local)
         try:
             if response.status != 200:  # OK
                 error_body = response.small_body()
                 raise errors.refusal(response.url, response.status, response.headers, error_body, provider)
             answer.request_id = next(filter(None, map(response.headers.get, _REQUEST_IDS)), None)
-            yield from api.read(response, provider, answer, self.servers)
+            yield from _api(provider.api).read(response, provider, answer, self.servers)
             if answer.usage and _COST in response.headers:
                 with contextlib.suppress(ValueError):
                     answer.usage["raw"].setdefault("cost", parse_json(response.headers[_COST]))
         finally:
             response.close()
 
-    def _learn_refusal(self, err: ModelError, request: Request, provider: Provider) -> bool:
-        """Remember the optional fields that the server has refused; return whether the next request differs."""
+    def _learn_refusal(
+        self, err: ModelError, request: Request, provider: Provider, refused_reasoning: set[str]
+    ) -> bool:
+        """Remember the optional fields that the server has refused; return whether the next request differs.
+
+        Refused reasoning of earlier answers goes into ``refused_reasoning``: it concerns this session alone.
+        """
         if err.status not in _REFUSALS or provider.api == "litellm":
             return False
-        api, refusals = _api(provider.api), self.servers.refusals(provider)
+        api, refusals = _api(provider.api), self.servers.refusals(provider) | refused_reasoning
         text = errors.own_words(err.detail)
         new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)} - refusals
         if api.body(request, provider, refusals | new, None) == api.body(request, provider, refusals, None):
             return False
-        self.servers.refuse(provider, new, new - _PER_REQUEST)
+        refused_reasoning |= new & _REASONING
+        self.servers.refuse(provider, new - _REASONING, new - _PER_REQUEST - _REASONING)
         return True
 
-    def _pause(self, err: ModelError, attempt: int) -> float | None:
-        """Seconds to wait before the next attempt; None: do not retry."""
-        if not err.can_retry or attempt >= self._settings.network.retries:
-            return None
-        backoff = BACKOFF[min(attempt, len(BACKOFF) - 1)] * random.uniform(0.75, 1.25)
-        pause = backoff if err.retry_after is None else err.retry_after
-        too_late = self.deadline is not None and time.monotonic() + pause >= self.deadline
-        return None if pause > LONGEST_RETRY_AFTER or too_late else pause
+    def _learn_api(self, err: ModelError, provider: Provider) -> bool:
+        """Remember that a server does not serve a model by one of OpenAI's APIs; return whether to try the other.
 
-    def _provider_of(self, request: Request) -> Provider:
-        """The provider with the API for this request.
-
-        Google's OpenAI-compatible endpoint accepts neither documents nor media by URL.
+        Some servers lack Responses. OpenAI's serves many models, or their tools, by Responses alone.
         """
-        messages = request.messages if request.model.startswith("gemini/") else ()
-        documents = any(
-            media.kind == "document" or media.url is not None for message in messages for _, media in media_in(message)
-        )
-        return self._routes.of(request.model, request.params, tools=bool(request.tools), documents=documents)
+        is_refused = err.status in _REFUSALS and bool(re.search(_NAMES_RESPONSES, errors.own_words(err.detail)))
+        if provider.api == "responses":
+            is_refused = provider.has_custom_base and (is_refused or err.status in _NOT_SERVED)
+        other = _OTHER_API.get(provider.api)
+        if other is None or not is_refused or other in self.servers.refusals(provider):
+            return False
+        self.servers.refuse(provider, {provider.api}, {provider.api})
+        return True
+
+    def _pause(self, err: ModelError, attempt: int, loaded_by: float) -> float | None:
+        """Seconds to wait before the next attempt; None: do not retry. A model may be loading until ``loaded_by``."""
+        now = time.monotonic()
+        if isinstance(err, LoadingModel):
+            pause, longest = LOADING_PAUSE, loaded_by - now
+        elif err.can_retry and attempt < self._settings.network.retries:
+            pause, longest = BACKOFF[min(attempt, len(BACKOFF) - 1)] * random.uniform(0.75, 1.25), LONGEST_RETRY_AFTER
+        else:
+            return None
+        pause = pause if err.retry_after is None else err.retry_after
+        too_late = self.deadline is not None and now + pause >= self.deadline
+        return None if pause > longest or too_late else pause
+
+    def _provider_for(self, model: str, params: Mapping[str, Any], *, web: bool = False) -> Provider:
+        """The provider of a model with the API that its server has, as far as that is known."""
+        provider = self._routes.of(model, params, web=web)
+        if (other := _OTHER_API.get(provider.api)) and provider.api in self.servers.refusals(provider):
+            if web:  # it has the search in that API alone
+                routes.raise_no_search(model)
+            return provider._replace(api=other)
+        return provider
 
     @cached_property
     def _litellm(self) -> "Bridge":
         from gptsh.llm.litellm_bridge import Bridge  # noqa: PLC0415 - few runs use litellm
 
         return Bridge(self._settings.network, self._environ)
+
+
+def _mask_names(answer: Answer, provider: Provider) -> None:
+    """Mask secrets in the ids and the model that the server reported: a gateway may repeat the key there."""
+    for name in ("request_id", "response_id", "resolved_model"):
+        if value := getattr(answer, name):
+            setattr(answer, name, mask(value, provider.secrets))
 
 
 def _echo(request: Request, answer: Answer) -> Iterator[Event]:
@@ -214,15 +316,24 @@ def _echo(request: Request, answer: Answer) -> Iterator[Event]:
 
 
 def _api(api: ApiName) -> Api:
-    """The module of an API. Only that module is imported."""
-    if api == "anthropic":
-        from gptsh.llm import anthropic  # noqa: PLC0415 - a run needs one API
+    """The module of an API. Only that module is imported, since a run needs one."""
+    match api:
+        case "anthropic":
+            from gptsh.llm import anthropic  # noqa: PLC0415
 
-        return anthropic
-    if api == "ollama":
-        from gptsh.llm import ollama  # noqa: PLC0415 - a run needs one API
+            return anthropic
+        case "responses":
+            from gptsh.llm import responses  # noqa: PLC0415
 
-        return ollama
-    from gptsh.llm import chat  # noqa: PLC0415 - a run needs one API
+            return responses
+        case "gemini":
+            from gptsh.llm import gemini  # noqa: PLC0415
+
+            return gemini
+        case "ollama":
+            from gptsh.llm import ollama  # noqa: PLC0415
+
+            return ollama
+    from gptsh.llm import chat  # noqa: PLC0415
 
     return chat

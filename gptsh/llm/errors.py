@@ -3,15 +3,16 @@
 import json
 import re
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from gptsh.config.secret import MASK, is_secret_name, mask
-from gptsh.errors import GptshError, ModelError, TooLong
+from gptsh.errors import GptshError, LoadingModel, ModelError, TooLong
 from gptsh.jsonio import as_dict
 from gptsh.models.providers import Provider
 
 _WIDTH = 400  # characters of an error line
+_READ = 4096  # characters of an error that patterns search
 _KEYS = ("message", "detail", "error", "msg", "details")
 _RETRY_STATUSES = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
@@ -20,6 +21,10 @@ _TEMPORARY = (
     "(?i)408|409|429|5[0-9][0-9]|(?:engine_)?overloaded(?:_error)?|rate_limit_(?:error|exceeded)|api_error|timeout_error"
     "|server_error|internal_server_error|service_unavailable|unavailable|resource_exhausted"
 )
+_RETRY_DELAY = r'"retryDelay": ?"([0-9]{1,9}(?:\.[0-9]{1,9})?)s"'
+_LOADING = "(?i)loading model|model .{0,99}is (?:currently |still )?loading"  # llama.cpp, Hugging Face
+_UNKNOWN_MODEL = "model_not_found|model '[^']{1,200}' not found"  # of OpenAI's Responses API, llama.cpp's router
+_BAD_KEY = "API_KEY_INVALID|API key not valid"  # Google's status for it is 400
 _NEVER_RETRY = r'option \\?"\w+\\?" must be of type'  # Ollama's 500 for a wrong parameter
 # Keys of texts and schemas: names inside them are the user's own, not those of parameters.
 _NOT_MASKED = ("messages", "response_format", "format", "output_config", "properties")
@@ -55,16 +60,26 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, prov
     reason, detail, name = message_in_body(body), body.decode("utf-8", "replace"), provider.name
     if status in _TOO_LONG_STATUSES and means_too_long(detail):
         return too_long(f"{name} has no room for the prompt: {reason}", reason, detail)
+    if status == 503 and re.search(_LOADING, reason):
+        loading = LoadingModel(f"{name} is loading {provider.model}", detail=detail)
+        loading.status, loading.retry_after = status, retry_after(headers, detail)
+        return loading
     reason = f"({status}){': ' if reason else ''}{reason}"
     what, todo = f"{name} {'failed' if status >= _SERVER_ERROR else 'refused'} {reason}", ""
-    if status in (401, 403):
+    if status in (401, 403) or re.search(_BAD_KEY, detail):
         where = f"[providers.{name}]"
         source = provider.key_var or next(iter(provider.key_vars), f"api_key_env under {where}")
         what = f"{name} refused the key {reason}"
         todo = f"check {f'api_key_command under {where}' if provider.key_command else source}"
+        if provider.is_cloud and not provider.key:
+            todo = "run ollama signin"
     elif "location" in headers and 300 <= status < 400:  # not followed: it would get the key
         what, todo = f"{url} redirects to {headers['location']}", "change base_url"
-    elif status == 404:  # the model or the path
+    elif "was retired" in reason:
+        what, todo = f"{name} no longer has {provider.model!r} {reason}", "choose another model with -m"
+    elif "model is not loaded" in reason:  # llama.cpp's router
+        todo = "load it there, or start the server without --no-models-autoload"
+    elif status == 404 or re.search(_UNKNOWN_MODEL, detail):  # the model or the path
         can_pull = provider.api == "ollama" and "model" in reason
         what = f"{url} does not know {provider.model!r} {reason}"
         todo = f"ollama pull {provider.model}, or see -m" if can_pull else "see -m and base_url"
@@ -72,8 +87,8 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, prov
         what, todo = f"{provider.model} takes no tools {reason}", "choose another model with -m"
     err, hint = ModelError(what, todo, detail=detail), headers.get("x-should-retry")
     is_temporary = hint == "true" or (hint != "false" and (status in _RETRY_STATUSES or status >= _SERVER_ERROR))
-    err.status, err.retry_after = status, retry_after(headers)
-    err.can_retry = is_temporary and not re.search(_NEVER_RETRY, detail)
+    err.status, err.retry_after = status, retry_after(headers, detail)
+    err.can_retry = is_temporary and not re.search(_NEVER_RETRY, detail[:_READ])
     return err
 
 
@@ -85,6 +100,7 @@ def reported_error(error: Any, payload: Mapping[str, Any]) -> GptshError:
         return too_long(what, reason, detail)
     err, codes = ModelError(what, detail=detail), as_dict(error)
     err.can_retry = any(re.fullmatch(_TEMPORARY, str(codes.get(key))) for key in ("code", "status", "type"))
+    err.retry_after = retry_after({}, detail)
     return err
 
 
@@ -94,8 +110,8 @@ def means_too_long(text: str) -> bool:
 
 
 def own_words(text: str) -> str:
-    """The text of an error up to where it repeats the request."""
-    own = re.split(_INPUT, text, maxsplit=1)[0]
+    """The beginning of an error, up to where it repeats the request: for patterns, which are slow in a long text."""
+    own = re.split(_INPUT, text[:_READ], maxsplit=1)[0]
     return re.sub(_ESCAPED, lambda match: chr(int(match[1], 16)), own)  # such as \u003e
 
 
@@ -120,12 +136,19 @@ def _figures(text: str) -> list[int]:
     return [int(re.sub(r"\D", "", digits)) for digits in re.findall(_N, text)]
 
 
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait by the server's ``retry-after-ms``, or its ``retry-after`` in seconds or as a date."""
+def retry_after(headers: Mapping[str, str], detail: str = "") -> float | None:
+    """Seconds to wait by the server's ``retry-after-ms``, its ``retry-after`` in seconds or as a date, or its error.
+
+    Google names a ``retryDelay`` in the error itself, ``detail``.
+    """
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "")
         if text.replace(".", "", 1).isdecimal():
             return float(text) * scale
+    if match := re.search(_RETRY_DELAY, detail):
+        return float(match[1])
+    if "retry-after" not in headers:
+        return None
     from email.utils import parsedate_to_datetime  # noqa: PLC0415 - a rare form of a rare header
 
     try:
@@ -168,6 +191,23 @@ def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
     return err
 
 
+def secret_parameters(value: Any, *, is_secret: bool = False) -> Iterator[str]:
+    """Yield the texts that ``without_secret_parameters`` masks, and of a header its token without the scheme."""
+    if isinstance(value, str) and is_secret:
+        yield from {value, value.rpartition(" ")[2]}
+    elif isinstance(value, list):
+        for item in value:
+            yield from secret_parameters(item, is_secret=is_secret)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in _NOT_MASKED:
+                yield from secret_parameters(inner, is_secret=is_secret or _names_secrets(name))
+
+
+def _names_secrets(name: str) -> bool:
+    return is_secret_name(name) or name.lower().endswith("headers")
+
+
 def without_secret_parameters(value: Any, *, hide: bool = False) -> Any:
     """A request with every text masked whose key names a secret or headers. Numbers are not secret."""
     if isinstance(value, str):
@@ -177,8 +217,6 @@ def without_secret_parameters(value: Any, *, hide: bool = False) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        name: inner
-        if name in _NOT_MASKED
-        else without_secret_parameters(inner, hide=hide or is_secret_name(name) or name.lower().endswith("headers"))
+        name: inner if name in _NOT_MASKED else without_secret_parameters(inner, hide=hide or _names_secrets(name))
         for name, inner in value.items()
     }

@@ -1,30 +1,33 @@
 """HTTP to a model's server: proxies and CA bundles from the environment, failures as gptsh's errors.
 
 It uses the standard library: importing urllib3 takes as long as Python and click together. Each request has its own
-connection and thread (see ``Incoming``). Nothing is retried here.
+connection and thread (see ``Incoming``). A secure connection may be opened before the request is known. Nothing is
+retried here.
 """
 
 import contextlib
 import ipaddress
-import os
 import re
 import socket
 import ssl
+import threading
+import time
 from collections.abc import Iterator, Mapping
-from functools import cached_property
-from http.client import HTTPConnection, HTTPException, HTTPSConnection, IncompleteRead
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
+from gptsh import threads
 from gptsh.config.settings import Network
 from gptsh.errors import ConfigError, ConnectionLost, GptshError, ModelError, TimedOut
+from gptsh.llm import certificates
 from gptsh.llm.sse import Incoming
 
 CONNECT_TIMEOUT = 15.0  # seconds for a connection
 _GRACE = 30.0  # seconds that the thread waits longer than the main thread
 _CHUNK_SIZE = 1 << 16  # maximum bytes of one read
 _SMALL_BODY = 1 << 16  # bytes: how much of an error response is read
-_BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "SSL_CERT_DIR")
+_LONGEST_IDLE = 15.0  # seconds that a connection is kept before its request: the server or a router may drop it
 _SOCKS = {"socks4": False, "socks4a": True, "socks5": False, "socks5h": True}  # whether the proxy resolves the name
 _PORTS = {"http": 80, "https": 443} | dict.fromkeys(_SOCKS, 1080)
 _SAFE = "/%:@!$&'()*+,;=~"  # other characters of a path are percent-encoded
@@ -33,30 +36,39 @@ _NO_PROXY = "localhost,127.0.0.0/8,::1,0.0.0.0,::"
 
 
 class Endpoint(NamedTuple):
-    """How to reach a URL: its parts, those of the proxy, and the TLS context."""
+    """How to reach a URL: its parts, those of the proxy, and the certificates to trust; None without TLS."""
 
     url: str
     host: str  # with its port, as in the URL
     target: SplitResult
     proxy: SplitResult | None
-    context: ssl.SSLContext | None
+    trust: certificates.Trust | None
+
+    @property
+    def way(self) -> tuple[str, str, SplitResult | None]:
+        """What endpoints have in common that can use the same connection."""
+        return self.target.scheme, self.host, self.proxy
 
 
 class Response:
     """A response; creating it sends the request in a thread and waits for the head. ``headers`` have lower-case names.
 
-    ``seconds`` limits the whole exchange. Raises ModelError or TimedOut if no response comes.
+    ``early`` is used while it is open. ``idle`` limits the pauses in the body, ``seconds`` the whole exchange. Raises
+    ModelError or TimedOut if no response comes.
     """
 
     def __init__(
         self,
         endpoint: Endpoint,
+        early: "EarlyConnection | None",
         body: bytes | None,
         headers: Mapping[str, str],
         network: Network,
+        idle: float,
         seconds: float | None,
     ) -> None:
-        self.url, self._endpoint, self._network = endpoint.url, endpoint, network
+        self.url, self._endpoint, self._early, self._network = endpoint.url, endpoint, early, network
+        self._idle = idle
         self._sock: socket.socket | None = None  # http.client drops its reference if the body ends with the connection
         self._incoming = Incoming(self._exchange(body, headers), endpoint.host)
         self.limit_wait = self._incoming.limit_wait
@@ -72,18 +84,18 @@ class Response:
 
     def _exchange(self, body: bytes | None, headers: Mapping[str, str]) -> Iterator[Any]:
         """In the thread: yield the head of the response, then its body in chunks. Raises ModelError or TimedOut."""
-        target, proxy, host = self._endpoint.target, self._endpoint.proxy, self._endpoint.host
-        path = quote(target.path or "/", safe=_SAFE)
-        if proxy and proxy.scheme not in _SOCKS and target.scheme == "http":
-            path, headers = f"http://{host}{path}", {**headers, **_proxy_headers(proxy)}
-        connection = _connect(self._endpoint)
-        self._sock = connection.sock
-        self._sock.settimeout(max(self._network.first_byte_timeout, self._network.idle_timeout) + _GRACE)
+        host = self._endpoint.host
+        connection = self._early.take() if self._early else None
         try:
-            # A server that refuses a large request may answer and close before it has read all of it.
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-                connection.request("GET" if body is None else "POST", path, body, dict(headers))
-            response = connection.getresponse()
+            response = None
+            if connection:
+                with contextlib.suppress(ConnectionError, ssl.SSLError):  # closed by the server meanwhile
+                    response = self._request(connection, body, headers)
+            if response is None:
+                if connection:
+                    connection.close()
+                connection = _connect(self._endpoint)
+                response = self._request(connection, body, headers)
             yield response
             while chunk := response.read1(_CHUNK_SIZE):
                 yield chunk
@@ -94,14 +106,43 @@ class Response:
             failure.can_retry = True
             raise failure from err
         finally:
-            connection.close()
+            if connection:
+                connection.close()
+
+    def _request(self, connection: HTTPConnection, body: bytes | None, headers: Mapping[str, str]) -> HTTPResponse:
+        """Send the request; return the head of the response. Raises HTTPException, OSError and ValueError."""
+        target, proxy = self._endpoint.target, self._endpoint.proxy
+        path = quote(target.path or "/", safe=_SAFE) + (f"?{quote(target.query, safe=_SAFE)}" if target.query else "")
+        if proxy and proxy.scheme not in _SOCKS and target.scheme == "http":
+            path, headers = f"http://{self._endpoint.host}{path}", {**headers, **_proxy_headers(proxy)}
+        self._sock = connection.sock
+        self._sock.settimeout(max(self._network.first_byte_timeout, self._idle) + _GRACE)
+        # A server that refuses a large request may answer and close before it has read all of it.
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            connection.request("GET" if body is None else "POST", path, body, dict(headers))
+        return connection.getresponse()
 
     def chunks(self) -> Iterator[bytes]:
-        """Yield the body as it arrives. Raises ModelError or TimedOut if it breaks off or stalls."""
+        """Return the pieces of the body as they arrive, decompressed.
+
+        Raises ModelError or TimedOut if it breaks off or stalls, ModelError for an unknown compression.
+        """
+        encoding = self.headers.get("content-encoding", "identity").strip().lower()
+        if encoding in ("identity", ""):
+            return self._received()
+        from gptsh.llm import compression  # noqa: PLC0415 - gptsh asks for none, and few servers send it
+
+        if encoding not in compression.ENCODINGS:
+            error = f"{self._endpoint.host} sends its answer in the encoding {encoding}, which gptsh did not ask for"
+            raise ModelError(error, "switch compression off in the gateway")
+        return compression.decompress(self._received(), self._endpoint.host)
+
+    def _received(self) -> Iterator[bytes]:
+        """Yield the body as it was sent."""
         timeout = self._network.first_byte_timeout  # the model may still be loading
         while chunk := self._incoming.next_item(timeout):
             yield chunk
-            timeout = self._network.idle_timeout
+            timeout = self._idle
 
     def small_body(self) -> bytes:
         """The beginning of the body, as much as arrives soon."""
@@ -122,26 +163,46 @@ class Response:
                 self._sock.shutdown(socket.SHUT_RDWR)
 
 
+class EarlyConnection:
+    """A connection that a thread opens while the request is still being made."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._result: HTTPConnection | GptshError | None = None
+        self._opened_at = 0.0  # of ``time.monotonic``
+        self._thread = threading.Thread(target=self._open, daemon=True)
+        self._is_started = threads.start(self._thread)
+
+    def _open(self) -> None:
+        try:
+            self._result = _connect(self._endpoint)
+        except GptshError as err:
+            self._result = err
+        self._opened_at = time.monotonic()
+
+    def take(self) -> HTTPConnection | None:
+        """Wait for the connection; None if it has become too old. Raises as ``_connect``."""
+        if self._is_started:
+            self._thread.join()
+        if time.monotonic() - self._opened_at > _LONGEST_IDLE:
+            if isinstance(self._result, HTTPConnection):
+                self._result.close()
+            return None
+        if isinstance(self._result, GptshError):
+            raise self._result
+        return self._result
+
+
 def _connect(endpoint: Endpoint) -> HTTPConnection:
     """Connect, through the proxy if there is one. Its errors are not retried: they would not change soon."""
-    target, proxy, context = endpoint.target, endpoint.proxy, endpoint.context
-    uses_socks = proxy is not None and proxy.scheme in _SOCKS
-    first_hop = proxy if proxy and not uses_socks else target
-    connection = HTTPConnection(*_address(first_hop), timeout=CONNECT_TIMEOUT)
-    if context:
-        connection = HTTPSConnection(*_address(first_hop), timeout=CONNECT_TIMEOUT, context=context)
+    proxy = endpoint.proxy
     try:
-        if proxy and not uses_socks:
-            if target.scheme == "https":
-                connection.set_tunnel(*_address(target), _proxy_headers(proxy))
-            connection.connect()
-        else:
-            name, port = _address(target)
-            # A name in bytes needs no IDNA encoding, whose tables take 1.5 ms to load.
-            host: Any = name.encode() if name.isascii() else name
-            sock = _connect_socks(target, proxy) if proxy else socket.create_connection((host, port), CONNECT_TIMEOUT)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.sock = context.wrap_socket(sock, server_hostname=target.hostname) if context else sock
+        try:
+            return _open(endpoint)
+        except ssl.SSLCertVerificationError:
+            if not (endpoint.trust and endpoint.trust.read_rest()):
+                raise
+            return _open(endpoint)
     except TimeoutError as err:
         raise TimedOut(f"no connection to {endpoint.host} in time") from err
     except ssl.SSLError as err:
@@ -158,6 +219,27 @@ def _connect(endpoint: Endpoint) -> HTTPConnection:
         else:
             what, todo = f"nothing answers at {endpoint.host}", "is the server running, and base_url right?"
         raise ModelError(what, todo, detail=repr(err)) from err
+
+
+def _open(endpoint: Endpoint) -> HTTPConnection:
+    """Connect. Raises OSError, HTTPException and ValueError."""
+    target, proxy, context = endpoint.target, endpoint.proxy, endpoint.trust and endpoint.trust.context
+    uses_socks = proxy is not None and proxy.scheme in _SOCKS
+    first_hop = proxy if proxy and not uses_socks else target
+    connection = HTTPConnection(*_address(first_hop), timeout=CONNECT_TIMEOUT)
+    if context:
+        connection = HTTPSConnection(*_address(first_hop), timeout=CONNECT_TIMEOUT, context=context)
+    if proxy and not uses_socks:
+        if target.scheme == "https":
+            connection.set_tunnel(*_address(target), _proxy_headers(proxy))
+        connection.connect()
+        return connection
+    name, port = _address(target)
+    # A name in bytes needs no IDNA encoding, whose tables take 1.5 ms to load.
+    host: Any = name.encode() if name.isascii() else name
+    sock = _connect_socks(target, proxy) if proxy else socket.create_connection((host, port), CONNECT_TIMEOUT)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.sock = context.wrap_socket(sock, server_hostname=target.hostname) if context else sock
     return connection
 
 
@@ -166,13 +248,37 @@ class Http:
 
     def __init__(self, network: Network, environ: Mapping[str, str]) -> None:
         self._network, self._environ = network, environ
+        self._early: dict[tuple[str, str, SplitResult | None], EarlyConnection] = {}
 
-    def send(self, url: str, body: bytes | None, headers: Mapping[str, str], seconds: float | None = None) -> Response:
-        """Send a POST, or a GET without body; wait for the head. Raises ModelError, TimedOut, and as ``endpoint``."""
-        return Response(self.endpoint(url), body, headers, self._network, seconds)
+    def connect_early(self, url: str) -> None:
+        """Open the connection for the next request in a thread, if it is a secure one. Raises as ``endpoint``.
+
+        Others are opened at once, and a small local server may serve only one connection at a time.
+        """
+        endpoint = self.endpoint(url)
+        if endpoint.target.scheme == "https" and endpoint.way not in self._early:
+            self._early[endpoint.way] = EarlyConnection(endpoint)
+
+    def send(
+        self,
+        url: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        *,
+        is_local: bool = False,
+        seconds: float | None = None,
+    ) -> Response:
+        """Send a POST, or a GET without body; wait for the head. Raises ModelError, TimedOut, and as ``endpoint``.
+
+        ``is_local``: to a server of the user's own, which may need longer.
+        """
+        idle = self._network.idle_seconds(is_local=is_local)
+        endpoint = self.endpoint(url)
+        early = self._early.pop(endpoint.way, None)
+        return Response(endpoint, early, body, headers, self._network, idle, seconds)
 
     def endpoint(self, url: str) -> Endpoint:
-        """Resolve proxy and TLS context for a URL. Raises ConfigError for an invalid URL, proxy or CA bundle."""
+        """Resolve proxy and certificates for a URL. Raises ConfigError for an invalid URL, proxy or CA bundle."""
         host = url.partition("://")[2].partition("/")[0]
         try:
             target, proxy_url = urlsplit(url), proxy_for(url, self._environ)
@@ -192,24 +298,7 @@ class Http:
                     "a SOCKS proxy needs the package PySocks", "pip install PySocks, or name an HTTP proxy"
                 ) from err
         secure = "https" in (target.scheme, proxy and proxy.scheme)
-        return Endpoint(url, host, target, proxy, self._context if secure else None)
-
-    @cached_property
-    def _context(self) -> ssl.SSLContext:
-        """The trusted CAs: from the environment, else the system, else certifi. Raises ConfigError."""
-        file = next((self._environ[name] for name in _BUNDLES[:2] if self._environ.get(name)), None)
-        folder = self._environ.get(_BUNDLES[2]) or None
-        system = ssl.get_default_verify_paths()
-        if not (file or folder or system.cafile or (system.capath and os.listdir(system.capath))):
-            import certifi  # noqa: PLC0415 - only if the system has no bundle
-
-            file = certifi.where()
-        if file and os.path.isdir(file):  # REQUESTS_CA_BUNDLE may name a folder
-            file, folder = None, file
-        try:
-            return ssl.create_default_context(cafile=file, capath=folder)
-        except (OSError, ssl.SSLError) as err:
-            raise ConfigError(f"the CA bundle {file or folder} cannot be used: {err}") from err
+        return Endpoint(url, host, target, proxy, certificates.trust(self._environ) if secure else None)
 
 
 def _address(parts: SplitResult) -> tuple[str, int]:

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gptsh import threads
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer, Request
 from gptsh.errors import GptshError, ModelError
@@ -35,7 +36,7 @@ _LOOPBACK = "localhost,127.0.0.1,::1"  # never proxied: a proxy's loopback is an
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 # Without a finish reason from the provider litellm makes up "stop", so that a partial stream looks complete. It records
 # the reasons that it has received, but not for these providers.
-_UNRECORDED_REASONS = ("gemini", "vertex_ai", "vertex_ai_beta")
+_UNRECORDED_REASONS = ("vertex_ai", "vertex_ai_beta")
 _NOISE = re.compile(
     r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - )| Handle with `litellm\.\w+`\.?$"
     r"|\s+(?:Original exception: |File an issue if litellm error|To drop these, set |Traceback \(most recent call).*",
@@ -65,7 +66,8 @@ class Bridge:
             warnings.simplefilter("ignore")
             logging.disable(logging.CRITICAL)
             sys.stdout = sys.stderr
-            self._loader.start()
+            if not threads.start(self._loader):
+                self._load()
 
     def _load(self) -> None:
         """Import litellm. Garbage collection of its objects would take a second, and they last until the end."""
@@ -75,17 +77,18 @@ class Bridge:
 
             litellm.suppress_debug_info = True
             litellm.disable_hf_tokenizer_download = True  # else counting a stream without usage downloads a file
-        except BaseException as err:  # noqa: BLE001 - ``read`` raises it again
+        except BaseException as err:  # noqa: BLE001 - an import may raise anything; ``read`` raises it again
             self._failure = err
 
     def read(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
         """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
         self.preload()
-        self._loader.join()
+        if self._loader.ident is not None:
+            self._loader.join()
         if self._failure:
             raise _as_gptsh_error(self._failure, provider)
         call = arguments(request, provider, self._network)
-        timeout = self._network.first_byte_timeout
+        timeout, idle = self._network.first_byte_timeout, self._network.idle_seconds(is_local=provider.is_local)
         incoming = sse.Incoming(_run_call(call, provider), provider.name)
 
         def chunks() -> Iterator[dict[str, Any]]:
@@ -96,7 +99,7 @@ class Bridge:
                     gc.enable()
                 answer.request_id = chunk.pop("request_id", None) or answer.request_id
                 yield chunk
-                timeout = self._network.idle_timeout
+                timeout = idle
 
         payloads = chunks() if request.stream else chat.as_chunks(next(chunks(), {}), b"")
         return sse.read(payloads, chat.Reader(answer), incoming.limit_wait)
@@ -108,28 +111,28 @@ def _run_call(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, An
         import litellm  # noqa: PLC0415 - the reason for this file
 
         response = litellm.completion(**call)
-        for number, chunk in enumerate(response if call["stream"] else [response]):
-            fields = {} if number else response._hidden_params.get("additional_headers") or {}  # noqa: SLF001 - documented
-            request_id = next((str(fields[name]) for name in _REQUEST_IDS if fields.get(name)), None)
-            yield {"request_id": request_id} | _plain(chunk, response, provider)
-    except Exception as err:  # noqa: BLE001 - litellm raises exceptions of all its libraries
+        fields = response._hidden_params.get("additional_headers") or {}  # noqa: SLF001 - documented
+        request_id = next((str(fields[name]) for name in _REQUEST_IDS if fields.get(name)), None)
+        chunks = response if call["stream"] else [response]
+        for chunk in chunks:
+            yield {"request_id": request_id, **_plain(chunk, response, provider)}
+    except Exception as err:  # noqa: BLE001 - of the libraries of a hundred providers; raised again, without keys
         raise _as_gptsh_error(err, provider) from None  # its causes may show the key
 
 
 def arguments(request: Request, provider: Provider, network: Network) -> dict[str, Any]:
     """The arguments of litellm's call. It finds what gptsh does not know about a provider in the environment."""
-    uses_responses = provider.name == "openai"  # only models without chat completions are asked through litellm
     call = {
         **json.loads(sse.encode(chat.body(request, provider))),
-        "model": f"{provider.name}/{'responses/' if uses_responses else ''}{provider.model}",
+        "model": f"{provider.name}/{provider.model}",
         "stream": request.stream,
-        "timeout": max(network.first_byte_timeout, network.idle_timeout) + _GRACE,
+        "timeout": max(network.first_byte_timeout, network.idle_seconds(is_local=provider.is_local)) + _GRACE,
         "max_retries": 0,
         "num_retries": 0,
         "stream_options": {"include_usage": True} if request.stream else None,
         "extra_headers": headers(provider) or None,
-        "api_key": str(provider.key or "none") if uses_responses or provider.key else None,
-        "api_base": provider.base_url.removesuffix(provider.base_path) or None,  # for Google's own API
+        "api_key": str(provider.key) if provider.key else None,
+        "api_base": provider.base_url or None,
     }
     return {name: value for name, value in call.items() if value is not None}
 
@@ -180,9 +183,8 @@ def _as_gptsh_error(error: BaseException, provider: Provider) -> GptshError:
         todo = "set SSL_CERT_FILE to your CA bundle" if is_untrusted else ""
         what = "no secure connection to" if is_untrusted else "nothing answers at"
         return ModelError(f"{what} {where}: {text}", todo)
-    if "No module named" in text:  # litellm needs the MCP SDK for OpenAI's Responses API
-        todo = "pip install 'mcp>=2.2,<3' beside gptsh" if "'mcp" in text else ""
-        return ModelError(f"{provider.name} needs a Python package: {text}", todo, detail=repr(error))
+    if "No module named" in text:
+        return ModelError(f"{provider.name} needs a Python package: {text}", detail=repr(error))
     connection_lost = _cause(error, "RemoteProtocolError") or _cause(error, "ReadError")
     what = f"the connection to {provider.name} broke off" if connection_lost else f"{provider.name} failed: {text}"
     err = ModelError(what, detail=repr(error))

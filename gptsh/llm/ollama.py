@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
     from gptsh.llm.servers import Servers
 
-PATH = "/api/chat"
 REFUSABLE = {
     "think": r"(?i)support thinking|think value|\bthink must be|ChatRequest\.think",
     "format": "(?i)invalid format|for format|ChatRequest.format|schema|grammar",  # not "image: unknown format"
@@ -33,9 +32,14 @@ REFUSABLE = {
 THINKING = "thinking"  # the field of reasoning, in requests and answers
 # Parameters outside ``options``.
 _TOP_LEVEL = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")
-_UNSUPPORTED = {"image": "images by URL", "document": "documents", "audio": "audio"}
+_UNSUPPORTED = {"image": "images by URL", "document": "documents", "audio": "audio", "video": "video"}
 _ANSWER_KEYS = {"message", "done", "error"}
 _USAGE_SUFFIXES = ("_count", "_duration")
+
+
+def path(_request: Request, _provider: Provider) -> str:
+    """The path of the request's URL, after the base URL."""
+    return "/api/chat"
 
 
 def body(

@@ -1,22 +1,40 @@
 """Adapt the user's generation parameters to a model: names, reasoning effort, what it would refuse; and its tools."""
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from gptsh.content.answer import Request
 from gptsh.jsonio import as_dict
-from gptsh.messages import Tool
+from gptsh.messages import Part, Tool, token_count
 from gptsh.models.facts import OPENAIS, is_openai_reasoning, likely_facts, refused_params
 from gptsh.models.providers import Provider
 
 # Refused at the top of a tool's schema by OpenAI, and most of them by Anthropic.
 _CONDITIONS = ("allOf", "anyOf", "oneOf", "enum", "const", "not")
 _LIMITS = ("max_tokens", "max_completion_tokens")
+# OpenAI's Responses API. A session may have such parameters from another provider.
+_UNKNOWN_TO_RESPONSES = ("seed", "stop", "n", "presence_penalty", "frequency_penalty", "logit_bias", "logprobs")
+_MOVED = (("reasoning_effort", "reasoning", "effort"), ("verbosity", "text", "verbosity"))  # name, new name: key in it
+_MIN_OUTPUT = 16  # tokens: a smaller limit is refused
 # Anthropic's API
 _UNKNOWN = ("seed", "presence_penalty", "frequency_penalty")  # a session may have them from another provider
 _REFUSED_WITH_THINKING = ("temperature", "top_p", "top_k")
-_BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 4096, "xhigh": 8192, "max": 16384}  # as LiteLLM's
+_BUDGETS = {"minimal": 1024, "low": 1024, "medium": 2048, "high": 16384, "xhigh": 16384, "max": 16384}
 _MIN_BUDGET = 1024
+# Google's API. It has its own name for each parameter; those that stand beside ``generationConfig`` in a request:
+_BESIDE_CONFIG = ("toolConfig", "safetySettings", "cachedContent", "store", "labels", "serviceTier", "tools")
+_RENAMED = {"max_tokens": "maxOutputTokens", "max_completion_tokens": "maxOutputTokens", "stop": "stopSequences"}
+_UNKNOWN_TO_GEMINI = ("n", "logit_bias", "logprobs", "top_logprobs", "verbosity", "parallel_tool_calls", "user")
+_WITH_BUDGET = "gemini-2"  # models that take a number of tokens; others take a level
+_GOOGLES_BUDGETS = {  # Google's own mapping, for its OpenAI-compatible API
+    "none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24576, "xhigh": 24576, "max": 24576,
+}  # fmt: skip
+_ALWAYS_THINKS, _LEAST_BUDGET = "gemini-2.5-pro", 128
+_TAKES_MINIMAL = r"gemini-3(?:\.[156])?-flash"
+_LEVELS = {"none": "minimal", "xhigh": "high", "max": "high"}
+_MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}  # of calls, by OpenAI's ``tool_choice``
 
 
 class FittedParams(NamedTuple):
@@ -32,7 +50,13 @@ def fit_params(params: Mapping[str, Any], provider: Provider) -> FittedParams:
     fields = {key: value for key, value in params.items() if key not in omissions}
     if provider.api == "litellm" or not fields:
         return FittedParams(fields, omissions)
+    if provider.api == "responses":
+        return _for_responses(fields, omissions)
+    if provider.api == "gemini":
+        return _for_gemini(fields, omissions, provider.model)
     is_claude = provider.api == "anthropic"
+    if "seed" in fields:
+        fields[provider.seed] = fields.pop("seed")
     for limit in [fields.pop(name) for name in _LIMITS if name in fields][:1]:
         limits_thinking = provider.name in OPENAIS and is_openai_reasoning(provider.model)
         fields[_LIMITS[limits_thinking and not is_claude]] = limit
@@ -44,8 +68,48 @@ def fit_params(params: Mapping[str, Any], provider: Provider) -> FittedParams:
     return _for_claude(fields, omissions) if is_claude else FittedParams(fields, omissions)
 
 
-def fit_tool(tool: Tool) -> Tool:
-    """Move conditions at the top of a tool's schema into its description, and give the schema its type."""
+def schema_as_text(request: Request) -> Request:
+    """The request with its schema in the system prompt, for a server that refuses the field."""
+    if request.schema is None:
+        return request
+    from gptsh.context.answer_schema import messages_with_schema  # noqa: PLC0415 - few answers have a schema
+
+    return request._replace(messages=messages_with_schema(request.messages, request.schema), schema=None)
+
+
+def take_tools(
+    params: dict[str, Any], request: Request, provider: Provider, declare: Callable[[Sequence[Tool]], list[Part]]
+) -> list[Part]:
+    """All tools of a request: the user's own, removed from ``params``, the provider's web search, and the offered ones.
+
+    ``declare`` writes the offered ones in the API's form.
+    """
+    own_tools = params.pop("tools", None)
+    tools = [*own_tools] if isinstance(own_tools, list) else []
+    if request.web and provider.web_search and provider.web_search.tool:
+        tools.append({**provider.web_search.tool})
+    return tools + declare([fit_tool(tool, provider) for tool in request.tools])
+
+
+def openai_schema(tool: Tool) -> dict[str, Any]:
+    """The schema of a tool's arguments as OpenAI and Google want it: they require ``properties``."""
+    return {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
+
+
+def fit_tool(tool: Tool, provider: Provider) -> Tool:
+    """Move conditions at the top of a tool's schema into its description, and give the schema its type.
+
+    A description that is too long for the provider is cut at a word.
+    """
+    tool = _with_plain_schema(tool)
+    text, limit = tool.description, provider.longest_description
+    if limit and len(text) > limit:
+        text = text[:limit]
+        text = (re.sub(r"\s*\S*\Z", "", text) or text[:-1]) + "…"
+    return tool._replace(description=text)
+
+
+def _with_plain_schema(tool: Tool) -> Tool:
     conditions = {key: tool.parameters[key] for key in _CONDITIONS if key in tool.parameters}
     schema = {key: value for key, value in tool.parameters.items() if key not in conditions} | {"type": "object"}
     if not conditions:
@@ -84,6 +148,91 @@ def _effort(effort: str, provider: Provider) -> dict[str, Any] | None:
     return {"reasoning_effort": effort}
 
 
+# ---- OpenAI's Responses API
+
+
+def _for_responses(fields: dict[str, Any], omissions: list[str]) -> FittedParams:
+    """Rename the parameters of chat completions, and leave out those that this API does not know."""
+    for limit in [fields.pop(name) for name in _LIMITS if name in fields][:1]:
+        fields.setdefault("max_output_tokens", max(limit, _MIN_OUTPUT) if type(limit) is int else limit)
+    for name, outer, inner in _MOVED:
+        if name in fields:
+            fields[outer] = {inner: fields.pop(name), **as_dict(fields.get(outer))}
+    if "response_format" in fields:
+        fields["text"] = {"format": _flat(fields.pop("response_format")), **as_dict(fields.get("text"))}
+    if isinstance(fields.get("tools"), list):
+        fields["tools"] = [_flat(tool) for tool in fields["tools"]]
+    if "tool_choice" in fields:
+        fields["tool_choice"] = _flat(fields["tool_choice"])
+    unknown = [name for name in _UNKNOWN_TO_RESPONSES if name in fields]
+    return FittedParams({name: value for name, value in fields.items() if name not in unknown}, omissions + unknown)
+
+
+def _flat(value: Any) -> Any:
+    """A tool or a format of chat completions with the fields, which are under its type's name, beside its type."""
+    inner = value.get(value.get("type")) if isinstance(value, dict) and isinstance(value.get("type"), str) else None
+    return {"type": value["type"], **inner} if isinstance(inner, dict) else value
+
+
+# ---- Google's API
+
+
+def _for_gemini(fields: dict[str, Any], omissions: list[str], model: str) -> FittedParams:
+    """Rename the parameters of chat completions, and put each in its place; others are sent under Google's spelling."""
+    unknown = [name for name in _UNKNOWN_TO_GEMINI if name in fields]
+    config: dict[str, Any] = {}
+    beside: dict[str, Any] = {}
+    for name, value in fields.items():
+        google_name = _RENAMED.get(name) or re.sub("_([a-z])", lambda match: match[1].upper(), name)
+        if name in unknown:
+            continue
+        if name == "reasoning_effort":
+            config["thinkingConfig"] = {**_google_thinking(value, model), **as_dict(config.get("thinkingConfig"))}
+        elif google_name in ("thinkingLevel", "thinkingBudget", "includeThoughts"):
+            config["thinkingConfig"] = {**as_dict(config.get("thinkingConfig")), google_name: value}
+        elif name == "response_format":
+            schema = _flat(_flat(value).get("json_schema") or value).get("schema")
+            config |= {"responseMimeType": "application/json", **({"responseJsonSchema": schema} if schema else {})}
+        elif name == "tool_choice":
+            beside["toolConfig"] = {"functionCallingConfig": _calling_mode(value)}
+        elif name == "tools" and isinstance(value, list):
+            beside["tools"] = [_google_tool(tool) for tool in value]
+        elif google_name == "generationConfig":
+            config |= as_dict(value)
+        elif google_name in _BESIDE_CONFIG:
+            beside[google_name] = value
+        else:
+            config[google_name] = [value] if (name, type(value)) == ("stop", str) else value
+    return FittedParams({**beside, **({"generationConfig": config} if config else {})}, omissions + unknown)
+
+
+def _google_thinking(effort: Any, model: str) -> dict[str, Any]:
+    """The nearest effort that a model takes: tokens for 2.5, a level for later models."""
+    if re.match(_WITH_BUDGET, model):
+        least = _LEAST_BUDGET if model.startswith(_ALWAYS_THINKS) else 0
+        return {"thinkingBudget": _GOOGLES_BUDGETS[effort] or least} if effort in _GOOGLES_BUDGETS else {}
+    effort = _LEVELS.get(effort, effort)
+    if effort == "minimal" and not re.match(_TAKES_MINIMAL, model):
+        effort = "low"
+    return {"thinkingLevel": str(effort).upper()}
+
+
+def _calling_mode(choice: Any) -> dict[str, Any]:
+    """OpenAI's ``tool_choice`` in Google's form."""
+    if isinstance(choice, str):
+        return {"mode": _MODES.get(choice, choice.upper())}
+    return {"mode": "ANY", "allowedFunctionNames": [_flat(choice).get("name")]}
+
+
+def _google_tool(tool: Any) -> Any:
+    """A function in OpenAI's form as Google's; other tools are unchanged."""
+    function = _flat(tool)
+    if as_dict(function).get("type") != "function":
+        return tool
+    kept = {key: function[key] for key in ("name", "description") if key in function}
+    return {"functionDeclarations": [{**kept, "parametersJsonSchema": function.get("parameters") or {}}]}
+
+
 # ---- Anthropic's API
 
 
@@ -103,7 +252,9 @@ def _thinking(effort: str, provider: Provider, limit: Any) -> dict[str, Any] | N
     if facts.can("reasoning") is False or effort not in _BUDGETS:
         return None
     budget = _BUDGETS[effort]
-    if type(limit) is int:  # limits thinking and answer together
+    if type(limit) is not int:
+        limit = token_count(facts.entry.get("max_output_tokens"))
+    if limit:  # limits thinking and answer together
         budget = min(budget, max(_MIN_BUDGET, limit // 2))
         if limit <= budget:
             return None

@@ -4,37 +4,42 @@ import contextlib
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gptsh import __version__
 from gptsh.config.secret import MASK, Secret, is_secret_name
 from gptsh.config.settings import Settings
-from gptsh.errors import ConfigError, GptshError
-from gptsh.llm.errors import without_secrets
-from gptsh.models.facts import OPENAIS, chat_refuses_tools, facts
+from gptsh.errors import ConfigError, GptshError, LoadingModel
+from gptsh.llm.errors import secret_parameters, without_secrets
 from gptsh.models.providers import BEARER, DIRECT, ApiName, Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Http
 
 _SHORTEST_SECRET = 4  # characters; masking shorter ones would garble the message and hide nothing
+_TOKEN = r"(?<=[/=])[A-Za-z0-9_.~-]{16,}"
 _SHORTEST_VARIABLE = 8  # characters of a value that is a secret only by its variable's name
-_CHAT_MODELS = "gpt-[34]|chatgpt-"  # chat completions serve them, with tools too: the model table is not read
 _UNKNOWN_URL = "https://litellm.invalid"  # only litellm knows the provider's URL
-# The parameters that Google's OpenAI-compatible endpoint accepts; it refuses others, which litellm translates.
-_GOOGLE_PARAMETERS = {
-    "temperature", "top_p", "max_tokens", "max_completion_tokens", "stop", "reasoning_effort", "n", "tool_choice",
-    "presence_penalty", "frequency_penalty", "seed", "extra_body",
-}  # fmt: skip
 
 
 class Routes:
-    """Resolves models to providers with API, key and secrets, once each per process."""
+    """Resolves models to providers with API, key and secrets, once each per process.
 
-    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
-        self._settings, self._environ = settings, environ
+    ``keys`` are those of the providers used so far, by name; None: the provider needs none. Without ``needs_keys`` a
+    missing key is no error until something is sent.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        keys: Mapping[str, str | None],
+        *,
+        needs_keys: bool = True,
+    ) -> None:
+        self._settings, self._environ, self._needs_keys = settings, environ, needs_keys
         self._routes: dict[tuple[str, ApiName], Provider] = {}
-        self._keys: dict[str, str | None] = {}
+        self.keys: dict[str, str | None] = {name: Secret(key) if key else None for name, key in keys.items()}
 
     @cached_property
     def http(self) -> "Http":
@@ -43,29 +48,34 @@ class Routes:
 
         return Http(self._settings.network, self._environ)
 
-    def of(self, model: str, params: Mapping[str, Any], *, tools: bool = False, documents: bool = False) -> Provider:
-        """The provider of a model, with the API for this request and its key. Raises ConfigError."""
+    def of(self, model: str, params: Mapping[str, Any], *, web: bool = False) -> Provider:
+        """The provider of a model, with the API for this request and its key. Raises ConfigError.
+
+        ``web``: its server may search the web.
+        """
         provider = self._settings.providers.for_model(model)
-        api = api_for(provider, params, tools=tools, documents=documents)
-        if (model, api) not in self._routes:
-            provider = provider._replace(api=api)
-            if api != "echo":
-                provider = self._with_key(provider, params)
+        if web:
+            provider = provider.searching() or raise_no_search(model)
+        if (model, provider.api) not in self._routes:
+            if provider.api != "echo":
+                provider = self._with_key(provider, params, is_needed=self._needs_keys)
                 try:
                     self.http.endpoint(provider.base_url or _UNKNOWN_URL)
                 except GptshError as err:
                     raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
-            self._routes[model, api] = provider
-        return self._routes[model, api]
+            self._routes[model, provider.api] = provider
+        return self._routes[model, provider.api]
 
     def fetch(self, provider: Provider, url: str, seconds: float, body: bytes | None, max_bytes: int) -> bytes:
         """Download at most ``max_bytes`` of a document from a provider's server; empty for any status but 200.
 
-        Raises GptshError, also if it takes longer than ``seconds``.
+        Raises GptshError, also if it takes longer than ``seconds``, and LoadingModel if the server is not ready.
         """
         provider, document = self._with_key(provider, {}), bytearray()
         try:
-            with contextlib.closing(self.http.send(url, body, headers(provider), seconds)) as response:
+            with contextlib.closing(self.http.send(url, body, headers(provider), seconds=seconds)) as response:
+                if response.status == 503:  # Service Unavailable
+                    raise LoadingModel(f"{provider.name} is not ready")
                 for chunk in response.chunks() if response.status == 200 else ():  # OK
                     document += chunk
                     if len(document) >= max_bytes:
@@ -74,25 +84,25 @@ class Routes:
             raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
         return bytes(document[:max_bytes])
 
-    def _with_key(self, provider: Provider, params: Mapping[str, Any]) -> Provider:
+    def _with_key(self, provider: Provider, params: Mapping[str, Any], *, is_needed: bool = True) -> Provider:
         """The provider with its key and the secrets to mask. Raises ConfigError if the key is missing or invalid."""
         from gptsh.llm.http import proxy_secrets  # noqa: PLC0415 - takes 50 ms, as in ``http``
 
         name, key = provider.name, provider.key
-        if name in self._keys:  # a command that asks for a passphrase runs once
-            key = self._keys[name]
+        if name in self.keys:  # a command that asks for a passphrase runs once
+            key = self.keys[name]
         elif provider.key_command:
             key = _printed_key(provider.key_command, name)
-        if key is None and provider.needs_key:
+        if key is None and provider.needs_key and is_needed:
             raise ConfigError(
                 f"no key for {name}", f"set {provider.key_vars[0]}, or api_key_command under [providers.{name}]"
             )
         if key is not None and not (key.isascii() and key.isprintable()):
             raise ConfigError(f"the key for {name} has characters that an HTTP header cannot contain")
-        self._keys[name] = key
+        self.keys[name] = key
         secrets = {part for value in provider.headers.values() for part in (value, value.rpartition(" ")[2])}
         secrets |= {key or "", *proxy_secrets(self._environ)}
-        secrets |= {value for name, value in params.items() if isinstance(value, str) and is_secret_name(name)}
+        secrets |= {*secret_parameters(params), *_tokens_in(provider.base_url)}
         if provider.api == "litellm":  # litellm may use a key that gptsh does not know
             values = {value.strip() for variable, value in self._environ.items() if is_secret_name(variable)}
             secrets |= {value for value in values if len(value) >= _SHORTEST_VARIABLE and not value.startswith("/")}
@@ -100,17 +110,15 @@ class Routes:
         return provider._replace(key=key, secrets=long_secrets)
 
 
-def api_for(provider: Provider, params: Mapping[str, Any], *, tools: bool = False, documents: bool = False) -> ApiName:
-    """The provider's API; litellm for some of OpenAI's models, and for documents and some parameters to Google."""
-    if provider.name == "gemini" and provider.api == "chat":
-        return "litellm" if documents or not set(params) <= _GOOGLE_PARAMETERS else "chat"
-    if provider.api != "chat" or provider.name not in OPENAIS or re.match(_CHAT_MODELS, provider.model):
-        return provider.api
-    model_facts = facts(provider.name, provider.model)
-    # A proxy at OpenAI's base_url may serve only chat completions, and can handle tools.
-    with_tools = (tools or bool(params.get("tools"))) and not (provider.has_custom_base and provider.name == "openai")
-    is_served = model_facts.has_chat_api and not (with_tools and chat_refuses_tools(model_facts, params))
-    return "chat" if is_served else "litellm"
+def _tokens_in(url: str) -> list[str]:
+    """The parts of a URL's path and query that may be tokens: long, with letters and digits."""
+    return [part for part in re.findall(_TOKEN, url.partition("://")[2]) if re.search("[0-9]", part)]
+
+
+def raise_no_search(model: str) -> NoReturn:
+    """Raise ConfigError for a model whose server has no search."""
+    way = "leave out --web; --no-web, or /web off, turns it off for an agent or a session"
+    raise ConfigError(f"{model} has no web search", f"choose another model with -m, or {way}")
 
 
 def headers(provider: Provider, *, mask_values: bool = False) -> dict[str, str]:

@@ -9,26 +9,30 @@ import json
 import math
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
+from gptsh import threads
 from gptsh.config.folders import app_folder
 from gptsh.config.settings import Settings
+from gptsh.content.think_tags import Beginning
 from gptsh.core import files
-from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
+from gptsh.errors import ConfigError, GptshError, LoadingModel, ModelError, TimedOut
 from gptsh.jsonio import as_dict, as_dicts, encode_json
-from gptsh.llm.routes import Routes, api_for
+from gptsh.llm.routes import Routes
 from gptsh.messages import token_count
 from gptsh.models.catalog import compatible_endpoints
 from gptsh.models.facts import Facts, facts, models_of, split_model
 from gptsh.models.providers import DIRECT, LOCAL_PROVIDERS, ApiName, Provider
 
-PROBE_TIMEOUT = 0.3  # seconds for a server on this machine to list its models, or to report a window
-REMOTE_TIMEOUT = 5.0  # seconds for a remote server: its report is cached
+PROBE_TIMEOUT = 0.3  # seconds for a server on this machine that may not run, to list its models
+_REPORT_TIMEOUT = 2.0  # seconds for one that is about to answer, to report on a model: its report is cached
+REMOTE_TIMEOUT = 5.0  # seconds for a remote server
 _LOOPBACK = r"https?://(localhost|127\.|\[::1\])"
-_PROBE_BYTES = 1 << 22  # read from a local server: PROBE_TIMEOUT does not cover parsing them
+_PROBE_BYTES = 1 << 22  # read from a local server: its time does not cover parsing them
 _LIST_BYTES = 1 << 25  # of a list of all models
 _SMALL = 2000  # tokens of prompt and answer that fit any window which Ollama chooses itself
 _MIN_WINDOW = 4096  # tokens: the smallest window requested from Ollama
@@ -38,7 +42,18 @@ _LOADED = 300  # seconds that Ollama keeps a model in memory
 _ABILITIES = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}  # our names -> Ollama's
 _NUM_CTX = r"(?m)^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$"  # matches within one line only
 # Abilities that no model has through these APIs: their messages cannot carry such parts.
-_UNSUPPORTED: dict[str, tuple[str, ...]] = {"anthropic": ("audio_input",), "ollama": ("pdf_input", "audio_input")}
+_UNSUPPORTED: dict[str, tuple[str, ...]] = {
+    "chat": ("video_input",),
+    "responses": ("audio_input", "video_input"),
+    "anthropic": ("audio_input", "video_input"),
+    "ollama": ("pdf_input", "audio_input", "video_input"),
+    "litellm": ("video_input",),
+}
+# Models whose template may write ``<think>`` into the prompt, so that their answers begin inside a thought.
+_MAY_BEGIN_INSIDE = (
+    r"(?i)(?!.*(?:instruct|coder|embed|non-?(?:think|reason)))"
+    r".*(?:deepseek|[-_/]r1|qwen-?[3-9]|qwq|glm-?[4-9]|kimi-k|nemotron|minimax|think|reason)"
+)
 _CUSTOM_NAMES = ("azure",)  # the account's owner names the models
 
 Get = Callable[..., Any]  # (URL, body to post) -> document, or None for any status but 200; raises GptshError
@@ -52,6 +67,7 @@ class Servers:
         self._entries: dict[str, dict[str, Any]] = {}  # those that this process uses, in the form of the file
         self._limits: dict[str, int] = {}  # windows that refusals have named
         self._refusals: dict[str, set[str]] = {}
+        self._early: threading.Thread | None = None  # asks for a window that may be needed
 
     # ---- the cache
 
@@ -94,28 +110,37 @@ class Servers:
         providers = [(name, self._settings.providers.get(name)) for name in LOCAL_PROVIDERS]
         return [f"{name}/{model}" for name, provider in providers if provider for model in self.models(provider)[:1]]
 
-    def models(self, provider: Provider, seconds: float = PROBE_TIMEOUT) -> list[str]:
-        """The models that a server lists; empty if it does not do so in time."""
-        with contextlib.suppress(GptshError):
+    def models(
+        self, provider: Provider, seconds: float = PROBE_TIMEOUT, note: Callable[[str], object] = lambda _: None
+    ) -> list[str]:
+        """The models that a server lists; empty if it does not do so in time, and ``note`` receives the cause."""
+        try:
             return [entry["id"] for entry in self._list(provider, seconds)]
-        return []
+        except GptshError as err:
+            note(str(err))
+            return []
 
     def _list(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
         """The server's list of models, each with its ``id``. Raises GptshError if there is none."""
-        base = f"{provider.base_url}{'/v1' if provider.api == 'ollama' else ''}"
-        entries = self._getter(provider, seconds)(f"{base}/models")
+        entries = self._getter(provider, seconds)(_list_url(provider))
         if entries is None:
             raise ModelError(f"{provider.name} does not list its models")
         return _models_in(entries)
 
-    def catalog(self, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
-        """Every model that can be asked, provider by provider; the built-in one first.
+    def catalog(self, wanted: str, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+        """Every model that can be asked and has ``wanted`` in its name, provider by provider; the built-in one first.
 
+        If ``wanted`` begins with a provider and a slash, no other provider is asked, and no other's key is needed.
         Each has ``model`` (a value for ``-m``), ``api``, ``window`` in tokens, ``price_in`` and ``price_out`` in USD
         per token. ``note`` receives a line about each server that does not list its models.
         """
+        return (row for row in self._catalog(wanted, note) if wanted in row["model"])
+
+    def _catalog(self, wanted: str, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
         yield _row("echo", "echo", None, (0.0, 0.0))
-        for name in dict.fromkeys([*self._settings.providers, *compatible_endpoints()]):
+        names = dict.fromkeys([*self._settings.providers, *compatible_endpoints()])
+        named, slash, _ = wanted.partition("/")
+        for name in [named] if slash and named in names else names:
             provider = self._settings.providers.get(name)
             if provider is None or name in _CUSTOM_NAMES:
                 continue
@@ -131,7 +156,7 @@ class Servers:
         is_asked = provider.api in DIRECT and (provider.has_custom_base or provider.name in LOCAL_PROVIDERS)
         table = [] if is_asked else [*models_of(provider.name)]
         for model_facts in table:
-            api = api_for(provider._replace(model=model_facts.name), {})
+            api = provider.for_model(model_facts.name).api
             window = provider.context_window or model_facts.window
             yield _row(f"{provider.name}/{model_facts.name}", api, window, provider.with_prices(model_facts).prices)
         if table or provider.api not in DIRECT:
@@ -148,12 +173,22 @@ class Servers:
 
         A smaller window that a refusal has named wins. ``ask``: the server may be asked. Raises ConfigError.
         """
+        if ask and self._early:
+            self._early.join()
         provider = self._settings.providers.for_model(model)
         window = provider.context_window or self._reported_window(provider, ask=ask)
         if window is None and provider.name not in LOCAL_PROVIDERS:
             # A local server's window depends on how it was started, and the table is wrong about Ollama's models.
             window = facts(provider.name, provider.model).window
         return min(filter(None, (window, self._limits.get(_key(provider)))), default=None)
+
+    def ask_early(self, model: str) -> None:
+        """Let a thread ask for a window that is needed soon; ``window`` then waits for it. Raises ConfigError."""
+        provider = self._settings.providers.for_model(model)
+        if provider.context_window is None:
+            self._entry(provider)  # so that the thread adds no key to a table that ``save`` may be reading
+            thread = threading.Thread(target=self._reported_window, args=(provider,), kwargs={"ask": True}, daemon=True)
+            self._early = thread if threads.start(thread) else None
 
     def learn_window(self, model: str, window: int) -> None:
         """Limit the model's window to this number of tokens, which a refusal has named."""
@@ -193,6 +228,34 @@ class Servers:
         abilities = self.model_info(provider).get("abilities") if ability in _ABILITIES else None
         return None if abilities is None else _ABILITIES[ability] in abilities
 
+    def state(self, model: str) -> str | None:
+        """What a server reports about a model now: llama.cpp's ``loading``, ``downloading``, …; None: nothing."""
+        provider = self._settings.providers.for_model(model)
+        try:
+            listed = self._list(provider, _REPORT_TIMEOUT)
+        except LoadingModel:
+            return "loading"
+        except GptshError:
+            return None
+        states = (as_dict(entry.get("status")).get("value") for entry in listed if entry["id"] == provider.model)
+        return next((state for state in states if isinstance(state, str)), None)
+
+    # ---- thoughts in the text
+
+    def beginning(self, provider: Provider, params: Mapping[str, Any]) -> Beginning:
+        """How a model's text begins, if not with a tag; only a server of one's own may leave thoughts in the text."""
+        effort = params.get("reasoning_effort")
+        may_think = effort is not None or re.match(_MAY_BEGIN_INSIDE, provider.model)
+        if not (provider.is_local and may_think) or effort == "none":
+            return "text"
+        known: Beginning = self._entry(provider).get("beginning", "unknown")
+        return known
+
+    def learn_beginning(self, provider: Provider, beginning: Beginning | None) -> None:
+        """Remember for a day how a model's text began."""
+        if beginning is not None:
+            self._entry(provider)["beginning"] = beginning
+
     # ---- Ollama
 
     def model_info(self, provider: Provider) -> dict[str, Any]:
@@ -206,10 +269,12 @@ class Servers:
         ``tokens``: of prompt and answer, 0 if unknown. For a larger window Ollama loads the model again.
         """
         entry, window = self._entry(provider), choice or provider.context_window
+        if provider.is_cloud:  # it always has the model's largest window
+            return window or None
         if not window:
-            if "loaded" not in entry:
+            if "loaded" not in entry or time.time() >= entry["loaded"][1]:
                 entry["loaded"] = [self._running_window(provider), time.time() + _LOADED]
-            current_window = entry["loaded"][0] if time.time() < entry["loaded"][1] else None
+            current_window = entry["loaded"][0]
             if current_window is not None and current_window >= tokens:
                 window = current_window
             elif current_window is not None or tokens > _SMALL:
@@ -221,6 +286,8 @@ class Servers:
 
     def loaded_window(self, provider: Provider) -> int | None:
         """The window with which the server has just used a model; the server's choice is asked for once a day."""
+        if provider.is_cloud:
+            return token_count(self.model_info(provider).get("trained"))
         entry = self._entry(provider)
         window: int | None = entry.get("loaded", [None])[0]
         if window is None:
@@ -250,8 +317,8 @@ class Servers:
 
     def _getter(self, provider: Provider, seconds: float | None = None) -> Get:
         """A function that downloads documents from a server, all within ``seconds``, which default by its address."""
-        seconds = seconds or (PROBE_TIMEOUT if re.match(_LOOPBACK, provider.base_url) else REMOTE_TIMEOUT)
-        max_bytes = _LIST_BYTES if seconds > PROBE_TIMEOUT else _PROBE_BYTES
+        seconds = seconds or (_REPORT_TIMEOUT if re.match(_LOOPBACK, provider.base_url) else REMOTE_TIMEOUT)
+        max_bytes = _LIST_BYTES if seconds == REMOTE_TIMEOUT else _PROBE_BYTES
         deadline = time.monotonic() + seconds
 
         def get(url: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -298,10 +365,12 @@ def _windows(provider: Provider, get: Get) -> Iterator[int | None]:
                 yield from (_first_size(config.get("context_length")) for config in configs)
                 yield _first_size(entry.get("max_context_length"))
         return
-    entries = _models_in(get(f"{provider.base_url}/models"))
+    entries = _models_in(get(_list_url(provider)))
     # llama.cpp lists its one model under a name of its own, and serves it under any name.
     matches = [entry for entry in entries if entry["id"] == model or (len(entries) == 1 and "meta" in entry)]
     yield next(map(_listed_window, matches), None)
+    if provider.api == "gemini":
+        return
     if name not in ("hosted_vllm", "openrouter"):  # for older llama.cpp, whose list lacks it
         props = as_dict(get(f"{root}/props"))
         yield _first_size(as_dict(props.get("default_generation_settings")).get("n_ctx"))
@@ -335,19 +404,32 @@ def _ollama_info(provider: Provider, get: Get) -> dict[str, Any]:
     }
 
 
+def _list_url(provider: Provider) -> str:
+    """The URL of a server's list of models."""
+    ending = {"ollama": "/v1/models", "gemini": "/models?pageSize=1000"}.get(provider.api, "/models")
+    return f"{provider.base_url}{ending}"
+
+
 def _models_in(payload: Any) -> list[dict[str, Any]]:
-    """The models in the payload of ``/models``, each with its ``id``."""
-    models = payload.get("data") if isinstance(payload, dict) else payload
+    """The models in the payload of ``/models``, each with its ``id``; of Google's list those that answer prompts."""
+    models = payload.get("data", payload.get("models")) if isinstance(payload, dict) else payload
+    for entry in as_dicts(models):
+        if "generateContent" in (entry.get("supportedGenerationMethods") or ()):
+            entry["id"] = str(entry.get("name")).removeprefix("models/")
     return [entry for entry in as_dicts(models) if entry.get("id") and isinstance(entry["id"], str)]
 
 
 def _listed_window(entry: Mapping[str, Any]) -> int | None:
-    """The window in an entry of ``/models``: vLLM's, llama.cpp's, that of OpenRouter's first provider, the model's."""
+    """The window in an entry of ``/models``: vLLM's, llama.cpp's, that of OpenRouter's first provider, the model's.
+
+    The last one is Google's.
+    """
     return _first_size(
         entry.get("max_model_len"),
         as_dict(entry.get("meta")).get("n_ctx"),
         as_dict(entry.get("top_provider")).get("context_length"),
         entry.get("context_length"),
+        entry.get("inputTokenLimit"),
     )
 
 

@@ -3,6 +3,7 @@
 Lines are split as bytes: JSON may contain U+2028 and other characters at which a str's lines end.
 """
 
+import contextlib
 import json
 import math
 import queue
@@ -13,45 +14,92 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
+from gptsh import threads
 from gptsh.content.answer import FINAL_WAIT, Answer
 from gptsh.errors import ConnectionLost, GptshError, ModelError, NoAnswer, TimedOut, TooLong
-from gptsh.llm.errors import message_in
+from gptsh.jsonio import as_dict
+from gptsh.llm.errors import message_in, reported_error
 from gptsh.messages import Event, Finished
 from gptsh.text import is_unicode
 
 ADVICE = "is the base URL right?"
+_PIECE = 1_000_000  # characters of a text that are encoded at once
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def encode(payload: Any) -> bytes:
-    """Encode JSON as UTF-8. U+FFFD replaces a lone surrogate, which comes from an undecodable byte of a pipe."""
-    text = json.dumps(payload, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    if is_unicode(text):  # avoids copies of two or four bytes per character: the text may contain images
+    """Encode JSON as UTF-8. U+FFFD replaces a lone surrogate, which comes from an undecodable byte of a pipe.
+
+    Long texts are encoded in pieces: whole, the text of the JSON would take up to four bytes per character.
+    """
+    return b"".join(_encoded(payload))
+
+
+def _encoded(value: Any) -> Iterator[bytes]:
+    """The JSON of a value, in pieces."""
+    if isinstance(value, dict):
+        separator = b"{"
+        for key, item in value.items():
+            yield b"%b%b:" % (separator, _encode_whole(key))
+            yield from _encoded(item)
+            separator = b","
+        yield b"}" if value else b"{}"
+    elif isinstance(value, (list, tuple)):
+        separator = b"["
+        for item in value:
+            yield separator
+            yield from _encoded(item)
+            separator = b","
+        yield b"]" if value else b"[]"
+    elif isinstance(value, str) and len(value) > _PIECE:
+        yield b'"'
+        for start in range(0, len(value), _PIECE):
+            yield _encode_whole(value[start : start + _PIECE])[1:-1]
+        yield b'"'
+    else:
+        yield _encode_whole(value)
+
+
+def _encode_whole(value: Any) -> bytes:
+    text = _encoder.encode(value)
+    if is_unicode(text):
         return text.encode()
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """Parse a JSON object, with infinities as null. Raises NoAnswer if there is no data, else ModelError."""
+    """Parse a JSON object, with infinities as null.
+
+    Raises NoAnswer if there is no data, ModelError or TooLong for an error that is not in an object: Google sends a
+    list of one error.
+    """
     if not data.strip():
         raise NoAnswer("the server's answer is empty", ADVICE)
     try:
-        payload = json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
+        payload = _parse(data)
     except (ValueError, RecursionError) as err:
         raise ModelError(f"the response is not JSON: {err}", ADVICE, detail=debug_text(data)) from err
-    if not isinstance(payload, dict):
-        reason = message_in(payload)
-        raise ModelError(f"the provider reported: {reason}" if reason else "the response is not a JSON object", ADVICE)
-    return payload
+    if isinstance(payload, dict):
+        return payload
+    if reason := message_in(payload):
+        first = as_dict(payload[0]) if isinstance(payload, list) else {}
+        raise reported_error(first.get("error") or reason, first)
+    raise ModelError("the response is not a JSON object", ADVICE)
 
 
 def as_object(arguments: str) -> dict[str, Any]:
     """The arguments of a tool call as an object; anything else is wrapped in one."""
     if not arguments.strip():
         return {}
-    try:
-        return load(arguments.encode("utf-8", "surrogatepass"))
-    except ModelError:
-        return {"arguments": arguments}
+    with contextlib.suppress(ValueError, RecursionError):
+        value = _parse(arguments.encode("utf-8", "surrogatepass"))
+        if isinstance(value, dict):
+            return value
+    return {"arguments": arguments}
+
+
+def _parse(data: bytes) -> Any:
+    return json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
 
 
 def _finite(text: str) -> float | None:
@@ -70,13 +118,17 @@ Item = TypeVar("Item")
 
 
 class Incoming(Generic[Item]):
-    """Items that a thread produces, so that signals and timeouts reach the main thread. Errors name ``host``."""
+    """Items that a thread produces, so that signals and timeouts reach the main thread. Errors name ``host``.
+
+    If no thread can start, the caller waits for each item, and only the timeouts of the socket apply.
+    """
 
     def __init__(self, items: Iterator[Item], host: str) -> None:
         self._queue: queue.SimpleQueue[Item | BaseException | None] = queue.SimpleQueue()
         self._host, self._is_closed = host, False
         self._deadline = math.inf  # of ``time.monotonic``
-        threading.Thread(target=self._produce, args=(items,), daemon=True).start()
+        thread = threading.Thread(target=self._produce, args=(items,), daemon=True)
+        self._unthreaded = None if threads.start(thread) else items
 
     def _produce(self, items: Iterator[Item]) -> None:
         try:
@@ -90,6 +142,8 @@ class Incoming(Generic[Item]):
 
     def next_item(self, timeout: float) -> Item | None:
         """Wait for the next item; None after the last. Raises the thread's error, or TimedOut."""
+        if self._unthreaded is not None:
+            return next(self._unthreaded, None)
         seconds_left = min(timeout, self._deadline - time.monotonic())
         try:
             item = self._queue.get(timeout=max(seconds_left, 0))
@@ -134,7 +188,7 @@ def objects(
         if start.startswith((b":", b"{")):
             break
     chunks = chain([first], chunks)
-    if start.startswith(b"{") or not ("event-stream" in content_type or start.startswith(_STARTS)):
+    if start.startswith((b"{", b"[")) or not ("event-stream" in content_type or start.startswith(_STARTS)):
         body = b"".join(chunks)
         yield from as_stream(load(body), body)
         return

@@ -21,15 +21,27 @@ _FULL = 0.97  # share of a window
 # ---- usage
 
 
-def usage_from(raw: dict[str, Any], provider: str = "") -> Usage:
-    """Return the provider's usage in our names; ``raw`` has the shape of OpenAI, Anthropic or Ollama."""
+def usage_from(raw: dict[str, Any]) -> Usage:
+    """Return the provider's usage in our names; ``raw`` has the shape of OpenAI, Anthropic, Google or Ollama."""
     prompt, completion, total, reasoning, reads, writes = [None] * 6
-    if "prompt_tokens" not in raw and "input_tokens" in raw:
+    if "input_tokens" in raw and {"total_tokens", "input_tokens_details"} & raw.keys():  # OpenAI's Responses API
+        prompt, completion, total = (token_count(raw.get(f"{key}_tokens")) for key in ("input", "output", "total"))
+        details = as_dict(raw.get("input_tokens_details"))
+        reads, writes = (token_count(details.get(key)) for key in ("cached_tokens", "cache_write_tokens"))
+        reasoning = token_count(as_dict(raw.get("output_tokens_details")).get("reasoning_tokens"))
+    elif "prompt_tokens" not in raw and "input_tokens" in raw:
         # Anthropic's input_tokens exclude those read from the cache and those written to it.
         fresh, completion = token_count(raw["input_tokens"]), token_count(raw.get("output_tokens"))
         reads, writes = (token_count(raw.get(f"cache_{kind}_input_tokens")) for kind in ("read", "creation"))
         prompt = None if fresh is None else fresh + (reads or 0) + (writes or 0)
         reasoning = token_count(as_dict(raw.get("output_tokens_details")).get("thinking_tokens"))
+    elif "prompt_tokens" not in raw and {"promptTokenCount", "totalTokenCount"} & raw.keys():
+        # Google leaves out a count of 0. Its prompt excludes what its own tools read, its answer excludes the thoughts.
+        asked, read_by_tools, answered, reasoning, reads, total = (
+            token_count(raw.get(f"{key}TokenCount"))
+            for key in ("prompt", "toolUsePrompt", "candidates", "thoughts", "cachedContent", "total")
+        )
+        prompt, completion = (asked or 0) + (read_by_tools or 0), (answered or 0) + (reasoning or 0)
     elif "prompt_tokens" not in raw and {"prompt_eval_count", "eval_count"} & set(raw):
         # Ollama may omit the count of a cached prompt.
         prompt, completion = token_count(raw.get("prompt_eval_count")) or None, token_count(raw.get("eval_count"))
@@ -38,11 +50,9 @@ def usage_from(raw: dict[str, Any], provider: str = "") -> Usage:
         prompt_details = as_dict(raw.get("prompt_tokens_details"))
         completion_details = as_dict(raw.get("completion_tokens_details"))
         reasoning = _first_count(completion_details.get("reasoning_tokens"), raw.get("reasoning_tokens"))
-        # xAI counts reasoning apart from the completion; so does Google, without naming it:
-        # https://discuss.ai.google.dev/t/127400
         rest = (total or 0) - (prompt or 0) - (completion or 0)
-        if prompt is not None and rest > 0 and (rest == reasoning or provider == "gemini"):
-            reasoning, completion = rest, (completion or 0) + rest
+        if prompt is not None and rest > 0 and rest == reasoning:  # xAI counts reasoning apart from the completion
+            completion = (completion or 0) + rest
         cached_keys = ("prompt_cache_hit_tokens", "cached_tokens", "cache_read_input_tokens")
         reads = _first_count(prompt_details.get("cached_tokens"), *map(raw.get, cached_keys))
         written_keys = ("cache_write_tokens", "cache_creation_tokens")
@@ -80,6 +90,7 @@ PRICE_KEYS = {
     "output": "output_cost_per_token",
     "cached": "cache_read_input_token_cost",
     "cache_write": "cache_creation_input_token_cost",
+    "cache_write_1h": "cache_creation_input_token_cost_above_1hr",
     "reasoning": "output_cost_per_reasoning_token",
 }
 _ABOVE = r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)"
@@ -104,6 +115,8 @@ def cost(facts: Facts, usage: Usage, moment: datetime | None = None) -> float | 
     cache_reads, cache_writes = usage["cached_tokens"] or 0, usage["cache_write_tokens"] or 0
     if facts.provider == "perplexity":  # it has no separate price for cached tokens
         cache_reads = cache_writes = 0
+    hour_writes = token_count(as_dict(raw.get("cache_creation")).get("ephemeral_1h_input_tokens")) or 0
+    hour_writes = min(hour_writes, cache_writes)
     reasoning = min(usage["reasoning_tokens"] or 0, completion)
     rates = _rates(facts, prompt, moment or datetime.now(UTC)) if facts.entry else {}
     if not {"input", "output"} & rates.keys():
@@ -112,7 +125,8 @@ def cost(facts: Facts, usage: Usage, moment: datetime | None = None) -> float | 
     total = (
         max(prompt - cache_reads - cache_writes, 0) * rate_in
         + cache_reads * rates.get("cached", rate_in)
-        + cache_writes * rates.get("cache_write", rate_in)
+        + (cache_writes - hour_writes) * rates.get("cache_write", rate_in)
+        + hour_writes * rates.get("cache_write_1h", rates.get("cache_write", rate_in))
         + (completion - reasoning) * rate_out
         + reasoning * (rate_out if facts.provider == "xai" else rates.get("reasoning", rate_out))
     )

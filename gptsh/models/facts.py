@@ -14,8 +14,8 @@ from gptsh.models.names import full_name
 # Not compiled, to save 1 ms: most runs need no pattern.
 _OPENAI_NAME = r"(?i)(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*"
 _OPENAI_REASONING = r"(?i)(?:ft:)?(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9])(?!.*chat))[-.:0-9a-z]*"
-_GPT_VERSION = r"(?i)gpt-([0-9]{1,3})(?:\.([0-9]{1,3}))?(?!.*chat)"
-_FIRST_WITHOUT_TOOLS_ON_CHAT = (5, 4)
+_GEMINI_THAT_REASONS = r"gemini-(?:(?:2\.5|[3-9][.0-9]*)-)?(?:flash|pro|flash-lite)(?:-latest|-preview)?"
+_GEMINI_WITHOUT_SAMPLING = r"gemini-(?:3\.[6-9]|[4-9]|[1-9][0-9])"  # they ignore it; later ones are to refuse it
 _KIMI_THAT_REASONS = r"(?i)kimi-k(?:2\.[5-9]|[3-9])"
 # Families that reason first, and can spend a small token limit on that alone; for names not in the table.
 _THINKS = (
@@ -37,6 +37,7 @@ _PARAMETERS = (
     "mirostat_eta", "tfs_z", "provider", "models", "transforms", "plugins", "safety_settings", "safe_prompt", "grammar",
     "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "ignore_eos", "cache_prompt",
 )  # fmt: skip
+_HIGH_ALONE = "gpt-5-pro"  # it knows no other effort, which the table lacks
 _CHAT_MODES = ("chat", "responses")
 OPENAIS = ("openai", "azure")  # providers of OpenAI's models, which refuse the same parameters
 # The table's name for a provider: the name in our requests.
@@ -82,6 +83,18 @@ def is_openai_reasoning(name: str) -> bool:
     return bool(re.fullmatch(_OPENAI_REASONING, name.rpartition("/")[2]))
 
 
+def may_reason(provider: str, name: str) -> bool:
+    """Whether a model may reason before it answers: unless its name or the table excludes it.
+
+    The names of OpenAI and Google are enough, so that the table is not read: that takes 4 ms.
+    """
+    if re.fullmatch(_OPENAI_NAME, name):
+        return is_openai_reasoning(name)
+    if re.fullmatch(_GEMINI_THAT_REASONS, name):
+        return True
+    return likely_facts(provider, name).can("reasoning") is not False
+
+
 # ---- facts
 
 
@@ -113,12 +126,6 @@ class Facts(NamedTuple):
         """Whether the model has an ability, such as ``vision``, ``reasoning``, ``function_calling``; None: unknown."""
         value = self.entry.get(f"supports_{ability}")
         return value if isinstance(value, bool) else None
-
-    @property
-    def has_chat_api(self) -> bool:
-        """Whether chat completions reach the model, not only another API of its provider."""
-        endpoints = self.entry.get("supported_endpoints") or ["/v1/chat/completions"]
-        return self.entry.get("mode") != "responses" and "/v1/chat/completions" in endpoints
 
 
 def facts(provider: str | None, name: str) -> Facts:
@@ -177,6 +184,8 @@ def refused_params(provider: str, name: str, params: Mapping[str, Any]) -> list[
         return sampling
     if provider in OPENAIS and is_openai_reasoning(name):
         return [] if _has_no_effort(model_facts, params) else sampling
+    if provider == "gemini" and re.match(_GEMINI_WITHOUT_SAMPLING, name):
+        return sampling
     if provider == "moonshot" and re.match(_KIMI_THAT_REASONS, name):
         return [key for key in sampling if params[key] != 1]
     return []
@@ -188,17 +197,13 @@ def _has_no_effort(model_facts: Facts, params: Mapping[str, Any]) -> bool:
     return effort == "none" and model_facts.can("none_reasoning_effort") is not False
 
 
-def chat_refuses_tools(model_facts: Facts, params: Mapping[str, Any]) -> bool:
-    """Whether chat completions refuse function tools to this OpenAI model: from gpt-5.4 on, if it reasons.
-
-    Source: https://github.com/BerriAI/litellm/issues/34569.
-    """
-    version = re.match(_GPT_VERSION, model_facts.name)
-    if model_facts.provider not in OPENAIS or not version:
-        return False
-    if (int(version[1]), int(version[2] or 0)) < _FIRST_WITHOUT_TOOLS_ON_CHAT:
-        return False
-    return not _has_no_effort(model_facts, params)
+def _low_effort(model_facts: Facts) -> dict[str, str]:
+    """Return the parameter for the lowest effort that a model accepts; none for a model with a single effort."""
+    levels = model_facts.entry.get("reasoning_effort_levels")
+    refuses_low = model_facts.can("low_reasoning_effort") is False or (isinstance(levels, list) and "low" not in levels)
+    if re.match(_HIGH_ALONE, model_facts.name) or (refuses_low and levels and "medium" not in levels):
+        return {}
+    return {"reasoning_effort": "medium" if refuses_low else "low"}
 
 
 def small_params(model_facts: Facts, tokens: int) -> dict[str, Any]:
@@ -207,9 +212,10 @@ def small_params(model_facts: Facts, tokens: int) -> dict[str, Any]:
     A reasoning model gets more tokens for it and, if it accepts one, a low effort.
     """
     limit = tokens + _REASONING_HEADROOM
-    if is_openai_reasoning(model_facts.name) or "gpt-oss" in model_facts.name or model_facts.can("adaptive_thinking"):
-        return {"reasoning_effort": "low", "max_tokens": limit}
-    reasons = model_facts.can("reasoning")
-    if reasons or (reasons is None and re.search(_THINKS, model_facts.name)):
+    name, reasons = model_facts.name, model_facts.can("reasoning")
+    is_gemini = model_facts.provider == "gemini" and reasons is True
+    if is_openai_reasoning(name) or "gpt-oss" in name or model_facts.can("adaptive_thinking") or is_gemini:
+        return {**_low_effort(model_facts), "max_tokens": limit}
+    if reasons or (reasons is None and re.search(_THINKS, name)):
         return {"max_tokens": limit}
     return {"temperature": 0.2, "max_tokens": tokens}

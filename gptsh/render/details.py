@@ -1,18 +1,18 @@
 """Facts about one session for users: a label and a few words each."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gptsh.core import usage
 from gptsh.core.document import Document, stats, turns
 from gptsh.jsonio import as_dict
 from gptsh.messages import token_count
 from gptsh.models.names import full_name
-from gptsh.text import format_usd, local_time
+from gptsh.text import format_usd, local_time, one_line, quantity
 
 Detail = tuple[str, str]  # a label and a few words
 
 
-def session_details(doc: Document, *, archived: bool = False) -> list[Detail]:
+def session_details(doc: Document, *, archived: bool = False, names: Sequence[str] = ()) -> list[Detail]:
     """The facts that are known of a session. Values may contain any characters."""
     messages, meta, agent, context = doc["messages"], doc["meta"], doc["agent"], doc["context"]
     answers = [message for message in messages if message["role"] == "assistant"]
@@ -20,17 +20,18 @@ def session_details(doc: Document, *, archived: bool = False) -> list[Detail]:
     configured = full_name(agent.get("model"), doc["provider"].get("name"))
     models = list(dict.fromkeys(filter(None, named))) or [configured or ""]
     last = (messages[-1].get("timestamp") if messages else None) or doc["updated_at"]
-    spent, counts = usage.count([doc]).total, stats(messages)
+    spent, counts = usage.count([(0.0, usage.counted(doc))]).total, stats(messages)
     prompts = (token_count(as_dict(message.get("usage")).get("prompt")) for message in reversed(messages))
     latest = next((prompt for prompt in prompts if prompt is not None), None)
     tokens = [(spent["total"], "in all"), (latest, "in the latest prompt")]
     cost = "" if spent["cost"] is None else f"{'at least ' * bool(spent['unpriced'])}{format_usd(spent['cost'])}"
     facts = [
         ("session", f"{doc['id']}{', archived' * archived}"),
+        ("names" if len(names) > 1 else "name", ", ".join(names)),
         ("dates", f"{local_time(doc['created_at'])} to {local_time(max(last, doc['created_at']))}"),
         ("agent", agent.get("name") or ""),
         ("models" if len(models) > 1 else "model", ", ".join(models)),
-        ("turns", f"{counts['turns']} ({counts['messages']} messages)"),
+        ("turns", f"{counts['turns']} ({quantity(counts['messages'], 'message')})"),
         ("tokens", ", ".join(f"{number:,} {what}" for number, what in tokens if number is not None)),
         ("cost", cost),
         ("tags", ", ".join(meta["tags"])),
@@ -56,7 +57,7 @@ def snapshots_of(doc: Document) -> Iterator[str]:
         when = f", {local_time(item['created_at'])}" if item.get("created_at") else ""
         why = {"asked": ", by hand", "auto": ", automatic"}.get(item.get("reason") or "", "")
         turn = len(turns(messages[:place]))
-        yield f"{item.get('name')}{when}, after turn {turn} ({place} messages){size}{why}"
+        yield one_line(f"{item.get('name')}{when}, after turn {turn} ({quantity(place, 'message')}){size}{why}")
 
 
 def _places(doc: Document) -> dict[str | None, int]:

@@ -87,7 +87,7 @@ def _message(message: Message) -> Iterator[str]:
 def _passage(passage: Passage) -> str:
     text, line = passage.text or "", plain(one_line(passage.line))
     match passage.kind:
-        case "words" | "refusal":
+        case "words" | "refusal" | "pages":
             return f'<div class="words" dir="auto">{markdown(text)}</div>\n'
         case "media":
             return _media(passage.media[0], passage.title) if passage.media else f'<p class="line">{line}</p>\n'

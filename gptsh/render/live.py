@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate, takewhile
 
-from gptsh.render.plain import END_OF_FRAME
+from gptsh.render.plain import END_OF_FRAME, ERASE_DOWN
 from gptsh.text import columns, row_starts, visible
 
 # One write is one frame: terminals with synchronised updates (DEC 2026) show it at once, others ignore the sequence.
@@ -60,8 +60,7 @@ class Region:
         elif keep == len(old):
             erased = "\n" if new[keep:] or not self._rows else ""
         else:
-            # Erase the first row separately: tmux moves a whole erased screen into its scrollback.
-            erased = f"\x1b[{up}A\r\x1b[K\n\x1b[J\x1b[A" if up else "\r\x1b[J"
+            erased = (f"\x1b[{up}A\r" if up else "\r") + ERASE_DOWN
         return f"{_BEGIN}{erased}{drawn}{END_OF_FRAME}" if erased or drawn else ""
 
 

@@ -124,6 +124,16 @@ def code_blocks(text: str) -> list[str]:
     return [token.content for token in _outline().parse(text) if token.type == "fence"]
 
 
+def is_cut_off(text: str) -> bool:
+    """Whether the first fenced code block has no closing fence, and so extends to the end."""
+    first = next((token for token in _outline().parse(text) if token.type == "fence"), None)
+    if first is None:
+        return False
+    start, end = first.map or (0, 0)
+    fences = end - start - len(first.content.removesuffix("\n").split("\n") if first.content else ())
+    return fences < 2 and not "".join(re.split(r"\r\n?|\n", text)[end:]).strip()
+
+
 # ---- a growing document
 
 
@@ -165,6 +175,13 @@ class Blocks:
             if may_close:
                 closed += self._closed(final=False)
         return closed
+
+    def whole(self, text: str) -> list[Block]:
+        """Return all blocks of a complete document; ``add`` would parse it again for each of them."""
+        self._lines = visible(f"{text.removesuffix(chr(10))}\n")[:-1].split("\n")
+        if len(self._lines) == 1 and text.strip():  # one block: most pieces of a transcript
+            return [Block(parse(_whole(), f"{self._lines[0]}\n"), self._lines, spaced=True)]
+        return [*self._closed(final=True)]
 
     def look(self) -> list[Block]:
         """The blocks that are closed by now, without waiting for another line."""

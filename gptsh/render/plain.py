@@ -7,6 +7,9 @@ from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
 from gptsh.text import VisiblePieces
 
 END_OF_FRAME = "\x1b[?2026l"  # ends a synchronised update: the terminal shows the frame at once
+# Erases all rows from the cursor on, which is in the first column. The first row is erased separately: tmux copies the
+# screen to its scrollback if a program erases it from the first column of the first row.
+ERASE_DOWN = "\x1b[K\x1b[C\x1b[J\r"
 
 
 class Look(NamedTuple):
@@ -129,20 +132,28 @@ class Writer:
 
 
 class PlainWriter(Writer):
-    """Writes each piece of an answer as it arrives."""
+    """Writes each piece of an answer as it arrives; unless ``streamed``, all of it in one write, with its newline."""
 
-    def __init__(self, out: Sink, reasoning: ReasoningStream) -> None:
+    def __init__(self, out: Sink, reasoning: ReasoningStream, *, streamed: bool) -> None:
         super().__init__(out, reasoning)
+        self._streamed = streamed
+        self._pending = ""
         self._last = "\n"
 
     def _write_text(self, text: str) -> None:
         self._reasoning.separate()
         self._last = text[-1]
-        self._out.write(text)
+        if self._streamed:
+            self._out.write(text)
+        else:
+            self._pending += text
 
     def close(self) -> None:
-        """Write a final newline if the answer has none."""
+        """Write what is pending, and a final newline if the answer has none."""
         self._reasoning.end()
+        rest, self._pending = self._pending, ""
         if self._last != "\n":
             self._last = "\n"
-            self._out.write("\n")
+            rest += "\n"
+        if rest:
+            self._out.write(rest)

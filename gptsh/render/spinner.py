@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from gptsh import threads
 from gptsh.render.plain import Sink
-from gptsh.text import one_line, truncate_end, visible
+from gptsh.text import one_line, truncate_end
 
 _FRAMES = "|/-\\"
 _DELAY = 0.3  # seconds: a fast answer needs no spinner
@@ -24,6 +25,8 @@ class Spinner:
 
     def __init__(self, screen: Sink | None, width: Callable[[], int], text: str) -> None:
         self._screen, self._width, self._text = screen, width, text
+        self._reason = ""  # of the wait, in place of the first text
+        self._waits = True  # the first text stands
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._spin, daemon=True)
         self._drawing = False  # not a lock: a signal could interrupt between acquiring and releasing it
@@ -33,15 +36,28 @@ class Spinner:
     def __enter__(self) -> "Spinner":
         if self._screen:
             self.show()
-            self._thread.start()
+            threads.start(self._thread)  # if it cannot, there is no spinner
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
 
+    @property
+    def is_visible(self) -> bool:
+        """Whether there is a screen to draw on."""
+        return self._screen is not None
+
     def set_text(self, text: str) -> None:
         """Show this text from the next frame on."""
-        self._text = text
+        self._waits, self._text = False, text
+
+    def explain(self, reason: str) -> None:
+        """Show why it takes so long, as long as the first text stands. For other threads."""
+        self._reason = reason
+
+    def still_waits(self, seconds: float) -> bool:
+        """Return after some seconds whether the first text still stands; at once if the spinner ends."""
+        return not self._stopped.wait(seconds) and self._waits
 
     def hide(self) -> None:
         """Erase the spinner and draw nothing until ``show``."""
@@ -74,7 +90,8 @@ class Spinner:
         while self._screen and not self._stopped.wait(_PERIOD):
             self._drawing = True  # before reading the time: ``_draw_from`` then waits for this frame
             if time.monotonic() >= self._since:
-                line = f"{_FRAMES[frame % len(_FRAMES)]} {visible(one_line(self._text))}"
+                text = self._reason if self._waits and self._reason else self._text
+                line = f"{_FRAMES[frame % len(_FRAMES)]} {one_line(text)}"
                 self._drawn |= self._screen.offer(f"{_ERASE}{truncate_end(line, self._width() - 1)}")
                 frame += 1
             self._drawing = False

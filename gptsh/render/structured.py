@@ -9,10 +9,10 @@ from gptsh.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult
 from gptsh.render.plain import ReasoningStream, Sink, Writer
 
 # Keys are added, never renamed or removed.
-_KEYS = ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "context",
-         "error")  # fmt: skip
+_KEYS = ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "sources",
+         "context", "error")  # fmt: skip
 _RESULT = ("tool_call_id", "name", "content", "is_error")
-ANSWER: Mapping[str, Any] = {**dict.fromkeys(_KEYS), "tool_calls": []}
+ANSWER: Mapping[str, Any] = {**dict.fromkeys(_KEYS), "tool_calls": [], "sources": []}
 
 
 def line(value: object) -> str:

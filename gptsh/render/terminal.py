@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from itertools import accumulate, pairwise
 
 from markdown_it.token import Token
+from pygments.lexer import Lexer
 from rich import box
 from rich.color import ColorSystem
 from rich.console import Console, JustifyMethod
@@ -137,8 +138,7 @@ def drawn(texts: Iterable[str], look: Look, width: int) -> Iterator[str]:
     """Lines for a terminal: each text is a separate document, with a blank line between two."""
     page, begun = Page(look, width), False
     for text in texts:
-        blocks = Blocks()
-        for number, block in enumerate([*blocks.add(text), *blocks.finish()]):
+        for number, block in enumerate(Blocks().whole(text)):
             if begun and (block.spaced or not number):
                 yield ""
             begun = True
@@ -257,7 +257,8 @@ class Page:
         return [_stripped(line) for line in self._console.render_lines(table, options.update(width=width), pad=False)]
 
     def _wrapped(self, text: Text, width: int) -> list[Line]:
-        lines = text.wrap(self._console, width, overflow="fold")
+        is_short = text.cell_len <= width and not {"\n", "\t"}.intersection(text.plain)
+        lines = [text] if is_short else text.wrap(self._console, width, overflow="fold")
         for line in lines:
             line.rstrip()
         return [[part for part in Segment.simplify(line.render(self._console)) if part.text] for line in lines]
@@ -330,7 +331,7 @@ def _code(token: Token) -> list[Line]:
 @lru_cache(maxsize=4)
 def _highlighted(language: str, code: str) -> list[Line] | None:
     """Highlighted lines of code; empty if the lexer changes the code, None without a lexer."""
-    lexer = Syntax("", language, tab_size=0).lexer
+    lexer = _lexer(language)
     if lexer is None or not code:
         return None if lexer is None else []
     lines: list[Line] = [[]]
@@ -342,6 +343,11 @@ def _highlighted(language: str, code: str) -> list[Line] | None:
     if "\n".join("".join(segment.text for segment in line) for line in lines) != f"{code}\n":
         return []
     return [[segment for segment in Segment.simplify(line) if segment.text] for line in lines[:-1]]
+
+
+@cache
+def _lexer(language: str) -> Lexer | None:
+    return Syntax("", language, tab_size=0).lexer
 
 
 def _raw(lines: Sequence[str]) -> list[Line]:

@@ -19,13 +19,13 @@ def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) ->
         author = f"{message['role']} ({name})" if name else message["role"]
         words = filter(None, (author, time and local_time(time), reason and f"[{reason}]"))
         yield f"## {escape_markdown(' '.join(words))}"
-        for passage in passages(message):
+        for passage in passages(message, indented=full):
             yield from _full(passage) if full else _in_short(passage)
 
 
 def _in_short(passage: Passage) -> Iterator[str]:
     match passage.kind:
-        case "words" | "refusal":
+        case "words" | "refusal" | "pages":
             yield _closed(passage.text or "")
         case "file":
             yield code_span(f"[{passage.line}]")

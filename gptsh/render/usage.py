@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from gptsh.core.usage import FIELDS, Report, Row, rows
 from gptsh.render.plain import Look
-from gptsh.text import columns, one_line, truncate_start, visible
+from gptsh.text import columns, one_line, truncate_start
 
 _HEADS = {"reasoning_tokens": "reasoning", "cached_tokens": "cached"}
 # The terminal width that a field needs to be shown; the other fields are always shown.
@@ -71,6 +71,9 @@ def drawn(report: Report, width: int, look: Look) -> Iterator[str]:
             yield f"{drawn_row}{_GAP}{_styled(bar, '35', on=look.colors)}" if bar else drawn_row.rstrip()
         yield ""
     yield _styled(line("total", _cells(report.total)).rstrip(), "1", on=look.styles)
+    prompt, cached = report.total["prompt"], report.total["cached_tokens"]
+    if prompt and cached:
+        yield f"read from caches: {100 * cached / prompt:.0f} % of the prompts"
     if report.total["unpriced"]:
         yield f"unknown prices: {report.total['unpriced']:,}{'' if report.total['cost'] is None else ' (+: at least)'}"
 
@@ -117,4 +120,4 @@ def _styled(text: str, code: str, *, on: bool) -> str:
 def _name(row: Row) -> str:
     """The day or the model of a row, safe for a terminal: ``?`` for an unknown model, ``all`` for the total."""
     name = row.get("day", "all") if "model" not in row else row["model"] or ""
-    return visible(one_line(name)) or "?"
+    return one_line(name) or "?"

@@ -27,7 +27,7 @@ from gptsh.errors import ToolServerError
 from gptsh.messages import Tool
 from gptsh.text import shorten
 
-ListedTools = tuple[str, list[Tool]]  # the name of a server that is ready, and its tools under their own names
+Report = tuple[str, list[Tool] | ToolServerError]  # the name of a server, and its tools under their own names
 
 _START_TIMEOUT = 30.0  # seconds to start and to list the tools, unless the config sets a timeout
 _CALL_TIMEOUT = 300.0  # seconds of one call, likewise
@@ -63,7 +63,7 @@ class Server:
         self._stray_line = ""  # the last line on its stdout that is not a message
         self._is_garbled = False  # that line is a broken message
 
-    async def serve(self, report: Callable[[ListedTools | ToolServerError], None]) -> None:
+    async def serve(self, report: Callable[[Report], None]) -> None:
         """Connect, report the tools or the error, and stay connected until cancelled."""
         transport = self._over_pipes(self._process) if self._process else self._over_http()
         client_info = mcp_types.Implementation(name="gptsh", version=__version__)
@@ -76,14 +76,15 @@ class Server:
                 try:
                     with anyio.fail_after(timeout):
                         tools = await _list_tools(session)
-                except Exception as err:  # noqa: BLE001 - reported before the transport ends, which may take long
-                    report(await self._error(err, timeout))
+                # Of any type: it depends on what the server sends. Unreported, the main thread would wait for ever.
+                except Exception as err:  # noqa: BLE001 - reported here, as the end of the transport may take long
+                    report((self._config.name, await self._error(err, timeout)))
                     return
                 self._session = session
                 report((self._config.name, tools))
                 await anyio.sleep_forever()
-        except Exception as err:  # noqa: BLE001 - the SDK's transports raise groups of anything
-            report(await self._error(err, timeout))
+        except Exception as err:  # noqa: BLE001 - of any type, as above: the SDK's tasks raise groups of anything
+            report((self._config.name, await self._error(err, timeout)))
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], int]:
         """Call a tool; return its ``CallToolResult`` and the duration in milliseconds. Raises ToolServerError."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
-    from gptsh.tools.servers import ListedTools, Server
+    from gptsh.tools.servers import Report, Server
 
 ToolKey = tuple[str, str]  # the name of a server, and the tool's name on it
 
@@ -61,16 +61,25 @@ class Toolbox:
     """The tools of some servers. ``start`` starts the servers, ``close`` ends them.
 
     ``lenient``: a pattern that matches no tool is added to ``missing`` as ``SERVER__PATTERN``, and is not an error.
+    ``on_error`` gets the error of a server that cannot be used, instead of the caller; the others are used.
     """
 
-    def __init__(self, servers: Sequence[ToolServer], environ: Mapping[str, str], *, lenient: bool = False) -> None:
+    def __init__(
+        self,
+        servers: Sequence[ToolServer],
+        environ: Mapping[str, str],
+        *,
+        lenient: bool = False,
+        on_error: Callable[[ToolServerError], None] | None = None,
+    ) -> None:
         self.missing: list[str] = []
-        self._lenient, self._environ = lenient, environ
+        self._lenient, self._environ, self._on_error = lenient, environ, on_error
         self._configs = {server.name: server for server in servers}
         self._thread = threading.Thread(target=self._run_thread, name="tools", daemon=True)
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._stderr_files: dict[str, IO[bytes]] = {}
-        self._reports: queue.SimpleQueue[ListedTools | BaseException] = queue.SimpleQueue()
+        self._reports: queue.SimpleQueue[Report | BaseException] = queue.SimpleQueue()
+        self._failed: set[str] = set()  # the servers that ``on_error`` was called for
         self._offered: dict[str, OfferedTool] | None = None
         self._start_lock = threading.Lock()  # around the start of each process, so that ``close`` misses none
         self._closing = False
@@ -93,7 +102,10 @@ class Toolbox:
             for config in self._configs.values():
                 with self._start_lock:
                     if config.command and not self._closing:
-                        self._start_process(config)
+                        try:
+                            self._start_process(config)
+                        except ToolServerError as err:
+                            self._reports.put((config.name, err))
             import asyncio  # noqa: PLC0415 - 40 ms that only tools need
             import logging  # noqa: PLC0415 - only tools need it
             import warnings  # noqa: PLC0415 - only tools need it
@@ -139,6 +151,8 @@ class Toolbox:
 
         for name, config in self._configs.items():
             process, stderr_file = self._processes.get(name), self._stderr_files.get(name)
+            if config.command and process is None:  # it could not be started
+                continue
             self._servers[name] = server_class(config, self._environ, process, stderr_file)
         if self._closing:
             return
@@ -184,7 +198,8 @@ class Toolbox:
     @property
     def failed(self) -> bool:
         """Whether a server has ended since it listed its tools."""
-        return self.ready and any(process.poll() is not None for process in self._processes.values())
+        running = [process for name, process in self._processes.items() if name not in self._failed]
+        return self.ready and any(process.poll() is not None for process in running)
 
     # ---- the tools
 
@@ -195,16 +210,10 @@ class Toolbox:
     def offered(self) -> tuple[OfferedTool, ...]:
         """The tools, once all servers are ready. Raises ToolServerError, and ConfigError for a wrong pattern."""
         if self._offered is None:
-            listed: dict[str, list[Tool]] = {}
-            while len(listed) < len(self._configs):
-                report = self._reports.get()
-                if isinstance(report, BaseException):
-                    raise report
-                server, listed_tools = report
-                listed[server] = listed_tools
+            listed = self._wait_for_servers()
             # In the order of the config and of each server; of two tools with the same name, the first.
             chosen: dict[ToolKey, Tool] = {}
-            for config in self._configs.values():
+            for config in (each for name, each in self._configs.items() if name in listed):
                 tools = listed[config.name]
                 for pattern in config.tools:
                     if pattern == "*" or any(matches(tool.name, [pattern]) for tool in tools):
@@ -223,12 +232,33 @@ class Toolbox:
                 self._offered[name] = OfferedTool(chosen[key]._replace(name=name), *key, auto_approve)
         return tuple(self._offered.values())
 
+    def _wait_for_servers(self) -> dict[str, list[Tool]]:
+        """The tools of each server that can be used. Raises ToolServerError if another has none to report it to."""
+        listed: dict[str, list[Tool]] = {}
+        while len(listed) + len(self._failed) < len(self._configs):
+            report = self._reports.get()
+            if isinstance(report, BaseException):
+                raise report
+            server, result = report
+            if not isinstance(result, ToolServerError):
+                listed[server] = result
+            elif self._on_error is None:
+                raise result
+            elif server not in self._failed:
+                self._failed.add(server)
+                listed.pop(server, None)
+                self._on_error(result)
+        return listed
+
     # ---- calls
 
-    def approved(self, call: Call) -> bool:
-        """Whether a call needs no approval by the user: its server's config allows it, or there is no such tool."""
+    def needs_approval(self, call: Call) -> ToolKey | None:
+        """The server and the tool of a call that the user has to approve.
+
+        None if the server's configuration allows it, or if there is no such tool.
+        """
         offered = (self._offered or {}).get(call["function"]["name"])
-        return offered is None or offered.auto_approve
+        return None if offered is None or offered.auto_approve else (offered.server, offered.name_on_server)
 
     def run(self, calls: Sequence[Call]) -> Iterator[ToolResult]:
         """Run the calls in parallel; yield each result as it arrives. A call that cannot start gets an error result.

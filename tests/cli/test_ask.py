@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -85,8 +86,10 @@ REPLIES = {
     "escape sequences": in_bytes("tab\there\r\n", "\x1b[31mred\x1b[0m\x07"),
     "blank lines around": in_bytes("\n\n  indented\n\n\n"),
     "no usage": Reply(answer("hi", usage=None), "hi\n", kept={"usage": None}),
-    "reasoning": Reply(THOUGHT, "42\n", "let me think\n", THOUGHTS),
-    "reasoning not shown": Reply(THOUGHT, "42\n", "", THOUGHTS, ("--no-reasoning",)),
+    "reasoning where no user reads stderr": Reply(THOUGHT, "42\n", "", THOUGHTS),
+    "reasoning where no user reads stderr, but asked for": Reply(
+        THOUGHT, "42\n", "let me think\n", THOUGHTS, ("--reasoning",)
+    ),
     "ended by calls that are none": Reply(answer("a", finish="tool_calls"), "a\n"),
     "a stream though none was asked for": Reply(answer("streamed"), "streamed\n", args=("--no-stream",)),
     "one piece though a stream was asked for": Reply([whole(content="whole")], "whole\n", headers=JSON),
@@ -205,6 +208,16 @@ def test_a_question_whose_call_failed_stays_and_is_asked_again(lab: Home, model:
     assert "no question without an answer" in again.stderr
 
 
+def test_the_same_question_again_says_that_it_continues_the_failed_session(lab: Home, model: ModelServer) -> None:
+    model.refuse(400, {"error": {"message": "bad day"}})
+    lab.run("hello?")
+    note = f"gptsh: this question failed before: it continues session {lab.doc()['id']}\n"
+    assert lab.run("hello?") == ("You said: hello?\n", note, 0)
+    assert texts(lab.doc()) == ["user: hello?", "assistant: You said: hello?"]
+    assert lab.run("hello?").stderr == ""
+    assert len(lab.files()) == 2
+
+
 @pytest.mark.parametrize("why", ["refused", "empty"])
 def test_a_question_without_an_answer_is_joined_with_the_next(lab: Home, model: ModelServer, why: str) -> None:
     model.refuse(400, {}) if why == "refused" else model.say()
@@ -237,6 +250,31 @@ def test_continue_is_the_session_last_used_in_this_project(lab: Home) -> None:
     assert lab.run("-c", "go on", cwd=inside).code == 0
     used = next(doc for doc in lab.docs() if "user: go on" in texts(doc))
     assert texts(used)[0] == "user: first"
+
+
+def test_continue_goes_by_where_and_when_the_turns_were_asked(lab: Home) -> None:
+    """Neither where a session began, nor what was done to its file since, decides."""
+    one, two = lab.folder / "one", lab.folder / "two"
+    for folder in (one, two):
+        (folder / ".git").mkdir(parents=True)
+    for words, cwd in (("roamer", one), ("stays in one", one), ("stays in two", two)):
+        lab.run(words, cwd=cwd)
+    lab.run("-s", "2", "asked from two", cwd=two)
+
+    def continued(cwd: Path) -> str:
+        return lab.run("-c", "--dry-run", "-o", "json", "and?", cwd=cwd).stdout
+
+    assert "roamer" in continued(two)
+    assert "stays in one" in continued(one)
+    for label in (("--tag", "t"), ("--title", "T"), ("--snapshot", "s")):
+        assert lab.run("-s", "0", *label, cwd=two).code == 0  # "stays in two" becomes the newest file
+    assert "roamer" in continued(two)
+    lab.run("-s", "2@1", "a fork", cwd=lab.cwd)
+    assert lab.run("-s", "0", "--tag", "u", cwd=one).code == 0
+    assert "stays in one" in continued(one)  # a fork was used where it was asked alone
+    lab.run("-s", "3", "back", cwd=one)
+    assert "roamer" in continued(one)
+    assert "roamer" in continued(two)  # it was last used in two, although later in one
 
 
 def test_gptsh_session_gives_a_shell_its_conversation(lab: Home) -> None:
@@ -273,6 +311,16 @@ def test_who_answers_from_now_on_is_set_without_a_prompt(lab: Home, model: Model
     assert lab.docs()[0]["meta"]["mcp_allowed_servers"] == []
 
 
+def test_who_answers_beside_a_label_needs_a_prompt(lab: Home) -> None:
+    lab.run("q")
+    before = lab.files()[0].read_bytes()
+    for option, *value in (["-m", "echo"], ["-a", "default"], ["-p", "top_p=1"], ["--system", "x"], ["--no-tools"]):
+        run = lab.run("-s", "0", "--tag", "t", option, *value)
+        assert (run.code, run.stderr) == (2, f"gptsh: {option} needs a prompt: add one, or leave out {option}\n")
+    assert lab.files()[0].read_bytes() == before
+    assert lab.run("-s", "0", "--tag", "t", "-m", "echo", "more").code == 0
+
+
 # ---- what is not kept
 
 
@@ -296,7 +344,15 @@ def test_a_title_with_newlines_is_one_line_and_forges_no_header(lab: Home, model
     assert re.match("# x ## assistant.* y\n\n- session: ", shown)
     assert "\n- tags: t u\n" in shown
     lab.configure(lab_config(model) + '[agents."a\\nb"]\nmodel = "echo"\n')
-    assert lab.run("--list-agents").stdout == "* default (lab/m)\n  a b (echo)\n  shell (no model)\n"
+    assert lab.run("--list-agents").stdout == "* default (lab/m)\n  a b (echo)\n  shell (lab/m)\n"
+
+
+def test_names_with_underscores_and_counts_of_one_read_as_they_are(lab: Home, model: ModelServer) -> None:
+    lab.run("--title", "git__git_status of _a_ __b__", "hi")
+    lab.files()[0].write_text(json.dumps({**lab.doc(), "messages": lab.doc()["messages"][:1]}))
+    shown = lab.run("--show-session", "0").stdout
+    assert shown.startswith("# git__git_status of \\_a\\_ \\_\\_b\\_\\_\n")
+    assert "- turns: 1 (1 message)\n" in shown
 
 
 def test_an_error_of_many_lines_is_one_line_and_the_hint(lab: Home, model: ModelServer) -> None:

@@ -98,13 +98,26 @@ def test_a_value_that_a_shell_would_read_as_more_than_a_word_is_not_offered(home
     assert "two words" not in completions(home, "gptsh -a ")
 
 
-def test_of_many_sessions_the_newest_fifty_are_offered_and_what_is_torn_is_passed_over(home: Home) -> None:
+def test_of_many_sessions_the_newest_fifty_are_offered_and_all_that_match_what_is_typed(home: Home) -> None:
     home.run("-m", "echo", "hi")
     head = home.files()[0].read_bytes()
     for number in range(60):
         (home.sessions / f"20300101-0000{number:02}-n{number:03}.json").write_bytes(head)
     (home.sessions / "20300102-000001-torn.json").write_text('{"version": 3')
-    assert completions(home, "gptsh -s ") == [f"n{number:03}" for number in range(59, 9, -1)]
+    newest_first = [f"n{number:03}" for number in range(59, -1, -1)]
+    assert completions(home, "gptsh -s ") == newest_first[:50]
+    assert completions(home, "gptsh -s n") == newest_first
+
+
+def test_all_names_are_offered_so_that_their_common_beginning_is_true(home: Home) -> None:
+    home.run("-m", "echo", "-s", "@n0", "hi")
+    pointer = home.state / "names" / "n0"
+    names = [f"@n{number}" for number in range(200)]
+    for name in names[1:]:
+        pointer.with_name(name[1:]).write_bytes(pointer.read_bytes())
+    with_ids = completions(home, "gptsh -s ")
+    assert (sorted(with_ids[:-1]), with_ids[-1]) == (sorted(names), home.doc()["id"])
+    assert sorted(completions(home, "gptsh -s @n1")) == sorted(name for name in names if name.startswith("@n1"))
 
 
 @pytest.mark.parametrize("config", ["[", "agents = 1\n"])
@@ -151,3 +164,15 @@ TYPED = [  # what is typed, and the line behind TAB
 def test_bash_completes_what_is_typed(bash: Bash) -> None:
     for typed, completed in [*TYPED, (f"gptsh -s {bash.id[:3]}", f"gptsh -s {bash.id} ")]:
         assert bash.after_tab(typed) == completed
+
+
+@pytest.mark.skipif(bool(OLD_BASH), reason="bash 4.4 or newer is not installed")
+def test_bash_shows_several_sessions_with_their_titles_and_inserts_none_of_them(bash: Bash) -> None:
+    bash.terminal.seen = b""
+    bash.type("gptsh -s @\t\t")
+    named = bash.terminal.until(rb"@team:alpha  .*(?s:.*)\n> gptsh -s @\Z").decode()
+    bash.type("\x15gptsh -s \t\t")
+    listed = bash.terminal.until(rb"A, title\)(?s:.*)\n> gptsh -s \Z").decode()
+    bash.type("\x15")
+    assert f"@team:alpha  ({bash.id})" in named
+    assert f"{bash.id}  (A, title)" in listed

@@ -118,6 +118,26 @@ def test_what_the_reported_tokens_do_not_tell_of_is_counted(
     assert (tokens > 3000) == counts
 
 
+@pytest.mark.parametrize("kind", ["system", "schema"])
+def test_a_system_prompt_that_grew_in_mid_session_counts_at_once(small: Home, model: ModelServer, kind: str) -> None:
+    text = "some more words " * 500
+    larger = {"system": ["--system", text], "schema": ["--schema", json.dumps({"description": text})]}[kind]
+    say(model, 900)
+    assert small.run("--system", "Be brief.", "hi").code == 0
+    assert small.run("-s", "0", *larger, "and?").code == 6
+    assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("words", [1, 300])
+def test_what_a_report_covers_of_the_system_prompt_is_not_counted_again(
+    small: Home, model: ModelServer, words: int
+) -> None:
+    say(model, 1200)
+    assert small.run("--system", "word " * 300, "hi").code == 0
+    run = small.run("-s", "0", "--system", "word " * words, "--dry-run", "-o", "json", "and?")
+    assert json_output(run)["context"]["at_most"] < 1300
+
+
 def test_a_blank_question_of_a_session_is_not_sent(lab: Home, model: ModelServer) -> None:
     save(lab, [*chat(1), question(" ")])
     run = lab.run("-s", "0")
@@ -178,16 +198,48 @@ def test_the_session_keeps_the_whole_text_and_sends_what_was_sent_again(small: H
     assert first.endswith(f"]\n{LINES[stop:]}")
 
 
+@pytest.mark.parametrize("name", ["echo", "lab/m"])
+def test_what_is_to_be_cut_to_a_window_that_nobody_knows_is_sent(lab: Home, name: str) -> None:
+    run = lab.run("-m", name, "--truncate", "tail", "four words of mine", stdin="some text")
+    assert run == ("You said: four words of mine\n\nsome text\n", "", 0)
+
+
+@pytest.mark.parametrize("compact", ["auto", "off"])
+def test_text_is_cut_when_the_server_names_its_window(lab: Home, model: ModelServer, compact: str) -> None:
+    lab.configure(f'{lab.config.read_text()}[context]\ncompact = "{compact}"\n')
+    model.window = 4000
+    run = lab.run("--truncate", "tail", "sum up", stdin=LINES)
+    assert (run.code, len(re.findall("characters cut from its tail", run.stderr))) == (0, 1)
+    refused, sent = [body for body in model.sent if body and "messages" in body]
+    assert prompt_tokens(sent) <= 4000 < prompt_tokens(refused)
+    assert prompt_tokens(sent) > 1500
+    assert len(lab.doc()["context"]["cuts"]) == 1
+
+
+def test_cut_texts_of_several_turns_fill_their_room(small: Home, model: ModelServer) -> None:
+    windowed(small, model, 8192)
+    room, logs = 6144, ["".join(f"{name} {number} of many\n" for number in range(4000)) for name in ("old", "new")]
+    for ref, text in zip(([], ["-s", "0"]), logs, strict=True):
+        model.say("many lines")
+        run = small.run(*ref, "--truncate", "tail", "-o", "json", "sum up", stdin=text)
+        assert run.code == 0
+    assert 0.75 * room < json_output(run)["context"]["tokens"] <= room
+    old, _, new = (message["content"] for message in model.sent[-1]["messages"])
+    assert (len(old) > 2000, len(new) > 2 * len(old)) == (True, True)
+
+
 # ---- dry run
 
 
-def test_a_dry_run_tells_all_in_ten_lines_and_sends_and_saves_nothing(small: Home, model: ModelServer) -> None:
+def test_a_dry_run_tells_the_facts_in_ten_lines_and_sends_and_saves_nothing(small: Home, model: ModelServer) -> None:
     small.run("first")
     before, asked = small.files()[0].read_bytes(), len(model.requests)
     run = small.run("-s", "0", "--dry-run", "more")
     assert (run.code, run.stderr) == (0, "")
-    assert len(run.stdout.splitlines()) <= 10
-    shown = dict(re.split("  +", line, maxsplit=1) for line in run.stdout.splitlines())
+    facts, messages = run.stdout.split("\n\n")
+    assert len(facts.splitlines()) <= 10
+    shown = dict(re.split("  +", line, maxsplit=1) for line in facts.splitlines())
+    assert messages == "user        first\nassistant   You said: first\nuser        more\n"
     assert [shown[key] for key in ("model", "api", "window", "budget", "strategy", "included")] == [
         "lab/m", "chat", "2,000 tokens", "1,500 tokens", "full", "3 messages"
     ]  # fmt: skip
@@ -213,6 +265,35 @@ def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(home: Ho
     assert (shown["method"], shown["url"]) == ("POST", f"{model.base_url}/chat/completions")
     assert (shown["headers"]["authorization"], shown["headers"]["x-team"]) == ("Bearer ***", "***")
     assert (shown["model"], shown["api"], shown["error"]) == ("lab/m", "chat", None)
+
+
+def test_a_dry_run_shows_what_would_be_sent_in_short_with_its_price_and_without_a_key(home: Home) -> None:
+    run = home.run("--dry-run", "-m", "openai/gpt-4.1", "--system", "Be brief.", "sum up\x1b[2J", stdin=LINES)
+    assert (run.code, run.stderr) == (0, "")
+    facts, messages = run.stdout.split("\n\n")
+    tokens = int(re.search(r"^tokens +~([0-9,]+)", facts, re.MULTILINE)[1].replace(",", ""))  # type: ignore[index]
+    price_in, price_out = re.search(
+        r"^price +~(\S+) USD in, (\S+) USD per 1,000 tokens out$", facts, re.MULTILINE
+    ).groups()  # type: ignore[union-attr]
+    assert float(price_in) == pytest.approx(tokens * 2e-6, rel=0.1)
+    assert float(price_out) == 0.008
+    system, question, *lines, more = messages.splitlines()
+    assert (system, question) == ("system      Be brief.", "user        sum up␛[2J")
+    assert (len(lines), bool(re.fullmatch(r" +… [0-9,]+ more lines", more))) == (9, True)
+    assert "price       unknown" in home.run("--dry-run", "-m", "echo", "hi").stdout
+    asked = json_output(home.run("--dry-run", "-m", "openai/gpt-4.1", "-o", "json", "hi"))
+    assert asked["url"].startswith("https://api.openai.com/")
+    assert home.run("-m", "openai/gpt-4.1", "hi").stderr.startswith("gptsh: no key for openai: ")
+    assert not home.state.exists()
+
+
+def test_of_a_long_session_a_dry_run_shows_both_ends(home: Home) -> None:
+    for number in range(9):
+        home.run("-m", "echo", "-s", "@x", f"question {number}\nand more")
+    shown = home.run("-m", "echo", "-s", "@x", "--dry-run", "last").stdout.split("\n\n")[1].splitlines()
+    assert shown[0:2] == ["user        question 0", "            … 1 more line"]
+    assert shown.count("…           9 messages") == 1
+    assert shown[-1] == "user        last"
 
 
 @pytest.mark.parametrize("label", ["--title New", "--tag t", "--snapshot here"])

@@ -144,6 +144,7 @@ S = ("-s", "0")
 WRONG: dict[str, tuple[tuple[str, ...], str]] = {  # arguments, and what stands on stderr
     "no such option": (("--nonsense",), "--nonsense"),
     "-s and -c": ((*S, "-c", "hi"), "exclude each other"),
+    "--reasoning and --no-reasoning": (("--reasoning", "--no-reasoning", "hi"), "exclude each other"),
     "no prompt": ((), "no prompt"),
     "an unknown session": (("-s", "nobody", "hi"), "no session 'nobody'"),
     "no name": (("-s", "@@", "hi"), "'@' is not a valid name"),
@@ -159,7 +160,6 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {  # arguments, and what stands 
     "no such file": (("-f", "nowhere.txt", "hi"), "nowhere.txt"),
     "a file that is no text": (("-f", "odd.bin", "hi"), "gptsh: odd.bin"),
     "a schema that is none": (("--schema", "{", "hi"), "--schema"),
-    "cut to a window that is not known": (("--truncate", "tail", "hi"), "window"),
     **{f"{seconds} seconds": ((f"--timeout={seconds}", "hi"), "--timeout") for seconds in ("0", "nan", "soon")},
 }  # fmt: skip
 

@@ -159,7 +159,7 @@ EVERYTHING = session_of(
     user(text_part("see"), IMAGE, {"type": "document", "source": PDF}, {"type": "novel"}),
     assistant(CALL, model="m", cost=0.1, thinking=[THOUGHT], usage={"prompt": 1, "completion": 1, "total": 2},
               replay={"reasoning": "r", "reasoning_details": [{"data": "x"}]}, order=["tool_call:0"],
-              finish_reason="interrupted"),
+              finish_reason="interrupted", sources=[{"url": "https://a.test", "title": "A"}]),
     {**result("c1", "x"), "is_error": True, "raw": {"stdout": "x"}},
     agent={"name": "default", "model": "m", "system": "Be brief."},
     meta={"tags": ["mine"], "forked_from": "aaaa"},

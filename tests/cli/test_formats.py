@@ -460,6 +460,17 @@ def test_a_file_comes_in_and_what_cannot_be_read_is_named(home: Home, row: str) 
         assert items[0]["error"]["message"].replace(str(path), "").startswith(complaints[0])
 
 
+def test_codelet_the_raw_output_beside_the_message_of_an_envelope_is_kept(home: Home) -> None:
+    envelopes = read_sample("codelet/envelopes_full.jsonl")
+    line = next(one for one in envelopes if "tool_use_result" in json.dumps(one))
+    line["toolUseResult"] = {"stdout": "out", "stderr": "err", "interrupted": False, "isImage": False}
+    path = home.folder / "envelopes.jsonl"
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in envelopes))
+    assert home.run("--import-session", str(path)).code == 0
+    results = [message for message in home.doc()["messages"] if message["role"] == "tool"]
+    assert [result["raw"]["stderr"] for result in results] == ["err", "ENOENT"]  # one has its own
+
+
 def test_codelet_no_blob_of_another_path_is_opened_and_a_message_that_its_store_lacks_is_told(home: Home) -> None:
     copy = Path(shutil.copytree(HISTORIES / "codelet/.fspec", home.folder / "copy"))
     records = json.loads(json.dumps(RECORDS[:4]))

@@ -1,14 +1,20 @@
 """Old sessions put away by themselves behind a new one: only where that is configured, and never at its cost."""
 
+import json
 import os
+import shlex
+import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.home import Home
+from tests.support.home import COMMAND, Home, texts
 from tests.support.modules import modules_after
-from tests.support.sessions import archived, put, session_ids
+from tests.support.sessions import archived, change, put, session_ids
 
 
 def aged(home: Home, ident: str, days: float) -> Path:
@@ -82,3 +88,124 @@ def test_a_failure_is_one_note_and_costs_nothing(home: Home) -> None:
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("You said: hi\n", 0, 1)
     assert run.stderr.startswith("gptsh: no old session was archived: ")
     assert len(session_ids(home)) == 2
+
+
+# ---- the same session in both folders
+
+
+@pytest.fixture
+def twice(home: Home) -> Home:
+    """A home with one session that has the turn ``one`` in the archive, and the turn ``two`` among the sessions."""
+    home.run("-m", "echo", "hi")
+    (path,) = home.files()
+    before = path.read_bytes()
+    home.run("-s", "0", "one")
+    copy = home.state / "archive" / path.name
+    copy.parent.mkdir()
+    copy.write_bytes(path.read_bytes())
+    path.write_bytes(before)
+    copy.rename(copy.with_suffix(".away"))
+    home.run("-s", "0", "two")
+    copy.with_suffix(".away").rename(copy)
+    return home
+
+
+BOTH = ["user: hi", "user: one", "user: two"]
+
+
+def questions(doc: Any) -> list[str]:
+    return sorted(text for text in texts(doc) if text.startswith("user: "))
+
+
+def test_a_session_that_is_also_in_the_archive_is_read_with_what_is_there(twice: Home) -> None:
+    assert questions(json.loads(twice.run("--show-session", "0", "-o", "json").stdout)) == BOTH
+    assert len(archived(twice)) == 1
+
+
+def test_its_next_turn_joins_the_two(twice: Home) -> None:
+    assert twice.run("-s", "0", "three")[1:] == ("", 0)
+    assert questions(twice.doc()) == sorted([*BOTH, "user: three"])
+    assert archived(twice) == []
+
+
+def test_archiving_it_joins_the_two(twice: Home) -> None:
+    assert twice.run("--archive-session", "0")[1:] == ("", 0)
+    (name,) = archived(twice)
+    assert questions(json.loads((twice.state / "archive" / name).read_bytes())) == BOTH
+    assert twice.files() == []
+
+
+def test_automatic_archiving_joins_the_two(twice: Home) -> None:
+    configured(twice, max_sessions=1)
+    assert twice.run("-m", "echo", "new")[1:] == ("", 0)
+    (name,) = archived(twice)
+    assert questions(json.loads((twice.state / "archive" / name).read_bytes())) == BOTH
+    assert questions(twice.doc()) == ["user: new"]
+
+
+def test_another_session_of_the_same_name_is_neither_joined_nor_replaced(twice: Home) -> None:
+    (name,) = archived(twice)
+    other = twice.state / "archive" / name
+    change(other, "created_at", "2020-01-01T00:00:00.000Z")
+    before = other.read_bytes()
+    assert twice.run("-s", "0", "three")[1:] == ("", 0)
+    run = twice.run("--archive-session", "0")
+    assert (run.code, run.stderr) == (1, f"gptsh: the session cannot be archived: {other}: File exists\n")
+    assert other.read_bytes() == before
+    assert questions(twice.doc()) == ["user: hi", "user: three", "user: two"]
+
+
+def test_an_archive_that_is_a_link_to_the_sessions_loses_none(home: Home) -> None:
+    home.run("-m", "echo", "hi")
+    (home.state / "archive").symlink_to(home.sessions)
+    home.run("-s", "0", "more")
+    home.run("--archive-session", "0")
+    assert questions(home.doc()) == ["user: hi", "user: more"]
+
+
+# ---- folders on another disk
+
+
+@pytest.fixture(params=["archive", "sessions"])
+def two_disks(home: Home, request: pytest.FixtureRequest) -> Iterator[Home]:
+    """A home whose folder ``archive`` or ``sessions`` is a link to another file system."""
+    shared = Path("/dev/shm")
+    if not (shared.is_dir() and shared.stat().st_dev != home.folder.stat().st_dev and os.access(shared, os.W_OK)):
+        pytest.skip("there is no second file system")
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        home.state.mkdir(parents=True)
+        (home.state / request.param).symlink_to(folder)
+        yield home
+
+
+def test_a_session_is_archived_on_another_disk_and_comes_back(two_disks: Home) -> None:
+    path = aged(two_disks, "aaaa", 40)
+    before, moment = path.read_bytes(), path.stat().st_mtime_ns
+    run = two_disks.run("--archive-session", "aaaa")
+    assert (run.stderr, run.code) == ("", 0)
+    kept = two_disks.state / "archive" / path.name
+    assert (kept.read_bytes(), kept.stat().st_mtime_ns, kept.stat().st_mode & 0o777) == (before, moment, 0o600)
+    assert (archived(two_disks), os.listdir(two_disks.sessions)) == ([path.name], [])
+    assert two_disks.run("-m", "echo", "-s", "aaaa", "more")[1:] == ("", 0)
+    assert questions(two_disks.doc()) == ["user: more", "user: question of aaaa"]
+    assert archived(two_disks) == []
+
+
+def test_sessions_are_put_away_on_another_disk(two_disks: Home) -> None:
+    configured(two_disks, archive_after_days=30)
+    aged(two_disks, "aaaa", 40)
+    assert two_disks.run("-m", "echo", "hi") == ("You said: hi\n", "", 0)
+    assert [name[16:20] for name in archived(two_disks)] == ["aaaa"]
+    assert two_disks.run("--list-sessions").stdout.count("\n") == 1
+
+
+def test_a_disk_that_is_full_costs_no_session(two_disks: Home) -> None:
+    path = aged(two_disks, "aaaa", 40)
+    change(path, "title", "x" * 100_000)
+    before = path.read_bytes()
+    limited = f"trap '' XFSZ; ulimit -f 64; exec {shlex.join(COMMAND)} --archive-session aaaa"  # 64 kB a file
+    env = {**two_disks.env, "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(["bash", "-c", limited], env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.stderr.startswith("gptsh: the session cannot be archived: ")
+    assert (path.read_bytes(), archived(two_disks)) == (before, [])

@@ -5,6 +5,9 @@ import json
 import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,14 +20,16 @@ from tests.support.histories import (
     answer,
     at,
     import_file,
+    put,
     question,
+    read_sample,
     session,
     state_files,
     states,
     transcript_of,
     write,
 )
-from tests.support.home import Home, Result, lab_config
+from tests.support.home import COMMAND, Home, Result, lab_config, read_until
 from tests.support.paths import HISTORIES
 from tests.support.readme import EXCHANGE
 from tests.support.server import ModelServer
@@ -163,12 +168,12 @@ def test_a_session_that_was_asked_in_here_and_went_back_to_nanobot_has_no_messag
 
 def test_a_key_of_nanobots_becomes_a_name_only_when_asked_for(home: Home) -> None:
     run = nanobot(home, "", stamped(1, "user", "hi"))
-    assert run.stderr == "gptsh: --name would name them @cli:direct\n"
+    assert run.stderr == "gptsh: --keep-keys would name them @cli:direct\n"
     assert home.run("-m", "echo", "-s", "@cli:direct", "another").code == 0
     path = str(home.folder / "cli_direct.jsonl")
-    assert "@cli:direct already names another session" in home.run("--import-session", path, "--name").stderr
+    assert "@cli:direct already names another session" in home.run("--import-session", path, "--keep-keys").stderr
     other = home.elsewhere()
-    named = other.run("--import-session", path, "--name")
+    named = other.run("--import-session", path, "--keep-keys")
     assert (named.stdout[13:27], named.stderr) == (", @cli:direct:", "")
     assert other.run("--show-session", "@cli:direct").code == 0
 
@@ -249,7 +254,7 @@ def test_an_id_is_no_path(home: Home, ident: str) -> None:
 # What a document says, and what stands at these places of it once it is in.
 CLAIMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no tool is approved or offered": (
-        {"meta": {"mcp_approved": ["shell__run"], "mcp_allowed_servers": ["shell"], "tags": ["mine"]}},
+        {"meta": {"mcp_approved": [["shell", "run"]], "mcp_allowed_servers": ["shell"], "tags": ["mine"]}},
         {"meta.mcp_approved": None, "meta.mcp_allowed_servers": [], "meta.tags": ["mine"]},
     ),
     "a cost that is none is none": ({"usage": {"tokens": {}, "cost": "dear"}}, {"usage.cost": None}),
@@ -301,6 +306,115 @@ def test_what_was_imported_is_not_archived_by_itself_at_once(home: Home) -> None
     assert len(home.files()) == 2
 
 
+# ---- large files
+
+
+def archive(folder: Path, conversations: int, text: str) -> Path:
+    """A ChatGPT archive of conversations with a question of this text."""
+    (sample,) = read_sample("chatgpt/conversations.json")[:1]
+    path = folder / "conversations.json"
+    folder.mkdir(exist_ok=True)
+    with path.open("w") as file:
+        for number in range(conversations):
+            node = {"message": {"id": f"q{number}", "author": {"role": "user"}, "create_time": 1.7e9 + number,
+                                "content": {"content_type": "text", "parts": [f"{number} {text}"]}}}  # fmt: skip
+            one = {**sample, "conversation_id": f"c{number}", "mapping": {"n": node}, "current_node": "n"}
+            file.write(("," if number else "[") + json.dumps(one))
+        file.write("]")
+    return path
+
+
+def test_an_archive_larger_than_a_block_comes_in_whole(home: Home) -> None:
+    run = import_file(home, archive(home.folder / "in", 4, "wörd 😀 " * 100_000))
+    assert (states(run), run.stderr) == (["imported"] * 4, "gptsh: 4 sessions: 4 imported\n")
+    contents = sorted(doc["messages"][0]["content"] for doc in home.docs())
+    assert contents == [f"{number} " + "wörd 😀 " * 100_000 for number in range(4)]
+
+
+def test_of_a_torn_archive_all_whole_conversations_come_in(home: Home) -> None:
+    path = archive(home.folder / "in", 3, "word " * 300_000)
+    os.truncate(path, path.stat().st_size - 100_000)
+    run = import_file(home, path)
+    assert (states(run), run.code) == (["imported"] * 2, 0)
+    torn, total, totals = run.stderr.splitlines()
+    assert torn.startswith(f"gptsh: {path}: not JSON at line 1 column ")
+    assert (total, totals) == ("gptsh: not read: 1", "gptsh: 2 sessions: 2 imported")
+
+
+def test_what_follows_an_array_is_told(home: Home) -> None:
+    path = archive(home.folder / "in", 1, "hi")
+    path.write_text(path.read_text() + "\n[]")
+    run = import_file(home, path)
+    assert (states(run), run.code) == (["imported"], 0)
+    assert run.stderr.startswith(f"gptsh: {path}: something follows the array at line 2 column 1\n")
+
+
+def test_an_import_that_is_stopped_says_how_far_it_came_and_the_same_command_goes_on(home: Home) -> None:
+    path = archive(home.folder / "in", 300, "word " * 20)
+    process = home.start("--import-session", str(path))
+    read_until(process.stdout, b"imported")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    told_of = "gptsh: stopped after ([0-9,]+) sessions?: [0-9,]+ imported; the same command goes on\n"
+    number = int(re.fullmatch(told_of, err.decode())[1].replace(",", ""))
+    assert number == len(home.docs()) < 300
+    run = import_file(home, path)
+    assert run.stderr == f"gptsh: 300 sessions: {300 - number} imported, {number} known\n"
+    assert len(home.files()) == 300
+
+
+def peak_of(home: Home, *args: str) -> tuple[str, int]:
+    """The stderr of a run, and its largest use of memory in bytes."""
+    script = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", script, *COMMAND, *args]
+    done = subprocess.run(command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=True)
+    return done.stderr, int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
+
+
+@pytest.mark.slow
+def test_an_archive_of_205_mb_comes_in_with_little_memory(home: Home) -> None:
+    path = archive(home.folder / "in", 2050, "wörd 😀 " * 5_000)
+    assert path.stat().st_size > 205_000_000
+    err, peak = peak_of(home, "--import-session", str(path))
+    assert err == "gptsh: 2,050 sessions: 2,050 imported\n"
+    assert peak < 150_000_000
+
+
+@pytest.mark.slow
+def test_a_value_that_is_too_large_is_refused_before_it_takes_much_memory(home: Home) -> None:
+    for start, item in ((b'{"messages": [', b"[1],"), (b"[[", b"[1],")):
+        path = home.cwd / "large.json"
+        with path.open("wb") as file:
+            file.write(start)
+            for _ in range(30):
+                file.write(item * 1_000_000)
+        assert "a value of more than 100 MB: " in peak_of(home, "--import-session", str(path))[0]
+
+
+@pytest.mark.slow
+def test_what_gptsh_writes_of_80_mb_it_reads_again(home: Home) -> None:
+    messages = [
+        {**(question if number % 2 == 0 else answer)(f"{number} " + "a - > word " * 500, f"m{number}"), "parent": None}
+        for number in range(15_000)
+    ]
+    put(home, session("7x2m", *messages))
+    del messages
+    for form, name in (("markdown", "out.md"), ("json", "out.json")):
+        path = home.folder / name
+        with path.open("w") as file:
+            assert home.start("--export-session", "7x2m", "--format", form, stdout=file).wait(60) == 0
+        assert path.stat().st_size > 80_000_000
+        (home.folder / form).mkdir()
+        other = Home(home.folder / form)
+        assert peak_of(other, "--import-session", str(path))[1] < 350_000_000
+        assert other.doc()["messages"][-1]["content"] == home.doc()["messages"][-1]["content"]
+        assert len(other.doc()["messages"]) == 15_000
+
+
 # ---- folders
 
 
@@ -326,10 +440,12 @@ def test_a_folder_is_searched_hidden_ones_too_and_no_trap_in_it_is_stepped_into(
     run = home.run("--import-session", str(folder), env={"TMPDIR": str(temporary)})
     texts = [doc["messages"][0]["content"] for doc in home.docs()]
     assert (run.code, sorted(texts)) == (0, ["hello", "hello", "of shell_gpt"])
-    told_of = sorted(line.rpartition("/")[2] for line in run.stderr.splitlines())
-    assert told_of[:2] == ["gptsh: not read: 3", "odd ? \x1b[31m.json: not JSON at line 1 column 2"]
+    *notes, totals = run.stderr.splitlines()
+    assert totals == "gptsh: 3 sessions: 3 imported"
+    told_of = sorted(line.rpartition("/")[2] for line in notes)
+    assert told_of[:2] == ["gptsh: not read: 3", "odd ? ␛[31m.json: not JSON at line 1 column 2"]
     assert [words.partition(".")[0] for words in told_of[2:]] == ["sparse", "sparse", "without an ending)"]
-    assert "sparse.json: more than 100 MB" in told_of
+    assert any(line.startswith("sparse.json: more than 2,000 MB: ") for line in told_of)
     assert {path for path in home.folder.rglob("*") if home.state.parent not in [path, *path.parents]} == before
 
 

@@ -217,6 +217,18 @@ def test_prune_deletes_with_yes_and_puts_away_with_archive(home: Home) -> None:
     assert archived(home) == ["20250101-000000-bbbb.json"]  # what is there already stays
 
 
+def test_prune_reaches_archived_sessions_with_archived_alone(home: Home) -> None:
+    for ident, days in (("aaaa", 60), ("bbbb", 40), ("cccc", 60)):
+        put(home, ident, days)
+    home.run(ARCHIVE, "aaaa", ARCHIVE, "bbbb")
+    old = ("--prune-sessions", "--archived", "--older-than", "50d")
+    run = home.run(*old)
+    assert (run.stdout[:8], run.stderr) == ("[-] aaaa", "gptsh: 1 session would be deleted: --yes does it\n")
+    assert home.run(*old, "--archive").code == 2
+    assert home.run(*old, "--yes") == ("deleted aaaa Title of aaaa (1 turn)\n", "", 0)
+    assert (session_ids(home), archived(home)) == (["cccc"], ["20250101-000000-bbbb.json"])
+
+
 @pytest.mark.parametrize(
     ("args", "left"),
     [

@@ -60,4 +60,30 @@ def test_a_part_of_a_model_name_chooses_and_what_none_has_is_a_note(four: Home, 
 def test_filters_leave_holes_and_never_renumber(four: Home, args: str, indexes: str) -> None:
     run = four.run("--list-sessions", *args.split())
     assert re.findall(r"^\[(\d)\]", run.stdout, re.MULTILINE) == [*indexes]
-    assert (run.stderr, run.code) == ("", 0)
+    note = "gptsh: nothing found with the agent nobody\n" if "nobody" in args else ""
+    assert (run.stderr, run.code) == (note, 0)
+
+
+EMPTY = [
+    (["--list-sessions"], 'there is no session yet: gptsh "hello" starts one'),
+    (["--list-sessions", "--archived"], "no session is archived"),
+    (["--list-sessions", "--tag", "x"], "nothing found with the tag x"),
+    (["--list-sessions", "--tag", "x", "-a", "me", "-m", "gpt", "--here"],
+     "nothing found with the tag x, with the agent me, with a model like gpt, in this project"),
+    (["--list-agents", "-m", "gpt"], "no agent has a model like gpt"),
+    (["--list-models", "-m", "gpt"], "no key or server offers a model like gpt now"),
+    (["--list-tools"], "there is no tool server: [mcp.servers.NAME] in config.toml adds one"),
+    (["--list-tools", "-a", "default"], "there is no tool server: "),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("args", "note"), EMPTY)
+def test_an_empty_list_says_so_in_its_own_words(home: Home, args: list[str], note: str) -> None:
+    run = home.run(*args)
+    assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 0, 1)
+    assert run.stderr.startswith(f"gptsh: {note}")
+
+
+def test_an_agent_without_tools_is_named(home: Home) -> None:
+    home.configure('[mcp.servers.time]\ncommand = "mcp-server-time"\n')
+    assert home.run("--list-tools", "-a", "default") == ("", "gptsh: agent default has no tools\n", 0)

@@ -7,6 +7,7 @@ import signal
 import stat
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,16 +83,43 @@ def sent_memory(model: ModelServer) -> str:
 # ---- in the prompt
 
 
-def test_the_memory_stands_behind_the_system_prompt_and_is_not_stored(agent: Home, model: ModelServer) -> None:
+def test_the_memory_stands_behind_the_system_prompt(agent: Home, model: ModelServer) -> None:
     agent.configure(agent.config.read_text().replace("memory = true", 'memory = true\nsystem = "Be brief."'))
     remember(agent, "- likes tea\n")
     assert agent.run("hi").code == 0
     assert re.fullmatch(r"Be brief\.\n\n# Memory.*\n\n- likes tea", sent_memory(model), re.DOTALL)
-    assert "likes tea" not in agent.files()[0].read_text()
     assert agent.doc()["agent"]["system"] == "Be brief."
+
+
+def test_a_memory_that_changed_comes_at_the_end_and_prompts_begin_as_before(agent: Home, model: ModelServer) -> None:
+    remember(agent, "- likes tea\n")
+    assert agent.run("one").code == 0
+    assert agent.run("-s", "0", "two").code == 0
     remember(agent, "- likes coffee\n")  # by hand: it is read each time
     shown = json.loads(agent.run("-s", "0", "--dry-run", "-o", "json", "hi").stdout)
-    assert shown["body"]["messages"][0]["content"].endswith("- likes coffee")
+    assert "- likes coffee" in json.dumps(shown["body"]["messages"][-1])
+    for words in ("three", "four"):
+        assert agent.run("-s", "0", words).code == 0
+    sent = [body["messages"] for body in model.sent if body and body.get("stream")]
+    assert [after[: len(before)] for before, after in pairwise(sent)] == sent[:-1]
+    assert ("likes tea" in sent[-1][0]["content"], "coffee" in sent[-1][0]["content"]) == (True, False)
+    assert ["likes coffee" in json.dumps(asked) for asked in sent[-1][1::2]] == [False, False, True, False]
+    assert "memory" not in agent.doc()["messages"][2]  # only where it changed
+
+
+def test_a_compaction_moves_the_memory_to_the_front(agent: Home, model: ModelServer) -> None:
+    remember(agent, "- likes tea\n")
+    for words in ("one", "two", "three", "four"):
+        assert agent.run(*(["-s", "0"] if words != "one" else []), f"{words} " * 20).code == 0
+        remember(agent, f"- likes coffee number {words}\n")
+    for _ in range(6):
+        model.unstreamed("They spoke of numbers.")
+    assert agent.run("-s", "0", "--compact", "--apply").code == 0
+    model.forget()
+    assert agent.run("-s", "0", "five").code == 0
+    (messages,) = [body["messages"] for body in model.sent[-2:] if body and body.get("stream")]
+    assert "coffee number" in messages[0]["content"]
+    assert "likes tea" not in json.dumps(messages)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +155,7 @@ def test_a_memory_that_cannot_be_read_is_a_note(agent: Home) -> None:
 
 def test_what_is_behind_the_window_is_consolidated(agent: Home, model: ModelServer) -> None:
     for number in range(2):
-        assert agent.run("-s", "@s", f"question {number}").stderr == ""
+        agent.run("-s", "@s", f"question {number}")
     assert not of_small(model)  # four messages are not too many
     model.unstreamed(memory_answer("- asks questions", "Questions\nwere asked."), model="small")
     assert agent.run("-s", "@s", "question 2") == ("You said: question 2\n", "", 0)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.home import Home
 from tests.support.messages import assistant, user
-from tests.support.sessions import put_file
+from tests.support.sessions import compact, in_lines, put_file
 from tests.support.terminal import Terminal
 
 STAMP = "2026-11-03T10:00:00.000Z"
@@ -26,15 +26,9 @@ def session(*messages: dict[str, Any], **keys: Any) -> dict[str, Any]:
             "context": {"summaries": [], "snapshots": [], "consolidated": None}, **keys, "messages": chain}  # fmt: skip
 
 
-def own(doc: dict[str, Any]) -> bytes:
-    """As the store writes it: compact, and what is no text an escape."""
-    text = json.dumps(doc, ensure_ascii=False, separators=(",", ":"))
-    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
-
-
 def put(home: Home, name: str, doc: dict[str, Any] | bytes) -> Path:
     """A file among the sessions; ``name`` is ``HHMMSS-id``."""
-    return put_file(home, f"20261103-{name}", doc if isinstance(doc, bytes) else own(doc))
+    return put_file(home, f"20261103-{name}", doc if isinstance(doc, bytes) else in_lines(doc))
 
 
 def ids(home: Home, *args: str) -> list[str]:
@@ -52,9 +46,10 @@ def match_in(home: Home, doc: dict[str, Any] | bytes, text: str) -> str | None:
 
 
 LAYOUTS = {  # our own is searched by its bytes, what ``jq`` writes the long way: no session is missed for speed
-    "own": own,
+    "own": in_lines,
+    "on one line": compact,
     "by jq": lambda doc: json.dumps(doc, indent=2).encode() + b"\n",
-    "of the first version": lambda doc: own({key: value for key, value in doc.items() if key != "version"}),
+    "of the first version": lambda doc: compact({key: value for key, value in doc.items() if key != "version"}),
 }
 ARGUMENTS = '{"argkey": "argv\\u00e4lue src\\/a.py"}'
 READ = 'tool call (toolname): {"argkey": "argvälue src/a.py"}'  # as they read
@@ -103,8 +98,10 @@ def test_texts_are_searched_and_nothing_else(home: Home, layout: str) -> None:
 
 
 MATCHING = [
-    ("Grüße", "viele Grüße", True), ("grüße", "GRÜSSE", False), ("gruesse", "grüße", False),
-    ("straße", "STRASSE", False), ("strasse", "straße", False), ("café", "CAFE\u0301", True), ("cafe", "café", False),
+    ("Grüße", "viele Grüße", True), ("grüße", "GRÜSSE", True), ("gruesse", "grüße", False),
+    ("straße", "STRASSE", True), ("strasse", "die Straße", True), ("SÜSS", "süß", True), ("ß", "GROẞ", True),
+    ("message", "das Meßage", True), ("message", "Maß", False), ("missing", "ß", False),
+    ("café", "CAFE\u0301", True), ("cafe", "café", False),
     ("ПРИВЕТ", "привет", True), ("日本", "在日本語", True), ("😀", "a😀b", True), ("foo", "a\nFooBar", True),
     ("bar", "foo\tbar", True), ('"hi"', 'say "hi"!', True), ("c:\\temp", "in C:\\Temp", True), ("a.b", "axb", False),
     ("a*", "aaa", False), ("a b", "b then a", True), ("a c", "a b", False), ("\x1b[31m", "\x1b[31mred", True),
@@ -148,6 +145,14 @@ def three(home: Home) -> Home:
     return home
 
 
+def test_a_sharp_s_is_marked_as_two(home: Home) -> None:
+    put(home, "100000-aaaa", session(user("in der langen Straße 5")))
+    (item,) = json.loads(home.run("--search-sessions", "strasse", "-o", "json").stdout)
+    assert item["match"] == "user: in der langen Straße 5"
+    shown = home.run("--search-sessions", "STRASSE", "-o", "markdown", env={"FORCE_COLOR": "1"}).stdout
+    assert RED.format("Straße") in shown
+
+
 def test_a_search_prints_list_lines_with_the_context_under_them(three: Home) -> None:
     lines = ("[0] cccc 2026-11-03 10:00 Third (?|lab/n)\n    user: Needle\n"
              "[2] aaaa 2026-11-03 10:00 (untitled) (?|?)\n    user: the first needle\n")  # fmt: skip
@@ -164,7 +169,8 @@ def test_a_search_prints_list_lines_with_the_context_under_them(three: Home) -> 
 )  # fmt: skip
 def test_filters_are_those_of_the_list(three: Home, args: list[str], expected: list[str]) -> None:
     assert ids(three, *args) == expected
-    assert three.run("--search-sessions", *args)[1:] == ("", 0 if expected else 1)
+    note = "gptsh: nothing found with the agent nobody\n" if "nobody" in args else ""
+    assert three.run("--search-sessions", *args)[1:] == (note, 0 if expected else 1)
 
 
 def test_a_program_gets_the_objects_of_the_list_and_the_match(three: Home) -> None:
@@ -177,7 +183,7 @@ def test_a_program_gets_the_objects_of_the_list_and_the_match(three: Home) -> No
 
 
 def test_what_cannot_be_read_is_told_and_left_out(three: Home) -> None:
-    put(three, "100003-torn", own(session(user("a needle"), assistant("b")))[:-40])
+    put(three, "100003-torn", in_lines(session(user("a needle"), assistant("b")))[:-40])
     put(three, "100005-void", b"")
     done = three.run("--search-sessions", "hay")
     assert re.findall(r"^\[(\d)\] (\w+)", done.stdout, re.MULTILINE) == [("2", "cccc"), ("3", "bbbb")]

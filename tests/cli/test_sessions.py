@@ -38,8 +38,12 @@ def test_a_session_is_a_compact_file_for_its_owner_alone(home: Home) -> None:
     raw, doc = path.read_bytes(), home.doc()
     assert re.fullmatch(r"\d{8}-\d{6}-[0-9a-z]{4}\.json", path.name)
     assert (path.name[16:20], doc["id"].isdigit()) == (doc["id"], False)
-    assert (next(iter(doc)), [*doc][-2:], doc["x_mine"]) == ("version", ["x_mine", "messages"], {"a": [1, None, False]})
-    assert not re.search(r"\n|\": |, \"", raw.decode("utf-8"))
+    assert (next(iter(doc)), [*doc][-3:]) == ("version", ["x_mine", "message_usage", "messages"])
+    assert doc["x_mine"] == {"a": [1, None, False]}
+    assert not re.search(r"\": |, \"", raw.decode("utf-8"))
+    lines = raw.decode("utf-8").split("\n")
+    assert [json.loads(line.removesuffix(",")) for line in lines[4:-1]] == doc["messages"]
+    assert {**json.loads(lines[0][:-1] + "}"), "title": "Größe"}.items() <= doc.items()
     assert "Größe".encode() in raw
     assert b"\\udc80 one" in raw  # what is no text survives as an escape
     assert doc["stats"] == {"turns": 2, "messages": 4, "preview": "\udc80 one"}
@@ -59,6 +63,16 @@ def test_an_id_that_is_taken_is_not_given_again(store: Store, home: Home) -> Non
     third = {**new_doc(), "id": second["id"]}
     sessions.save_session(third)
     assert len({"zzzz", second["id"], third["id"], *(doc["id"] for doc in store())}) == 3
+
+
+def test_a_document_without_an_id_gets_one(store: Store) -> None:
+    for given in ({}, {"id": None}):
+        doc = new_doc("T", "q")
+        del doc["id"]
+        doc |= given
+        sessions.save_session(doc)
+        assert sessions.load_session(doc["id"])["title"] == "T"
+    assert len(store()) == 2
 
 
 def test_leftovers_of_killed_processes_are_swept_after_an_hour(home: Home, one: Path) -> None:
@@ -118,6 +132,20 @@ def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
     assert [(call["kind"], call["cost"]) for call in saved["usage"]["calls"]] == [("memory", 0.25), ("summary", 0.5)]
     assert (saved["usage"]["cost"], saved["agent"]["model"]) == (0.75, "lab/other")
     assert (saved["their_key"], saved["our_key"]) == (1, 2)
+
+
+def test_a_script_can_save_no_secret(store: Store) -> None:
+    params = {"temperature": 0.2, "api_key": "sk-one", "extra_headers": {"x": "sk-two"}}
+    provider = {"name": "lab", "api_key": "sk-three", "headers": {"Authorization": "sk-four"}}
+    doc = sessions.new_session_doc({"params": params}, provider, output=None, mcp_allowed_servers=None)
+    path = sessions.save_session(doc)
+    doc["provider"], doc["agent"] = provider, {"params": params}
+    append_turn(doc, "a question brings its agent")
+    sessions.save_session(doc)
+    (saved,) = store()
+    assert "sk-" not in Path(path).read_text()
+    assert (saved["provider"], saved["agent"]["params"]) == ({"name": "lab"}, {"temperature": 0.2})
+    assert (params["api_key"], provider["api_key"]) == ("sk-one", "sk-three")  # the caller's own
 
 
 @pytest.mark.parametrize("days", [(1, 2), (2, 1)])
@@ -321,3 +349,20 @@ def test_an_older_document_is_read_as_it_is_and_written_by_a_save_alone(home: Ho
         0.5,
     )
     assert texts(saved) == ["user: q", "assistant: a", "user: more", "assistant: You said: more"]
+
+
+def test_a_save_keeps_what_another_program_wrote_meanwhile(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", home.env["XDG_STATE_HOME"])
+    home.run("-m", "echo", "one")
+    (path,) = home.files()
+    doc = sessions.load_session(path.name)
+    for number in range(3):
+        sessions.append_messages(doc, [{"role": "user", "content": f"ours {number}"}], None)
+        sessions.save_session(doc, at=path.name)
+        theirs = json.loads(path.read_bytes())
+        theirs["messages"].append({"id": f"x{number}", "role": "user", "content": f"theirs {number}"})
+        path.write_text(json.dumps(theirs))
+    sessions.save_session(doc, at=path.name)
+    found = [message["content"] for message in home.doc()["messages"] if "s " in str(message["content"])]
+    assert found == [f"{who} {number}" for number in range(3) for who in ("ours", "theirs")]
+    assert home.doc()["messages"] == doc["messages"]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from tests.support.home import Home, lab_config
-from tests.support.server import ModelServer
+from tests.support.server import ModelServer, answer
 from tests.support.sessions import put
 
 
@@ -198,13 +198,14 @@ def test_litellms_proxy_states_the_cost_of_a_whole_answer_in_a_header(
     assert home.doc()["usage"]["cost"] == pytest.approx(usd)
 
 
-@pytest.mark.parametrize("tables", ["{small}[providers.lab]\n", "[providers.lab]\n{small}"])
-def test_a_bare_small_model_is_of_the_same_provider(home: Home, model: ModelServer, tables: str) -> None:
-    lab = tables.format(small='model_small = "small"\n')
-    home.configure(f'[agents.default]\nmodel = "lab/m"\n{lab}base_url = "{model.base_url}"\n')
-    assert home.run("hi").code == 0
-    assert [body["model"] for body in model.sent] == ["m", "small"]
-    assert home.doc()["title"]
+@pytest.mark.parametrize("tables", ["{small}[providers.openai]\n", "[providers.openai]\n{small}"])
+def test_a_bare_small_model_is_of_the_same_provider(hosted: Home, model: ModelServer, tables: str) -> None:
+    more = tables.format(small='model_small = "small"\n')
+    hosted.configure(f'[agents.default]\nmodel = "openai/gpt-4.1"\n{more}')
+    first, *rest = answer("first ", "second")[1:]
+    model.script(first, 0.3, *rest, model="gpt-4.1")  # the title is asked meanwhile
+    assert hosted.run("hi").code == 0
+    assert [body["model"] for body in model.sent] == ["gpt-4.1", "small"]
 
 
 def test_a_bare_name_is_made_full_when_it_is_configured(home: Home) -> None:

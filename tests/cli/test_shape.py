@@ -42,10 +42,15 @@ FENCED = "Do:\n```sh\nls -l\n```\nThat is all."
         ("so:\r\n```bat\r\necho 1\r\n```\r\n", "stop", (), "echo 1\n", 0),
         ("just words", "stop", (), "just words\n", 0),
         ("```sh\nrm -rf build", "length", (), "", 5),  # a half command is none
+        ("so:\n```sh\nrm -rf /tmp/build\nrm", "stop", (), "", 5),  # whatever the server reports
+        ("```sh\ncat <<E\n", "stop", (), "", 5),
+        ("```\na\n```\nor\n```\nb", "stop", (), "a\n", 0),  # the first block is whole
+        ("- so:\n  ```\n  a\n", "stop", (), "", 5),
+        ("~~~\na\n```\n~~~ \n\n", "stop", (), "a\n```\n", 0),
         (FENCED, "stop", ("--schema", "{}"), "", 2),  # which of them?
     ],
 )
-def test_extract_prints_the_block_or_all_of_a_whole_answer(
+def test_extract_prints_a_whole_block_or_all_of_a_whole_answer(
     lab: Home, model: ModelServer, said: str, finish: str, args: tuple[str, ...], out: str, code: int
 ) -> None:
     model.say(said, finish=finish)
@@ -169,15 +174,33 @@ def test_a_schema_that_is_none_is_exit_2_before_anything(lab: Home, model: Model
 
 
 @pytest.mark.parametrize(
-    ("schema", "why"), [('{"properties":{"n":{"$ref":"#/$defs/gone"}}}', "/$defs/gone"), ('{"$ref":"#"}', "in circles")]
+    ("schema", "reference"),
+    [
+        ('{"properties":{"n":{"$ref":"#/$defs/gone"}}}', "#/$defs/gone"),
+        ('{"$ref":"#/x/a","x":{"a":{"items":{"$ref":"#no-anchor"}}}}', "#no-anchor"),
+        ('{"anyOf":[{"$ref":"https://elsewhere.example/schema.json"}]}', "https://elsewhere.example/schema.json"),
+        (
+            '{"$schema":"http://json-schema.org/draft-07/schema#","definitions":{"a":{"$ref":"other.json"}}}',
+            "other.json",
+        ),
+    ],
 )
-def test_a_schema_whose_references_go_nowhere_is_exit_2_behind_the_answer_which_is_kept(
-    lab: Home, model: ModelServer, schema: str, why: str
+def test_a_schema_with_a_reference_to_nowhere_is_exit_2_before_the_request(
+    lab: Home, model: ModelServer, schema: str, reference: str
+) -> None:
+    run = lab.run("--schema", schema, "go")
+    assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert run.stderr.startswith(f"gptsh: --schema: not a JSON Schema: $ref {reference} leads nowhere")
+    assert (model.requests, lab.files()) == ([], [])
+
+
+def test_a_schema_that_refers_to_itself_in_circles_is_exit_2_behind_the_answer_which_is_kept(
+    lab: Home, model: ModelServer
 ) -> None:
     model.say('{"n":1}')
-    run = lab.run("--schema", schema, "go")
+    run = lab.run("--schema", '{"$ref":"#"}', "go")
     assert (run.code, run.stdout, len(model.sent)) == (2, "", 1)
-    assert re.search(f"gptsh: --schema: the answer cannot be checked against it: .*{re.escape(why)}", run.stderr)
+    assert re.search("gptsh: --schema: the answer cannot be checked against it: .*in circles", run.stderr)
     assert texts(lab.doc())[-1] == 'assistant: {"n":1}'
 
 
@@ -190,6 +213,9 @@ def test_ten_faults_are_told_at_most() -> None:
     [
         ('{"$defs":{"n":{"type":"integer"}},"items":{"$ref":"#/$defs/n"},"type":"array"}', "[1,2]", '[1,"2"]'),
         ('{"$ref":"https://json-schema.org/draft/2020-12/schema"}', "{}", '{"type":1}'),
+        ('{"type":"array","items":{"$ref":"#leaf"},"$defs":{"n":{"$anchor":"leaf","type":"null"}}}', "[null]", "[1]"),
+        ('{"properties":{"$ref":{"type":"string"}},"enum":[{"$ref":"nowhere"}]}', '{"$ref":"nowhere"}', "1"),
+        ('{"items":{"$ref":"#"},"type":"array"}', "[[],[[]]]", "[[1]]"),
         ('{"multipleOf":0.5}', "1", "1e999"),
         ('{"type":"object"}', "{}", "[" * 100_000),
     ],

@@ -70,7 +70,7 @@ REFUSED = [
     (["--snapshot", "a"], "no prompt"),
     (["-s", "0@1", "--snapshot", "a"], "a point cannot be labelled"),
     (["-s", "0", "--no-save", "--snapshot", "a"], "save"),
-    (["-s", "0@nothing", "hi"], "no snapshot named 'nothing'"),
+    (["-s", "0@nothing", "hi"], "no snapshot of this name"),
 ]
 
 

@@ -9,7 +9,7 @@ import threading
 
 from gptsh.core.files import locked
 from tests.support.answers import events, json_output
-from tests.support.home import Home, lab_config
+from tests.support.home import Home
 from tests.support.readme import SCRIPTING, keys_in
 from tests.support.server import USAGE, Hold, ModelServer, answer, chunk, event
 from tests.support.tools import calling
@@ -24,12 +24,12 @@ def test_an_answer_as_one_object(lab: Home, model: ModelServer) -> None:
     doc = lab.doc()
     reply = doc["messages"][-1]
     context = {"strategy": "full", "tokens": 4, "at_most": 18, "budget": None, "window": None, "included": 1,
-               "summarized": 0, "left_out": 0}  # fmt: skip
+               "summarized": 0, "left_out": 0, "omitted": {"questions": [], "media": []}}  # fmt: skip
     assert (run.code, run.stderr) == (0, "")
     assert json_output(run) == {
         "id": reply["id"], "session": doc["id"], "text": "Hello\n", "model": "lab/m", "provider": "lab",
-        "finish_reason": "stop", "usage": reply["usage"], "cost": None, "tool_calls": [], "context": context,
-        "error": None,
+        "finish_reason": "stop", "usage": reply["usage"], "cost": None, "tool_calls": [], "sources": [],
+        "context": context, "error": None,
     }  # fmt: skip
 
 
@@ -42,7 +42,7 @@ def test_text_that_is_no_unicode_is_still_json(lab: Home, model: ModelServer) ->
 
 def test_reasoning_stays_on_stderr_and_calls_are_told(lab: Home, model: ModelServer) -> None:
     model.script(event(chunk({"reasoning": "hm"})), *calling({"index": 0, **CALL}))
-    run = lab.run("-o", "json", "hi")
+    run = lab.run("-o", "json", "--reasoning", "hi")
     assert (json_output(run)["text"], json_output(run)["tool_calls"]) == ("", [CALL])
     assert run.stderr.startswith("hm\n")
 
@@ -50,11 +50,12 @@ def test_reasoning_stays_on_stderr_and_calls_are_told(lab: Home, model: ModelSer
 # ---- events
 
 
-def test_events_tell_what_happened_in_order(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model, ""))
-    model.script(event(chunk({"reasoning": "hm"})), *answer("a", "b"), model="m")
-    seen = events(home.run("-o", "jsonl", "hi"))
-    doc = home.doc()
+def test_events_tell_what_happened_in_order(hosted: Home, model: ModelServer) -> None:
+    first, *rest = answer("a", "b")[1:]
+    thought = event(chunk({"reasoning_content": "hm"}))
+    model.script(thought, first, 0.3, *rest, model="gpt-4.1")  # the title comes meanwhile
+    seen = events(hosted.run("-o", "jsonl", "hi"))
+    doc = hosted.doc()
     question, reply = doc["messages"]
     assert [e["type"] for e in seen] == [
         "session_created", "message_recorded", "reasoning", "text", "text", "usage", "message_recorded",
@@ -138,6 +139,31 @@ def test_a_failure_is_told_in_the_form_of_option_environment_or_agent(home: Home
         assert set(json_output(run) if is_json else run.stdout) == (ANSWER if is_json else set()), (args, env)
 
 
+# ---- labels
+
+
+def test_labels_without_a_question_are_an_object_or_events(lab: Home) -> None:
+    lab.run("-s", "@w", "one")
+    ident = lab.doc()["id"]
+    saved = {"session": ident, "title": "T", "tags": ["a"], "names": ["@w"], "snapshot": None, "error": None}
+    assert json.loads(lab.run("-s", "0", "--title", "T", "--tag", "a", "-o", "json").stdout) == saved
+    run = lab.run("-s", "0", "--snapshot", "here", "-o", "jsonl")
+    created, session_saved, done = map(json.loads, run.stdout.splitlines())
+    assert (created["type"], created["auto"], created["snapshot"]["name"]) == ("snapshot_created", False, "here")
+    assert session_saved == {"type": "session_saved", "session": ident}
+    assert done == {"type": "done", **saved, "snapshot": "here"}
+    for output in ("json", "jsonl"):
+        failed = lab.run("-s", "0", "--snapshot", "auto-1", "-o", output)
+        assert (failed.code, json.loads(failed.stdout)["error"]["exit_code"]) == (2, 2)
+
+
+def test_where_a_list_shows_the_first_words_the_title_is_null(lab: Home) -> None:
+    lab.run("one")
+    assert '"one"' in lab.run("--list-sessions").stdout
+    (item,) = json.loads(lab.run("--list-sessions", "-o", "json").stdout)
+    assert (item["title"], item["preview"]) == (None, "one")
+
+
 # ---- lists and shows
 
 
@@ -149,7 +175,8 @@ def test_lists_as_one_array_or_an_object_a_line(lab: Home) -> None:
     two, one = lab.docs()
     items = json.loads(lab.run("--list-sessions", "-o", "json").stdout)
     assert items[1] == {
-        "index": 1, "id": one["id"], "title": "T", "created_at": one["created_at"], "updated_at": one["updated_at"],
+        "index": 1, "id": one["id"], "names": [], "title": "T",
+        "created_at": one["created_at"], "updated_at": one["updated_at"],
         "agent": "default", "model": "lab/m", "provider": "lab", "turns": 1, "messages": 2,
         "tokens": USAGE["total_tokens"], "cost": None, "tags": ["t"], "project": str(lab.cwd), "preview": "one",
         "forked_from": None,
@@ -169,6 +196,7 @@ def test_a_session_is_shown_as_its_document_or_a_message_a_line(lab: Home) -> No
     lab.run("one")
     lab.run("-s", "0", "two")
     doc = lab.doc()
+    assert doc.pop("message_usage")  # of the file alone
     assert json_output(lab.run("--show-session", "0", "-o", "json")) == doc
     assert events(lab.run("--show-session", "0", "-o", "jsonl")) == doc["messages"]
     at_one = json_output(lab.run("--show-session", "0@1", "-o", "json"))

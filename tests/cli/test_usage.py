@@ -1,15 +1,17 @@
 """What was used and paid: each answer once, unknown prices unknown, as a table and as JSON."""
 
 import json
+import os
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.home import Home, lab_config
-from tests.support.server import ModelServer
+from tests.support.home import Home
+from tests.support.server import ModelServer, answer
 from tests.support.sessions import put_file
 from tests.support.terminal import Terminal
 
@@ -19,13 +21,15 @@ UNKNOWN: dict[str, Any] = dict.fromkeys(FIELDS) | {"answers": 0, "unpriced": 0}
 
 
 @pytest.fixture
-def priced(home: Home, model: ModelServer) -> Home:
+def priced(hosted: Home, model: ModelServer) -> Iterator[Home]:
     """A home with two priced models of openai, the small one for titles, and lab/m, whose price is unknown."""
-    openai = f'[providers.openai]\nbase_url = "{model.base_url}"\n'
-    small = '[agents.default]\nmodel_small = "openai/gpt-4.1-mini"\n'
-    home.configure(lab_config(model, openai).replace("[agents.default]\n", small))
-    home.env["OPENAI_API_KEY"] = "a-key"
-    return home
+    lab = ModelServer()
+    hosted.configure(hosted.config.read_text() + f'[providers.lab]\nbase_url = "{lab.base_url}"\n')
+    hosted.env["NO_PROXY"] = "127.0.0.1"
+    first, *rest = answer("first ", "second")[1:]
+    model.script(first, 0.3, *rest, model="gpt-4.1")  # the title comes meanwhile
+    yield hosted
+    lab.close()
 
 
 def put(home: Home, *messages: dict[str, Any], name: str = "20261101-100000-aaaa", **doc: Any) -> Path:
@@ -171,7 +175,7 @@ def test_days_are_local(home: Home) -> None:
 @pytest.mark.parametrize(
     ("args", "answers"),
     [
-        ("", 3), ("--tag red", 1), ("--here", 1), ("-a default", 2), ("-a nobody", 0), ("-m x/m", 1),
+        ("", 3), ("--tag red", 1), ("--here", 1), ("-a default", 2), ("-m x/m", 1),
         ("-m gpt-4.1", 1), ("-m m", 2), ("-m pt-4.1", 1), ("--limit 1", 2), ("--limit 0", 0),
     ],
 )  # fmt: skip
@@ -183,6 +187,11 @@ def test_filters_choose_sessions_models_and_days(home: Home, args: str, answers:
     assert report(home, *args.split())["total"]["answers"] == answers
 
 
+def test_a_filter_that_nothing_matches_is_a_note(home: Home) -> None:
+    put(home, said("a"))
+    assert home.run("--usage", "-a", "nobody").stderr == "gptsh: nothing found with the agent nobody\n"
+
+
 def test_unreadable_files_are_a_note_each(home: Home) -> None:
     put(home, said("a"))
     (home.state / "archive").mkdir()
@@ -191,7 +200,7 @@ def test_unreadable_files_are_a_note_each(home: Home) -> None:
         path.write_text('{"id": "zzzz", "messages": [')
     run = home.run("--usage", "-o", "json")
     assert (json.loads(run.stdout)["total"]["answers"], run.code) == (1, 0)
-    assert [line.split(":")[1] for line in run.stderr.splitlines()] == [f" skipped {path}" for path in broken]
+    assert {line.split(":")[1] for line in run.stderr.splitlines()} == {f" skipped {path}" for path in broken}
 
 
 @pytest.fixture
@@ -242,3 +251,34 @@ def test_names_without_a_provider_are_of_the_sessions_own(home: Home) -> None:
     named = {"agent": {"name": "default", "model": "m", "model_small": "s"}, "provider": {"name": "lab"}}
     put(home, said("x", model=None, cost=0.25), usage={"tokens": {}, "cost": None, "calls": [call]}, **named)
     assert {entry["model"]: entry["cost"] for entry in report(home)["models"]} == {"lab/m": 0.25, "lab/s": 0.5}
+
+
+def test_what_the_files_of_gptsh_hold_is_counted_as_the_messages_themselves(priced: Home) -> None:
+    priced.run("one")
+    priced.run("-s", "0", "-m", "openai/gpt-4.1", "two")
+    priced.run("-s", "0@1", "three")
+    quick = report(priced)
+    for path in priced.files():  # as another program writes it
+        path.write_text(json.dumps(json.loads(path.read_bytes()), indent=1))
+    assert report(priced) == quick
+    assert quick["total"]["answers"] == 3
+
+
+def test_a_line_of_counts_that_another_program_changed_is_not_trusted(home: Home) -> None:
+    home.run("-m", "echo", "one")
+    (path,) = home.files()
+    before, data = report(home), path.read_bytes()
+    for line in (b'"message_usage":{"a":1},', b'"message_usage":[["a",1,2,{}]],', b'"other":[],'):
+        path.write_bytes(re.sub(rb'(?m)^"message_usage":.*$', line, data))
+        assert report(home) == before
+
+
+def test_a_limit_reads_no_file_that_changed_before_its_days(home: Home) -> None:
+    put(home, said("a", "02"), name="20261102-100000-aaaa")
+    older = put(home, said("b", "01"), name="20251102-100000-bbbb")
+    oldest = put(home, name="20251101-100000-cccc")
+    oldest.write_text("no session")
+    for path, moment in ((older, 2000), (oldest, 1000)):
+        os.utime(path, (moment, moment))
+    assert report(home, "--limit", "1")["total"]["answers"] == 1
+    assert "cccc" in home.run("--usage", "--limit", "3").stderr

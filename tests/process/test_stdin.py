@@ -1,8 +1,11 @@
 """What is piped in and attached: pipes that stay silent, bytes that are no UTF-8, data that is no text, large text."""
 
+import contextlib
 import gzip
 import io
 import json
+import re
+import shlex
 import subprocess
 import sys
 import zipfile
@@ -55,7 +58,7 @@ def test_a_silent_pipe_beside_a_prompt_is_worth_one_note_and_is_waited_for(lab: 
 def test_what_cannot_keep_anyone_waiting_is_no_reason_for_a_note(lab: Home, redirect: str) -> None:
     (lab.cwd / "empty").touch()
     done = subprocess.run(
-        ["bash", "-c", f"{' '.join(COMMAND)} go {redirect}"],
+        ["bash", "-c", f"{shlex.join(COMMAND)} go {redirect}"],
         env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == (b"You said: go\n", b"")
@@ -94,11 +97,11 @@ def an_archive(*names: str) -> bytes:
 
 WORD = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 ELF = "application/x-executable"
-ONLY = "only text, PNG, JPEG, GIF, WebP, PDF, WAV and MP3 can be sent"
+ONLY = "only text, PNG, JPEG, GIF, WebP, PDF, WAV, MP3, MP4, WebM and MPEG can be sent"
 TEXT = "Grüße an alle, это обычный текст.\n" * 20
 NOT_TEXT = [
     (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n", "application/pdf"),  # without a NUL byte
-    (b"\0\0\0\x20ftypisom\0\0\2\0isomiso2avc1mp41\0\0\0\x08free", "video/mp4"),
+    (b"\0\0\0\x20ftypqt  \0\0\2\0qt  \0\0\0\0\0\0\0\0\0\0\0\x08free", "video/quicktime"),
     (an_archive("a.txt"), "application/zip"),
     (an_archive("[Content_Types].xml", "_rels/.rels", "word/document.xml"), WORD),
     (gzip.compress(TEXT.encode(), mtime=0), "application/gzip"),
@@ -170,12 +173,44 @@ def test_a_large_text_arrives_whole(lab: Home, model: ModelServer) -> None:
     assert model.sent[-1]["messages"][0]["content"] == text
 
 
-def test_an_endless_binary_stream_ends_in_a_line(home: Home) -> None:
-    with open("/dev/zero", "rb") as zero:
-        process = home.start("-m", "echo", "hi", stdin=zero)
-        out, err = process.communicate(timeout=60)
-    assert (wait_for_exit(process), out) == (2, b"")
-    assert err.startswith(f"gptsh: stdin is binary data (more than 100.0 MB): {ONLY}".encode())
+ENDLESS = {
+    "bytes": ("gptsh -m echo hi < /dev/zero", "standard input"),
+    "text": ("yes | gptsh -m echo", "standard input"),
+    "text beside a prompt": ("yes | gptsh -m echo hi", "standard input"),
+    "a file": ("gptsh -m echo -f <(yes) hi", "/dev/fd/63"),
+    "an import": ("yes | gptsh --import-session -", "standard input"),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_an_endless_stream_ends_in_a_line_and_takes_no_memory(home: Home, name: str) -> None:
+    command, source = ENDLESS[name]
+    gptsh = shlex.join([sys.executable, "-m", "gptsh"])
+    limit = "ulimit -v 600000\n"  # kB of address space
+    process = subprocess.run(
+        ["bash", "-c", limit + command.replace("gptsh", gptsh)], env=home.env, cwd=home.cwd, capture_output=True,
+        check=False, timeout=60, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert (process.returncode, process.stdout) == (2, b"")
+    assert process.stderr == f"gptsh: {source} is larger than 100.0 MB: tail -c 1000000 gives its end\n".encode()
+    assert not home.files()
+
+
+def test_text_that_no_window_could_hold_is_refused_while_it_is_read(lab: Home, model: ModelServer) -> None:
+    lab.configure(lab.config.read_text().replace("[providers.lab]\n", "[providers.lab]\ncontext_window = 8000\n"))
+    process = lab.start("sum it up", stdin=subprocess.PIPE)
+    assert process.stdin
+    with contextlib.suppress(BrokenPipeError):
+        while True:  # the pipe is never closed
+            process.stdin.write(b"some words\n" * 1000)
+    assert (wait_for_exit(process), model.requests, lab.files()) == (6, [], [])
+    assert process.stderr
+    error = process.stderr.read().decode()
+    assert re.fullmatch(r"gptsh: stdin has more than 1\.\d MB, and the window is 8,000 tokens: --truncate .*\n", error)
+    (lab.cwd / "long.txt").write_text("some words\n" * 500_000)
+    assert lab.run("-f", "long.txt", "sum it up").stderr.startswith("gptsh: long.txt has more than 1.")
+    model.say("cut", model="m")
+    assert lab.run("-f", "long.txt", "--truncate", "head", "sum it up").code == 0
 
 
 def test_words_that_are_no_utf_8_are_said_to_be_none(lab: Home) -> None:

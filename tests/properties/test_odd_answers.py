@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support import gemini_server as google
+from tests.support import responses_server as openai
 from tests.support.anthropic_server import said as says
 from tests.support.anthropic_server import stream, thought, tool
 from tests.support.apis import exercise, read_answer
@@ -38,6 +40,14 @@ LLAMAS: Payloads = [
     {"message": {"tool_calls": [{"id": "c1", "function": {"index": 0, "name": "ls", "arguments": {"a": 1}}}, CALL]}},
     {"message": {}, "done": True, "done_reason": "stop", "eval_count": 3, "prompt_eval_count": 4},
 ]
+OUTPUT = (
+    openai.reasoning("r", "hm"), openai.message("I look.", phase="commentary"), openai.search(),
+    openai.message("No ls.", "2", phase="final_answer"), openai.function_call("c1", "ls", '{"a":1}'),
+)  # fmt: skip
+PARTS = (
+    google.thought("hm"), google.signed({"text": "I look. "}), {"text": "No ls."}, {"toolCall": {"id": "t"}},
+    google.signed(google.call("ls", {"a": 1}, "c1")), google.call("ls", {}),
+)  # fmt: skip
 # Of each dialect well-formed payloads.
 DIALECTS: dict[str, Payloads] = {
     "anthropic": CLAUDES,
@@ -47,8 +57,15 @@ DIALECTS: dict[str, Payloads] = {
     "chat": CHATS,
     "chat, whole": [{"id": "x", "choices": [{"message": {"content": "a", "tool_calls": [CALL]},
                                              "finish_reason": "stop"}]}],
+    "gemini": google.documents(*PARTS),
+    "gemini, whole": [google.document(*PARTS, finish="STOP")],
     "ollama": LLAMAS,
+    "responses": openai.events(*OUTPUT),
+    "responses, whole": [openai.response(*OUTPUT)],
 }  # fmt: skip
+
+
+WHOSE = {"responses": "openai", "gemini": "gemini"}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -58,7 +75,8 @@ def test_whatever_a_server_sends_is_an_answer_or_an_error_and_can_be_read_again(
     message, _ = read_answer(dialect, data.draw(corrupted(DIALECTS[dialect])))
     if message is not None:
         asked = {"role": "user", "content": "hi", "id": "q"}
-        own = {**message, "id": "a", "provider": "anthropic", "model": "anthropic/m"}
+        whose = WHOSE.get(dialect.partition(",")[0], "anthropic")
+        own = {**message, "id": "a", "provider": whose, "model": f"{whose}/m"}
         exercise({"version": 1, "id": "7x2m", "messages": [asked, own]})
 
 

@@ -87,7 +87,7 @@ def by_llama(servers: Servers) -> None:
 def ask(home: Home, model: str, *args: str) -> None:
     """One whole turn."""
     run = home.run("-s", "@journey", "-m", model, "--no-reasoning", *args)
-    assert (run.code, run.stderr) == (0, "")
+    assert (run.code, run.stderr.removeprefix("gptsh: @journey is a new session\n")) == (0, "")
 
 
 def interrupted_tool(home: Home, servers: Servers) -> None:
@@ -150,10 +150,13 @@ def what_deepseek_got(messages: list[dict[str, Any]], data: str) -> None:
 
 
 def what_claude_got(messages: list[dict[str, Any]], data: str) -> None:
-    """Its thoughts unchanged, each at its place; no thought of others."""
+    """Its thoughts unchanged, each at its place; no thought of others.
+
+    One is left out: it was sent without the thoughts of its own rounds, since this model's thinking was off.
+    """
     blocks = [part for message in messages if message["role"] == "assistant" for part in message["content"]]
     kinds = [part["type"] for part in blocks]
-    assert kinds.count("thinking") == 3
+    assert kinds.count("thinking") == 2
     at = kinds.index("thinking")
     assert kinds[at : at + 5] == ["thinking", "text", "tool_use", "thinking", "tool_use"]
     assert blocks[at] == {"type": "thinking", "thinking": THOUGHT, "signature": claude.signature(THOUGHT)}

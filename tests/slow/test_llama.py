@@ -45,14 +45,13 @@ def tiny(home: Home, server: str) -> Home:
     return home
 
 
-def test_six_new_sessions_are_whole_and_have_titles(tiny: Home) -> None:
+def test_six_new_sessions_are_whole(tiny: Home) -> None:
     for number in range(6):
         run = tiny.process(f"What is the number {number} good for?")
         doc = tiny.docs()[0]
         assert (run.stderr, run.code) == ("", 0)
         assert WHOLE.fullmatch(run.stdout.removesuffix("\n"))
         assert (doc["messages"][-1]["content"], doc["messages"][-1]["finish_reason"]) == (run.stdout[:-1], "stop")
-        assert doc["title"]
     assert len(tiny.docs()) == 6
 
 

@@ -160,6 +160,10 @@ def _check_thinking(body: dict[str, Any]) -> None:
 
 def _check_tools(body: dict[str, Any]) -> None:
     for at, tool in enumerate(body.get("tools") or ()):
+        if tool.get("type") == "web_search_20250305":
+            unknown = set(tool) - {"type", "name", "max_uses", "cache_control"}
+            _refuse_if(unknown or tool.get("name") != "web_search", f"tools.{at}.web_search: Extra inputs")
+            continue
         unknown = set(tool) - {"name", "description", "input_schema", "cache_control", "type", "strict"}
         if unknown:
             raise Refused(f"tools.{at}.custom.{min(unknown)}: Extra inputs are not permitted")

@@ -12,8 +12,7 @@ from gptsh.context.shorten import as_sent
 from gptsh.core import document, usage
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encode_json, parse_json
-from gptsh.llm import anthropic, chat, errors, ollama
-from gptsh.llm.client import Api
+from gptsh.llm import anthropic, chat, errors, gemini, ollama, responses
 from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.sse import encode, objects, read
 from gptsh.messages import Tool
@@ -21,7 +20,9 @@ from gptsh.models.providers import CUSTOM, PROVIDERS, Provider
 from gptsh.render.details import session_details
 from gptsh.render.transcript import transcript
 from tests.support import anthropic_server as claude
+from tests.support import gemini_server as google
 from tests.support import ollama_server as llama
+from tests.support import responses_server as openai
 from tests.support.strict import strict
 
 QUESTION: Any = {"role": "user", "content": "and now?", "id": "last"}
@@ -34,9 +35,10 @@ def at(name: str, **more: Any) -> Provider:
     return PROVIDERS.get(name, CUSTOM)._replace(**fields)
 
 
-def direct(api: Api, provider: str) -> Callable[[Request], bytes]:
-    """The body of a request to a provider in one of our APIs."""
-    return lambda request: encode(api.body(request, at(provider), (), NO_CLIENT))
+def direct(api: Any, provider: str) -> Callable[[Request], bytes]:
+    """The body of a request to a provider in one of our APIs, a module of ``llm/``."""
+    asked = at(provider, api=api.__name__.rpartition(".")[2])
+    return lambda request: encode(api.body(request, asked, (), NO_CLIENT))
 
 
 def through_litellm(provider: str) -> Callable[[Request], bytes]:
@@ -48,13 +50,15 @@ def through_litellm(provider: str) -> Callable[[Request], bytes]:
 APIS: dict[str, Callable[[Request], bytes]] = {
     "lab": direct(chat, "lab"),
     "openai": direct(chat, "openai"),
+    "responses": direct(responses, "openai"),
     "mistral": direct(chat, "mistral"),
     "deepseek": direct(chat, "deepseek"),
     "groq": direct(chat, "groq"),
     "openrouter": direct(chat, "openrouter"),
     "anthropic": direct(anthropic, "anthropic"),
     "ollama": direct(ollama, "ollama"),
-    "gemini": through_litellm("gemini"),
+    "gemini": direct(gemini, "gemini"),
+    "vertex_ai": through_litellm("vertex_ai"),
 }
 
 
@@ -64,10 +68,18 @@ def claude_complaint(body: dict[str, Any]) -> str | None:
     return None if re.search("Invalid `signature`|When thinking is disabled", error or "") else error
 
 
+def google_complaint(body: dict[str, Any]) -> str | None:
+    """What Google's API refuses, except signatures, after which gptsh repeats the request without them."""
+    error = google.complaint(body)
+    return None if error == google.CORRUPTED else error
+
+
 STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
-    **{name: strict(name) for name in APIS if name != "gemini"},
+    **{name: strict(name) for name in APIS if name != "vertex_ai"},
     "anthropic": claude_complaint,
+    "responses": openai.complaint,
     "ollama": llama.complaint,
+    "gemini": google_complaint,
 }
 
 
@@ -83,7 +95,7 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     document.update_totals(doc)
     facts = session_details(doc)
     assert all(list(transcript(doc, facts, full=full)) for full in (False, True))
-    usage.count([doc])
+    usage.count([(0.0, usage.counted(doc))])
     document.unanswered(doc["messages"])
     document.at_point(doc, "-0" if document.turns(doc["messages"]) else "")
     joined = document.merge(doc, {**doc, "messages": doc["messages"][:1]})
@@ -109,17 +121,20 @@ def tool_in_request(provider: str, description: str, parameters: Any) -> Any:
     """A tool in the request to a provider."""
     asked = Request(f"{provider}/m", [QUESTION], {}, tools=(Tool("t", description, parameters),))
     (tool,) = json.loads(APIS[provider](asked))["tools"]
+    (tool,) = tool.get("functionDeclarations", [tool])
     return tool.get("function", tool)
 
 
 def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool]:
     """The message in what a server sent, after saving and loading; and whether the stream ended in an error."""
-    api, streamed = dialect.partition(",")[0], dialect in ("anthropic", "chat")
+    api, streamed = dialect.partition(",")[0], dialect in ("anthropic", "chat", "responses", "gemini")
     pieces = iter([(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads])
     answer, failed, of = Answer(), False, "text/event-stream" if streamed else ""
     readers: dict[str, Callable[[], Iterator[Any]]] = {
         "anthropic": lambda: read(objects(pieces, of, anthropic.as_events), anthropic.Reader(answer)),
         "chat": lambda: read(objects(pieces, of, chat.as_chunks), chat.Reader(answer)),
+        "gemini": lambda: read(objects(pieces, of, gemini.as_documents), gemini.Reader(answer)),
+        "responses": lambda: read(objects(pieces, of, responses.as_events), responses.Reader(answer)),
         "ollama": lambda: read(ollama.json_lines(pieces), ollama.Reader(answer, lambda: None)),
     }
     try:

@@ -7,9 +7,10 @@ import pytest
 
 from tests.support.anthropic_server import AnthropicServer
 from tests.support.home import Home
+from tests.support.vendors import KEYS, at_vendor
 
 SONNET, OPUS, LATEST = "anthropic/claude-sonnet-4-5", "anthropic/claude-opus-4-7", "anthropic/claude-sonnet-5-5"
-KEY = "sk-ant-very-secret"
+KEY = KEYS["anthropic"]
 PNG = "iVBORw0KGgo="
 
 
@@ -36,9 +37,4 @@ def anthropic() -> Iterator[AnthropicServer]:
 @pytest.fixture
 def claude(home: Home, anthropic: AnthropicServer) -> Home:
     """A home whose default model is Claude on the strict server; no titles."""
-    home.configure(
-        f'[agents.default]\nmodel = "{SONNET}"\n[sessions]\ntitles = "off"\n[network]\nretries = 1\n'
-        f'[providers.anthropic]\nbase_url = "{anthropic.base_url.removesuffix("/v1")}"\n'
-    )
-    home.env["ANTHROPIC_API_KEY"] = KEY
-    return home
+    return at_vendor(home, SONNET, anthropic.base_url.removesuffix("/v1"))

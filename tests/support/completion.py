@@ -27,7 +27,7 @@ def completions(home: Home, line: str, config: str = "") -> list[str]:
     """The completions for bash; stderr must be empty."""
     run = completion_output(home, "bash", line, config)
     assert not run.stderr
-    return [value.removeprefix("plain,") for value in run.stdout.splitlines()]
+    return [value.removeprefix("plain,").partition("\t")[0] for value in run.stdout.splitlines()]
 
 
 class Bash:

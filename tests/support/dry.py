@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import trustme
 
 from tests.support import anthropic_server as claude
+from tests.support import gemini_server as gemini
 from tests.support import ollama_server as llama
+from tests.support import responses_server as openai
 from tests.support.home import Home
 from tests.support.strict import strict
 
@@ -36,7 +38,7 @@ class DryRun(NamedTuple):
     @property
     def fields(self) -> dict[str, Any]:
         """The body without model, messages and stream."""
-        usual = {"model", "messages", "stream", "stream_options"}
+        usual = {"model", "messages", "input", "stream", "stream_options", "prompt_cache_key"}
         return {key: value for key, value in self.body.items() if key not in usual}
 
 
@@ -52,8 +54,8 @@ def dry_run(home: Home, model: str, *messages: dict[str, Any], params: Any = Non
     run = home.run("--dry-run", "-o", "json", "-m", model, *options, *args, "and now?", env=env)
     assert run.code == 0, run.stderr
     body = json.loads(run.stdout)["body"]
-    provider = model.partition("/")[0]
-    assert complaint_of(provider, body) is None, body
+    provider, _, name = model.partition("/")
+    assert complaint_of(provider, body, name) is None, body
     return DryRun(body, run.stderr)
 
 
@@ -66,8 +68,12 @@ def put_session(home: Home, *messages: dict[str, Any]) -> Path:
     return path
 
 
-def complaint_of(provider: str, body: dict[str, Any]) -> str | None:
+def complaint_of(provider: str, body: dict[str, Any], model: str = "") -> str | None:
     """Why a strict server of this provider would refuse a request; None if it accepts it."""
+    if "input" in body:
+        return openai.complaint(body)
+    if "contents" in body:
+        return gemini.complaint(body, model)
     return {"ollama": llama.complaint, "anthropic": claude.complaint}.get(provider, strict(provider))(body)
 
 

@@ -101,9 +101,9 @@ def states(run: Result) -> list[str]:
 
 
 def import_notes(run: Result, path: str | Path) -> list[str]:
-    """The notes of an import without the path, such as ``:3: not a JSON object``; the note on --name is left out."""
+    """The notes of an import without the path, such as ``:3: not a JSON object``; not those on names and totals."""
     notes = [line.removeprefix("gptsh: ").replace(str(path), "") for line in run.stderr.splitlines()]
-    return [line for line in notes if not line.startswith("--name would")]
+    return [line for line in notes if not re.match("--keep-keys would|[0-9]+ sessions: ", line)]
 
 
 def imported_docs(home: Home, path: str | Path) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ def run(
         sys.argv = ["gptsh", *args]
         threads = set(threading.enumerate())
         code = _exit_code(args)
-        _join({*threading.enumerate()} - threads)
+        _wait_for_threads(threads)
         sys.stdout.flush()
         sys.stderr.flush()
         output = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err)]
@@ -70,16 +70,17 @@ def _file_with(data: bytes | None) -> Iterator[IO[bytes]]:
         yield file
 
 
-def _join(threads: set[threading.Thread]) -> None:
-    """Wait for daemon threads, so that no test sees those of another one; a real process ends them."""
+def _wait_for_threads(before: set[threading.Thread]) -> None:
+    """Wait for the threads of a run, and those that they start: no test sees those of another. A process ends them."""
     end = time.monotonic() + THREAD_TIMEOUT
-    for thread in threads:
-        target = getattr(thread, "_target", None)
-        if getattr(target, "__module__", "").partition(".")[0] not in (
-            "tests",
-            "socketserver",
-        ):  # threads of servers stay
-            thread.join(max(0, end - time.monotonic()))
+    while any(map(_is_of_run, {*threading.enumerate()} - before)) and time.monotonic() < end:
+        time.sleep(0.0005)
+
+
+def _is_of_run(thread: threading.Thread) -> bool:
+    """Whether a thread is neither a server's nor a test's: those stay."""
+    module = getattr(getattr(thread, "_target", None), "__module__", "")
+    return module.partition(".")[0] not in ("tests", "socketserver")
 
 
 @contextlib.contextmanager

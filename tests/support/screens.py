@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
@@ -19,7 +20,10 @@ needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is no
 
 
 class Tmux:
-    """A new tmux server with gptsh in its only pane; ``shell`` is the command line around gptsh."""
+    """A new tmux server with gptsh in its only pane; ``shell`` is the command line around gptsh.
+
+    ``options`` are tmux's own.
+    """
 
     def __init__(
         self,
@@ -28,6 +32,7 @@ class Tmux:
         size: tuple[int, int] = (80, 24),
         env: dict[str, str] | None = None,
         shell: str = "{}",
+        options: Mapping[str, str] | None = None,
     ) -> None:
         self._folder = tempfile.mkdtemp(prefix="gptsh-")  # a socket's path must be short
         self._env = {**home.env, **(env or {}), "TERM": "xterm-256color"}
@@ -36,6 +41,8 @@ class Tmux:
         self._do("set-option", "-g", "remain-on-exit", "on")
         self._do("set-option", "-s", "set-clipboard", "on")
         self._do("set-option", "-s", "escape-time", "10")
+        for name, value in (options or {}).items():
+            self._do("set-option", "-g", name, value)
         self._do(
             "respawn-pane",
             "-k",

@@ -135,6 +135,7 @@ class ModelServer:
 
     ``pages`` has a constant response for a path: a JSON value, bytes, or a Script.
     ``refuses`` checks every body, also if a response is queued; by default only echoed questions are checked.
+    ``connections`` counts those accepted; after ``idle_timeout`` seconds without a request the server closes one.
     ``window``, in tokens: a larger prompt is refused, whatever is queued, and the usage of an echo is counted.
     """
 
@@ -143,6 +144,8 @@ class ModelServer:
         self.pages: dict[str, Any] = {}
         self.refuses: Callable[[dict[str, Any]], str | None] | None = None
         self.window: int | None = None
+        self.connections = 0
+        self.idle_timeout: float | None = None
         self._scripts: dict[str, deque[Script]] = defaultdict(deque)
         self._lock = threading.Lock()
         server = self
@@ -150,6 +153,11 @@ class ModelServer:
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
             disable_nagle_algorithm = True
+
+            def setup(self) -> None:
+                server.connections += 1
+                self.timeout = server.idle_timeout
+                super().setup()
 
             def do_POST(self) -> None:
                 server._serve(self)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,20 @@ def put(home: Home, ident: str, days: float, **more: Any) -> Path:
     path = home.sessions / f"{START:%Y%m%d-%H%M%S}-{ident}.json"
     path.write_text(json.dumps(doc))
     return path
+
+
+def compact(value: Any) -> bytes:
+    """JSON on one line, with an escape for what is no text."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text).encode()
+
+
+def in_lines(doc: dict[str, Any]) -> bytes:
+    """A document as gptsh writes it: a line for the head, the context, the usage and each message."""
+    first = {key: doc[key] for key in doc if key not in ("context", "message_usage", "messages")}
+    usage, start = compact(doc.get("message_usage", [])), b'"messages":['
+    head = (compact(first)[:-1], b'"context":' + compact(doc["context"]), b'"message_usage":' + usage, start)
+    return b",\n".join(head) + b"\n" + b",\n".join(map(compact, doc["messages"])) + b"\n]}"
 
 
 def put_file(home: Home, name: str, doc: dict[str, Any] | bytes) -> Path:

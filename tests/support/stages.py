@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gptsh.core.files import locked
-from tests.support.home import Home, lab_config, read_until, wait_until
+from tests.support.home import Home, read_until, wait_until
 from tests.support.server import Hold, ModelServer, answer, chunk, event
 from tests.support.tools import call, calling, configure
 
@@ -77,17 +77,6 @@ def at_a_tool(lab: Home, model: ModelServer, _hold: Hold, *args: str) -> Any:
     return process
 
 
-def at_the_title(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
-    """The answer is complete and saved."""
-    lab.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
-    model.say("whole", model="m")
-    model.script(hold, model="small")
-    process = lab.start(*args, "go")
-    assert hold.reached.wait(20)
-    settle(process)  # the answer is on disk before the save ends
-    return process
-
-
 def at_the_pipe(lab: Home, _model: ModelServer, _hold: Hold, *args: str) -> Any:
     """Standard input has started and does not end."""
     process = lab.start(*args, "go", stdin=subprocess.PIPE)
@@ -110,7 +99,6 @@ EXPECTED: dict[Any, tuple[list[str], str | None, str]] = {  # texts on disk, fin
     in_the_answer: (["user: go", "assistant: first "], "interrupted", "the partial answer is saved"),
     at_the_lock: (["user: go", "assistant: first second"], "stop", ""),
     at_a_tool: (["user: go", "assistant: "], "tool_calls", "the partial answer is saved"),
-    at_the_title: (["user: go", "assistant: whole"], "stop", ""),
     at_the_pipe: ([], None, ""),
     at_a_reader: (["user: go", "assistant: xxx"], "interrupted", "the partial answer is saved"),
 }

@@ -1,4 +1,7 @@
-"""A correct tool server over stdio in plain JSON-RPC, so that it starts fast. Its tools are its functions."""
+"""A correct tool server over stdio in plain JSON-RPC, so that it starts fast.
+
+Its tools are its functions; an argument goes before their names.
+"""
 
 import json
 import os
@@ -8,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+PREFIX = "".join(sys.argv[1:])
 _MET = threading.Barrier(2)
 _LOCK = threading.Lock()
 
@@ -69,7 +73,7 @@ def described(tool: Callable[..., str]) -> dict[str, Any]:
     kinds = {name: {"type": "integer" if kind is int else "string"} for name, kind in tool.__annotations__.items()}
     kinds.pop("return")
     schema = {"type": "object", "properties": kinds, "required": list(kinds)}
-    return {"name": tool.__name__, "description": tool.__doc__, "inputSchema": schema}
+    return {"name": PREFIX + tool.__name__, "description": tool.__doc__, "inputSchema": schema}
 
 
 def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +86,7 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         return {"tools": [described(tool) for tool in TOOLS.values()]}
     if method == "tools/call":
         try:
-            text, failed = TOOLS[params["name"]](**params.get("arguments") or {}), False
+            text, failed = TOOLS[params["name"].removeprefix(PREFIX)](**params.get("arguments") or {}), False
         except (ValueError, TypeError, OSError) as err:
             text, failed = str(err), True
         return {"content": [{"type": "text", "text": text}], "isError": failed}

@@ -182,6 +182,25 @@ def attaching(home: Home, model: ModelServer) -> Home:
     return home
 
 
+def test_a_prompt_makes_the_first_question_of_its_agent(home: Home) -> None:
+    agents = home.config.parent / "agents"
+    agents.mkdir(parents=True)
+    (agents / "tr.md").write_text("Into {lang}: {input}")
+    with Conversation(home, "-m", "echo", "-a", "tr", "--var", "lang=de") as talk:
+        talk.plays(
+            ("hi", "You said: Into de: hi"),
+            ("and this", "You said: and this"),
+            ("/agent tr", "has no value for lang: add /agent tr lang=…"),
+            ("again", "You said: again"),
+            ("/agent tr lang=fr", "its prompt makes your next question"),
+            ("hi", "You said: Into fr: hi"),
+            ("/new", "is saved"),
+            ("hi", "You said: Into fr: hi"),
+            ("/agent default", "the next answer is from default"),
+            ("hi", "You said: hi"),
+        )
+
+
 def test_the_context_before_the_first_turn_and_behind_it(attaching: Home, model: ModelServer) -> None:
     with Conversation(attaching, **KEY) as talk:
         talk.plays(
@@ -226,6 +245,22 @@ def test_files_wait_for_the_next_question_and_go_with_it_once(attaching: Home, m
     assert request["body"]["messages"] == model.sent[-1]["messages"]
     assert "***" in shown
     assert "hidden-key" not in shown
+
+
+def test_a_folder_and_a_pattern_become_their_files_and_many_are_listed_short(home: Home) -> None:
+    (home.cwd / "src").mkdir()
+    for number in range(12):
+        (home.cwd / "src" / f"{number:02}.py").write_text(f"code {number}")
+    (home.cwd / "a.md").write_text("A")
+    (home.cwd / "b.md").write_text("B")
+    with Conversation(home, "-m", "echo", "--no-save") as talk:
+        talk.plays(
+            ("/file *.md", ("a.md  1 byte", "2 files attached")),
+            ("/file src a.md", ("src: 12 files, ", "… 4 more: /file lists all", "14 files attached")),
+            ("/file", "src/11.py  "),
+            ("/file *.rs", "no file matches *.rs"),
+            ("which?", ("a.md:", "src/11.py:")),
+        )
 
 
 def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> None:
@@ -407,7 +442,8 @@ def test_an_export_writes_new_files_only(home: Home) -> None:
             ("/session export n.jsonl", "written to n.jsonl"),
         )
     assert (home.cwd / "taken.md").read_text() == "mine"
-    assert json.loads((home.cwd / "d.json").read_bytes()) == home.doc()
+    exported = json.loads((home.cwd / "d.json").read_bytes())
+    assert exported == {key: value for key, value in home.doc().items() if key != "message_usage"}
     assert (home.cwd / "d.json").stat().st_mode & 0o777 == 0o600
     assert (home.cwd / f"gptsh-{first}.md").read_text() == home.run("--export-session", "0").stdout
     assert "<html" in (home.folder / "my page.HTML").read_text()
@@ -436,6 +472,28 @@ def test_rename_archive_delete_and_what_goes_on_behind(home: Home) -> None:
             ("hello", "You said: hello"),
         )
     assert home.doc()["stats"]["turns"] == 1
+
+
+def test_a_name_is_given_moved_and_kept_for_a_session_to_come(home: Home) -> None:
+    first = talked(home, "one")
+    home.run("-s", first, "--name", "@work")
+    with Conversation(home, "-s", "@work", "-m", "echo") as talk:
+        talk.plays(
+            ("/name", "@work"),
+            ("/sessions", "[@work]"),
+            ("/new", f"session {first} is saved; @work still names it: /name @work moves the name"),
+            ("/name", "no name yet: /name @NAME gives one"),
+            ("/name work", "'work' is not a valid name"),
+            ("/name @work", "@work will name this session, which its first question saves"),
+            ("two", ("You said: two", f"@work named session {first} until now")),
+            ("three", "You said: three"),
+            ("/session info", re.compile(r"name +@work")),
+            ("/name @more", "@more names this session"),
+            ("/resume @moer", "@moer is a new session; @more is another one"),
+        )
+    for name in ("@work", "@more"):
+        doc = json.loads(home.run("--show-session", name, "-o", "json").stdout)
+        assert texts(doc)[::2] == ["user: two", "user: three"]
 
 
 def test_what_is_on_no_disk_can_be_shown_forked_and_exported_and_no_more(home: Home) -> None:

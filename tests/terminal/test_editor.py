@@ -87,6 +87,7 @@ def test_the_users_editor_changes_the_line_and_one_that_fails_leaves_it(home: Ho
         tmux.keys("C-x", "C-e")
         tmux.until(r"^> ONE *\n  two$")
         tmux.keys("C-x", "C-e")
+        tmux.until(r"status\s+3")  # what is typed before is the editor's
         tmux.write("!")
         assert "Traceback" not in tmux.until("two!")
         assert home.files() == []
@@ -115,6 +116,19 @@ def test_whatever_an_editor_leaves_the_prompt_goes_on(home: Home, script: str, s
         tmux.keys("Enter")
         tmux.until(PROMPT)
     assert asked(home) == [question]
+
+
+@needs_tmux
+def test_the_status_line_says_that_a_session_was_deleted_elsewhere(home: Home) -> None:
+    with Tmux(home, "-i", "-m", "echo") as tmux:
+        tmux.until(PROMPT)
+        tmux.write("one\n")
+        tmux.until("You said: one")
+        ident = home.doc()["id"]
+        tmux.until(f"^ *{ident} · ")
+        assert home.run("--delete-session", ident).code == 0
+        tmux.write("/help new\n")
+        tmux.until(f"^ *{ident}, deleted · ")
 
 
 @needs_tmux
@@ -177,7 +191,9 @@ def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> No
         tmux.keys("C-u")
         tmux.until(r"^> *\nnew session")
         tmux.say("/zzz")
-        tmux.until("^gptsh: there is no command /zzz: /help s\nhows all")
+        tmux.until(
+            "^gptsh: there is no command /zzz: /help\nshows all; a line that begins with a\nblank is a question$"
+        )
 
 
 @needs_tmux
@@ -195,6 +211,19 @@ def test_the_status_line_tells_session_model_tokens_and_cost(home: Home) -> None
         tmux.resize(40, 10)
         tmux.until(rf"^{doc['id']} · openai/gpt-4o · 10 % · 0\.0123 USD$")
         assert not re.search(r"\x1b\[[0-9;]*[349][0-8]", tmux.screen(styles=True))
+
+
+@needs_tmux
+def test_a_prompt_in_the_first_row_leaves_no_copy_of_its_drafts_in_the_scrollback(home: Home) -> None:
+    with Tmux(home, "-i", "-m", "echo", shell="printf '\\033[H'; {}") as tmux:
+        tmux.until(PROMPT)
+        tmux.write("/mo")
+        tmux.until("^ */model .*another one")  # the menu of commands is drawn
+        tmux.keys("C-u")
+        tmux.say("one")
+        tmux.until(r"(?s)^You said: one$.*^> *$")
+        seen = tmux.screen(history=True)
+        assert (seen.count("> one"), seen.count("/mo"), seen.count(" · echo")) == (1, 0, 1)
 
 
 @needs_tmux
@@ -369,3 +398,18 @@ def test_ctrl_d_is_no_at_a_question_of_a_conversation(home: Home) -> None:
         talk.write("\x04")
         assert "was not deleted" in talk.printed()
     assert len(home.files()) == 1
+
+
+@needs_tmux
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("/mo\t", "/model"), ("/mo\tec\t", "/model echo"), ("/se\t", "/sessions"), ("/help ex\t", "/help exit"),
+     ("/file a\t", "/file another"), ("/file x a\t\t", "/file x another-a"), ("/zz\t", "/zz"), ("a\tb", "ab")],
+)  # fmt: skip
+def test_tab_completes_at_once_what_was_typed_ahead(home: Home, typed: str, completed: str) -> None:
+    for name in ("another-a", "another-b"):
+        (home.cwd / name).touch()
+    with Tmux(home, "-i", "-m", "echo", "--no-save") as tmux:
+        tmux.until("not saved")
+        tmux.write(typed)
+        tmux.until(f"^> {completed}[- ]*$")

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from gptsh.config import settings
+from gptsh.models.providers import PROVIDERS
 from tests.support.home import Home
 from tests.support.server import ModelServer
 from tests.support.terminal import Terminal
 
 OPENAI = {"OPENAI_API_KEY": "sk-openai-1"}
+GPT = PROVIDERS["openai"].default_model
 SERVER = "http://10.0.0.5:8000/v1"
 
 
@@ -39,13 +41,19 @@ def test_without_a_terminal_every_key_stands_there_as_a_comment_with_its_default
     assert (run.code, run.stderr, len(run.stdout.splitlines())) == (0, "", 3)
     assert run.stdout.startswith(f"{home.config} is written.\n")
     assert (home.config.stat().st_mode & 0o777, home.config.parent.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert written(home) == {"agents": {"default": {}}}
+    assert written(home) == {}
     defaults, text = settings.load({"HOME": "/"}, os.devnull), home.config.read_text()
     home.configure("\n".join(re.sub(r'^# (?=\[|[a-z_]+ = (?!…|"…))', "", line) for line in text.splitlines()))
     assert home.config.read_text().count("\n# ") < text.count("\n# ") / 2
     uncommented = settings.load({"HOME": "/"}, str(home.config))
     assert (uncommented.context, uncommented.network) == (defaults.context, defaults.network)
     assert (uncommented.sessions, uncommented.agents) == (defaults.sessions, defaults.agents)
+
+
+def test_the_first_question_fits_what_it_found(home: Home) -> None:
+    question = "Which provider do you want to ask?\n"
+    assert f"{question}Type a name (" in init(home, "\x04", PATH="/nowhere")[0]
+    assert "\nOr type another name (" in init(home, "\x04", **OPENAI)[0]
 
 
 def test_no_file_is_written_over_and_another_one_can_be_named(home: Home) -> None:
@@ -62,7 +70,7 @@ def test_no_file_is_written_over_and_another_one_can_be_named(home: Home) -> Non
 
 
 ANSWERS: list[tuple[list[str], dict[str, str], dict[str, Any], str]] = [  # typed, environment, set, said at the end
-    (["\n", "\n"], OPENAI, {"agents": {"default": {"model": "openai/gpt-4.1"}}}, 'gptsh "hello" asks openai/gpt-4.1;'),
+    (["\n", "\n"], OPENAI, {"agents": {"default": {"model": f"openai/{GPT}"}}}, f'gptsh "hello" asks openai/{GPT};'),
     (["mistral\n", "GET_IT\n", "m\n"], OPENAI,
      {"agents": {"default": {"model": "mistral/m"}}, "providers": {"mistral": {"api_key_env": "GET_IT"}}},
      "export GET_IT=… sets the key."),
@@ -100,6 +108,25 @@ def test_a_local_server_that_answers_is_offered_with_its_models(home: Home, mode
     assert written(home)["agents"]["default"] == {"model": "ollama/qwen3:8b"}
 
 
+def test_a_server_that_does_not_answer_is_named_and_the_file_is_written(home: Home) -> None:
+    seen, code = init(home, "http://127.0.0.1:9/v1\n", "\n", "\n", "m\n", PATH="/nowhere")
+    assert code == 0
+    assert seen.count("nothing answers at 127.0.0.1:9: is the server running, and base_url right?\n") == 1
+    assert f"{home.config} is written.\n" in seen
+    assert written(home)["providers"] == {"lab": {"base_url": "http://127.0.0.1:9/v1"}}
+
+
+def test_no_word_of_the_questions_is_broken_between_two_rows(home: Home) -> None:
+    terminal = Terminal(home, "--init", env={"PATH": "/nowhere"}, columns=50)
+    terminal.until(rb"\]: \Z")
+    terminal.write("no such provider\n")
+    terminal.until(rb"(?s)such.*\]: \Z")
+    terminal.write("\x04")
+    rows = terminal.close()[0].decode().split("\r\n")
+    assert "Type a name (openai, anthropic, gemini, mistral," in rows
+    assert [row for row in rows if len(row) > 50] == []
+
+
 @pytest.mark.parametrize(("key", "code"), [("\x04", 2), ("\x03", 130)])
 def test_questions_that_are_broken_off_leave_no_file(home: Home, key: str, code: int) -> None:
     assert init(home, "openai\n", key)[1] == code
@@ -111,14 +138,56 @@ def test_questions_that_are_broken_off_leave_no_file(home: Home, key: str, code:
     [("models", "--list-models"), ("list-sessions", "--list-sessions"), ("help", "--help"), ("usage", "--usage"),
      ("init", "--init"), ("help me", None), ("Models", None), ("file", None), ("new", None)],
 )  # fmt: skip
-def test_a_word_that_is_a_name_of_ours_gets_a_note_on_a_terminal_and_is_asked(
-    home: Home, typed: str, option: str | None
-) -> None:
-    note = f"gptsh: {typed!r} goes to the model as a question; the option is gptsh {option}\r\n"
+def test_a_word_that_is_a_name_of_ours_gets_a_note_and_is_asked(home: Home, typed: str, option: str | None) -> None:
+    note = f"gptsh: {typed!r} goes to the model as a question; the option is gptsh {option}" if option else ""
     seen, code = Terminal(home, "-m", "echo", "-o", "text", typed, columns=200).close()
-    assert (seen.decode(), code) == (f"{note if option else ''}You said: {typed}\r\n", 0)
-    assert home.run("-m", "echo", typed).stderr == ""
-    assert len(home.files()) == 2
+    assert (seen.decode(), code) == (f"{note}\r\n"[0 if note else 2 :] + f"You said: {typed}\r\n", 0)
+    assert home.run("-m", "echo", typed) == (f"You said: {typed}\n", f"{note}\n"[0 if note else 1 :], 0)
+    assert home.run("-m", "echo", typed, stdin="of this").stderr == ""  # a question about what is piped in
+    assert len(home.files()) == 3
+
+
+SNIPPET = '[agents.default]\nsystem = "Answer briefly."\n[providers.lab]\nbase_url = "http://10.0.0.5:8000/v1"\n'
+
+
+def test_a_table_of_the_documentation_can_be_added_to_the_written_file(home: Home) -> None:
+    home.run("--init")
+    home.configure(home.config.read_text() + SNIPPET)
+    assert written(home) == tomllib.loads(SNIPPET)
+
+
+def test_a_table_or_key_that_is_there_twice_is_an_error_with_both_lines(home: Home) -> None:
+    init(home, "\n", "\n", **OPENAI)
+    written_lines = home.config.read_text().split("\n")
+    first, last = (
+        written_lines.index(next(line for line in written_lines if line.startswith("[agents"))) + 1,
+        len(written_lines),
+    )
+    home.configure(home.config.read_text() + SNIPPET)
+    told = f"[agents.default] in line {last} is already in line {first}: add the keys there"
+    assert home.run("-m", "echo", "hi") == ("", f"gptsh: {home.config}: {told}\n", 2)
+    for text, expected in (
+        ("[a]\nx = 1\n[b]\nx = 1\nx = 2 # more\n", "x in line 5 is already in line 4: leave out one of them"),
+        ("default_agent = 'a'\ndefault_agent = 'b'\n", "default_agent in line 2 is already in line 1: leave out"),
+        ("[agents.'a b']\n[ agents.\"a b\" ]\n", '[agents."ab"] in line 2 is already in line 1: add the keys'),
+        ("agents = {}\n[agents]\n", "not TOML: Cannot declare ('agents',) twice"),
+    ):
+        home.configure(text)
+        assert home.run("-m", "echo", "hi").stderr.startswith(f"gptsh: {home.config}: {expected}"), text
+
+
+@pytest.mark.parametrize(
+    ("args", "way"),
+    [((), "gptsh -i opens a conversation"), (("-c",), "continue it with gptsh -i -s"), (("-s", "@x"), "with gptsh -i")],
+)
+def test_without_a_question_on_a_terminal_the_conversation_is_named(
+    home: Home, args: tuple[str, ...], way: str
+) -> None:
+    home.run("-m", "echo", "-s", "@x", "hi")
+    seen, code = Terminal(home, "-m", "echo", *args, columns=200).close()
+    assert (code, seen.count(b"gptsh: no prompt")) == (2, 1)
+    assert way in seen.decode()
+    assert "gptsh -i" not in home.run("-m", "echo", *args).stderr
 
 
 def test_a_parameter_that_nobody_knows_gets_a_note_with_the_nearest_and_is_sent(lab: Home, model: ModelServer) -> None:

@@ -1,5 +1,6 @@
 """An answer as it is written: what a terminal shows at every moment, against the same answer drawn whole."""
 
+import contextlib
 import re
 import termios
 import threading
@@ -132,10 +133,14 @@ def test_ctrl_c_in_mid_block_shows_what_came_once(lab: Home, model: ModelServer)
     assert note.startswith("gptsh: the partial answer is saved: ")
 
 
+SHELL = """bash --norc -ic '"$@"; echo stopped; read; fg; echo over; read' bash {}"""
+BEGINNINGS = ("whole$", " • one$", " • two", " • three", "end$")
+
+
 @needs_tmux
 def test_a_run_that_is_stopped_leaves_whole_blocks_and_goes_on(lab: Home, model: ModelServer) -> None:
     hold = model.halt(SAID, "o** " + "word " * 12 + "\n", "- three\n\nend", after=1)
-    with Tmux(lab, "go", size=(60, 20), shell="bash --norc -ic '{}; echo stopped; read; fg; echo over; read'") as tmux:
+    with Tmux(lab, "go", size=(60, 20), shell=SHELL) as tmux:
         tmux.until(r"^ • \*\*tw$")
         tmux.keys("C-z")
         stopped = tmux.until("^stopped")
@@ -146,7 +151,7 @@ def test_a_run_that_is_stopped_leaves_whole_blocks_and_goes_on(lab: Home, model:
         hold.set()
         tmux.until("^over")
         seen = tmux.screen(history=True)
-        assert [len(re.findall(word, seen)) for word in ("whole", "one", "two", "three", "end")] == [1] * 5
+        assert [len(re.findall(f"^{start}", seen, re.MULTILINE)) for start in BEGINNINGS] == [1] * 5
         tmux.write("typed")
         tmux.until("typed")  # the terminal draws again what is typed
 
@@ -166,3 +171,29 @@ def test_a_screen_that_becomes_smaller_keeps_each_line_of_code_once(lab: Home, m
         tmux.until("^end")
         seen = "".join(tmux.screen(history=True).split())
         assert [number for number in range(41) if seen.count(f"line{number}line") != 1] == [40]
+
+
+WORDS = [f"w{number}" for number in range(12)]
+LENGTHS = {"shorter than the screen": " ", "taller than the screen": "  \n"}
+
+
+@needs_tmux
+@pytest.mark.parametrize("options", [{}, {"scroll-on-clear": "off"}], ids=["tmux's defaults", "scroll-on-clear off"])
+@pytest.mark.parametrize("length", LENGTHS)
+def test_tmux_shows_each_word_once_wherever_the_answer_begins(
+    lab: Home, model: ModelServer, length: str, options: dict[str, str]
+) -> None:
+    rows, height = (1, 5, 8), 8
+    for _ in rows:
+        pieces = answer(*(f"{word}{LENGTHS[length]}" for word in WORDS), "\n\nend")
+        model.script(*(step for piece in pieces for step in (piece, 0.07)))
+    with contextlib.ExitStack() as stack:
+        for screen in [
+            stack.enter_context(
+                Tmux(lab, "go", size=(60, height), options=options, shell=f"printf '\\033[{row}H'; {{}}; echo over")
+            )
+            for row in rows
+        ]:
+            screen.until("^over")
+            seen = screen.screen(history=True).partition("over")[0]
+            assert seen.split() == [*WORDS, "end"]

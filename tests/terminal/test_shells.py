@@ -108,7 +108,47 @@ def test_an_agent_of_ones_own_answers_and_without_a_prompt_the_built_in_one_stay
 def test_the_script_is_short_and_of_its_shell(home: Home, shell: str) -> None:
     script = home.run("--shell-integration", shell)
     assert (script.code, script.stderr) == (0, "")
-    assert 10 < len(script.stdout.splitlines()) < 20
+    assert 10 < len(script.stdout.splitlines()) < 25
     if program := shutil.which(shell):
         subprocess.run([program, "-n"], input=script.stdout.encode(), check=True)
     assert home.run("--shell-integration", "tcsh").code == 2
+
+
+EVIL = "\x1b]52;c;eA==\x07a\x9b31m\u202eb\u2066c\x7fd\x85e é€→\u200d \U0001f600\xa0ä"
+
+
+@needs_tmux
+@each_shell
+def test_no_control_character_reaches_the_line(lab: Home, model: ModelServer, shell: str) -> None:
+    """Of the answer: an operating system command, C1 and bidirectional controls; letters beside them stay."""
+    model.say(f"```sh\nprintf %s '{EVIL}'\n```\n", model="m")
+    with start(lab, shell) as screen:
+        screen.write("a wish")
+        screen.keys("M-e")
+        screen.until("^> printf ")
+        screen.say(" > line; echo done")
+        screen.until("^done$")
+    assert (lab.cwd / "line").read_text() == "]52;c;eA==a31mbcde é€→\u200d \U0001f600\xa0ä"
+
+
+@pytest.mark.slow
+@needs_tmux
+@each_shell
+def test_behind_a_completed_name_its_value_can_be_typed_at_once(home: Home, shell: str) -> None:
+    with start(home, shell) as screen:
+        load = {"zsh": "autoload -U compinit; compinit -u -d .dump; "}.get(shell, "")
+        script = home.run(env={"_GPTSH_COMPLETE": f"{shell}_source"}).stdout
+        (home.cwd / ".complete").write_text(script)
+        screen.say(f"{load}. ./.complete; echo re''ady")
+        screen.until("^ready")
+        screen.write("gptsh -p temp")
+        screen.keys("Tab")
+        screen.until("temperature=")
+        screen.write("0 --agen")
+        screen.keys("Tab")
+        screen.until("--agent")
+        screen.write("def")
+        screen.keys("Tab")
+        screen.until("default")
+        screen.write("x")
+        screen.until("^> gptsh -p temperature=0 --agent default x")

@@ -22,7 +22,7 @@ from tests.support.server import ModelServer
 
 FILES = sorted((ROOT / "gptsh").rglob("*.py"))
 LAYERS = [
-    {"errors", "jsonio", "text"},
+    {"errors", "jsonio", "text", "threads"},
     {"messages"},
     {"models"},
     {"content"},
@@ -37,7 +37,7 @@ ROOMS = {
     "click": {"cli"},
     "socks": {"llm/http.py"},
     "tiktoken": {"context/tokens.py", "llm/litellm_bridge.py"},
-    "certifi": {"llm/http.py"},
+    "certifi": {"llm/certificates.py"},
     "litellm": {"llm/litellm_bridge.py"},
     "filetype": {"content/attachments.py"},
     "jiter": {"jsonio.py"},
@@ -53,6 +53,7 @@ ROOMS = {
     "platformdirs": {"config"},
     "jsonschema": {"context/answer_schema.py"},
     "jsonschema_specifications": {"context/answer_schema.py"},
+    "referencing": {"context/answer_schema.py"},
 }
 
 
@@ -135,11 +136,12 @@ def test_help_shows_every_option_in_its_group_and_no_two_share_a_name(home: Home
     groups = [line for line in shown.splitlines() if re.fullmatch(r"[A-Z]\w+:", line)]
     assert groups == ["Ask:", "Answer:", "Session:", "Manage:", "Other:"]
     assert len(short.splitlines()) <= 20
+    assert re.search(r"TAB.*_GPTSH_COMPLETE=bash_source gptsh", shown)
     assert set(re.findall(r"(?<![\w\"-])--?[a-z][a-z-]*", short)) <= set(names)
 
 
 def test_changelog_version_script_and_module_are_of_one_program(home: Home) -> None:
-    top = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    top = re.search(r"^## (\d\S*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert top
     assert top[1] == gptsh.__version__
     assert home.process("--version").stdout == f"gptsh {gptsh.__version__}\n"
@@ -173,4 +175,7 @@ def test_default_models_stand_in_the_packaged_model_table() -> None:
     known = json.loads(table.read_text())
     for provider, endpoint in PROVIDERS.items():
         if endpoint.default_model:
-            assert {endpoint.default_model, f"{provider}/{endpoint.default_model}"} & set(known), provider
+            found = [known.get(name) for name in (endpoint.default_model, f"{provider}/{endpoint.default_model}")]
+            entries = list(filter(None, found))
+            assert entries, provider
+            assert not any(entry.get("deprecation_date") for entry in entries), provider

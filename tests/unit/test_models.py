@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from gptsh.config.settings import load
-from gptsh.llm.routes import api_for
+from gptsh.config.providers import Providers, ProviderTable
 from gptsh.models import catalog
 from gptsh.models.cost import cost, usage_from
-from gptsh.models.facts import Facts, facts, likely_facts, small_params, split_model
+from gptsh.models.facts import Facts, facts, likely_facts, may_reason, models_of, small_params, split_model
 from tests.support.home import Home, lab_config
 from tests.support.paths import DATA
 from tests.support.server import ModelServer
@@ -32,6 +31,14 @@ from tests.support.sessions import put
 )  # fmt: skip
 def test_whose_a_name_is(model: str, provider: str | None, name: str) -> None:
     assert split_model(model) == (provider, name)
+
+
+@pytest.mark.parametrize(
+    ("name", "effort"),
+    [("gpt-5.5-pro", "medium"), ("gpt-5-pro", None), ("gpt-5.4-pro", "low"), ("chat-latest", None), ("o3", "low")],
+)
+def test_titles_ask_for_the_lowest_effort_that_a_model_accepts(name: str, effort: str | None) -> None:
+    assert small_params(likely_facts("openai", name), 20).get("reasoning_effort") == effort
 
 
 @pytest.mark.parametrize(
@@ -98,35 +105,44 @@ def test_facts_of_a_model(provider: str, name: str, window: int | None, prices: 
     assert window or known.entry == {}
 
 
+OPENAIS = ("https://api.openai.com/v1", "https://eu.api.openai.com/v1", "https://me.openai.azure.com/openai/v1")
+
+
 @pytest.mark.parametrize(
-    ("model", "params", "refused"),
+    ("base", "model", "api"),
     [
-        ("gpt-4.1", {}, False), ("gpt-5.4", {}, False), ("gpt-5.4", {"reasoning_effort": "low"}, True),
-        ("gpt-5.5", {}, True), ("gpt-5.5", {"reasoning_effort": "none"}, False), ("gpt-9", {}, True),
-        ("gpt-6-astra", {"reasoning_effort": "none"}, True), ("o3-pro", {}, None),  # which never goes there
+        *((base, model, "responses") for base in OPENAIS for model in ("gpt-6.2-astra", "o3-pro", "ft:gpt-4.1:x")),
+        *((base, model, "chat") for base in OPENAIS for model in ("gpt-4.1", "gpt-audio-1.5", "gpt-5-search-api")),
+        *(("http://127.0.0.1:9/v1", model, "chat") for model in ("gpt-5.5", "gpt-5.3-codex", "m")),
+        ("https://api.openai.com.evil.test/v1", "gpt-5.5", "chat"),
     ],
-)  # fmt: skip
-def test_openais_models_that_refuse_tools_on_chat_completions(
-    model: str, params: dict[str, Any], refused: bool | None
+)
+@pytest.mark.parametrize("name", ["openai", "lab"])
+def test_openai_and_azure_have_the_responses_api_and_other_servers_chat_completions(
+    name: str, base: str, model: str, api: str
 ) -> None:
-    provider = load({}).providers.get("openai")
-    assert provider
-    tools = {"tools": [{"type": "function"}]}
-    assert api_for(provider._replace(model=model), {**params, **tools}) == ("chat" if refused is False else "litellm")
-    assert api_for(provider._replace(model=model), params) == ("litellm" if refused is None else "chat")
+    providers = Providers({name: ProviderTable(base_url=base)}, {})
+    assert providers.for_model(f"{name}/{model}").api == api
 
 
-def test_parameters_of_googles_own_api_go_through_litellm() -> None:
-    provider = load({"GEMINI_API_KEY": "k"}).providers.get("gemini")
-    assert provider
-    assert api_for(provider._replace(model="gemini-2.5-flash"), {"temperature": 1}, tools=True) == "chat"
-    assert api_for(provider._replace(model="gemini-2.5-flash"), {"safety_settings": []}) == "litellm"
+@pytest.mark.parametrize(
+    ("name", "table", "url"),
+    [
+        ("gemini", {}, "https://generativelanguage.googleapis.com/v1beta"),
+        ("gemini", {"base_url": "http://127.0.0.1:9"}, "http://127.0.0.1:9/v1beta"),
+        ("lab", {"base_url": "http://127.0.0.1:9/google/v1", "api": "gemini"}, "http://127.0.0.1:9/google/v1"),
+    ],
+)
+def test_google_and_gateways_to_it_have_the_gemini_api(name: str, table: dict[str, Any], url: str) -> None:
+    provider = Providers({name: ProviderTable(**table)}, {}).for_model(f"{name}/gemini-3.8-flash")
+    assert (provider.api, provider.base_url) == ("gemini", url)
+    assert [*provider.key_headers] == ["x-goog-api-key"]
 
 
-def test_a_proxy_in_openais_place_is_asked_by_chat_completions_whatever_the_model() -> None:
-    provider = load({"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}).providers.get("openai")
-    assert provider
-    assert api_for(provider._replace(model="gpt-5.5"), {}, tools=True) == "chat"
+def test_gemini_models_that_reason_by_their_name_do_so_by_the_table() -> None:
+    models = {known.name: known.can("reasoning") is not False for known in models_of("gemini")}
+    assert {name: may_reason("gemini", name) for name in models} == models
+    assert may_reason("gemini", "gemini-3.9-pro")
 
 
 @pytest.mark.parametrize(
@@ -135,6 +151,7 @@ def test_a_proxy_in_openais_place_is_asked_by_chat_completions_whatever_the_mode
         *((name, {"temperature": 0.2, "max_tokens": 24}) for name in ("openai/gpt-4.1", "lab/unheard-of")),
         *((name, {"reasoning_effort": "low", "max_tokens": 2000}) for name in (
             "openai/gpt-5.4-mini", "openrouter/openai/gpt-5", "anthropic/claude-newfamily-7",  # newer than the table
+            "gemini/gemini-3.8-flash",
         )),
         *((name, {"max_tokens": 2000}) for name in ("xai/grok-4.3", "anthropic/claude-sonnet-4-5", "ollama/qwen3:8b")),
     ],
@@ -246,7 +263,7 @@ def test_list_models_shows_what_can_be_asked_from_here(lab: Home, model: ModelSe
     found = listed(lab, OPENAI_API_KEY="a-key", AZURE_API_KEY="a-key")
     assert found["echo"][:4] == ["echo", "-", "0.00", "0.00"]
     assert found["openai/gpt-4.1"][:4] == ["chat", "1047576", "2.00", "8.00"]
-    assert found["openai/gpt-5.3-codex"][:4] == ["litellm", "272000", "1.75", "14.00"]
+    assert found["openai/gpt-5.3-codex"][:4] == ["responses", "272000", "1.75", "14.00"]
     assert found["lab/m"][:4] == ["chat", "4096", "-", "-"]
     assert {name.partition("/")[0] for name in found} == {"echo", "openai", "lab"}
     assert not any("embedding" in name or "gpt-4o-2024-05-13" in name for name in found)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.anthropic_server import AnthropicServer, named, said, signature, stream, thought, tool
+from tests.support.anthropic_server import AnthropicServer, block, named, said, signature, stream, thought, tool
 from tests.support.claude import OPUS, SONNET, without_cache_marks
 from tests.support.home import Home, session_shape
 from tests.support.messages import call, parts, thinking
@@ -49,7 +49,6 @@ READ: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "broken_call": ("I look. \n", "before the answer was complete", 1, {
         "tool_calls": [call("toolu_01", "ls", '{"path": "/ho')]}),
     "no_stop": ("Whole.\n", "", 0, {"finish_reason": "stop_sequence", "stop_sequence": "END"}),
-    "paused": ("So far \n", "(pause_turn)", 5, {"finish_reason": "pause_turn"}),
     "window": ("And then\n", "cut by the model's window (model_context_window_exceeded)", 5, {}),
     "omitted": ("Yes.\n", "", 0, {"thinking": [thinking("", "only-this")]}),
 }  # fmt: skip
@@ -74,6 +73,9 @@ READ |= {
 }  # fmt: skip
 
 
+NOT_OFFERED = "gptsh: the model called a tool that was not offered, so it did not run: "
+
+
 @pytest.mark.parametrize("name", sorted(READ))
 def test_each_kind_of_stream_through_the_command(claude: Home, anthropic: AnthropicServer, name: str) -> None:
     out, told, code, kept = READ[name]
@@ -81,15 +83,43 @@ def test_each_kind_of_stream_through_the_command(claude: Home, anthropic: Anthro
     for size in (0, 7):  # wherever the network cuts it
         pieces = [whole[at : at + size] for at in range(0, len(whole), size)] if size else [whole]
         anthropic.script(*pieces)
-        run = claude.run("-n", "hi")
+        run = claude.run("-n", "--reasoning", "hi")
         assert (run.stdout, run.code) == (out, code)
         lines = run.stderr.splitlines()
+        if kept.get("tool_calls") and not code:
+            assert lines.pop().startswith(NOT_OFFERED)
         assert any(line.endswith(told) for line in lines) if told else not lines
         reply = claude.docs()[0]["messages"][-1]
         assert {key: reply[key] for key in kept} == kept
         if kept:
             assert (reply["provider"], reply["model"]) == ("anthropic", SONNET)
     assert len(anthropic.requests) == 2
+
+
+SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}}
+
+
+def test_a_paused_answer_goes_back_and_is_continued(claude: Home, anthropic: AnthropicServer) -> None:
+    anthropic.script(*stream(said(0, "I search. "), block(1, SEARCH), stop="pause_turn"))
+    anthropic.script(*stream(said(0, "It is.")))
+    assert claude.run("hi") == ("I search. It is.\n", "", 0)
+    first, second = (asked.body["messages"] for asked in anthropic.requests)
+    paused = [{"type": "text", "text": "I search. "}, SEARCH]
+    assert second == [*first, {"role": "assistant", "content": paused}]
+    reply = claude.doc()["messages"][1]
+    assert (reply["finish_reason"], reply["usage"]["completion"], reply["usage"]["prompt"]) == ("end_turn", 30, 36)
+    anthropic.script(*stream(said(0, "Yes.")))
+    assert claude.run("-s", "0", "sure?").code == 0
+    assert anthropic.requests[-1].body["messages"][1]["content"][:2] == paused
+
+
+def test_an_answer_that_is_paused_without_end_is_incomplete(claude: Home, anthropic: AnthropicServer) -> None:
+    for number in range(11):
+        search = block(1, {**SEARCH, "id": f"srvtoolu_{number}"})
+        anthropic.script(*stream(said(0, "So far. "), search, stop="pause_turn"))
+    run = claude.run("hi")
+    assert (run.stdout, run.code, len(anthropic.requests)) == ("So far. " * 11 + "\n", 5, 11)
+    assert "(pause_turn)" in run.stderr
 
 
 def test_an_answer_leaves_the_same_kind_of_session_as_any_other(claude: Home, anthropic: AnthropicServer) -> None:
@@ -142,7 +172,7 @@ def test_an_answer_in_one_piece(claude: Home, anthropic: AnthropicServer) -> Non
     whole = {"id": "msg_9", "type": "message", "role": "assistant", "content": content, "stop_reason": "tool_use",
              "usage": {"input_tokens": 3, "output_tokens": 4}}  # fmt: skip
     anthropic.script(json.dumps(whole).encode(), framing="length", headers={"Content-Type": "application/json"})
-    assert claude.run("--no-stream", "hi") == ("Yes.\n", "hm\n", 0)
+    assert claude.run("--no-stream", "--reasoning", "hi") == ("Yes.\n", f"hm\n{NOT_OFFERED}ls\n", 0)
     assert "stream" not in anthropic.sent[0]
     reply = claude.doc()["messages"][1]
     assert (reply["thinking"], reply["response_id"]) == ([thinking("hm", "s")], "msg_9")
@@ -156,9 +186,9 @@ def test_what_is_no_answer(claude: Home, anthropic: AnthropicServer) -> None:
         (b"<html>", "not JSON: Expecting value: line 1 column 1 (char 0)"),
     ):
         anthropic.script(data, framing="length", headers={"Content-Type": "application/json"})
-        run = claude.run("hi")
+        run = claude.run("--no-save", "hi")
         assert (run.stdout, run.code) == ("", 1)
-        assert run.stderr.startswith(f"gptsh: the response is {line}: is the base URL right?")
+        assert f"gptsh: the response is {line}: is the base URL right?" in run.stderr
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -168,13 +198,43 @@ def test_a_thought_goes_back_to_its_model_and_is_left_out_where_it_is_refused(
     signed = "of another conversation" if refused else None
     calls = tool(2, "toolu_1", "ls", '{"a":', "1}")
     anthropic.script(*stream(thought(0, "First ", "look.", signed=signed), said(1, "I look. "), calls, stop="tool_use"))
-    assert claude.run("-p", "reasoning_effort=high", "what is this?").code == 0
-    assert claude.run("-s", "0", "and?").stdout == "You said: and?\n"
+    ls = ["-p", 'tools=[{"name": "ls", "input_schema": {"type": "object"}}]']
+    assert claude.run("-p", "reasoning_effort=high", *ls, "what is this?").code == 0
+    assert claude.run("-s", "0", *ls, "and?").stdout == "You said: and?\n"
     made = [[part["type"] for part in without_cache_marks(sent)[1][1]] for sent in anthropic.sent[1:]]
     assert made == [["thinking", "text", "tool_use"], *([["text", "tool_use"]] if refused else [])]
     assert claude.doc()["messages"][1]["thinking"] == [thinking("First look.", signed or signature("First look."))]
-    assert claude.run("-s", "0", "-m", OPUS, "more").code == 0  # another model does not get the thoughts
+    assert claude.run("-s", "0", "-m", OPUS, *ls, "more").code == 0  # another model does not get the thoughts
     assert [part["type"] for part in without_cache_marks(anthropic.sent[-1])[1][1]] == ["text", "tool_use"]
+
+
+def thinking_sent(anthropic: AnthropicServer) -> list[int]:
+    """The indexes of the messages of the last request that have thinking."""
+    contents = [message["content"] for message in anthropic.sent[-1]["messages"]]
+    return [at for at, blocks in enumerate(contents) if any(block["type"] == "thinking" for block in blocks)]
+
+
+def test_thinking_is_bound_to_all_that_stood_before_it(claude: Home, anthropic: AnthropicServer) -> None:
+    for words in ("one", "two", "three", "four", "five"):
+        anthropic.script(*stream(thought(0, f"hm {words}", signed=None), said(1, f"Yes, {words}.")))
+    assert claude.run("first?").code == 0
+    assert claude.run("-s", "0", "second?").code == 0
+    assert thinking_sent(anthropic) == [1]
+    assert claude.run("-s", "0", "--system", "Answer in verse.", "third?").code == 0
+    assert thinking_sent(anthropic) == []
+    assert claude.run("-s", "0", "fourth?").code == 0
+    assert thinking_sent(anthropic) == [5]  # it arrived under the new system prompt
+    assert claude.run("-s", "0", "fifth?").code == 0
+    assert thinking_sent(anthropic) == [5, 7]
+    assert len(anthropic.sent) == 5
+
+
+def test_refused_thinking_is_not_sent_again_in_the_session(claude: Home, anthropic: AnthropicServer) -> None:
+    anthropic.script(*stream(thought(0, "hm", signed="of another conversation"), said(1, "Yes.")))
+    for turn in range(4):
+        assert claude.run(*(["-s", "0"] if turn else []), f"question {turn}").code == 0
+    assert len(anthropic.sent) == 5  # one repeated request in four turns
+    assert claude.doc()["messages"][3]["reasoning_refused"]
 
 
 def test_a_token_goes_as_one(claude: Home, anthropic: AnthropicServer) -> None:
@@ -196,3 +256,18 @@ def test_a_session_pays_for_its_history_once(claude: Home, anthropic: AnthropicS
     assert ends[1]["cache_write_tokens"] > 0
     for before, after in pairwise(ends[1:]):
         assert after["cached_tokens"] == before["prompt"] - before["raw"]["input_tokens"]
+
+
+def test_claudes_cache_may_last_an_hour_at_its_own_price(claude: Home, anthropic: AnthropicServer) -> None:
+    claude.configure(claude.config.read_text().replace("[providers.anthropic]", '[providers.anthropic]\ncache = "1h"'))
+    assert claude.run("--system", "Brief.", "hi").code == 0
+    written = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 1_000_000}
+    usage = {"input_tokens": 0, "cache_creation_input_tokens": 1_000_000, "cache_creation": written, "output_tokens": 0}
+    anthropic.script(*stream(said(0, "Yes."), usage=usage))
+    assert claude.run("-s", "0", "-m", "anthropic/claude-opus-5-5", "more").code == 0
+    marks = [
+        part["cache_control"] for m in anthropic.sent[1]["messages"] for part in m["content"] if "cache_control" in part
+    ]
+    assert marks
+    assert all(mark == {"type": "ephemeral", "ttl": "1h"} for mark in marks)
+    assert claude.doc()["messages"][-1]["cost"] == pytest.approx(8.0, abs=0.001)

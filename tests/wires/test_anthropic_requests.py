@@ -47,6 +47,8 @@ X: Any = {"x_": None, "x_more": [1]}  # keys that nobody knows: they are kept, a
          {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
           "title": "a.pdf"}),
         (FACTS, {"type": "text", "text": "t:\nfacts"}),
+        ({**FACTS, "context": "of 2026"}, {"type": "text", "text": "t (of 2026):\nfacts"}),
+        ({**LINKED, "context": "of 2026"}, {**LINKED, "context": "of 2026"}),
         ({"type": "hologram", "of": "me"}, note("hologram")),
         ({**PICTURE, "source": {**PICTURE["source"], **X}, **X}, PICTURE),
         ({**LINKED, "source": {**LINKED["source"], **X}, "citations": {"enabled": True, **X}, **X},
@@ -212,7 +214,8 @@ def test_what_is_refused_and_can_be_left_out_is_asked_without(
     run = claude.run("-s", "0", "--schema", json.dumps(CLOSED), "more")
     assert run.code == (1 if asked == "neither" else 0)
     assert len(anthropic.sent) == (2 if asked == "neither" else 3)
-    assert (kinds([without_cache_marks(anthropic.sent[-1])[1][1]]) == [["text"]]) == (asked == "thoughts")
+    # Words about a schema change the system prompt, to which thinking is bound.
+    assert (kinds([without_cache_marks(anthropic.sent[-1])[1][1]]) == [["text"]]) == (asked != "neither")
     assert ("output_config" not in anthropic.sent[-1]) == (asked == "schema")
 
 

@@ -40,7 +40,8 @@ EFFORTS = [
     *(("ollama/gpt-oss:20b", effort(how), {"think": think}, "") for how, think in (
         ("none", False), ("minimal", "low"), ("medium", "medium"), ("max", "high"))),
     (SONNET, effort("low", temperature=1), budget(1024, temperature=1), ""),
-    (SONNET, effort("high", temperature=0.5, top_p=1), budget(4096), "temperature, top_p"),
+    (SONNET, effort("high", temperature=0.5, top_p=1), budget(16384), "temperature, top_p"),
+    (SONNET, effort("high", max_tokens=20000), budget(10000, max_tokens=20000), ""),
     (SONNET, effort("max", max_tokens=5000), budget(2500, max_tokens=5000), ""),
     (SONNET, effort("low", max_tokens=1024), {"max_tokens": 1024}, "reasoning_effort"),
     (SONNET, effort("high", **budget(2000), top_k=1), budget(2000), "top_k"),
@@ -51,11 +52,11 @@ EFFORTS = [
 ]  # fmt: skip
 SAMPLING = [
     ("openai/gpt-4.1", WARM, WARM, ""),
-    ("openai/o3", {**WARM, "top_p": 1, "seed": 1}, {"seed": 1}, "temperature, top_p"),
+    ("openai/o3", {**WARM, "top_p": 1, "metadata": {}}, {"metadata": {}}, "temperature, top_p"),
     ("openai/gpt-5.1", WARM, WARM, ""),  # its effort is "none" unless asked for
-    ("openai/gpt-5.1", effort("low", **WARM), effort("low"), "temperature"),
+    ("openai/gpt-5.1", effort("low", **WARM), {"reasoning": {"summary": "auto", "effort": "low"}}, "temperature"),
     ("openai/gpt-5.5", WARM, {}, "temperature"),
-    ("openai/gpt-5.5", effort("none", **WARM), effort("none", **WARM), ""),
+    ("openai/gpt-5.5", effort("none", **WARM), {"reasoning": {"summary": "auto", "effort": "none"}, **WARM}, ""),
     ("moonshot/kimi-k3", {**WARM, "top_p": 1}, {"top_p": 1}, "temperature"),
     (SONNET, {**WARM, "top_k": 3}, {**WARM, "top_k": 3}, ""),
     (SONNET, {**WARM, "top_p": 0.9}, WARM, "top_p beside temperature"),
@@ -66,7 +67,8 @@ SAMPLING = [
 ]
 OTHERS = [
     ("openai/gpt-4.1", LIMIT, LIMIT, ""),
-    ("openai/o3", LIMIT, {"max_completion_tokens": 9}, ""),
+    ("openai/o3", {"max_tokens": 50}, {"max_output_tokens": 50}, ""),
+    ("mistral/m", {"seed": 7}, {"random_seed": 7}, ""),
     ("lab/o3", {"max_completion_tokens": 9}, LIMIT, ""),
     (SONNET, {"max_completion_tokens": 7}, {"max_tokens": 7}, ""),
     ("ollama/m", LIMIT, {"options": {"num_predict": 9}}, ""),
@@ -91,9 +93,22 @@ def test_parameters_as_a_model_takes_them(
         sent = {"max_tokens": asked.body["max_tokens"], **sent}  # it always has one
         for tool in asked.body.get("tools", ()):
             tool.pop("cache_control", None)
+    if "store" in asked.body:  # the Responses API
+        usual = {"store": False, "include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"}}
+        sent = usual | sent
     if model.startswith("ollama"):
         sent = {"truncate": False, "shift": False, **sent}
     assert asked.fields == sent
+
+
+def test_a_session_with_claude_at_openrouter_is_marked_for_the_cache(home: Home) -> None:
+    turn = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    model, system = "openrouter/anthropic/claude-sonnet-5-5", ["--system", "Brief."]
+    assert "cache_control" not in json.dumps(dry_run(home, model, args=system).body)
+    assert "cache_control" not in json.dumps(dry_run(home, "openrouter/openai/gpt-5", *turn, args=system).body)
+    messages = dry_run(home, model, *turn, *turn, args=system).body["messages"]
+    marked = [message["content"][-1]["text"] for message in messages if "cache_control" in json.dumps(message)]
+    assert marked == ["Brief.", "one", "and now?"]
 
 
 def test_an_answer_of_claude_always_has_a_limit(home: Home) -> None:

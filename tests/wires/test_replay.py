@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.attached import make_pdf
+from gptsh.content.answer import Request
+from gptsh.context import valid
+from tests.support.apis import APIS
 from tests.support.dry import dry_run
 from tests.support.home import Home
 from tests.support.messages import assistant, call, calling, parts, result, text, thinking, user
@@ -79,33 +81,15 @@ def test_what_a_model_signed_goes_to_no_other_model_of_its_provider(home: Home, 
         assert "SIGNED" not in json.dumps(sent(home, *turn, model=f"{model}/{other}"))
 
 
-def test_what_gemini_signed_goes_back_beside_the_call(home: Home) -> None:
-    whose = {"provider": "gemini", "model": "gemini/m"}
-    signed = {"google": {"thought_signature": "c2ln"}}
-    litellms = call("c2")
-    litellms["function"]["provider_specific_fields"] = {"thought_signature": "c2ln"}
-    for made in (call("c1", extra_content=signed), litellms):
-        asked = sent(home, user("q"), calling(made, **whose), result(made["id"]), model="gemini/m")[1]
-        assert asked["tool_calls"] == [{**call(made["id"]), "extra_content": signed}]
-
-
-@pytest.mark.parametrize(
-    ("args", "way"),
-    [
-        ((), "url"),
-        (("-p", "reasoning_effort=low", "-p", "max_tokens=9", "-p", "temperature=0.2"), "url"),
-        (("-f", "a.pdf"), "call"),
-    ],
-)
-def test_gemini_is_asked_directly_unless_it_is_about_more(home: Home, args: tuple[str, ...], way: str) -> None:
-    (home.cwd / "a.pdf").write_bytes(make_pdf())
-    env = {"GEMINI_API_KEY": "k"}
-    run = home.run("--dry-run", "-o", "json", "-m", "gemini/gemini-2.5-flash", *args, "hi", env=env)
-    told = json.loads(run.stdout)
-    assert way in told
-    if way == "url":
-        assert told["url"] == "https://generativelanguage.googleapis.com/v1beta/openai/chat/completions"
-        assert told["body"]["model"] == "gemini-2.5-flash"
+def test_what_litellm_kept_of_googles_signatures_goes_back_to_their_model() -> None:
+    made = call("c1")
+    made["function"]["provider_specific_fields"] = {"thought_signature": "c2ln"}
+    signed = {"provider_specific_fields": {"thought_signatures": ["dGV4dA=="]}}
+    turn = [user("q"), calling(made, replay=signed, provider="vertex_ai", model="vertex_ai/m"), result("c1")]
+    for model, is_own in (("vertex_ai/m", True), ("vertex_ai/n", False)):
+        body = APIS["vertex_ai"](Request(model, valid.build([*turn, user("and?")], None, "vertex_ai", model), {}))
+        asked = json.loads(body)["messages"][1]
+        assert ("provider_specific_fields" in asked, "c2ln" in json.dumps(asked)) == (is_own, is_own)
 
 
 def configured(home: Home, model: ModelServer, *providers: str) -> None:
@@ -128,7 +112,7 @@ def test_reasoning_in_pieces_goes_back_to_whom_it_came_from_and_is_shown_once(ho
         event(chunk({"annotations": [note], "extra_content": signature}, "stop")),
         DONE,
     )
-    assert home.run("-m", "openrouter/m", "why") == ("42\n", "let me\n", 0)
+    assert home.run("-m", "openrouter/m", "--reasoning", "why") == ("42\n", "let me\n", 0)
     whole = [{"type": TEXT, "text": "let me", "index": 0, "signature": "s"}]
     kept = {"reasoning_details": whole, "annotations": [note], "extra_content": signature}
     assert home.doc()["messages"][1]["replay"] == {"reasoning": "let me", **kept}
@@ -150,14 +134,15 @@ def test_reasoning_in_pieces_goes_back_to_whom_it_came_from_and_is_shown_once(ho
     ],
 )
 def test_ids_as_each_provider_takes_them(home: Home, provider: str, ids: list[str], expected: str) -> None:
-    whose = {"provider": provider, "model": f"{provider}/m"}
+    model = f"{provider}/{'gpt-4.1' if provider == 'openai' else 'm'}"
+    whose = {"provider": provider, "model": model}
     turns = [turn for own in ids for turn in (user("q"), calling(call(own), **whose), result(own), assistant())]
-    messages = sent(home, *turns, model=f"{provider}/m")
+    messages = sent(home, *turns, model=model)
     made = [message["tool_calls"][0]["id"] for message in messages if "tool_calls" in message]
     assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == made
     assert len(set(made)) == len(ids)
     assert re.fullmatch(expected, made[-1])
-    before = sent(home, *turns[:4], model=f"{provider}/m")[:4]
+    before = sent(home, *turns[:4], model=model)[:4]
     assert messages[:4] == before  # a prompt that grows keeps its beginning
 
 

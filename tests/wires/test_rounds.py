@@ -190,7 +190,8 @@ def test_without_a_terminal_a_call_is_denied_and_the_model_told(home: Home, mode
     run = home.run("go")
     assert (run.stdout, run.code, target.exists()) == ("I could not.\n", 4, False)
     assert "denied: good__note" in run.stderr
-    assert "auto_approve" in run.stderr
+    assert "approve it on a terminal, or set auto_approve under" in run.stderr
+    assert f"the answer is saved: continue with 'gptsh -s {home.doc()['id']} PROMPT'" in run.stderr
     (denied, is_error), added = results(home.doc())
     assert (denied[:6], is_error, added) == ("denied", True, ("2", False))
     assert home.doc()["messages"][2]["name"] == "good__note"
@@ -220,6 +221,7 @@ def test_a_person_is_asked(home: Home, model: ModelServer, reply: str, runs: boo
     assert (target.exists(), exit_code) == (runs, code)
     assert str(target) in seen.decode().replace(ON, "")
     assert b"so be it" in seen
+    assert (b"a tool call was denied: good__note\r\n" in seen) == (not runs)  # without advice: it was the user
 
 
 HELD_IMPORT = """
@@ -250,12 +252,26 @@ def test_an_answer_behind_a_round_is_shown_though_what_draws_it_is_still_importe
     assert (b"so be it" in seen, code) == (True, 0)
 
 
+def test_a_question_names_the_server_whatever_underscores_are_in_a_tools_name(home: Home, model: ModelServer) -> None:
+    configure(home, model, approved="")
+    home.configure(home.config.read_text().replace('.py"]', '.py", "b__"]'))
+    name, target = "good__b__note", home.cwd / "noted"
+    function = {"name": name, "arguments": json.dumps({"path": str(target)})}
+    model.script(*calling({"index": 0, "id": "call_1", "type": "function", "function": function}))
+    model.say("so be it")
+    terminal = Terminal(home, "go")
+    terminal.until(rb"Run b__note of good\? .*: ")
+    terminal.write("always\n")
+    assert terminal.close()[1] == 0
+    assert (target.exists(), home.doc()["meta"]["mcp_approved"]) == (True, [["good", "b__note"]])
+
+
 @pytest.mark.slow
 def test_what_is_always_allowed_is_not_asked_again_in_this_session_alone(home: Home, model: ModelServer) -> None:
     configure(home, model, approved="")
     target = home.cwd / "noted"
     asked_on_terminal(home, model, "always\n", path=str(target))
-    assert home.doc()["meta"]["mcp_approved"] == ["good__note"]
+    assert home.doc()["meta"]["mcp_approved"] == [["good", "note"]]
     for ref, code in (("0", 0), ("0@1", 4)):
         model.script(*calling(call("note", path=str(target))))
         model.say("again")

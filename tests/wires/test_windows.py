@@ -2,14 +2,16 @@
 
 import json
 import os
+import subprocess
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from tests.support.answers import json_output
 from tests.support.home import Home, Result
-from tests.support.server import ModelServer, Script
+from tests.support.server import Hold, ModelServer, Script
 
 BASES = ["OLLAMA", "LM_STUDIO", "LLAMAFILE", "HOSTED_VLLM", "OPENROUTER"]
 PAGES = ["/v1/models", "/props", "/api/ps", "/api/show", "/api/v1/models"]
@@ -165,8 +167,43 @@ def test_a_spoilt_cache_is_none(served: Home, model: ModelServer, kept: str) -> 
     assert served.run("-m", "lab/m", "hi").code == 0
 
 
+def test_a_local_server_that_needs_longer_for_its_list_is_waited_for_once(served: Home, model: ModelServer) -> None:
+    slow = Script(200, {}, (0.5, json.dumps({**vllm(20000), **SHOWN}).encode()), "chunked")
+    model.pages = {"/v1/models": slow, "/api/show": slow}
+    assert window(served, "ollama/m") == 131072
+    assert long(served) == 20000
+    model.pages.clear()
+    model.requests.clear()
+    assert long(served) == 20000
+    assert {asked.path for asked in model.requests} == {"/v1/chat/completions"}
+
+
+def test_a_short_prompt_asks_no_server_for_its_window_however_slowly_it_comes(served: Home, model: ModelServer) -> None:
+    process = served.start("-m", "lab/m", stdin=subprocess.PIPE)
+    process.stdin.write(b"a word " * 100)
+    process.stdin.flush()
+    time.sleep(0.3)
+    process.communicate(b"a word " * 100)
+    assert {asked.path for asked in model.requests} == {"/v1/chat/completions"}
+
+
+def test_the_window_is_asked_for_beside_the_reading_of_a_long_pipe(served: Home, model: ModelServer) -> None:
+    hold = Hold()
+    model.pages["/v1/models"] = Script(200, {}, (hold, json.dumps(vllm(20000)).encode()), "chunked")
+    process = served.start("-m", "lab/m", "-o", "json", stdin=subprocess.PIPE)
+    process.stdin.write(b"a word " * 2000)
+    process.stdin.flush()
+    assert hold.reached.wait(20)
+    hold.set()
+    out, _ = process.communicate(b"the end")
+    assert json.loads(out)["context"]["window"] == 20000
+    assert [asked.path for asked in model.requests[:2]] == ["/v1/models", "/v1/chat/completions"]
+    assert model.sent[1]["messages"][0]["content"].endswith("the end")
+
+
+@pytest.mark.slow
 def test_a_reply_that_comes_too_late_is_asked_for_again(served: Home, model: ModelServer) -> None:
-    model.pages["/v1/models"] = Script(200, {}, (0.5, json.dumps(vllm(20000)).encode()), "chunked")
+    model.pages["/v1/models"] = Script(200, {}, (2.5, json.dumps(vllm(20000)).encode()), "chunked")
     assert long(served) is None
     model.pages["/v1/models"] = vllm(20000)
     model.requests.clear()
@@ -210,7 +247,7 @@ def test_what_a_server_answers_amiss_is_no_window_and_no_failure(served: Home, m
 LATE = json.dumps({**vllm(500), **TRAINED}).encode()  # who waits for it finds a window in it
 
 
-@pytest.mark.parametrize("way", ["stalls", "stops", pytest.param("drips", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["stalls", *(pytest.param(way, marks=pytest.mark.slow) for way in ("stops", "drips"))])
 def test_a_slow_server_is_not_waited_for(served: Home, model: ModelServer, way: str) -> None:
     release = threading.Event()
     drip = tuple(step for _ in range(50) for step in (b" ", 0.2))

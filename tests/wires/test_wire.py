@@ -2,11 +2,16 @@
 
 import base64
 import contextlib
+import gzip
 import json
+import shutil
 import socket
 import ssl
+import subprocess
 import threading
 import time
+import tracemalloc
+import zlib
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -16,8 +21,8 @@ import trustme
 
 from gptsh.llm.errors import retry_after
 from gptsh.llm.http import proxy_for
-from tests.support.home import Home, lab_config, texts
-from tests.support.server import Cut, Hold, ModelServer, chunk, event
+from tests.support.home import Home, lab_config, read_until, texts, wait_until
+from tests.support.server import Cut, Hold, ModelServer, Script, answer, chunk, event
 
 SECRET = "sk-very-secret-4711"
 
@@ -197,6 +202,43 @@ def test_keys_reach_the_server_and_nothing_else(
     assert b"uthorization" not in kept
 
 
+def test_ids_that_repeat_the_key_are_masked(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, 'api_key_env = "LAB_KEY"\n'))
+    named = {"id": f"chatcmpl-{SECRET}", "model": f"m-{SECRET}", "choices": [{"delta": {"content": "Hi"}}]}
+    events = [event(named), event(chunk({}, "stop")), event(b"[DONE]")]
+    model.script(*events, headers={"X-Request-Id": f"req-{SECRET}"})
+    run = home.run("-o", "json", "hi", env={"LAB_KEY": SECRET})
+    assert (run.code, SECRET in run.stdout, SECRET in json.dumps(home.doc())) == (0, False, False)
+    assert home.doc()["messages"][1]["request_id"] == "req-***"
+
+
+@pytest.mark.parametrize(
+    ("params", "path"),
+    [
+        ({"extra_body": {"api_key": SECRET}}, ""),
+        ({"extra_headers": {"x-auth": f"Bearer {SECRET}"}}, ""),
+        ({}, f"/{SECRET}"),
+    ],
+    ids=["extra_body", "extra_headers", "path"],
+)
+def test_secrets_nested_in_parameters_or_in_the_base_are_masked_in_errors(
+    home: Home, model: ModelServer, params: dict[str, Any], path: str
+) -> None:
+    home.configure(lab_config(model, "").replace(model.base_url, f"{model.base_url}{path}"))
+    given = [arg for key, value in params.items() for arg in ("-p", f"{key}={json.dumps(value)}")]
+    model.refuse(404, {"error": {"message": f"bad {SECRET}"}})
+    run = home.run("--debug", *given, "hi")
+    assert (run.code, SECRET in run.stderr, "***" in run.stderr) == (1, False, True)
+
+
+def test_an_error_that_repeats_one_word_takes_no_time(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model))
+    model.script(event({"error": {"message": "exceed" * 20_000}}))
+    started = time.process_time()
+    assert home.run("hi").code == 1
+    assert time.process_time() - started < 3  # it was 23
+
+
 @pytest.mark.parametrize(
     ("command", "line"),
     [
@@ -214,11 +256,25 @@ def test_a_key_command_that_fails_is_exit_2(home: Home, model: ModelServer, comm
     assert not home.state.exists()
 
 
-def test_a_key_command_runs_once_and_leaves_stdin_alone(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model, 'api_key_command = "cat; echo x >> ran; echo key"\n'))
-    assert home.run("with title", stdin="the prompt").stdout == "You said: with title\n\nthe prompt\n"
-    assert (home.cwd / "ran").read_text() == "x\n"
-    assert len(model.requests) == 2
+def test_a_key_command_runs_once_and_leaves_stdin_alone(hosted: Home, model: ModelServer) -> None:
+    command = '[providers.openai]\napi_key_command = "cat; echo x >> ran; echo key"\n'
+    hosted.configure(hosted.config.read_text() + command)
+    assert hosted.run("with title", stdin="the prompt").stdout == "You said: with title\n\nthe prompt\n"
+    assert (hosted.cwd / "ran").read_text() == "x\n"
+    wait_until(lambda: len(model.requests) == 2)
+
+
+def test_a_list_of_one_providers_models_runs_no_other_key_command(home: Home, model: ModelServer) -> None:
+    tables = [
+        f'[providers.{name}]\nbase_url = "{model.base_url}"\napi_key_command = "echo {name} >> ran; echo key"\n'
+        for name in ("lab", "other")
+    ]
+    home.configure("".join(tables))
+    model.pages["/v1/models"] = {"data": [{"id": "m"}, {"id": "lab/m"}]}
+    listed = home.run("--list-models", "-m", "lab/").stdout
+    assert [line.split()[0] for line in listed.splitlines()] == ["lab/m", "lab/lab/m"]
+    assert (home.cwd / "ran").read_text() == "lab\n"
+    assert "other/lab/m" in home.run("--list-models", "-m", "b/m").stdout
 
 
 @pytest.mark.parametrize(
@@ -256,13 +312,17 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
+def secure(model: ModelServer, authority: trustme.CA) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(context)
+    model.secure(context)
+
+
 @pytest.mark.parametrize("variable", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"])
 def test_a_server_is_believed_by_the_bundle_of_the_environment(
     home: Home, model: ModelServer, authority: trustme.CA, tmp_path: Path, variable: str
 ) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    model.secure(context)
+    secure(model, authority)
     home.configure(lab_config(model))
     bundle = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(bundle))
@@ -272,6 +332,48 @@ def test_a_server_is_believed_by_the_bundle_of_the_environment(
     assert "no secure connection to localhost" in stranger.stderr
     missing = home.run("hi", env={variable: "/nowhere.pem"})
     assert (missing.code, "/nowhere.pem" in missing.stderr) == (2, True)
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@pytest.mark.parametrize("is_in", ["folder", "file"])
+def test_the_systems_folder_of_certificates_is_read_first_and_its_file_only_if_needed(
+    home: Home,
+    model: ModelServer,
+    authority: trustme.CA,
+    tmp_path: Path,
+    is_in: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    secure(model, authority)
+    home.configure(lab_config(model))
+    stranger, folder, file = trustme.CA(), tmp_path / "certs", tmp_path / "certs.pem"
+    folder.mkdir()
+    (authority if is_in == "folder" else stranger).cert_pem.write_to_path(str(folder / "ca.pem"))
+    subprocess.run(["openssl", "rehash", str(folder)], check=True)
+    if is_in == "folder":
+        file.write_text("reading this would fail")
+    else:
+        authority.cert_pem.write_to_path(str(file))
+    system = ssl.get_default_verify_paths()._replace(cafile=str(file), capath=str(folder))
+    monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: system)
+    assert home.run("hi") == ("You said: hi\n", "", 0)
+
+
+@pytest.mark.parametrize("idle_timeout", [None, 0.05], ids=["kept", "closed by the server"])
+def test_a_connection_is_open_before_the_question_is_complete(
+    home: Home, model: ModelServer, authority: trustme.CA, idle_timeout: float | None
+) -> None:
+    secure(model, authority)
+    model.idle_timeout = idle_timeout
+    authority.cert_pem.write_to_path(str(home.folder / "ca.pem"))
+    home.configure(lab_config(model))
+    home.env["SSL_CERT_FILE"] = str(home.folder / "ca.pem")
+    process = home.start("hi", stdin=subprocess.PIPE)
+    wait_until(lambda: model.connections == 1)
+    time.sleep(2 * (idle_timeout or 0))
+    out, err = process.communicate(b"more")
+    assert (out.startswith(b"You said: hi"), err, process.returncode) == (True, b"", 0)
+    assert (model.connections, len(model.requests)) == (2 if idle_timeout else 1, 1)
 
 
 NO_WAY: dict[str, tuple[str, dict[str, str], str]] = {
@@ -407,3 +509,85 @@ def test_a_refusal_that_comes_before_all_of_a_large_request_was_read_is_shown_on
     listener.close()
     assert "request too large" in run.stderr
     assert len([head for head in seen if head.startswith(b"POST /v1/chat")]) == 1
+
+
+# ---- compression, which gptsh does not ask for
+
+
+def pieces(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def compressed(form: int, *events: bytes) -> list[bytes]:
+    """Events as a gateway compresses them: each is flushed as it comes. ``form`` as in ``zlib.compressobj``."""
+    stream = zlib.compressobj(wbits=form)
+    flushed = [stream.compress(event) + stream.flush(zlib.Z_SYNC_FLUSH) for event in events]
+    return [*flushed, stream.flush()]
+
+
+FORMS = {"gzip": ("gzip", 31), "deflate": ("deflate", 15), "raw deflate": ("deflate", -15), "x-gzip": ("X-GZIP", 31)}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("size", [1, 1000])
+def test_an_answer_that_a_gateway_compresses_unasked_is_decompressed(
+    lab: Home, model: ModelServer, form: str, size: int
+) -> None:
+    encoding, bits = FORMS[form]
+    body = b"".join(compressed(bits, *answer("first ", "secönd")))
+    model.script(*pieces(body, size), headers={"Content-Encoding": encoding})
+    run = lab.run("hi")
+    assert (run.stdout, run.stderr, run.code) == ("first secönd\n", "", 0)
+
+
+def test_a_compressed_answer_is_shown_as_it_arrives(lab: Home, model: ModelServer) -> None:
+    hold, events = threading.Event(), compressed(31, *answer("first ", "second"))
+    model.script(*events[:2], hold, *events[2:], headers={"Content-Encoding": "gzip"})
+    process = lab.start("hi")
+    read_until(process.stdout, b"first ")
+    hold.set()
+    assert process.communicate() == (b"second\n", b"")
+
+
+def test_gzip_of_several_streams_is_one_body(lab: Home, model: ModelServer) -> None:
+    body = b"".join(map(gzip.compress, answer("whole")))
+    model.script(body, headers={"Content-Encoding": "gzip"}, framing="length")
+    assert lab.run("hi").stdout == "whole\n"
+
+
+def test_a_compressed_refusal_and_a_compressed_list_are_read(lab: Home, model: ModelServer) -> None:
+    packed = {"Content-Encoding": "gzip"}
+    model.refuse(400, gzip.compress(b'{"error":{"message":"no such thing"}}'), packed)
+    assert "lab refused (400): no such thing" in lab.run("hi").stderr
+    model.pages["/v1/models"] = Script(200, packed, (gzip.compress(b'{"data":[{"id":"big"}]}'),), "length")
+    assert "lab/big" in lab.run("--list-models").stdout
+
+
+@pytest.mark.parametrize(
+    ("encoding", "body", "line"),
+    [
+        ("gzip", b"".join(compressed(31, *answer("gone"))[:2]), "broke off"),
+        ("gzip", b"no gzip at all", "sent an answer that cannot be decompressed: "),
+        ("br", b"\x0b\x02\x80", "sends its answer in the encoding br, which gptsh did not ask for"),
+    ],
+)
+def test_a_compressed_answer_that_cannot_be_read_is_exit_1(
+    lab: Home, model: ModelServer, encoding: str, body: bytes, line: str
+) -> None:
+    for _ in range(2):
+        model.script(body, headers={"Content-Encoding": encoding}, framing="length")
+    run = lab.run("hi")
+    assert run.code == 1
+    assert line in run.stderr.splitlines()[0]
+
+
+def test_a_small_list_that_expands_to_gigabytes_is_read_up_to_its_limit(lab: Home, model: ModelServer) -> None:
+    stream = zlib.compressobj(wbits=31)
+    bomb = b"".join(stream.compress(bytes(1 << 20)) for _ in range(300)) + stream.flush()
+    model.pages["/v1/models"] = Script(200, {"Content-Encoding": "gzip"}, (bomb,), "length")
+    tracemalloc.start()
+    run = lab.run("--list-models")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "lab: lab does not list its models" in run.stderr
+    assert peak < 200_000_000  # the limit of a list is 32 MB

@@ -1,0 +1,313 @@
+"""Google's Gemini API, generateContent: write a request's JSON body, read a stream into an ``Answer``. No network here.
+
+A conversation is a list of contents with parts. A part of an answer may have a thought signature: it goes back in the
+same part to the model that signed it. Calls without their signature are refused by Gemini 3 and later.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from gptsh.content.answer import Answer, Request
+from gptsh.content.attachments import media_of, not_sent
+from gptsh.content.openai_parts import move_tool_media
+from gptsh.content.passages import one_text
+from gptsh.content.replay import Frame, call_signature, filled
+from gptsh.errors import ModelError
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.llm import sse
+from gptsh.llm.errors import reported_error
+from gptsh.llm.parameters import fit_params, openai_schema, schema_as_text, take_tools
+from gptsh.llm.sse import ADVICE, as_object, debug_text
+from gptsh.messages import (
+    COMPLETE_REASONS,
+    Call,
+    Event,
+    Message,
+    Part,
+    Tool,
+    blocks_of,
+    is_text,
+    labelled_text,
+    parts_of,
+    reasoning_from,
+    system_text,
+)
+from gptsh.models.cost import usage_from
+from gptsh.models.facts import may_reason
+from gptsh.models.names import is_answer_of
+from gptsh.models.providers import Provider
+
+if TYPE_CHECKING:
+    from gptsh.llm.http import Response
+
+PARTS = "parts"  # key of ``replay``: the parts of an answer, if they are more than a text and calls
+REFUSABLE = {
+    "store": r"(?i)unknown name \W{0,4}store\b|\bstore\b.{0,20}not (?:supported|permitted)",
+    "thoughts": r"(?i)include_?thoughts|thinking(?:[_ ]?config)? is not (?:supported|enabled)",
+    "schema": r"(?i)response[_ ]?(?:json[_ ]?)?(?:schema|mime)|json mode",
+    PARTS: r"(?i)thought[_ ]?signature",
+}
+_REASONING = "reasoning"  # the key under which ``replay`` has the thoughts as text
+_SIGNATURE = "thoughtSignature"
+_UNSIGNED = "skip_thought_signature_validator"  # Google's own value for calls that another model made
+_WITHOUT_SIGNATURES = "gemini-[12]|gemma"  # models that do not require one
+_FILE_URL = r"(?i)(?:https|gs)://"
+_REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}  # by the names of chat completions; others stay
+_NO_QUESTION = "(no question)"
+_TEXT: Part = {"text": None}  # the frame of a text without a signature
+_CALL: Part = {"functionCall": None}
+
+
+def path(_request: Request, provider: Provider) -> str:
+    """The path of the request's URL, after the base URL. It is always streamed: else Gemini 4 halves its answers."""
+    model = provider.model if "/" in provider.model else f"models/{provider.model}"
+    return f"/{quote(model, safe='/:@')}:streamGenerateContent?alt=sse"
+
+
+def body(request: Request, provider: Provider, refusals: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
+    """The JSON body, without what is refused (names of ``REFUSABLE``). Google is asked not to store it."""
+    if "schema" in refusals:
+        request = schema_as_text(request)
+    params, conversation = fit_params(request.params, provider).fields, request.messages
+    config = as_dict(params.pop("generationConfig", None))
+    if request.schema is not None:
+        config |= {"responseMimeType": "application/json", "responseJsonSchema": request.schema}
+    thinking = as_dict(config.get("thinkingConfig"))
+    is_off = thinking.get("thinkingBudget") == 0
+    if may_reason(provider.name, provider.model) and "thoughts" not in refusals and not is_off:
+        config["thinkingConfig"] = {"includeThoughts": True, **thinking}
+    tools = take_tools(params, request, provider, _declare)
+    if request.web and request.tools:  # else Google's own tools and functions exclude each other
+        params["toolConfig"] = {"includeServerSideToolInvocations": True, **as_dict(params.get("toolConfig"))}
+    system = system_text(conversation)
+    return {
+        **({"systemInstruction": {"parts": [{"text": system}]}} if system else {}),
+        "contents": _contents(conversation, provider, refuses_parts=PARTS in refusals),
+        **({"tools": tools} if tools else {}),
+        **({"store": False} if "store" not in refusals else {}),
+        **params,
+        **({"generationConfig": config} if config else {}),
+    }
+
+
+def accepts(part: Part, _provider: Provider) -> bool:
+    """Whether a question can carry this part, which is not text."""
+    return _media_part(part) is not None
+
+
+def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
+    """Write the response into ``answer`` and yield its events."""
+    payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_documents)
+    return sse.read(payloads, Reader(answer), response.limit_wait)
+
+
+# ---- requests
+
+
+def _declare(tools: Sequence[Tool]) -> list[Part]:
+    """Tools in the API's form: all functions in one."""
+    functions: list[Part] = []
+    for tool in tools:
+        schema = openai_schema(tool)
+        functions.append({"name": tool.name, "description": tool.description, "parametersJsonSchema": schema})
+    return [{"functionDeclarations": functions}] if functions else []
+
+
+def _contents(conversation: Sequence[Message], provider: Provider, *, refuses_parts: bool) -> list[Part]:
+    """The contents of a conversation: the roles alternate, and all results of one round are in one content."""
+    contents: list[Part] = []
+    names: dict[Any, str] = {}  # of the functions, by the ids of their calls
+    own_from = len(conversation) if refuses_parts else reasoning_from(conversation)
+    foreign: list[Message] = [{**message, "provider": ""} for message in conversation[:own_from]]
+    messages = [message for message in (*foreign, *conversation[own_from:]) if message["role"] != "system"]
+    for message in move_tool_media(messages):
+        role = "model" if message["role"] == "assistant" else "user"
+        if message["role"] == "assistant":
+            parts = _own_parts(message, provider) or list(_plain_parts(message, provider))
+            if not re.match(_WITHOUT_SIGNATURES, provider.model):
+                _sign_first_call(parts)
+            names |= {call["id"]: call["function"]["name"] for call in message.get("tool_calls") or ()}
+        elif message["role"] == "tool":
+            parts = [_result(message, names)]
+        else:
+            parts = [sent for part in parts_of(message) if (sent := _question_part(part)) != {"text": ""}]
+        if not parts:
+            continue
+        if role == "model" and not contents:  # a call must follow a question
+            contents.append({"role": "user", "parts": [{"text": _NO_QUESTION}]})
+        if contents and contents[-1]["role"] == role:
+            contents[-1]["parts"] += parts
+        else:
+            contents.append({"role": role, "parts": parts})
+    return contents
+
+
+def _question_part(part: Part) -> Part:
+    """A part of a question in the API's form."""
+    if not is_text(part):
+        media = _media_part(part)
+        if media is not None:
+            return media
+        part = not_sent(part, "this API does not take it")
+    return {"text": labelled_text(part) if part["text"] else ""}
+
+
+def _media_part(part: Part) -> Part | None:
+    """A part with media in the API's form; None if the API does not accept it."""
+    media = media_of(part)
+    if media is None:
+        return None
+    if media.url is not None:
+        return {"fileData": {"fileUri": media.url}} if re.match(_FILE_URL, media.url) else None
+    return {"inlineData": {"mimeType": media.media_type, "data": media.data}} if media.media_type else None
+
+
+def _result(message: Message, names: dict[Any, str]) -> Part:
+    """A tool result; Google requires the id and the name of its call."""
+    call_id = message.get("tool_call_id")
+    response = {"error" if message.get("is_error") else "result": one_text(message)}
+    return {"functionResponse": {"id": call_id, "name": names.get(call_id, "unknown"), "response": response}}
+
+
+def _own_parts(message: Message, provider: Provider) -> list[Part]:
+    """The parts of a complete answer of this model, as it sent them; empty if they were not saved or do not fit."""
+    is_complete = (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
+    if not is_complete or not is_answer_of(message, provider.name, f"{provider.name}/{provider.model}"):
+        return []
+    saved = as_dicts(as_dict(message.get("replay")).get(PARTS))
+    parts: list[Part] = []
+    for part, block in filled(message, saved, _frame) or ():
+        if block is None:
+            parts.append(part)
+        elif block[0] == "tool_call":
+            parts.append({**part, "functionCall": _function_call(block[1])})
+        else:
+            parts.append({**part, "text": block[1]["text"]})
+    return parts
+
+
+def _plain_parts(message: Message, provider: Provider) -> Iterator[Part]:
+    """The texts and calls of an answer, of whatever model, in their order."""
+    is_own = is_answer_of(message, provider.name, f"{provider.name}/{provider.model}")
+    text = ""
+    for kind, block in blocks_of({**message, "refusal": ""}):
+        if kind == "text":
+            text += block["text"] if is_text(block) else labelled_text(not_sent(block, "this API does not take it"))
+        elif kind == "tool_call":
+            if text:
+                yield {"text": text}
+            signature = call_signature(block) if is_own else None
+            yield {"functionCall": _function_call(block), **({_SIGNATURE: signature} if signature else {})}
+            text = ""
+    text += message.get("refusal") or ""
+    if text:
+        yield {"text": text}
+
+
+def _sign_first_call(parts: list[Part]) -> None:
+    """Mark the first call of an answer, in place, if it has no signature: another model made it, or an older one.
+
+    Of parallel calls Google signs the first alone.
+    """
+    for at, part in enumerate(parts):
+        if "functionCall" in part:
+            parts[at] = {_SIGNATURE: _UNSIGNED, **part}
+            return
+
+
+def _function_call(call: Call) -> Part:
+    function = call["function"]
+    return {"id": call["id"], "name": function["name"], "args": as_object(function["arguments"])}
+
+
+def _frame(part: Part) -> Frame | None:
+    """What a saved part lacks, because the message holds it."""
+    if part.get("functionCall", "") is None:
+        return "tool_call"
+    return "text" if part.get("text", "") is None else None
+
+
+# ---- answers
+
+
+def as_documents(document: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
+    """An answer that is not streamed: the one document of its stream. --debug shows ``body`` if it is not one."""
+    if not document.keys() & {"candidates", "promptFeedback", "error"}:
+        raise ModelError("the response is not one of Google's generateContent", ADVICE, detail=debug_text(body))
+    yield document
+
+
+class Reader(sse.Reader):
+    """Writes the documents of one answer into an ``Answer``; each has the next parts. There is no last one."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer)
+        self._frames: list[Part] = []  # the parts, without the texts and calls that the message holds
+        self._finish = ""
+
+    def add(self, payload: dict[str, Any]) -> bool:
+        """Read one document; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        answer = self.answer
+        if payload.get("error"):
+            raise reported_error(payload["error"], payload)
+        answer.response_id = _text(payload.get("responseId")) or answer.response_id
+        answer.resolved_model = _text(payload.get("modelVersion")) or answer.resolved_model
+        usage = as_dict(payload.get("usageMetadata"))
+        if "totalTokenCount" in usage or (usage and answer.usage is None):  # the last counts count
+            answer.usage = usage_from(usage)
+        self._finish = _text(as_dict(payload.get("promptFeedback")).get("blockReason")) or self._finish
+        for candidate in as_dicts(payload.get("candidates")):
+            if candidate.get("index") in (0, None):  # only the first of several answers
+                for part in as_dicts(as_dict(candidate.get("content")).get("parts")):
+                    self._add_part(part)
+                self._finish = _text(candidate.get("finishReason")) or self._finish
+                for chunk in as_dicts(as_dict(candidate.get("groundingMetadata")).get("groundingChunks")):
+                    page = as_dict(chunk.get("web"))
+                    answer.add_source(page.get("uri"), page.get("title"))
+        if self._finish:
+            answer.finish(self._reason())
+        return payload is sse.DONE  # not Google's, but some gateways'
+
+    def end(self) -> None:
+        """Save the parts, if they are more than a text and calls."""
+        if self._finish:
+            self.answer.finish(self._reason())
+        if any(frame not in (_TEXT, _CALL) for frame in self._frames):
+            self.answer.replay[PARTS] = self._frames
+
+    def _add_part(self, part: Part) -> None:
+        """Add a part. Texts without a signature continue each other; one with a signature stands alone."""
+        if not part.keys() - {"thought", _SIGNATURE}:  # it cannot go back without data
+            part = {**part, "text": ""}
+        text, call = part.get("text"), part.get("functionCall")
+        if isinstance(call, dict):
+            arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
+            function = {"name": _text(call.get("name")), "arguments": arguments}
+            self.answer.add_call({"id": _text(call.get("id")), "type": "function", "function": function})
+            self._frames.append({**part, "functionCall": None})
+        elif not isinstance(text, str):
+            self._frames.append(part)  # of the provider's own tools
+        elif part.get("thought") is True:
+            self.answer.add_reasoning(text, _REASONING)
+            self._frames += [part] if part.get(_SIGNATURE) else []  # Google reads no summary of a thought, only its own
+        elif not text:
+            self._frames += [part] if part.keys() - {"text"} else []
+        else:
+            frame = {**part, "text": None}
+            if frame != _TEXT or self._frames[-1:] != [_TEXT]:
+                self.answer.begin_text()
+                self._frames.append(frame)
+            self.answer.add_text(text)
+
+    def _reason(self) -> str:
+        """The finish reason; Google has none of its own for calls."""
+        if self._finish == "STOP" and self.answer.calls:
+            return "tool_calls"
+        return _REASONS.get(self._finish, self._finish)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

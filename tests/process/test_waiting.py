@@ -1,0 +1,65 @@
+"""Another process that holds the lock of the store, and a clock that is far off."""
+
+import fcntl
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.support.home import Home, read_until, wait_for_exit
+from tests.support.server import ModelServer
+
+WAITING = b"gptsh: waiting to save: another process uses the sessions\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_released", [True, False])
+def test_a_save_waits_five_seconds_for_the_lock_and_says_so_after_one(
+    lab: Home, model: ModelServer, is_released: bool
+) -> None:
+    model.say("hello", model="m")
+    lab.run("first")
+    model.say("an answer", model="m")
+    with (lab.state / ".lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        started = time.monotonic()
+        process = lab.start("-s", "0", "hi")
+        assert read_until(process.stderr, b"\n") == WAITING
+        assert 0.9 < time.monotonic() - started < 3
+        assert read_until(process.stdout, b"answer") == b"an answer"
+        answered = time.monotonic()
+        if is_released:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        assert wait_for_exit(process) == (0 if is_released else 1)
+        assert time.monotonic() - answered < (2 if is_released else 7)
+    assert process.stderr
+    error = process.stderr.read().decode()
+    assert error == ("" if is_released else f"gptsh: {lab.state}/.lock is locked by another process: try again\n")
+    assert len(lab.doc()["messages"]) == (4 if is_released else 2)
+
+
+@pytest.mark.parametrize("seconds", ["253402300799.9997", "253402200000", "300000000000"])
+def test_a_clock_beyond_the_year_9000_is_one_line(home: Home, seconds: str) -> None:
+    clock = f"""
+import datetime, sys, time
+class Late(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        return cls.fromtimestamp({seconds}, tz)
+time.time = lambda: {seconds}
+datetime.datetime = Late
+from gptsh.cli.entrypoint import main
+sys.exit(main(["-m", "echo", "hi"]))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", clock],
+        env=home.env,
+        cwd=home.cwd,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert (run.stdout, run.returncode, run.stderr.count("\n")) == ("", 2, 1)
+    assert run.stderr.startswith("gptsh: the clock of this machine is wrong: ")

@@ -1,0 +1,158 @@
+"""Recorded answers of providers are read as their own fields say. Skipped where the recordings are not there."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gptsh.content.answer import Answer, Request
+from gptsh.errors import ModelError
+from gptsh.llm import gemini, responses
+from gptsh.llm.sse import objects, read
+from gptsh.messages import text_of
+from gptsh.models.providers import PROVIDERS
+from tests.support.paths import ROOT
+
+FOLDER = ROOT.parent / "shared" / "recordings"
+
+
+def recorded(api: str) -> list[Path]:
+    """The recorded answers of an API; one that is missing if there are none."""
+    return sorted((FOLDER / api).glob("*.response.*")) or [FOLDER / api]
+
+
+def pieces(data: bytes, size: int) -> Iterator[bytes]:
+    for at in range(0, len(data), size):
+        yield data[at : at + size]
+
+
+def answer_in(path: Path, data: bytes, size: int = 1 << 20) -> Answer:
+    """The answer that gptsh reads, of a body in pieces of this size."""
+    answer, kind = Answer(), "text/event-stream" if path.suffix == ".sse" else "application/json"
+    list(read(objects(pieces(data, size), kind, responses.as_events), responses.Reader(answer)))
+    return answer
+
+
+def final_response(path: Path, data: bytes) -> Any:
+    """The whole response, in a stream the last event."""
+    return json.loads(data if path.suffix == ".json" else data.rsplit(b"data: ", 1)[1])
+
+
+@pytest.mark.parametrize("path", recorded("responses"), ids=lambda path: path.name)
+def test_a_response_is_read_as_its_items_say(path: Path) -> None:
+    if not path.is_file():
+        pytest.skip("no recordings")
+    data = path.read_bytes()
+    whole = final_response(path, data)
+    if whole.get("error"):
+        with pytest.raises(ModelError, match="does not exist"):
+            answer_in(path, data)
+        return
+    whole = whole.get("response", whole)
+    message = answer_in(path, data, 7).message()
+    assert message is not None
+    output, usage = whole["output"], whole["usage"]
+    texts = [part["text"] for item in output if item["type"] == "message" for part in item["content"]]
+    calls = [(item["call_id"], item["name"], item["arguments"]) for item in output if item["type"] == "function_call"]
+    made = [(call["id"], *call["function"].values()) for call in message.get("tool_calls", ())]
+    assert (message["content"], made) == ("".join(texts), calls)
+    assert message["finish_reason"] == ("tool_calls" if calls else "stop")
+    assert (message["response_id"], message["resolved_model"]) == (whole["id"], whole["model"])
+    counts = message["usage"]
+    assert counts is not None
+    assert (counts["prompt"], counts["completion"], counts["total"]) == (
+        usage["input_tokens"], usage["output_tokens"], usage["total_tokens"],
+    )  # fmt: skip
+    assert counts["reasoning_tokens"] == usage["output_tokens_details"]["reasoning_tokens"]
+    kept = message.get("replay", {}).get("items", [])
+    assert [item["type"] for item in kept] == ([item["type"] for item in output] if kept else ["message"][:0])
+    for item, own in zip(output, kept, strict=False):
+        assert item == own or item["type"] in ("message", "function_call")
+
+
+@pytest.mark.parametrize("path", recorded("responses"), ids=lambda path: path.name)
+def test_a_response_cut_at_any_byte_is_never_taken_for_a_whole_one(path: Path) -> None:
+    if path.suffix != ".sse":
+        pytest.skip("no stream")
+    data = path.read_bytes()
+    whole = answer_in(path, data).message()
+    assert whole
+    text, end = str(whole["content"]), data.rindex(b"\nevent: ")
+    for size in range(1, end, 1 + end // 200):
+        answer = Answer()
+        with pytest.raises(ModelError):
+            list(read(objects(iter([data[:size]]), "text/event-stream", responses.as_events), responses.Reader(answer)))
+        part = answer.message("error")
+        assert part is None or text.startswith(str(part["content"]))
+
+
+# ---- Google's generateContent
+
+
+def of_google(path: Path, data: bytes, size: int = 1 << 20) -> Answer:
+    """The answer that gptsh reads, of a body in pieces of this size."""
+    answer, kind = Answer(), "text/event-stream" if path.suffix == ".sse" else "application/json"
+    list(read(objects(pieces(data, size), kind, gemini.as_documents), gemini.Reader(answer)))
+    return answer
+
+
+@pytest.mark.parametrize("path", recorded("gemini"), ids=lambda path: path.name)
+def test_an_answer_of_google_is_read_as_its_parts_say(path: Path) -> None:
+    if not path.is_file():
+        pytest.skip("no recordings")
+    data = path.read_bytes()
+    lines = [data] if path.suffix == ".json" else data.split(b"data: ")[1:]
+    documents = [json.loads(line) for line in lines]
+    if "error" in documents[0]:
+        with pytest.raises(ModelError, match="is not found for API version v1beta"):
+            of_google(path, data)
+        return
+    message = of_google(path, data, 7).message()
+    assert message is not None
+    parts = [part for document in documents for part in document["candidates"][0]["content"].get("parts", ())]
+    texts = [part["text"] for part in parts if "text" in part and not part.get("thought")]
+    thoughts = [part["text"] for part in parts if part.get("thought")]
+    calls = [(part["functionCall"]["name"], part["functionCall"]["args"]) for part in parts if "functionCall" in part]
+    functions = [made["function"] for made in message.get("tool_calls", ())]
+    assert text_of(message) == "".join(texts)
+    assert [(function["name"], json.loads(function["arguments"])) for function in functions] == calls
+    assert message.get("replay", {}).get("reasoning", "") == "".join(thoughts)
+    last = documents[-1]
+    reason = last["candidates"][0]["finishReason"]
+    ours = {"STOP": "tool_calls" if calls else "stop", "MAX_TOKENS": "length"}.get(reason, reason)
+    assert (message["finish_reason"], message["response_id"]) == (ours, last["responseId"])
+    counts, usage = last["usageMetadata"], message["usage"]
+    assert usage
+    assert usage["total"] == counts["totalTokenCount"]
+    assert (usage["prompt"] or 0) + (usage["completion"] or 0) == usage["total"]
+    assert usage["completion"] == counts.get("candidatesTokenCount", 0) + counts.get("thoughtsTokenCount", 0)
+    # What goes back to the same model: every part but thoughts, only texts without a signature are joined.
+    asked = {**message, "provider": "gemini", "model": "gemini/m"}
+    turn: Any = [{"role": "user", "content": "q"}, asked, {"role": "user", "content": "and?"}]
+    body = gemini.body(Request("gemini/m", turn, {}), PROVIDERS["gemini"]._replace(name="gemini", model="m"))
+    own = [part for content in body["contents"] if content["role"] == "model" for part in content["parts"]]
+    if ours not in ("stop", "tool_calls"):
+        return
+    signatures = [part["thoughtSignature"] for part in parts if "thoughtSignature" in part]
+    sent = [part["thoughtSignature"] for part in own if "thoughtSignature" in part]
+    assert sent == signatures or (not signatures and sent == ["skip_thought_signature_validator"])
+    others = [part for part in parts if "text" not in part and "functionCall" not in part]
+    assert [part for part in own if "text" not in part and "functionCall" not in part] == others
+
+
+@pytest.mark.parametrize("path", recorded("gemini"), ids=lambda path: path.name)
+def test_an_answer_of_google_cut_at_any_byte_is_never_taken_for_a_whole_one(path: Path) -> None:
+    if path.suffix != ".sse":
+        pytest.skip("no stream")
+    data = path.read_bytes()
+    whole = of_google(path, data).message()
+    assert whole
+    end = len(data.rstrip())
+    for size in range(1, end, 1 + end // 200):
+        answer = Answer()
+        with pytest.raises(ModelError):
+            list(read(objects(iter([data[:size]]), "text/event-stream", gemini.as_documents), gemini.Reader(answer)))
+        part = answer.message("error")
+        assert part is None or text_of(whole).startswith(text_of(part))

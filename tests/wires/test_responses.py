@@ -1,0 +1,457 @@
+"""OpenAI's Responses API: what is sent, what is read, what goes back, and servers that lack it."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gptsh.content.answer import Answer
+from gptsh.errors import ModelError
+from gptsh.llm import responses
+from gptsh.llm.sse import objects, read
+from gptsh.messages import text_of
+from tests.support.answers import events, json_output
+from tests.support.anthropic_server import AnthropicServer, said, thought
+from tests.support.anthropic_server import stream as claude_stream
+from tests.support.attached import make_pdf
+from tests.support.dry import dry_run
+from tests.support.home import Home
+from tests.support.hosted import Hosted
+from tests.support.responses_server import (
+    USAGE,
+    ResponsesServer,
+    function_call,
+    message,
+    reasoning,
+    refusal,
+    response,
+    search,
+    stream,
+)
+from tests.support.server import Cut, ModelServer, answer
+from tests.support.tools import configure as with_tools
+from tests.support.vendors import at_vendor
+
+MODEL = "openai/gpt-6.1-sol"
+OF_QUESTION = ("model", "input", "prompt_cache_key")
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
+
+
+@pytest.fixture
+def openai() -> Iterator[ResponsesServer]:
+    """A strict server for one test."""
+    server = ResponsesServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def sol(home: Home, openai: ResponsesServer) -> Home:
+    """A home whose default model is one of OpenAI's on the strict server; no titles."""
+    return at_vendor(home, MODEL, openai.base_url, 'api = "responses"\n')
+
+
+# ---- what is sent, and what comes
+
+
+def test_a_question_and_its_answer(sol: Home, openai: ResponsesServer) -> None:
+    assert sol.run("--reasoning", "--system", "Be brief.", "hi") == ("You said: hi\n", "Thinking.\n", 0)
+    asked = openai.requests[0]
+    assert (asked.path, asked.headers["authorization"]) == ("/v1/responses", "Bearer sk-openai")
+    assert asked.body == {
+        "prompt_cache_key": sol.doc()["messages"][0]["id"],
+        "model": "gpt-6.1-sol", "instructions": "Be brief.", "input": [{"role": "user", "content": "hi"}],
+        "store": False, "include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"}, "stream": True,
+    }  # fmt: skip
+    reply = sol.doc()["messages"][1]
+    assert {key: reply[key] for key in ("content", "finish_reason", "response_id", "resolved_model")} == {
+        "content": "You said: hi", "finish_reason": "stop", "response_id": "resp_1",
+        "resolved_model": "gpt-6.1-sol-2026-10-01",
+    }  # fmt: skip
+    assert reply["usage"] == {
+        "prompt": 11, "completion": 5, "total": 16, "reasoning_tokens": 3, "cached_tokens": 4, "cache_write_tokens": 2,
+        "raw": USAGE,
+    }  # fmt: skip
+    # (11 - 4 - 2) x 2 + 4 x 0.1 + 2 x 2.5 + 5 x 10, in USD per million
+    assert reply["cost"] == pytest.approx(65.4e-6)
+    assert reply["replay"]["reasoning"] == "Thinking."
+
+
+def test_without_streaming_the_session_is_the_same(sol: Home, openai: ResponsesServer) -> None:
+    for _ in range(2):
+        openai.answer(reasoning("a", "One.", "Two."), message("Yes.", phase="final_answer"))
+    assert sol.run("--reasoning", "hi") == ("Yes.\n", "One.\n\nTwo.\n", 0)
+    openai.forget()
+    openai.script(json.dumps(response(reasoning("a", "One.", "Two."), message("Yes.", phase="final_answer"))).encode(),
+                  headers={"Content-Type": "application/json"})  # fmt: skip
+    assert sol.run("--reasoning", "--no-stream", "hi") == ("Yes.\n", "One.\n\nTwo.\n", 0)
+    assert "stream" not in openai.sent[1]
+    streamed, whole = ({key: doc["messages"][1][key] for key in ("content", "replay", "usage", "finish_reason")}
+                       for doc in sol.docs())  # fmt: skip
+    assert streamed == whole
+
+
+def test_images_and_documents_go_along(sol: Home, openai: ResponsesServer) -> None:
+    (sol.cwd / "a.pdf").write_bytes(make_pdf())
+    (sol.cwd / "b.png").write_bytes(PNG)
+    assert sol.run("-f", "a.pdf", "-f", "b.png", "what?").code == 0
+    question, document, image = openai.sent[-1]["input"][0]["content"]
+    assert question == {"type": "input_text", "text": "what?"}
+    assert (document["type"], document["filename"]) == ("input_file", "a.pdf")
+    assert document["file_data"].startswith("data:application/pdf;base64,JVBERi")
+    assert (image["type"], image["image_url"][:22]) == ("input_image", "data:image/png;base64,")
+
+
+@pytest.mark.parametrize(
+    ("params", "sent", "left_out"),
+    [
+        ({"max_tokens": 50}, {"max_output_tokens": 50}, ""),
+        ({"max_completion_tokens": 9}, {"max_output_tokens": 16}, ""),
+        ({"reasoning_effort": "high"}, {"reasoning": {"summary": "auto", "effort": "high"}}, ""),
+        ({"reasoning": {"summary": "detailed"}}, {"reasoning": {"summary": "detailed"}}, ""),
+        ({"verbosity": "low"}, {"text": {"verbosity": "low"}}, ""),
+        ({"temperature": 0.5, "seed": 7, "stop": ["x"]}, {}, "temperature, seed, stop"),
+        ({"include": ["web_search_call.action.sources"], "tools": [{"type": "web_search"}]},
+         {"include": ["reasoning.encrypted_content", "web_search_call.action.sources"],
+          "tools": [{"type": "web_search"}]}, ""),
+        ({"store": True}, {"store": True}, ""),
+        ({"tools": [{"type": "function", "function": {"name": "ls", "parameters": {}, "strict": False}}],
+          "tool_choice": {"type": "function", "function": {"name": "ls"}},
+          "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}},
+         {"tools": [{"type": "function", "name": "ls", "parameters": {}, "strict": False}],
+          "tool_choice": {"type": "function", "name": "ls"},
+          "text": {"format": {"type": "json_schema", "name": "a", "schema": {}}}}, ""),
+    ],
+)  # fmt: skip
+def test_parameters_by_the_names_of_this_api(
+    sol: Home, openai: ResponsesServer, params: dict[str, Any], sent: dict[str, Any], left_out: str
+) -> None:
+    given = [word for name, value in params.items() for word in ("-p", f"{name}={json.dumps(value)}")]
+    run = sol.run("--reasoning", *given, "hi")
+    assert run.code == 0
+    note = f"gptsh: {MODEL} takes no {left_out}: left out\n" if left_out else ""
+    assert run.stderr == f"{note}Thinking.\n"
+    usual = {"store": False, "include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"},
+             "stream": True}  # fmt: skip
+    body = {key: value for key, value in openai.sent[0].items() if key not in OF_QUESTION}
+    assert body == usual | sent
+
+
+def test_a_schema_is_the_format_of_the_text(sol: Home, openai: ResponsesServer) -> None:
+    (sol.cwd / "s.json").write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    openai.answer(message("Let me see.", phase="commentary"), message('{"a": 1}', "2", phase="final_answer"))
+    assert sol.run("--schema", "s.json", "hi") == ('{"a": 1}\n', "", 0)
+    asked = openai.sent[0]["text"]["format"]
+    assert (asked["type"], asked["name"], asked["strict"]) == ("json_schema", "answer", False)
+
+
+# ---- what goes back
+
+
+def test_items_go_back_in_their_order_to_their_own_model_alone(sol: Home, openai: ResponsesServer) -> None:
+    items = [
+        reasoning("a", "Search."), message("I'll look.", phase="commentary"), search(), reasoning("b"),
+        message("It rains.", "2", phase="final_answer"),
+    ]  # fmt: skip
+    openai.answer(*items)
+    assert sol.run("--reasoning", "weather?") == ("I'll look.\n\nIt rains.\n", "Search.\n", 0)
+    reply = sol.doc()["messages"][1]
+    assert [part["text"] for part in reply["content"]] == ["I'll look.\n\n", "It rains."]
+    assert "It rains" not in json.dumps(reply["replay"])  # the message has it
+    assert sol.run("-s", "0", "and tomorrow?").code == 0
+    own = openai.sent[1]["input"][1:-1]
+    assert [item["type"] for item in own] == [item["type"] for item in items]
+    assert (own[0], own[2], own[3]) == (items[0], items[2], items[3])
+    assert [own[at]["content"][0]["text"].strip() for at in (1, 4)] == ["I'll look.", "It rains."]
+    assert [own[at]["phase"] for at in (1, 4)] == ["commentary", "final_answer"]
+    for other in ("openai/gpt-6-sol", "openai/gpt-6.1-sol-mini"):
+        assert sol.run("-s", "0@1", "-m", other, "and?").code == 0
+        assert openai.sent[-1]["input"][1] == {"role": "assistant", "content": "I'll look.\n\nIt rains."}
+
+
+def test_what_is_read_of_an_answer_is_its_final_part(sol: Home, openai: ResponsesServer) -> None:
+    parts = (message("I'll look.", phase="commentary"), message("```sh\nls\n```", "2", phase="final_answer"))
+    for _ in range(3):
+        openai.answer(*parts)
+    assert json_output(sol.run("-o", "json", "how?"))["text"] == "```sh\nls\n```"
+    assert sol.run("-x", "how?").stdout == "ls\n"
+    shown = [event["text"] for event in events(sol.run("-o", "jsonl", "how?")) if event["type"] == "text"]
+    assert "".join(shown) == "I'll look.\n\n```sh\nls\n```"
+    assert json.loads(sol.run("--export-session", "0", "--format", "openai").stdout)[-1]["content"] == "```sh\nls\n```"
+
+
+def test_texts_without_a_phase_are_one_text_as_the_sdk_has_it(sol: Home, openai: ResponsesServer) -> None:
+    openai.answer(message("One, "), search(), message("two.", "2"))
+    assert sol.run("hi").stdout == "One, two.\n"
+
+
+def test_reasoning_goes_back_with_the_calls_that_it_made(home: Home, openai: ResponsesServer) -> None:
+    with_tools(home, openai)
+    home.configure(home.config.read_text().replace("[providers.lab]", '[providers.lab]\napi = "responses"'))
+    call = function_call("c1", "good__add", '{"a": 1, "b": 2}')
+    openai.answer(reasoning("a", "Look."), message("I look.", phase="commentary"), call)
+    openai.answer(message("Done.", phase="final_answer"))
+    run = home.run("go")
+    assert (run.stdout.split(), run.code) == (["I", "look.", "Done."], 0)
+    asked = openai.sent[1]
+    assert [item.get("type") for item in asked["input"]] == [
+        None, "reasoning", "message", "function_call", "function_call_output",
+    ]  # fmt: skip
+    assert {tool["strict"] for tool in asked["tools"]} == {False}
+    assert asked["input"][:1] == openai.sent[0]["input"]  # prefixes grow
+
+
+def test_an_answer_that_was_cut_goes_back_as_text(sol: Home, openai: ResponsesServer) -> None:
+    openai.script(*stream(reasoning("a"), message("half an answer"))[:-3])
+    assert sol.run("hi").code == 1
+    assert sol.doc()["messages"][1]["finish_reason"] == "error"
+    assert sol.run("-s", "0", "go on").code == 0
+    assert [item["role"] for item in openai.sent[1]["input"]] == ["user", "assistant", "user"]
+
+
+def test_reasoning_that_another_account_sealed_is_left_out_once(sol: Home, openai: ResponsesServer) -> None:
+    openai.answer(reasoning("a") | {"encrypted_content": "00" * 40}, message("Yes."))
+    assert sol.run("hi").code == 0
+    assert sol.run("--reasoning", "-s", "0", "and?") == ("You said: and?\n", "Thinking.\n", 0)
+    assert [item.get("type") for item in openai.sent[1]["input"]] == [None, "reasoning", "message", None]
+    assert openai.sent[2]["input"][1] == {"role": "assistant", "content": "Yes."}
+
+
+def test_a_session_moves_between_apis_and_back(
+    sol: Home, openai: ResponsesServer, anthropic: AnthropicServer, model: ModelServer
+) -> None:
+    sol.configure(
+        f'{sol.config.read_text()}[providers.lab]\nbase_url = "{model.base_url}"\n'
+        f'[providers.anthropic]\nbase_url = "{anthropic.base_url}"\n'
+    )
+    sol.env["ANTHROPIC_API_KEY"] = "k"
+    (sol.cwd / "a.png").write_bytes(PNG)
+    openai.answer(reasoning("a", "Hm."), message("I look.", phase="commentary"), message("One.", phase="final_answer"))
+    anthropic.script(*claude_stream(thought(0, "hm"), said(1, "Two.")))
+    model.unstreamed("Three.")
+    assert sol.run("-f", "a.png", "first").stdout == "I look.\n\nOne.\n"
+    assert sol.run("-s", "0", "-m", "anthropic/claude-sonnet-5-5", "second").stdout == "Two.\n"
+    assert sol.run("-s", "0", "-m", "lab/m", "--no-stream", "third").stdout == "Three.\n"
+    assert sol.run("-s", "0", "-m", MODEL, "fourth").code == 0
+    kinds = [item.get("type", item.get("role")) for item in openai.sent[-1]["input"]]
+    assert kinds == ["user", "reasoning", "message", "message", "user", "assistant", "user", "assistant", "user"]
+    first = openai.sent[-1]["input"][0]["content"]
+    assert [part["type"] for part in first] == ["input_text", "input_image"]
+
+
+def test_an_image_that_a_tool_returned_is_part_of_its_result(home: Home) -> None:
+    made = {"id": "c1", "type": "function", "function": {"name": "shot", "arguments": "{}"}}
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    turn = [
+        {"role": "user", "content": "look"}, {"role": "assistant", "content": None, "tool_calls": [made]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "see"}, image]},
+    ]  # fmt: skip
+    (_, _, result, _) = dry_run(home, MODEL, *turn).body["input"]
+    assert [part["type"] for part in result["output"]] == ["input_text", "input_image"]
+
+
+# ---- endings
+
+
+@pytest.mark.parametrize(
+    ("items", "more", "out", "line", "code"),
+    [
+        ([message("half")], {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+         "half\n", "cut by the token limit", 5),
+        ([message("half")], {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}},
+         "half\n", "stopped by the provider's filter", 5),
+        ([refusal("I can't.")], {}, "I can't.\n", "the model refused to answer", 5),
+        ([message("half")], {"status": "failed", "error": {"code": "server_error", "message": "it broke"}},
+         "half\n", "it broke", 1),
+        ([reasoning("a")], {}, "", "the model answered nothing", 1),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("streams", [True, False])
+def test_how_an_answer_ends(
+    sol: Home, openai: ResponsesServer, items: Any, more: Any, out: str, line: str, code: int, streams: bool
+) -> None:
+    whole = json.dumps(response(*items, **more)).encode()
+    openai.script(*(stream(*items, **more) if streams else [whole]))
+    run = sol.run(*(() if streams else ("--no-stream",)), "hi")
+    assert (run.stdout, run.code, line in run.stderr) == (out, code, True)
+    reply = sol.doc()["messages"][-1]
+    assert (reply.get("refusal") or reply["content"] or "") == (out.strip() if out else reply["content"])
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_stream_that_ends_early_is_incomplete(sol: Home, openai: ResponsesServer, at: int) -> None:
+    steps = stream(reasoning("a", "Hm."), message("An answer."))
+    openai.script(*steps[:-at], Cut)
+    run = sol.run("hi")
+    assert run.code == 1
+    assert "An answer.".startswith(run.stdout.strip())
+
+
+STEPS = stream(
+    reasoning("a", "Hm.", "So."), message("I look.", phase="commentary"), search(), message("Füße 😀", "2", phase="x"),
+    function_call("c1", "ls", '{"a": "é"}'),
+)  # fmt: skip
+
+
+def answer_of(*pieces: bytes) -> Answer:
+    """What is read of a body; it may end early."""
+    answer = Answer()
+    with contextlib.suppress(ModelError):
+        list(read(objects(iter(pieces), "text/event-stream", responses.as_events), responses.Reader(answer)))
+    return answer
+
+
+def test_a_stream_may_be_split_or_cut_at_any_byte() -> None:
+    data, end = b"".join(STEPS), len(b"".join(STEPS[:-1]))
+    whole = answer_of(data).message() or {}
+    assert whole["finish_reason"] == "tool_calls"
+    kept = ("content", "tool_calls", "replay", "usage", "finish_reason")
+    for at in range(1, len(data), 7):
+        split = answer_of(data[:at], data[at:]).message() or {}
+        assert {key: split[key] for key in kept} == {key: whole[key] for key in kept}
+    for at in range(1, end):
+        cut = answer_of(data[:at])
+        assert not cut.finished
+        text = text_of(cut.message("error") or {"role": "assistant", "content": ""})
+        assert text_of(whole).startswith(text)
+
+
+def test_the_title_is_the_final_part_of_the_small_models_answer(home: Home, openai: ResponsesServer) -> None:
+    vendor = Hosted(openai, home.folder)
+    home.env |= vendor.env
+    home.configure(f'[agents.default]\nmodel = "{MODEL}"\nmodel_small = "openai/gpt-6-luna"\n')
+    *pieces, last = stream(message("Yes."))
+    openai.script(*pieces, 0.5, last, model="gpt-6.1-sol")  # the title is asked meanwhile
+    parts = (message("I name it.", phase="commentary"), message("Rain Tomorrow", "2", phase="final_answer"))
+    openai.answer(*parts, model="gpt-6-luna")
+    assert home.run("weather?").code == 0
+    vendor.close()
+    assert home.doc()["title"] == "Rain Tomorrow"
+
+
+def test_the_final_response_is_the_truth(sol: Home, openai: ResponsesServer) -> None:
+    steps = stream(message("One two three four"))
+    openai.script(*(step for step in steps if b'"two thr' not in step and b'"delta": "One' not in step))
+    assert sol.run("hi").code == 0
+    assert sol.doc()["messages"][1]["content"] == "One two three four"
+
+
+def test_deltas_without_indexes_are_known_by_their_ids(sol: Home, openai: ResponsesServer) -> None:
+    steps = [step.replace(b'"output_index": 0', b'"x": 0').replace(b'"output_index": 1', b'"x": 1')
+             for step in stream(reasoning("a", "Hm."), message("An answer."))]  # fmt: skip
+    openai.script(*steps)
+    assert sol.run("--reasoning", "hi") == ("An answer.\n", "Hm.\n", 0)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "line", "code"),
+    [
+        (400, {"code": "model_not_found", "message": "The requested model 'x' does not exist."}, "does not know", 1),
+        (400, {"code": "context_length_exceeded", "message": "Your input exceeds the context window"}, "no room", 6),
+        (429, {"code": "insufficient_quota", "message": "You exceeded your quota"}, "exceeded your quota", 1),
+        (401, {"code": "invalid_api_key", "message": "Incorrect API key sk-openai"}, "refused the key", 1),
+    ],
+)
+def test_errors_in_one_line(
+    sol: Home, openai: ResponsesServer, status: int, error: dict[str, Any], line: str, code: int
+) -> None:
+    for _ in range(2):
+        openai.refuse(status, {"error": {"type": "invalid_request_error", "param": None, **error}})
+    run = sol.run("hi")
+    assert (run.code, line in run.stderr, "sk-openai" in run.stderr) == (code, True, False)
+
+
+def test_an_error_in_mid_stream(sol: Home, openai: ResponsesServer) -> None:
+    broken = b'event: error\ndata: {"type":"error","code":"server_error","message":"it broke","param":null}\n\n'
+    openai.script(*stream(message("half an answer"))[:4], broken)
+    run = sol.run("hi")
+    assert (run.stdout, run.code, "it broke" in run.stderr) == ("half an \n", 1, True)
+
+
+# ---- what servers refuse, and servers that lack the API
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        ("include", "Encrypted content is not supported with this model."),
+        ("reasoning", "Your organization must be verified to generate reasoning summaries."),
+        ("reasoning", "Unsupported parameter: 'reasoning.summary' is not supported with this model."),
+        ("store", "Unsupported parameter: 'store'."),
+    ],
+)
+def test_a_field_that_is_refused_is_not_sent_again_for_a_day(
+    sol: Home, openai: ResponsesServer, field: str, words: str
+) -> None:
+    openai.refuse(400, {"error": {"message": words, "type": "invalid_request_error"}})
+    assert sol.run("hi").code == 0
+    assert sol.run("hi again").code == 0
+    assert [field in body for body in openai.sent] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (404, "404 page not found"), (405, "Method Not Allowed"), (501, "not implemented"),
+        (400, "Unsupported path: /v1/responses"),
+        (400, "The responses operation does not work with the specified model, m."),
+    ],
+)  # fmt: skip
+def test_a_server_without_it_is_asked_by_chat_completions_for_a_day(
+    home: Home, model: ModelServer, status: int, words: str
+) -> None:
+    base = model.base_url.replace("/v1", "/openai/v1")
+    home.configure(f'[providers.lab]\nbase_url = "{base}"\n[sessions]\ntitles = "off"\n')
+    model.refuse(status, {"error": {"message": words}})
+    model.script(*answer("Hello."))
+    model.script(*answer("Again."))
+    assert home.run("-m", "lab/m", "hi") == ("Hello.\n", "", 0)
+    assert home.run("-m", "lab/m", "hi") == ("Again.\n", "", 0)
+    paths = [asked.path for asked in model.requests if asked.method == "POST"]
+    assert paths == ["/openai/v1/responses", "/openai/v1/chat/completions", "/openai/v1/chat/completions"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Function tools with reasoning_effort are not supported for m in /v1/chat/completions. To use function tools, "
+        "use /v1/responses or set reasoning_effort to 'none'.",
+        "This model is only supported in v1/responses and not in v1/chat/completions.",
+    ],
+)
+def test_a_server_that_points_to_it_is_asked_by_it_for_a_day(lab: Home, model: ModelServer, words: str) -> None:
+    model.refuse(400, {"error": {"message": words, "type": "invalid_request_error", "param": "reasoning_effort"}})
+    for text in ("Hello.", "Again."):
+        model.script(*stream(message(text)))
+        assert lab.run("hi") == (f"{text}\n", "", 0)
+    paths = [asked.path for asked in model.requests if asked.method == "POST"]
+    assert paths == ["/v1/chat/completions", "/v1/responses", "/v1/responses"]
+
+
+def test_a_server_that_has_neither_is_one_error(home: Home, model: ModelServer) -> None:
+    home.configure(f'[providers.lab]\nbase_url = "{model.base_url}"\napi = "responses"\n')
+    for _ in range(2):
+        model.refuse(404, {"error": {"message": "no /responses here"}})
+    run = home.run("-m", "lab/m", "--title", "t", "hi")
+    assert (run.code, "/v1/chat/completions does not know 'm' (404)" in run.stderr) == (1, True)
+    assert [asked.path for asked in model.requests if asked.method == "POST"][2:] == []
+
+
+def test_the_requests_of_a_session_have_a_cache_key_in_common(hosted: Home, model: ModelServer) -> None:
+    for text in ("One.", "Two.", "Three."):
+        model.script(*stream(message(text)), model="gpt-5.5")
+    for args in ((), ("-s", "0"), ()):
+        assert hosted.run("--title", "t", *args, "-m", "gpt-5.5", "hi").code == 0
+    one, two, other = (body["prompt_cache_key"] for body in model.sent)
+    assert one == two != other
+    assert one == hosted.docs()[-1]["messages"][0]["id"]
+
+
+def test_openais_own_address_has_it_for_all_but_older_models(hosted: Home, model: ModelServer) -> None:
+    model.script(*stream(message("Yes.")), model="gpt-5.5")
+    model.say("No.", model="gpt-4.1")
+    assert hosted.run("--title", "t", "-m", "gpt-5.5", "hi").stdout == "Yes.\n"
+    assert hosted.run("--title", "t", "-m", "gpt-4.1", "hi").stdout == "No.\n"
+    assert [asked.path for asked in model.requests] == ["/v1/responses", "/v1/chat/completions"]

@@ -30,7 +30,10 @@ Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "argume
 
 
 class Usage(TypedDict):
-    """Tokens of one call. ``None`` is unknown, 0 is zero; ``raw`` is what the provider sent."""
+    """Tokens of one call. ``None`` is unknown, 0 is zero; ``raw`` is what the provider sent.
+
+    ``service_tier`` is the one that the answer names, in the provider's words; ``searches`` are those by the provider.
+    """
 
     prompt: int | None
     completion: int | None
@@ -38,6 +41,8 @@ class Usage(TypedDict):
     reasoning_tokens: int | None
     cached_tokens: int | None
     cache_write_tokens: int | None
+    service_tier: NotRequired[str]
+    searches: NotRequired[int]
     raw: dict[str, Any]
 
 

@@ -40,7 +40,8 @@ def facts_of(app: App, plan: Plan) -> Iterator[str]:
     yield from lists.context_lines(app.client.api(request), plan.report(), request)
 
     def price(answer_tokens: int) -> float | None:
-        usage = usage_from({"prompt_tokens": tokens, "completion_tokens": answer_tokens})
+        counts = {"prompt_tokens": tokens, "completion_tokens": answer_tokens}
+        usage = usage_from(counts, request.params.get("service_tier"))
         return settings.cost_of(app.settings, request.model, usage)
 
     price_in, with_answer = price(0), price(_PRICED)

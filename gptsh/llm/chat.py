@@ -197,6 +197,7 @@ class Reader(sse.Reader):
         self._calls: list[Call] = []
         self._latest: dict[tuple[Any, Any], int] = {}  # of the calls by index and id, of each or ``_ANY``: its place
         self._finish: str | None = None
+        self._tier: str | None = None
         self._done = False
         self._thinking: list[str] = []  # pieces of the thinking block that has no signature yet
 
@@ -209,10 +210,11 @@ class Reader(sse.Reader):
         answer.response_id = answer.response_id or _text(chunk.get("id"))
         answer.resolved_model = answer.resolved_model or _text(chunk.get("model"))
         choices = as_dicts(chunk.get("choices"))
+        self._tier = _text(chunk.get("service_tier")) or self._tier
         # Usage is at the top, in the choice (moonshot), or in x_groq; a later null does not overwrite it.
         places = [chunk, *choices[:1], as_dict(chunk.get("x_groq"))]
         if usage := next(filter(None, (as_dict(place.get("usage")) for place in places)), None):
-            answer.usage = usage_from(usage)
+            answer.usage = usage_from(usage, self._tier)
         self._add_sources(chunk)
         for choice in choices:
             if choice.get("index") in (0, None):  # only the first of several answers (n=2)

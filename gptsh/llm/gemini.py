@@ -247,6 +247,7 @@ class Reader(sse.Reader):
         super().__init__(answer)
         self._frames: list[Part] = []  # the parts, without the texts and calls that the message holds
         self._finish = ""
+        self._searches: set[str] = set()  # what Google's own search was asked
 
     def add(self, payload: dict[str, Any]) -> bool:
         """Read one document; whether it was the last. Raises ModelError or TooLong for an error in it."""
@@ -255,18 +256,21 @@ class Reader(sse.Reader):
             raise reported_error(payload["error"], payload)
         answer.response_id = _text(payload.get("responseId")) or answer.response_id
         answer.resolved_model = _text(payload.get("modelVersion")) or answer.resolved_model
-        usage = as_dict(payload.get("usageMetadata"))
-        if "totalTokenCount" in usage or (usage and answer.usage is None):  # the last counts count
-            answer.usage = usage_from(usage)
         self._finish = _text(as_dict(payload.get("promptFeedback")).get("blockReason")) or self._finish
         for candidate in as_dicts(payload.get("candidates")):
             if candidate.get("index") in (0, None):  # only the first of several answers
                 for part in as_dicts(as_dict(candidate.get("content")).get("parts")):
                     self._add_part(part)
                 self._finish = _text(candidate.get("finishReason")) or self._finish
-                for chunk in as_dicts(as_dict(candidate.get("groundingMetadata")).get("groundingChunks")):
+                found = as_dict(candidate.get("groundingMetadata"))
+                queries = found.get("webSearchQueries")
+                self._searches |= {str(query) for query in queries} if isinstance(queries, list) else set()
+                for chunk in as_dicts(found.get("groundingChunks")):
                     page = as_dict(chunk.get("web"))
                     answer.add_source(page.get("uri"), page.get("title"))
+        usage = as_dict(payload.get("usageMetadata"))
+        if "totalTokenCount" in usage or (usage and answer.usage is None):  # the last counts count
+            answer.usage = usage_from(usage, searches=len(self._searches))
         if self._finish:
             answer.finish(self._reason())
         return payload is sse.DONE  # not Google's, but some gateways'

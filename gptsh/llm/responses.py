@@ -351,7 +351,7 @@ class Reader(sse.Reader):
             self._end_item(next((place for place in places if place in self._open), index), item)
         answer, usage = self.answer, as_dict(response.get("usage"))
         if usage:
-            answer.usage = usage_from(usage)
+            answer.usage = usage_from(usage, response.get("service_tier"), _searches(output or [*self._items.values()]))
         status, reason = kind.removeprefix("response."), as_dict(response.get("incomplete_details")).get("reason")
         if status in ("failed", "cancelled"):
             raise reported_error(response.get("error") or f"the response was {status}", response)
@@ -362,6 +362,12 @@ class Reader(sse.Reader):
             answer.finish(_INCOMPLETE.get(str(reason), _text(reason) or status))
         else:
             answer.finish("tool_calls" if answer.calls else "stop")
+
+
+def _searches(items: list[Part]) -> int:
+    """The number of searches by the server; opening a page that was found is none."""
+    calls = (as_dict(item.get("action")) for item in items if item.get("type") == "web_search_call")
+    return sum(action.get("type", "search") == "search" for action in calls)
 
 
 def _saved(item: Part) -> Part | None:

@@ -1,7 +1,7 @@
 """What a provider reports of an answer, in our names: its usage, its finish reason, and its cost.
 
-Costs equal those of LiteLLM 1.106.2. They leave out service tiers, images and audio, the fees of web searches and other
-tools of a provider, and the price of a cache that lasts an hour.
+Costs equal those of LiteLLM 1.106.2. They leave out what images and audio cost more than text, processing in a region
+at OpenAI, and a provider's other tools than its search.
 """
 
 import re
@@ -14,6 +14,7 @@ from gptsh.messages import Message, Usage, token_count
 from gptsh.models.facts import Facts
 
 FINISH_REASONS = {"tool_use": "tool_calls", "max_tokens": "length"}  # Anthropic's, by OpenAI's names
+_TIER_KEYS = ("service_tier", "serviceTier", "trafficType")  # of usage: Anthropic's, Google's, and Vertex AI's
 WINDOW_KEY = "context_length"  # of ``raw``: Ollama's window, for an answer truncated by length
 _FULL = 0.97  # share of a window
 
@@ -21,8 +22,11 @@ _FULL = 0.97  # share of a window
 # ---- usage
 
 
-def usage_from(raw: dict[str, Any]) -> Usage:
-    """Return the provider's usage in our names; ``raw`` has the shape of OpenAI, Anthropic, Google or Ollama."""
+def usage_from(raw: dict[str, Any], service_tier: object = None, searches: int = 0) -> Usage:
+    """Return the provider's usage in our names; ``raw`` has the shape of OpenAI, Anthropic, Google or Ollama.
+
+    ``service_tier`` and ``searches`` are those that the answer names outside its usage.
+    """
     prompt, completion, total, reasoning, reads, writes = [None] * 6
     if "input_tokens" in raw and {"total_tokens", "input_tokens_details"} & raw.keys():  # OpenAI's Responses API
         prompt, completion, total = (token_count(raw.get(f"{key}_tokens")) for key in ("input", "output", "total"))
@@ -59,7 +63,7 @@ def usage_from(raw: dict[str, Any]) -> Usage:
         writes = _first_count(*map(prompt_details.get, written_keys), raw.get("cache_creation_input_tokens"))
     if total is None and prompt is not None and completion is not None:
         total = prompt + completion
-    return {
+    usage: Usage = {
         "prompt": prompt,
         "completion": completion,
         "total": total,
@@ -68,6 +72,12 @@ def usage_from(raw: dict[str, Any]) -> Usage:
         "cache_write_tokens": writes,
         "raw": raw,
     }
+    tiers = (service_tier, *map(raw.get, _TIER_KEYS))
+    if tier := next((tier for tier in tiers if tier and isinstance(tier, str)), None):
+        usage["service_tier"] = tier
+    if count := searches or token_count(as_dict(raw.get("server_tool_use")).get("web_search_requests")):
+        usage["searches"] = count
+    return usage
 
 
 def _first_count(*counts: object) -> int | None:
@@ -94,13 +104,18 @@ PRICE_KEYS = {
     "reasoning": "output_cost_per_reasoning_token",
 }
 _ABOVE = r"input_cost_per_token(_above_([0-9]+)(k?)_tokens)"
+# Service tiers, as answers name them, and the endings of their keys in the table; ``ON_DEMAND_`` is Vertex AI's.
+_TIERS = {
+    "flex": "_flex", "priority": "_priority", "fast": "_priority", "ultrafast": "_ultrafast", "balanced": "_balanced",
+    "batch": "_batches",
+}  # fmt: skip
 
 
 def cost(facts: Facts, usage: Usage, moment: datetime | None = None) -> float | None:
     """Return the cost of one answer in USD: the one that the provider reports, else its tokens at the model's prices.
 
     Prices in the config file override a reported 0, which a proxy sends for a model with an unknown price. ``moment``
-    is the time of the answer, now by default. None if the price is unknown.
+    is the time of the answer, now by default. None if the price is unknown. What the account has free is not known.
     """
     raw = usage["raw"]
     usd = raw.get("cost")  # OpenRouter, LiteLLM's proxy
@@ -118,7 +133,8 @@ def cost(facts: Facts, usage: Usage, moment: datetime | None = None) -> float | 
     hour_writes = token_count(as_dict(raw.get("cache_creation")).get("ephemeral_1h_input_tokens")) or 0
     hour_writes = min(hour_writes, cache_writes)
     reasoning = min(usage["reasoning_tokens"] or 0, completion)
-    rates = _rates(facts, prompt, moment or datetime.now(UTC)) if facts.entry else {}
+    tier = usage.get("service_tier", "").lower().removeprefix("on_demand_")
+    rates = _rates(facts, prompt, moment or datetime.now(UTC), _TIERS.get(tier, "")) if facts.entry else {}
     if not {"input", "output"} & rates.keys():
         return None
     rate_in, rate_out = rates.get("input", 0.0), rates.get("output", 0.0)
@@ -133,13 +149,25 @@ def cost(facts: Facts, usage: Usage, moment: datetime | None = None) -> float | 
     surcharges = as_dict(facts.entry.get("provider_specific_entry"))  # Anthropic's, by region and for its fast mode
     for feature in {str(raw.get("inference_geo")).lower(), str(raw.get("speed")).lower()} & surcharges.keys():
         total *= surcharges[feature]
-    return total
+    return total + _search_fee(facts, usage.get("searches", 0))
 
 
-def _rates(facts: Facts, prompt: int, moment: datetime) -> dict[str, float]:
-    """Return USD per token by kind, for a prompt of this length at this time. A kind without a price is missing."""
+def _search_fee(facts: Facts, searches: int) -> float:
+    """Return what the provider's own searches cost in USD: each of them, or with Google's older models all of them."""
+    fee = as_dict(facts.entry.get("search_context_cost_per_query")).get("search_context_size_medium")
+    if not isinstance(fee, (int, float)):
+        return 0.0
+    is_once = facts.provider == "gemini" and facts.entry.get("web_search_billing_unit") != "per_query"
+    return fee * (min(searches, 1) if is_once else searches)
+
+
+def _rates(facts: Facts, prompt: int, moment: datetime, tier: str) -> dict[str, float]:
+    """Return USD per token by kind, for a prompt of this length at this time. A kind without a price is missing.
+
+    ``tier`` is the ending of a service tier's keys. Where it has no price of its own, the default one counts.
+    """
     entry = facts.entry
-    rates = _prices_in(entry)
+    rates = _prices_of_tier(entry, "", tier)
     if facts.provider == "fireworks_ai" and "input" in rates:
         rates.setdefault("cached", rates["input"] / 2)
     tiers = [tier for tier in as_dicts(entry.get("tiered_pricing")) if len(tier.get("range") or ()) == 2]
@@ -154,7 +182,7 @@ def _rates(facts: Facts, prompt: int, moment: datetime) -> dict[str, float]:
         above = filter(None, (re.fullmatch(_ABOVE, key) for key in entry))
         for limit, ending in sorted((int(match[2]) * (1000 if match[3] else 1), match[1]) for match in above):
             if prompt > limit or (facts.provider == "xai" and prompt == limit):
-                rates |= _prices_in(entry, ending)
+                rates |= _prices_of_tier(entry, ending, tier)
     off_peak = as_dict(entry.get("off_peak_pricing"))  # hours (UTC) on days of the week; 1 is Monday
     now = moment.astimezone(UTC)
     clock = f"{now:%H:%M}"
@@ -165,6 +193,15 @@ def _rates(facts: Facts, prompt: int, moment: datetime) -> dict[str, float]:
             if is_inside and now.isoweekday() in window.get("weekdays", range(1, 8)):
                 rates |= _prices_in(off_peak)
     return rates
+
+
+def _prices_of_tier(entry: Mapping[str, Any], ending: str, tier: str) -> dict[str, float]:
+    """Return the prices of a service tier, else the default ones; reasoning costs as output in a tier."""
+    prices = _prices_in(entry, ending)
+    tier_prices = _prices_in(entry, ending + tier) if tier else {}
+    if "output" in tier_prices:
+        prices.pop("reasoning", None)
+    return prices | tier_prices
 
 
 def _prices_in(prices: Mapping[str, Any], ending: str = "") -> dict[str, float]:

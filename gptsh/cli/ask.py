@@ -9,7 +9,15 @@ from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupted, Interrupts
 from gptsh.cli.options import AGENT_OPTIONS, JOBS, STDIN, Flags
 from gptsh.cli.reporter import Reporter
-from gptsh.cli.session import OpenedSession, agent_for, note_new_name, open_session, saving_enabled, session_ref
+from gptsh.cli.session import (
+    OpenedSession,
+    agent_for,
+    before_last_turn,
+    note_new_name,
+    open_session,
+    saving_enabled,
+    session_ref,
+)
 from gptsh.config import settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
@@ -51,19 +59,20 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         # Open the session and resolve the agent: errors of the command line come before the pipe is read.
         app, setup = App(config, environ, reporter, sends=not flags.dry_run), None
         ref = session_ref(flags, config)
-        opened = open_session(ref)
+        opened, question = _open(flags, ref)
         reads_stdin = _reads_stdin(flags, config) and not stdio.is_terminal(sys.stdin)
         waits_for_stdin = reads_stdin and stdio.is_pending(sys.stdin)
         has_question = bool(flags.edit or flags.prompt or {*flags.file} - {STDIN}) or (None if reads_stdin else False)
         _check(flags, config, opened, has_question)
-        if has_question or (reads_stdin and not flags.has_labels):
+        if has_question or flags.retry or (reads_stdin and not flags.has_labels):
             setup = app.resolve(flags, opened.doc)
 
         # Read the question.
         asked_agent = setup.agent if setup else agent_for(flags, config, opened.doc)
         template = template_of(asked_agent, flags.var, "--var")
         write = partial(_write_question, interrupts, opened) if flags.edit else None
-        question = read_question(flags, config, template, app.client.servers, setup, write)
+        if not flags.retry:
+            question = read_question(flags, config, template, app.client.servers, setup, write)
         _note_option(flags, question)
         if flags.edit and question is None:
             stdio.note("the question is empty: nothing is asked")
@@ -78,7 +87,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             if ref is None:
                 way = "; gptsh -i opens a conversation" if stdio.is_terminal(sys.stdin) else ""
                 raise UsageError("no prompt", f"give words or pipe text in{way}; gptsh -h shows how")
-            if flags.has_labels and not flags.dry_run:
+            if flags.has_labels and not (flags.dry_run or flags.retry):
                 if ignored := next(filter(AGENT_OPTIONS.__contains__, flags.given), None):
                     raise UsageError(f"{ignored} needs a prompt", f"add one, or leave out {ignored}")
                 from gptsh.cli.manage import label, write_events  # noqa: PLC0415 - few runs only label a session
@@ -107,7 +116,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
 def _add_way_back(err: GptshError | Interrupted, flags: Flags, question: Message | None, turn: "Turn | None") -> None:
     """Add to a failure how to ask again what was not saved. A question from the editor is left in a file."""
-    if question is None:
+    if question is None or flags.retry:  # a session has the question
         return
     save_attempted = turn is not None and turn.session.save_attempted
     if flags.edit and not (turn and save_attempted and turn.session.is_saved):
@@ -223,7 +232,7 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
 
 
 def _reads_stdin(flags: Flags, config: Settings) -> bool:
-    return STDIN in flags.file or (config.read_stdin and not flags.no_stdin)
+    return STDIN in flags.file or (config.read_stdin and not flags.no_stdin and not flags.retry)
 
 
 def _note_option(flags: Flags, question: Message | None) -> None:
@@ -267,6 +276,24 @@ def check_snapshot(flags: Flags, doc: Document | None) -> None:
 
     snapshots.check_name(flags.snapshot or "")
     snapshots.check_position(doc["messages"] if doc else ())
+
+
+def _open(flags: Flags, ref: str | None) -> tuple[OpenedSession, Message | None]:
+    """Open a session; for ``--retry`` as it was before its last turn, with the question of that turn.
+
+    Raises as ``open_session``, and UsageError if ``--retry`` lacks a session, or there is a question beside it.
+    """
+    if not flags.retry:
+        return open_session(ref), None
+    what = "it asks the session's last question"
+    if ref is None:
+        raise UsageError("--retry needs a session", "name one with -s REF, or -c")
+    if flags.prompt:
+        raise UsageError("--retry takes no prompt", what)
+    for name in ("-f", "-e", "--var", "--compact"):
+        if name in flags.given:
+            raise UsageError(f"{name} cannot be used with --retry", what)
+    return before_last_turn(open_session(ref))
 
 
 def _check(flags: Flags, config: Settings, opened: OpenedSession, has_question: bool | None) -> None:

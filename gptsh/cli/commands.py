@@ -51,7 +51,7 @@ COMMANDS = (
     Command("Session", "/search", "TEXT", "Find sessions that contain all these words."),
     Command("Session", "/history", "[full]", "Show the whole session.", words=("full",)),
     Command("Session", "/undo", "", "Go back one turn, in a fork, and edit its question."),
-    Command("Session", "/retry", "", "Ask the last question again."),
+    Command("Session", "/retry", "[MODEL]", "Ask the last question again, of another model if you name one.", "model"),
     Command("Session", "/fork", "[POINT]", "Continue in a fork: from here, from turn N or -N, or a snapshot.",
         "snapshot"),
     Command("Session", "/snapshot", "[NAME]", "Name this position for /fork, or list the snapshots.", "snapshot"),

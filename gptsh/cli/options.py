@@ -86,6 +86,8 @@ class Flags(NamedTuple):
     continue_: Annotated[bool, Row("Session", ("-c", "--continue", "continue_"),
         "Continue the session last used in this project.")] = False
     resume: Annotated[bool, Row("Session", ("-r", "--resume"), "Pick the session from a list.")] = False
+    retry: Annotated[bool, Row("Session", ("--retry",),
+        "Ask the session's last question again, with its files; -m chooses another model.")] = False
     new: Annotated[bool, Row("Session", ("-n", "--new"), "Start a new session, even if GPTSH_SESSION is set.")] = False
     title: Annotated[str | None, Row("Session", ("--title",),
         "Set the title of the session.", metavar="TEXT", filled=True)] = None
@@ -242,7 +244,7 @@ JOBS: Mapping[str, Job] = {
 # They change input and output only: every job accepts them, so that an alias can contain them.
 COMMON_OPTIONS = ("-o", "--no-stdin", "--no-stream", "--reasoning", "--no-reasoning", "--config", "--debug")
 # Not used with -i, and neither are the jobs.
-NOT_INTERACTIVE = ("-e", "-x", "--schema", "--dry-run", "--compact", "--apply")
+NOT_INTERACTIVE = ("-e", "-x", "--schema", "--dry-run", "--compact", "--apply", "--retry")
 
 SHORT_HELP = """\
 Usage: gptsh [OPTIONS] [PROMPT]...

@@ -73,6 +73,18 @@ def open_session(ref: str | None) -> OpenedSession:
     return OpenedSession(ref, doc, filename)
 
 
+def before_last_turn(opened: OpenedSession) -> tuple[OpenedSession, Message | None]:
+    """Return a fork of a session before its last turn, not saved yet, and the question of that turn.
+
+    If the model has not finished that turn, return the session as it is, and None. Raises UsageError.
+    """
+    last_turn, point = document.last_turn(opened.doc["messages"] if opened.doc else ())
+    if document.unfinished(last_turn):
+        return opened, None
+    base = opened.location or references.split_ref(opened.ref or "")[0]
+    return open_session(f"{base}@{point}"), document.asked_again(last_turn[0])
+
+
 def note_new_name(opened: OpenedSession) -> None:
     """Print a note if the turn begins a session for an ``@NAME``: the name may be misspelt."""
     if opened.doc is None and opened.ref:

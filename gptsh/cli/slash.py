@@ -11,7 +11,7 @@ import re
 from base64 import b64encode
 from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from gptsh.cli import commands, exporting, manage, pager, reading, removing, stdio
 from gptsh.cli.app import with_tools
@@ -31,7 +31,7 @@ from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
 from gptsh.formats import losses
 from gptsh.llm.errors import without_secret_parameters
-from gptsh.messages import Message, final_answer, parts_of, text_of, text_parts_of, user_message
+from gptsh.messages import final_answer, parts_of, text_of, text_parts_of, user_message
 from gptsh.render.details import snapshots_of
 from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
@@ -212,7 +212,7 @@ def do_fork(chat: "Conversation", args: str) -> None:
 
 def do_undo(chat: "Conversation", _args: str) -> None:
     """Fork before the last turn, and put its question on the next line."""
-    (question, *_), point = _last_turn(chat)
+    (question, *_), point = document.last_turn(_current_doc(chat)["messages"])
     _save_before_leaving(chat)
     origin = chat.fork(point)
     typed_parts = [part for part in text_parts_of(question) if "source" not in part]
@@ -223,9 +223,14 @@ def do_undo(chat: "Conversation", _args: str) -> None:
     _note_fork(origin, chat)
 
 
-def do_retry(chat: "Conversation", _args: str) -> None:
-    """Continue an unfinished turn in place; ask the question of a finished one again, in a fork before that turn."""
-    last_turn, point = _last_turn(chat)
+def do_retry(chat: "Conversation", args: str) -> None:
+    """Continue an unfinished turn in place; ask the question of a finished one again, in a fork before that turn.
+
+    A model that is named answers this turn and the next ones.
+    """
+    last_turn, point = document.last_turn(_current_doc(chat)["messages"])
+    if args:
+        do_model(chat, args)
     files = chat.flags.file  # attached for the next question, not for this one
     try:
         if document.unfinished(last_turn):
@@ -236,22 +241,12 @@ def do_retry(chat: "Conversation", _args: str) -> None:
         _note_fork(chat.fork(point), chat)
         fork = chat.session
         try:
-            asked = {key: value for key, value in last_turn[0].items() if key in ("role", "content", "input")}
-            chat.run_turn(cast(Message, asked), chat.flags)
+            chat.run_turn(document.asked_again(last_turn[0]), chat.flags)
         finally:
             if chat.session is fork:  # the turn failed before its first save
                 chat.session, chat.is_unsaved = before_fork
     finally:
         chat.flags = chat.flags._replace(file=files)
-
-
-def _last_turn(chat: "Conversation") -> tuple[list[Message], str]:
-    """The messages of the last turn, and the point before it. Raises UsageError if there is no turn."""
-    messages = _current_doc(chat)["messages"]
-    starts = document.turns(messages)
-    if not starts:
-        raise UsageError("there is no turn yet")
-    return messages[starts[-1] :], str(len(starts) - 1)
 
 
 def _note_fork(origin: str | None, chat: "Conversation") -> None:

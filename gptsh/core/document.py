@@ -7,11 +7,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 from gptsh.content.foreign import normalize_message
 from gptsh.content.passages import question_gist
-from gptsh.errors import UnknownSession
+from gptsh.errors import UnknownSession, UsageError
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import LAST_YEAR, Message, is_empty, new_message_id, starts_turn, sum_costs, timestamp
 from gptsh.models.names import full_name, safe_params
@@ -334,6 +334,20 @@ def wants_title(doc: Document) -> bool:
 def question_index(messages: Sequence[Message]) -> int:
     """The index of the question that the model has to answer, or the number of messages if there is none."""
     return turns(messages)[-1] if unfinished(messages) else len(messages)
+
+
+def last_turn(messages: Sequence[Message]) -> tuple[list[Message], str]:
+    """Return the messages of the last turn, and the point before it. Raises UsageError if there is no turn."""
+    starts = turns(messages)
+    if not starts:
+        raise UsageError("there is no turn yet")
+    return [*messages[starts[-1] :]], str(len(starts) - 1)
+
+
+def asked_again(question: Message) -> Message:
+    """Return a new question with the words and attachments of another one."""
+    again: Any = {key: value for key, value in question.items() if key in ("role", "content", "input")}
+    return cast(Message, again)
 
 
 def is_imported(message: Message) -> bool:

@@ -1,4 +1,4 @@
-"""The page on scripting: its blocks run as they stand, its tables name what comes out."""
+"""The pages: their shell blocks run as they stand; the tables of the one on scripting name what comes out."""
 
 import json
 import re
@@ -9,10 +9,11 @@ import sys
 import pytest
 
 from tests.support.home import Home
-from tests.support.paths import HISTORIES
+from tests.support.paths import HISTORIES, ROOT
 from tests.support.readme import SCRIPTING, keys_in
 
-BLOCKS = re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```\n", SCRIPTING, re.DOTALL)
+PAGES = [path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = [pair for page in PAGES for pair in re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```\n", page, re.DOTALL)]
 SAMPLE = str(HISTORIES / "gptsh")  # it has session 7x2m
 TABLES = [  # in one home: a run for programs, and the table that names the keys of its first item
     (["-m", "echo", "hello there"], "key of an answer"),
@@ -27,8 +28,9 @@ TABLES = [  # in one home: a run for programs, and the table that names the keys
 ]
 
 
-def test_every_block_of_the_page_is_run() -> None:
-    assert len(BLOCKS) == SCRIPTING.count("```sh") == SCRIPTING.count("```text") > 2
+def test_every_block_of_the_pages_is_run() -> None:
+    for fence in ("```sh", "```text"):
+        assert len(BLOCKS) == sum(page.count(fence) for page in PAGES) > 3
 
 
 @pytest.mark.slow

@@ -50,6 +50,18 @@ def test_a_question_without_an_answer_is_asked_again_in_place(lab: Home, model: 
     assert texts(lab.docs()[0]) == [*ONE, *TWO]
 
 
+def test_a_model_that_a_retry_names_answers_it_and_what_follows(lab: Home, model: ModelServer) -> None:
+    lab.run("one")
+    with Conversation(lab, "-s", "0") as talk:
+        talk.plays(
+            ("/retry nobody/x", "'nobody' of the model 'nobody/x' is not a known provider"),
+            ("/retry lab/other", ("the next answer is from lab/other", "a fork from the beginning", "You said: one")),
+            ("two", "You said: two"),
+        )
+    assert [request["model"] for request in model.sent] == ["m", "other", "other"]
+    assert sorted(doc["stats"]["turns"] for doc in lab.docs()) == [1, 2]
+
+
 def test_a_retry_of_which_nothing_comes_stays_where_it_is(lab: Home) -> None:
     lab.run("one")
     before = lab.doc()

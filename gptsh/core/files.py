@@ -7,6 +7,7 @@ string, so lines of such a file are safe to read alone: a list reads the first, 
 import contextlib
 import errno
 import fcntl
+import functools
 import os
 import stat
 import time
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from operator import is_
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
 from gptsh.content.foreign import normalize_message
 from gptsh.core.document import Document, check_message, drop_secrets, parse_document, stats, update_totals
@@ -26,6 +27,9 @@ from gptsh.text import format_size
 if TYPE_CHECKING:
     from gptsh.core.usage import Counted
 
+_Args = ParamSpec("_Args")
+_Result = TypeVar("_Result")
+
 LOCK_WAIT = 5.0  # seconds; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save before the model is asked
 STALE_AFTER = 3600  # seconds; an older temporary file was left by a killed process
@@ -36,6 +40,22 @@ _USAGE, _MESSAGES, _END = b'"message_usage":', b'"messages":[', b"]}"  # begin l
 _PIECE = 1_000_000  # bytes copied at once
 _MAX_SIZE = 1_000_000_000  # bytes; a larger file is not read
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: do not wait for a named pipe in the folder
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # CIFS and FUSE, for a folder: the names in it are written all the same
+
+
+def _again_if_stale(work: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
+    """Let a function run once more after ESTALE: on a network file system, another machine replaced a file meanwhile."""
+
+    @functools.wraps(work)
+    def call(*args: _Args.args, **more: _Args.kwargs) -> _Result:
+        try:
+            return work(*args, **more)
+        except OSError as err:
+            if err.errno != errno.ESTALE:
+                raise
+        return work(*args, **more)
+
+    return call
 
 
 @contextlib.contextmanager
@@ -65,6 +85,7 @@ def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
         os.close(descriptor)
 
 
+@_again_if_stale
 def replace(path: Path, data: bytes, *, fsync: bool) -> None:
     """Replace the file, or the target of a symbolic link, atomically with mode 0600. ``fsync`` waits for the disk.
 
@@ -85,20 +106,32 @@ def _replace(path: Path, pieces: Iterable[bytes], *, fsync: bool) -> None:
                 while view:
                     view = view[file.write(view) :]
             if fsync:
-                os.fsync(descriptor)
+                _fsync(descriptor)
         os.replace(temporary, target)
         undo.pop_all()
     if fsync:
         sync(target.parent)
 
 
+@_again_if_stale
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk. Raises OSError."""
+    """Wait until a file, or the names in a folder, are on disk; not where a file system has no way to wait.
+
+    Raises OSError.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        _fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _fsync(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as err:
+        if err.errno not in _NO_SYNC:
+            raise
 
 
 @contextlib.contextmanager
@@ -140,6 +173,7 @@ def _version(status: os.stat_result) -> tuple[int, ...]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
+@_again_if_stale
 def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
     """Replace a document's file, with its totals and without secrets. Raises OSError, StoreError if it is not JSON.
 
@@ -200,6 +234,7 @@ def read_bytes(path: Path | str) -> bytes:
     return _read(path)[1]
 
 
+@_again_if_stale
 def _read(path: Path | str) -> tuple[tuple[int, ...], bytes]:
     """The version of a file and its bytes."""
     descriptor = os.open(path, _READ)
@@ -224,6 +259,7 @@ def _size(descriptor: int) -> int:
     return status.st_size
 
 
+@_again_if_stale
 def read_document(path: Path | str) -> tuple[Document, list[str]]:
     """Return the whole document, its id taken from the file name, and the paths of malformed parts, which are left out.
 
@@ -290,6 +326,7 @@ def read_usage(path: str) -> "Counted":
     return usage.counted(read_document(path)[0])
 
 
+@_again_if_stale
 def _beginning(path: str, lines: int) -> bytes | None:
     """The beginning of a file with so many lines, if there are as many; None if its end is not that of a session."""
     descriptor = os.open(path, _READ)

@@ -290,10 +290,17 @@ class Chooser:
         return choice
 
     def _with_newest_rounds(self, starts: Sequence[int], ends: dict[str, int], goal: int) -> Choice:
-        """Send as many of the newest rounds as fit half of the goal, tool results shortened; at least the last one."""
+        """Send as many of the newest rounds as fit half of the goal, tool results shortened; at least the last one.
+
+        A long question leaves room for fewer: it is sent in any case.
+        """
         records = [self._record(MINIMAL, at, ends=ends, pruned=self._ids[-1]) for at in starts]
-        fitting = (record for record in records if self._size(self._split(record).recent) <= goal // 2)
-        return self._filled(next(fitting, records[-1]), goal)
+        for record in records[:-1]:
+            if self._size(self._split(record).recent) <= goal // 2:
+                choice = self._filled(record, goal)
+                if self._message_tokens(choice) <= (self._budget or 0):
+                    return choice
+        return self._filled(records[-1], goal)
 
     def _filled(self, record: Record, goal: int) -> Choice:
         """The last messages as the record has them, and before them what the goal has room for.

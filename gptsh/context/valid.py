@@ -196,7 +196,9 @@ def _with_calls(message: Message, calls: list[Call], new_ids: Mapping[str, str])
 
 
 def _with_new_id(item: Any, new_ids: Mapping[str, str]) -> Any:
-    return {**item, "id": new_ids.get(item["id"], item["id"])} if isinstance(item, dict) and item.get("id") else item
+    """An item with the new id of its call; unchanged if it is not the item of a call."""
+    old = item.get("id") if isinstance(item, dict) else None
+    return {**item, "id": new_ids[old]} if isinstance(old, str) and old in new_ids else item
 
 
 def _valid_call(call: Call, call_id: str, *, readable: bool) -> Call:

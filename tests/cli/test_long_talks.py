@@ -13,12 +13,11 @@ IMAGE = "shot.png [image/png"
 SMALL_TURN = 0.03  # of the window: from 50 % of the budget to 80 % are six such turns and more
 TOKENS_PER_WORD = 1.35
 FILLED = 0.8  # of the budget
-TIGHT = 0.65  # the same where a message is a fifth of the window
 
 
 def holds(turns: list[Turn], talk: Talk) -> None:
     """Each request has the question and the last answer, and uses its room where anything is left out."""
-    share = FILLED if talk.window >= 8192 else TIGHT
+    share = FILLED
     for turn in turns:
         assert turn.code == 0, turn.notes
         text = json.dumps(turn.requests[-1]["messages"], ensure_ascii=False)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import Interrupts
@@ -54,7 +54,7 @@ class App:
         self._environ, self._keeps_tools, self._sends = environ, keeps_tools, sends
         self._toolbox: Toolbox | None = None
         self._servers: list[ToolServer] = []
-        self._noted: set[str] = set()  # agents whose conflict a note has reported
+        self._noted: set[str] = set()  # what need not be said again: agents with a conflict, and lines
 
     def resolve(self, flags: Flags, doc: Document | None) -> TurnSetup:
         """Resolve the setup of a turn. Raises ConfigError and UsageError, whatever the question is.
@@ -84,8 +84,7 @@ class App:
             raise self.no_model_error()
         servers = self.settings.tool_servers.select(agent.tools) if agent.tools else []
         model = self.client.servers.full_name(agent.model)
-        if left_out := self.client.prepare(model, agent.params, web=agent.web):
-            stdio.note(f"{model} takes no {', '.join(left_out)}: left out")
+        self.note_adaptations(model, agent.params, web=agent.web)
         if self._sends:
             self.client.connect_early(model, agent.params)
         for name in agent.params:
@@ -95,6 +94,13 @@ class App:
         reads_reasoning = flags.reasoning or output == "jsonl" or stdio.is_terminal(sys.stderr)
         form = Form(output, flags.extract, schema, reads_reasoning and not flags.no_reasoning, not flags.no_stream)
         return TurnSetup(agent._replace(model=model), form, servers)
+
+    def note_adaptations(self, model: str, params: Mapping[str, Any], *, web: bool) -> None:
+        """Note once what a model is not sent as the user asked. Raises ConfigError if the model cannot be asked."""
+        for words in self.client.prepare(model, params, web=web):
+            if (line := f"{model} {words}") not in self._noted:
+                self._noted.add(line)
+                stdio.note(line)
 
     def no_model_error(self) -> ConfigError:
         """The error if no model is configured; it lists the ways to choose one."""

@@ -360,6 +360,9 @@ class Turn:
             self._screen.limit_waiting()
         if not isinstance(failure, OSError):
             failure = self._write_safely(partial(self._deliver, failure), failure)
+        if self._last_answer is not None:  # the server may have refused something that was then left out
+            agent = self._setup.agent
+            self._app.note_adaptations(self._planner.model, agent.params, web=agent.web)
         for text in self._deferred_notes:
             stdio.note(text)
         self._titling.turn_ends(has_answer=self._last_answer is not None)

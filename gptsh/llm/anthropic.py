@@ -80,7 +80,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     """The JSON body, without what is refused (names of ``REFUSABLE``)."""
     if "schema" in refusals:
         request = schema_as_text(request)
-    params, conversation = fit_params(request.params, provider).fields, request.messages
+    params, conversation = fit_params(request.params, provider, refusals).fields, request.messages
     if request.schema is not None:
         schema_format = {"format": {"type": "json_schema", "schema": _close_objects(request.schema)}}
         params["output_config"] = as_dict(params.get("output_config")) | schema_format

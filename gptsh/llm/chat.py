@@ -69,7 +69,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
         messages.append(_message(message, provider, request.model))
     if provider.marked_models and re.match(provider.marked_models, provider.model):
         _mark_cache(messages, provider, has_tools=bool(request.tools))
-    payload = {"model": provider.model, "messages": messages, **fit_params(request.params, provider).fields}
+    payload = {"model": provider.model, "messages": messages, **fit_params(request.params, provider, refusals).fields}
     if tools := take_tools(payload, request, provider, _declare):
         payload["tools"] = tools
     if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer

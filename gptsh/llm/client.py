@@ -15,6 +15,7 @@ from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, LoadingModel, ModelError, NoAnswer
 from gptsh.jsonio import parse_json
 from gptsh.llm import errors, parameters, routes
+from gptsh.llm.refusals import refused_efforts
 from gptsh.llm.routes import Routes
 from gptsh.llm.servers import Servers
 from gptsh.messages import Event, Finished, Part, Retrying, labelled_text, parts_of, text_of
@@ -89,12 +90,12 @@ class Client:
     def prepare(self, model: str, params: Mapping[str, Any], *, web: bool = False) -> list[str]:
         """Determine the API and the key for a model. Raises ConfigError, also for ``web`` without such a search.
 
-        Returns the parameters that the model would refuse, described in words; they are not sent.
+        Returns what is not sent as the user asked, each in words that follow the model's name.
         """
         provider = self._provider_for(model, params, web=web)
         if provider.api == "litellm":
             self._litellm.preload()
-        return parameters.fit_params(params, provider).omissions
+        return parameters.adaptations(params, provider, self.servers.refusals(provider)) if params else []
 
     def connect_early(self, model: str, params: Mapping[str, Any]) -> None:
         """Open the connection for a model's next request while the request is still being made. Raises as ``prepare``.
@@ -243,7 +244,9 @@ class Client:
             return False
         api, refusals = _api(provider.api), self.servers.refusals(provider) | refused_reasoning
         text = errors.own_words(err.detail)
-        new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)} - refusals
+        new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)}
+        new |= refused_efforts(text, parameters.fit_params(request.params, provider, refusals).effort)
+        new -= refusals
         if api.body(request, provider, refusals | new, None) == api.body(request, provider, refusals, None):
             return False
         refused_reasoning |= new & _REASONING

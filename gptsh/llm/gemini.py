@@ -71,7 +71,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     """The JSON body, without what is refused (names of ``REFUSABLE``). Google is asked not to store it."""
     if "schema" in refusals:
         request = schema_as_text(request)
-    params, conversation = fit_params(request.params, provider).fields, request.messages
+    params, conversation = fit_params(request.params, provider, refusals).fields, request.messages
     config = as_dict(params.pop("generationConfig", None))
     if request.schema is not None:
         config |= {"responseMimeType": "application/json", "responseJsonSchema": request.schema}

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from gptsh.llm.servers import Servers
 
 REFUSABLE = {
-    "think": r"(?i)support thinking|think value|\bthink must be|ChatRequest\.think",
+    "level": r"(?i)think value .{0,12} is not supported|\bthink must be|ChatRequest\.think",  # older servers
+    "think": r"(?i)support thinking",
     "format": "(?i)invalid format|for format|ChatRequest.format|schema|grammar",  # not "image: unknown format"
 }
 THINKING = "thinking"  # the field of reasoning, in requests and answers
@@ -50,8 +51,10 @@ def body(
     With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops the oldest messages
     silently.
     """
-    params = fit_params(request.params, provider).fields
+    params = fit_params(request.params, provider, refusals).fields
     top_level = {name: params.pop(name) for name in _TOP_LEVEL if name in params}
+    if "level" in refusals and "think" in top_level:
+        top_level["think"] = bool(top_level["think"])
     options = {**as_dict(params.pop("options", None)), **params}  # the server only logs unknown options
     if "max_tokens" in options:
         options["num_predict"] = options.pop("max_tokens")

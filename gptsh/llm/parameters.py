@@ -2,12 +2,14 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gptsh.content.answer import Request
 from gptsh.jsonio import as_dict
+from gptsh.llm.refusals import of_effort
 from gptsh.messages import Part, Tool, token_count
+from gptsh.models.efforts import EFFORTS, accepted_efforts, has_between_tools, nearest_effort
 from gptsh.models.facts import OPENAIS, is_openai_reasoning, likely_facts, refused_params
 from gptsh.models.providers import Provider
 
@@ -32,24 +34,59 @@ _GOOGLES_BUDGETS = {  # Google's own mapping, for its OpenAI-compatible API
     "none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24576, "xhigh": 24576, "max": 24576,
 }  # fmt: skip
 _ALWAYS_THINKS, _LEAST_BUDGET = "gemini-2.5-pro", 128
-_TAKES_MINIMAL = r"gemini-3(?:\.[156])?-flash"
-_LEVELS = {"none": "minimal", "xhigh": "high", "max": "high"}
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}  # of calls, by OpenAI's ``tool_choice``
 
 
 class FittedParams(NamedTuple):
-    """The parameters to send, and those left out because the model would refuse them: names, or a few words."""
+    """The parameters to send, and those left out because the model would refuse them: names, or a few words.
+
+    ``effort``: the reasoning effort that the model accepts and the user's is nearest to.
+    """
 
     fields: dict[str, Any]
     omissions: list[str]
+    effort: Any
 
 
-def fit_params(params: Mapping[str, Any], provider: Provider) -> FittedParams:
-    """Adapt the user's parameters to a model. For litellm only refused ones are removed: it knows the names."""
+def fit_params(params: Mapping[str, Any], provider: Provider, refusals: Collection[str] = ()) -> FittedParams:
+    """Adapt the user's parameters to a model, without what its server has refused.
+
+    litellm knows the names and the forms: for it they are only removed, and the effort is the nearest.
+    """
+    asked, effort = params.get("reasoning_effort"), _effort_for(params, provider, refusals)
+    if asked != effort:
+        params = {name: value for name, value in params.items() if name != "reasoning_effort"}
+        params |= {"reasoning_effort": effort} if effort else {}
+    fields, omissions = _fit(params, provider)
+    if asked and not effort:
+        omissions = [*omissions, "reasoning_effort"]
+    return FittedParams(fields, omissions, effort)
+
+
+def adaptations(params: Mapping[str, Any], provider: Provider, refusals: Collection[str] = ()) -> list[str]:
+    """What is not sent as the user asked, each in words that follow the model's name."""
+    fitted, asked = fit_params(params, provider, refusals), params.get("reasoning_effort")
+    lines = [f"takes no {', '.join(fitted.omissions)}: left out"] if fitted.omissions else []
+    if fitted.effort and fitted.effort != asked:
+        lines.append(f"takes no reasoning_effort {asked}: {fitted.effort} is sent")
+    return lines
+
+
+def _effort_for(params: Mapping[str, Any], provider: Provider, refusals: Collection[str]) -> Any:
+    """The effort to ask of a model: the nearest that it accepts; the user's own if it is not on the scale."""
+    effort = params.get("reasoning_effort")
+    if effort not in EFFORTS:
+        return effort
+    accepted = accepted_efforts(provider.name, provider.model, provider.api)
+    return nearest_effort(effort, [level for level in accepted if of_effort(level) not in refusals])
+
+
+def _fit(params: Mapping[str, Any], provider: Provider) -> tuple[dict[str, Any], list[str]]:
+    """The parameters as the API names them, and those left out."""
     omissions = refused_params(provider.name, provider.model, params) if params else []
     fields = {key: value for key, value in params.items() if key not in omissions}
     if provider.api == "litellm" or not fields:
-        return FittedParams(fields, omissions)
+        return fields, omissions
     if provider.api == "responses":
         return _for_responses(fields, omissions)
     if provider.api == "gemini":
@@ -65,7 +102,7 @@ def fit_params(params: Mapping[str, Any], provider: Provider) -> FittedParams:
         own = _thinking(effort, provider, fields.get("max_tokens")) if is_claude else _effort(effort, provider)
         omissions += [] if own is not None else ["reasoning_effort"]
         fields = {**(own or {}), **fields}  # parameters in the API's own form win
-    return _for_claude(fields, omissions) if is_claude else FittedParams(fields, omissions)
+    return _for_claude(fields, omissions) if is_claude else (fields, omissions)
 
 
 def schema_as_text(request: Request) -> Request:
@@ -124,11 +161,8 @@ def _effort(effort: str, provider: Provider) -> dict[str, Any] | None:
     thinks = effort != "none"
     switch = {"thinking": {"type": "enabled" if thinks else "disabled"}}
     match provider.effort:
-        case "none or high":
-            return {"reasoning_effort": "high" if thinks else "none"}
-        case "high or max":
-            level = "max" if effort in ("xhigh", "max") else "high"
-            return switch | ({"reasoning_effort": level} if thinks else {})
+        case "with thinking":
+            return switch | ({"reasoning_effort": effort} if thinks else {})
         case "switch":
             return switch
         case "switch for k2" if provider.model.startswith("kimi-k2"):
@@ -139,10 +173,10 @@ def _effort(effort: str, provider: Provider) -> dict[str, Any] | None:
             return {"chat_template_kwargs": {"enable_thinking": thinks}}
         case "with switch":
             return {"reasoning": {"enabled": thinks}, **({"reasoning_effort": effort} if thinks else {})}
-        case "think" if "gpt-oss" in provider.model and thinks:  # Ollama has three levels for this model
-            return {"think": {"minimal": "low", "low": "low", "medium": "medium"}.get(effort, "high")}
+        case "object":
+            return {"reasoning": {"effort": effort}}
         case "think":
-            return {"think": thinks}
+            return {"think": effort if thinks else False}
         case "nothing":
             return None
     return {"reasoning_effort": effort}
@@ -151,7 +185,7 @@ def _effort(effort: str, provider: Provider) -> dict[str, Any] | None:
 # ---- OpenAI's Responses API
 
 
-def _for_responses(fields: dict[str, Any], omissions: list[str]) -> FittedParams:
+def _for_responses(fields: dict[str, Any], omissions: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Rename the parameters of chat completions, and leave out those that this API does not know."""
     for limit in [fields.pop(name) for name in _LIMITS if name in fields][:1]:
         fields.setdefault("max_output_tokens", max(limit, _MIN_OUTPUT) if type(limit) is int else limit)
@@ -165,7 +199,7 @@ def _for_responses(fields: dict[str, Any], omissions: list[str]) -> FittedParams
     if "tool_choice" in fields:
         fields["tool_choice"] = _flat(fields["tool_choice"])
     unknown = [name for name in _UNKNOWN_TO_RESPONSES if name in fields]
-    return FittedParams({name: value for name, value in fields.items() if name not in unknown}, omissions + unknown)
+    return {name: value for name, value in fields.items() if name not in unknown}, omissions + unknown
 
 
 def _flat(value: Any) -> Any:
@@ -177,7 +211,7 @@ def _flat(value: Any) -> Any:
 # ---- Google's API
 
 
-def _for_gemini(fields: dict[str, Any], omissions: list[str], model: str) -> FittedParams:
+def _for_gemini(fields: dict[str, Any], omissions: list[str], model: str) -> tuple[dict[str, Any], list[str]]:
     """Rename the parameters of chat completions, and put each in its place; others are sent under Google's spelling."""
     unknown = [name for name in _UNKNOWN_TO_GEMINI if name in fields]
     config: dict[str, Any] = {}
@@ -203,17 +237,14 @@ def _for_gemini(fields: dict[str, Any], omissions: list[str], model: str) -> Fit
             beside[google_name] = value
         else:
             config[google_name] = [value] if (name, type(value)) == ("stop", str) else value
-    return FittedParams({**beside, **({"generationConfig": config} if config else {})}, omissions + unknown)
+    return {**beside, **({"generationConfig": config} if config else {})}, omissions + unknown
 
 
 def _google_thinking(effort: Any, model: str) -> dict[str, Any]:
-    """The nearest effort that a model takes: tokens for 2.5, a level for later models."""
+    """An effort as tokens for 2.5, and as a level for later models."""
     if re.match(_WITH_BUDGET, model):
         least = _LEAST_BUDGET if model.startswith(_ALWAYS_THINKS) else 0
         return {"thinkingBudget": _GOOGLES_BUDGETS[effort] or least} if effort in _GOOGLES_BUDGETS else {}
-    effort = _LEVELS.get(effort, effort)
-    if effort == "minimal" and not re.match(_TAKES_MINIMAL, model):
-        effort = "low"
     return {"thinkingLevel": str(effort).upper()}
 
 
@@ -241,12 +272,9 @@ def _thinking(effort: str, provider: Provider, limit: Any) -> dict[str, Any] | N
     facts = likely_facts(provider.name, provider.model)
     if facts.can("adaptive_thinking"):
         if effort == "none":
-            return None if facts.entry.get("thinking_always_on") else {"thinking": {"type": "disabled"}}
-        if effort in ("xhigh", "max") and not facts.can(f"{effort}_reasoning_effort"):
-            effort = "high"
-        level = "low" if effort == "minimal" else effort
+            return {"thinking": {"type": "between_tools" if has_between_tools(provider.model) else "disabled"}}
         # Without ``display``, thinking comes as a signature without text.
-        return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": level}}
+        return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": effort}}
     if effort == "none":
         return {}  # these models do not think by default
     if facts.can("reasoning") is False or effort not in _BUDGETS:
@@ -261,7 +289,7 @@ def _thinking(effort: str, provider: Provider, limit: Any) -> dict[str, Any] | N
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _for_claude(fields: dict[str, Any], omissions: list[str]) -> FittedParams:
+def _for_claude(fields: dict[str, Any], omissions: list[str]) -> tuple[dict[str, Any], list[str]]:
     """Leave out what Anthropic's API does not know, or refuses: with thinking, by value, or with another parameter."""
     thinks = as_dict(fields.get("thinking")).get("type") in ("enabled", "adaptive")
     refusals = [name for name in (*_UNKNOWN, *(_REFUSED_WITH_THINKING if thinks else ())) if name in fields]
@@ -280,4 +308,4 @@ def _for_claude(fields: dict[str, Any], omissions: list[str]) -> FittedParams:
         stops = stop if isinstance(stop, list) else [stop]
         fields["stop_sequences"] = [text for text in stops if not isinstance(text, str) or text.strip()]
         refusals += ["blank stop sequence"] if len(fields["stop_sequences"]) < len(stops) else []
-    return FittedParams(fields, omissions + refusals)
+    return fields, omissions + refusals

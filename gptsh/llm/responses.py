@@ -70,7 +70,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     """The JSON body, without what is refused (names of ``REFUSABLE``). OpenAI is asked not to store the answer."""
     if "schema" in refusals:
         request = schema_as_text(request)
-    params, conversation = fit_params(request.params, provider).fields, request.messages
+    params, conversation = fit_params(request.params, provider, refusals).fields, request.messages
     if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
         answer_format = {"type": "json_schema", "name": "answer", "schema": request.schema, "strict": False}
         params["text"] = {**as_dict(params.get("text")), "format": answer_format}

@@ -37,7 +37,6 @@ _PARAMETERS = (
     "mirostat_eta", "tfs_z", "provider", "models", "transforms", "plugins", "safety_settings", "safe_prompt", "grammar",
     "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "ignore_eos", "cache_prompt",
 )  # fmt: skip
-_HIGH_ALONE = "gpt-5-pro"  # it knows no other effort, which the table lacks
 _CHAT_MODES = ("chat", "responses")
 OPENAIS = ("openai", "azure")  # providers of OpenAI's models, which refuse the same parameters
 # The table's name for a provider: the name in our requests.
@@ -183,7 +182,8 @@ def refused_params(provider: str, name: str, params: Mapping[str, Any]) -> list[
     if model_facts.can("sampling_params") is False:
         return sampling
     if provider in OPENAIS and is_openai_reasoning(name):
-        return [] if _has_no_effort(model_facts, params) else sampling
+        effort = params.get("reasoning_effort") or model_facts.entry.get("default_reasoning_effort")
+        return [] if effort == "none" else sampling
     if provider == "gemini" and re.match(_GEMINI_WITHOUT_SAMPLING, name):
         return sampling
     if provider == "moonshot" and re.match(_KIMI_THAT_REASONS, name):
@@ -191,31 +191,16 @@ def refused_params(provider: str, name: str, params: Mapping[str, Any]) -> list[
     return []
 
 
-def _has_no_effort(model_facts: Facts, params: Mapping[str, Any]) -> bool:
-    """Whether the reasoning effort, requested or else the model's default, is ``none``."""
-    effort = params.get("reasoning_effort") or model_facts.entry.get("default_reasoning_effort")
-    return effort == "none" and model_facts.can("none_reasoning_effort") is not False
-
-
-def _low_effort(model_facts: Facts) -> dict[str, str]:
-    """Return the parameter for the lowest effort that a model accepts; none for a model with a single effort."""
-    levels = model_facts.entry.get("reasoning_effort_levels")
-    refuses_low = model_facts.can("low_reasoning_effort") is False or (isinstance(levels, list) and "low" not in levels)
-    if re.match(_HIGH_ALONE, model_facts.name) or (refuses_low and levels and "medium" not in levels):
-        return {}
-    return {"reasoning_effort": "medium" if refuses_low else "low"}
-
-
 def small_params(model_facts: Facts, tokens: int) -> dict[str, Any]:
     """Return parameters for a text of ``tokens`` tokens, such as a title: temperature 0.2, and that limit.
 
-    A reasoning model gets more tokens for it and, if it accepts one, a low effort.
+    A reasoning model gets more tokens for it, and a low effort.
     """
     limit = tokens + _REASONING_HEADROOM
     name, reasons = model_facts.name, model_facts.can("reasoning")
     is_gemini = model_facts.provider == "gemini" and reasons is True
     if is_openai_reasoning(name) or "gpt-oss" in name or model_facts.can("adaptive_thinking") or is_gemini:
-        return {**_low_effort(model_facts), "max_tokens": limit}
+        return {"reasoning_effort": "low", "max_tokens": limit}
     if reasons or (reasons is None and re.search(_THINKS, name)):
         return {"max_tokens": limit}
     return {"temperature": 0.2, "max_tokens": tokens}

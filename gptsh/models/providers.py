@@ -18,7 +18,7 @@ ApiName = Literal["chat", "responses", "anthropic", "gemini", "ollama", "litellm
 # APIs that gptsh calls without litellm
 DIRECT: tuple[ApiName, ...] = ("chat", "responses", "anthropic", "gemini", "ollama")
 Effort = Literal[
-    "as is", "none or high", "high or max", "switch", "switch for k2", "enable", "template", "with switch", "think",
+    "as is", "with thinking", "switch", "switch for k2", "enable", "template", "with switch", "object", "think",
     "nothing",
 ]  # fmt: skip
 
@@ -214,11 +214,11 @@ PROVIDERS: dict[str, Provider] = {
     ),
     "mistral": Provider(
         "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",
-        stream_options=False, effort="none or high", seed="random_seed", parts="mistral",
+        stream_options=False, seed="random_seed", parts="mistral",
         user_after_tool=False,
     ),
     "deepseek": _by_stem(
-        "https://api.deepseek.com", "DEEPSEEK", "deepseek-flash", effort="high or max", wants_reasoning=True
+        "https://api.deepseek.com", "DEEPSEEK", "deepseek-flash", effort="with thinking", wants_reasoning=True
     ),
     "xai": _by_stem("https://api.x.ai/v1", "XAI", "grok-4.7", web_search=_RESPONSES_SEARCH),
     "groq": _by_stem("https://api.groq.com/openai/v1", "GROQ", "openai/gpt-oss-120b", accepts_null=False),
@@ -237,7 +237,7 @@ PROVIDERS: dict[str, Provider] = {
     "openrouter": Provider(
         "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY", "OR_API_KEY"), ("OPENROUTER_API_BASE",),
         header_vars={"http-referer": "OR_SITE_URL", "x-title": "OR_APP_NAME"}, marked_models="anthropic/",
-        web_search=WebSearch("chat", {"type": "openrouter:web_search"}),
+        web_search=WebSearch("chat", {"type": "openrouter:web_search"}), effort="object",
     ),
     "together_ai": Provider(
         "https://api.together.ai/v1",

@@ -53,7 +53,7 @@ def complaint(body: dict[str, Any]) -> str | None:
     """Why the server refuses a request; None if it is valid."""
     if unknown := set(body) - TOP:
         return f"unknown fields {sorted(unknown)}"
-    if body.get("think") not in (None, True, False, "low", "medium", "high"):
+    if body.get("think") not in (None, True, False, "low", "medium", "high", "max"):
         return f"invalid think value: {body['think']!r}"
     if wrong := _wrong_option(body.get("options", {})):
         return wrong

@@ -34,14 +34,6 @@ def test_whose_a_name_is(model: str, provider: str | None, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "effort"),
-    [("gpt-5.5-pro", "medium"), ("gpt-5-pro", None), ("gpt-5.4-pro", "low"), ("chat-latest", None), ("o3", "low")],
-)
-def test_titles_ask_for_the_lowest_effort_that_a_model_accepts(name: str, effort: str | None) -> None:
-    assert small_params(likely_facts("openai", name), 20).get("reasoning_effort") == effort
-
-
-@pytest.mark.parametrize(
     ("model", "line"),
     [
         ("gpt-5.9-foo", "no key for openai: set OPENAI_API_KEY, or api_key_command under [providers.openai]"),

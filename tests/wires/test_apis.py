@@ -34,7 +34,7 @@ def test_a_server_of_ones_own_may_have_ollamas_api(home: Home) -> None:
     ollama = OllamaServer()
     gateway(home, ollama.base_url, "ollama")
     assert home.run("-p", "reasoning_effort=high", "hi") == ("You said: hi\n", "", 0)
-    assert (ollama.chats[-1]["model"], ollama.chats[-1]["think"]) == ("m", True)
+    assert (ollama.chats[-1]["model"], ollama.chats[-1]["think"]) == ("m", "high")
     ollama.close()
 
 

@@ -70,7 +70,7 @@ DIALECTS: dict[str, Dialect] = {
         [{**c, "usage": {**USAGE, "cost": {"total_cost": 0.01}}, "object": "chat.completion.done"} for c in said()],
     ),
     "openrouter": Dialect(
-        "qwen/qwen3-max", SO | HIGH,
+        "qwen/qwen3-max", SO | {"reasoning": {"effort": "high"}},
         [b": OPENROUTER PROCESSING\n\n", *said("reasoning"), {**LAST, "usage": {**USAGE, "cost": 0.02}}], "reasoning",
     ),
     "together_ai": Dialect("unheard-of", SO | HIGH | {"reasoning": {"enabled": True}},

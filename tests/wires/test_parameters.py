@@ -28,17 +28,20 @@ def budget(tokens: int, **more: Any) -> dict[str, Any]:
 
 # Model, parameters, what is sent for them, what is left out.
 EFFORTS = [
-    ("mistral/m", effort("low"), effort("high"), ""),
+    ("mistral/m", effort("low"), effort("high"), "reasoning_effort low: high is sent"),
     ("deepseek/m", effort("max"), effort("max", thinking=ON), ""),
+    ("deepseek/m", effort("low"), effort("low", thinking=ON), ""),
+    ("openrouter/openai/gpt-6-astra", effort("max"), {"reasoning": {"effort": "max"}}, ""),
+    ("xai/grok-4.7", effort("xhigh"), effort("xhigh"), ""),
     ("deepseek/m", effort("none"), {"thinking": OFF}, ""),
     ("moonshot/kimi-k2.6", effort("none"), {"thinking": OFF}, ""),
     ("dashscope/m", effort("none"), {"enable_thinking": False}, ""),
     ("llamafile/m", effort("none"), {"chat_template_kwargs": {"enable_thinking": False}}, ""),
     ("lm_studio/m", effort("none"), {}, "reasoning_effort"),
     ("ollama/m", effort("none"), {"think": False}, ""),
-    ("ollama/m", effort("low"), {"think": True}, ""),
-    *(("ollama/gpt-oss:20b", effort(how), {"think": think}, "") for how, think in (
-        ("none", False), ("minimal", "low"), ("medium", "medium"), ("max", "high"))),
+    ("ollama/m", effort("max"), {"think": "max"}, ""),
+    ("ollama/gpt-oss:20b", effort("medium"), {"think": "medium"}, ""),
+    ("ollama/gpt-oss:20b", effort("none"), {"think": "low"}, "reasoning_effort none: low is sent"),
     (SONNET, effort("low", temperature=1), budget(1024, temperature=1), ""),
     (SONNET, effort("high", temperature=0.5, top_p=1), budget(16384), "temperature, top_p"),
     (SONNET, effort("high", max_tokens=20000), budget(10000, max_tokens=20000), ""),
@@ -46,9 +49,13 @@ EFFORTS = [
     (SONNET, effort("low", max_tokens=1024), {"max_tokens": 1024}, "reasoning_effort"),
     (SONNET, effort("high", **budget(2000), top_k=1), budget(2000), "top_k"),
     (OPUS, effort("xhigh"), {"thinking": ADAPTIVE, "output_config": {"effort": "xhigh"}}, ""),
-    (OLD, effort("xhigh"), {"thinking": ADAPTIVE, "output_config": {"effort": "high"}}, ""),
+    (OLD, effort("xhigh"), {"thinking": ADAPTIVE, "output_config": {"effort": "high"}},
+     "reasoning_effort xhigh: high is sent"),
     (NEWER, effort("high"), {"thinking": ADAPTIVE, "output_config": {"effort": "high"}}, ""),
-    (LATEST, effort("none"), {}, "reasoning_effort"),  # it always thinks
+    (LATEST, effort("none"), {"thinking": {"type": "between_tools"}}, ""),  # its least
+    ("anthropic/claude-opus-5-5", effort("none"), {"thinking": ADAPTIVE, "output_config": {"effort": "low"}},
+     "reasoning_effort none: low is sent"),
+    ("anthropic/claude-haiku-5-5", effort("none"), {"thinking": {"type": "disabled"}}, ""),
 ]  # fmt: skip
 SAMPLING = [
     ("openai/gpt-4.1", WARM, WARM, ""),
@@ -88,7 +95,8 @@ def test_parameters_as_a_model_takes_them(
     home: Home, model: str, params: dict[str, Any], sent: dict[str, Any], left_out: str
 ) -> None:
     asked = dry_run(home, model, params=params)
-    assert asked.stderr == (f"gptsh: {model} takes no {left_out}: left out\n" if left_out else "")
+    ending = "" if left_out.endswith("is sent") else ": left out"
+    assert asked.stderr == (f"gptsh: {model} takes no {left_out}{ending}\n" if left_out else "")
     if model.startswith("anthropic"):
         sent = {"max_tokens": asked.body["max_tokens"], **sent}  # it always has one
         for tool in asked.body.get("tools", ()):

@@ -1,0 +1,55 @@
+"""Read in a server's error which of the user's parameters its model refuses, to ask again without them.
+
+A refusal has a name, under which it is remembered for the model: ``reasoning_effort=none``.
+"""
+
+import re
+
+from gptsh.models.efforts import EFFORTS
+
+# How an error names the efforts that a model accepts.
+_LIST = (
+    r"(?i)(?:(?:supported|valid|allowed|accepted|available|possible) (?:values|levels|efforts|options)(?: are| is)?|"
+    r"(?:must|should|can only|expected to) be|expected one of)\b([^.}]*)"
+)
+_OTHER_NAMES = {"none": "|false|disabled|between_tools"}  # in an API's own form
+# The parameter itself: not another of reasoning's, no thinking that was sent back, no form that has another.
+_PARAMETER = (
+    r"\W{0,2}(?:reasoning[._ ]?effort|output_config\.effort|reasoning(?!\.)"
+    r"|(?<!adaptive )thinking(?! block|\.type\.enabled)(?:[._ ](?:level|config|type\.\w+))?)\b"
+)
+_UNSUPPORTED = (
+    r"un(?:supported|known|recognized)[a-z :]{0,40}" + _PARAMETER,
+    r"not support(?: the)?(?: parameter| argument)?:?" + _PARAMETER,
+    _PARAMETER + r"\W{1,8}(?:\w+\W{1,4}){0,4}(?:is|are) (?:not |un)(?:supported|permitted|allowed|known)",
+)
+_OF_OTHER_PARAMETER = r'"param": ?"(?!.{0,20}(?:effort|reasoning|think))[^"]'
+_BESIDE_TOOLS = "(?i)function tools with reasoning_effort"  # refused because of the tools: another API takes both
+
+
+def of_effort(effort: str) -> str:
+    """Return the name of the refusal of an effort."""
+    return f"reasoning_effort={effort}"
+
+
+def refused_efforts(text: str, effort: object) -> set[str]:
+    """Return the refusals of efforts in an error for a request with ``effort``.
+
+    If the error names the accepted ones, it refuses all others; else the one that was sent; else the parameter.
+    """
+    if effort not in EFFORTS or re.search(_OF_OTHER_PARAMETER, text) or re.search(_BESIDE_TOOLS, text):
+        return set()
+    sent, names_list = str(effort), re.search(_LIST, text)
+    if names_list:
+        listed = [level for level in EFFORTS if _is_named(level, names_list[1])]
+        is_about_effort = _is_named(sent, text[: names_list.start()]) or re.search("(?i)effort|think", text)
+        if listed and is_about_effort:
+            return {of_effort(level) for level in EFFORTS if level == sent or level not in listed}
+    if not any(re.search(f"(?i){pattern}", text) for pattern in _UNSUPPORTED):
+        return set()
+    return {of_effort(sent)} if _is_named(sent, text) else set(map(of_effort, EFFORTS))
+
+
+def _is_named(effort: str, text: str) -> bool:
+    """Whether a text has an effort as a word, or its name in an API's own form."""
+    return bool(re.search(rf"(?i)(?<![a-z])(?:{effort}{_OTHER_NAMES.get(effort, '')})(?![a-z])", text))

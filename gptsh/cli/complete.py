@@ -164,7 +164,9 @@ def _agents(config_path: str | None, prefix: str | None) -> _Values:
 
 
 def _models(config_path: str | None, _prefix: str | None) -> _Values:
-    yield from ((model, "") for model in recent_models(settings.load(os.environ, config_path)))
+    config = settings.load(os.environ, config_path)
+    yield from config.providers.aliases.items()
+    yield from ((model, "") for model in recent_models(config))
 
 
 def recent_models(config: settings.Settings) -> Iterator[str]:

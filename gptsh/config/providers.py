@@ -1,6 +1,7 @@
 """Providers as the config file and the environment set them: server, key and prices."""
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
 from gptsh.config import schema
@@ -55,10 +56,18 @@ class ProviderTable(NamedTuple):
 
 
 class Providers:
-    """Every provider by name, made on demand: the config file's table over the built-in facts."""
+    """Every provider by name, made on demand: the config file's table over the built-in facts.
 
-    def __init__(self, tables: Mapping[str, ProviderTable], environ: Mapping[str, str]) -> None:
-        self.tables, self._environ = tables, environ
+    ``aliases`` are models by the short names of the config file.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, ProviderTable],
+        environ: Mapping[str, str],
+        aliases: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self.tables, self.aliases, self._environ = tables, aliases, environ
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names in the config file, then those in gptsh's own table."""
@@ -104,6 +113,10 @@ class Providers:
         )
 
     def full_name(self, model: str, otherwise: str | None = None) -> str:
+        """Return the model of an alias, or else as ``known_name``. A full name never is an alias."""
+        return self.known_name(self.aliases.get(model, model), otherwise)
+
+    def known_name(self, model: str, otherwise: str | None = None) -> str:
         """Return a model as PROVIDER/NAME: a bare name gets its known provider, else ``otherwise``, else none.
 
         For Google's models the provider is the API whose key is set.

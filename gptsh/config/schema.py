@@ -163,6 +163,10 @@ TEXTS = Rule(
     lambda v: isinstance(v, dict) and all(isinstance(text, str) for text in v.values()),
     show_value=False,
 )
+ALIASES = Rule(
+    "a table of short names, without a slash and not echo, and their models",
+    lambda v: TEXTS.accepts(v) and all(name.strip() and "/" not in name and name != "echo" for name in v),
+)
 PARAMS = Rule(
     f"a table of what JSON can express, without {', '.join(OWN_FIELDS)}",
     lambda v: isinstance(v, dict) and is_json(v) and not OWN_FIELDS.keys() & v.keys(),

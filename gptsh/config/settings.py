@@ -74,6 +74,7 @@ class Config(NamedTuple):
     """The keys of config.toml."""
 
     default_agent: Annotated[str, schema.TEXT, "The agent to use if none is chosen."] = "default"
+    aliases: Annotated[Mapping[str, str], schema.ALIASES, "Short names of models, for `-m` and agents."] = {}
     agents: Annotated[Mapping[str, Agent], schema.Tables(Agent), "Agents, chosen with `-a NAME`."] = {}
     providers: Annotated[Mapping[str, ProviderTable], schema.Tables(ProviderTable), "Providers of models."] = {}
     sessions: Annotated[Sessions, schema.Table(Sessions), "What gptsh saves."] = Sessions()
@@ -115,7 +116,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
     except ConfigError:  # no home folder, so no file: an answer that is not saved needs none
         file = Path(os.devnull)
     config = _read_config(file, is_named=bool(path or environ.get("GPTSH_CONFIG")))
-    providers = Providers(config.providers, environ)
+    providers = Providers(config.providers, environ, config.aliases)
     agents = Agents(config.agents, file, providers, environ)
     if config.default_agent not in agents:
         problem = f"{file}: default_agent: there is no agent {config.default_agent!r}"

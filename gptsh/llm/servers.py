@@ -131,13 +131,16 @@ class Servers:
         """Every model that can be asked and has ``wanted`` in its name, provider by provider; the built-in one first.
 
         If ``wanted`` begins with a provider and a slash, no other provider is asked, and no other's key is needed.
-        Each has ``model`` (a value for ``-m``), ``api``, ``window`` in tokens, ``price_in`` and ``price_out`` in USD
-        per token. ``note`` receives a line about each server that does not list its models.
+        Each has ``model`` (a value for ``-m``), ``alias_of`` (the full name behind an alias, or None), ``api``,
+        ``window`` in tokens, ``price_in`` and ``price_out`` in USD per token. ``note`` receives a line about each
+        server that does not list its models.
         """
-        return (row for row in self._catalog(wanted, note) if wanted in row["model"])
+        rows = self._catalog(wanted, note)
+        return (row for row in rows if wanted in row["model"] or wanted in (row["alias_of"] or ""))
 
     def _catalog(self, wanted: str, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
         yield _row("echo", "echo", None, (0.0, 0.0))
+        yield from self._alias_rows(note)
         names = dict.fromkeys([*self._settings.providers, *compatible_endpoints()])
         named, slash, _ = wanted.partition("/")
         for name in [named] if slash and named in names else names:
@@ -151,6 +154,22 @@ class Servers:
                 except GptshError as err:
                     if not is_local:  # a local server that does not run needs no note
                         note(f"{name}: {err}")
+
+    def _alias_rows(self, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+        """A row for each alias, with the facts of its model. ``note`` receives what is wrong or surprising."""
+        providers = self._settings.providers
+        for alias in providers.aliases:
+            model = self.full_name(providers.full_name(alias))
+            try:
+                provider = providers.for_model(model)
+            except ConfigError as err:
+                note(f"{alias} under [aliases]: {err}")
+                continue
+            model_facts = provider.with_prices(facts(provider.name, provider.model))
+            window = provider.context_window or model_facts.window
+            if (known := providers.known_name(alias)) not in (alias, model):
+                note(f"{alias} is {model} here, by [aliases]; {known} needs its full name")
+            yield {**_row(alias, provider.api, window, model_facts.prices), "alias_of": model}
 
     def _catalog_of(self, provider: Provider, seconds: float) -> Iterator[dict[str, Any]]:
         is_asked = provider.api in DIRECT and (provider.has_custom_base or provider.name in LOCAL_PROVIDERS)
@@ -435,7 +454,8 @@ def _listed_window(entry: Mapping[str, Any]) -> int | None:
 
 def _row(model: str, api: ApiName, window: int | None, prices: tuple[float, float] | None) -> dict[str, Any]:
     price_in, price_out = prices or (None, None)
-    return {"model": model, "api": api, "window": window, "price_in": price_in, "price_out": price_out}
+    row = {"model": model, "alias_of": None, "api": api, "window": window}
+    return {**row, "price_in": price_in, "price_out": price_out}
 
 
 def _prices(pricing: Any) -> tuple[float, float] | None:

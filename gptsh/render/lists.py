@@ -40,6 +40,8 @@ def model_line(item: Mapping[str, Any]) -> str:
     prices = (item["price_in"], item["price_out"])
     price_in, price_out = ("-" if price is None else f"{1e6 * price:.2f}" for price in prices)
     line = f"{one_line(item['model']):<44} {item['api']:<7} {item['window'] or '-':>8} {price_in:>8} {price_out:>8}"
+    if item["alias_of"]:
+        return f"{line}  = {one_line(item['alias_of'])}"
     return f"{line}  repeats the question, without key or network" if item["api"] == "echo" else line
 
 

@@ -65,6 +65,12 @@ def test_every_model_that_the_config_file_names_is_offered(home: Home) -> None:
     assert completions(home, "gptsh -m ", small + prices) == ["lab/m", "lab/tiny", "lab/small", "lab/big", "echo"]
 
 
+def test_an_alias_is_offered_with_its_model(home: Home) -> None:
+    aliases = '[aliases]\nquick = "lab/m"\nslow = "lab/big"\n'
+    assert completions(home, "gptsh -m ", aliases) == ["quick", "slow", "echo"]
+    assert completion_output(home, "fish", "gptsh -m q").stdout == "plain,quick\tlab/m\n"
+
+
 @pytest.mark.parametrize("option", ["-s", "--show-session"])
 def test_sessions_are_names_and_ids_newest_first_with_titles(home: Home, option: str) -> None:
     home.run("-m", "echo", "-s", "@Work:a", "--title", "One, two: three", "hi")

@@ -49,7 +49,7 @@ def test_a_refusal_shows_the_numbers_of_parameters_and_no_key(lab: Home, model: 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("nonsense = 1", "nonsense: unknown key: expected one of default_agent, agents"),
+        ("nonsense = 1", "nonsense: unknown key: expected one of default_agent, aliases"),
         ("[agents.a]\nmodell = 'x'", "agents.a.modell: unknown key: expected one of model, model_small"),
         ("[agents.a]\nmodel = 3", "agents.a.model: expected a string, not 3"),
         ("[agents.a]\ntools = 'time'", "agents.a.tools: expected a list of strings"),
@@ -216,3 +216,31 @@ def test_a_bare_name_is_made_full_when_it_is_configured(home: Home) -> None:
     ]  # fmt: skip
     listed = home.run("--list-agents", env={"GEMINI_API_KEY": "k"}).stdout
     assert "g (gemini/gemini-2.5-pro)" in listed  # the API whose key is set
+
+
+def test_an_alias_is_its_model_wherever_a_model_is_named(home: Home, model: ModelServer) -> None:
+    aliases = '[aliases]\nquick = "lab/q"\n"gpt-4.1" = "lab/own"\nagain = "quick"\n[agents.a]\nmodel = "quick"\n'
+    home.configure(lab_config(model) + aliases)
+    for args, variables in ((["-m", "quick"], {}), (["-a", "a"], {}), ([], {"GPTSH_MODEL": "quick"})):
+        assert home.run(*args, "hi", env=variables).code == 0
+        assert (model.sent[-1]["model"], home.docs()[0]["agent"]["model"]) == ("q", "lab/q")
+    assert home.run("-m", "gpt-4.1", "hi").code == 0
+    assert model.sent[-1]["model"] == "own"
+    assert "no provider is known for the model 'quick'" in home.run("-m", "again", "hi").stderr
+
+
+def test_what_a_session_stores_is_no_alias(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model))
+    home.run("hi")
+    home.configure(lab_config(model) + '[aliases]\nm = "lab/other"\n')
+    home.run("-s", "0", "more")
+    assert [request["model"] for request in model.sent] == ["m", "m"]
+    assert home.run("-s", "0", "-m", "m", "more").code == 0
+    assert (model.sent[-1]["model"], home.doc()["agent"]["model"]) == ("other", "lab/other")
+
+
+@pytest.mark.parametrize("alias", ['"a/b" = "lab/m"', 'echo = "lab/m"', '" " = "lab/m"', "a = 1"])
+def test_an_alias_is_a_name_without_a_slash(home: Home, alias: str) -> None:
+    home.configure(f"[aliases]\n{alias}\n")
+    expected = "aliases: expected a table of short names, without a slash and not echo, and their models"
+    assert home.run("hi") == ("", f"gptsh: {home.config}: {expected}\n", 2)

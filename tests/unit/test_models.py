@@ -261,6 +261,23 @@ def test_list_models_shows_what_can_be_asked_from_here(lab: Home, model: ModelSe
     assert not any("embedding" in name or "gpt-4o-2024-05-13" in name for name in found)
 
 
+def test_list_models_shows_aliases_and_which_name_they_hide(lab: Home, model: ModelServer) -> None:
+    model.pages["/v1/models"] = {"data": []}
+    aliases = 'quick = "lab/m"\n"gpt-4.1" = "azure/mine"\nlost = "nobody/x"\nsame = "gpt-4.1"\n'
+    lab.configure(f"{lab.config.read_text()}[providers.lab.prices.m]\ninput = 1\noutput = 2\n[aliases]\n{aliases}")
+    run = lab.run("--list-models", env={"AZURE_API_BASE": "https://me.example"})
+    rows = {line.split()[0]: line.split()[1:] for line in run.stdout.splitlines()}
+    assert rows.pop("echo")
+    assert rows == {
+        "quick": ["chat", "-", "1.00", "2.00", "=", "lab/m"],
+        "gpt-4.1": ["litellm", "-", "-", "-", "=", "azure/mine"],
+        "same": ["chat", "1047576", "2.00", "8.00", "=", "openai/gpt-4.1"],
+    }
+    assert "gpt-4.1 is azure/mine here, by [aliases]; openai/gpt-4.1 needs its full name" in run.stderr
+    assert "lost under [aliases]: 'nobody' of the model 'nobody/x' is not a known provider" in run.stderr
+    assert lab.run("--list-models", "-m", "lab/m", "-o", "json").stdout.count('"alias_of":"lab/m"') == 1
+
+
 def test_list_models_asks_servers_for_their_own_lists(home: Home, model: ModelServer) -> None:
     pricing = {"prompt": "0.000001", "completion": "0.000005"}
     model.pages["/v1/models"] = {"data": [{"id": "qwen/qwen3-max", "context_length": 262144, "pricing": pricing}]}

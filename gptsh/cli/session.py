@@ -107,13 +107,18 @@ def save_labelled(doc: Document, flags: Flags, at: str | None, **options: Any) -
 
 
 def _without_running_turns(ref: str) -> Document:
-    """Read a session without the turns that other runs are asking just now; a save joins them again."""
+    """Read a session without the turns that other runs are asking just now; a save joins them again.
+
+    A run claims its turn before it saves the question, and releases it after it has saved the answer. So each
+    unfinished turn is looked up before the last reading: that has the answer of a run that has ended meanwhile.
+    """
     doc = sessions.load_at(ref, stdio.note)
-    unfinished = document.unfinished_turns(doc["messages"])
-    if unfinished:
-        running = [question for question in unfinished if claims.is_taken(claims.turn_of(question))]
-        doc = sessions.load_at(ref)  # the others may have ended between the reading and the claims
-        doc["messages"] = document.without_turns(doc["messages"], running)
+    is_running: dict[str, bool] = {}
+    while new := [turn for turn in document.unfinished_turns(doc["messages"]) if turn not in is_running]:
+        is_running |= {question: claims.is_taken(claims.turn_of(question)) for question in new}
+        doc = sessions.load_at(ref)
+    running = [question for question in document.unfinished_turns(doc["messages"]) if is_running[question]]
+    doc["messages"] = document.without_turns(doc["messages"], running)
     return doc
 
 

@@ -44,7 +44,7 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # CIFS and FUSE, for a folder: the nam
 
 
 def _again_if_stale(work: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
-    """Let a function run once more after ESTALE: on a network file system, another machine replaced a file meanwhile."""
+    """Let a function run once more after ESTALE: another machine of a network replaced a file meanwhile."""
 
     @functools.wraps(work)
     def call(*args: _Args.args, **more: _Args.kwargs) -> _Result:

@@ -169,7 +169,7 @@ BROKEN: dict[str, tuple[list[Any], list[tuple[str, Any]]]] = {
         [("c1", NO_RESULT), ("call00001", "2")]),
     "twins": ([calling(call("c"), call("c")), result("c", "1"), result("c", "2")], [("c", "1"), ("call00001", "2")]),
     "reasoning beside it has an odd id": (
-        [calling(call("x" * 99), replay={"blocks": [{"type": "tool_use", "id": {"a": 1}}]})], [("call00001", NO_RESULT)]),
+        [calling(call("x" * 99), replay={"blocks": [{"id": {"a": 1}}]})], [("call00001", NO_RESULT)]),
     "a call without an id": ([calling(call("")), result("", "1")], [("call00001", "1")]),
     "two runs at once, the same id": (
         [calling(C1, id="A"), calling(C1, id="B"),

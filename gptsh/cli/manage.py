@@ -90,7 +90,7 @@ def _counted(flags: Flags) -> Iterator[tuple[float, "Counted"]]:
 
     A fork comes after its origin, which names the model of old answers. A limit needs the newest file first.
     """
-    from gptsh.core import files, usage  # noqa: PLC0415 - lists need no sums
+    from gptsh.core import copies, usage  # noqa: PLC0415 - lists need no sums
     from gptsh.render.spinner import Spinner  # noqa: PLC0415 - lists wait for nothing
 
     if flags.session:
@@ -104,7 +104,7 @@ def _counted(flags: Flags) -> Iterator[tuple[float, "Counted"]]:
             if number % _BAR_STEP == 0:
                 bar = "█" * (number * _BAR_WIDTH // len(paths))
                 spinner.set_text(f"counting sessions {bar:░<{_BAR_WIDTH}} {number:,} of {len(paths):,}")
-            item = listing.try_read(path, files.read_usage)
+            item = listing.try_read(path, copies.read_usage)
             if isinstance(item, Unreadable):
                 spinner.hide()
                 stdio.note(f"skipped {item.path}: {item.cause}")

@@ -126,6 +126,8 @@ class Flags(NamedTuple):
         "Delete a snapshot, but no messages.", metavar="REF@NAME", value="session", filled=True)] = None
     prune_sessions: Annotated[bool, Row("Manage", ("--prune-sessions",),
         "Show which old sessions would be deleted; with --yes, delete them.")] = False
+    join_copies: Annotated[bool, Row("Manage", ("--join-copies",),
+        "Join sessions with the copies of them that a sync tool left behind.")] = False
     keep: Annotated[int | None, Row("Manage", ("--keep",),
         "With --prune-sessions: keep the N last used sessions.", metavar="N", type=click.IntRange(0))] = None
     older_than: Annotated[str | None, Row("Manage", ("--older-than",),
@@ -233,6 +235,7 @@ JOBS: Mapping[str, Job] = {
         "removing:prune_sessions",
         (*FILTERS, "--archived", "--keep", "--older-than", "--unanswered", "--archive", "--yes"),
     ),
+    "--join-copies": Job("joining:join_copies"),
     "--usage": Job("manage:show_usage", (*FILTERS, "-s")),
     "--list-agents": Job("manage:list_agents", ("-m", "--limit")),
     "--list-models": Job("manage:list_models", ("-m", "--limit")),

@@ -36,7 +36,7 @@ def delete_sessions(flags: Flags) -> int:
 def _confirm(filename: str) -> str | None:
     """Ask the user; return when the session was last used, "" if its file cannot be read, None if the user says no."""
     summary = listing.summary_at(filename)
-    if confirm(f"Delete session {_description(filename, summary)} permanently?"):
+    if confirm(f"Delete session {description(filename, summary)} permanently?"):
         return summary["updated_at"] if summary else ""
     stdio.note(f"session {filename[ID]} was not deleted")
     return None
@@ -142,10 +142,10 @@ def change_line(change: Change) -> str:
         return f"session {session} is kept: it was used or archived meanwhile"
     if change.state == "gone":
         return f"session {session} was deleted meanwhile"
-    return f"{change.state} {_description(change.filename, change.was, *change.names)}"
+    return f"{change.state} {description(change.filename, change.was, *change.names)}"
 
 
-def _description(filename: str, summary: SessionSummary | None, *names: str) -> str:
+def description(filename: str, summary: SessionSummary | None, *names: str) -> str:
     """A session in one line: its id, title and turns, and the names that point to it."""
     title, size = "", "not readable"
     if summary:

@@ -1,17 +1,27 @@
-"""Moves between the folder of sessions and the archive, and the session that is in both of them.
+"""Moves between the folder of sessions and the archive, and the writing of a session that has copies.
 
-A session is in both if a process died between the two steps of a move to another disk, or if a program that syncs
-folders brought an old file back. Each folder may be a link to another file system.
+A session is in both folders if a process died between the two steps of a move to another disk, or if a program that
+syncs folders brought an old file back. Each folder may be a link to another file system.
 """
 
-import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-from gptsh.core import document, files
-from gptsh.core.document import Document
-from gptsh.core.references import archive_folder, make_private, sessions_folder
+from gptsh.core import copies, files
+from gptsh.core.copies import Whole
+from gptsh.core.document import VERSION, Document
+from gptsh.core.references import (
+    archive_folder,
+    copies_in,
+    files_of,
+    make_private,
+    path_of,
+    session_names,
+    sessions_folder,
+)
 
 
 def move(source: Path, folder: Path) -> Path:
@@ -33,39 +43,70 @@ def move(source: Path, folder: Path) -> Path:
 
 
 def move_to_archive(path: Path) -> None:
-    """Move a session file to the archive; if the archive has a copy of it, join the two there.
+    """Move a session file to the archive; if it has copies, join them there.
 
     Raises OSError; FileExistsError if the file in the archive is not a copy of this session.
     """
     folder = archive_folder()
     make_private(folder)
     target = folder / path.name
-    if not os.path.lexists(target):
+    if files_of(path.name) == [path]:
         move(path, folder)
         return
-    copy = copy_of(path)
-    if copy is None:
+    whole = copies.read(path)
+    if target in (other for other, _ in whole.left_alone):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    status = path.stat()
-    files.write_document(target, join(files.read_document(path)[0], copy), fsync=True)
-    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-    path.unlink()
+    write_whole(whole, path, target)
 
 
-def copy_of(path: Path) -> Document | None:
-    """Return the archive's copy of a session among the others; None if it has none, or another session of this name."""
-    other = archive_folder() / path.name
-    if path.parent != sessions_folder() or not os.path.lexists(other):
-        return None
-    with contextlib.suppress(OSError, ValueError):
-        if not os.path.samefile(path, other):
-            copy = files.read_document(other)[0]
-            if copy["created_at"] == files.read_head(str(path)).get("created_at"):
-                return copy
-    return None
+def write_whole(whole: Whole, path: Path, target: Path) -> None:
+    """Write a session that was read from ``path`` to ``target``, then remove its other files. Its file time remains.
+
+    Raises OSError, StoreError.
+    """
+    times = max((os.stat(file) for file in (path, *whole.copies) if os.path.exists(file)), key=lambda of: of.st_mtime)
+    files.write_document(target, whole.doc, fsync=True)
+    os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+    for file in {path, *whole.copies} - {target}:
+        file.unlink(missing_ok=True)
 
 
-def join(doc: Document, copy: Document) -> Document:
-    """Return the union of a session and a copy of it. What only one of them can decide, the newer one does."""
-    older, newer = sorted((doc, copy), key=lambda each: str(each["updated_at"]))
-    return {**document.merge(newer, older), "updated_at": newer["updated_at"]}
+class Join(NamedTuple):
+    """One session, joined with its copies: these were removed. ``left_alone`` are other files, and why.
+
+    ``doc`` is None if the session itself was left alone.
+    """
+
+    filename: str
+    doc: Document | None
+    copies: list[Path]
+    left_alone: list[tuple[Path, str]]
+
+
+def join_all() -> Iterator[Join]:
+    """Join each session in either folder with its copies, one at each step of the iterator, oldest first.
+
+    Raises StoreError, StoreBusy, or BadSession for an unreadable folder.
+    """
+    folder = sessions_folder()
+    in_both = {*session_names(folder)} & {*session_names(archive_folder())}
+    for filename in sorted({*in_both, *copies_in(folder), *copies_in(archive_folder())}):
+        saving = files.as_store_error("the session cannot be saved", folder)
+        with saving, files.locked(folder.parent / ".lock"):
+            join = _join(path_of(filename))
+        yield join
+
+
+def _join(path: Path) -> Join:
+    """Join a session with its copies, under the lock. Raises OSError, StoreError."""
+    try:
+        whole = copies.read(path)
+    except FileNotFoundError:  # deleted meanwhile
+        return Join(path.name, None, [], [])
+    except (OSError, ValueError) as err:
+        return Join(path.name, None, [], [(path, getattr(err, "strerror", None) or str(err))])
+    if whole.doc["version"] > VERSION:
+        return Join(path.name, None, [], [(path, "it was written by a newer gptsh")])
+    if whole.copies:
+        write_whole(whole, path, path)
+    return Join(path.name, whole.doc, whole.copies, whole.left_alone)

@@ -271,19 +271,20 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
         descriptor, latest = _unchanged(Path(path), closing)
         if latest:
             head = b"".join(_pieces(descriptor, 0, latest.start))
-            doc, malformed = _parse_checked(head + _END, os.fspath(path))
+            doc, malformed = parse_file(head + _END, os.fspath(path))
             doc["messages"] = list(latest.messages)
             doc["stats"] |= stats(doc["messages"], doc["stats"]["preview"])
             return doc, malformed
     version, data = _read(path)
-    doc, malformed = _parse_checked(data, os.fspath(path))
+    doc, malformed = parse_file(data, os.fspath(path))
     _latest = None
     if (start := _start_of_messages(data)) is not None and not malformed:
         _latest = _Latest(os.path.realpath(path), version, list(doc["messages"]), start, len(data) - len(_END) - 1)
     return doc, malformed
 
 
-def _parse_checked(data: bytes, path: str) -> tuple[Document, list[str]]:
+def parse_file(data: bytes, path: str) -> tuple[Document, list[str]]:
+    """Return what ``read_document`` does, from the bytes of a file; only the name at the end of ``path`` is used."""
     try:
         value = parse_json_fast(data) if len(data) > _LARGE else parse_json(data.decode())
     except (ValueError, RecursionError) as err:
@@ -371,7 +372,7 @@ def parse_some(data: bytes, path: str, is_wanted: Callable[[bytes], bool]) -> tu
     """
     start, head = _start_of_messages(data), _head(data, path)
     if start is None or head is None:
-        doc, _ = _parse_checked(data, path)
+        doc, _ = parse_file(data, path)
         return doc, iter(doc["messages"])
     lines = _lines(data, start, len(data) - len(_END) - 1)
     return head, (

@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from gptsh.core import document, files, listing, references, sessions, snapshots
+from gptsh.core import copies, document, files, listing, references, sessions, snapshots
 from gptsh.core.document import VERSION, Document
-from gptsh.core.references import FILENAME, ID, archive_folder, names_in, sessions_folder
+from gptsh.core.references import FILENAME, ID, archive_folder, session_names, sessions_folder
 from gptsh.errors import BadSession
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, timestamp
@@ -70,8 +70,9 @@ class Importer:
         self._filenames: dict[Origin, list[str]] = {}
         self._ids: set[str] = set()
         for folder in (sessions_folder(), archive_folder()):
-            for name in filter(FILENAME.fullmatch, names_in(folder)):
-                head = listing.try_read(f"{folder}/{name}", files.read_head)
+            names, read_head = [*session_names(folder)], copies.head_reader(folder)
+            for name in names:
+                head = listing.try_read(f"{folder}/{name}", read_head)
                 self._remember(name, head if isinstance(head, dict) else None)
 
     def _remember(self, filename: str, head: Document | None) -> None:
@@ -90,17 +91,17 @@ class Importer:
         with saving, files.locked(folder.parent / ".lock"):
             for name in names:
                 path = references.path_of(name)
-                read = listing.try_read(str(path), files.read_document)
-                if read is None or isinstance(read, listing.Unreadable):
+                whole = listing.try_read(str(path), lambda path: copies.read(Path(path)))
+                if whole is None or isinstance(whole, listing.Unreadable):
                     continue
-                stored = read[0]
+                stored = whole.doc
                 copy = _with_our_ids(doc, stored)
                 if is_copy(copy, stored):
                     new = merge_copy(copy, stored)
                     if new == stored:
                         return Imported("known", name, stored)
                     sessions.refuse_newer(stored, name)
-                    self._write(new, path, path.stat().st_mtime_ns)
+                    self._write(new, path, int(copies.time_reader(path.parent)(str(path)) * 1e9))
                     before = {message["id"]: message for message in stored["messages"]}
                     completed = sum(before.get(message["id"], message) != message for message in new["messages"])
                     return Imported("grown", name, new, len(new["messages"]) - len(before), completed)

@@ -8,16 +8,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
-from gptsh.core import files
+from gptsh.core.copies import head_reader, time_reader
 from gptsh.core.document import Document
 from gptsh.core.references import (
-    FILENAME,
     ID,
     archive_folder,
     names_by_file,
-    names_in,
     newest_first,
     path_of,
+    session_names,
     sessions_folder,
 )
 from gptsh.jsonio import as_dict, is_cost
@@ -70,10 +69,10 @@ def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[Sessi
     ``archived`` reads the archive instead. Sessions that are left out or unreadable keep their index.
     """
     folder = archive_folder() if archived else sessions_folder()
-    path, names = str(folder), names_by_file()
+    path, names, read_head = str(folder), names_by_file(), head_reader(folder)
     for index, name in enumerate(newest_first(folder)):
         if name[ID].startswith(prefix):
-            head = try_read(f"{path}/{name}", files.read_head)
+            head = try_read(f"{path}/{name}", read_head)
             if isinstance(head, Unreadable):
                 yield head
             elif head is not None:
@@ -87,11 +86,12 @@ def files_to_count(*, newest_first: bool) -> list[tuple[float, str]]:
     folders, it is the one that is not archived.
     """
     folders = (archive_folder(), sessions_folder())
-    folder_of = {name: folder for folder in folders for name in names_in(folder) if FILENAME.fullmatch(name)}
+    folder_of = {name: folder for folder in folders for name in session_names(folder)}
+    times = {folder: time_reader(folder) for folder in folders}
     dated = []
-    for path in (f"{folder}/{name}" for name, folder in sorted(folder_of.items())):
+    for name, folder in sorted(folder_of.items()):
         with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-            dated.append((os.stat(path, follow_symlinks=os.path.exists(path)).st_mtime, path))
+            dated.append((times[folder](f"{folder}/{name}"), f"{folder}/{name}"))
     return sorted(dated, reverse=True) if newest_first else dated
 
 
@@ -146,7 +146,8 @@ def _text(value: object) -> str | None:
 
 def summary_at(filename: str) -> SessionSummary | None:
     """Return the list row of a session in either folder, or None if it cannot be read."""
-    head = try_read(str(path_of(filename)), files.read_head)
+    path = path_of(filename)
+    head = try_read(str(path), head_reader(path.parent))
     return summary_of(head, None, filename) if isinstance(head, dict) else None
 
 
@@ -160,11 +161,12 @@ def display_title(title: str | None, preview: str) -> str:
 def latest_in_project(project: str) -> str | None:
     """Return the file name of the session with the latest turn in this project, or None if there is none."""
     folder, latest, latest_name = sessions_folder(), 0.0, None
+    read_head = head_reader(folder)
     for file_time, name in by_file_time(folder):
         if file_time < latest - _PRECISION:  # a file is written after each of its turns
             break
         with contextlib.suppress(OSError, ValueError, TypeError):
-            meta = as_dict(files.read_head(f"{folder}/{name}").get("meta"))
+            meta = as_dict(read_head(f"{folder}/{name}").get("meta"))
             if used_at := as_dict(meta.get("used_in")).get(project):
                 used = datetime.fromisoformat(used_at).timestamp()
                 if used > latest:
@@ -178,17 +180,18 @@ def last_written() -> Iterator[SessionSummary]:
     Raises BadSession, before iteration, if the folder cannot be read.
     """
     folder = sessions_folder()
-    names = names_by_file()
-    heads = ((name, try_read(f"{folder}/{name}", files.read_head)) for _, name in by_file_time(folder))
+    names, read_head = names_by_file(), head_reader(folder)
+    heads = ((name, try_read(f"{folder}/{name}", read_head)) for _, name in by_file_time(folder))
     return (summary_of(head, None, name, names.get(name, ())) for name, head in heads if isinstance(head, dict))
 
 
 def by_file_time(folder: Path) -> list[tuple[float, str]]:
     """Return the file time (seconds since 1970) and the name of each session, newest first."""
+    names, time_of = [*session_names(folder)], time_reader(folder)
     dated = []
-    for name in filter(FILENAME.fullmatch, names_in(folder)):
+    for name in names:
         with contextlib.suppress(OSError):
-            dated.append((os.stat(f"{folder}/{name}").st_mtime, name))
+            dated.append((time_of(f"{folder}/{name}"), name))
     return sorted(dated, reverse=True)
 
 

@@ -8,11 +8,12 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gptsh.config.settings import Sessions
-from gptsh.core import files, references
-from gptsh.core.archive import copy_of, move_to_archive
+from gptsh.core import copies, files, references
+from gptsh.core.archive import move_to_archive
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
 from gptsh.core.references import archive_folder, names_in, sessions_folder
 from gptsh.jsonio import as_dict
@@ -52,22 +53,23 @@ def remove(
     try:
         for filename, updated_at in sessions.items():
             problem = f"the session cannot be {'archived' if archive else 'deleted'}"
-            with files.as_store_error(problem, folder), files.locked(folder.parent / ".lock", wait):
-                path, archived = references.path_of(filename), archive_path / filename
-                was = summary_at(filename)
+            lock = files.locked(folder.parent / ".lock", wait)
+            with files.as_store_error(problem, folder), lock, references.writing(filename):
+                path, every_file = references.path_of(filename), copies.to_delete(filename)
+                was, is_archived = summary_at(filename), path.parent == archive_path
                 change = Change(filename, "deleted", was, names.get(filename, ()))
-                if not os.path.lexists(path):
+                if not every_file:
                     change = Change(filename, "gone")
-                elif updated_at and ((path == archived) != from_archive or not was or was["updated_at"] != updated_at):
+                elif updated_at and (is_archived != from_archive or not was or was["updated_at"] != updated_at):
                     change = Change(filename, "used", was)
-                elif archive and path == archived:
+                elif archive and is_archived:
                     change = change._replace(state="already archived")
                 elif archive:
                     move_to_archive(path)
                     change = change._replace(state="archived")
                 else:
                     temporary = [file for file in leftovers if file.name.startswith(filename)]
-                    for file in (folder / filename, archived, *temporary, *map(references.pointer_of, change.names)):
+                    for file in (*every_file, *temporary, *map(references.pointer_of, change.names)):
                         file.unlink(missing_ok=True)
             yield change
     finally:
@@ -109,10 +111,16 @@ def archive_old(rules: Sessions, just_used: str) -> None:
     for position, (file_time, name) in enumerate(dated):
         if name != just_used and (position < excess or file_time < since) and len(old) < _AT_ONCE:
             path = references.path_of(name)
-            head = try_read(str(path), files.read_head)
-            if name in archived and copy_of(path) is None:  # nobody knows which of the two is to stay
+            head = try_read(str(path), copies.head_reader(path.parent))
+            if name in archived and not _is_joinable(path):  # nobody knows which of the two is to stay
                 continue
             if isinstance(head, dict) and (position < excess or imported_at(as_dict(head.get("meta"))) < since):
                 old[name] = summary_of(head, None, name)["updated_at"]
     for _ in remove(old, archive=True, wait=0):
         pass
+
+
+def _is_joinable(path: Path) -> bool:
+    """Whether the file of the same name in the archive is a copy of this session."""
+    whole = try_read(str(path), lambda _: copies.read(path))
+    return isinstance(whole, copies.Whole) and archive_folder() / path.name in whole.copies

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gptsh.core import archive, document, files, references
+from gptsh.core import archive, copies, document, files, references
 from gptsh.core.document import VERSION, Document
 from gptsh.core.listing import SessionSummary, find_project, list_sessions
 from gptsh.core.references import FILENAME, ID, resolve_session_ref, sessions_folder
@@ -87,23 +87,30 @@ def load_at(ref: str, note: Note | None = None) -> Document:
 
 
 def _read(path: Path, note: Note | None = None) -> Document:
-    """Return the document of a file, joined with its copy in the archive, if there is one. Raises BadSession."""
+    """Return the document of a file, joined with the copies of it. Raises BadSession."""
+    whole = _read_whole(path)
+    if note:
+        if whole.malformed:
+            more = ", …" if len(whole.malformed) > _MAX_LISTED else ""
+            listed = ", ".join(whole.malformed[:_MAX_LISTED])
+            note(f"session {whole.doc['id']}: left out malformed keys: {listed}{more}")
+        for other, cause in whole.left_alone:
+            if other.name != path.name:
+                note(copies.left_alone_line(other, cause))
+    return whole.doc
+
+
+def _read_whole(path: Path) -> copies.Whole:
     try:
         try:
-            doc, malformed = files.read_document(path)
-            copy = archive.copy_of(path)
+            return copies.read(path)
         except FileNotFoundError:  # another run has just archived it, or moved it back
             (other,) = {sessions_folder(), references.archive_folder()} - {path.parent}
-            doc, malformed = files.read_document(other / path.name)
-            copy = None
+            return copies.read(other / path.name)
     except OSError as err:
         raise BadSession(f"{path}: {err.strerror}", "the file was not changed") from err
     except ValueError as err:
         raise BadSession(f"{path}: {err}", "the file was not changed") from err
-    if malformed and note:
-        more = ", …" if len(malformed) > _MAX_LISTED else ""
-        note(f"session {doc['id']}: left out malformed keys: {', '.join(malformed[:_MAX_LISTED])}{more}")
-    return archive.join(doc, copy) if copy else doc
 
 
 # ---- creating and appending
@@ -222,7 +229,8 @@ def save_session(
         wait = (files.LOCK_WAIT if fsync else files.SHORT_LOCK_WAIT) if wait is None else wait
         with files.locked(folder.parent / ".lock", wait):
             path = _path_for(doc, at, is_new=is_new)
-            theirs = {**doc, "messages": [], "title": None} if is_new and not os.path.lexists(path) else _read(path)
+            whole = None if is_new and not references.exists(path.name) else _read_whole(path)
+            theirs = whole.doc if whole else {**doc, "messages": [], "title": None}
             refuse_newer(theirs, path.name)
             if not is_new and theirs["created_at"] != doc["created_at"]:
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
@@ -236,12 +244,14 @@ def save_session(
             if touch:
                 now = timestamp()
                 new["updated_at"] = now if now > new["created_at"] else just_after(new["created_at"])
-            status = None if touch else path.stat()
-            if path.parent != folder and len(new["messages"]) > len(theirs["messages"]):
-                path = archive.move(path, folder)
-            files.write_document(path, new, fsync=fsync)
-            if fsync and archive.copy_of(path):  # it is a part of the session, which is on disk now
-                (references.archive_folder() / path.name).unlink(missing_ok=True)
+            is_there = os.path.lexists(path)
+            status = path.stat() if is_there and not touch else None
+            with references.writing(path.name):
+                if path.parent != folder and len(new["messages"]) > len(theirs["messages"]):
+                    path = archive.move(path, folder) if is_there else folder / path.name
+                files.write_document(path, new, fsync=fsync)
+                for copy in whole.copies if fsync and whole else ():  # a part of the session, which is on disk now
+                    copy.unlink(missing_ok=True)
             if status:
                 os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
             doc.update(new)  # before anything below fails: it is on disk now
@@ -277,10 +287,10 @@ def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
     """Return the path to write to, under the lock. The document's id may change, but only before its first save."""
     folder = sessions_folder()
     if not is_new:
-        if os.path.lexists(path := references.path_of(at if at and FILENAME.fullmatch(at) else name_for(doc))):
-            return path
-        for name in (*references.names_in(folder), *references.names_in(references.archive_folder())):
-            if FILENAME.fullmatch(name) and name[ID] == doc["id"]:
+        if references.exists(name := at if at and FILENAME.fullmatch(at) else name_for(doc)):
+            return references.path_of(name)
+        for name in (*references.session_names(folder), *references.session_names(references.archive_folder())):
+            if name[ID] == doc["id"]:
                 return references.path_of(name)
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
     if at and (joined := references.filename_of_name(at)):

@@ -1,0 +1,160 @@
+"""A session with the copies of it that a sync tool left beside it: read as one document, in any order the same.
+
+Copies have the name of the session's file with something in or behind it, and its time of creation. What cannot be
+read, or belongs to another session, is left alone.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gptsh.core import document, files
+from gptsh.core.document import Document
+from gptsh.core.references import copies_in, files_of, path_of
+from gptsh.jsonio import encode_json
+
+if TYPE_CHECKING:
+    from gptsh.core.usage import Counted
+
+
+_ANOTHER = "it is another session"  # why a file was left alone
+
+
+class Whole(NamedTuple):
+    """A session with what its copies add.
+
+    ``malformed`` are paths of parts that were left out. ``left_alone`` are files that are no copies of it, and why.
+    """
+
+    doc: Document
+    malformed: list[str]
+    copies: list[Path]
+    left_alone: list[tuple[Path, str]]
+
+
+def read(path: Path) -> Whole:
+    """Return the session that has this path, whether a file is there or copies alone.
+
+    Raises ValueError if its own file is not a session, OSError if that cannot be read.
+    """
+    others = [other for other in files_of(path.name) if other != path]
+    if not others or os.path.lexists(path):
+        doc, malformed = files.read_document(path)
+        found = [(path, doc)]
+    else:
+        malformed, found = [], []
+    left_alone = []
+    for other in others:
+        try:
+            found.append((other, files.parse_file(files.read_bytes(other), str(path))[0]))
+        except FileNotFoundError:  # another run has just joined it
+            pass
+        except OSError as err:
+            left_alone.append((other, err.strerror or str(err)))
+        except ValueError as err:
+            left_alone.append((other, str(err)))
+    if not found:
+        if left_alone:
+            raise ValueError(left_alone[0][1])
+        raise FileNotFoundError(2, os.strerror(2), str(path))
+    created = found[0][1]["created_at"]
+    left_alone += [(other, _ANOTHER) for other, doc in found if doc["created_at"] != created]
+    found = [(other, doc) for other, doc in found if doc["created_at"] == created]
+    whole = join([doc for _, doc in found])
+    return Whole(whole, malformed, [other for other, _ in found if other != path], left_alone)
+
+
+def left_alone_line(path: Path, cause: str) -> str:
+    """One line about a file that looks like a copy and is none."""
+    return f"{path} was not joined: {cause}"
+
+
+def to_delete(filename: str) -> list[Path]:
+    """Return all files of a session, also those that cannot be read, but none of another session."""
+    every_file = files_of(filename)
+    if len(every_file) < 2:
+        return every_file
+    try:
+        left_alone = dict(read(path_of(filename)).left_alone)
+    except (OSError, ValueError):
+        left_alone = {}
+    return [file for file in every_file if left_alone.get(file) != _ANOTHER]
+
+
+def head_reader(folder: Path) -> Callable[[str], Document]:
+    """Return ``files.read_head`` for the sessions in a folder; of one with copies it returns the whole document."""
+    copies = copies_in(folder)
+    if not copies:
+        return files.read_head
+    return lambda path: read(Path(path)).doc if os.path.basename(path) in copies else files.read_head(path)
+
+
+def read_usage(path: str) -> "Counted":
+    """Return what ``files.read_usage`` does, for a session with its copies. Raises as it does."""
+    from gptsh.core import usage  # noqa: PLC0415 - lists need no sums
+
+    folder, name = os.path.split(path)
+    return usage.counted(read(Path(path)).doc) if name in copies_in(Path(folder)) else files.read_usage(path)
+
+
+def time_reader(folder: Path) -> Callable[[str], float]:
+    """Return a function that tells when a session in this folder, or a copy of it, was last changed: since 1970."""
+    copies = copies_in(folder)
+
+    def newest(path: str) -> float:
+        names = copies.get(os.path.basename(path), ())
+        times = [_file_time(f"{folder}/{name}") for name in names]
+        return max(times) if names and not os.path.lexists(path) else max([*times, _file_time(path)])
+
+    return newest if copies else _file_time
+
+
+def _file_time(path: str) -> float:
+    return os.stat(path, follow_symlinks=os.path.exists(path)).st_mtime
+
+
+def join(docs: Sequence[Document]) -> Document:
+    """Return the union of several copies of one session. What only one of them can decide, the newest one does."""
+    if len(docs) == 1:
+        return docs[0]
+    *older, newest = sorted(docs, key=_age)
+    return reduce(_join, older[::-1], newest)
+
+
+def _age(doc: Document) -> tuple[str, bytes]:
+    """What copies are sorted by; on every machine in the same order."""
+    return str(doc["updated_at"]), encode_json({**doc, "messages": [message["id"] for message in doc["messages"]]})
+
+
+def _join(newer: Document, older: Document) -> Document:
+    """Return the union of two copies. Turns of the older one alone come before those of the newer one alone."""
+    new = document.merge({**older, "updated_at": ""}, newer, tags=older["meta"]["tags"])
+    messages = {message["id"]: message for message in newer["messages"]}
+    ordered = document.join_messages(newer["messages"], older["messages"])
+    new["messages"] = [messages.get(message["id"], message) for message in ordered]
+    new["version"] = max(newer["version"], older["version"])
+    new |= {"agent": newer["agent"], "provider": newer["provider"]}
+    new["meta"] |= {key: newer["meta"][key] for key in ("mcp_allowed_servers", "output") if key in newer["meta"]}
+    new["usage"]["tokens"] = newer["usage"]["tokens"]
+    _drop_stale(new, (newer, older))
+    document.update_totals(new)
+    return new
+
+
+def _drop_stale(new: Document, sources: Sequence[Document]) -> None:
+    """Remove summaries and a compaction of messages that other turns now stand among: those were not summarized."""
+    ids = [message["id"] for message in new["messages"]]
+
+    def is_current(last: str | None) -> bool:
+        known = ([message["id"] for message in doc["messages"]] for doc in sources)
+        starts = [set(each[: each.index(last) + 1]) for each in known if last in each]
+        return last in ids and set(ids[: ids.index(last) + 1]) in starts
+
+    context = new["context"]
+    summaries = [item for item in context["summaries"] if is_current(item.get("last"))]
+    compaction = context["compaction"]
+    if compaction and not is_current(compaction.get("upto")):
+        compaction = None
+    new["context"] = {**context, "summaries": summaries, "compaction": compaction}

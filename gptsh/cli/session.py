@@ -99,7 +99,8 @@ def save_labelled(doc: Document, flags: Flags, at: str | None, **options: Any) -
     Returns the file name. A note says which session had the name before.
     """
     before = references.filename_of_name(flags.name) if flags.name else None
-    path = sessions.save_session(doc, title=flags.title, tags=flags.tag, name=flags.name, at=at, **options)
+    labels: dict[str, Any] = {"title": flags.title, "tags": flags.tag, "name": flags.name}
+    path = sessions.save_session(doc, at=at, note=stdio.note, **labels, **options)
     filename = os.path.basename(path)
     if before not in (None, filename):
         stdio.note(f"{flags.name} named session {str(before)[references.ID]} until now")

@@ -32,6 +32,8 @@ _Result = TypeVar("_Result")
 
 LOCK_WAIT = 5.0  # seconds; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save before the model is asked
+_PAUSE, _LONG_PAUSE = 0.005, 0.05  # seconds between two attempts; each costs a network file system several messages
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)  # some NFS, FUSE and WSL mounts
 STALE_AFTER = 3600  # seconds; an older temporary file was left by a killed process
 _BLOCK = 4096  # bytes; holds the first line of nearly every session
 _LARGE = 200_000  # bytes that are parsed in the time of the fast parser's import
@@ -59,30 +61,51 @@ def _again_if_stale(work: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
 
 
 @contextlib.contextmanager
-def locked(path: Path, wait: float = LOCK_WAIT) -> Iterator[None]:
+def locked(path: Path, wait: float = LOCK_WAIT, note: Callable[[str], None] | None = None) -> Iterator[None]:
     """Hold the lock file while the block runs.
 
-    It is no session file: replacing that would leave the lock on a dead inode. Raises StoreBusy if another process
-    holds the lock for more than ``wait`` seconds, OSError if it cannot be created.
+    It is no session file: replacing that would leave the lock on a dead inode. A file system without locks gets a
+    file beside it; ``note`` receives a line about that, once a day. Raises StoreBusy if another process holds the lock
+    for more than ``wait`` seconds, OSError if it cannot be created.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline, pause = time.monotonic() + wait, 0.001
-    try:
+    with contextlib.ExitStack() as stack:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        stack.callback(os.close, descriptor)
         if os.fstat(descriptor).st_mode & 0o077:
             with contextlib.suppress(PermissionError):  # owned by another user, who shares it on purpose
                 os.fchmod(descriptor, 0o600)
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise StoreBusy(f"{path} is locked by another process", "try again") from None
-            time.sleep(pause)
-            pause = min(pause * 1.5, 0.005)
+        try:
+            _take(lambda: _flock(descriptor), path, wait, _PAUSE)
+        except OSError as err:
+            if err.errno not in _NO_LOCKS:
+                raise
+            from gptsh.core.lock_files import LockFile  # noqa: PLC0415 - few file systems have no locks
+
+            lock = LockFile(path)
+            _take(lock.take, path, wait, _LONG_PAUSE)
+            stack.callback(lock.release)
+            if note and lock.is_note_due():
+                note(f"{path.parent} is on a file system without locks: gptsh uses a lock file there")
         yield
-    finally:
-        os.close(descriptor)
+
+
+def _take(take: Callable[[], bool], path: Path, wait: float, longest: float) -> None:
+    """Try to take a lock until it is taken, with pauses of at most ``longest`` seconds. Raises StoreBusy."""
+    deadline, pause = time.monotonic() + wait, 0.001
+    while not take():
+        if time.monotonic() > deadline:
+            raise StoreBusy(f"{path} is locked by another process", "try again")
+        time.sleep(pause)
+        pause = min(pause * 1.5, longest)
+
+
+def _flock(descriptor: int) -> bool:
+    """Lock an open file; False if another process has locked it. Raises OSError."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @_again_if_stale

@@ -204,6 +204,7 @@ def save_session(
     keep_snapshots: int | None = None,
     without_snapshot: str | None = None,
     wait: float | None = None,
+    note: Note | None = None,
 ) -> str:
     """Write the union of ``doc`` and its file, update ``doc`` from it, and return the path.
 
@@ -216,7 +217,8 @@ def save_session(
     With ``agent_wins``, ``agent`` and ``provider`` of ``doc`` win even if it adds no message.
     ``keep_snapshots`` is how many automatic snapshots remain when ``doc`` adds one; None keeps all.
     ``without_snapshot`` names a snapshot to delete.
-    ``wait`` is how many seconds to wait for the lock.
+    ``wait`` is how many seconds to wait for the lock. ``note`` gets a line where the file system has no locks, once a
+    day.
     Raises SessionGone if the session was deleted since it was read, StoreError if it cannot be written, BadSession if
     its file must not be written, UsageError for an unknown snapshot.
     """
@@ -227,7 +229,7 @@ def save_session(
     with files.as_store_error("the session cannot be saved", sessions_folder()):
         folder = get_sessions_dir() if is_new else sessions_folder()
         wait = (files.LOCK_WAIT if fsync else files.SHORT_LOCK_WAIT) if wait is None else wait
-        with files.locked(folder.parent / ".lock", wait):
+        with files.locked(folder.parent / ".lock", wait, note):
             path = _path_for(doc, at, is_new=is_new)
             whole = None if is_new and not references.exists(path.name) else _read_whole(path)
             theirs = whole.doc if whole else {**doc, "messages": [], "title": None}

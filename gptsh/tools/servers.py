@@ -1,5 +1,6 @@
 """The connection to one MCP server, in an asyncio loop. Imported late: the SDK takes more than half a second."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -14,10 +15,11 @@ from typing import IO, Any
 import anyio
 import httpx2
 import mcp_types
-from mcp import ClientSession, MCPError
-from mcp.client import IncomingMessage
+from mcp import Client, MCPError
+from mcp.client import IncomingMessage, InputRequiredRoundsExceededError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.stdio import stdio_server
+from mcp.shared.inbound import MCP_METHOD_HEADER
 from pydantic import ValidationError
 
 from gptsh import __version__
@@ -27,6 +29,7 @@ from gptsh.errors import ToolServerError
 from gptsh.messages import Tool
 from gptsh.text import shorten
 
+Process = subprocess.Popen[str]
 Report = tuple[str, list[Tool] | ToolServerError]  # the name of a server, and its tools under their own names
 
 _START_TIMEOUT = 30.0  # seconds to start and to list the tools, unless the config sets a timeout
@@ -41,6 +44,7 @@ _LINES = (2, 20)  # of stderr in an error's line, and in its detail
 _WIDTH = 200  # characters of a server's text in an error's line
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")  # never proxied: a proxy's loopback is another machine
 _FIRST_ERROR_STATUS = 400
+_PROBE = "server/discover"  # the request that only servers of 2026-07-28 and later know
 # In JSON: an escaped backslash or a surrogate pair (group 1), else a lone surrogate, which the SDK's parser refuses.
 _LONE_SURROGATE = re.compile(r"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 # The SDK's messages for a lost connection; servers use its error code for their own errors.
@@ -48,57 +52,100 @@ _CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTAL
 
 
 class Server:
-    """The connection to a tool server: a process with a file for its stderr, or a URL."""
+    """The connection to a tool server: a process with a file for its stderr, or a URL.
+
+    ``restart`` starts the program again, and returns its process and the file.
+    """
 
     def __init__(
         self,
         config: ToolServer,
         environ: Mapping[str, str],
-        process: "subprocess.Popen[str] | None",
+        process: Process | None,
         stderr: IO[bytes] | None,
+        restart: Callable[[], tuple[Process, IO[bytes]]],
     ) -> None:
         self._config, self._environ, self._process, self._stderr = config, environ, process, stderr
-        self._session: ClientSession | None = None
+        self._restart = restart
+        self._client: Client | None = None
         self._failure: ToolServerError | None = None
         self._stray_line = ""  # the last line on its stdout that is not a message
         self._is_garbled = False  # that line is a broken message
 
     async def serve(self, report: Callable[[Report], None]) -> None:
         """Connect, report the tools or the error, and stay connected until cancelled."""
-        transport = self._over_pipes(self._process) if self._process else self._over_http()
-        client_info = mcp_types.Implementation(name="gptsh", version=__version__)
-        timeout = self._config.timeout or _START_TIMEOUT
         try:
-            async with (
-                transport as (incoming, outgoing),
-                ClientSession(incoming, outgoing, client_info=client_info, message_handler=self._on_message) as session,
-            ):
-                try:
-                    with anyio.fail_after(timeout):
-                        tools = await _list_tools(session)
-                # Of any type: it depends on what the server sends. Unreported, the main thread would wait for ever.
-                except Exception as err:  # noqa: BLE001 - reported here, as the end of the transport may take long
-                    report((self._config.name, await self._error(err, timeout)))
-                    return
-                self._session = session
-                report((self._config.name, tools))
+            if await self._connect("auto", report):
+                return
+            self._process, self._stderr = self._restart()
+            await self._connect("legacy", report)
+        # Of any type: it depends on what the server sends, and the SDK's tasks raise groups of anything. Unreported,
+        # the main thread would wait for ever.
+        except Exception as err:  # noqa: BLE001 - see above
+            report((self._config.name, await self._error(err, self._start_timeout)))
+
+    async def _connect(self, mode: str, report: Callable[[Report], None]) -> bool:
+        """Serve as ``serve``, with the mode of the SDK: ``legacy`` does not ask for the protocol of 2026-07-28.
+
+        Return False if the process ended when it was asked: older servers may, for want of ``initialize``.
+        """
+        transport = self._over_pipes(self._process) if self._process else self._over_http()
+        async with transport as streams, anyio.create_task_group() as tasks:
+            client = Client(
+                contextlib.nullcontext(streams),
+                mode=mode,
+                client_info=mcp_types.Implementation(name="gptsh", version=__version__),
+                message_handler=self._on_message,
+            )
+            listed: asyncio.Future[list[Tool]] = asyncio.get_running_loop().create_future()
+            tasks.start_soon(self._hold, client, listed)
+            try:
+                with anyio.fail_after(self._start_timeout):
+                    report((self._config.name, await listed))
+            except Exception as err:  # noqa: BLE001 - reported here, as the end of the transport may take long
+                if mode == "auto" and self._has_closed(err):
+                    return False
+                report((self._config.name, await self._error(err, self._start_timeout)))
+                tasks.cancel_scope.cancel()
+        return True
+
+    async def _hold(self, client: Client, listed: "asyncio.Future[list[Tool]]") -> None:
+        """Agree on a protocol version, list the tools, and hold the connection until cancelled."""
+        try:
+            async with client:
+                # The SDK checks a result against the tool's schema: the model can judge it better.
+                client.session.validate_tool_result = _accept  # type: ignore[method-assign]
+                tools = await _list_tools(client)
+                self._client = client
+                listed.set_result(tools)
                 await anyio.sleep_forever()
-        except Exception as err:  # noqa: BLE001 - of any type, as above: the SDK's tasks raise groups of anything
-            report((self._config.name, await self._error(err, timeout)))
+        except Exception as err:  # noqa: BLE001 - reported by the other task
+            if not listed.done():
+                listed.set_exception(err)
+
+    def _has_closed(self, err: BaseException) -> bool:
+        """Whether the process has closed its stdout, for no other reason than a request that it does not know."""
+        err = _cause(err)
+        closed = isinstance(err, MCPError) and err.code == mcp_types.CONNECTION_CLOSED
+        return closed and self._process is not None and not self._is_garbled
+
+    @property
+    def _start_timeout(self) -> float:
+        return self._config.timeout or _START_TIMEOUT
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], int]:
         """Call a tool; return its ``CallToolResult`` and the duration in milliseconds. Raises ToolServerError."""
-        assert self._session  # it has reported its tools
+        assert self._client  # it has reported its tools
         started = time.monotonic()
         timeout = self._config.timeout or _CALL_TIMEOUT
-        # Not ``call_tool``, which checks a result against the tool's schema: the model can judge it better.
-        request = mcp_types.CallToolRequest(params=mcp_types.CallToolRequestParams(name=tool, arguments=arguments))
         try:
             with anyio.fail_after(timeout):
-                response = await self._session.send_request(request, mcp_types.CallToolResult)
+                response = await self._client.call_tool(tool, arguments)
             result = response.model_dump(mode="json", by_alias=True, exclude_unset=True)
         except TimeoutError as err:
             raise await self._error(err, timeout) from None
+        except InputRequiredRoundsExceededError:
+            result = _error_result("the server asked too often")
         except MCPError as err:
             if err.code == mcp_types.CONNECTION_CLOSED and _CLOSED.fullmatch(err.message):
                 raise await self._error(err, timeout) from None
@@ -114,7 +161,7 @@ class Server:
     # ---- transports
 
     @contextlib.asynccontextmanager
-    async def _over_pipes(self, process: "subprocess.Popen[str]") -> AsyncIterator[Any]:
+    async def _over_pipes(self, process: Process) -> AsyncIterator[Any]:
         """The SDK's streams over the pipes of a process; its stdin is closed at the end.
 
         This uses the SDK's stdio transport for servers, which accepts any two files. The one for clients starts the
@@ -160,8 +207,9 @@ class Server:
 
     async def _error(self, err: BaseException, timeout: float) -> ToolServerError:
         """The error for a server that can no longer be used, with the last lines that it printed."""
-        while isinstance(err, BaseExceptionGroup):
-            err = err.exceptions[0]
+        err = _cause(err)
+        if isinstance(err, ToolServerError):
+            return err
         if isinstance(err, MCPError):  # the cause may follow
             with anyio.move_on_after(_EXIT_TIMEOUT):
                 while self._failure is None and self._status is None:
@@ -237,20 +285,14 @@ class _Lines(anyio.AsyncFile[str]):
         return _LONE_SURROGATE.sub(lambda match: match[1] or r"\ufffd", line)
 
 
-async def _list_tools(session: ClientSession) -> list[Tool]:
-    """Agree on a protocol version and list the tools. Raises _TooLarge for too many."""
-    try:
-        await session.initialize()
-    except MCPError as err:
-        if err.code not in (mcp_types.UNSUPPORTED_PROTOCOL_VERSION, mcp_types.METHOD_NOT_FOUND):
-            raise
-        await session.discover()  # newer servers may support nothing else
+async def _list_tools(client: Client) -> list[Tool]:
+    """List the tools. Raises _TooLarge for too many."""
     tools: list[Tool] = []
     cursor: str | None = None
     characters = 0
     for _ in range(_MAX_PAGES):
         try:
-            page = await session.list_tools(params=mcp_types.PaginatedRequestParams(cursor=cursor) if cursor else None)
+            page = await client.list_tools(cursor=cursor)
         except MCPError as err:
             if err.code != mcp_types.METHOD_NOT_FOUND:
                 raise
@@ -266,13 +308,30 @@ async def _list_tools(session: ClientSession) -> list[Tool]:
     raise _TooLarge(f"lists its tools on more than {_MAX_PAGES} pages")
 
 
+async def _accept(name: str, result: object) -> None:
+    """Accept every result of a tool."""
+
+
 async def _raise_for_status(response: httpx2.Response) -> None:
-    """Raise HTTPStatusError, with the body that the SDK leaves out, unless the body is a JSON-RPC error."""
-    if response.request.method == "POST" and response.status_code >= _FIRST_ERROR_STATUS:
+    """Raise HTTPStatusError, with the body that the SDK leaves out, unless the body is a JSON-RPC error.
+
+    Older servers refuse the probe in many ways: the SDK goes on with ``initialize``.
+    """
+    request = response.request
+    if request.method != "POST" or request.headers.get(MCP_METHOD_HEADER) == "server/discover":
+        return
+    if response.status_code >= _FIRST_ERROR_STATUS:
         body = (await response.aread()).decode("utf-8", "replace")
         if '"jsonrpc"' not in body:
             reason = f"answered {response.status_code} {response.reason_phrase}: {body}"
             raise httpx2.HTTPStatusError(reason.rstrip(": "), request=response.request, response=response)
+
+
+def _cause(err: BaseException) -> BaseException:
+    """The first error of a group."""
+    while isinstance(err, BaseExceptionGroup):
+        err = err.exceptions[0]
+    return err
 
 
 def _error_result(text: str) -> dict[str, Any]:

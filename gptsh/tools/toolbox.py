@@ -5,6 +5,7 @@ the servers.
 """
 
 import contextlib
+import functools
 import gc
 import hashlib
 import importlib.util
@@ -145,6 +146,16 @@ class Toolbox:
             what = f"tool server {config.name} cannot be started: {why}: {config.command}"
             raise ToolServerError(mask(what, config.secrets)) from None
 
+    def _restart(self, config: ToolServer) -> "tuple[subprocess.Popen[str], IO[bytes]]":
+        """Start a program again, in place of its process. Raises ToolServerError."""
+        with self._start_lock:
+            if self._closing:
+                raise ToolServerError(f"tool server {config.name} is being ended")
+            _send_signal(self._processes[config.name], signal.SIGKILL)
+            self._stderr_files[config.name].close()
+            self._start_process(config)
+        return self._processes[config.name], self._stderr_files[config.name]
+
     async def _serve(self, server_class: "type[Server]") -> None:
         """Serve all servers until the task is cancelled."""
         import asyncio  # noqa: PLC0415 - 40 ms that only tools need
@@ -153,7 +164,8 @@ class Toolbox:
             process, stderr_file = self._processes.get(name), self._stderr_files.get(name)
             if config.command and process is None:  # it could not be started
                 continue
-            self._servers[name] = server_class(config, self._environ, process, stderr_file)
+            restart = functools.partial(self._restart, config)
+            self._servers[name] = server_class(config, self._environ, process, stderr_file, restart)
         if self._closing:
             return
         async with asyncio.TaskGroup() as tasks:

@@ -120,13 +120,21 @@ def prepare() -> None:
 def main() -> None:
     """Read requests until stdin ends; a stubborn server stays."""
     prepare()
+    greeted = False
     for line in sys.stdin:
         message = json.loads(line)
         ident, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+        if MODE == "old" and not greeted:
+            if method != "initialize":  # as servers in Rust of 2025
+                complain(f"Error: ExpectedInitializeRequest({method})\n")
+                sys.exit(1)
+            greeted = True
         if method == "initialize":
             initialized(ident)
-        elif method == "server/discover":
+        elif method == "server/discover" and MODE == "modern":
             answer(ident, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
+        elif method == "server/discover" and MODE != "mute":
+            put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": {"code": -32601, "message": "Method not found"}}))
         elif method == "tools/list":
             listed(ident, params)
         elif method == "tools/call":

@@ -76,8 +76,8 @@ def described(tool: Callable[..., str]) -> dict[str, Any]:
     return {"name": PREFIX + tool.__name__, "description": tool.__doc__, "inputSchema": schema}
 
 
-def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
-    """The result of a request."""
+def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
+    """The result of a request; None for an unknown method."""
     if method == "initialize":
         capabilities = {"tools": {}}
         info = {"name": "good", "version": "1"}
@@ -90,14 +90,15 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any]:
         except (ValueError, TypeError, OSError) as err:
             text, failed = str(err), True
         return {"content": [{"type": "text", "text": text}], "isError": failed}
-    return {}
+    return None
 
 
 def handle(request: dict[str, Any]) -> None:
     """Answer one request."""
     result = answer(request["method"], request.get("params") or {})
+    outcome = {"error": {"code": -32601, "message": "Method not found"}} if result is None else {"result": result}
     with _LOCK:
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": result}) + "\n")
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], **outcome}) + "\n")
         sys.stdout.flush()
 
 

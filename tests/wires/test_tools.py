@@ -20,6 +20,7 @@ from gptsh.tools.toolbox import names_for_model
 from tests.support.completion import completions
 from tests.support.home import Home, Result, lab_config, wait_for_exit, wait_until
 from tests.support.messages import text
+from tests.support.old_http_tool_server import old_server
 from tests.support.readme import keys_in
 from tests.support.server import ModelServer, Script
 from tests.support.tools import BAD, HTTP, SERVER, calling, is_running
@@ -127,7 +128,7 @@ def test_what_is_asked_wrong(two: Home, args: list[str], said: str) -> None:
     assert two.run(*args) == ("", f"gptsh: {said}\n", 2)
 
 
-@pytest.mark.parametrize("mode", ["chatty", "pages", "modern"])
+@pytest.mark.parametrize("mode", ["chatty", "pages", "modern", "old"])
 def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str) -> None:
     assert called(home, model, entry(home, "bad", mode, 'auto_approve = ["*"]'), made("bad__leak")).code == 0
     assert [tool["function"]["name"] for tool in model.sent[0]["tools"]] == [f"bad__{name}" for name in NAMES]
@@ -363,6 +364,14 @@ def test_a_server_over_http(home: Home, model: ModelServer, near: str) -> None:
         run = home.run("--list-tools", "--debug")
         assert (run.code, run.stderr.startswith(f"gptsh: {said}")) == (3, True)
         assert not re.search(f"literal-1|{token}", run.stdout + run.stderr)
+
+
+def test_a_server_over_http_that_knows_only_the_older_protocol(home: Home, model: ModelServer) -> None:
+    """It refuses the first request, which asks for the newer one."""
+    with old_server() as (url, methods):
+        assert called(home, model, web(url, "t"), made("web__greet")).code == 0
+    assert results(home)["c1"]["content"] == "hello"
+    assert methods == ["server/discover", "initialize", "notifications/initialized", "tools/list", "tools/call"]
 
 
 def test_a_server_over_http_that_dies_in_a_call(home: Home, model: ModelServer) -> None:

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
 REFUSABLE = {
+    "budget": r"thinking\.type\.enabled\W{1,4}is not supported",
+    "adaptive": "(?i)adaptive thinking is not supported",
     "schema": "(?i)output[_. ]?(?:config|format)|compiled grammar",
     "thinking": "`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"
     "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking",
@@ -454,9 +456,11 @@ class Reader(sse.Reader):
         elif kind == "content_block_stop":
             self._end_block(index)
         elif kind == "message_delta":
-            explanation = as_dict(delta.get("stop_details")).get("explanation")
-            if isinstance(explanation, str) and explanation:
-                self.answer.add_refusal(explanation)
+            details = as_dict(delta.get("stop_details"))
+            explanation, category = details.get("explanation"), details.get("category")
+            words = [explanation, f"({category})" if isinstance(category, str) and category else ""]
+            if refusal := " ".join(word for word in words if isinstance(word, str) and word):
+                self.answer.add_refusal(refusal)
             if isinstance(delta.get("stop_reason"), str):
                 self._finish, stop = delta["stop_reason"], delta.get("stop_sequence")
                 self.answer.stop_sequence = stop if isinstance(stop, str) else None

@@ -17,6 +17,7 @@ from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.llm import sse
 from gptsh.llm.errors import reported_error
 from gptsh.llm.parameters import fit_params, openai_schema, schema_as_text, take_tools
+from gptsh.llm.refusals import lacks_effort_beside_tools
 from gptsh.llm.sse import ADVICE, DONE, debug_text
 from gptsh.messages import (
     PARTIAL_REASONS,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 REFUSABLE = {
     "stream_options": "stream_options",
     "response_format": "(?i)response.?format|json.?schema",
+    "limit": "max_completion_tokens",  # OpenAI's newer models, through a gateway
 }
 # Keys saved because a provider may want them back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax); the
 # signature of an answer without calls (Google); the text read from a file, so that it is not paid for twice
@@ -72,6 +74,8 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     payload = {"model": provider.model, "messages": messages, **fit_params(request.params, provider, refusals).fields}
     if tools := take_tools(payload, request, provider, _declare):
         payload["tools"] = tools
+        if lacks_effort_beside_tools(refusals):
+            payload["reasoning_effort"] = "none"
     if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
         answer_format = {"name": "answer", "schema": request.schema}
         payload["response_format"] = {"type": "json_schema", "json_schema": answer_format}

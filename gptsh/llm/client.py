@@ -15,7 +15,7 @@ from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, LoadingModel, ModelError, NoAnswer
 from gptsh.jsonio import parse_json
 from gptsh.llm import errors, parameters, routes
-from gptsh.llm.refusals import refused_efforts
+from gptsh.llm.refusals import refused_efforts, refused_params
 from gptsh.llm.routes import Routes
 from gptsh.llm.servers import Servers
 from gptsh.messages import Event, Finished, Part, Retrying, labelled_text, parts_of, text_of
@@ -246,6 +246,7 @@ class Client:
         text = errors.own_words(err.detail)
         new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)}
         new |= refused_efforts(text, parameters.fit_params(request.params, provider, refusals).effort)
+        new |= refused_params(text, request.params)
         new -= refusals
         if api.body(request, provider, refusals | new, None) == api.body(request, provider, refusals, None):
             return False
@@ -261,8 +262,10 @@ class Client:
         is_refused = err.status in _REFUSALS and bool(re.search(_NAMES_RESPONSES, errors.own_words(err.detail)))
         if provider.api == "responses":
             is_refused = provider.has_custom_base and (is_refused or err.status in _NOT_SERVED)
-        other = _OTHER_API.get(provider.api)
-        if other is None or not is_refused or other in self.servers.refusals(provider):
+        other, refusals = _OTHER_API.get(provider.api), self.servers.refusals(provider)
+        # Chat completions have pointed to Responses, for the tools: they take these without reasoning.
+        is_last = provider.api == "responses" and provider.api not in refusals
+        if other is None or not is_refused or (other in refusals and not is_last):
             return False
         self.servers.refuse(provider, {provider.api}, {provider.api})
         return True
@@ -283,7 +286,8 @@ class Client:
     def _provider_for(self, model: str, params: Mapping[str, Any], *, web: bool = False) -> Provider:
         """The provider of a model with the API that its server has, as far as that is known."""
         provider = self._routes.of(model, params, web=web)
-        if (other := _OTHER_API.get(provider.api)) and provider.api in self.servers.refusals(provider):
+        other, refusals = _OTHER_API.get(provider.api), self.servers.refusals(provider)
+        if other and provider.api in refusals and other not in refusals:
             if web:  # it has the search in that API alone
                 routes.raise_no_search(model)
             return provider._replace(api=other)

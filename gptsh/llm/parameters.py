@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from gptsh.content.answer import Request
 from gptsh.jsonio import as_dict
-from gptsh.llm.refusals import of_effort
+from gptsh.llm.refusals import lacks_effort_beside_tools, of_effort, of_param
 from gptsh.messages import Part, Tool, token_count
 from gptsh.models.efforts import EFFORTS, accepted_efforts, has_between_tools, nearest_effort
 from gptsh.models.facts import OPENAIS, is_openai_reasoning, likely_facts, refused_params
@@ -53,14 +53,13 @@ def fit_params(params: Mapping[str, Any], provider: Provider, refusals: Collecti
 
     litellm knows the names and the forms: for it they are only removed, and the effort is the nearest.
     """
-    asked, effort = params.get("reasoning_effort"), _effort_for(params, provider, refusals)
-    if asked != effort:
-        params = {name: value for name, value in params.items() if name != "reasoning_effort"}
-        params |= {"reasoning_effort": effort} if effort else {}
-    fields, omissions = _fit(params, provider)
-    if asked and not effort:
-        omissions = [*omissions, "reasoning_effort"]
-    return FittedParams(fields, omissions, effort)
+    effort = _effort_for(params, provider, refusals)
+    refused = [name for name in params if of_param(name) in refusals or (name == "reasoning_effort" and not effort)]
+    accepted = {name: value for name, value in params.items() if name not in refused}
+    if "reasoning_effort" in accepted:
+        accepted["reasoning_effort"] = effort
+    fields, omissions = _fit(accepted, provider, refusals)
+    return FittedParams(fields, refused + omissions, effort)
 
 
 def adaptations(params: Mapping[str, Any], provider: Provider, refusals: Collection[str] = ()) -> list[str]:
@@ -69,6 +68,8 @@ def adaptations(params: Mapping[str, Any], provider: Provider, refusals: Collect
     lines = [f"takes no {', '.join(fitted.omissions)}: left out"] if fitted.omissions else []
     if fitted.effort and fitted.effort != asked:
         lines.append(f"takes no reasoning_effort {asked}: {fitted.effort} is sent")
+    if asked not in (None, "none") and lacks_effort_beside_tools(refusals):
+        lines.append("takes no reasoning_effort beside tools: with them none is sent")
     return lines
 
 
@@ -81,7 +82,7 @@ def _effort_for(params: Mapping[str, Any], provider: Provider, refusals: Collect
     return nearest_effort(effort, [level for level in accepted if of_effort(level) not in refusals])
 
 
-def _fit(params: Mapping[str, Any], provider: Provider) -> tuple[dict[str, Any], list[str]]:
+def _fit(params: Mapping[str, Any], provider: Provider, refusals: Collection[str]) -> tuple[dict[str, Any], list[str]]:
     """The parameters as the API names them, and those left out."""
     omissions = refused_params(provider.name, provider.model, params) if params else []
     fields = {key: value for key, value in params.items() if key not in omissions}
@@ -95,14 +96,15 @@ def _fit(params: Mapping[str, Any], provider: Provider) -> tuple[dict[str, Any],
     if "seed" in fields:
         fields[provider.seed] = fields.pop("seed")
     for limit in [fields.pop(name) for name in _LIMITS if name in fields][:1]:
-        limits_thinking = provider.name in OPENAIS and is_openai_reasoning(provider.model)
+        limits_thinking = "limit" in refusals or (provider.name in OPENAIS and is_openai_reasoning(provider.model))
         fields[_LIMITS[limits_thinking and not is_claude]] = limit
     if isinstance(effort := fields.get("reasoning_effort"), str):
         del fields["reasoning_effort"]
-        own = _thinking(effort, provider, fields.get("max_tokens")) if is_claude else _effort(effort, provider)
+        limit = fields.get("max_tokens")
+        own = _thinking(effort, provider, limit, refusals) if is_claude else _effort(effort, provider)
         omissions += [] if own is not None else ["reasoning_effort"]
         fields = {**(own or {}), **fields}  # parameters in the API's own form win
-    return _for_claude(fields, omissions) if is_claude else (fields, omissions)
+    return _for_claude(fields, omissions, provider) if is_claude else (fields, omissions)
 
 
 def schema_as_text(request: Request) -> Request:
@@ -267,17 +269,17 @@ def _google_tool(tool: Any) -> Any:
 # ---- Anthropic's API
 
 
-def _thinking(effort: str, provider: Provider, limit: Any) -> dict[str, Any] | None:
+def _thinking(effort: str, provider: Provider, limit: Any, refusals: Collection[str]) -> dict[str, Any] | None:
     """The fields that make Claude think, or not; None if the model does not support that."""
     facts = likely_facts(provider.name, provider.model)
-    if facts.can("adaptive_thinking"):
+    if "adaptive" not in refusals and (facts.can("adaptive_thinking") or "budget" in refusals):
         if effort == "none":
             return {"thinking": {"type": "between_tools" if has_between_tools(provider.model) else "disabled"}}
         # Without ``display``, thinking comes as a signature without text.
         return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": effort}}
     if effort == "none":
         return {}  # these models do not think by default
-    if facts.can("reasoning") is False or effort not in _BUDGETS:
+    if facts.can("reasoning") is False or "budget" in refusals or effort not in _BUDGETS:
         return None
     budget = _BUDGETS[effort]
     if type(limit) is not int:
@@ -289,10 +291,13 @@ def _thinking(effort: str, provider: Provider, limit: Any) -> dict[str, Any] | N
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _for_claude(fields: dict[str, Any], omissions: list[str]) -> tuple[dict[str, Any], list[str]]:
+def _for_claude(fields: dict[str, Any], omissions: list[str], provider: Provider) -> tuple[dict[str, Any], list[str]]:
     """Leave out what Anthropic's API does not know, or refuses: with thinking, by value, or with another parameter."""
     thinks = as_dict(fields.get("thinking")).get("type") in ("enabled", "adaptive")
     refusals = [name for name in (*_UNKNOWN, *(_REFUSED_WITH_THINKING if thinks else ())) if name in fields]
+    if as_dict(fields.get("tool_choice")).get("type") in ("any", "tool"):
+        may_force = likely_facts(provider.name, provider.model).can("forced_tool_use")
+        refusals += ["tool_choice"] if may_force is False else []
     if fields.get("temperature") == 1 and "temperature" in refusals:
         refusals.remove("temperature")
     fields = {name: value for name, value in fields.items() if name not in refusals}

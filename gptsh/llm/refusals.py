@@ -1,9 +1,10 @@
 """Read in a server's error which of the user's parameters its model refuses, to ask again without them.
 
-A refusal has a name, under which it is remembered for the model: ``reasoning_effort=none``.
+A refusal has a name, under which it is remembered for the model: ``-p temperature``, ``-p reasoning_effort=none``.
 """
 
 import re
+from collections.abc import Collection, Iterable
 
 from gptsh.models.efforts import EFFORTS
 
@@ -24,12 +25,40 @@ _UNSUPPORTED = (
     _PARAMETER + r"\W{1,8}(?:\w+\W{1,4}){0,4}(?:is|are) (?:not |un)(?:supported|permitted|allowed|known)",
 )
 _OF_OTHER_PARAMETER = r'"param": ?"(?!.{0,20}(?:effort|reasoning|think))[^"]'
-_BESIDE_TOOLS = "(?i)function tools with reasoning_effort"  # refused because of the tools: another API takes both
+# Parameters without which an answer is still worth having, in the names of chat completions.
+_OPTIONAL = (
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop", "n",
+    "logit_bias", "logprobs", "top_logprobs", "verbosity", "tool_choice", "parallel_tool_calls",
+)  # fmt: skip
+_BESIDE_TOOLS = "(?i)function tools with reasoning_effort"  # refused because of the tools: the other API takes both
+_BOTH_APIS = {"chat", "responses"}  # refused: a gateway lacks the one that takes an effort beside tools
+
+
+def of_param(name: str) -> str:
+    """Return the name of the refusal of a parameter."""
+    return f"-p {name}"
 
 
 def of_effort(effort: str) -> str:
     """Return the name of the refusal of an effort."""
-    return f"reasoning_effort={effort}"
+    return of_param(f"reasoning_effort={effort}")
+
+
+def lacks_effort_beside_tools(refusals: Collection[str]) -> bool:
+    """Return whether OpenAI's server refuses an effort beside tools, and lacks the API in which it takes both."""
+    return set(refusals) >= _BOTH_APIS
+
+
+def refused_params(text: str, params: Iterable[str]) -> set[str]:
+    """Return the refusals of the optional parameters among ``params`` that an error calls unsupported."""
+    refused = set()
+    for name in params:
+        spelled = rf"(?<![a-z_]){name.replace('_', '_?')}(?![a-z_])"  # or in camel case
+        before = rf"(?:un(?:supported|known|recognized)|not support(?:ed)?\b)[^.]{{0,40}}{spelled}"
+        after = rf"{spelled}[^.]{{0,60}}(?:not (?:be )?(?:support|permitted|allowed)|unsupported|deprecated)"
+        if name in _OPTIONAL and re.search(f"(?i){before}|{after}", text):
+            refused.add(of_param(name))
+    return refused
 
 
 def refused_efforts(text: str, effort: object) -> set[str]:

@@ -1,8 +1,8 @@
-"""The nearest effort that a model accepts: by the table, by its family, by the list in a refusal."""
+"""The nearest effort that a model accepts: by the table, its family, or a refusal; which parameters one refuses."""
 
 import pytest
 
-from gptsh.llm.refusals import refused_efforts
+from gptsh.llm.refusals import of_effort, of_param, refused_efforts, refused_params
 from gptsh.models.efforts import EFFORTS, accepted_efforts, nearest_effort
 
 AS_ASKED = " ".join(EFFORTS)
@@ -115,10 +115,43 @@ SAID_OF_OTHERS = [
 @pytest.mark.parametrize(("text", "sent", "accepted"), SAID)
 def test_the_efforts_that_remain_after_a_refusal(text: str, sent: str, accepted: str) -> None:
     refused = refused_efforts(text, sent)
-    assert [effort for effort in EFFORTS if f"reasoning_effort={effort}" not in refused] == accepted.split()
+    assert [effort for effort in EFFORTS if of_effort(effort) not in refused] == accepted.split()
 
 
 @pytest.mark.parametrize(("text", "sent"), SAID_OF_OTHERS)
 def test_a_refusal_of_something_else_leaves_the_effort(text: str, sent: str) -> None:
     assert refused_efforts(text, sent) == set()
     assert refused_efforts(text, None) == set()
+
+
+REFUSED_PARAMS = [
+    ("Unsupported value: 'temperature' does not support 0.8 with this model. Only the default (1) value is supported.",
+     "temperature"),
+    ("Unsupported parameter: 'temperature' is not supported with this model.", "temperature"),
+    ('{"detail":"Unsupported parameter: temperature"}', "temperature"),
+    ("`temperature` is deprecated for this model.", "temperature"),
+    ('tool_choice: type "tool" and "any" are not supported for this model.', "tool_choice"),
+    ("Argument not supported on this model: presencePenalty", "presence_penalty"),
+    ('{"detail":[{"type":"extra_forbidden","loc":["body","top_k"],"msg":"Extra inputs are not permitted"}]}', "top_k"),
+    ("property 'logprobs' is unsupported", "logprobs"),
+    ("Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 3 instead.", ""),
+    ("`temperature` and `top_p` cannot both be specified for this model.", ""),
+    ("Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead.", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "name"), REFUSED_PARAMS)
+def test_a_parameter_that_is_called_unsupported_is_left_out(text: str, name: str) -> None:
+    params = (
+        "temperature",
+        "top_p",
+        "top_k",
+        "presence_penalty",
+        "tool_choice",
+        "logprobs",
+        "max_tokens",
+        "tools",
+        "n",
+    )
+    assert refused_params(text, params) == ({of_param(name)} if name else set())
+    assert refused_params(text, ()) == set()

@@ -41,8 +41,8 @@ READ: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "unknown": ("It works.\n", "", 0, {"content": "It works."}),
     "max_tokens": ("I write \n", "cut by the token limit (length)", 5, {
         "finish_reason": "length", "tool_calls": [call("toolu_01", "write", '{"text":"it was a da')]}),
-    "refusal": ("First you This request was declined.\n", "refused (refusal)", 5, {
-        "finish_reason": "refusal", "refusal": "This request was declined.", "content": "First you "}),
+    "refusal": ("First you This request was declined. (cyber)\n", "refused (refusal)", 5, {
+        "finish_reason": "refusal", "refusal": "This request was declined. (cyber)", "content": "First you "}),
     "cached": ("ok\n", "", 0, {"content": "ok"}),
     "broken_thinking": ("", "before the answer was complete", 1, {
         "thinking": [thinking("Let me th")], "finish_reason": "error"}),

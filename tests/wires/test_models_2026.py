@@ -9,6 +9,7 @@ from tests.support import gemini_server as google
 from tests.support import responses_server as openai
 from tests.support.anthropic_server import said
 from tests.support.anthropic_server import stream as claude_stream
+from tests.support.dry import dry_run
 from tests.support.home import Home
 from tests.support.ollama_server import last, line, ndjson
 from tests.support.server import ModelServer, answer
@@ -31,7 +32,9 @@ def vendor(home: Home, model: ModelServer, api: str, name: str) -> Home:
 
 
 def refusal(api: str, message: str, **more: Any) -> Any:
-    """The body of a refusal as the provider writes it."""
+    """The body of a refusal as the provider writes it; a message in braces is the whole body."""
+    if message.startswith("{"):
+        return json.loads(message)
     match api:
         case "anthropic":
             return {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
@@ -55,20 +58,25 @@ def value_at(body: Any, path: str) -> Any:
 
 
 class Refused(NamedTuple):
-    """A question with this parameter, the refusal of it, and what stands at ``path`` in the request before and after.
+    """A question with parameters, the refusal of one, and what stands at ``path`` in the request before and after.
 
     ``note``: what stderr says after the name of the model.
     """
 
     api: str
     model: str
-    param: str
+    params: str  # separated by blanks
     words: str
     path: str
     first: Any
     then: Any
     note: str
     more: dict[str, Any]  # further keys of the error
+
+
+def options(params: str) -> list[str]:
+    """Parameters as options."""
+    return [arg for param in params.split() for arg in ("-p", param)]
 
 
 def effort(api: str, model: str, value: str, words: str, path: str, first: Any, then: Any, **more: Any) -> Refused:
@@ -78,6 +86,13 @@ def effort(api: str, model: str, value: str, words: str, path: str, first: Any, 
     return Refused(api, model, f"reasoning_effort={value}", words, path, first, then, note, more)
 
 
+def left_out(api: str, model: str, params: str, words: str, first: Any, **more: Any) -> Refused:
+    """A refusal of the first of these parameters."""
+    name = params.partition("=")[0]
+    return Refused(api, model, params, words, name, first, None, f"takes no {name}: left out", more)
+
+
+LS = '{"name":"ls","input_schema":{"type":"object"}}'
 REFUSED = {
     "effort, Responses": effort(
         "responses", "openai/gpt-6.3-luna", "none",
@@ -120,6 +135,37 @@ REFUSED = {
     "no thinking": effort(
         "ollama", "ollama/phi", "low", '"phi" does not support thinking', "think", "low", None,
     ),
+    "temperature, chat": left_out(
+        "chat", "lab/gpt-6-sol", "temperature=0.8", "Unsupported value: 'temperature' does not support 0.8 with this "
+        "model. Only the default (1) value is supported.", 0.8, code="unsupported_value", param="temperature",
+    ),
+    "temperature, Responses": left_out(
+        "responses", "lab/m", "temperature=0.8",
+        "Unsupported parameter: 'temperature' is not supported with this model.", 0.8, code=None, param="temperature",
+    ),
+    "temperature, Codex": left_out(
+        "responses", "lab/m", "temperature=0.8", '{"detail":"Unsupported parameter: temperature"}', 0.8,
+    ),
+    "temperature, Claude": left_out(
+        "anthropic", "anthropic/neon", "temperature=0.8", "`temperature` is deprecated for this model.", 0.8,
+    ),
+    "a forced tool": left_out(
+        "anthropic", "anthropic/claude-opus-5-6", f'tool_choice={{"type":"any"}} tools=[{LS}]',
+        'tool_choice: type "tool" and "any" are not supported for this model.', {"type": "any"},
+    ),
+    "the token limit, by its older name": Refused(
+        "chat", "lab/gpt-6-sol", "max_tokens=50", "Unsupported parameter: 'max_tokens' is not supported with this "
+        "model. Use 'max_completion_tokens' instead.", "max_completion_tokens", None, 50, "", {"param": "max_tokens"},
+    ),
+    "a budget": Refused(
+        "anthropic", "anthropic/neon", "reasoning_effort=high", '"thinking.type.enabled" is not supported for this '
+        'model. Use "thinking.type.adaptive" and "output_config.effort" to control thinking behavior.',
+        "output_config.effort", None, "high", "", {},
+    ),
+    "adaptive thinking": Refused(
+        "anthropic", "anthropic/claude-neon-5", "reasoning_effort=high",
+        "adaptive thinking is not supported on this model", "thinking.budget_tokens", None, 16384, "", {},
+    ),
     "levels, an older Ollama": Refused(
         "ollama", "ollama/qwen3", "reasoning_effort=low", 'think value "low" is not supported for this model',
         "think", "low", True, "", {},
@@ -134,8 +180,94 @@ def test_what_a_model_refuses_is_not_asked_of_it_again_for_a_day(home: Home, mod
     note = f"gptsh: {rule.model} {rule.note}\n" if rule.note else ""
     for _ in range(2):
         model.script(*ANSWERS[rule.api])
-        assert asked.run("-p", rule.param, "hi") == ("Yes.\n", note, 0)
+        assert asked.run(*options(rule.params), "hi") == ("Yes.\n", note, 0)
     assert [value_at(body, rule.path) for body in sent(model)] == [rule.first, rule.then, rule.then]
+
+
+FUNCTION = '{"type":"function","function":{"name":"ls"}}'
+WITHOUT_RESPONSES = (
+    "Function tools with reasoning_effort are not supported for gpt-6-sol in /v1/chat/completions. To use function "
+    "tools, use /v1/responses or set reasoning_effort to 'none'."
+)
+
+
+def test_tools_at_a_gateway_that_has_chat_completions_alone_are_asked_without_reasoning_for_a_day(
+    home: Home, model: ModelServer
+) -> None:
+    asked = vendor(home, model, "chat", "lab/gpt-6-sol")
+    model.refuse(400, refusal("chat", WITHOUT_RESPONSES, param="reasoning_effort", code=None))
+    model.refuse(404, {"error": {"message": "not found"}})
+    note = "gptsh: lab/gpt-6-sol takes no reasoning_effort beside tools: with them none is sent\n"
+    for _ in range(2):
+        model.script(*ANSWERS["chat"])
+        assert asked.run(*options(f"reasoning_effort=high tools=[{FUNCTION}]"), "hi") == ("Yes.\n", note, 0)
+    model.script(*ANSWERS["chat"])
+    assert asked.run(*options("reasoning_effort=high"), "hi").stdout == "Yes.\n"
+    posts = [asked.path for asked in model.requests if asked.method == "POST"]
+    assert posts == ["/v1/chat/completions", "/v1/responses", *["/v1/chat/completions"] * 3]
+    assert [body.get("reasoning_effort") for body in sent(model)] == ["high", None, "none", "none", "high"]
+
+
+class Rule(NamedTuple):
+    """A question with parameters, and what stands at ``path`` of the only request for it."""
+
+    api: str
+    model: str
+    params: str
+    path: str
+    value: Any
+    note: str = ""
+
+
+NO_WARMTH = "takes no temperature: left out"
+RULES = {
+    "tools go to Responses": Rule("responses", "openai/gpt-6.3-astra", f"tools=[{FUNCTION}]", "tools",
+                                  [{"type": "function", "name": "ls"}]),
+    "no sampling, GPT": Rule("responses", "openai/gpt-6.3-astra", "temperature=0.5", "temperature", None, NO_WARMTH),
+    "no sampling, Claude": Rule("anthropic", "anthropic/claude-opus-5-6", "temperature=0.5", "temperature", None,
+                                NO_WARMTH),
+    "no sampling, Gemini": Rule("gemini", "gemini/gemini-4-neon", "temperature=0.5", "generationConfig.temperature",
+                                None, NO_WARMTH),
+    "no budget": Rule("anthropic", "anthropic/claude-opus-5-6", "reasoning_effort=max", "thinking.type", "adaptive"),
+    "always thinks": Rule("anthropic", "anthropic/claude-opus-5-5", "reasoning_effort=none", "output_config.effort",
+                          "low", "takes no reasoning_effort none: low is sent"),
+    "between tools": Rule("anthropic", "anthropic/claude-sonnet-5-5", "reasoning_effort=none", "thinking",
+                          {"type": "between_tools"}),
+    "token limit in chat": Rule("chat", "openai/gpt-6.3-astra", "max_tokens=50", "max_completion_tokens", 50),
+    "least token limit": Rule("responses", "openai/gpt-6.3-astra", "max_tokens=8", "max_output_tokens", 16),
+    "max in chat": Rule("chat", "openai/gpt-6-astra", "reasoning_effort=max", "reasoning_effort", "xhigh",
+                        "takes no reasoning_effort max: xhigh is sent"),
+    "no forced tool": Rule("anthropic", "anthropic/claude-opus-5-5", f'tools=[{LS}] tool_choice={{"type":"any"}}',
+                           "tool_choice", None, "takes no tool_choice: left out"),
+    "not stored, OpenAI": Rule("responses", "openai/gpt-6.3-astra", "", "store", False),
+    "not stored, Google": Rule("gemini", "gemini/gemini-4-neon", "", "store", False),
+    "a level, no budget": Rule("gemini", "gemini/gemini-4-neon", "reasoning_effort=minimal",
+                               "generationConfig.thinkingConfig", {"includeThoughts": True, "thinkingLevel": "LOW"},
+                               "takes no reasoning_effort minimal: low is sent"),
+    "a budget for 2.5": Rule("gemini", "gemini/gemini-2.5-pro", "reasoning_effort=low",
+                             "generationConfig.thinkingConfig", {"includeThoughts": True, "thinkingBudget": 1024}),
+    "never off": Rule("ollama", "ollama/qwen3", "reasoning_effort=none", "think", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+def test_what_is_known_of_a_model_is_right_at_the_first_request(home: Home, model: ModelServer, rule: Rule) -> None:
+    asked = vendor(home, model, rule.api, rule.model)
+    model.script(*ANSWERS[rule.api])
+    note = f"gptsh: {rule.model} {rule.note}\n" if rule.note else ""
+    assert asked.run(*options(rule.params), "hi") == ("Yes.\n", note, 0)
+    (body,) = sent(model)
+    assert value_at(body, rule.path) == rule.value
+    if rule.api == "anthropic":
+        assert model.requests[-1].headers["anthropic-version"] == "2023-06-01"
+
+
+@pytest.mark.parametrize("name", ["lab/m", "openai/gpt-6.3-astra", "anthropic/claude-opus-5-6", "gemini/gemini-4-neon"])
+def test_no_request_ends_with_an_answer(home: Home, name: str) -> None:
+    partial = {"role": "assistant", "content": "It is", "finish_reason": "interrupted"}
+    body = dry_run(home, name, {"role": "user", "content": "what?"}, partial).body
+    turns = body.get("messages") or body.get("input") or body["contents"]
+    assert (turns[-1]["role"], "and now?" in json.dumps(turns[-1])) == ("user", True)
 
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")

@@ -1,11 +1,12 @@
-"""The option that joins sessions with their copies, which sync tools leave behind."""
+"""The options that join versions of a session: copies that sync tools leave behind, and two branches of git."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from gptsh.cli import lists, removing, stdio
 from gptsh.cli.options import Flags
-from gptsh.core import archive, copies, listing
+from gptsh.core import archive, copies, files, listing
 from gptsh.core.archive import Join
 from gptsh.core.references import ID
 from gptsh.text import one_line
@@ -15,6 +16,14 @@ def join_copies(flags: Flags) -> int:
     """Join all sessions with their copies, and print a line for each that had any."""
     joined = lists.or_note((join for join in _with_notes(archive.join_all()) if join.copies), "no session has a copy")
     lists.write_changes(flags, joined, _line, _object)
+    return 0
+
+
+def merge_for_git(flags: Flags) -> int:
+    """Join two versions of a session into the second file: a merge driver of git. A failure is a conflict for git."""
+    _, ours, theirs = flags.merge_driver or ("", "", "")
+    with files.as_store_error("the versions cannot be joined", Path(ours)):
+        copies.merge_files(Path(ours), Path(theirs))
     return 0
 
 

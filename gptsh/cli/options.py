@@ -19,7 +19,7 @@ class Row(NamedTuple):
     """One option: its group in the help, its names, its help text. Without ``metavar`` and ``type`` it is a flag.
 
     ``value`` is a key of ``complete.COMPLETERS``, "" if a shell has nothing to offer. ``filled``: a blank value is
-    an error.
+    an error. ``arguments`` is the number of its values.
     """
 
     group: str
@@ -30,6 +30,7 @@ class Row(NamedTuple):
     type: Any = None
     many: bool = False
     filled: bool = False
+    arguments: int = 1
 
 
 # fmt: off
@@ -128,6 +129,9 @@ class Flags(NamedTuple):
         "Show which old sessions would be deleted; with --yes, delete them.")] = False
     join_copies: Annotated[bool, Row("Manage", ("--join-copies",),
         "Join sessions with the copies of them that a sync tool left behind.")] = False
+    merge_driver: Annotated[tuple[str, str, str] | None, Row("Manage", ("--merge-driver",),
+        "Join two versions of a session into the file OURS: git calls it for %O %A %B.",
+        metavar="BASE OURS THEIRS", value="file", arguments=3)] = None
     keep: Annotated[int | None, Row("Manage", ("--keep",),
         "With --prune-sessions: keep the N last used sessions.", metavar="N", type=click.IntRange(0))] = None
     older_than: Annotated[str | None, Row("Manage", ("--older-than",),
@@ -236,6 +240,7 @@ JOBS: Mapping[str, Job] = {
         (*FILTERS, "--archived", "--keep", "--older-than", "--unanswered", "--archive", "--yes"),
     ),
     "--join-copies": Job("joining:join_copies"),
+    "--merge-driver": Job("joining:merge_for_git"),
     "--usage": Job("manage:show_usage", (*FILTERS, "-s")),
     "--list-agents": Job("manage:list_agents", ("-m", "--limit")),
     "--list-models": Job("manage:list_models", ("-m", "--limit")),
@@ -315,6 +320,7 @@ def build(completers: Mapping[str, Callable[..., list[Any]]] = MappingProxyType(
             metavar=row.metavar or None,
             type=row.type,
             multiple=row.many,
+            nargs=row.arguments,
             callback=_not_blank if row.filled else None,
             shell_complete=completers.get(row.value),
         )

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from gptsh.core import document, files
 from gptsh.core.document import Document
 from gptsh.core.references import copies_in, files_of, path_of
-from gptsh.jsonio import encode_json
+from gptsh.errors import BadSession
+from gptsh.jsonio import encode_json, parse_json
 
 if TYPE_CHECKING:
     from gptsh.core.usage import Counted
@@ -64,6 +65,27 @@ def read(path: Path) -> Whole:
     found = [(other, doc) for other, doc in found if doc["created_at"] == created]
     whole = join([doc for _, doc in found])
     return Whole(whole, malformed, [other for other, _ in found if other != path], left_alone)
+
+
+def merge_files(ours: Path, theirs: Path) -> None:
+    """Write the union of two versions of a session to the file of the first; the names of the files do not matter.
+
+    Raises BadSession if one is not readable, was written by a newer gptsh, or is another session; OSError.
+    """
+    docs = [_parse(path) for path in (ours, theirs)]
+    if len({(doc["id"], doc["created_at"]) for doc in docs}) > 1:
+        raise BadSession(f"{ours} and {theirs} are two sessions", "keep one of them by hand")
+    files.write_document(ours, join(docs), fsync=False)
+
+
+def _parse(path: Path) -> Document:
+    try:
+        doc, _ = document.parse_document(parse_json(files.read_bytes(path).decode()))
+    except (ValueError, RecursionError) as err:
+        raise BadSession(f"{path}: {err}", "the file was not changed") from err
+    if doc["version"] > document.VERSION:
+        raise BadSession(f"{path} was written by a newer gptsh", "update gptsh")
+    return doc
 
 
 def left_alone_line(path: Path, cause: str) -> str:

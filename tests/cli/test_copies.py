@@ -190,3 +190,16 @@ def test_a_run_lists_the_sessions_once(home: Home, args: tuple[str, ...], times:
     _listed.clear()
     home.run("-m", "echo", *args)
     assert _listed.count(str(home.sessions)) == times
+
+
+@pytest.mark.parametrize("key", ["id", "created_at", "version"])
+def test_the_merge_driver_joins_two_versions_of_one_session_only(home: Home, key: str) -> None:
+    path, copy = continued_twice(home)
+    ours, theirs = path.rename(home.cwd / "ours"), copy.rename(home.cwd / "theirs")
+    assert home.run("--merge-driver", "none", "ours", "theirs") == ("", "", 0)
+    assert questions(json.loads(ours.read_bytes())) == ALL
+    change(theirs, key, {"id": "zzzz", "created_at": "2020-01-01T00:00:00.000Z", "version": 2}[key])
+    before = ours.read_bytes()
+    run = home.run("--merge-driver", "none", "ours", "theirs")
+    assert (run.code, len(run.stderr.splitlines()), ours.read_bytes()) == (2, 1, before)
+    assert home.run("--merge-driver", "none", "ours", "missing").code == 1

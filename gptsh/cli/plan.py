@@ -133,6 +133,33 @@ class Planner:
         except TooLong:
             return None
 
+    def explain(self, refusal: TooLong, messages: Sequence[Message]) -> TooLong:
+        """The refusal of a prompt that cannot be shortened any more, with what the user can do."""
+        advice = self._advice_on_length(messages)
+        if refusal.window is None and self.room.window is None:
+            advice += f"; set context_window under [providers.{self.provider}], and gptsh sends less of a long session"
+        err = TooLong(str(refusal), advice, detail=refusal.detail)
+        if self._session.is_saved and not self._flags.interactive:
+            changed = "--truncate tail" if self._can_truncate(messages) else "-m MODEL"
+            err.hint = f"the question is saved: 'gptsh -s {self._session.ref} {changed}' asks it again"
+        return err
+
+    def _advice_on_length(self, messages: Sequence[Message]) -> str:
+        """What the user can do about a prompt that is too long."""
+        advice = "shorten it, or choose a larger window with -m"
+        if not self.rules.compact and document.question_index(messages):
+            advice += '; compact = "auto" under [context] sends less of the session'
+        if self._can_truncate(messages):
+            advice += "; --truncate cuts what is piped or attached"
+        if self.room.max_tokens is not None:
+            advice += ", or lower max_tokens"
+        return advice
+
+    def _can_truncate(self, messages: Sequence[Message]) -> bool:
+        """Whether --truncate, not given yet, would find text to cut."""
+        start = document.question_index(messages) if self.rules.compact else 0
+        return self._flags.truncate is None and any(map(shorten.attached_texts, messages[start:]))
+
     def _choose(self, messages: Sequence[Message], *, dry: bool = False, reason: str = "auto") -> Choice:
         """Choose what is sent: all messages if they fit, else a compaction."""
         if not self._session.doc["context"].get("compaction") and not self._flags.compact:
@@ -160,18 +187,10 @@ class Planner:
         """Build the request for a choice, and save its compaction if it is new. Raises TooLong before saving."""
         size, room = choice.size, self.room
         if room.prompt is not None and size.tokens > room.prompt:
-            advice, question_at = "-m", document.question_index(messages)
-            if not self.rules.compact and question_at:
-                advice += '; compact = "auto" under [context] sends less of the session'
-            cuttable = messages[question_at if self.rules.compact else 0 :]
-            if self._flags.truncate is None and any(map(shorten.attached_texts, cuttable)):
-                advice += "; --truncate cuts what is piped or attached"
-            if room.max_tokens is not None:
-                advice += ", or lower max_tokens"
             window = f"of {room.window:,}, {room.reserve:,} reserved for the answer"
             raise TooLong(
                 f"the prompt takes about {size.tokens:,} tokens and the window has room for {room.prompt:,} ({window})",
-                f"shorten it, or choose a larger window with {advice}",
+                self._advice_on_length(messages),
             )
         is_sent = not (dry and choice.is_new) and not self._flags.dry_run
         if is_sent and choice.is_new:

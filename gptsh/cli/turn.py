@@ -202,7 +202,7 @@ class Turn:
                 may_retry = refusals < 3 and self._last_answer is previous_answer
                 shorter = self._planner.refit(err, plan, self._messages) if may_retry else None
                 if shorter is None:
-                    raise
+                    raise self._planner.explain(err, self._messages) from None
                 plan = shorter
                 continue
             calls = calls_to_run(self._last_answer, plan.request)
@@ -434,7 +434,7 @@ class Turn:
         cause = as_error(failure) if isinstance(failure, Interrupted) else failure or session.failure
         if isinstance(cause, GptshError):
             self._app.reporter.add_config_path(cause)
-            error = structured.error(str(cause), session.resume_hint(self._last_answer), cause.exit_code)
+            error = structured.error(str(cause), cause.hint or session.resume_hint(self._last_answer), cause.exit_code)
         return {
             **structured.ANSWER,
             **{key: message.get(key) for key in ("finish_reason", "usage")},

@@ -46,7 +46,7 @@ _SIGTERM_SECONDS = 0.5  # then, for them to end after SIGTERM
 _SIGKILL_SECONDS = 0.3  # then, for the system to remove them
 # The variables that servers inherit. Those that a server needs besides, as for a key or a proxy, are in its config.
 _INHERITED = re.compile("PATH|HOME|LANG|LANGUAGE|TZ|TMPDIR|USER|LOGNAME|SHELL|TERM|LC_.*")
-_INSTALL = "pip install 'mcp>=2.2,<3' beside gptsh, or leave tools out with --no-tools"
+_INSTALL = "run pipx inject gptsh 'mcp>=2.2,<3', or uv tool install '.[mcp]' in the clone; --no-tools leaves tools out"
 
 
 class OfferedTool(NamedTuple):
@@ -144,7 +144,9 @@ class Toolbox:
         except (OSError, ValueError) as err:
             why = err.strerror if isinstance(err, OSError) else err
             what = f"tool server {config.name} cannot be started: {why}: {config.command}"
-            raise ToolServerError(mask(what, config.secrets)) from None
+            has_words = isinstance(err, FileNotFoundError) and " " in str(config.command)
+            advice = "command is the program alone: put its arguments into args" if has_words else ""
+            raise ToolServerError(mask(what, config.secrets), advice) from None
 
     def _restart(self, config: ToolServer) -> "tuple[subprocess.Popen[str], IO[bytes]]":
         """Start a program again, in place of its process. Raises ToolServerError."""

@@ -494,16 +494,32 @@ def test_a_refusal_that_names_the_window_is_answered_by_one_compaction(unlisted:
 
 
 @pytest.mark.parametrize(
-    ("words", "requests"), [("maximum context length is 4096 tokens", 3), ("prompt is too long", 1)]
+    ("words", "requests", "advice"),
+    [
+        ("maximum context length is 4096 tokens", 3, "larger window with -m\n"),
+        ("prompt is too long", 1, "with -m; set context_window under [providers.lab]"),
+    ],
 )
-def test_a_refusal_that_stays_one_keeps_the_question(unlisted: Home, talker: Talker, words: str, requests: int) -> None:
+def test_a_refusal_that_stays_one_keeps_the_question(
+    unlisted: Home, talker: Talker, words: str, requests: int, advice: str
+) -> None:
     talker.window = None
     for _ in range(requests):
         talker.refuse(400, too_long(f"This model's {words}"), model="m")
     run = unlisted.run("-s", "0", "and now?")
     assert (run.stdout, run.code, len(requests_to(talker))) == ("", 6, requests)
-    assert "the question is saved" in run.stderr
+    assert f"the question is saved: 'gptsh -s {unlisted.doc()['id']} -m MODEL' asks it again" in run.stderr
+    assert advice in run.stderr
     assert unlisted.doc()["messages"][-1]["content"] == "and now?"
+
+
+def test_piped_text_that_a_server_refuses_can_be_asked_again_cut(unlisted: Home, talker: Talker) -> None:
+    talker.window = None
+    talker.refuse(400, too_long("This model's prompt is too long"), model="m")
+    run = unlisted.run("-s", "0", "sum up", stdin="line\n" * 500)
+    again = f"gptsh -s {unlisted.doc()['id']} --truncate tail"
+    assert (run.code, f"the question is saved: '{again}' asks it again" in run.stderr) == (6, True)
+    assert unlisted.run(*again.split()[1:]).code == 0
 
 
 def test_a_session_that_outgrows_a_window_nobody_told_goes_on(lab: Home, model: ModelServer) -> None:

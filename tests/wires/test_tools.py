@@ -150,6 +150,11 @@ def test_servers_start_side_by_side_and_are_listed_in_the_order_of_the_config(ho
         ("dies", "tool server bad ended with exit status 3: no database / the key is ***"),
         ("noise", "tool server bad did not answer within 1 s: printed 'noise noise "),
         ("/no/such", "tool server bad cannot be started: No such file or directory: /no/such"),
+        (
+            "/no/such arg",
+            "tool server bad cannot be started: No such file or directory: /no/such arg: "
+            "command is the program alone: put its arguments into args",
+        ),
         ("many", "tool server bad lists more than 2,000 tools, or 4,000,000 characters of them"),
         *(
             pytest.param(mode, said, marks=pytest.mark.slow)
@@ -515,14 +520,14 @@ def test_tab_offers_tool_servers(two: Home) -> None:
 # ---- the SDK
 
 
-INSTALL = "pip install 'mcp>=2.2,<3' beside gptsh"
+INSTALL = "pipx inject gptsh 'mcp>=2.2,<3'"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("missing", "args", "said", "code"),
     [
-        ("mcp", ["--list-tools"], f"tools need the package mcp: {INSTALL}, or leave tools out with --no-tools", 2),
+        ("mcp", ["--list-tools"], f"tools need the package mcp: run {INSTALL}", 2),
         ("mcp_types", ["--list-tools"], "the package mcp cannot be used: ", 2),
         ("mcp", ["-m", "echo", "hi"], "", 0),
     ],

@@ -53,6 +53,7 @@ _CHANGED = "[gptsh: the memory has changed since. It now says:]"
 _EMPTY = "(nothing)"
 _UNUSABLE = "the memory cannot be read or written"
 _MEMORY, _PREVIOUS, _HISTORY = "MEMORY.md", "MEMORY.previous.md", "HISTORY.md"
+_MAX_BYTES = {_MEMORY: 1_000_000, _HISTORY: 20_000_000}  # the log grows for years
 
 _LIMIT = 2000  # tokens of a memory in a prompt
 _MARK_TOKENS = 30  # of the line below a memory that is sent only in part
@@ -275,8 +276,11 @@ def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
 
 def _read(path: Path) -> bytes:
     """The content of a file; empty if there is no file. Raises StoreError."""
-    with files.as_store_error(_UNUSABLE, path.parent):
-        return path.read_bytes() if path.exists() else b""
+    with files.as_store_error(_UNUSABLE, path):
+        try:
+            return files.read_bytes(path, _MAX_BYTES[path.name])
+        except FileNotFoundError:
+            return b""
 
 
 def _decoded(data: bytes) -> str:

@@ -1,7 +1,9 @@
 """How a model is reached: its API, key and headers, and the secrets that must never be shown."""
 
 import contextlib
+import os
 import re
+import select
 from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,10 +16,15 @@ from gptsh.llm.errors import secret_parameters, without_secrets
 from gptsh.models.providers import BEARER, DIRECT, ApiName, Provider
 
 if TYPE_CHECKING:
+    import subprocess
+
     from gptsh.llm.http import Http
 
 _SHORTEST_SECRET = 4  # characters; masking shorter ones would garble the message and hide nothing
 _TOKEN = r"(?<=[/=])[A-Za-z0-9_.~-]{16,}"
+_MAX_PRINTED = 1 << 16  # bytes that a command for a key may print
+_POLL = 0.02  # seconds until gptsh sees that a command has ended which leaves a program in the background
+_BY_HAND = "run it by hand"
 _SHORTEST_VARIABLE = 8  # characters of a value that is a secret only by its variable's name
 _UNKNOWN_URL = "https://litellm.invalid"  # only litellm knows the provider's URL
 
@@ -137,9 +144,37 @@ def _printed_key(command: str, provider: str) -> Secret:
     """The first line that the command prints. Its standard input is empty: gptsh reads the prompt from there."""
     import subprocess  # noqa: PLC0415 - takes 5 ms, for api_key_command only
 
-    done = subprocess.run(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-    key = done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()
-    if done.returncode or not key:
-        why = f"exited with {done.returncode}" if done.returncode else "printed no key"
-        raise ConfigError(f"api_key_command of {provider} {why}", "run it by hand")
+    process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    with process:
+        try:
+            printed = _printed(process)
+        except BaseException:  # a signal or the deadline, too
+            process.kill()
+            raise
+        if len(printed) > _MAX_PRINTED:
+            process.kill()
+            raise ConfigError(f"api_key_command of {provider} printed more than {_MAX_PRINTED:,} bytes", _BY_HAND)
+    key = printed.decode("utf-8", "replace").partition("\n")[0].strip()
+    if process.returncode or not key:
+        why = f"exited with {process.returncode}" if process.returncode else "printed no key"
+        raise ConfigError(f"api_key_command of {provider} {why}", _BY_HAND)
     return Secret(key)
+
+
+def _printed(process: "subprocess.Popen[bytes]") -> bytes:
+    """What a process prints until it has ended, or until it is too much.
+
+    A program that it leaves in the background, such as an agent that keeps a passphrase, may keep its stdout open.
+    """
+    data, output = b"", process.stdout.fileno() if process.stdout else -1
+    while len(data) <= _MAX_PRINTED:
+        has_ended = process.poll() is not None  # before the pipe is looked at: what was printed is in it
+        if select.select([output], [], [], 0 if has_ended else _POLL)[0]:
+            piece = os.read(output, _MAX_PRINTED)
+            if not piece:
+                process.wait()
+                break
+            data += piece
+        elif has_ended:
+            break
+    return data

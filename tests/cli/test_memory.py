@@ -450,3 +450,36 @@ def test_every_name_has_a_private_folder_of_its_own_below_memory(home: Home, mod
     assert (modes, stat.S_IMODE(only.stat().st_mode)) == ({0o600}, 0o700)
     assert home.run("-a", name, "hi").code == 0
     assert sent_memory(model).endswith("- m")
+
+
+@pytest.mark.parametrize("name", ["MEMORY.md", "HISTORY.md"])
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        ("pipe", "not a regular file"),
+        ("device", "not a regular file"),
+        ("large", "larger than "),
+        ("folder", "Is a dir"),
+    ],
+)
+def test_a_memory_that_is_no_usual_file_costs_one_line(agent: Home, name: str, kind: str, why: str) -> None:
+    path = folder(agent) / name
+    path.parent.mkdir(parents=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.touch()
+        os.truncate(path, 200_000_000)
+    put(agent, 0, 1)
+    line = f"gptsh: the memory cannot be read or written: {path}: {why}"
+    if name == "MEMORY.md":
+        run = agent.run("hi")
+        assert (run.stdout, run.code, run.stderr.count("\n")) == ("You said: hi\n", 0, 1)
+        assert run.stderr.startswith(line)
+    run = agent.run("--consolidate", "-s", "s000")
+    assert (run.stdout, run.code, run.stderr.count("\n")) == ("s000 (default) failed\n", 1, 1)
+    assert f"{path}: {why}" in run.stderr

@@ -4,7 +4,9 @@ import base64
 import contextlib
 import gzip
 import json
+import os
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -245,6 +247,7 @@ def test_an_error_that_repeats_one_word_takes_no_time(home: Home, model: ModelSe
         ("exit 3", "exited with 3"),
         ("true", "printed no key"),
         ("printf 'a\\\\tb'", "characters that an HTTP header cannot"),
+        ("yes key", "api_key_command of lab printed more than 65,536 bytes: run it by hand"),
     ],
 )
 def test_a_key_command_that_fails_is_exit_2(home: Home, model: ModelServer, command: str, line: str) -> None:
@@ -254,6 +257,15 @@ def test_a_key_command_that_fails_is_exit_2(home: Home, model: ModelServer, comm
     assert line in run.stderr
     assert not model.requests
     assert not home.state.exists()
+
+
+def test_a_key_command_is_not_waited_for_in_the_background(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, 'api_key_command = "sleep 20 & echo $! > pid; printf key"\n'))
+    started = time.monotonic()
+    assert home.run("hi").stdout == "You said: hi\n"
+    assert time.monotonic() - started < 10
+    assert model.requests[-1].headers["authorization"] == "Bearer key"
+    os.kill(int((home.cwd / "pid").read_text()), signal.SIGKILL)
 
 
 def test_a_key_command_runs_once_and_leaves_stdin_alone(hosted: Home, model: ModelServer) -> None:

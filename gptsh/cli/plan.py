@@ -204,8 +204,10 @@ class Planner:
         full_window = (last_answer and filled_window(last_answer)) or 0  # the next prompt needs more than that
         total_tokens = max(size.at_most, full_window) + answer_tokens
         stream = not self._flags.no_stream
-        params, web = dict(self.agent.params), self.agent.web
-        request = Request(self.model, prompt, params, stream, self._schema, self._tools, total_tokens, web)
+        params, web, shows_reasoning = dict(self.agent.params), self.agent.web, self.form.reasoning
+        request = Request(
+            self.model, prompt, params, stream, self._schema, self._tools, total_tokens, web, shows_reasoning
+        )
         return Plan(choice, room, self.fixed, request)
 
     # ---- sizes

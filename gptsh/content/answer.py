@@ -60,6 +60,7 @@ class Request(NamedTuple):
     tools: tuple[Tool, ...] = ()
     tokens: int = 0  # of prompt and answer together, estimated; 0 is unknown
     web: bool = False  # the model may search the web
+    shows_reasoning: bool = False  # the user sees it as it arrives
 
 
 class Tools(Protocol):

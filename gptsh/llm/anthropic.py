@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 REFUSABLE = {
     "budget": r"thinking\.type\.enabled\W{1,4}is not supported",
     "adaptive": "(?i)adaptive thinking is not supported",
+    "display": r"thinking[.\w]*\.display\b",
     "schema": "(?i)output[_. ]?(?:config|format)|compiled grammar",
     "thinking": "`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"
     "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking",
@@ -86,6 +87,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     if request.schema is not None:
         schema_format = {"format": {"type": "json_schema", "schema": _close_objects(request.schema)}}
         params["output_config"] = as_dict(params.get("output_config")) | schema_format
+    _show_thinking(params, request, provider, refusals)
     system, messages, starts, prefixes = _conversation(conversation, provider, thinking="thinking" not in refusals)
     tool_names = [block["name"] for message in messages for block in message["content"] if block["type"] == "tool_use"]
     tools: dict[str, Any] = {}
@@ -151,6 +153,21 @@ def _close_objects(schema: Any, *, is_map: bool = False) -> Any:
         for key, value in schema.items()
     }
     return {"additionalProperties": False, **result} if result.get("type") == "object" else result
+
+
+def _show_thinking(params: dict[str, Any], request: Request, provider: Provider, refusals: Collection[str]) -> None:
+    """Ask for summaries of thinking where they are wanted, in place: newer models send none unasked.
+
+    Beside tools, newer models write even their remarks between two calls as thinking.
+    """
+    entry = likely_facts(provider.name, provider.model).entry
+    thinks_unasked = entry.get("thinking_always_on") or entry.get("thinking_on_by_default")
+    is_wanted = (request.shows_reasoning or request.tools) and "tool_choice" not in params
+    if thinks_unasked and is_wanted and "thinking" not in params and not {"adaptive", "display"} & {*refusals}:
+        params["thinking"] = {"type": "adaptive", "display": "summarized"}
+    thinking = params.get("thinking")
+    if isinstance(thinking, dict) and "display" in refusals:
+        params["thinking"] = {key: value for key, value in thinking.items() if key != "display"}
 
 
 def _limit(provider: Provider, params: dict[str, Any]) -> int:

@@ -14,10 +14,10 @@ _LIST = (
     r"(?:must|should|can only|expected to) be|expected one of)\b([^.}]*)"
 )
 _OTHER_NAMES = {"none": "|false|disabled|between_tools"}  # in an API's own form
-# The parameter itself: not another of reasoning's, no thinking that was sent back, no form that has another.
+# The parameter itself: not another of reasoning's, no thinking that was sent back.
 _PARAMETER = (
     r"\W{0,2}(?:reasoning[._ ]?effort|output_config\.effort|reasoning(?!\.)"
-    r"|(?<!adaptive )thinking(?! block|\.type\.enabled)(?:[._ ](?:level|config|type\.\w+))?)\b"
+    r"|thinking\.type\.(?:disabled|between_tools)|(?<!adaptive )thinking(?! block|\.)(?:[_ ](?:level|config))?)\b"
 )
 _UNSUPPORTED = (
     r"un(?:supported|known|recognized)[a-z :]{0,40}" + _PARAMETER,

@@ -7,12 +7,13 @@ import pytest
 
 from tests.support import gemini_server as google
 from tests.support import responses_server as openai
-from tests.support.anthropic_server import said
+from tests.support.anthropic_server import said, thought, tool
 from tests.support.anthropic_server import stream as claude_stream
 from tests.support.dry import dry_run
 from tests.support.home import Home
 from tests.support.ollama_server import last, line, ndjson
 from tests.support.server import ModelServer, answer
+from tests.support.tools import configure as with_tools
 from tests.support.vendors import at_vendor
 
 ANSWERS: dict[str, list[bytes]] = {
@@ -166,6 +167,10 @@ REFUSED = {
         "anthropic", "anthropic/claude-neon-5", "reasoning_effort=high",
         "adaptive thinking is not supported on this model", "thinking.budget_tokens", None, 16384, "", {},
     ),
+    "summaries of thinking": Refused(
+        "anthropic", "anthropic/claude-opus-5-6", "reasoning_effort=high",
+        "thinking.adaptive.display: Extra inputs are not permitted", "thinking.display", "summarized", None, "", {},
+    ),
     "levels, an older Ollama": Refused(
         "ollama", "ollama/qwen3", "reasoning_effort=low", 'think value "low" is not supported for this model',
         "think", "low", True, "", {},
@@ -268,6 +273,34 @@ def test_no_request_ends_with_an_answer(home: Home, name: str) -> None:
     body = dry_run(home, name, {"role": "user", "content": "what?"}, partial).body
     turns = body.get("messages") or body.get("input") or body["contents"]
     assert (turns[-1]["role"], "and now?" in json.dumps(turns[-1])) == ("user", True)
+
+
+SUMMARIZED = {"type": "adaptive", "display": "summarized"}
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [*((f"claude-{new}", SUMMARIZED) for new in ("opus-5-5", "sonnet-5-5", "haiku-5-5", "opus-5-6", "fable-5-2")),
+     ("claude-opus-4-8", None), ("claude-sonnet-4-5", None)],
+)  # fmt: skip
+def test_claude_is_asked_for_its_thoughts_where_they_are_shown_or_tools_are_offered(
+    home: Home, model: ModelServer, name: str, shown: Any
+) -> None:
+    asked = vendor(home, model, "anthropic", f"anthropic/{name}")
+    for args in (["--reasoning"], [], ["--no-reasoning"]):
+        model.script(*ANSWERS["anthropic"])
+        assert asked.run(*args, "hi") == ("Yes.\n", "", 0)
+    assert [body.get("thinking") for body in sent(model)] == [shown, None, None]
+
+
+def test_remarks_between_calls_that_come_as_thinking_are_shown(home: Home, model: ModelServer) -> None:
+    with_tools(home, model, more=f'[providers.anthropic]\nbase_url = "{model.base_url}"\n')
+    model.script(*claude_stream(thought(0, "I look first."), tool(1, "c1", "good__add", '{"a": 1, "b": 2}'),
+                                stop="tool_use"))  # fmt: skip
+    model.script(*ANSWERS["anthropic"])
+    run = home.run("--reasoning", "-m", "anthropic/claude-opus-5-6", "hi", env={"ANTHROPIC_API_KEY": "k"})
+    assert (run.stdout, run.code, "I look first." in run.stderr) == ("Yes.\n", 0, True)
+    assert [body["thinking"] for body in sent(model)] == [SUMMARIZED] * 2
 
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")

@@ -27,10 +27,12 @@ class GptshError(Exception):
     """A failure that is reported in one line.
 
     ``problem`` is what was wrong, ``advice`` what the user can do; ``detail`` is shown only with --debug. ``hint`` is a
-    second line: how to go on with the session. ``reported``: stdout has the error as JSON already.
+    second line: how to go on with the session. ``reported``: stdout has the error as JSON already. ``may_fall_back``:
+    the server or the model is not available, and another model may answer.
     """
 
     exit_code = 1
+    may_fall_back = False
 
     def __init__(self, problem: str, advice: str = "", *, detail: str = "") -> None:
         super().__init__(f"{problem}: {advice}" if advice else problem)
@@ -95,6 +97,8 @@ class ConnectionLost(ModelError):
 
 class LoadingModel(ModelError):
     """The server is not ready yet, because it is loading its model."""
+
+    may_fall_back = True
 
 
 class NoAnswer(ModelError):

@@ -25,12 +25,19 @@ if TYPE_CHECKING:
     from gptsh.tools.toolbox import Toolbox
 
 
+_MAX_ROUTED = 3  # models that a request to OpenRouter may name as fallbacks
+
+
 class TurnSetup(NamedTuple):
-    """The agent, output form and tool servers of one turn."""
+    """The agent, output form and tool servers of one turn.
+
+    ``fallbacks`` are the agent with each of the models to ask instead of its own.
+    """
 
     agent: Agent  # with the full name of its model
     form: Form
     servers: list[ToolServer]
+    fallbacks: tuple[Agent, ...] = ()
 
 
 class App:
@@ -83,17 +90,26 @@ class App:
         if agent.model is None:
             raise self.no_model_error()
         servers = self.settings.tool_servers.select(agent.tools) if agent.tools else []
-        model = self.client.servers.full_name(agent.model)
-        self.note_adaptations(model, agent.params, web=agent.web)
+        agent = self.prepared(agent)
+        fallbacks = tuple(agent._replace(model=name) for name in agent.fallback if name != agent.model)
         if self._sends:
-            self.client.connect_early(model, agent.params)
+            self.client.connect_early(agent.model or "", agent.params)
         for name in agent.params:
             if similar := similar_parameter(name):
                 stdio.note(f"the parameter {name} is sent as it is: did you mean {similar}?")
         # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both into the text.
         reads_reasoning = flags.reasoning or output == "jsonl" or stdio.is_terminal(sys.stderr)
         form = Form(output, flags.extract, schema, reads_reasoning and not flags.no_reasoning, not flags.no_stream)
-        return TurnSetup(agent._replace(model=model), form, servers)
+        return with_router(TurnSetup(agent, form, servers, fallbacks))
+
+    def prepared(self, agent: Agent) -> Agent:
+        """The agent with the full name of its model, which can be asked; notes what is not sent as the user asked.
+
+        Raises ConfigError.
+        """
+        model = self.client.servers.full_name(agent.model or "")
+        self.note_adaptations(model, agent.params, web=agent.web)
+        return agent._replace(model=model)
 
     def note_adaptations(self, model: str, params: Mapping[str, Any], *, web: bool) -> None:
         """Note once what a model is not sent as the user asked. Raises ConfigError if the model cannot be asked."""
@@ -157,6 +173,19 @@ class App:
 
 def _note_missing_server(err: ToolServerError) -> None:
     stdio.note(f"the session continues without some of its tools: {err}")
+
+
+def with_router(setup: TurnSetup) -> TurnSetup:
+    """The setup in which OpenRouter itself asks the next of its models, if the first is one of them, too."""
+    agent, router = setup.agent, "openrouter/"
+    if not (agent.model or "").startswith(router) or "models" in agent.params:
+        return setup
+    routed = [other for other in setup.fallbacks if (other.model or "").startswith(router)][:_MAX_ROUTED]
+    if not routed:
+        return setup
+    names = [(other.model or "").removeprefix(router) for other in routed]
+    others = tuple(other for other in setup.fallbacks if other not in routed)
+    return setup._replace(agent=agent._replace(params={**agent.params, "models": names}), fallbacks=others)
 
 
 def with_tools(agent: Agent, flags: Flags, config: Settings, doc: Document | None) -> Agent:

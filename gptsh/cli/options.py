@@ -43,6 +43,9 @@ class Flags(NamedTuple):
         metavar="NAME", value="agent", filled=True)] = None
     model: Annotated[str | None, Row("Ask", ("-m", "--model"),
         "Model, as PROVIDER/NAME; in a list, a part of its name.", metavar="MODEL", value="model", filled=True)] = None
+    fallback: Annotated[tuple[str, ...], Row("Ask", ("--fallback",),
+        "Model to ask instead if the first is not available. Repeatable.",
+        metavar="MODEL", value="model", filled=True, many=True)] = ()
     system: Annotated[str | None, Row("Ask", ("--system",),
         "System prompt, instead of the agent's.", metavar="TEXT")] = None
     param: Annotated[tuple[str, ...], Row("Ask", ("-p", "--param"),
@@ -201,8 +204,8 @@ class Flags(NamedTuple):
     @property
     def without_agent_options(self) -> "Flags":
         """The flags without the agent, its model, prompts, parameters, tools and search."""
-        chosen = self._replace(agent=None, model=None, system=None, param=(), var=(), tools=None, no_tools=False)
-        return chosen._replace(web=False, no_web=False)
+        chosen = self._replace(agent=None, model=None, fallback=(), system=None, param=(), var=())
+        return chosen._replace(tools=None, no_tools=False, web=False, no_web=False)
 
     def select_tools(self, agent_tools: tuple[str, ...]) -> tuple[str, ...]:
         """The names of the tools, by ``--no-tools`` or ``--tools``, else those of the agent."""
@@ -224,7 +227,8 @@ class Job(NamedTuple):
     options: tuple[str, ...] = ()
 
 
-AGENT_OPTIONS = ("-a", "-m", "--system", "-p", "--tools", "--no-tools", "--web", "--no-web")  # they choose who answers
+# They choose who answers.
+AGENT_OPTIONS = ("-a", "-m", "--fallback", "--system", "-p", "--tools", "--no-tools", "--web", "--no-web")
 FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # they choose among sessions
 JOBS: Mapping[str, Job] = {
     "--list-sessions": Job("manage:list_sessions", (*FILTERS, "--archived")),

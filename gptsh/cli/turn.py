@@ -27,6 +27,7 @@ from gptsh.errors import (
     Denied,
     GptshError,
     Incomplete,
+    ModelError,
     NoAnswer,
     OutputError,
     SchemaMismatch,
@@ -72,6 +73,7 @@ class Turn:
 
     _planner: Planner  # set by ``run``
     _plan: Plan  # of the current request
+    _tools: Tools | None
 
     def __init__(
         self,
@@ -105,6 +107,7 @@ class Turn:
         self._deferred_notes: list[str] = []  # printed after the answer
         self._approval: Approval | None = None
         self._calls: list[Call] = []
+        self._fallbacks = [*setup.fallbacks]
         self._sources: dict[str, str | None] = {}  # titles of the pages that the answers of this turn cite, by URL
 
     def run(self) -> int:
@@ -151,6 +154,7 @@ class Turn:
         """
         session, schema = self.session, self._setup.form.schema
         failure: BaseException | None = None
+        self._tools = tools
         self._screen, self._writer = self._planner.screen, self._planner.screen.writer
         session.emit = self._writer.emit
         if tools:
@@ -197,6 +201,9 @@ class Turn:
             previous_answer = self._last_answer
             try:
                 self._ask(plan)
+            except (ModelError, TimedOut) as err:
+                plan = self._plan_fallback(err)
+                continue
             except TooLong as err:
                 refusals += 1
                 may_retry = refusals < 3 and self._last_answer is previous_answer
@@ -215,6 +222,29 @@ class Turn:
                 raise Incomplete(error, "continue the session, or raise max_rounds under [mcp]")
             self._run_tools(calls, self._approval)
             plan = self._planner.plan(self._messages)
+
+    def _plan_fallback(self, err: GptshError) -> Plan:
+        """Plan the request again for the next model that can be asked; this turn stays with it.
+
+        Raises ``err`` if there is none, or if a part of an answer or a tool's result has arrived already.
+        """
+        is_begun = self._last_answer is not None or not document.unanswered(self._messages)
+        while err.may_fall_back and self._fallbacks and not is_begun:
+            agent = self._fallbacks.pop(0)
+            try:
+                setup = self._setup._replace(agent=self._app.prepared(agent))
+                planner = Planner(self._app, self._flags, setup, self.session, self._tools)
+                planner.screen = self._screen
+                plan = planner.plan(self._messages)
+            except GptshError as unusable:
+                stdio.note(f"{agent.model} cannot be asked instead: {unusable}")
+                continue
+            stdio.note(f"{err}; asking {planner.model} instead")
+            self._costs += self._planner.costs
+            self._setup, self._planner = setup, planner
+            self._titling = Titling(self._app, self.session, setup.agent, self._flags.config)
+            return plan
+        raise err
 
     def _ask(self, plan: Plan) -> None:
         """Send one request; show the answer as it arrives, and save it, complete or partial."""

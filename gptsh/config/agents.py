@@ -33,6 +33,7 @@ class Agent(NamedTuple):
     system: Annotated[str | None, schema.TEXT, "System prompt."] = None
     system_file: Annotated[Path | None, schema.TEXT, "Or a file with it, relative to the config file."] = None
     prompt: Annotated[str | None, schema.TEXT, "Its question, with `{input}` and other `{names}` for `--var`."] = None
+    fallback: Annotated[tuple[str, ...], schema.LIST, "Models to ask in turn if its own is not available."] = ()
     params: Annotated[Mapping[str, Any], schema.PARAMS, "Generation parameters, as with `-p`."] = {}
     tools: Annotated[tuple[str, ...], schema.LIST, "Tools that it may call: `SERVER`, `SERVER__PATTERN` or `all`."] = ()
     output: Annotated[str | None, schema.one_of(*OUTPUTS), "Format of its answers."] = None
@@ -135,6 +136,7 @@ class Agents(Mapping[str, Agent]):
             name=name,
             model=model,
             model_small=self._providers.full_name(agent.model_small, own_provider) if agent.model_small else None,
+            fallback=tuple(map(self._providers.full_name, agent.fallback)),
             system=agent.system or None,  # an empty prompt counts as unset; only --system "" sends none
             system_file=folder / os.path.expanduser(agent.system_file) if agent.system_file else None,
         )

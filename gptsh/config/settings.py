@@ -6,7 +6,7 @@ Nothing in the file is executed here: ``llm/`` runs ``api_key_command`` when a k
 import contextlib
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -212,6 +212,7 @@ class Overrides(NamedTuple):
     system: str | None = None
     params: Mapping[str, Any] = {}
     without: Collection[str] = ()
+    fallback: Sequence[str] = ()
     web: bool | None = None
 
 
@@ -247,6 +248,7 @@ def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None)
     chosen = base._replace(
         model=model_of(settings, agent, overrides.model, of_agent, of_session),
         params={key: value for key, value in params.items() if key not in overrides.without},
+        fallback=tuple(map(settings.providers.full_name, overrides.fallback)) or agent.fallback,
         tools=agent.tools,
         output=agent.output,
         memory=agent.memory,

@@ -188,7 +188,7 @@ def as_chunks(payload: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
         if "choices" not in payload:
             raise ModelError("the response is not a chat completion", ADVICE, detail=debug_text(body))
         failure = ModelError("the provider sent no answer", "ask again", detail=debug_text(body))
-        failure.can_retry = True  # a gateway whose own provider failed
+        failure.can_retry = failure.may_fall_back = True  # a gateway whose own provider failed
         raise failure
     yield from (payload, DONE)
 
@@ -231,7 +231,7 @@ class Reader(sse.Reader):
             raise error
         if self._finish == "error":
             failure = ModelError("the provider broke the answer off with an error")
-            failure.can_retry = True
+            failure.can_retry = failure.may_fall_back = True
             raise failure
         if self._finish:
             answer.finish(self._reason())

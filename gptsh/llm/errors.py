@@ -16,6 +16,7 @@ _READ = 4096  # characters of an error that patterns search
 _KEYS = ("message", "detail", "error", "msg", "details")
 _RETRY_STATUSES = (408, 409, 429)  # and every 5xx
 _SERVER_ERROR = 500
+_UNAVAILABLE = (401, 402, 403, 404, 408, 410, 429)  # the key, the credit, the model or the rate: of this provider alone
 # The codes, statuses and types of errors inside an answer that a retry may avoid.
 _TEMPORARY = (
     "(?i)408|409|429|5[0-9][0-9]|(?:engine_)?overloaded(?:_error)?|rate_limit_(?:error|exceeded)|api_error|timeout_error"
@@ -89,6 +90,8 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, prov
     is_temporary = hint == "true" or (hint != "false" and (status in _RETRY_STATUSES or status >= _SERVER_ERROR))
     err.status, err.retry_after = status, retry_after(headers, detail)
     err.can_retry = is_temporary and not re.search(_NEVER_RETRY, detail[:_READ])
+    is_unavailable = status in _UNAVAILABLE or status >= _SERVER_ERROR or "was retired" in reason
+    err.may_fall_back = is_unavailable or bool(re.search(f"{_BAD_KEY}|{_UNKNOWN_MODEL}", detail))
     return err
 
 
@@ -100,7 +103,7 @@ def reported_error(error: Any, payload: Mapping[str, Any]) -> GptshError:
         return too_long(what, reason, detail)
     err, codes = ModelError(what, detail=detail), as_dict(error)
     err.can_retry = any(re.fullmatch(_TEMPORARY, str(codes.get(key))) for key in ("code", "status", "type"))
-    err.retry_after = retry_after({}, detail)
+    err.may_fall_back, err.retry_after = err.can_retry, retry_after({}, detail)
     return err
 
 

@@ -103,7 +103,7 @@ class Response:
                 raise IncompleteRead(b"", response.length)
         except (HTTPException, OSError, ValueError, OverflowError) as err:
             failure = ConnectionLost(f"the connection to {host} broke off", detail=repr(err))
-            failure.can_retry = True
+            failure.can_retry = failure.may_fall_back = True
             raise failure from err
         finally:
             if connection:
@@ -195,6 +195,14 @@ class EarlyConnection:
 
 def _connect(endpoint: Endpoint) -> HTTPConnection:
     """Connect, through the proxy if there is one. Its errors are not retried: they would not change soon."""
+    try:
+        return _connect_once(endpoint)
+    except GptshError as err:
+        err.may_fall_back = True
+        raise
+
+
+def _connect_once(endpoint: Endpoint) -> HTTPConnection:
     proxy = endpoint.proxy
     try:
         try:

@@ -182,12 +182,15 @@ def _as_gptsh_error(error: BaseException, provider: Provider) -> GptshError:
         is_untrusted = "CERTIFICATE_VERIFY_FAILED" in text
         todo = "set SSL_CERT_FILE to your CA bundle" if is_untrusted else ""
         what = "no secure connection to" if is_untrusted else "nothing answers at"
-        return ModelError(f"{what} {where}: {text}", todo)
+        err = ModelError(f"{what} {where}: {text}", todo)
+        err.may_fall_back = True
+        return err
     if "No module named" in text:
         return ModelError(f"{provider.name} needs a Python package: {text}", detail=repr(error))
     connection_lost = _cause(error, "RemoteProtocolError") or _cause(error, "ReadError")
     what = f"the connection to {provider.name} broke off" if connection_lost else f"{provider.name} failed: {text}"
     err = ModelError(what, detail=repr(error))
+    err.may_fall_back = bool(connection_lost)
     err.can_retry = bool(connection_lost) and "without sending a response" in text
     return err
 

@@ -209,4 +209,11 @@ def test_agents_and_models_for_programs(lab: Home, model: ModelServer) -> None:
     assert agent == {"name": "default", "model": "lab/m", "default": True}
     first, dear = events(lab.run("--list-models", "-o", "jsonl"))[:2]
     assert (dear["model"], dear["price_in"], dear["price_out"]) == ("lab/dear", None, None)
-    assert first == {"model": "echo", "api": "echo", "window": None, "price_in": 0.0, "price_out": 0.0}
+    assert first == {
+        "model": "echo",
+        "alias_of": None,
+        "api": "echo",
+        "window": None,
+        "price_in": 0.0,
+        "price_out": 0.0,
+    }

@@ -61,10 +61,13 @@ def model() -> Iterator[ModelServer]:
 
 @pytest.fixture
 def hosted(home: Home, model: ModelServer) -> Iterator[Home]:
-    """A home whose default model is ``openai/gpt-4.1``, titled by ``gpt-4.1-mini``; both are the model server."""
+    """A home whose default model is ``openai/gpt-4.9``, titled by ``gpt-4.9-mini``; both are the model server.
+
+    The model table lacks both, so that no note says that they end.
+    """
     vendor = Hosted(model, home.folder)
     home.env |= vendor.env
-    home.configure('[agents.default]\nmodel = "openai/gpt-4.1"\nmodel_small = "openai/gpt-4.1-mini"\n')
+    home.configure('[agents.default]\nmodel = "openai/gpt-4.9"\nmodel_small = "openai/gpt-4.9-mini"\n')
     yield home
     vendor.close()
 

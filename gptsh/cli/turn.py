@@ -393,6 +393,8 @@ class Turn:
         if self._last_answer is not None:  # the server may have refused something that was then left out
             agent = self._setup.agent
             self._app.note_adaptations(self._planner.model, agent.params, web=agent.web)
+        if ending := self._app.client.servers.ending_note(self._planner.model):
+            self._deferred_notes.append(ending)
         for text in self._deferred_notes:
             stdio.note(text)
         self._titling.turn_ends(has_answer=self._last_answer is not None)

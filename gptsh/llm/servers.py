@@ -12,7 +12,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cached_property
+from datetime import date
+from functools import cached_property, partial
 from typing import Any
 
 from gptsh import threads
@@ -25,7 +26,7 @@ from gptsh.jsonio import as_dict, as_dicts, encode_json
 from gptsh.llm.routes import Routes
 from gptsh.messages import token_count
 from gptsh.models.catalog import compatible_endpoints
-from gptsh.models.facts import Facts, facts, models_of, split_model
+from gptsh.models.facts import Facts, facts, models_of, split_model, window_of_family
 from gptsh.models.providers import DIRECT, LOCAL_PROVIDERS, ApiName, Provider
 
 PROBE_TIMEOUT = 0.3  # seconds for a server on this machine that may not run, to list its models
@@ -38,6 +39,7 @@ _SMALL = 2000  # tokens of prompt and answer that fit any window which Ollama ch
 _MIN_WINDOW = 4096  # tokens: the smallest window requested from Ollama
 _DAY = 86_400  # seconds
 _RETRY_AFTER = 300  # seconds after a server did not answer
+_NEAR_END = 60  # days from a model's end
 _LOADED = 300  # seconds that Ollama keeps a model in memory
 _ABILITIES = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}  # our names -> Ollama's
 _NUM_CTX = r"(?m)^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$"  # matches within one line only
@@ -54,6 +56,8 @@ _MAY_BEGIN_INSIDE = (
     r"(?i)(?!.*(?:instruct|coder|embed|non-?(?:think|reason)))"
     r".*(?:deepseek|[-_/]r1|qwen-?[3-9]|qwq|glm-?[4-9]|kimi-k|nemotron|minimax|think|reason)"
 )
+# Of a model's window in lists: OpenRouter's and xAI's, Google's, Anthropic's, Mistral's, Groq's.
+_WINDOW_KEYS = ("context_length", "inputTokenLimit", "max_input_tokens", "max_context_length", "context_window")
 _CUSTOM_NAMES = ("azure",)  # the account's owner names the models
 
 Get = Callable[..., Any]  # (URL, body to post) -> document, or None for any status but 200; raises GptshError
@@ -198,7 +202,7 @@ class Servers:
         window = provider.context_window or self._reported_window(provider, ask=ask)
         if window is None and provider.name not in LOCAL_PROVIDERS:
             # A local server's window depends on how it was started, and the table is wrong about Ollama's models.
-            window = facts(provider.name, provider.model).window
+            window = facts(provider.name, provider.model).window or window_of_family(provider.name, provider.model)
         return min(filter(None, (window, self._limits.get(_key(provider)))), default=None)
 
     def ask_early(self, model: str) -> None:
@@ -209,22 +213,53 @@ class Servers:
             thread = threading.Thread(target=self._reported_window, args=(provider,), kwargs={"ask": True}, daemon=True)
             self._early = thread if threads.start(thread) else None
 
+    def ending_note(self, model: str) -> str | None:
+        """A line about a model's end that is near or just over, once a day; None if there is none, or it is unknown."""
+        provider = self._settings.providers.for_model(model)
+        if provider.api not in DIRECT or provider.is_local:  # a server of one's own has its own ends
+            return None
+        entry = self._entry(provider)
+        end = entry.get("end") or facts(provider.name, provider.model).entry.get("deprecation_date")
+        try:
+            days_left = (date.fromisoformat(str(end)) - date.today()).days
+        except ValueError:
+            return None
+        if abs(days_left) > _NEAR_END or "end_noted" in entry:
+            return None
+        entry["end_noted"] = True
+        self.save()
+        return f"{model} {'ends' if days_left >= 0 else 'was to end'} on {end}: choose another model with -m"
+
     def learn_window(self, model: str, window: int) -> None:
         """Limit the model's window to this number of tokens, which a refusal has named."""
         key = _key(self._settings.providers.for_model(model))
         self._limits[key] = min(window, self._limits.get(key, window))
 
     def _reported_window(self, provider: Provider, *, ask: bool) -> int | None:
-        """The window that the server reports or has reported today: user-configured servers, local ones, OpenRouter."""
+        """The window that the server reports or has reported today.
+
+        Servers of the user's own are asked, OpenRouter, and any provider for a model that the table lacks.
+        """
         if provider.api == "ollama":
             info = self.model_info(provider) if ask else {}
             return info.get("trained") or info.get("num_ctx")
-        reports = provider.has_custom_base or provider.name in (*LOCAL_PROVIDERS, "openrouter")
-        if provider.api not in DIRECT or not reports:
+        is_own = provider.has_custom_base or provider.name in (*LOCAL_PROVIDERS, "openrouter")
+        if provider.api not in DIRECT or not (is_own or facts(provider.name, provider.model).window is None):
             return None
-        if ask:
+        if ask and is_own:
             self._learn(provider, "window", lambda get: next(filter(None, _windows(provider, get)), None))
+        elif ask:
+            self._learn(provider, "window", partial(self._listed_window, provider))
         return self._entry(provider).get("window")
+
+    def _listed_window(self, provider: Provider, get: Get) -> int | None:
+        """The window in a provider's list of its models; the model's end, if it is there, is remembered, too."""
+        for entry in _models_in(get(_list_url(provider))):
+            aliases = entry.get("aliases")
+            if provider.model in (entry["id"], *(aliases if isinstance(aliases, list) else ())):
+                self._entry(provider)["end"] = entry.get("shutdown_date")
+                return _listed_window(entry)
+        return None
 
     def _learn(self, provider: Provider, key: str, ask: Callable[[Get], Any]) -> None:
         """Cache what the server reports under ``key``, unless that is known or the server has just not answered."""
@@ -425,8 +460,8 @@ def _ollama_info(provider: Provider, get: Get) -> dict[str, Any]:
 
 def _list_url(provider: Provider) -> str:
     """The URL of a server's list of models."""
-    ending = {"ollama": "/v1/models", "gemini": "/models?pageSize=1000"}.get(provider.api, "/models")
-    return f"{provider.base_url}{ending}"
+    endings = {"ollama": "/v1/models", "gemini": "/models?pageSize=1000", "anthropic": "/models?limit=1000"}
+    return f"{provider.base_url}{endings.get(provider.api, '/models')}"
 
 
 def _models_in(payload: Any) -> list[dict[str, Any]]:
@@ -439,16 +474,12 @@ def _models_in(payload: Any) -> list[dict[str, Any]]:
 
 
 def _listed_window(entry: Mapping[str, Any]) -> int | None:
-    """The window in an entry of ``/models``: vLLM's, llama.cpp's, that of OpenRouter's first provider, the model's.
-
-    The last one is Google's.
-    """
+    """The window in an entry of ``/models``: vLLM's, llama.cpp's, that of OpenRouter's first provider, the model's."""
     return _first_size(
         entry.get("max_model_len"),
         as_dict(entry.get("meta")).get("n_ctx"),
         as_dict(entry.get("top_provider")).get("context_length"),
-        entry.get("context_length"),
-        entry.get("inputTokenLimit"),
+        *map(entry.get, _WINDOW_KEYS),
     )
 
 

@@ -37,6 +37,8 @@ _PARAMETERS = (
     "mirostat_eta", "tfs_z", "provider", "models", "transforms", "plugins", "safety_settings", "safe_prompt", "grammar",
     "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "ignore_eos", "cache_prompt",
 )  # fmt: skip
+# The version within a name, and what stands before and after it, without a date.
+_VERSIONED = r"(?P<beginning>[^0-9]*)(?P<version>[0-9]{1,2}(?:[.-][0-9]{1,2})?)(?![0-9])(?P<end>.*?)(?:-20[-0-9]*)?$"
 _CHAT_MODES = ("chat", "responses")
 OPENAIS = ("openai", "azure")  # providers of OpenAI's models, which refuse the same parameters
 # The table's name for a provider: the name in our requests.
@@ -149,6 +151,27 @@ def likely_facts(provider: str | None, name: str) -> Facts:
     if family.can("adaptive_thinking") and not family.can("legacy_thinking"):  # a fact that the rules lack
         return family._replace(entry={**family.entry, "supports_sampling_params": False})
     return family
+
+
+def window_of_family(provider: str, name: str) -> int | None:
+    """Return the window of the nearest relative of a model that the table lacks: of the same name and newest version.
+
+    If no name is the same but for the version, any name counts that begins like it, with the smallest window.
+    """
+    match = re.match(_VERSIONED, name)
+    if not match:
+        return None
+    best, window = (False, 0.0), None
+    for known in models_of(provider):
+        relative = re.match(_VERSIONED, known.name)
+        if known.window is None or relative is None or relative["beginning"] != match["beginning"]:
+            continue
+        nearness = (relative["end"] == match["end"], float(relative["version"].replace("-", ".")))
+        if nearness > best or window is None:
+            best, window = nearness, known.window
+        elif nearness == best:
+            window = min(window, known.window)
+    return window
 
 
 def models_of(provider: str) -> Iterator[Facts]:

@@ -163,13 +163,13 @@ def test_a_session_is_listed_by_what_the_user_gave_and_not_by_the_prompt(
 
 
 def test_a_title_is_of_what_the_user_gave_and_not_of_the_prompt(hosted: Home, model: ModelServer) -> None:
-    put(hosted, "sum.md", "---\nmodel: gpt-4.1\nmodel_small: gpt-4.1-mini\n---\n# IDENTITY\n\nYou sum up.\n\n{input}")
+    put(hosted, "sum.md", "---\nmodel: gpt-4.9\nmodel_small: gpt-4.9-mini\n---\n# IDENTITY\n\nYou sum up.\n\n{input}")
     first, *rest = answer("first ", "second")[1:]
-    model.script(first, 0.3, *rest, model="gpt-4.1")
-    model.unstreamed("A Title", model="gpt-4.1-mini")
+    model.script(first, 0.3, *rest, model="gpt-4.9")
+    model.unstreamed("A Title", model="gpt-4.9-mini")
     (hosted.cwd / "a.txt").write_text("A")
     hosted.run("-a", "sum", "the words", "-f", "a.txt", stdin="the piped text")
-    (request,) = [body for body in model.sent if body["model"] == "gpt-4.1-mini"]
+    (request,) = [body for body in model.sent if body["model"] == "gpt-4.9-mini"]
     assert request["messages"][1]["content"] == "the words\n\na.txt:\nA\n\nthe piped text"
 
 

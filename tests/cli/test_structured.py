@@ -53,7 +53,7 @@ def test_reasoning_stays_on_stderr_and_calls_are_told(lab: Home, model: ModelSer
 def test_events_tell_what_happened_in_order(hosted: Home, model: ModelServer) -> None:
     first, *rest = answer("a", "b")[1:]
     thought = event(chunk({"reasoning_content": "hm"}))
-    model.script(thought, first, 0.3, *rest, model="gpt-4.1")  # the title comes meanwhile
+    model.script(thought, first, 0.3, *rest, model="gpt-4.9")  # the title comes meanwhile
     seen = events(hosted.run("-o", "jsonl", "hi"))
     doc = hosted.doc()
     question, reply = doc["messages"]

@@ -17,7 +17,7 @@ from tests.support.server import Cut, ModelServer, answer
 from tests.support.terminal import Conversation, Terminal
 
 TITLE = "A Good Title"
-HOSTED, SMALL = "gpt-4.1", "gpt-4.1-mini"  # the models of ``hosted``
+HOSTED, SMALL = "gpt-4.9", "gpt-4.9-mini"  # the models of ``hosted``
 ARRIVES = 0.3  # seconds from the first word of an answer to the next; a title arrives in between
 
 
@@ -44,7 +44,7 @@ def asked(model: ModelServer) -> list[str]:
 
 
 def title_requests(model: ModelServer, small: str = SMALL) -> list[dict[str, Any]]:
-    return [body for body in model.sent if body["model"] == small]
+    return [body for body in model.sent if body and body["model"] == small]
 
 
 # ---- what is asked
@@ -279,7 +279,7 @@ def test_the_status_line_of_a_conversation_shows_a_title_that_comes_while_the_us
     model.unstreamed(TITLE, hold, model=SMALL)
     with Tmux(hosted, "-i", "go", size=(100, 24)) as tmux:
         tmux.until("^> *$")
-        assert TITLE not in tmux.until("gpt-4.1 ")
+        assert TITLE not in tmux.until("gpt-4.9 ")
         tmux.write("typed meanwhile")
         hold.set()
         assert "> typed meanwhile" in tmux.until(f"· {TITLE} ·")

@@ -24,7 +24,8 @@ UNKNOWN: dict[str, Any] = dict.fromkeys(FIELDS) | {"answers": 0, "unpriced": 0}
 def priced(hosted: Home, model: ModelServer) -> Iterator[Home]:
     """A home with two priced models of openai, the small one for titles, and lab/m, whose price is unknown."""
     lab = ModelServer()
-    hosted.configure(hosted.config.read_text() + f'[providers.lab]\nbase_url = "{lab.base_url}"\n')
+    config = hosted.config.read_text().replace("gpt-4.9", "gpt-4.1")
+    hosted.configure(config + f'[providers.lab]\nbase_url = "{lab.base_url}"\n')
     hosted.env["NO_PROXY"] = "127.0.0.1"
     first, *rest = answer("first ", "second")[1:]
     model.script(first, 0.3, *rest, model="gpt-4.1")  # the title comes meanwhile

@@ -36,7 +36,7 @@ def test_an_answer_arrives_and_is_saved(lab: Home, model: ModelServer, args: tup
 
 
 def test_there_is_no_title(hosted: Home, model: ModelServer) -> None:
-    model.say("an answer", model="gpt-4.1")
+    model.say("an answer", model="gpt-4.9")
     process = hosted.start("hi", preexec_fn=limit)
     assert process.communicate(timeout=30) == (b"an answer\n", b"")
     assert (wait_for_exit(process), hosted.doc()["title"]) == (0, None)

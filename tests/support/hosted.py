@@ -35,7 +35,10 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
         sink.shutdown(socket.SHUT_WR)
 
 
-HOSTS = ("api.openai.com", "api.x.ai", "openrouter.ai", "api.perplexity.ai")
+HOSTS = (
+    "api.openai.com", "api.anthropic.com", "generativelanguage.googleapis.com", "api.mistral.ai", "api.x.ai",
+    "api.groq.com", "openrouter.ai", "api.perplexity.ai",
+)  # fmt: skip
 
 
 class Hosted:

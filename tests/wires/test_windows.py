@@ -5,12 +5,14 @@ import os
 import subprocess
 import threading
 import time
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
 
 from tests.support.answers import json_output
 from tests.support.home import Home, Result
+from tests.support.hosted import Hosted
 from tests.support.server import Hold, ModelServer, Script
 
 BASES = ["OLLAMA", "LM_STUDIO", "LLAMAFILE", "HOSTED_VLLM", "OPENROUTER"]
@@ -115,6 +117,93 @@ def test_the_packaged_table_is_for_who_cannot_tell(
     model.pages = pages
     own = {"OPENAI_BASE_URL": model.base_url} if pages else {}
     assert window(served, name, OPENAI_API_KEY="k", **own) == expected
+
+
+# ---- models that the packaged table lacks
+
+KEYS = {f"{stem}_API_KEY": "k" for stem in ("ANTHROPIC", "GEMINI", "MISTRAL", "XAI", "GROQ", "OPENROUTER")}
+GOOGLES = {"name": "models/gemini-9-neon", "inputTokenLimit": 900, "supportedGenerationMethods": ["generateContent"]}
+LISTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "anthropic/claude-opus-9-9": (
+        "/v1/models?limit=1000", {"data": [{"id": "claude-opus-9-9", "max_input_tokens": 900}], "has_more": False}
+    ),
+    "gemini/gemini-9-neon": ("/v1beta/models?pageSize=1000", {"models": [GOOGLES]}),
+    "mistral/mistral-large-9": ("/v1/models", listing({"id": "mistral-large-9", "max_context_length": 900})),
+    "xai/grok-9": ("/v1/models", listing({"id": "grok-9-0101", "aliases": ["grok-9"], "context_length": 900})),
+    "groq/new/llama-9": ("/openai/v1/models", listing({"id": "new/llama-9", "context_window": 900})),
+    "openrouter/new/m": ("/api/v1/models", listing({"id": "new/m", "context_length": 900})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_of_a_model_that_the_table_lacks_the_provider_tells(hosted: Home, model: ModelServer, name: str) -> None:
+    path, page = LISTS[name]
+    model.pages[path] = page
+    assert window(hosted, name, **KEYS) == 900
+    (asked,) = model.requests
+    assert "k" in (asked.headers.get("x-api-key"), asked.headers.get("x-goog-api-key"),
+                   asked.headers.get("authorization", "").removeprefix("Bearer "))  # fmt: skip
+
+
+def test_it_is_asked_once_a_day_and_for_no_model_of_the_table(hosted: Home, model: ModelServer) -> None:
+    model.pages["/v1/models"] = listing({"id": "mistral-large-9", "max_context_length": 20000})
+    hosted.env |= KEYS
+    for name, expected in (("large-9", 20000), ("large-9", 20000), ("large-4", 1048576)):
+        assert long(hosted, f"mistral/mistral-{name}") == expected
+    assert [asked.path for asked in model.requests].count("/v1/models") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("openai/gpt-6.3-astra", 922000), ("openai/gpt-6.9-unheard-of", 922000), ("openai/unheard-of", None),
+        ("anthropic/claude-opus-5-6", 1000000), ("anthropic/claude-haiku-6-20270101", 1000000),
+        ("gemini/gemini-4-neon", 1048576), ("xai/grok-4.8", 500000), ("mistral/mistral-large-9", 1048576),
+    ],
+)  # fmt: skip
+def test_where_no_list_tells_it_is_that_of_the_nearest_relative(hosted: Home, name: str, expected: int | None) -> None:
+    assert window(hosted, name, **KEYS) == expected
+
+
+# ---- the end of a model
+
+
+def ending(days: int) -> str:
+    """A date so many days from today."""
+    return (date.today() + timedelta(days=days)).isoformat()
+
+
+@pytest.mark.parametrize(
+    ("days", "said"),
+    [(60, " ends on {}"), (0, " ends on {}"), (-5, " was to end on {}"), (61, None), (-61, None), (None, None)],
+)
+def test_the_end_of_a_model_is_said_once_a_day(
+    hosted: Home, model: ModelServer, days: int | None, said: str | None
+) -> None:
+    end = None if days is None else ending(days)
+    model.pages["/v1/models"], model.window = listing({"id": "gpt-4.9", "shutdown_date": end}), 20000
+    runs = [hosted.run("--title", "t", question).stderr for question in ("word " * 4000, "hi")]
+    line = f"gptsh: openai/gpt-4.9{said.format(end)}: choose another model with -m\n" if said else ""
+    assert runs == [line, ""]
+    assert len(model.requests) == 3
+
+
+def test_the_tables_date_counts_where_no_list_was_read(home: Home, model: ModelServer) -> None:
+    vendor = Hosted(model, home.folder)
+    package = home.folder / "lib" / "litellm"
+    package.mkdir(parents=True)
+    entry = {"litellm_provider": "openai", "mode": "chat", "deprecation_date": ending(30)}
+    (package / "__init__.py").touch()
+    (package / "model_prices_and_context_window_backup.json").write_text(json.dumps({"gpt-4.9": entry}))
+    home.env |= {**vendor.env, "PYTHONPATH": f"{package.parent}:{home.env['PYTHONPATH']}"}
+    runs = [home.process("--title", "t", "-m", "openai/gpt-4.9", "hi").stderr for _ in range(2)]
+    vendor.close()
+    assert runs == [f"gptsh: openai/gpt-4.9 ends on {ending(30)}: choose another model with -m\n", ""]
+
+
+def test_a_server_of_ones_own_ends_no_models(served: Home) -> None:
+    own = {"OPENAI_BASE_URL": served.env["OPENROUTER_API_BASE"], "OPENAI_API_KEY": "k"}
+    assert served.run("-m", "openai/gpt-4.1", "hi", env=own).stderr == ""
 
 
 # ---- what a server reported is kept for a day

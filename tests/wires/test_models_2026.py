@@ -7,12 +7,13 @@ import pytest
 
 from tests.support import gemini_server as google
 from tests.support import responses_server as openai
+from tests.support.answers import json_output
 from tests.support.anthropic_server import said, thought, tool
 from tests.support.anthropic_server import stream as claude_stream
 from tests.support.dry import dry_run
 from tests.support.home import Home
 from tests.support.ollama_server import last, line, ndjson
-from tests.support.server import ModelServer, answer
+from tests.support.server import ModelServer, answer, chunk, event
 from tests.support.tools import configure as with_tools
 from tests.support.vendors import at_vendor
 
@@ -325,3 +326,64 @@ def test_a_model_that_the_table_lacks_takes_every_effort(home: Home, model: Mode
         assert (run.stdout, run.code) == ("Yes.\n", 0)
     assert [str(value_at(body, path)) for body in sent(model)] == values.split()
     assert "thinking.type.disabled" not in json.dumps(sent(model))
+
+
+class Reported(NamedTuple):
+    """Pieces of an answer, and what ``-o json`` has at ``path``."""
+
+    api: str
+    model: str
+    pieces: list[bytes]
+    path: str
+    value: Any
+
+
+def priced(path: str, value: Any, **more: Any) -> Reported:
+    """An answer of 1,000 tokens to a prompt of 1,000,000, of which 500,000 were written to the cache."""
+    usage = {"input_tokens": 1_000_000, "input_tokens_details": {"cache_write_tokens": 500_000}, "output_tokens": 1000,
+             "output_tokens_details": {}, "total_tokens": 1_001_000}  # fmt: skip
+    pieces = openai.stream(openai.message("Yes."), usage=usage, **more)
+    return Reported("responses", "openai/gpt-6.1-sol", pieces, path, value)
+
+
+def chunks(*deltas: dict[str, Any]) -> list[bytes]:
+    """Chunks before the rest of an answer by chat completions."""
+    return [event(chunk(delta)) for delta in deltas]
+
+
+LONG_COST = (500_000 * 4 + 500_000 * 5 + 1000 * 15) / 1e6  # above 272,000 tokens; writing the cache costs 1.25 x
+CLAUDE_WRITES = {"input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 1000,
+                 "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 1000}}  # fmt: skip
+REPORTED = {
+    "long prompts and cache writes, OpenAI": priced("cost", LONG_COST),
+    "the tier of the answer": priced("usage.service_tier", "flex", service_tier="flex"),
+    "flex costs half": priced("cost", LONG_COST / 2, service_tier="flex"),
+    "fast is priority": priced("cost", LONG_COST * 2, service_tier="fast"),
+    "an hour of cache costs double": Reported(
+        "anthropic", "anthropic/claude-opus-5-5", claude_stream(said(0, "Yes."), usage=CLAUDE_WRITES), "cost",
+        (1000 * 8 + 15 * 20) / 1e6,
+    ),
+    "reasoning": Reported("chat", "lab/m", [*chunks({"reasoning": "Hm."}), *answer("Yes.")], "text", "Yes."),
+    "reasoning_content": Reported(
+        "chat", "lab/m", [*chunks({"reasoning_content": "Hm."}), *answer("Yes.")], "text", "Yes."
+    ),
+    "think tags, cut in pieces": Reported("chat", "lab/m", answer("<th", "ink>Hm.</thi", "nk>Yes."), "text", "Yes."),
+    "a closing tag alone": Reported("chat", "lab/qwen3.7", answer("Hm.</th", "ink>Yes."), "text", "Yes."),
+    "a tag in the middle": Reported("chat", "lab/m", answer("Yes <think> is"), "text", "Yes <think> is"),
+    "no choices": Reported("chat", "openrouter/a/b", [event({"choices": None})], "error.exit_code", 1),
+    "an error under 200": Reported(
+        "chat", "openrouter/a/b", [event({"error": {"code": 400, "message": "Provider returned error"}})],
+        "error.message", "the provider reported: Provider returned error",
+    ),
+    "finish reason error": Reported("chat", "openrouter/a/b", [event(chunk({}, "error"))], "error.exit_code", 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", REPORTED.values(), ids=REPORTED)
+def test_what_an_answer_reports_is_read(home: Home, model: ModelServer, rule: Reported) -> None:
+    asked = vendor(home, model, rule.api, rule.model)
+    asked.configure(asked.config.read_text().replace("retries = 1", "retries = 0"))
+    for _ in range(2):  # an empty stream is asked for once more, in one piece
+        model.script(*rule.pieces)
+    found = value_at(json_output(asked.run("-o", "json", "hi")), rule.path)
+    assert found == (pytest.approx(rule.value) if rule.path == "cost" else rule.value)

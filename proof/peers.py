@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 
 from benchmarks.clocks import MeasurementError, first_byte, peak_memory, run_time
 from benchmarks.homes import GPTSH, Home, Lab, lab
+from proof.bars import bars
 from proof.table import Row, Table
 from tests.support.server import Cut, Hold, answer
 
 _ENVIRONMENTS = Path(__file__).parent.parent / ".venv-peers"
+_CHART = Path(__file__).parent.parent / "docs" / "first-byte.svg"
+_CHART_TITLE = "From Enter to the first byte of an answer, same server"
 _ROUNDS = 5
 _PARALLEL = 20
 _TIMEOUT = 300  # seconds after which a run counts as hung; twenty parallel imports of litellm are slow
@@ -198,6 +201,8 @@ def comparison() -> Table:
             best = max(map(score, figures))
             cells = [{True: "yes", False: "no"}[figure] if isinstance(figure, bool) else figure for figure in figures]
             rows.append(Row((what, *cells), score(figures[0]) == best))
+    first_bytes = [float(str(cell)) for cell in rows[0].cells[1:]]
+    _CHART.write_text(bars(_CHART_TITLE, [(tool.name, cell) for tool, cell in zip(tools, first_bytes, strict=True)]))
     return Table("Beside other tools", _TEXT, ("What", *(tool.name for tool in tools)), rows)
 
 

@@ -9,13 +9,12 @@ from gptsh.cli.options import Flags
 from gptsh.core import archive, copies, files, listing
 from gptsh.core.archive import Join
 from gptsh.core.references import ID
-from gptsh.text import one_line
 
 
 def join_copies(flags: Flags) -> int:
-    """Join all sessions with their copies, and print a line for each that had any."""
-    joined = lists.or_note((join for join in _with_notes(archive.join_all()) if join.copies), "no session has a copy")
-    lists.write_changes(flags, joined, _line, _object)
+    """Join all sessions with their copies, delete those that another machine deleted, and print a line for each."""
+    changes = (join for join in _with_notes(archive.join_all()) if join.copies or join.deleted)
+    lists.write_changes(flags, lists.or_note(changes, "no session has a copy"), _line, _object)
     return 0
 
 
@@ -28,25 +27,28 @@ def merge_for_git(flags: Flags) -> int:
 
 
 def _with_notes(joins: Iterator[Join]) -> Iterator[Join]:
-    """Yield the joins; print a note for each file that was left alone."""
+    """Yield the joins; print a note for each file that was left alone, and each session that is back."""
     for join in joins:
         for path, cause in join.left_alone:
             stdio.note(copies.left_alone_line(path, cause))
+        if join.is_back:
+            stdio.note(copies.is_back_line(join.filename))
         yield join
 
 
 def _line(join: Join) -> str:
-    number = len(join.copies)
+    number, doc = len(join.copies), join.doc or {}
+    summary = listing.summary_of(doc, None, join.filename) if doc else None
+    session = removing.description(join.filename, summary)
     copies_of_it = f"{number} {'copy' if number == 1 else 'copies'}"
-    summary = listing.summary_at(join.filename)
-    return one_line(f"joined {copies_of_it} into {removing.description(join.filename, summary)}")
+    return f"deleted {session}: another machine did" if join.deleted else f"joined {copies_of_it} into {session}"
 
 
 def _object(join: Join) -> dict[str, Any]:
     doc = join.doc or {}
     return {
         "session": join.filename[ID],
-        "state": "joined",
+        "state": "deleted" if join.deleted else "joined",
         "title": doc.get("title"),
         "turns": doc["stats"]["turns"] if doc else None,
         "file": join.filename,

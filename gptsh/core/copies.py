@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.core import document, files
 from gptsh.core.document import Document
-from gptsh.core.references import copies_in, files_of, path_of
+from gptsh.core.references import ID, copies_in, files_of, path_of
 from gptsh.errors import BadSession
 from gptsh.jsonio import encode_json, parse_json
 
@@ -91,6 +91,11 @@ def _parse(path: Path) -> Document:
 def left_alone_line(path: Path, cause: str) -> str:
     """One line about a file that looks like a copy and is none."""
     return f"{path} was not joined: {cause}"
+
+
+def is_back_line(filename: str) -> str:
+    """One line about a session that marks do not delete."""
+    return f"session {filename[ID]} is back: it was deleted on one machine and continued on another"
 
 
 def to_delete(filename: str) -> list[Path]:

@@ -122,7 +122,11 @@ class Importer:
 
     def _write(self, doc: Document, path: Path, file_time: int) -> None:
         """Write the document; its file gets ``file_time`` (ns), since an import is no use of the session."""
-        files.write_document(path, doc, fsync=False)
+        marks = references.marks_of(path.name)
+        with references.writing(path.name):
+            files.write_document(path, doc, fsync=False)
+            for mark in marks:  # it was deleted, and is imported again
+                mark.unlink(missing_ok=True)
         os.utime(path, ns=(file_time, file_time))
         self.written.append(path)
 

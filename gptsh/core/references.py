@@ -7,14 +7,15 @@ session that a sync tool left beside it, such as ``20251027-091530-7x2m (conflic
 import contextlib
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import unquote
 
 from gptsh.config.folders import app_folder
-from gptsh.core import files
+from gptsh.core import deletions, files
 from gptsh.errors import BadSession, UnknownSession
 
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
@@ -26,11 +27,20 @@ BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NAME = re.compile(r"@[A-Za-z][A-Za-z0-9._:-]{0,63}")
 _SECOND = slice(0, 15)  # of a file name: yyyyMMdd-HHMMSS
 _MAX_LISTED = 10
-_BESIDE = re.compile(r"([0-9]{8}-[0-9]{6}-[0-9a-z]{4}).+", re.DOTALL)  # what begins as the name of a session file
+_BESIDE = re.compile(r"([0-9]{8}-[0-9]{6}-[0-9a-z]{4})(.+)", re.DOTALL)  # what begins as the name of a session file
 _LENGTH = 25  # of the name of a session file
 
-Copies = Mapping[str, Sequence[str]]  # the names of copies by the name of their session file
+_MARK = re.compile(r"\.[0-9a-f]{8}\.deleted")  # follows the beginning
+
+Names = Mapping[str, Sequence[str]]  # by the name of a session file
 Version = tuple[int, ...]  # of a folder; () if it does not exist
+
+
+class Beside(NamedTuple):
+    """What a folder has besides session files: copies of sessions, and marks of deleted ones."""
+
+    copies: Names
+    marks: Names
 
 
 def sessions_folder() -> Path:
@@ -56,7 +66,19 @@ def path_of(filename: str) -> Path:
 
 def exists(filename: str) -> bool:
     """Whether a session exists, in either folder, and be it as a copy alone."""
-    return bool(files_of(filename))
+    return bool(files_of(filename)) and not is_deleted(filename)
+
+
+def is_deleted(filename: str) -> bool:
+    """Whether the session was deleted on another machine, and its files are still here, unchanged."""
+    marks = marks_of(filename)
+    return bool(marks) and deletions.are_deleted(files_of(filename), marks)
+
+
+def marks_of(filename: str) -> list[Path]:
+    """The marks that say that this session was deleted."""
+    folder = sessions_folder()
+    return [folder / mark for mark in beside(folder).marks.get(filename, ())]
 
 
 def files_of(filename: str) -> list[Path]:
@@ -85,8 +107,8 @@ def make_private(folder: Path) -> None:
 
 
 @cache
-def _known_copies() -> dict[Path, tuple[Version, Copies]]:
-    """The copies in each folder that was listed, with the folder's version then."""
+def _known() -> dict[Path, tuple[Version, Beside]]:
+    """What is known of each folder that was listed, with its version then."""
     return {}
 
 
@@ -101,7 +123,7 @@ def _version_of(folder: Path) -> Version:
 def names_in(folder: Path) -> list[str]:
     """The file names in a folder; none if it does not exist. Raises BadSession if it cannot be read.
 
-    The same pass finds the copies of sessions, for ``copies_in``.
+    The same pass finds what is ``beside`` the sessions.
     """
     version = _version_of(folder)
     try:
@@ -111,12 +133,16 @@ def names_in(folder: Path) -> list[str]:
     except OSError as err:
         raise BadSession(f"{folder}: {err.strerror}") from err
     copies: dict[str, list[str]] = {}
+    marks: dict[str, list[str]] = {}
     for name in names:
-        if len(name) != _LENGTH and (match := _BESIDE.fullmatch(name)) and _is_copy(name):
-            copies.setdefault(f"{match[1]}.json", []).append(name)
+        if len(name) != _LENGTH and (match := _BESIDE.fullmatch(name)):
+            if _is_copy(name):
+                copies.setdefault(f"{match[1]}.json", []).append(name)
+            elif _MARK.fullmatch(match[2]):
+                marks.setdefault(f"{match[1]}.json", []).append(name)
     for same in copies.values():
         same.sort()
-    _known_copies()[folder] = version, copies
+    _known()[folder] = version, Beside(copies, marks)
     return names
 
 
@@ -124,35 +150,50 @@ def _is_copy(name: str) -> bool:
     return ".json" in name and not name.endswith(".tmp")  # that is a file before it replaces another
 
 
-def copies_in(folder: Path) -> Copies:
-    """The names of copies by the names of their session files. The folder is listed if it changed since that."""
-    if _known_copies().get(folder, (None,))[0] != _version_of(folder):
+def beside(folder: Path) -> Beside:
+    """Return what the folder has besides session files. It is listed if it changed since it was listed last."""
+    known = _known().get(folder)
+    if known is None or known[0] != _version_of(folder):
         names_in(folder)
-    return _known_copies()[folder][1]
+    return _known()[folder][1]
+
+
+def copies_in(folder: Path) -> Names:
+    """The names of copies in a folder, by the names of their session files."""
+    return beside(folder).copies
 
 
 @contextlib.contextmanager
 def writing(filename: str) -> Iterator[None]:
     """In the block this process writes, moves or removes files of one session only.
 
-    So the other copies stay known, and no folder is listed again: of 100,000 files that takes 25 ms, under the lock.
+    So it is known what else is in the folders, and none is listed again: of 100,000 files that takes 25 ms, under the
+    lock.
     """
-    known = _known_copies()
+    known = _known()
     current = [folder for folder, (version, _) in known.items() if version == _version_of(folder)]
     yield
     for folder in current:
-        copies = {name: same for name, same in known[folder][1].items() if name != filename or _any_left(folder, same)}
-        known[folder] = _version_of(folder), copies
-
-
-def _any_left(folder: Path, names: Sequence[str]) -> bool:
-    return any(os.path.lexists(folder / name) for name in names)
+        before = known[folder][1]
+        others = ({key: names for key, names in table.items() if key != filename} for table in before)
+        left = ([name for name in table.get(filename, ()) if os.path.lexists(folder / name)] for table in before)
+        after = ({**table, filename: names} if names else table for table, names in zip(others, left, strict=True))
+        known[folder] = _version_of(folder), Beside(*after)
 
 
 def _every_name(folder: Path) -> Collection[str]:
-    names = names_in(folder)
-    copies = _known_copies()[folder][1]
-    return {*names, *copies} if copies else names
+    """The names in a folder, with those of sessions that exist as copies alone, and without deleted ones."""
+    names: Collection[str] = names_in(folder)
+    if copies := copies_in(folder):
+        names = {*names, *copies}
+    deleted = deleted_among(names)
+    return [name for name in names if name not in deleted] if deleted else names
+
+
+def deleted_among(names: Iterable[str]) -> set[str]:
+    """Return those of the names whose sessions were deleted on another machine."""
+    marks = beside(sessions_folder()).marks
+    return set(filter(is_deleted, marks.keys() & names)) if marks else set()
 
 
 def session_names(folder: Path) -> Iterator[str]:

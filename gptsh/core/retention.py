@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from gptsh.config.settings import Sessions
 from gptsh.core import copies, files, references
-from gptsh.core.archive import move_to_archive
+from gptsh.core.archive import mark_deleted, move_to_archive, sweep_marks
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
 from gptsh.core.references import archive_folder, names_in, sessions_folder
 from gptsh.jsonio import as_dict
@@ -50,6 +50,7 @@ def remove(
     folders = folder, archive_path = sessions_folder(), archive_folder()
     names = references.names_by_file()
     leftovers = [place / name for place in folders for name in names_in(place) if name.endswith(".tmp")]
+    sweep_marks()
     try:
         for filename, updated_at in sessions.items():
             problem = f"the session cannot be {'archived' if archive else 'deleted'}"
@@ -68,6 +69,7 @@ def remove(
                     move_to_archive(path)
                     change = change._replace(state="archived")
                 else:
+                    mark_deleted(filename)
                     temporary = [file for file in leftovers if file.name.startswith(filename)]
                     for file in (*every_file, *temporary, *map(references.pointer_of, change.names)):
                         file.unlink(missing_ok=True)

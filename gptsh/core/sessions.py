@@ -94,6 +94,8 @@ def _read(path: Path, note: Note | None = None) -> Document:
             more = ", …" if len(whole.malformed) > _MAX_LISTED else ""
             listed = ", ".join(whole.malformed[:_MAX_LISTED])
             note(f"session {whole.doc['id']}: left out malformed keys: {listed}{more}")
+        if references.marks_of(path.name):
+            note(copies.is_back_line(path.name))
         for other, cause in whole.left_alone:
             if other.name != path.name:
                 note(copies.left_alone_line(other, cause))
@@ -248,12 +250,14 @@ def save_session(
                 new["updated_at"] = now if now > new["created_at"] else just_after(new["created_at"])
             is_there = os.path.lexists(path)
             status = path.stat() if is_there and not touch else None
+            # They are a part of the session, which is on disk then; and what was deleted went on.
+            outdated = [*whole.copies, *references.marks_of(path.name)] if fsync and whole else []
             with references.writing(path.name):
                 if path.parent != folder and len(new["messages"]) > len(theirs["messages"]):
                     path = archive.move(path, folder) if is_there else folder / path.name
                 files.write_document(path, new, fsync=fsync)
-                for copy in whole.copies if fsync and whole else ():  # a part of the session, which is on disk now
-                    copy.unlink(missing_ok=True)
+                for file in outdated:
+                    file.unlink(missing_ok=True)
             if status:
                 os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
             doc.update(new)  # before anything below fails: it is on disk now
@@ -302,6 +306,8 @@ def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
     for place in (folder, references.archive_folder(), references.names_folder(), folder.parent):
         names = references.names_in(place)
         files.sweep(place, names)
+        for name in references.deleted_among(names):
+            archive.remove_deleted(name)
         used_ids |= {name[ID] for name in names}
     if doc["id"] in used_ids:
         doc["id"] = new_id(used_ids)

@@ -38,7 +38,8 @@ def test_a_session_is_deleted_for_good_and_its_name_is_free_again(home: Home) ->
     leftover = home.sessions / f"{path.name}.4711.abcdef.tmp"
     leftover.write_text("half of it")
     assert home.run(DELETE, "@work") == (f"deleted {ident} A Talk (1 turn, @work)\n", "", 0)
-    assert [*home.sessions.iterdir(), *(home.state / "names").iterdir()] == []
+    (mark,) = [*home.sessions.iterdir(), *(home.state / "names").iterdir()]
+    assert mark.suffix == ".deleted"
     assert home.run("--show-session", ident).code == 2
     assert home.run("-m", "echo", "-s", "@work", "two").code == 0
     assert texts(home.doc()) == ["user: two", "assistant: You said: two"]

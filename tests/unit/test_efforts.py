@@ -106,6 +106,13 @@ SAID_OF_OTHERS = [
     ("`max_tokens` must be greater than `thinking.budget_tokens`", "high"),
     ("messages.1.content.0: Invalid `signature` in `thinking` block", "high"),
     ("Encrypted content is not supported with this model.", "low"),
+    (
+        "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a different "
+        'conversation. Remove the block, or set `thinking.block_binding.prefix_mismatch_behavior` to "drop_block".',
+        "high",
+    ),
+    ("`temperature` may only be set to 1 when thinking is enabled.", "high"),
+    ("thinking.adaptive.display: Extra inputs are not permitted", "high"),
     ('"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive"', "high"),
     ("adaptive thinking is not supported on this model", "high"),
     ("Unsupported parameter: 'temperature' is not supported with this model.", "low"),

@@ -1,6 +1,7 @@
 """What the models of late 2026 refuse, each in its provider's own words, and what gptsh then sends instead."""
 
 import json
+import sys
 from typing import Any, NamedTuple
 
 import pytest
@@ -8,12 +9,14 @@ import pytest
 from tests.support import gemini_server as google
 from tests.support import responses_server as openai
 from tests.support.answers import json_output
-from tests.support.anthropic_server import said, thought, tool
+from tests.support.anthropic_server import AnthropicServer, said, thought, tool
 from tests.support.anthropic_server import stream as claude_stream
+from tests.support.attached import make_png
 from tests.support.dry import dry_run
 from tests.support.home import Home
-from tests.support.ollama_server import last, line, ndjson
+from tests.support.ollama_server import Model, OllamaServer, last, line, ndjson
 from tests.support.server import ModelServer, answer, chunk, event
+from tests.support.tools import SERVER as TOOL_SERVER
 from tests.support.tools import configure as with_tools
 from tests.support.vendors import at_vendor
 
@@ -316,16 +319,59 @@ NEW = {
 }  # fmt: skip
 
 
+SERVERS: dict[str, type[ModelServer]] = {
+    "responses": openai.ResponsesServer, "chat": ModelServer, "anthropic": AnthropicServer,
+    "gemini": google.GeminiServer, "ollama": OllamaServer,
+}  # fmt: skip
+SUM, SCHEMA = {"a": 1, "b": 2}, '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
+JSON_ANSWERS = {
+    "chat": answer('{"n":3}'),
+    "responses": openai.stream(openai.message('{"n":3}')),
+    "anthropic": claude_stream(said(0, '{"n":3}')),
+    "gemini": google.stream({"text": '{"n":3}'}),
+    "ollama": [ndjson(line('{"n":3}'), last())],
+}
+CALLS = {
+    "responses": openai.stream(
+        openai.reasoning("1", "I add."), openai.function_call("call_1", "good__add", json.dumps(SUM))
+    ),
+    "anthropic": claude_stream(thought(0, "I add."), tool(1, "c1", "good__add", json.dumps(SUM)), stop="tool_use"),
+    "gemini": google.stream(google.signed(google.call("good__add", SUM, "c1"))),
+    "ollama": [ndjson(line(tool_calls=[{"function": {"name": "good__add", "arguments": SUM}}]), last())],
+}
+
+
+def refused_in_chat(body: dict[str, Any]) -> str | None:
+    """What chat completions of GPT-6 refuse."""
+    is_beside_tools = body.get("tools") and body.get("reasoning_effort") != "none"
+    return WITHOUT_RESPONSES if is_beside_tools and "messages" in body else None
+
+
 @pytest.mark.parametrize("api", NEW)
-def test_a_model_that_the_table_lacks_takes_every_effort(home: Home, model: ModelServer, api: str) -> None:
+def test_a_model_that_the_table_lacks_takes_every_effort_tools_a_schema_and_an_image(home: Home, api: str) -> None:
     name, path, values = NEW[api]
-    asked = vendor(home, model, api, name)
-    for level in EFFORTS:
-        model.script(*ANSWERS[api])
-        run = asked.run("-p", f"reasoning_effort={level}", "hi")
-        assert (run.stdout, run.code) == ("Yes.\n", 0)
-    assert [str(value_at(body, path)) for body in sent(model)] == values.split()
-    assert "thinking.type.disabled" not in json.dumps(sent(model))
+    server = SERVERS[api]()
+    if isinstance(server, OllamaServer):
+        server.models["qwen4:latest"] = Model()
+    server.refuses = refused_in_chat if api == "chat" else None
+    (home.cwd / "a.png").write_bytes(make_png())
+    asked = vendor(home, server, api, name)
+    tools = f'[mcp.servers.good]\ncommand = "{sys.executable}"\nargs = ["{TOOL_SERVER}"]\nauto_approve = ["*"]\n'
+    asked.configure(asked.config.read_text() + tools)
+    given = ["--schema", SCHEMA, "-f", "a.png"]
+    for effort in EFFORTS:
+        server.script(*JSON_ANSWERS[api])
+        run = asked.run(*given, "-p", f"reasoning_effort={effort}", "how many?")
+        assert (run.stdout, run.code) == ('{"n":3}\n', 0)
+    assert [str(value_at(body, path)) for body in sent(server)] == values.split()  # each at the first try
+    answering = "responses" if api == "chat" else api  # to which chat completions point
+    server.script(*CALLS[answering])
+    server.script(*JSON_ANSWERS[answering])
+    run = asked.run(*given, "--tools", "good", "-p", "reasoning_effort=high", "how many?")
+    assert (run.stdout, run.code) == ('{"n":3}\n', 0)
+    assert len(sent(server)) == len(EFFORTS) + (3 if api == "chat" else 2)
+    assert "good__add" in json.dumps(sent(server)[-1])
+    server.close()
 
 
 class Reported(NamedTuple):

@@ -202,7 +202,9 @@ class Servers:
         window = provider.context_window or self._reported_window(provider, ask=ask)
         if window is None and provider.name not in LOCAL_PROVIDERS:
             # A local server's window depends on how it was started, and the table is wrong about Ollama's models.
-            window = facts(provider.name, provider.model).window or window_of_family(provider.name, provider.model)
+            window = facts(provider.name, provider.model).window
+            if window is None and ask and not provider.has_custom_base:  # reading the whole table takes 20 ms
+                window = window_of_family(provider.name, provider.model)
         return min(filter(None, (window, self._limits.get(_key(provider)))), default=None)
 
     def ask_early(self, model: str) -> None:

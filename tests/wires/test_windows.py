@@ -165,6 +165,11 @@ def test_where_no_list_tells_it_is_that_of_the_nearest_relative(hosted: Home, na
     assert window(hosted, name, **KEYS) == expected
 
 
+def test_a_server_of_ones_own_has_no_relatives(served: Home, model: ModelServer) -> None:
+    own = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "k"}
+    assert window(served, "openai/gpt-6.3-astra", **own) is None
+
+
 # ---- the end of a model
 
 

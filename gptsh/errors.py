@@ -19,6 +19,7 @@ GptshError                      1
 ├── Incomplete                  5   truncated, filtered or refused, or too many rounds of tools
 │   └── SchemaMismatch          5   the answer does not conform to --schema
 ├── TooLong                     6   the input does not fit the model's window
+├── TooExpensive                6   a request may cost more than a ceiling allows
 └── TimedOut                  124   --timeout, or an API that sent nothing for too long
 """
 
@@ -137,6 +138,12 @@ class TooLong(GptshError):
     exit_code = 6
     window: int | None = None
     prompt: int | None = None
+
+
+class TooExpensive(GptshError):
+    """A request may cost more than ``max_cost`` or ``per_day`` allows; it was not sent."""
+
+    exit_code = 6
 
 
 class TimedOut(GptshError):

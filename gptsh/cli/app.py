@@ -118,6 +118,14 @@ class App:
                 self._noted.add(line)
                 stdio.note(line)
 
+    def limit_cost(self, agent: Agent) -> None:
+        """Give the client a new budget if a ceiling is set."""
+        self.client.budget = None
+        if agent.max_cost is not None or self.settings.limits.per_day is not None:
+            from gptsh.cli.budget import budget_of  # noqa: PLC0415 - few runs have a ceiling
+
+            self.client.budget = budget_of(self.settings, agent.max_cost)
+
     def no_model_error(self) -> ConfigError:
         """The error if no model is configured; it lists the ways to choose one."""
         local = self.client.servers.local_models()

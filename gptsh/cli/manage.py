@@ -63,7 +63,7 @@ def show_usage(flags: Flags) -> int:
     """Print tokens and cost by day and by model: a table, or JSON with ``-o``."""
     from gptsh.core import usage  # noqa: PLC0415 - lists need no sums
 
-    report = usage.count(_counted(flags), flags.model, flags.limit)
+    report = usage.count(counted(flags), flags.model, flags.limit)
     if not report.models and (note := lists.nothing_found(flags)):
         stdio.note(note)
     if flags.output in STRUCTURED:
@@ -85,7 +85,7 @@ def draw_usage(report: "Report", flags: Flags) -> None:
     stdio.write_lines(lines, safe=is_rendered)
 
 
-def _counted(flags: Flags) -> Iterator[tuple[float, "Counted"]]:
+def counted(flags: Flags) -> Iterator[tuple[float, "Counted"]]:
     """The sessions to count with their file times, and on a terminal a bar of how many are counted.
 
     A fork comes after its origin, which names the model of old answers. A limit needs the newest file first.

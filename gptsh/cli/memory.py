@@ -151,7 +151,12 @@ def consolidate(flags: Flags) -> int:
     if not saving_enabled(flags, config):
         raise UsageError("--consolidate writes a memory, and nothing is to be saved", "leave out --no-save")
     interrupts = Interrupts(time_limit(flags, config))
-    consolidation = Consolidation(config, Client(config, os.environ), interrupts)
+    client = Client(config, os.environ)
+    if config.limits.per_day is not None:
+        from gptsh.cli.budget import budget_of  # noqa: PLC0415 - few runs have a ceiling
+
+        client.budget = budget_of(config, None)
+    consolidation = Consolidation(config, client, interrupts)
     named_session = _named_session(flags, consolidation)
     if named_session:
         targets = [named_session]

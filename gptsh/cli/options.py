@@ -67,6 +67,8 @@ class Flags(NamedTuple):
     web: Annotated[bool, Row("Ask", ("--web",),
         "Let the model search the web, with its provider's own search. The session keeps this.")] = False
     no_web: Annotated[bool, Row("Ask", ("--no-web",), "Do not let the model search the web any more.")] = False
+    max_cost: Annotated[float | None, Row("Ask", ("--max-cost",),
+        "Send nothing that may bring the turn's cost above this.", metavar="USD", type=click.FloatRange(0, 1e9))] = None
     timeout: Annotated[str | None, Row("Ask", ("--timeout",),
         "Stop after S seconds; the partial answer is saved.", metavar="S")] = None
     dry_run: Annotated[bool, Row("Ask", ("--dry-run",),

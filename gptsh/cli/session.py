@@ -131,7 +131,8 @@ def saving_enabled(flags: Flags, config: Settings) -> bool:
 def agent_for(flags: Flags, config: Settings, stored_doc: Document | None) -> Agent:
     """The agent of a turn: from the command line, else the session, else the configuration. Raises ConfigError."""
     params = parse_params(flags.param)
-    overrides = Overrides(flags.agent, flags.model, flags.system, *params, flags.fallback, flags.allows_search)
+    chosen = (flags.agent, flags.model, flags.system, *params, flags.fallback, flags.max_cost, flags.allows_search)
+    overrides = Overrides(*chosen)
     return settings.choose_agent(config, overrides, settings.stored_agent(stored_doc) if stored_doc else None)
 
 

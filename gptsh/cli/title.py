@@ -134,7 +134,8 @@ def start_child(app: App, filename: str, model: str, config_file: str | None) ->
         if os.waitpid(child, os.WNOHANG)[0]:
             _children.remove(child)
     reader, writer = os.pipe()
-    command = [sys.executable, "-P", "-c", _CHILD, filename, model, config_file or ""]
+    allowance = f"{app.client.budget.remaining}" if app.client.budget else ""
+    command = [sys.executable, "-P", "-c", _CHILD, filename, model, config_file or "", allowance]
     streams: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_DUP2, reader, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -149,11 +150,16 @@ def start_child(app: App, filename: str, model: str, config_file: str | None) ->
 
 def run_child() -> None:
     """Make the title of a session, as the child of a run that does not wait for it; end the process."""
-    filename, model, config_file = sys.argv[1:]
+    filename, model, config_file, allowance = sys.argv[1:]
     keys: Mapping[str, str | None] = json.load(sys.stdin)
     os.nice(_NICE)
     config = settings.load(os.environ, config_file or None)
-    thread = TitleThread(config, Client(config, os.environ, keys), filename, model)
+    client = Client(config, os.environ, keys)
+    if allowance:
+        from gptsh.cli.budget import Budget, Ceiling  # noqa: PLC0415 - few runs have a ceiling
+
+        client.budget = Budget(config, [Ceiling("max_cost", float(allowance))])
+    thread = TitleThread(config, client, filename, model)
     deadline, is_own = time.monotonic() + _CHILD_SECONDS, _is_own(config, model)
     if not is_own or _wait_until_idle(deadline):
         thread.start()

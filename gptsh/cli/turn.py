@@ -33,6 +33,7 @@ from gptsh.errors import (
     SchemaMismatch,
     StoreBusy,
     TimedOut,
+    TooExpensive,
     TooLong,
     ToolServerError,
     UsageError,
@@ -118,6 +119,7 @@ class Turn:
         """
         app, flags, interrupts, session, setup = self._app, self._flags, self._interrupts, self.session, self._setup
         app.client.deadline = interrupts.deadline
+        app.limit_cost(setup.agent)
         if self._only_compacts:
             from gptsh.cli.preview import compact  # noqa: PLC0415 - few sessions are compacted by hand
 
@@ -134,6 +136,8 @@ class Turn:
                     err.hint = session.resume_hint(None)
                     app.reporter.session = session.doc["id"] if session.is_saved else None
                 raise
+            if app.client.budget and not flags.dry_run:
+                app.client.budget.check(self._plan.request)
             if flags.dry_run:
                 from gptsh.cli.preview import print_request  # noqa: PLC0415 - most requests are sent
 
@@ -204,6 +208,11 @@ class Turn:
             except (ModelError, TimedOut) as err:
                 plan = self._plan_fallback(err)
                 continue
+            except TooExpensive as err:
+                if rounds == 0:
+                    raise
+                self.session.save(fsync=True)
+                raise Incomplete(str(err)) from None
             except TooLong as err:
                 refusals += 1
                 may_retry = refusals < 3 and self._last_answer is previous_answer

@@ -70,6 +70,13 @@ class Network(NamedTuple):
         return max(_IDLE_TIMEOUT, self.first_byte_timeout) if is_local else _IDLE_TIMEOUT
 
 
+class Limits(NamedTuple):
+    """The table ``[limits]``: what requests may cost."""
+
+    per_day: Annotated[float | None, schema.USD, "USD that all runs of a day may cost; default: no limit."] = None
+    allow_unknown: Annotated[bool, schema.FLAG, "Whether models without a known price may be asked."] = False
+
+
 class Config(NamedTuple):
     """The keys of config.toml."""
 
@@ -80,6 +87,7 @@ class Config(NamedTuple):
     sessions: Annotated[Sessions, schema.Table(Sessions), "What gptsh saves."] = Sessions()
     context: Annotated[ContextRules, schema.Table(ContextRules), "How much of a session gptsh sends."] = ContextRules()
     network: Annotated[Network, schema.Table(Network), "How long gptsh waits for an answer."] = Network()
+    limits: Annotated[Limits, schema.Table(Limits), "What requests may cost."] = Limits()
     mcp: Annotated[Mcp, schema.Table(Mcp), "Tools."] = Mcp()
 
 
@@ -93,6 +101,7 @@ class Settings(NamedTuple):
     sessions: Sessions
     context: ContextRules
     network: Network
+    limits: Limits
     tool_servers: ToolServers
     max_rounds: int  # requests in a turn whose answers may call tools
     session: str | None
@@ -134,6 +143,7 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
         sessions=config.sessions._replace(save=config.sessions.save and not is_set(environ, "GPTSH_NO_SAVE")),
         context=config.context,
         network=config.network,
+        limits=config.limits,
         tool_servers=ToolServers(config.mcp, file, environ),
         max_rounds=config.mcp.max_rounds,
         session=environ.get("GPTSH_SESSION") or None,
@@ -213,6 +223,7 @@ class Overrides(NamedTuple):
     params: Mapping[str, Any] = {}
     without: Collection[str] = ()
     fallback: Sequence[str] = ()
+    max_cost: float | None = None
     web: bool | None = None
 
 
@@ -249,6 +260,7 @@ def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None)
         model=model_of(settings, agent, overrides.model, of_agent, of_session),
         params={key: value for key, value in params.items() if key not in overrides.without},
         fallback=tuple(map(settings.providers.full_name, overrides.fallback)) or agent.fallback,
+        max_cost=agent.max_cost if overrides.max_cost is None else overrides.max_cost,
         tools=agent.tools,
         output=agent.output,
         memory=agent.memory,

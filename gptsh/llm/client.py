@@ -60,8 +60,24 @@ class Api(Protocol):
         """Whether a question can carry this part, which is not text."""
 
 
+class Budget(Protocol):
+    """Limits what requests cost."""
+
+    @property
+    def remaining(self) -> float:
+        """USD that may still be spent."""
+
+    def check(self, request: Request) -> float:
+        """Return what a request costs at most in USD. Raises TooExpensive."""
+
+    def spending(self, request: Request, answer: Answer) -> contextlib.AbstractContextManager[None]:
+        """Count the cost of a request, which is sent inside the block. Raises TooExpensive before it is."""
+
+
 class Client:
     """Asks any configured model. ``deadline`` (``time.monotonic``) limits the pauses between retries.
+
+    ``budget`` limits what requests cost.
 
     Without ``needs_keys`` it can only show requests to providers whose keys are missing.
     """
@@ -76,6 +92,7 @@ class Client:
     ) -> None:
         """``keys`` are the ``keys`` of another client: a command that prints one is not run again."""
         self.deadline: float | None = None
+        self.budget: Budget | None = None
         self._settings, self._environ = settings, environ
         self._routes = Routes(settings, environ, keys or {}, needs_keys=needs_keys)
         self.servers = Servers(settings, self._routes)
@@ -140,8 +157,12 @@ class Client:
     def ask(self, request: Request, answer: Answer, *, may_retry: bool = True) -> Iterator[Event]:
         """Write the model's answer into ``answer`` and yield its events. Before the first one, retry what is temporary.
 
-        Raises ModelError, TimedOut, and ConfigError as ``prepare``.
+        Raises ModelError, TimedOut, and ConfigError as ``prepare``; TooExpensive if ``budget`` does not allow it.
         """
+        with self.budget.spending(request, answer) if self.budget else contextlib.nullcontext():
+            yield from self._ask(request, answer, may_retry=may_retry)
+
+    def _ask(self, request: Request, answer: Answer, *, may_retry: bool) -> Iterator[Event]:
         provider, attempt = self._provider_for(request.model, request.params, web=request.web), 0
         loaded_by = time.monotonic() + self._settings.network.first_byte_timeout
         refused_reasoning: set[str] = set()

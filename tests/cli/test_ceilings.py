@@ -1,0 +1,110 @@
+"""``--max-cost``, ``max_cost`` and ``per_day``: no request is sent that may cost more than is left."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.support.home import Home, lab_config, texts
+from tests.support.server import ModelServer
+from tests.support.tools import call, calling, configure
+
+# An answer of up to 4,096 tokens costs 0.04096 USD.
+PRICES = "[providers.lab.prices]\ninput = 2\noutput = 10\n"
+SPENT = {"prompt_tokens": 1000, "completion_tokens": 1800}  # 0.02 USD
+
+
+@pytest.fixture
+def priced(home: Home, model: ModelServer) -> Home:
+    """A home whose model has prices."""
+    home.configure(lab_config(model) + PRICES)
+    return home
+
+
+def test_a_request_that_may_cost_more_is_not_sent_and_nothing_is_saved(priced: Home, model: ModelServer) -> None:
+    run = priced.run("--max-cost", "0.04", "hi")
+    assert (run.stdout, run.code, model.sent, priced.files()) == ("", 6, [], [])
+    assert run.stderr.startswith("gptsh: a request to lab/m may cost 0.04099")
+    assert "and 0.04 USD of max_cost (0.04 USD) are left: shorten it, lower max_tokens" in run.stderr
+    assert priced.run("--max-cost", "0.05", "hi").code == 0
+    assert priced.run("--max-cost", "0.002", "-p", "max_tokens=100", "hi").code == 0
+    assert priced.run("--max-cost", "0", "-m", "echo", "hi").code == 0
+    for no_money in ("0", "nan"):
+        assert json.loads(priced.run("--max-cost", no_money, "-o", "json", "hi").stdout)["error"]["exit_code"] == 6
+
+
+def test_an_agent_has_a_ceiling_for_each_turn(priced: Home, model: ModelServer) -> None:
+    text = priced.config.read_text().replace('model = "lab/m"\n', 'model = "lab/m"\nmax_cost = 0.05\n')
+    priced.configure(text)
+    for code, args in (
+        (0, []),
+        (0, ["-s", "0"]),
+        (6, ["--max-cost", "0.01"]),
+        (6, ["-s", "0", "-p", "max_tokens=9999"]),
+    ):
+        if code == 0:
+            model.say("yes", usage=SPENT)
+        assert priced.run(*args, "hi").code == code
+
+
+def test_in_mid_turn_the_turn_ends_as_after_too_many_rounds(home: Home, model: ModelServer) -> None:
+    configure(home, model, more=PRICES)
+    model.script(*calling(call("add", a=2, b=3), text="Let me see."), model="m")
+    run = home.run("--max-cost", "0.0425", "-p", "max_tokens=4096", "hi")
+    assert (run.code, len(model.sent)) == (5, 1)
+    assert "of max_cost (0.0425 USD) are left" in run.stderr
+    assert "the partial answer is saved" in run.stderr
+    assert [message["role"] for message in home.doc()["messages"]] == ["user", "assistant", "tool"]
+    assert home.run("-s", "0").code == 0
+
+
+def test_what_the_day_has_cost_counts(priced: Home, model: ModelServer) -> None:
+    priced.configure(priced.config.read_text() + "[limits]\nper_day = 0.07\n")
+    for text in ("one", "two"):
+        model.say("yes", usage=SPENT)
+        assert priced.run(text).code == 0
+    run = priced.run("three")
+    assert run.code == 6
+    assert "and 0.03 USD of per_day (0.07 USD) are left" in run.stderr
+    for path in priced.files():
+        age(path)
+    assert priced.run("four").code == 0
+
+
+def age(path: Path) -> None:
+    """Let all of a session have happened a week ago."""
+    today = datetime.now(UTC)
+    path.write_text(path.read_text().replace(f"{today:%Y-%m-%d}", f"{today - timedelta(7):%Y-%m-%d}"))
+
+
+def test_a_model_without_a_known_price_is_not_asked_unless_that_is_allowed(lab: Home, model: ModelServer) -> None:
+    run = lab.run("--max-cost", "1", "hi")
+    assert (run.code, model.sent) == (2, [])
+    ways = "set [providers.lab.prices], or allow_unknown = true under [limits]"
+    assert run.stderr == f"gptsh: max_cost is set, and the price of lab/m is unknown: {ways}\n"
+    lab.configure(lab.config.read_text() + "[limits]\nallow_unknown = true\n")
+    assert lab.run("--max-cost", "1", "hi").code == 0
+
+
+def test_a_title_is_part_of_what_a_turn_costs(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, PRICES + "[providers.lab.prices.dear]\ninput = 1e6\n"))
+    home.configure(home.config.read_text().replace('model = "lab/m"', 'model = "lab/m"\nmodel_small = "lab/dear"'))
+    assert home.run("--max-cost", "0.05", "hi").code == 0
+    assert [request["model"] for request in model.sent] == ["m"]
+
+
+def test_a_fallback_has_the_same_ceiling(priced: Home, model: ModelServer) -> None:
+    priced.configure(priced.config.read_text() + "[providers.lab.prices.b]\noutput = 100\n")
+    refusal = {"error": {"message": "no"}}
+    model.refuse(401, refusal, model="m")
+    assert priced.run("--max-cost", "0.05", "--fallback", "lab/b", "hi").code == 6
+    model.refuse(401, refusal, model="m")
+    assert priced.run("--max-cost", "0.042", "--fallback", "lab/c", "hi again").code == 0
+    assert texts(priced.docs()[0])[-1] == "assistant: You said: hi again"
+
+
+@pytest.mark.parametrize("value", ["-1", "much"])
+def test_another_value_is_exit_2(priced: Home, value: str) -> None:
+    run = priced.run("--max-cost", value, "hi")
+    assert (run.code, "'--max-cost'" in run.stderr) == (2, True)

@@ -1,69 +1,24 @@
-"""Ask the user to confirm something, on the terminal itself, even if the standard streams are pipes."""
+"""Let the user approve tool calls, and answer what their servers ask."""
 
 import contextlib
 import json
-import os
-import select
-import shutil
 import sys
-import termios
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gptsh.cli import stdio
-from gptsh.cli.interrupts import Interrupted
-from gptsh.content.answer import Tools, error_result
+from gptsh.cli.asking import ask_choice, marked_lines
+from gptsh.content.answer import Question, Tools, error_result
 from gptsh.core.document import Document
 from gptsh.messages import Call, ToolResult
-from gptsh.text import one_line, shorten, visible
+from gptsh.text import one_line, shorten
 
 if TYPE_CHECKING:
     from gptsh.cli.show import Screen
 
 NO_TERMINAL = "denied: this tool call needs the user's approval, and there is no terminal to ask on"
 BY_USER = "denied: the user did not allow this tool call"
-_MARK = "| "  # before each line of a call's arguments, so that none of them looks like a line of gptsh
 _SHOWN_LINES = 12  # of the arguments, until the user asks for all
-_TERMINAL = "/dev/tty"
-_MAX_INPUT = 1000  # bytes of the line that the user types
-
-
-def confirm(question: str) -> bool:
-    """Ask a yes-or-no question (safe for a terminal); return whether the user types yes."""
-    return ask_choice("", f"{question} [y/N] ", ("yes", "no"), blank="no") == "yes"
-
-
-def ask_choice(intro: str, question: str, choices: Sequence[str], blank: str = "") -> str | None:
-    """Ask until the user types one of the choices or its beginning; return it, or None without a terminal.
-
-    The end of input means ``no``, an empty line means ``blank``. ``intro`` is shown once, before the question; both are
-    safe for a terminal.
-    """
-    try:
-        terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY)
-    except OSError:
-        return None
-    try:
-        with contextlib.suppress(termios.error):
-            termios.tcflush(terminal, termios.TCIFLUSH)  # keys typed before the question do not answer it
-        stdio.write_all(terminal, intro.encode("utf-8", "replace"))
-        with stdio.line_modes(terminal, on=termios.ECHO | termios.ICANON):  # a turn of a conversation switches them off
-            while True:
-                stdio.write_all(terminal, question.encode("utf-8", "replace"))
-                try:
-                    select.select([terminal], [], [])
-                except Interrupted:
-                    stdio.write_all(terminal, b"\n")  # after the question
-                    raise
-                line = os.read(terminal, _MAX_INPUT)
-                word_start = line.decode("utf-8", "replace").strip().lower() or blank
-                matches = [word for word in choices if word_start and word.startswith(word_start)]
-                if matches or not line.endswith(b"\n"):
-                    return matches[0] if matches else "no"
-    except (OSError, termios.error):  # the terminal is gone
-        return None
-    finally:
-        os.close(terminal)
 
 
 class Approval:
@@ -88,8 +43,18 @@ class Approval:
                 stdio.write_stderr(f"{shorten(line, stdio.width(sys.stderr) - 1)}\n")
         if allowed_calls:
             names = ", ".join(str(call["function"].get("name")) for call in allowed_calls)
-            with screen.spinning(f"running {names}"):
-                yield from self._tools.run(allowed_calls)
+            with screen.spinning(f"running {names}") as spinner:
+
+                def answer(question: Question) -> dict[str, Any] | None:
+                    from gptsh.cli import questions  # noqa: PLC0415 - few servers ask
+
+                    spinner.hide()
+                    try:
+                        return questions.answer(question)
+                    finally:
+                        spinner.show()
+
+                yield from self._tools.run(allowed_calls, answer)
 
     def refusal(self, call: Call) -> str | None:
         """Why a call must not run, in words for the model; None if it may run. Waits for the user without limit.
@@ -102,7 +67,7 @@ class Approval:
         arguments = str(call["function"].get("arguments", ""))
         with contextlib.suppress(ValueError, RecursionError):
             arguments = json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
-        lines = [f"{_MARK}{piece}" for line in visible(arguments).split("\n") for piece in _pieces(line)]
+        lines = marked_lines(arguments)
         shown_lines = lines
         if len(lines) > _SHOWN_LINES:
             left_out = f"[{len(lines) - _SHOWN_LINES:,} lines are not shown]"
@@ -123,10 +88,3 @@ class Approval:
         self.denied.append(str(call["function"]["name"]))
         self.has_terminal = decision is not None
         return BY_USER if self.has_terminal else NO_TERMINAL
-
-
-def _pieces(line: str) -> list[str]:
-    """Split a line to fit the width of the terminal, so that each row has its mark."""
-    room = max(20, shutil.get_terminal_size().columns - len(_MARK) - 1)
-    room = room if line.isascii() else room // 2  # a character may be two columns wide
-    return [line[at : at + room] for at in range(0, len(line), room)] or [""]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from gptsh.cli import lists, stdio
-from gptsh.cli.approval import confirm
+from gptsh.cli.asking import confirm
 from gptsh.cli.options import Flags
 from gptsh.core import listing, references, retention, sessions
 from gptsh.core.listing import SessionSummary, display_title

@@ -63,6 +63,15 @@ class Request(NamedTuple):
     shows_reasoning: bool = False  # the user sees it as it arrives
 
 
+class Question(NamedTuple):
+    """What a tool server asks the user during a call: to fill in a form, or to open a URL."""
+
+    server: str
+    message: str
+    form: dict[str, Any]  # a JSON Schema with properties that are no objects
+    url: str = ""  # instead of a form
+
+
 class Tools(Protocol):
     """Tools that a model may call: ``tools/`` implements it with MCP servers. ``missing``: patterns without a tool."""
 
@@ -74,8 +83,11 @@ class Tools(Protocol):
     def needs_approval(self, call: Call) -> tuple[str, str] | None:
         """The server and the tool of a call that the user has to approve; None if the configuration allows it."""
 
-    def run(self, calls: Sequence[Call]) -> Iterator[ToolResult]:
-        """Run the calls in parallel and yield each result when it arrives. Raises ToolServerError after the last."""
+    def run(self, calls: Sequence[Call], answer: Callable[[Question], dict[str, Any] | None]) -> Iterator[ToolResult]:
+        """Run the calls in parallel and yield each result when it arrives. Raises ToolServerError after the last.
+
+        ``answer`` returns the values of a server's form, empty ones for a URL that the user opens, or None to decline.
+        """
 
 
 class Answer:

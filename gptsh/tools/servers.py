@@ -3,20 +3,22 @@
 import asyncio
 import contextlib
 import json
+import math
 import os
 import re
 import signal
 import ssl
 import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import IO, Any
 
 import anyio
 import httpx2
 import mcp_types
 from mcp import Client, MCPError
-from mcp.client import IncomingMessage, InputRequiredRoundsExceededError
+from mcp.client import ClientRequestContext, IncomingMessage, InputRequiredRoundsExceededError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.stdio import stdio_server
 from mcp.shared.inbound import MCP_METHOD_HEADER
@@ -25,11 +27,13 @@ from pydantic import ValidationError
 from gptsh import __version__
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.secret import mask
+from gptsh.content.answer import Question
 from gptsh.errors import ToolServerError
 from gptsh.messages import Tool
 from gptsh.text import shorten
 
 Process = subprocess.Popen[str]
+Ask = Callable[[Question], "Future[dict[str, Any] | None]"]  # the answer, as of ``Tools.run``
 Report = tuple[str, list[Tool] | ToolServerError]  # the name of a server, and its tools under their own names
 
 _START_TIMEOUT = 30.0  # seconds to start and to list the tools, unless the config sets a timeout
@@ -54,7 +58,7 @@ _CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTAL
 class Server:
     """The connection to a tool server: a process with a file for its stderr, or a URL.
 
-    ``restart`` starts the program again, and returns its process and the file.
+    ``restart`` starts the program again, and returns its process and the file. ``ask`` puts a question to the user.
     """
 
     def __init__(
@@ -64,9 +68,12 @@ class Server:
         process: Process | None,
         stderr: IO[bytes] | None,
         restart: Callable[[], tuple[Process, IO[bytes]]],
+        ask: Ask,
     ) -> None:
         self._config, self._environ, self._process, self._stderr = config, environ, process, stderr
-        self._restart = restart
+        self._restart, self._ask = restart, ask
+        self._asking = anyio.Lock()  # around each question
+        self._calls: set[anyio.CancelScope] = set()  # those that run, each with its deadline
         self._client: Client | None = None
         self._failure: ToolServerError | None = None
         self._stray_line = ""  # the last line on its stdout that is not a message
@@ -96,6 +103,7 @@ class Server:
                 mode=mode,
                 client_info=mcp_types.Implementation(name="gptsh", version=__version__),
                 message_handler=self._on_message,
+                elicitation_callback=self._elicit,
             )
             listed: asyncio.Future[list[Tool]] = asyncio.get_running_loop().create_future()
             tasks.start_soon(self._hold, client, listed)
@@ -139,7 +147,7 @@ class Server:
         started = time.monotonic()
         timeout = self._config.timeout or _CALL_TIMEOUT
         try:
-            with anyio.fail_after(timeout):
+            with anyio.fail_after(timeout) as scope, self._counted(scope):
                 response = await self._client.call_tool(tool, arguments)
             result = response.model_dump(mode="json", by_alias=True, exclude_unset=True)
         except TimeoutError as err:
@@ -157,6 +165,37 @@ class Server:
         keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self._config.secrets]
         masked_result: dict[str, Any] = json.loads(mask(json.dumps(result, ensure_ascii=False), keys))
         return masked_result, round(1000 * (time.monotonic() - started))
+
+    # ---- questions
+
+    async def _elicit(
+        self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+    ) -> mcp_types.ElicitResult:
+        """Put a question of the server to the user, one at a time. The calls have as much more time as it takes."""
+        message = mask(params.message, self._config.secrets)
+        if isinstance(params, mcp_types.ElicitRequestURLParams):
+            question = Question(self._config.name, message, {}, params.url)
+        else:
+            question = Question(self._config.name, message, params.requested_schema)
+        async with self._asking:
+            asked, deadlines = anyio.current_time(), {scope: scope.deadline for scope in self._calls}
+            for scope in deadlines:
+                scope.deadline = math.inf
+            values = await asyncio.wrap_future(self._ask(question))
+            for scope, deadline in deadlines.items():
+                scope.deadline = deadline + anyio.current_time() - asked
+        if values is None:
+            return mcp_types.ElicitResult(action="decline")
+        return mcp_types.ElicitResult(action="accept", content=None if question.url else values)
+
+    @contextlib.contextmanager
+    def _counted(self, scope: anyio.CancelScope) -> Iterator[None]:
+        """Count a call among those that run."""
+        self._calls.add(scope)
+        try:
+            yield
+        finally:
+            self._calls.discard(scope)
 
     # ---- transports
 

@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.config.mcp_servers import SEPARATOR, ToolServer
 from gptsh.config.secret import mask
-from gptsh.content.answer import error_result
+from gptsh.content.answer import Question, error_result
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.messages import Call, Tool, ToolResult
 from gptsh.tools import results
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from gptsh.tools.servers import Report, Server
+
+    _Asked = tuple[Question, Future[dict[str, Any] | None]]
+    _Arrival = Future[tuple[dict[str, Any], int]] | _Asked
 
 ToolKey = tuple[str, str]  # the name of a server, and the tool's name on it
 
@@ -80,6 +83,7 @@ class Toolbox:
         self._processes: dict[str, subprocess.Popen[str]] = {}
         self._stderr_files: dict[str, IO[bytes]] = {}
         self._reports: queue.SimpleQueue[Report | BaseException] = queue.SimpleQueue()
+        self._arrivals: queue.SimpleQueue[_Arrival] | None = None  # for ``run``, while it runs
         self._failed: set[str] = set()  # the servers that ``on_error`` was called for
         self._offered: dict[str, OfferedTool] | None = None
         self._start_lock = threading.Lock()  # around the start of each process, so that ``close`` misses none
@@ -167,7 +171,7 @@ class Toolbox:
             if config.command and process is None:  # it could not be started
                 continue
             restart = functools.partial(self._restart, config)
-            self._servers[name] = server_class(config, self._environ, process, stderr_file, restart)
+            self._servers[name] = server_class(config, self._environ, process, stderr_file, restart, self._ask)
         if self._closing:
             return
         async with asyncio.TaskGroup() as tasks:
@@ -274,11 +278,14 @@ class Toolbox:
         offered = (self._offered or {}).get(call["function"]["name"])
         return None if offered is None or offered.auto_approve else (offered.server, offered.name_on_server)
 
-    def run(self, calls: Sequence[Call]) -> Iterator[ToolResult]:
+    def run(self, calls: Sequence[Call], answer: Callable[[Question], dict[str, Any] | None]) -> Iterator[ToolResult]:
         """Run the calls in parallel; yield each result as it arrives. A call that cannot start gets an error result.
 
-        Raises ToolServerError, after the results of all other calls.
+        ``answer`` is asked the questions of the servers, as in ``Tools``. Raises ToolServerError, after the results of
+        all other calls.
         """
+        arrivals: queue.SimpleQueue[_Arrival] = queue.SimpleQueue()
+        self._arrivals = arrivals
         outcomes = [(call, self._start_call(call)) for call in calls]
         running = {future: call for call, future in outcomes if not isinstance(future, str)}
         failure: ToolServerError | None = None
@@ -286,20 +293,37 @@ class Toolbox:
             for call, error in outcomes:
                 if isinstance(error, str):
                     yield ToolResult(error_result(call, f"error: {error}"))
-            done_calls: queue.SimpleQueue[Future[tuple[dict[str, Any], int]]] = queue.SimpleQueue()
             for future in running:
-                future.add_done_callback(done_calls.put)
-            for _ in running:
-                future = done_calls.get()
-                if isinstance(exception := future.exception(), ToolServerError):
+                future.add_done_callback(arrivals.put)
+            unfinished = len(running)
+            while unfinished:
+                arrival = arrivals.get()
+                if isinstance(arrival, tuple):
+                    question, asked = arrival
+                    asked.set_result(answer(question))
+                    continue
+                unfinished -= 1
+                if isinstance(exception := arrival.exception(), ToolServerError):
                     failure = failure or exception
                 else:
-                    yield ToolResult(results.message(running[future], *future.result()))
+                    yield ToolResult(results.message(running[arrival], *arrival.result()))
         finally:
+            self._arrivals = None
             for future in running:
                 future.cancel()
         if failure:
             raise failure
+
+    def _ask(self, question: Question) -> "Future[dict[str, Any] | None]":
+        """Hand a server's question to ``run``; decline it if no call runs. For the servers' thread."""
+        from concurrent.futures import Future  # noqa: PLC0415 - already loaded by the thread
+
+        asked: Future[dict[str, Any] | None] = Future()
+        if arrivals := self._arrivals:
+            arrivals.put((question, asked))
+        else:
+            asked.set_result(None)
+        return asked
 
     def _start_call(self, call: Call) -> "Future[tuple[dict[str, Any], int]] | str":
         """Start a call; the future has its ``CallToolResult`` and duration in milliseconds. Or the error as a text."""

@@ -5,6 +5,7 @@ If the second argument names a file, the server appends the ids of its processes
 
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -16,8 +17,9 @@ from typing import Any
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
 MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"} if MODE == "modern" else {}
 HELLO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "bad", "version": "1"}}
-TOOLS = ("die", "hang", "garble", "refuse", "give", "tell", "leak", "say")
+TOOLS = ("die", "hang", "garble", "refuse", "give", "tell", "leak", "say", "ask")
 writing = threading.Lock()
+replies: dict[int, queue.SimpleQueue[Any]] = {}  # to questions, by the call
 
 
 def put(line: str) -> None:
@@ -68,6 +70,21 @@ def called(ident: Any, tool: str, given: Any) -> None:
         with writing:
             sys.stdout.buffer.write(given["line"].replace("ID", str(ident)).encode("latin-1") + b"\n")
             sys.stdout.flush()
+    elif tool == "ask" and not MODERN:
+        replies[ident] = queue.SimpleQueue()
+        put(json.dumps({"jsonrpc": "2.0", "id": f"q{ident}", "method": "elicitation/create", "params": given["asked"]}))
+        answer(ident, {"content": [{"type": "text", "text": json.dumps(replies[ident].get())}]})
+
+
+def asked(ident: Any, params: Any) -> None:
+    """Answer a call of ``ask`` in the protocol of 2026-07-28: with a question, then with the reply."""
+    if "inputResponses" in params:
+        reply = {"reply": params["inputResponses"]["q"], "state": params["requestState"]}
+        answer(ident, {"content": [{"type": "text", "text": json.dumps(reply)}]})
+    else:
+        request = {"method": "elicitation/create", "params": params["arguments"]["asked"]}
+        put(json.dumps({"jsonrpc": "2.0", "id": ident, "result": {
+            "resultType": "input_required", "inputRequests": {"q": request}, "requestState": "sealed"}}))  # fmt: skip
 
 
 def listed(ident: Any, params: Any) -> None:
@@ -124,6 +141,9 @@ def main() -> None:
     for line in sys.stdin:
         message = json.loads(line)
         ident, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+        if method is None:
+            replies[int(ident.removeprefix("q"))].put(message["result"])
+            continue
         if MODE == "old" and not greeted:
             if method != "initialize":  # as servers in Rust of 2025
                 complain(f"Error: ExpectedInitializeRequest({method})\n")
@@ -137,6 +157,8 @@ def main() -> None:
             put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": {"code": -32601, "message": "Method not found"}}))
         elif method == "tools/list":
             listed(ident, params)
+        elif method == "tools/call" and params["name"] == "ask" and MODERN:
+            asked(ident, params)
         elif method == "tools/call":
             args = (ident, params["name"], params.get("arguments") or {})
             threading.Thread(target=called, args=args, daemon=True).start()

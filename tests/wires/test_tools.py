@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,10 @@ from tests.support.messages import text
 from tests.support.old_http_tool_server import old_server
 from tests.support.readme import keys_in
 from tests.support.server import ModelServer, Script
+from tests.support.terminal import Terminal
 from tests.support.tools import BAD, HTTP, SERVER, calling, is_running
 
-NAMES = ["die", "hang", "garble", "refuse", "give", "tell", "leak", "say"]
+NAMES = ["die", "hang", "garble", "refuse", "give", "tell", "leak", "say", "ask"]
 HAS = f"it has {', '.join(NAMES)}"
 WAY = "--tools names others, --no-tools does without"
 KEY = "sk-very-secret"
@@ -138,7 +140,7 @@ def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str)
 def test_servers_start_side_by_side_and_are_listed_in_the_order_of_the_config(home: Home) -> None:
     home.configure(entry(home, "one", "meet") + entry(home, "two", "meet"))
     done = home.run("--list-tools")
-    assert [line.partition("__")[0] for line in done.stdout.splitlines()] == ["one"] * 8 + ["two"] * 8
+    assert [line.partition("__")[0] for line in done.stdout.splitlines()] == ["one"] * len(NAMES) + ["two"] * len(NAMES)
 
 
 # ---- servers that cannot be used
@@ -335,6 +337,97 @@ def test_what_a_server_gets_of_the_environment_and_what_the_model_reads_of_it(ho
     }  # fmt: skip
     assert results(home)["give"]["content"][0]["text"] == "*** at /home/someone"
     assert results(home)["give"]["raw"] == {"blocks": [{**data, "data": "***"}]}
+
+
+# ---- questions
+
+FORM = {
+    "type": "object",
+    "required": ["city", "days"],
+    "properties": {
+        "city": {"type": "string", "title": "City", "minLength": 2, "description": "Where to?"},
+        "days": {"type": "integer", "minimum": 1, "maximum": 7, "default": 3},
+        "unit": {"oneOf": [{"const": "c", "title": "Celsius"}, {"const": "f", "title": "Fahrenheit"}]},
+        "rain": {"type": "boolean"},
+        "days_off": {"type": "array", "items": {"enum": ["Sat", "Sun"]}},
+        "note": {"type": "string"},
+    },
+}  # fmt: skip
+
+
+def asking(
+    home: Home,
+    model: ModelServer,
+    mode: str,
+    asked: dict[str, Any],
+    *replies: tuple[bytes, str],
+    env: Any = None,
+    timeout: int = 20,
+) -> tuple[str, int]:
+    """A turn on a terminal in which a tool asks, with the user's replies to each prompt; what is seen, the code."""
+    text = f"{lab_config(model)}[mcp]\n" + entry(home, "bad", mode, f'auto_approve = ["*"]\ntimeout = {timeout}')
+    home.configure(text.replace('model = "lab/m"', 'model = "lab/m"\ntools = ["all"]'))
+    model.script(*calling(made("bad__ask", {"asked": asked})))
+    model.say("done")
+    terminal = Terminal(home, "go", env=env)
+    for prompt, reply in replies:
+        terminal.until(prompt)
+        time.sleep(1.2 if timeout == 1 else 0)
+        terminal.seen = b""
+        terminal.write(reply)
+    seen, code = terminal.close()
+    return seen.decode(), code
+
+
+@pytest.mark.parametrize("mode", ["", "modern"])
+def test_a_server_asks_the_user_to_fill_in_a_form(home: Home, model: ModelServer, mode: str) -> None:
+    asked = {"mode": "form", "message": "About\nyour \x1b[31mtrip", "requestedSchema": FORM}
+    _, code = asking(
+        home, model, mode, asked,
+        (rb"\| About\r\n\| your [^\x1b]*trip\r\nbad asks you this. Answer it\? \[y\]es, \[n\]o: ", "y\n"),
+        (rb"\| Where to\?\r\nCity: ", "\n"), (rb"(?s)an answer is required.*City: ", "X\n"),
+        (rb"at least 2 characters, please\r\nCity: ", "Prague\n"), (rb"days \(empty for 3\): ", "many\n"),
+        (rb"a whole number is expected\r\ndays .*: ", "8\n"), (rb"(?s)at least 1 and at most 7, please.*: ", "\n"),
+        (rb"\| 1. Celsius\r\n\| 2. Fahrenheit\r\nunit: ", "kelvin\n"),
+        (rb"one of these, please: Celsius, Fahrenheit\r\nunit: ", "f\n"), (rb"rain \(y/n\): ", "no\n"),
+        (rb"days_off \(several, with commas\): ", "1, sun\n"), (rb"note: ", "\n"),
+    )  # fmt: skip
+    content = {"city": "Prague", "days": 3, "unit": "f", "rain": False, "days_off": ["Sat", "Sun"]}
+    reply = {"action": "accept", "content": content}
+    told = json.loads(results(home)["c1"]["content"])
+    assert (code, told) == (0, {"reply": reply, "state": "sealed"} if mode else reply)
+
+
+@pytest.mark.parametrize(("reply", "action"), [("y\n", "accept"), ("n\n", "decline")])
+def test_a_server_asks_the_user_to_open_a_url(home: Home, model: ModelServer, reply: str, action: str) -> None:
+    url, opened = "https://bank.example/pay?id=1", home.folder / "opened"
+    browser = home.folder / "browser"
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}\n')
+    browser.chmod(0o755)
+    asked = {"mode": "url", "message": "Pay first.", "url": url, "elicitationId": "e1"}
+    prompt = rb"\| Pay first.\r\n\| https://bank.example/pay\?id=1\r\nbad asks you to open this URL. Open it\? .*: "
+    _, code = asking(home, model, "", asked, (prompt, reply), env={"BROWSER": f"{browser} %s"})
+    assert (code, json.loads(results(home)["c1"]["content"])) == (0, {"action": action})
+    assert (opened.read_text() if opened.exists() else "") == (url if action == "accept" else "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["", "modern"])
+def test_the_time_that_the_user_takes_is_not_the_servers(home: Home, model: ModelServer, mode: str) -> None:
+    asked = {"mode": "form", "message": "Well?", "requestedSchema": {"type": "object", "properties": {}}}
+    _, code = asking(home, model, mode, asked, (rb"Answer it\? .*: ", "y\n"), timeout=1)
+    assert (code, '"action": "accept"' in results(home)["c1"]["content"]) == (0, True)
+
+
+@pytest.mark.parametrize("mode", ["", "modern"])
+def test_without_a_terminal_a_question_of_a_server_is_declined_in_one_line(
+    home: Home, model: ModelServer, mode: str
+) -> None:
+    asked = {"mode": "form", "message": "Who?", "requestedSchema": FORM}
+    run = called(home, model, entry(home, "bad", mode, 'auto_approve = ["*"]'), made("bad__ask", {"asked": asked}))
+    note = "gptsh: tool server bad asked a question, which was declined: there is no terminal to ask on\n"
+    assert run == ("done\n", note, 0)
+    assert '"action": "decline"' in results(home)["c1"]["content"]
 
 
 # ---- over HTTP

@@ -162,7 +162,7 @@ def _show_thinking(params: dict[str, Any], request: Request, provider: Provider,
     """
     entry = likely_facts(provider.name, provider.model).entry
     thinks_unasked = entry.get("thinking_always_on") or entry.get("thinking_on_by_default")
-    is_wanted = (request.shows_reasoning or request.tools) and "tool_choice" not in params
+    is_wanted = (request.shows_reasoning or request.tools or request.web) and "tool_choice" not in params
     if thinks_unasked and is_wanted and "thinking" not in params and not {"adaptive", "display"} & {*refusals}:
         params["thinking"] = {"type": "adaptive", "display": "summarized"}
     thinking = params.get("thinking")

@@ -103,6 +103,8 @@ def _fit(params: Mapping[str, Any], provider: Provider, refusals: Collection[str
         limit = fields.get("max_tokens")
         own = _thinking(effort, provider, limit, refusals) if is_claude else _effort(effort, provider)
         omissions += [] if own is not None else ["reasoning_effort"]
+        if own and isinstance(fields.get("reasoning"), dict):  # OpenRouter's and Together's, with further keys
+            fields["reasoning"] = {**as_dict(own.get("reasoning")), **fields["reasoning"]}
         fields = {**(own or {}), **fields}  # parameters in the API's own form win
     return _for_claude(fields, omissions, provider) if is_claude else (fields, omissions)
 

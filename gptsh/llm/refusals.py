@@ -27,7 +27,7 @@ _UNSUPPORTED = (
 _OF_OTHER_PARAMETER = r'"param": ?"(?!.{0,20}(?:effort|reasoning|think))[^"]'
 # Parameters without which an answer is still worth having, in the names of chat completions.
 _OPTIONAL = (
-    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop", "n",
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop",
     "logit_bias", "logprobs", "top_logprobs", "verbosity", "tool_choice", "parallel_tool_calls",
 )  # fmt: skip
 _BESIDE_TOOLS = "(?i)function tools with reasoning_effort"  # refused because of the tools: the other API takes both

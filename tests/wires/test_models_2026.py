@@ -291,10 +291,10 @@ def test_claude_is_asked_for_its_thoughts_where_they_are_shown_or_tools_are_offe
     home: Home, model: ModelServer, name: str, shown: Any
 ) -> None:
     asked = vendor(home, model, "anthropic", f"anthropic/{name}")
-    for args in (["--reasoning"], [], ["--no-reasoning"]):
+    for args in (["--reasoning"], [], ["--no-reasoning"], ["--web"]):
         model.script(*ANSWERS["anthropic"])
         assert asked.run(*args, "hi") == ("Yes.\n", "", 0)
-    assert [body.get("thinking") for body in sent(model)] == [shown, None, None]
+    assert [body.get("thinking") for body in sent(model)] == [shown, None, None, shown]
 
 
 def test_remarks_between_calls_that_come_as_thinking_are_shown(home: Home, model: ModelServer) -> None:

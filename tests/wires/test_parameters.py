@@ -32,6 +32,7 @@ EFFORTS = [
     ("deepseek/m", effort("max"), effort("max", thinking=ON), ""),
     ("deepseek/m", effort("low"), effort("low", thinking=ON), ""),
     ("openrouter/openai/gpt-6-astra", effort("max"), {"reasoning": {"effort": "max"}}, ""),
+    ("openrouter/m", effort("low", reasoning={"exclude": True}), {"reasoning": {"effort": "low", "exclude": True}}, ""),
     ("xai/grok-4.7", effort("xhigh"), effort("xhigh"), ""),
     ("deepseek/m", effort("none"), {"thinking": OFF}, ""),
     ("moonshot/kimi-k2.6", effort("none"), {"thinking": OFF}, ""),

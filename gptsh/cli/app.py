@@ -79,8 +79,10 @@ class App:
         if output not in STRUCTURED:
             on_terminal = stdio.is_terminal(stdio.stdout())
             output = "markdown" if flags.output == "markdown" or (on_terminal and output != "text") else "text"
-        if flags.extract and flags.schema is not None:
-            raise UsageError("-x and --schema exclude each other", "--schema alone removes the code fence")
+        block = flags.block or ("" if flags.extract else None)
+        if block is not None and flags.schema is not None:
+            name = "--block" if flags.block else "-x"
+            raise UsageError(f"{name} and --schema exclude each other", "--schema alone removes the code fence")
         schema = None
         if flags.schema is not None:
             from gptsh.context.answer_schema import AnswerSchema  # noqa: PLC0415 - few answers have a schema
@@ -99,7 +101,7 @@ class App:
                 stdio.note(f"the parameter {name} is sent as it is: did you mean {similar}?")
         # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both into the text.
         reads_reasoning = flags.reasoning or output == "jsonl" or stdio.is_terminal(sys.stderr)
-        form = Form(output, flags.extract, schema, reads_reasoning and not flags.no_reasoning, not flags.no_stream)
+        form = Form(output, block, schema, reads_reasoning and not flags.no_reasoning, not flags.no_stream)
         return with_router(TurnSetup(agent, form, servers, fallbacks))
 
     def prepared(self, agent: Agent) -> Agent:

@@ -25,7 +25,13 @@ _PROMPT_ADVICE = {  # for words beside a job: what the user probably meant
     "--delete-session": _REPEAT,
     "--archive-session": _REPEAT,
 }
-_EXCLUDING = (("-s", "-c", "-r", "-n"), ("--tools", "--no-tools"), ("--reasoning", "--no-reasoning"), tuple(JOBS))
+_EXCLUDING = (
+    ("-s", "-c", "-r", "-n"),
+    ("--tools", "--no-tools"),
+    ("--reasoning", "--no-reasoning"),
+    ("-x", "--block"),
+    tuple(JOBS),
+)
 
 
 def main(argv: Sequence[str]) -> int:

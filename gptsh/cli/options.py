@@ -79,6 +79,8 @@ class Flags(NamedTuple):
     no_stream: Annotated[bool, Row("Answer", ("--no-stream",), "Request the answer in one piece.")] = False
     extract: Annotated[bool, Row("Answer", ("-x", "--extract"),
         "Print only the first fenced code block, or the whole answer if it has none.")] = False
+    block: Annotated[str | None, Row("Answer", ("--block",),
+        "As -x, but the first code block of this language, or the last one: last.", metavar="NAME", filled=True)] = None
     schema: Annotated[str | None, Row("Answer", ("--schema",),
         "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file", filled=True)] = None
     truncate: Annotated[str | None, Row("Answer", ("--truncate",),
@@ -258,7 +260,7 @@ JOBS: Mapping[str, Job] = {
 # They change input and output only: every job accepts them, so that an alias can contain them.
 COMMON_OPTIONS = ("-o", "--no-stdin", "--no-stream", "--reasoning", "--no-reasoning", "--config", "--debug")
 # Not used with -i, and neither are the jobs.
-NOT_INTERACTIVE = ("-e", "-x", "--schema", "--dry-run", "--compact", "--apply", "--retry")
+NOT_INTERACTIVE = ("-e", "-x", "--block", "--schema", "--dry-run", "--compact", "--apply", "--retry")
 
 SHORT_HELP = """\
 Usage: gptsh [OPTIONS] [PROMPT]...

@@ -10,23 +10,28 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import waiting
 from gptsh.config.forms import STRUCTURED
+from gptsh.errors import Incomplete
 from gptsh.render.plain import END_OF_FRAME, PlainWriter, ReasoningStream, Writer, look
 from gptsh.render.spinner import Spinner
 
 if TYPE_CHECKING:
     from gptsh.cli.painter import Painter
     from gptsh.context.answer_schema import AnswerSchema
+    from gptsh.render.markdown import CodeBlock
+
+
+_LAST = "last"  # as a value of --block
 
 
 class Form(NamedTuple):
     """The form of an answer on stdout: ``output`` is text, markdown, json or jsonl.
 
-    ``extract``: only the first fenced code block. ``schema``: only the JSON that conforms to it. ``streamed``: text is
-    shown as it arrives.
+    ``block``: only one code block: the first (""), the last ("last"), or the first of a language. ``schema``: only the
+    JSON that conforms to it. ``streamed``: text is shown as it arrives.
     """
 
     output: str
-    extract: bool = False
+    block: str | None = None
     schema: "AnswerSchema | None" = None
     reasoning: bool = True
     streamed: bool = True
@@ -39,23 +44,37 @@ class Form(NamedTuple):
     @property
     def is_buffered(self) -> bool:
         """Whether the answer is shown only once it is complete."""
-        return self.output == "json" or (self.output != "jsonl" and (self.extract or self.schema is not None))
+        return self.output == "json" or (self.output != "jsonl" and (self.block is not None or self.schema is not None))
 
     def select(self, text: str) -> str:
-        """The part of an answer that is shown."""
-        if not (self.extract or self.schema):
+        """The part of an answer that is shown; all of it if it has no such code block."""
+        if self.block is None and not self.schema:
             return text
+        block = self._find_block(text)
+        return block.content if block else text
+
+    def check_block(self, text: str) -> None:
+        """Raise Incomplete if the answer's code block has no end, or if it has none of the language that is asked."""
+        block = self._find_block(text) if self.block is not None else None
+        if block and block.is_cut_off:
+            problem = "the answer is incomplete: its code block has no end"
+            raise Incomplete(problem, "ask again, or without -x and --block for all of the answer")
+        if self.block and not block:
+            from gptsh.render.markdown import code_blocks  # noqa: PLC0415 - most answers are shown whole
+
+            languages = ", ".join(dict.fromkeys(other.language or "no language" for other in code_blocks(text)))
+            wanted = "code block" if self.block == _LAST else f"code block of {self.block}"
+            raise Incomplete(f"the answer has no {wanted}", f"it has {languages or 'none'}")
+
+    def _find_block(self, text: str) -> "CodeBlock | None":
         from gptsh.render.markdown import code_blocks  # noqa: PLC0415 - most answers are shown whole
 
-        return next(iter(code_blocks(text)), text)
-
-    def cuts_off(self, text: str) -> bool:
-        """Whether the part that ``extract`` selects is a code block without its end."""
-        if not self.extract:
-            return False
-        from gptsh.render.markdown import is_cut_off  # noqa: PLC0415 - most answers are shown whole
-
-        return is_cut_off(text)
+        blocks = code_blocks(text)
+        if self.block == _LAST:
+            blocks = blocks[-1:]
+        elif self.block:
+            blocks = [block for block in blocks if block.language == self.block.lower()]
+        return next(iter(blocks), None)
 
 
 _TEXT = Form("text")

@@ -431,7 +431,7 @@ def do_copy(chat: "Conversation", args: str) -> None:
     answers = (text_of(final_answer(message)) for message in reversed(messages) if message["role"] == "assistant")
     text = next(filter(None, answers), "")
     if wants_code:
-        blocks = code_blocks(text)
+        blocks = [block.content for block in code_blocks(text)]
         text = blocks[number - 1] if number <= len(blocks) and blocks else ""
     if not text:
         raise UsageError("there is no such answer, or no such block of code, to copy")

@@ -176,9 +176,7 @@ class Turn:
             self._ask_until_answered(plan)
             if schema:
                 self._check_schema(schema)
-            if self._setup.form.cuts_off(_final_text(self._last_answer)):
-                problem = "the answer is incomplete: its code block has no end"
-                raise Incomplete(problem, "ask again, or without -x for all of the answer")
+            self._setup.form.check_block(_final_text(self._last_answer))
         except (GptshError, Interrupted, OSError) as err:
             failure = err
         with self._interrupts.shielded():

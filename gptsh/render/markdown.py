@@ -119,19 +119,25 @@ def is_code(block: "Block") -> bool:
     return next((token.type in _CODE for token in reversed(block.tokens) if token.nesting >= 0), False)
 
 
-def code_blocks(text: str) -> list[str]:
-    """The content of each fenced code block, nested ones included; an unclosed one extends to the end."""
-    return [token.content for token in _outline().parse(text) if token.type == "fence"]
+class CodeBlock(NamedTuple):
+    """A fenced code block. ``is_cut_off``: it has no closing fence, and so extends to the end of the text."""
+
+    content: str
+    language: str  # in lower case; "" without one
+    is_cut_off: bool
 
 
-def is_cut_off(text: str) -> bool:
-    """Whether the first fenced code block has no closing fence, and so extends to the end."""
-    first = next((token for token in _outline().parse(text) if token.type == "fence"), None)
-    if first is None:
-        return False
-    start, end = first.map or (0, 0)
-    fences = end - start - len(first.content.removesuffix("\n").split("\n") if first.content else ())
-    return fences < 2 and not "".join(re.split(r"\r\n?|\n", text)[end:]).strip()
+def code_blocks(text: str) -> list[CodeBlock]:
+    """The fenced code blocks, nested ones included."""
+    return [_code_block(token, text) for token in _outline().parse(text) if token.type == "fence"]
+
+
+def _code_block(token: Token, text: str) -> CodeBlock:
+    start, end = token.map or (0, 0)
+    fences = end - start - len(token.content.removesuffix("\n").split("\n") if token.content else ())
+    is_cut_off = fences < 2 and not "".join(re.split(r"\r\n?|\n", text)[end:]).strip()
+    language = next(iter(token.info.lower().split()), "")
+    return CodeBlock(token.content, language, is_cut_off)
 
 
 # ---- a growing document

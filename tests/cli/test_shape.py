@@ -29,7 +29,7 @@ NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"
     ],
 )
 def test_the_first_fenced_block(said: str, block: str | None) -> None:
-    assert next(iter(code_blocks(said)), None) == block
+    assert next((found.content for found in code_blocks(said)), None) == block
 
 
 FENCED = "Do:\n```sh\nls -l\n```\nThat is all."
@@ -61,6 +61,33 @@ def test_extract_prints_a_whole_block_or_all_of_a_whole_answer(
         return
     assert run.stderr.startswith(said) == (code == 5)  # it is not lost
     assert texts(lab.doc())[-1] == f"assistant: {said}"
+
+
+MANY = "a:\n```sh\nls\n```\nb:\n```Python title=x\nprint()\n```\nc:\n```python\npass\n```\nd:\n~~~\nlast\n~~~\n"
+
+
+@pytest.mark.parametrize(
+    ("said", "name", "out", "problem"),
+    [
+        (MANY, "python", "print()\n", ""),
+        (MANY, "SH", "ls\n", ""),
+        (MANY, "last", "last\n", ""),
+        (MANY, "go", "", "the answer has no code block of go: it has sh, python, no language"),
+        ("words", "last", "", "the answer has no code block: it has none"),
+        (FENCED + "\n```py\nhalf", "py", "", "the answer is incomplete: its code block has no end"),
+    ],
+)
+def test_a_block_is_chosen_by_its_language_or_the_last_one(
+    lab: Home, model: ModelServer, said: str, name: str, out: str, problem: str
+) -> None:
+    model.say(said)
+    run = lab.run("--block", name, "how")
+    assert (run.stdout, run.code, problem in run.stderr) == (out, 5 if problem else 0, True)
+    assert run.stderr.startswith(said) == bool(problem)  # it is not lost
+    model.say(said)
+    told = json.loads(lab.run("--block", name, "-o", "json", "how").stdout)
+    assert told["text"] == (said if problem.startswith("the answer has no") else told["text"])
+    assert bool(told["error"]) == bool(problem)
 
 
 WRONG = {"error": {"message": "This response_format type is unavailable now"}}

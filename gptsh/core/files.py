@@ -41,6 +41,8 @@ _TAIL = 64  # bytes; enough for the end of the messages
 _USAGE, _MESSAGES, _END = b'"message_usage":', b'"messages":[', b"]}"  # begin lines of our layout
 _PIECE = 1_000_000  # bytes copied at once
 _MAX_SIZE = 1_000_000_000  # bytes; a larger file is not read
+LIST_LIMIT = 200_000_000  # bytes; of a file that a list, a search or the usage would read whole
+_OURS = b'{"version":'  # begins every file of our layout
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: do not wait for a named pipe in the folder
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # CIFS and FUSE, for a folder: the names in it are written all the same
 
@@ -278,12 +280,16 @@ def _size(descriptor: int, limit: int = _MAX_SIZE) -> int:
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
     if status.st_size > limit:
-        raise OSError(errno.EFBIG, f"larger than {format_size(limit)}")
+        raise _too_large(limit)
     return status.st_size
 
 
+def _too_large(limit: int) -> OSError:
+    return OSError(errno.EFBIG, f"larger than {format_size(limit)}")
+
+
 @_again_if_stale
-def read_document(path: Path | str) -> tuple[Document, list[str]]:
+def read_document(path: Path | str, limit: int = _MAX_SIZE) -> tuple[Document, list[str]]:
     """Return the whole document, its id taken from the file name, and the paths of malformed parts, which are left out.
 
     Of the file that this process read or wrote last, and that has not changed, only the head is read again.
@@ -298,7 +304,7 @@ def read_document(path: Path | str) -> tuple[Document, list[str]]:
             doc["messages"] = list(latest.messages)
             doc["stats"] |= stats(doc["messages"], doc["stats"]["preview"])
             return doc, malformed
-    version, data = _read(path)
+    version, data = _read(path, limit)
     doc, malformed = parse_file(data, os.fspath(path))
     _latest = None
     if (start := _start_of_messages(data)) is not None and not malformed:
@@ -326,11 +332,11 @@ def parse_file(data: bytes, path: str) -> tuple[Document, list[str]]:
 def read_head(path: str) -> Document:
     """Return the unchecked document up to its context: the first line of the file.
 
-    A file that another program wrote is read whole.
+    A file that another program wrote is read whole, up to ``LIST_LIMIT``.
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
     data = _beginning(path, lines=1)
-    return (data and _head(data, path)) or read_document(path)[0]
+    return (data and _head(data, path)) or read_document(path, LIST_LIMIT)[0]
 
 
 def read_usage(path: str) -> "Counted":
@@ -347,23 +353,31 @@ def read_usage(path: str) -> "Counted":
             entries = parse_json_fast(line[len(_USAGE) :].removesuffix(b",")) if line.startswith(_USAGE) else None
             if usage.is_message_usage(entries):
                 return parse_document({**head, "messages": []}, head["id"])[0], entries
-    return usage.counted(read_document(path)[0])
+    return usage.counted(read_document(path, LIST_LIMIT)[0])
 
 
 @_again_if_stale
 def _beginning(path: str, lines: int) -> bytes | None:
-    """The beginning of a file with so many lines, if there are as many; None if its end is not that of a session."""
+    """The beginning of a file with so many lines, if there are as many; None if it does not look like ours.
+
+    Raises OSError, also if these lines are too long.
+    """
     descriptor = os.open(path, _READ)
     try:
         end = data = os.read(descriptor, _BLOCK)
         if len(data) == _BLOCK:  # otherwise the file ends here
-            size = _size(descriptor)
-            while data.count(b"\n") < lines and (block := os.read(descriptor, len(data))):
-                data += block
-            end = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
+            end = os.pread(descriptor, _TAIL, max(0, _size(descriptor) - _TAIL))
+        if not (
+            data.startswith(_OURS) and end.rstrip().endswith(_END)
+        ):  # or it is torn, or has keys after the messages
+            return None
+        while data.count(b"\n") < lines and (block := os.read(descriptor, len(data))):
+            data += block
+            if len(data) > LIST_LIMIT:
+                raise _too_large(LIST_LIMIT)
+        return data
     finally:
         os.close(descriptor)
-    return data if end.rstrip().endswith(_END) else None  # otherwise it is torn, or has keys after the messages
 
 
 def _head(data: bytes, path: str) -> Document | None:

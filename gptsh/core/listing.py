@@ -105,6 +105,8 @@ def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None
         return Unreadable(Path(path), err.strerror or str(err))
     except ValueError as err:
         return Unreadable(Path(path), str(err))
+    except MemoryError:
+        return Unreadable(Path(path), "too large for this machine's memory")
 
 
 def list_sessions(limit: int | None = None) -> list[SessionSummary]:

@@ -27,6 +27,7 @@ BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NAME = re.compile(r"@[A-Za-z][A-Za-z0-9._:-]{0,63}")
 _SECOND = slice(0, 15)  # of a file name: yyyyMMdd-HHMMSS
 _MAX_LISTED = 10
+_LONGEST_POINTER = 1000  # bytes of the file of an ``@NAME``
 _BESIDE = re.compile(r"([0-9]{8}-[0-9]{6}-[0-9a-z]{4})(.+)", re.DOTALL)  # what begins as the name of a session file
 _LENGTH = 25  # of the name of a session file
 
@@ -310,7 +311,7 @@ def names_by_file() -> dict[str, list[str]]:
     folder = str(names_folder())
     for entry in names_in(names_folder()):
         with contextlib.suppress(OSError):
-            filename = files.read_bytes(f"{folder}/{entry}").decode("utf-8", "replace").strip()
+            filename = files.read_bytes(f"{folder}/{entry}", _LONGEST_POINTER).decode("utf-8", "replace").strip()
             name = f"@{unquote(entry)}"
             if is_name(name):
                 names.setdefault(filename, []).append(name)
@@ -348,7 +349,7 @@ def filename_of_name(name: str) -> str | None:
             f"{name!r} is not a valid name", "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
         )
     try:
-        filename = files.read_bytes(pointer_of(name)).decode("utf-8", "replace").strip()
+        filename = files.read_bytes(pointer_of(name), _LONGEST_POINTER).decode("utf-8", "replace").strip()
     except FileNotFoundError:
         return None
     except OSError as err:

@@ -135,7 +135,7 @@ def search(
             doc = copies.read(Path(path)).doc
             best = query.best(_passages(doc, doc["messages"]))
             return best and (doc, best)
-        data = files.read_bytes(path)
+        data = files.read_bytes(path, files.LIST_LIMIT)
         if not query.may_match(data.lower()) and data.rstrip().endswith(b"}"):
             return None
         head, messages = files.parse_some(data, path, query.may_contain_any)

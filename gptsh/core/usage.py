@@ -17,6 +17,7 @@ from gptsh.models.names import full_name, matches_model
 
 FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 
+_LAST_DAY = "9999-12-31"  # of a file whose time is in no year that a date can have
 Row = dict[str, Any]  # FIELDS after a "day" or a "model"; tokens and cost are None if unknown
 Sums = Counter[str]  # the known values of FIELDS
 # The id that counts once, the time in ISO 8601, the full name of the model, and its known counts by FIELDS.
@@ -48,7 +49,7 @@ def count(items: Iterable[tuple[float, Counted]], model: str | None = None, limi
     seen: set[str] = set()
     last_change = ""
     for changed, (doc, messages) in items:
-        changed_on = datetime.fromtimestamp(changed).date().isoformat()
+        changed_on = _day_of(changed) or _LAST_DAY
         if limit is not None and changed_on != last_change:
             last_change, newest = changed_on, sorted({day for day, _ in cells}, reverse=True)[:limit]
             if len(newest) == limit and (not newest or changed_on < newest[-1]):
@@ -144,7 +145,15 @@ def _known_counts(tokens: Mapping[str, Any] | None, cost: float | None) -> dict[
 
 def _local_day(moment: str | None) -> str | None:
     try:
-        return datetime.fromtimestamp(datetime.fromisoformat(moment or "").timestamp()).date().isoformat()
+        return _day_of(datetime.fromisoformat(moment or "").timestamp())
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _day_of(seconds: float) -> str | None:
+    """The local day of a time since 1970; None for a year that no date can have."""
+    try:
+        return datetime.fromtimestamp(seconds).date().isoformat()
     except (ValueError, OverflowError, OSError):
         return None
 

@@ -29,6 +29,9 @@ MAX_SESSION = 250_000_000  # bytes of a session whose format is known: 80 MB of 
 _TOO_LARGE = f"more than {_MAX_FILE // 1_000_000:,} MB: split it, an array with jq '.[:5000]' and so on"
 _SESSION_TOO_LARGE = f"a session of more than {MAX_SESSION // 1_000_000} MB: split it, lines with split -C 200m"
 _VALUE_TOO_LARGE = f"a value of more than {MAX_VALUE // 1_000_000} MB: a file of sessions/ can be copied there instead"
+_MAX_ITEMS = 250_000  # of an array or object that is read item by item: half a second
+_MAX_OPENED = 2_000_000  # brackets of a value that is parsed whole: half a second, and half a gigabyte
+_TOO_MANY = f"more than {_MAX_ITEMS:,} items in one array or object: split it"
 _BLOCK = 1 << 20  # bytes read at once
 _MAX_DEPTH = 100  # levels of JSON; every reader of the session recurses as deep
 _MAX_LINE = 100_000_000  # bytes
@@ -321,9 +324,13 @@ class _Text:
         self._expect("[")
         if not self._accept("]"):
             yield self.value(levels)
+            count = 1
             while not self._accept("]"):
                 self._expect(",")
                 yield self.value(levels)
+                count += 1
+                if count > _MAX_ITEMS:
+                    raise TooLarge(_TOO_MANY)
 
     def value(self, levels: int = 0) -> Any:
         """The value that begins here. Its outer ``levels`` are read item by item, what is in them is parsed whole."""
@@ -366,6 +373,8 @@ class _Text:
             if self._accept("}"):
                 return result
             self._expect(",")
+            if len(result) > _MAX_ITEMS:
+                raise TooLarge(_TOO_MANY)
 
     def peek(self) -> str:
         """The next character that is not blank; "" at the end."""
@@ -412,6 +421,7 @@ class _Text:
         except UnicodeDecodeError as err:
             raise BadInput("not UTF-8") from err
         self._text = "".join(pieces)
+        _check_opened(self._text)
         return len(pieces) > 1
 
 
@@ -424,6 +434,7 @@ def _json_values(data: bytes, line: int = 1) -> Iterator[tuple[str, Any]]:
         text = data.decode().rstrip(_BLANK)
     except UnicodeDecodeError as err:
         raise BadInput("not UTF-8") from err
+    _check_opened(text)
     at = len(text) - len(text.lstrip(_BLANK))
     while at < len(text):
         try:
@@ -440,6 +451,12 @@ def _json_values(data: bytes, line: int = 1) -> Iterator[tuple[str, Any]]:
         while end < len(text) and text[end] in _BLANK:
             end += 1
         at = end
+
+
+def _check_opened(text: str) -> None:
+    """Raise TooLarge for text with too many brackets: 95 MB of ``{},`` are gigabytes of empty objects."""
+    if len(text) > _MAX_OPENED and text.count("{") + text.count("[") > _MAX_OPENED:
+        raise TooLarge(f"more than {_MAX_OPENED:,} brackets in one value")
 
 
 def _is_deeper(value: Any, levels: int) -> bool:

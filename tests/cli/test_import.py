@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -375,6 +376,18 @@ def peak_of(home: Home, *args: str) -> tuple[str, int]:
     return done.stderr, int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
 
 
+@pytest.mark.parametrize(
+    ("start", "count"),
+    [('{"messages":[', 260_000), ('[{"role":"user","content":"x"},', 260_000), ('{"x":{"y":[', 2_500_000)],
+)
+def test_megabytes_of_empty_objects_are_refused_at_once(home: Home, start: str, count: int) -> None:
+    started = time.process_time()
+    run = home.run("--import-session", "-", stdin=start + "{}," * count)
+    assert time.process_time() - started < 5  # it was a minute for 95 MB
+    assert (run.stdout, run.code) == ("", 2)
+    assert run.stderr.startswith("gptsh: standard input: more than 2")
+
+
 @pytest.mark.slow
 def test_an_archive_of_205_mb_comes_in_with_little_memory(home: Home) -> None:
     path = archive(home.folder / "in", 2050, "wörd 😀 " * 5_000)
@@ -386,13 +399,19 @@ def test_an_archive_of_205_mb_comes_in_with_little_memory(home: Home) -> None:
 
 @pytest.mark.slow
 def test_a_value_that_is_too_large_is_refused_before_it_takes_much_memory(home: Home) -> None:
-    for start, item in ((b'{"messages": [', b"[1],"), (b"[[", b"[1],")):
+    for start, item, why in (
+        (b'{"messages": [', b"[1],", "more than 250,000 items in one array or object: split it"),
+        (b"[[", b"[1],", "more than 2,000,000 brackets in one value"),
+        (b"[[", b"111,", "a value of more than 100 MB: "),
+    ):
         path = home.cwd / "large.json"
         with path.open("wb") as file:
             file.write(start)
             for _ in range(30):
                 file.write(item * 1_000_000)
-        assert "a value of more than 100 MB: " in peak_of(home, "--import-session", str(path))[0]
+        err, peak = peak_of(home, "--import-session", str(path))
+        assert why in err
+        assert peak < 500_000_000
 
 
 @pytest.mark.slow

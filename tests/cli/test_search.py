@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -199,3 +200,23 @@ def test_the_words_are_marked_on_a_terminal(home: Home) -> None:
     assert (seen.endswith(marked.replace("\n", "\r\n").encode()), code) == (True, 0)
     assert home.run(*args).stdout.endswith(re.sub(SGR, "", marked))
     assert home.run(*args, env={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stdout.endswith(marked.replace("1;31", "1"))
+
+
+@pytest.mark.parametrize("tail", [b"", b'"}]}'])
+def test_one_session_of_900_mb_is_skipped_and_the_others_are_found(home: Home, tail: bytes) -> None:
+    home.run("-m", "echo", "a needle")
+    start = b'{"id":"huge","created_at":"2026-01-01T00:00:00Z","messages":[{"role":"user","content":"'
+    path = put_file(home, "20260101-000000-huge", start)
+    with path.open("r+b") as file:
+        file.truncate(900_000_000)
+        file.seek(0, 2)
+        file.write(tail)
+    for job in (["--list-sessions"], ["--search-sessions", "needle"], ["--usage"], ["--prune-sessions", "--keep", "9"]):
+        started = time.process_time()
+        run = home.run(*job)
+        assert time.process_time() - started < 0.5
+        assert run.code == 0
+        if job[0] in ("--list-sessions", "--search-sessions"):
+            assert run.stderr == f"gptsh: skipped {path}: larger than 200.0 MB\n"
+            assert "needle" in run.stdout
+    assert home.run("-c", "-m", "echo", "on") == ("You said: on\n", "", 0)

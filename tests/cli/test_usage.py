@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -283,3 +284,16 @@ def test_a_limit_reads_no_file_that_changed_before_its_days(home: Home) -> None:
         os.utime(path, (moment, moment))
     assert report(home, "--limit", "1")["total"]["answers"] == 1
     assert "cccc" in home.run("--usage", "--limit", "3").stderr
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a file system with years beyond 2446")
+def test_a_file_from_a_year_that_no_date_has_counts(home: Home) -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        home.env["XDG_STATE_HOME"] = folder
+        home.run("-m", "echo", "hi")
+        (path,) = (Path(folder) / "gptsh" / "sessions").iterdir()
+        os.utime(path, (254_251_500_000,) * 2)  # 10026
+        for more in ((), ("--limit", "1")):
+            found = home.run("--usage", *more, "-o", "json")
+            assert (json.loads(found.stdout)["total"]["answers"], found.stderr) == (1, "")
+        assert home.run("--list-sessions").code == home.run("-c", "-m", "echo", "more").code == 0

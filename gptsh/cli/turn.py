@@ -397,7 +397,7 @@ class Turn:
             self._screen.limit_waiting()
         if not isinstance(failure, OSError):
             failure = self._write_safely(partial(self._deliver, failure), failure)
-        if self._last_answer is not None:  # the server may have refused something that was then left out
+        if failure is None:  # the server may have refused something that was then left out
             agent = self._setup.agent
             self._app.note_adaptations(self._planner.model, agent.params, web=agent.web)
         if ending := self._app.client.servers.ending_note(self._planner.model):

@@ -38,6 +38,7 @@ NEAREST = [
     (CLAUDE, "claude-sonnet-4-5", AS_ASKED),
     (CLAUDE, "claude-opus-4-20250514", AS_ASKED),
     (GOOGLE, "gemini-4-neon", "low low low medium high high high"),  # new
+    (GOOGLE, "gemini-4-hydrogen", "low low low medium high xhigh xhigh"),
     (GOOGLE, "gemini-3.8-flash", "low low low medium high high high"),
     (GOOGLE, "gemini-3.1-pro-preview", "low low low medium high high high"),
     (GOOGLE, "gemini-3.6-flash", "minimal minimal low medium high high high"),

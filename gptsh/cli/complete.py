@@ -1,6 +1,7 @@
 """Shell completion with click's protocol: the scripts for the shells, and the values of options.
 
-Nothing here sends a request, runs a command or prints a message: the user is typing a line.
+Nothing here runs a command or prints a message: the user is typing a line. After ``-m ollama/``, or the name of another
+server of one's own, that server is asked for its models, and has 0.3 seconds.
 """
 
 import os
@@ -163,10 +164,15 @@ def _agents(config_path: str | None, prefix: str | None) -> _Values:
         yield agent.name, agent.model or ""
 
 
-def _models(config_path: str | None, _prefix: str | None) -> _Values:
+def _models(config_path: str | None, prefix: str | None) -> _Values:
     config = settings.load(os.environ, config_path)
     yield from config.providers.aliases.items()
     yield from ((model, "") for model in recent_models(config))
+    provider, slash, _ = (prefix or "").partition("/")
+    if slash:
+        from gptsh.llm.client import Client  # noqa: PLC0415 - only the models of one's own server need it
+
+        yield from ((model, "") for model in Client(config, os.environ).servers.offered_models(provider))
 
 
 def recent_models(config: settings.Settings) -> Iterator[str]:

@@ -40,6 +40,7 @@ _MIN_WINDOW = 4096  # tokens: the smallest window requested from Ollama
 _DAY = 86_400  # seconds
 _RETRY_AFTER = 300  # seconds after a server did not answer
 _NEAR_END = 60  # days from a model's end
+_OFFERED = 60  # seconds that a shell is offered the same list of models
 _LOADED = 300  # seconds that Ollama keeps a model in memory
 _ABILITIES = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}  # our names -> Ollama's
 _NUM_CTX = r"(?m)^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$"  # matches within one line only
@@ -136,8 +137,8 @@ class Servers:
 
         If ``wanted`` begins with a provider and a slash, no other provider is asked, and no other's key is needed.
         Each has ``model`` (a value for ``-m``), ``alias_of`` (the full name behind an alias, or None), ``api``,
-        ``window`` in tokens, ``price_in`` and ``price_out`` in USD per token. ``note`` receives a line about each
-        server that does not list its models.
+        ``window`` in tokens, ``price_in`` and ``price_out`` in USD per token; of Ollama and llama.cpp also ``size`` in
+        bytes, and whether it is ``loaded``. ``note`` receives a line about each server that does not list its models.
         """
         rows = self._catalog(wanted, note)
         return (row for row in rows if wanted in row["model"] or wanted in (row["alias_of"] or ""))
@@ -184,10 +185,40 @@ class Servers:
             yield _row(f"{provider.name}/{model_facts.name}", api, window, provider.with_prices(model_facts).prices)
         if table or provider.api not in DIRECT:
             return
-        for model in self._list(provider, seconds):
+        models = self._list(provider, seconds)
+        states = self._ollama_states(provider) if provider.api == "ollama" else {}
+        for model in models:
             window = provider.context_window or _listed_window(model)
             prices = provider.with_prices(Facts(provider.name, model["id"])).prices or _prices(model.get("pricing"))
-            yield _row(f"{provider.name}/{model['id']}", provider.api, window, prices)
+            row = _row(f"{provider.name}/{model['id']}", provider.api, window, prices)
+            yield {**row, **(states.get(model["id"]) or _llama_state(model))}
+
+    def _ollama_states(self, provider: Provider) -> dict[str, dict[str, Any]]:
+        """The size of each model of an Ollama server, and whether it is loaded; empty if the server does not report."""
+        get, root = self._getter(provider, REMOTE_TIMEOUT), provider.base_url.removesuffix("/v1")
+        try:
+            stored, loaded = get(f"{root}/api/tags"), get(f"{root}/api/ps")
+        except GptshError:
+            return {}
+        in_memory = {entry.get("name") for entry in as_dicts(as_dict(loaded).get("models"))}
+        return {
+            str(entry.get("name")): {"size": _size_in(entry), "loaded": entry.get("name") in in_memory}
+            for entry in as_dicts(as_dict(stored).get("models"))
+        }
+
+    def offered_models(self, name: str) -> list[str]:
+        """The models of a server of the user's own, as values for ``-m``; a minute later it is asked again.
+
+        No command is run for its key.
+        """
+        provider = self._settings.providers.get(name)
+        if provider is None or not provider.is_local or provider.key_command or provider.api not in DIRECT:
+            return []
+        entry = self._entry(provider)
+        if time.time() >= entry.get("offered", [[], 0])[1]:
+            entry["offered"] = [self.models(provider), time.time() + _OFFERED]
+            self.save()
+        return [f"{name}/{model}" for model in entry["offered"][0]]
 
     # ---- windows
 
@@ -488,7 +519,19 @@ def _listed_window(entry: Mapping[str, Any]) -> int | None:
 def _row(model: str, api: ApiName, window: int | None, prices: tuple[float, float] | None) -> dict[str, Any]:
     price_in, price_out = prices or (None, None)
     row = {"model": model, "alias_of": None, "api": api, "window": window}
-    return {**row, "price_in": price_in, "price_out": price_out}
+    return {**row, "price_in": price_in, "price_out": price_out, "size": None, "loaded": None}
+
+
+def _llama_state(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The size that llama.cpp lists with a model, and whether its router has loaded the model; None if unknown."""
+    state = as_dict(entry.get("status")).get("value")
+    return {"size": _size_in(as_dict(entry.get("meta"))), "loaded": state == "loaded" if state else None}
+
+
+def _size_in(report: Mapping[str, Any]) -> int | None:
+    """The bytes of a model's file."""
+    size = report.get("size")
+    return size if type(size) is int and size > 0 else None
 
 
 def _prices(pricing: Any) -> tuple[float, float] | None:

@@ -7,7 +7,7 @@ from gptsh.content.attachments import media_in, name_of
 from gptsh.core.listing import SessionSummary, display_title
 from gptsh.messages import Message, Tool, text_of
 from gptsh.render.plain import Look
-from gptsh.text import local_time, one_line, quantity, shorten, visible
+from gptsh.text import format_size, local_time, one_line, quantity, shorten, visible
 
 if TYPE_CHECKING:
     from gptsh.content.answer import Request
@@ -36,12 +36,18 @@ def listing_line(summary: SessionSummary, *, aligned: bool = False) -> str:
 
 
 def model_line(item: Mapping[str, Any]) -> str:
-    """A model, its API, its window in tokens, its prices in USD per million input and output tokens; - if unknown."""
+    """A model, its API, its window in tokens, its prices in USD per million input and output tokens; - if unknown.
+
+    Then what it stands for, or its size and whether it is loaded.
+    """
     prices = (item["price_in"], item["price_out"])
     price_in, price_out = ("-" if price is None else f"{1e6 * price:.2f}" for price in prices)
     line = f"{one_line(item['model']):<44} {item['api']:<7} {item['window'] or '-':>8} {price_in:>8} {price_out:>8}"
     if item["alias_of"]:
         return f"{line}  = {one_line(item['alias_of'])}"
+    size = format_size(item["size"]) if item["size"] else ""
+    if state := ", ".join(filter(None, (size, "loaded" if item["loaded"] else ""))):
+        return f"{line}  {state}"
     return f"{line}  repeats the question, without key or network" if item["api"] == "echo" else line
 
 

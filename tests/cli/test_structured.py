@@ -216,4 +216,6 @@ def test_agents_and_models_for_programs(lab: Home, model: ModelServer) -> None:
         "window": None,
         "price_in": 0.0,
         "price_out": 0.0,
+        "size": None,
+        "loaded": None,
     }

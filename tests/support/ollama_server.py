@@ -23,11 +23,12 @@ RUNNER = ("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "use_mmap
 
 
 class Model(NamedTuple):
-    """A model of the server: its windows in tokens, and its abilities."""
+    """A model of the server: its windows in tokens, its abilities, and the bytes of its file."""
 
     trained: int | None = 131072
     num_ctx: int | None = None  # set in its Modelfile
     abilities: tuple[str, ...] | None = ("completion", "tools", "thinking", "vision")
+    size: int = 4_900_000_000
 
 
 def line(content: str = "", **more: Any) -> dict[str, Any]:
@@ -129,7 +130,7 @@ class OllamaServer(ModelServer):
     def _next(self, body: Any) -> Script:
         path = self.requests[-1].path
         if path == "/api/tags":
-            return _json({"models": [{"name": name, "model": name} for name in self.models]})
+            return _json({"models": [{"name": name, "model": name, "size": m.size} for name, m in self.models.items()]})
         if path == "/v1/models":
             return _json({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
         if path == "/api/ps":

@@ -23,6 +23,14 @@ def listed(state: str) -> dict[str, Any]:
     return {"object": "list", "data": [{"id": "m", "status": {"value": state}}, {"id": "n"}]}
 
 
+def test_a_list_of_models_says_which_one_a_router_has_loaded(lab: Home, model: ModelServer) -> None:
+    page = listed("loaded")
+    page["data"][1] |= {"status": {"value": "unloaded"}, "meta": {"size": 2_000_000_000, "n_ctx_train": 4096}}
+    model.pages["/v1/models"] = page
+    rows = json.loads(lab.run("--list-models", "-m", "lab/", "-o", "json").stdout)
+    assert [(row["size"], row["loaded"]) for row in rows] == [(None, True), (2_000_000_000, False)]
+
+
 # ---- a model that is loading
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.attached import make_png
+from tests.support.completion import completions
 from tests.support.dry import dry_run
 from tests.support.home import Home
 from tests.support.messages import parts
@@ -60,6 +61,29 @@ def test_its_models_are_listed_and_a_bare_name_of_one_is_its(here: Home, server:
     assert of_it == {"ollama/m:latest": "ollama", "ollama/qwen3:8b": "ollama"}
     assert here.run("-m", "qwen3:8b", "hi").code == 0
     assert server.chats[-1]["model"] == "qwen3:8b"
+
+
+def test_a_list_says_how_large_a_model_is_and_whether_it_is_loaded(here: Home, server: OllamaServer) -> None:
+    server.models["qwen3:8b"] = Model(size=5_200_000_000)
+    here.run("hi")
+    lines = here.run("--list-models", "-m", "ollama/").stdout.splitlines()
+    assert [re.split(" {2,}", line)[-1] for line in lines] == ["4.9 GB, loaded", "5.2 GB"]
+    rows = json.loads(here.run("--list-models", "-m", "ollama/", "-o", "json").stdout)
+    assert [(row["size"], row["loaded"]) for row in rows] == [(4_900_000_000, True), (5_200_000_000, False)]
+
+
+def test_tab_offers_what_the_server_has_and_asks_once_a_minute(here: Home, server: OllamaServer) -> None:
+    server.models["qwen3:8b"] = Model()
+    for _ in range(2):
+        assert completions(here, "gptsh -m ollama/q") == ["ollama/qwen3:8b"]
+    assert server.paths() == ["/v1/models"]
+    cache = here.folder / ".cache" / "gptsh" / "servers.json"
+    cache.write_text(re.sub(r'("offered": ?\[\[.*?\]), ?[0-9.]+', r"\1,0", cache.read_text()))
+    server.models["qwen4"] = Model()
+    assert completions(here, "gptsh -m ollama/qwen4") == ["ollama/qwen4"]
+    assert completions(here, "gptsh -m openai/gpt-4") == []
+    assert completions(here, "gptsh -m ollama/", '[providers.ollama]\napi_key_command = "touch ran"\n') == []
+    assert not (here.cwd / "ran").exists()
 
 
 PNG, JPEG = (base64.b64encode(data).decode() for data in (b"\x89PNG\r\n", b"\xff\xd8\xff"))

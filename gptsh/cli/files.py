@@ -1,11 +1,9 @@
 """What ``-f`` and ``/file`` attach: files, the files that match a pattern, the text files of a folder."""
 
 import contextlib
-import glob
 import os
 import re
 import stat
-import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -109,6 +107,8 @@ def _read(value: str, check_of: Callable[[str], stdio.Check]) -> Iterator[tuple[
     elif is_path(path) or "://" in path or not re.search(r"[*?[]", path):
         yield path, stdio.read_file(path, check_of(path))
     else:
+        import glob  # noqa: PLC0415 - most values of -f are no pattern
+
         matches = sorted(match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
         if not matches:
             raise UsageError(f"no file matches {path}")
@@ -171,6 +171,8 @@ def _known_to_git(folder: str) -> set[str]:
 
     Empty if git is missing, the folder is in no repository, or the repository ignores it.
     """
+    import subprocess  # noqa: PLC0415 - few questions come with a folder
+
     # A repository may name a program as its file system monitor, and nothing in a folder is executed.
     command = ["git", "-C", folder, "-c", "core.fsmonitor=", "ls-files", "-zco", "--exclude-standard"]
     environ = {name: value for name, value in os.environ.items() if name not in _GIT_PLACES}

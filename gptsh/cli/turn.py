@@ -53,7 +53,6 @@ from gptsh.messages import (
     text_of,
     user_message,
 )
-from gptsh.render.lists import source_lines
 from gptsh.text import quantity
 
 if TYPE_CHECKING:
@@ -455,6 +454,8 @@ class Turn:
         elif selected := form.select(text):
             self._writer.deliver(selected)
         if self._sources and not form.is_structured and stdio.is_terminal(sys.stderr):
+            from gptsh.render.lists import source_lines  # noqa: PLC0415 - few answers cite pages
+
             stdio.write_stderr("\n" + "".join(f"{line}\n" for line in source_lines(self._sources)))
 
     @property

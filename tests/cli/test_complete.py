@@ -107,6 +107,7 @@ def test_a_value_that_a_shell_would_read_as_more_than_a_word_is_not_offered(home
 def test_of_many_sessions_the_newest_fifty_are_offered_and_all_that_match_what_is_typed(home: Home) -> None:
     home.run("-m", "echo", "hi")
     head = home.files()[0].read_bytes()
+    home.files()[0].unlink()
     for number in range(60):
         (home.sessions / f"20300101-0000{number:02}-n{number:03}.json").write_bytes(head)
     (home.sessions / "20300102-000001-torn.json").write_text('{"version": 3')

@@ -165,6 +165,10 @@ class Flags(NamedTuple):
     list_models: Annotated[bool, Row("Other", ("--list-models",),
         "List the models that you can use now, with window and price.")] = False
     list_tools: Annotated[bool, Row("Other", ("--list-tools",), "List the tools of the tool servers.")] = False
+    login: Annotated[str | None, Row("Other", ("--login",),
+        "Log in at a remote tool server, in the browser.", metavar="SERVER")] = None
+    logout: Annotated[str | None, Row("Other", ("--logout",),
+        "Forget the login at a remote tool server.", metavar="SERVER")] = None
     init: Annotated[bool, Row("Other", ("--init",),
         "Write a config file with every key as a comment; on a terminal, asks for your model.")] = False
     shell_integration: Annotated[str | None, Row("Other", ("--shell-integration",),
@@ -253,6 +257,8 @@ JOBS: Mapping[str, Job] = {
     "--list-agents": Job("manage:list_agents", ("-m", "--limit")),
     "--list-models": Job("manage:list_models", ("-m", "--limit")),
     "--list-tools": Job("manage:list_tools", ("-a", "--tools", "--no-tools", "--limit")),
+    "--login": Job("login:log_in"),
+    "--logout": Job("login:log_out"),
     "--init": Job("init:init"),
     "--shell-integration": Job("shell:print_integration"),
     "--consolidate": Job("memory:consolidate", (*FILTERS, "-s", "-c", "--timeout")),

@@ -7,12 +7,12 @@ import math
 import os
 import re
 import signal
-import ssl
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import IO, Any
+from http import HTTPStatus
+from typing import IO, TYPE_CHECKING, Any
 
 import anyio
 import httpx2
@@ -26,11 +26,16 @@ from pydantic import ValidationError
 
 from gptsh import __version__
 from gptsh.config.mcp_servers import ToolServer
-from gptsh.config.secret import mask
+from gptsh.config.secret import Secret, mask
 from gptsh.content.answer import Question
 from gptsh.errors import ToolServerError
 from gptsh.messages import Tool
 from gptsh.text import shorten
+from gptsh.tools import logins
+from gptsh.tools.web import http_client
+
+if TYPE_CHECKING:
+    from mcp.client.auth import OAuthClientProvider
 
 Process = subprocess.Popen[str]
 Ask = Callable[[Question], "Future[dict[str, Any] | None]"]  # the answer, as of ``Tools.run``
@@ -38,7 +43,6 @@ Report = tuple[str, list[Tool] | ToolServerError]  # the name of a server, and i
 
 _START_TIMEOUT = 30.0  # seconds to start and to list the tools, unless the config sets a timeout
 _CALL_TIMEOUT = 300.0  # seconds of one call, likewise
-_CONNECT_TIMEOUT = 30.0  # seconds
 _EXIT_TIMEOUT = 0.3  # seconds: a connection is closed a moment before the process ends, or the SDK names the cause
 _MAX_MESSAGE = 1 << 26  # bytes of an event over HTTP, characters of a line
 _MAX_TOOLS, _MAX_PAGES = 2000, 200  # of a server
@@ -46,7 +50,6 @@ _MAX_CHARACTERS = 4_000_000  # of descriptions and schemas: more than fits into 
 _STDERR_TAIL = 20_000  # bytes at the end of stderr that errors quote from
 _LINES = (2, 20)  # of stderr in an error's line, and in its detail
 _WIDTH = 200  # characters of a server's text in an error's line
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")  # never proxied: a proxy's loopback is another machine
 _FIRST_ERROR_STATUS = 400
 _PROBE = "server/discover"  # the request that only servers of 2026-07-28 and later know
 # In JSON: an escaped backslash or a surrogate pair (group 1), else a lone surrogate, which the SDK's parser refuses.
@@ -75,6 +78,7 @@ class Server:
         self._asking = anyio.Lock()  # around each question
         self._calls: set[anyio.CancelScope] = set()  # those that run, each with its deadline
         self._client: Client | None = None
+        self._login: OAuthClientProvider | None = None
         self._failure: ToolServerError | None = None
         self._stray_line = ""  # the last line on its stdout that is not a message
         self._is_garbled = False  # that line is a broken message
@@ -162,7 +166,7 @@ class Server:
             result = _error_result("the result cannot be read")
         except ValueError as err:
             result = _error_result(f"the arguments cannot be sent: {err}")
-        keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self._config.secrets]
+        keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self._secrets]
         masked_result: dict[str, Any] = json.loads(mask(json.dumps(result, ensure_ascii=False), keys))
         return masked_result, round(1000 * (time.monotonic() - started))
 
@@ -172,7 +176,7 @@ class Server:
         self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
     ) -> mcp_types.ElicitResult:
         """Put a question of the server to the user, one at a time. The calls have as much more time as it takes."""
-        message = mask(params.message, self._config.secrets)
+        message = mask(params.message, self._secrets)
         if isinstance(params, mcp_types.ElicitRequestURLParams):
             question = Question(self._config.name, message, {}, params.url)
         else:
@@ -229,18 +233,45 @@ class Server:
     @contextlib.asynccontextmanager
     async def _over_http(self) -> AsyncIterator[Any]:
         """The SDK's streams to a URL."""
-        url = httpx2.URL(str(self._config.url))
-        bundle = self._environ.get("REQUESTS_CA_BUNDLE")  # httpx does not read it
-        client = httpx2.AsyncClient(
-            headers=dict(self._config.headers),
-            timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None),
-            trust_env=url.host not in _LOOPBACK,
-            verify=ssl.create_default_context(cafile=bundle) if bundle else True,
-            event_hooks={"response": [_raise_for_status]},
-        )
-        connection = streamable_http_client(str(url), http_client=client, max_sse_event_size=_MAX_MESSAGE)
+        url, auth = str(self._config.url), None
+        if not self._has_token and logins.read(url):
+            from gptsh.tools import oauth  # noqa: PLC0415 - few servers have a login
+
+            auth = self._login = oauth.kept_login(self._config)
+        client = http_client(self._config, self._environ, auth, [self._raise_for_status])
+        connection = streamable_http_client(url, http_client=client, max_sse_event_size=_MAX_MESSAGE)
         async with client, connection as streams:
             yield streams
+
+    async def _raise_for_status(self, response: httpx2.Response) -> None:
+        """Raise HTTPStatusError, with the body that the SDK leaves out, unless the body is a JSON-RPC error.
+
+        Older servers refuse the probe in many ways: the SDK goes on with ``initialize``. Where there is a login, the
+        SDK deals with a refusal, and with the answers of the authorization server.
+        """
+        request, status = response.request, response.status_code
+        is_probe = request.headers.get(MCP_METHOD_HEADER) == "server/discover"
+        if request.method != "POST" or status < _FIRST_ERROR_STATUS or is_probe:
+            return
+        if self._login and (status in (401, 403) or str(request.url) != str(self._config.url)):
+            return
+        body = (await response.aread()).decode("utf-8", "replace")
+        if '"jsonrpc"' not in body:
+            reason = f"answered {status} {response.reason_phrase}: {body}".rstrip(": ")
+            if status == HTTPStatus.UNAUTHORIZED and not self._has_token:
+                reason = f"wants a login: run 'gptsh --login {self._config.name}', or set its headers"
+            raise httpx2.HTTPStatusError(reason, request=request, response=response)
+
+    @property
+    def _has_token(self) -> bool:
+        return any(header.lower() == "authorization" for header in self._config.headers)
+
+    @property
+    def _secrets(self) -> frozenset[str]:
+        """What is masked in everything from the server: secrets of the config, and tokens."""
+        tokens = self._login.context.current_tokens if self._login else None
+        held = (tokens.access_token, tokens.refresh_token) if tokens else ()
+        return self._config.secrets | {Secret(token) for token in held if token}
 
     # ---- failures
 
@@ -255,7 +286,7 @@ class Server:
                     await anyio.sleep(_EXIT_TIMEOUT / 30)
         if self._failure:
             return self._failure
-        reason, secrets = self._reason(err, timeout), self._config.secrets
+        reason, secrets = self._reason(err, timeout), self._secrets
         lines = self._last_lines()
         if not lines and self._stray_line and not self._is_garbled:
             lines = [f"printed {self._stray_line!r}"]
@@ -287,6 +318,8 @@ class Server:
             case ValidationError():
                 first = err.errors(include_url=False, include_input=False)[0]
                 return f"sent an invalid answer: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+            case _ if self._login and type(err).__name__.startswith("OAuth"):  # its text quotes secrets
+                return f"cannot renew its login: run 'gptsh --login {self._config.name}'"
             case httpx2.HTTPStatusError() | _TooLarge():
                 return str(err)
             case httpx2.ConnectError() | httpx2.ConnectTimeout():
@@ -349,21 +382,6 @@ async def _list_tools(client: Client) -> list[Tool]:
 
 async def _accept(name: str, result: object) -> None:
     """Accept every result of a tool."""
-
-
-async def _raise_for_status(response: httpx2.Response) -> None:
-    """Raise HTTPStatusError, with the body that the SDK leaves out, unless the body is a JSON-RPC error.
-
-    Older servers refuse the probe in many ways: the SDK goes on with ``initialize``.
-    """
-    request = response.request
-    if request.method != "POST" or request.headers.get(MCP_METHOD_HEADER) == "server/discover":
-        return
-    if response.status_code >= _FIRST_ERROR_STATUS:
-        body = (await response.aread()).decode("utf-8", "replace")
-        if '"jsonrpc"' not in body:
-            reason = f"answered {response.status_code} {response.reason_phrase}: {body}"
-            raise httpx2.HTTPStatusError(reason.rstrip(": "), request=response.request, response=response)
 
 
 def _cause(err: BaseException) -> BaseException:

@@ -1,0 +1,79 @@
+"""Logins at remote tool servers, kept in the state folder: a file for each issuer, with its tokens by server URL.
+
+A file has ``issuer``, ``client`` (as what gptsh is registered there) and ``servers``: by URL its ``tokens``, when they
+expire, and the metadata of issuer and server, which a refresh needs.
+"""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gptsh.config.folders import app_folder
+from gptsh.core import files
+from gptsh.errors import ConfigError
+from gptsh.jsonio import encode_json
+
+
+def read(url: str) -> dict[str, Any] | None:
+    """The login at a server: ``issuer``, ``client``, and what is kept for this URL; None without one."""
+    for _, content in _files():
+        if url in content["servers"]:
+            return {"issuer": content["issuer"], "client": content["client"], **content["servers"][url]}
+    return None
+
+
+def write(url: str, issuer: str, client: dict[str, Any], kept: dict[str, Any]) -> None:
+    """Keep a login, in place of another one at this server. Raises StoreError."""
+    folder = _folder()
+    with files.as_store_error("the login cannot be saved", folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with files.locked(folder / "lock"):
+            _remove(url)
+            path = folder / f"{hashlib.sha256(issuer.encode()).hexdigest()[:20]}.json"
+            content = {"issuer": issuer, "servers": {}} | (_read_file(path) or {})
+            content = {**content, "client": client, "servers": {**content["servers"], url: kept}}
+            files.replace(path, encode_json(content), fsync=True)
+
+
+def remove(url: str) -> bool:
+    """Forget the login at a server; return whether there was one. Raises StoreError."""
+    folder = _folder()
+    if read(url) is None:
+        return False
+    with files.as_store_error("the login cannot be removed", folder), files.locked(folder / "lock"):
+        _remove(url)
+    return True
+
+
+def _remove(url: str) -> None:
+    for path, content in _files():
+        if content["servers"].pop(url, None) is not None:
+            if content["servers"]:
+                files.replace(path, encode_json(content), fsync=True)
+            else:
+                path.unlink()
+
+
+def _folder() -> Path:
+    return app_folder("state") / "logins"
+
+
+def _files() -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Each file that can be read, with its content."""
+    with contextlib.suppress(OSError, ConfigError):
+        for path in sorted(_folder().glob("*.json")):
+            if content := _read_file(path):
+                yield path, content
+
+
+def _read_file(path: Path) -> dict[str, Any] | None:
+    """The content of a file; None if it is missing or was not written by gptsh."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    sound = isinstance(content, dict) and isinstance(content.get("servers"), dict) and "client" in content
+    return content if sound else None

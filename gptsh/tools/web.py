@@ -1,0 +1,29 @@
+"""HTTP clients for tool servers with a URL."""
+
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import httpx2
+
+from gptsh.config.mcp_servers import ToolServer
+
+_CONNECT_TIMEOUT = 30.0  # seconds
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")  # never proxied: a proxy's loopback is another machine
+
+
+def http_client(
+    server: ToolServer,
+    environ: Mapping[str, str],
+    auth: httpx2.Auth | None,
+    hooks: Sequence[Callable[[httpx2.Response], Awaitable[None]]] = (),
+) -> httpx2.AsyncClient:
+    """A client with the server's headers; ``hooks`` see each response."""
+    bundle = environ.get("REQUESTS_CA_BUNDLE")  # httpx does not read it
+    return httpx2.AsyncClient(
+        headers=dict(server.headers),
+        auth=auth,
+        timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None),
+        trust_env=httpx2.URL(str(server.url)).host not in _LOOPBACK,
+        verify=ssl.create_default_context(cafile=bundle) if bundle else True,
+        event_hooks={"response": [*hooks]},
+    )

@@ -91,8 +91,10 @@ class Planner:
         self._unsupported_kinds = self._find_unsupported(messages)
         self._has_memory = setup.agent.memory and setup.agent.system != ""
         self._remembering: Message | None = None  # the question whose memory stands in the system prompt
-        if self._has_memory:
-            self._note_memory(messages)
+        self._project_file = setup.agent.project_file if setup.agent.system != "" else None
+        self._introducing: Message | None = None  # the question whose file of the project stands there
+        if self._has_memory or self._project_file:
+            self._note_files(messages)
         self._build_prefix()
         self._find_window(messages)
         if self._has_memory:  # a small window has room for a part of it only
@@ -195,8 +197,8 @@ class Planner:
         is_sent = not (dry and choice.is_new) and not self._flags.dry_run
         if is_sent and choice.is_new:
             self.keep_compaction(choice, messages)
-        if choice.is_new and self._has_memory:
-            self._find_memory(choice.record)
+        if choice.is_new and (self._has_memory or self._project_file):
+            self._find_noted(choice.record)
             self._build_prefix()
         prompt = valid.build(choice.prompt.messages, self._system, self.provider, self.model)
         answer_tokens = room.reserve if room.max_tokens is not None else min(room.reserve, _TYPICAL_ANSWER)
@@ -237,6 +239,13 @@ class Planner:
             for at, message in enumerate(sent):
                 if "memory" in message and message.get("id") != base:
                     sent[at] = with_memory(message, self.room.window)
+        if self._project_file:
+            from gptsh.context.project_file import with_project_file  # noqa: PLC0415 - few agents have one
+
+            base = self._introducing.get("id") if self._introducing else None
+            for at, message in enumerate(sent):
+                if "project_file" in message and message.get("id") != base:
+                    sent[at] = with_project_file(message, self._project_file)
         return valid.sendable(sent)
 
     def _size(self, sendable: Sequence[Message], under: str | None = None, exact: bool = False) -> Size:
@@ -348,6 +357,10 @@ class Planner:
         unknown, both.
         """
         self._system, self._schema, answer_schema = self.agent.system, None, self.form.schema
+        if self._introducing is not None:
+            from gptsh.context.project_file import system_with_project_file  # noqa: PLC0415 - few agents have one
+
+            self._system = system_with_project_file(self._system, self._introducing["project_file"])
         if self._remembering is not None:
             from gptsh.context.memory import system_with_memory  # noqa: PLC0415 - few agents have a memory
 
@@ -366,25 +379,34 @@ class Planner:
         definitions = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in self._tools]
         self._prefix = [text for text in (self._system, schema, *definitions) if text]
 
-    def _note_memory(self, messages: Sequence[Message]) -> None:
-        """Record the agent's memory in a new question, if it has changed; print a note if it cannot be read."""
-        from gptsh.context import memory  # noqa: PLC0415 - few agents have a memory
+    def _note_files(self, messages: Sequence[Message]) -> None:
+        """Record the agent's memory and the file of the project in a new question, if they have changed.
+
+        Prints a note if one of them cannot be read.
+        """
+        from gptsh.context import memory, project_file  # noqa: PLC0415 - few agents have them
 
         try:
-            memory.note_memory(messages, memory.read_memory(self.agent.name))
+            if self._has_memory:
+                memory.note_text(messages, memory.read_memory(self.agent.name))
+            if self._project_file:
+                memory.note_text(messages, project_file.read_project_file(self._project_file), project_file.KEY)
         except StoreError as err:
             stdio.note(str(err))
-        self._find_memory(self._session.doc["context"].get("compaction"))
+        self._find_noted(self._session.doc["context"].get("compaction"))
 
-    def _find_memory(self, record: strategies.Record | None) -> None:
-        """Find the memory that stands in the system prompt under this compaction."""
+    def _find_noted(self, record: strategies.Record | None) -> None:
+        """Find the memory and the file of the project that stand in the system prompt under this compaction."""
         from gptsh.context import memory  # noqa: PLC0415 - few agents have a memory
 
         messages, compacted = self._session.doc["messages"], 0
         if record and record.get("strategy") in (strategies.SUMMARY, strategies.MINIMAL):
             upto = record.get("upto")
             compacted = next((at for at, message in enumerate(messages, 1) if message["id"] == upto), 0)
-        self._remembering = memory.known_from_start(messages, compacted)
+        if self._has_memory:
+            self._remembering = memory.known_from_start(messages, compacted)
+        if self._project_file:
+            self._introducing = memory.known_from_start(messages, compacted, "project_file")
 
     def _find_unsupported(self, messages: Sequence[Message]) -> frozenset[Kind]:
         """The kinds of attachments that the model does not accept. A note reports how many are not sent, including

@@ -34,6 +34,9 @@ class Agent(NamedTuple):
     system_file: Annotated[Path | None, schema.TEXT, "Or a file with it, relative to the config file."] = None
     prompt: Annotated[str | None, schema.TEXT, "Its question, with `{input}` and other `{names}` for `--var`."] = None
     fallback: Annotated[tuple[str, ...], schema.LIST, "Models to ask in turn if its own is not available."] = ()
+    project_file: Annotated[
+        str | None, schema.TEXT, "A file of the project, such as `AGENTS.md`, whose text joins the system prompt."
+    ] = None
     max_cost: Annotated[float | None, schema.USD, "USD that one turn may cost at most."] = None
     params: Annotated[Mapping[str, Any], schema.PARAMS, "Generation parameters, as with `-p`."] = {}
     tools: Annotated[tuple[str, ...], schema.LIST, "Tools that it may call: `SERVER`, `SERVER__PATTERN` or `all`."] = ()

@@ -261,6 +261,7 @@ def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None)
         params={key: value for key, value in params.items() if key not in overrides.without},
         fallback=tuple(map(settings.providers.full_name, overrides.fallback)) or agent.fallback,
         max_cost=agent.max_cost if overrides.max_cost is None else overrides.max_cost,
+        project_file=agent.project_file,
         tools=agent.tools,
         output=agent.output,
         memory=agent.memory,

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Literal
 
 from gptsh.config.folders import app_folder
 from gptsh.config.settings import ContextRules
@@ -68,6 +69,9 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _JOINERS = "\u200c\u200d"  # join letters or emoji: removing them changes the word
 
 
+Key = Literal["memory", "project_file"]  # of a question
+
+
 # ---- in a prompt
 
 
@@ -76,23 +80,24 @@ def read_memory(agent: str) -> str:
     return _decoded(_read(memory_folder(agent) / _MEMORY))
 
 
-def note_memory(messages: Sequence[Message], text: str) -> None:
+def note_text(messages: Sequence[Message], text: str, key: Key = "memory") -> None:
     """Record an agent's memory in the question that is the last message, if it is not the one that the model knows.
 
-    The session then sends the same memory at the same place again, whatever becomes of the file.
+    The session then sends the same memory at the same place again, whatever becomes of the file. The same holds for a
+    file of the project, under its ``key``.
     """
-    known = next((message["memory"] for message in reversed(messages) if "memory" in message), "")
+    known = next((message[key] for message in reversed(messages) if key in message), "")
     if text != known and messages and starts_turn(messages[-1]):
-        messages[-1]["memory"] = text
+        messages[-1][key] = text
 
 
-def known_from_start(messages: Sequence[Message], compacted: int) -> Message | None:
-    """The question whose memory stands in the system prompt; later ones are sent with their questions.
+def known_from_start(messages: Sequence[Message], compacted: int, key: Key = "memory") -> Message | None:
+    """The question whose text under this key stands in the system prompt; later ones are sent with their questions.
 
     It is the first one, or the last of the ``compacted`` messages, whose place in the prompt is new.
     """
-    earlier = [message for message in messages[:compacted] if "memory" in message]
-    return earlier[-1] if earlier else next((message for message in messages if "memory" in message), None)
+    earlier = [message for message in messages[:compacted] if key in message]
+    return earlier[-1] if earlier else next((message for message in messages if key in message), None)
 
 
 def with_memory(message: Message, window: int | None = None) -> Message:

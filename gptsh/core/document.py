@@ -109,7 +109,8 @@ _MESSAGE: Shape = {
     "id": str, "parent": str, "timestamp": str, "agent": str, "provider": str, "model": str, "resolved_model": str,
     "request_id": str, "response_id": str, "finish_reason": str, "stop_sequence": str, "compaction": str,
     "tool_call_id": str, "name": str, "refusal": str, "thinking": list, "order": list, "usage": dict, "replay": dict,
-    "sources": list, "duration_ms": (int, float), "memory": str, "prefix_bytes": int, "prefix": str, "cost": is_cost,
+    "sources": list, "duration_ms": (int, float), "memory": str, "project_file": str,
+    "prefix_bytes": int, "prefix": str, "cost": is_cost,
 }  # fmt: skip
 
 

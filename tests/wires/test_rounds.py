@@ -166,6 +166,12 @@ def test_a_session_goes_on_though_one_of_its_tools_is_gone(tooled: Home, model: 
     assert tooled.run("--tools", "good__gone", "go").code == 2
 
 
+def test_tools_that_the_user_gave_are_offered_beside_those_of_servers(tooled: Home, model: ModelServer) -> None:
+    mine = {"type": "function", "function": {"name": "mine", "parameters": {"type": "object"}}}
+    tooled.run("--tools", "good__add", "-p", f"tools={json.dumps([mine])}", "go")
+    assert [tool["function"]["name"] for tool in model.sent[-1]["tools"]] == ["mine", "good__add"]
+
+
 def test_no_tools_starts_no_server_and_nothing_is_kept_where_that_is_asked(tooled: Home, model: ModelServer) -> None:
     shown = json.loads(tooled.run("--dry-run", "-o", "json", "go").stdout)
     assert "good__add" in [tool["function"]["name"] for tool in shown["body"]["tools"]]

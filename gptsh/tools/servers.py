@@ -18,7 +18,7 @@ import anyio
 import httpx2
 import mcp_types
 from mcp import Client, MCPError
-from mcp.client import ClientRequestContext, IncomingMessage, InputRequiredRoundsExceededError
+from mcp.client import CacheConfig, ClientRequestContext, IncomingMessage, InputRequiredRoundsExceededError
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server.stdio import stdio_server
 from mcp.shared.inbound import MCP_METHOD_HEADER
@@ -32,6 +32,7 @@ from gptsh.errors import ToolServerError
 from gptsh.messages import Tool
 from gptsh.text import shorten
 from gptsh.tools import logins
+from gptsh.tools.remembered import Remembered
 from gptsh.tools.web import http_client
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Server:
         ask: Ask,
     ) -> None:
         self._config, self._environ, self._process, self._stderr = config, environ, process, stderr
-        self._restart, self._ask = restart, ask
+        self._restart, self._ask, self._remembered = restart, ask, Remembered(config)
         self._asking = anyio.Lock()  # around each question
         self._calls: set[anyio.CancelScope] = set()  # those that run, each with its deadline
         self._client: Client | None = None
@@ -86,7 +87,7 @@ class Server:
     async def serve(self, report: Callable[[Report], None]) -> None:
         """Connect, report the tools or the error, and stay connected until cancelled."""
         try:
-            if await self._connect("auto", report):
+            if await self._connect("legacy" if self._remembered.is_old else "auto", report):
                 return
             self._process, self._stderr = self._restart()
             await self._connect("legacy", report)
@@ -108,6 +109,7 @@ class Server:
                 client_info=mcp_types.Implementation(name="gptsh", version=__version__),
                 message_handler=self._on_message,
                 elicitation_callback=self._elicit,
+                cache=CacheConfig(self._remembered, partition=self._remembered.key, target_id=self._remembered.key),
             )
             listed: asyncio.Future[list[Tool]] = asyncio.get_running_loop().create_future()
             tasks.start_soon(self._hold, client, listed)
@@ -128,6 +130,7 @@ class Server:
                 # The SDK checks a result against the tool's schema: the model can judge it better.
                 client.session.validate_tool_result = _accept  # type: ignore[method-assign]
                 tools = await _list_tools(client)
+                self._remembered.set_old(client.session.discover_result is None)
                 self._client = client
                 listed.set_result(tools)
                 await anyio.sleep_forever()
@@ -278,6 +281,8 @@ class Server:
     async def _error(self, err: BaseException, timeout: float) -> ToolServerError:
         """The error for a server that can no longer be used, with the last lines that it printed."""
         err = _cause(err)
+        if self._client is None:
+            self._remembered.set_old(False)  # it may since speak the newer protocol alone
         if isinstance(err, ToolServerError):
             return err
         if isinstance(err, MCPError):  # the cause may follow

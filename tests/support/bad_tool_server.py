@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 MODE = sys.argv[1] if len(sys.argv) > 1 else ""
-MODERN = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"} if MODE == "modern" else {}
+TTL = 60_000 if MODE == "lasting" else 0
+IS_MODERN = MODE in ("modern", "lasting")
+MODERN = {"resultType": "complete", "ttlMs": TTL, "cacheScope": "public"} if IS_MODERN else {}
 HELLO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "bad", "version": "1"}}
 TOOLS = ("die", "hang", "garble", "refuse", "give", "tell", "leak", "say", "ask")
 writing = threading.Lock()
@@ -89,6 +91,9 @@ def asked(ident: Any, params: Any) -> None:
 
 def listed(ident: Any, params: Any) -> None:
     """Answer ``tools/list``: three a page, endless pages, no names, too many tools, or all at once."""
+    if MODE == "lasting":
+        with open(f"{sys.argv[2]}.lists", "a") as file:
+            file.write("listed\n")
     start = int(params.get("cursor") or 0)
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     tools: list[Any] = [{"name": n, "description": f"Will {n}.\nMore.", "inputSchema": schema} for n in TOOLS]
@@ -106,13 +111,13 @@ def initialized(ident: Any) -> None:
     """Answer ``initialize``: with another version, late, not at all, or correctly."""
     if MODE == "chatty":
         put("Server listening!\n\n[banner]")
-    if MODE == "modern":
+    if IS_MODERN:
         fault = {"code": -32022, "message": "too old", "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"}}
         put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": fault}))
     elif MODE == "meet":  # wait until a second server was started
         while len(Path(sys.argv[2]).read_text().split()) < 2:
             time.sleep(0.01)
-    if MODE not in ("mute", "modern"):
+    if MODE not in ("mute", "modern", "lasting"):
         answer(ident, {"protocolVersion": "1999-01-01" if MODE == "foreign" else "2025-06-18", **HELLO})
 
 
@@ -151,7 +156,7 @@ def main() -> None:
             greeted = True
         if method == "initialize":
             initialized(ident)
-        elif method == "server/discover" and MODE == "modern":
+        elif method == "server/discover" and IS_MODERN:
             answer(ident, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
         elif method == "server/discover" and MODE != "mute":
             put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": {"code": -32601, "message": "Method not found"}}))

@@ -137,6 +137,34 @@ def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str)
     assert results(home)["c1"]["content"] == "done"
 
 
+def test_a_list_of_tools_is_kept_as_long_as_the_server_says(home: Home, model: ModelServer) -> None:
+    config, lists = entry(home, "bad", "lasting", 'auto_approve = ["*"]'), home.folder / "pids.lists"
+    for _ in range(2):
+        assert called(home, model, config, made("bad__leak")).code == 0
+    assert [[tool["function"]["name"] for tool in sent["tools"]] for sent in model.sent] == [
+        [f"bad__{name}" for name in NAMES]
+    ] * 4
+    assert lists.read_text() == "listed\n"
+    (file,) = (home.folder / ".cache" / "gptsh" / "tool-servers").iterdir()
+    facts = json.loads(file.read_text())
+    assert 50 < facts["list"]["expires_at"] - time.time() <= 60
+    facts["list"]["expires_at"] = 1
+    file.write_text(json.dumps(facts))
+    assert home.run("--list-tools").code == 0
+    assert lists.read_text() == "listed\n" * 2
+    file.write_text('{"list": {"key": 1}, "at": 0}')
+    assert home.run("--list-tools").code == 0
+
+
+def test_a_server_of_the_older_protocol_is_not_asked_for_the_newer_one_again(home: Home) -> None:
+    home.configure(entry(home, "bad", "old"))
+    counts = []
+    for _ in range(2):
+        assert home.run("--list-tools").code == 0
+        counts.append(len(pids(home)))
+    assert counts == [2, 3]  # it ended at the question once, and was started again
+
+
 def test_servers_start_side_by_side_and_are_listed_in_the_order_of_the_config(home: Home) -> None:
     home.configure(entry(home, "one", "meet") + entry(home, "two", "meet"))
     done = home.run("--list-tools")

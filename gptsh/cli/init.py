@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gptsh.cli import stdio
@@ -30,6 +30,23 @@ _NEXT_STEPS = [  # where gptsh asks nothing
 _COLUMN = 36  # where the comments start
 _MAX_NAMES = 8  # that a question shows
 
+# Tool servers that docs/tools.md describes, by name: the keys of their tables. What only reads runs unasked, except of
+# files: the working folder may be the home folder.
+_TOOL_SERVERS: Mapping[str, Mapping[str, str | list[str]]] = {
+    "files": {"command": "mcp-server-filesystem", "args": ["."]},
+    "git": {
+        "command": "mcp-server-git",
+        "auto_approve": ["git_status", "git_diff*", "git_log", "git_show"],
+    },
+    "time": {"command": "mcp-server-time", "auto_approve": ["*"]},
+    "fetch": {"command": "mcp-server-fetch"},
+    "sql": {
+        "command": "mcp-server-sqlite",
+        "args": ["--db-path", "notes.db"],
+        "auto_approve": ["list_tables", "describe_table"],
+    },
+}
+
 Choices = Mapping[tuple[str, str], str]  # values by table and key
 
 
@@ -41,9 +58,16 @@ def init(flags: Flags) -> int:
     config = settings.load(os.environ, os.devnull)  # without a config file
     may_ask = config.read_stdin and not flags.no_stdin and all(map(stdio.is_terminal, (sys.stdin, sys.stderr)))
     choices, next_steps = _ask(config) if may_ask else ({}, _NEXT_STEPS)
+    servers = _ask_tools() if may_ask else []
+    if servers:
+        next_steps = [
+            *next_steps,
+            f'gptsh --tools {",".join(servers)} "…" offers the model their tools.',
+            *_missing_sdk(),
+        ]
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        stdio.create_file(path, "\n".join((_HEAD, *_lines(choices))))
+        stdio.create_file(path, "\n".join((_HEAD, *_lines(choices), *_server_lines(servers))))
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}") from err
     stdio.write_lines([f"{path} is written.", *next_steps])
@@ -70,6 +94,14 @@ def _lines(choices: Choices) -> Iterator[str]:
             line = f"# {key.name} = {_toml(key)}" if value is None else f"{key.name} = {_toml_string(value)}"
             comment = f"{key.meaning} ({key.expected})" if key.expected.startswith("one of") else key.meaning
             yield f"{line:{_COLUMN - 1}} # {comment}"
+        yield ""
+
+
+def _server_lines(names: Sequence[str]) -> Iterator[str]:
+    """The tables of these tool servers."""
+    for name in names:
+        yield f"[mcp.servers.{name}]"
+        yield from (f"{key} = {json.dumps(value)}" for key, value in _TOOL_SERVERS[name].items())
         yield ""
 
 
@@ -145,6 +177,30 @@ def _ask_provider(config: Settings) -> tuple[str, ProviderTable]:
     if "://" not in provider_or_url:
         return provider_or_url, ProviderTable()
     return _answer("A name for this server", "lab", _parse_name), ProviderTable(base_url=provider_or_url)
+
+
+def _ask_tools() -> list[str]:
+    """Ask which of the installed tool servers to add; return their names. Nothing is asked if there is none."""
+    installed = [name for name, table in _TOOL_SERVERS.items() if shutil.which(str(table["command"]))]
+    if not installed:
+        return []
+    _print("These tool servers are installed:")
+    stdio.write_stderr("".join(f"  {name:<6} {_TOOL_SERVERS[name]['command']}\n" for name in installed))
+
+    def parse(text: str) -> list[str]:
+        names = installed if text == "all" else [] if text == "none" else text.replace(",", " ").split()
+        if unknown := [name for name in names if name not in installed]:
+            raise UsageError(f"{unknown[0]!r} is not one of them", f"type {', '.join(installed)}, all or none")
+        return names
+
+    return list(_answer("Which of them may the model use with --tools", "none", parse))
+
+
+def _missing_sdk() -> list[str]:
+    """A line about the package that tool servers need, if it is missing."""
+    from importlib.util import find_spec  # noqa: PLC0415 - a first run alone needs it
+
+    return [] if find_spec("mcp") else ["pipx inject gptsh 'mcp>=2.2,<3' installs what tool servers need."]
 
 
 def _parse_name(text: str) -> str:

@@ -11,6 +11,7 @@ import pytest
 from gptsh.config import settings
 from gptsh.models.providers import PROVIDERS
 from tests.support.home import Home
+from tests.support.paths import ROOT
 from tests.support.server import ModelServer
 from tests.support.terminal import Terminal
 
@@ -204,3 +205,26 @@ def test_a_url_in_the_place_of_a_file_gets_the_way_to_send_what_is_there(home: H
         "https://example.org/a.txt: No such file or directory: curl -sSL https://example.org/a.txt | gptsh"
         in run.stderr
     )
+
+
+def test_installed_tool_servers_are_offered_with_the_lines_of_the_page(home: Home) -> None:
+    page = (ROOT / "docs" / "tools.md").read_text()
+    (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    servers = tomllib.loads(block)["mcp"]["servers"]
+    commands = home.folder / "bin"
+    commands.mkdir()
+    env = {**OPENAI, "PATH": f"{commands}:{home.env['PATH']}"}
+    for name in servers:
+        (commands / servers[name]["command"]).write_text("#!/bin/sh\n")
+        (commands / servers[name]["command"]).chmod(0o755)
+    seen, code = init(home, "\n", "\n", "files, web\n", "time sql\n", **env)
+    assert ("  time   mcp-server-time\n" in seen, code) == (True, 0)
+    assert "'web' is not one of them: type files, git, time, fetch, sql, all or none" in seen
+    assert 'gptsh --tools time,sql "…" offers the model their tools.' in seen
+    assert written(home)["mcp"]["servers"] == {name: servers[name] for name in ("time", "sql")}
+    home.config.unlink()
+    init(home, "\n", "\n", "all\n", **env)
+    assert written(home)["mcp"]["servers"] == servers
+    home.config.unlink()
+    init(home, "\n", "\n", "\n", **env)
+    assert "mcp" not in written(home)

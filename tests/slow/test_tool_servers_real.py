@@ -15,6 +15,7 @@ import pytest
 from tests.support.home import Home, lab_config
 from tests.support.paths import ROOT, SUPPORT
 from tests.support.server import ModelServer
+from tests.support.terminal import Terminal
 from tests.support.tools import calling
 
 pytestmark = pytest.mark.servers
@@ -50,15 +51,44 @@ def table(request: pytest.FixtureRequest, python: str) -> Iterator[str]:
         yield f'url = "http://127.0.0.1:{int(process.stdout.readline())}/mcp"'
 
 
-def test_a_server_of_each_era_over_each_transport(home: Home, model: ModelServer, era: str, table: str) -> None:
+def configure(home: Home, model: ModelServer, table: str, *calls: tuple[str, str]) -> None:
+    """Configure the server, and let the model call some of its tools, each with its arguments."""
     text = f'{lab_config(model)}[mcp.servers.either]\n{table}\nauto_approve = ["*"]\n'
     home.configure(text.replace('model = "lab/m"', 'model = "lab/m"\ntools = ["either"]'))
-    calls = [
+    made = [
         {"index": at, "id": name, "type": "function", "function": {"name": f"either__{name}", "arguments": arguments}}
-        for at, (name, arguments) in enumerate([("add", '{"a": 1, "b": 2}'), ("version", "{}")])
+        for at, (name, arguments) in enumerate(calls)
     ]
-    model.script(*calling(*calls))
+    model.script(*calling(*made))
     model.say("done")
+
+
+def results(home: Home) -> dict[str, str]:
+    """The results of the only session, by tool."""
+    return {m["tool_call_id"]: m["content"] for m in home.doc()["messages"] if m["role"] == "tool"}
+
+
+def test_a_server_of_each_era_over_each_transport(home: Home, model: ModelServer, era: str, table: str) -> None:
+    configure(home, model, table, ("add", '{"a": 1, "b": 2}'), ("version", "{}"))
     assert home.run("go") == ("done\n", "", 0)
-    results = {m["tool_call_id"]: m["content"] for m in home.doc()["messages"] if m["role"] == "tool"}
-    assert (results["add"], results["version"][0]) == ("3", era)
+    assert (results(home)["add"], results(home)["version"][0]) == ("3", era)
+
+
+def test_each_era_asks_the_user_over_each_transport(home: Home, model: ModelServer, table: str) -> None:
+    configure(home, model, table, ("trip", "{}"))
+    terminal = Terminal(home, "go")
+    terminal.until(rb"\| Where to\?\r\neither asks you this. Answer it\? .*: ")
+    terminal.write("y\n")
+    terminal.until(rb"City: ")
+    terminal.write("Prague\n")
+    terminal.until(rb"Days \(empty for 3\): ")
+    terminal.write("\n")
+    assert terminal.close()[1] == 0
+    assert results(home) == {"trip": "Prague 3"}
+
+
+def test_without_a_terminal_each_era_is_declined(home: Home, model: ModelServer, table: str) -> None:
+    configure(home, model, table, ("trip", "{}"))
+    run = home.run("go")
+    assert (run.code, "either asked a question, which was declined" in run.stderr) == (0, True)
+    assert "decline" in results(home)["trip"]

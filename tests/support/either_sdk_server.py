@@ -8,13 +8,46 @@ import socket
 import sys
 import threading
 from importlib import metadata
+from typing import Annotated, Any
 
-if metadata.version("mcp").startswith("1."):
-    from mcp.server.fastmcp import FastMCP as Sdk  # type: ignore[import-not-found, unused-ignore]
+from pydantic import BaseModel
+
+IS_OLD = metadata.version("mcp").startswith("1.")
+if IS_OLD:
+    from mcp.server.fastmcp import Context  # type: ignore[import-not-found, unused-ignore]
+    from mcp.server.fastmcp import FastMCP as Sdk
 else:
     from mcp.server.mcpserver import MCPServer as Sdk
+    from mcp.server.mcpserver.resolve import Elicit, Resolve
 
-server = Sdk("either", log_level="CRITICAL")
+server: Any = Sdk("either", log_level="CRITICAL")
+
+
+class Trip(BaseModel):
+    """What the user is asked."""
+
+    city: str
+    days: int = 3
+
+
+if IS_OLD:
+
+    @server.tool()
+    async def trip(ctx: "Context") -> str:
+        """Ask the user in the middle of the call."""
+        result = await ctx.elicit(message="Where to?", schema=Trip)
+        return f"{result.data.city} {result.data.days}" if result.action == "accept" else str(result.action)
+
+else:
+
+    def ask() -> "Elicit[Trip]":
+        """What is needed before the call."""
+        return Elicit("Where to?", Trip)
+
+    @server.tool()
+    def trip(wish: Annotated[Trip, Resolve(ask)]) -> str:
+        """Ask the user before the call."""
+        return f"{wish.city} {wish.days}"
 
 
 @server.tool()

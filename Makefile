@@ -101,7 +101,7 @@ coverage: .venv/bin/ruff ## What no test of the quick suite reaches; started pro
 	$(call into,.venv-servers,-e '.[test$(comma)servers]')
 
 # nanobot needs the first SDK of tool servers and gptsh the second, so it has an environment of its own. 0.3.5 is the
-# first release that writes a session's first line as the tests expect it.
+# first release that writes a session's first line as the tests expect it. Tool servers of the older protocol run there.
 .venv-nanobot/bin/nanobot:
 	$(call into,.venv-nanobot,'nanobot-ai>=0.3.5$(comma)<0.4')
 

@@ -192,6 +192,10 @@ def _tools(config_path: str | None, prefix: str | None) -> _Values:
             yield f"{before}{comma}{name}", ""
 
 
+def _servers(config_path: str | None, _prefix: str | None) -> _Values:
+    yield from ((name, "") for name in settings.load(os.environ, config_path).tool_servers.names)
+
+
 def _names(_config: str | None, _prefix: str | None) -> _Values:
     yield from ((name, filename[ID]) for name, filename in sorted(references.names_in_use()))
 
@@ -228,7 +232,8 @@ def _readable(items: Iterable[SessionSummary | Unreadable]) -> Iterator[SessionS
 
 # The sources of values for options and slash commands. They may also return values that do not start with the prefix.
 VALUES: dict[str, Source] = {
-    "agent": _agents, "model": _models, "name": _names, "param": _params, "session": _sessions, "tools": _tools,
+    "agent": _agents, "model": _models, "name": _names, "param": _params, "server": _servers,
+    "session": _sessions, "tools": _tools,
 }  # fmt: skip
 
 

@@ -166,9 +166,9 @@ class Flags(NamedTuple):
         "List the models that you can use now, with window and price.")] = False
     list_tools: Annotated[bool, Row("Other", ("--list-tools",), "List the tools of the tool servers.")] = False
     login: Annotated[str | None, Row("Other", ("--login",),
-        "Log in at a remote tool server, in the browser.", metavar="SERVER")] = None
+        "Log in at a remote tool server, in the browser.", metavar="SERVER", value="server", filled=True)] = None
     logout: Annotated[str | None, Row("Other", ("--logout",),
-        "Forget the login at a remote tool server.", metavar="SERVER")] = None
+        "Forget the login at a remote tool server.", metavar="SERVER", value="server", filled=True)] = None
     init: Annotated[bool, Row("Other", ("--init",),
         "Write a config file with every key as a comment; on a terminal, asks for your model.")] = False
     shell_integration: Annotated[str | None, Row("Other", ("--shell-integration",),

@@ -636,6 +636,7 @@ def test_what_is_wrong_with_a_server_is_a_line_and_no_matter_where_no_tools_are_
 def test_tab_offers_tool_servers(two: Home) -> None:
     assert completions(two, "gptsh --tools ") == ["one", "two", "all"]
     assert completions(two, "gptsh --tools one,t") == ["one,two"]
+    assert completions(two, "gptsh --login ") == ["one", "two"]
 
 
 # ---- the SDK

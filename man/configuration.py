@@ -42,6 +42,8 @@ FILES = (
     (f"{_STATE}/names/", "What each `@NAME` stands for."),
     (f"{_STATE}/memory/AGENT/", "MEMORY.md and HISTORY.md of an agent with a memory."),
     (f"{_STATE}/typed", "What you typed in conversations."),
+    (f"{_STATE}/logins/", "Logins at remote tool servers."),
+    ("${XDG_CACHE_HOME:-~/.cache}/gptsh/tool-servers/", "What tool servers allow to be kept of their lists."),
     ("${XDG_CACHE_HOME:-~/.cache}/gptsh/servers.json", "What servers report about themselves, kept for a day."),
 )
 

@@ -34,6 +34,7 @@ _HELLO = {
     "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "gptsh", "version": "1"}},
 }
 _REFUSED = (401, 403)
+_ATTEMPTS, _PAUSE = 10, 0.05  # for another run to save what it has just refreshed; seconds between them
 
 
 class _Storage:
@@ -86,6 +87,22 @@ class _Storage:
         self._client = client_info
 
 
+class _Provider(OAuthClientProvider):
+    """The SDK's provider, which also takes what another run has refreshed: many servers take a refresh token once."""
+
+    async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
+        before = self.context.current_tokens
+        if await super()._handle_refresh_response(response):
+            return True
+        for _ in range(_ATTEMPTS):
+            tokens = await self.context.storage.get_tokens()
+            if tokens and before and tokens.refresh_token != before.refresh_token:
+                self.context.current_tokens = tokens
+                return True
+            await asyncio.sleep(_PAUSE)
+        return False
+
+
 def _provider(
     url: str,
     redirect_uri: str,
@@ -98,7 +115,7 @@ def _provider(
         client_name="gptsh", redirect_uris=[AnyUrl(redirect_uri)], token_endpoint_auth_method="none"
     )
     storage = _Storage(url, is_new=is_new)
-    provider = OAuthClientProvider(url, metadata, storage, show, wait)
+    provider = _Provider(url, metadata, storage, show, wait)
     storage.context = provider.context
     return provider
 

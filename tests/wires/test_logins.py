@@ -99,6 +99,18 @@ def test_a_token_that_has_expired_is_refreshed_by_itself(home: Home) -> None:
         assert home.run("--list-tools").code == 0  # by the new one
 
 
+@pytest.mark.slow
+def test_runs_at_the_same_time_share_a_refreshed_token(home: Home) -> None:
+    """The server takes each refresh token once."""
+    with guarded(home):
+        home.process("--login", "web", env=BROWSER)
+        expire(home)
+        runs = [home.start("--list-tools") for _ in range(3)]
+        for run in runs:
+            _, stderr = run.communicate(timeout=60)
+            assert (run.returncode, stderr) == (0, b"")
+
+
 def test_a_login_that_has_ended_is_one_line(home: Home) -> None:
     with guarded(home, "forgets"):
         home.process("--login", "web", env=BROWSER)

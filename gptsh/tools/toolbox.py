@@ -49,7 +49,7 @@ _SIGTERM_SECONDS = 0.5  # then, for them to end after SIGTERM
 _SIGKILL_SECONDS = 0.3  # then, for the system to remove them
 # The variables that servers inherit. Those that a server needs besides, as for a key or a proxy, are in its config.
 _INHERITED = re.compile("PATH|HOME|LANG|LANGUAGE|TZ|TMPDIR|USER|LOGNAME|SHELL|TERM|LC_.*")
-_INSTALL = "run pipx inject gptsh 'mcp>=2.2,<3', or uv tool install '.[mcp]' in the clone; --no-tools leaves tools out"
+INSTALL = "run pipx inject gptsh 'mcp>=2.2,<3', or uv tool install '.[mcp]' in the clone; --no-tools leaves tools out"
 
 
 class OfferedTool(NamedTuple):
@@ -98,7 +98,7 @@ class Toolbox:
         """Start all servers in parallel, in a thread. Raises ConfigError if the SDK is missing."""
         if self._configs:
             if importlib.util.find_spec("mcp") is None:
-                raise ConfigError("tools need the package mcp", _INSTALL)
+                raise ConfigError("tools need the package mcp", INSTALL)
             self._thread.start()
 
     def _run_thread(self) -> None:
@@ -122,7 +122,7 @@ class Toolbox:
             try:
                 from gptsh.tools.servers import Server  # noqa: PLC0415 - the SDK takes over half a second
             except ImportError as err:
-                raise ConfigError(f"the package mcp cannot be used: {err}", _INSTALL) from err
+                raise ConfigError(f"the package mcp cannot be used: {err}", INSTALL) from err
             finally:
                 gc.freeze()
                 gc.enable()

@@ -9,7 +9,8 @@ from tests.support.home import Home
 
 VALUED = ("--show-session", "--search-sessions", "--export-session", "--import-session", "--delete-session")
 NAMED = (*VALUED, "--archive-session", "--delete-snapshot")
-VALUES = {**dict.fromkeys(NAMED, "0"), "--shell-integration": "bash", "--merge-driver": "base ours theirs"}
+VALUES = {**dict.fromkeys(NAMED, "0"), "--shell-integration": "bash", "--merge-driver": "base ours theirs",
+          "--login": "web", "--logout": "web"}  # fmt: skip
 ASKING = (["--dry-run"], ["--no-save"], ["-x"], ["--schema", "{}"], ["-p", "a=1"], ["-f", "x"], ["--system", "x"],
           ["-n"], ["--truncate", "tail"], ["--compact"], ["--title", "x"], ["--snapshot", "x"])  # fmt: skip
 OTHERS = (["-a", "x"], ["-m", "x"], ["--tag", "x"], ["--here"], ["--limit", "0"], ["-s", "0"], ["-c"],
@@ -34,7 +35,8 @@ def test_what_says_nothing_of_a_job_is_refused(home: Home, job: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "job", sorted(JOBS.keys() - {"--init", "--list-models", "--delete-session", "--delete-snapshot"})
+    "job",
+    sorted(JOBS.keys() - {"--init", "--list-models", "--delete-session", "--delete-snapshot", "--login", "--logout"}),
 )
 def test_what_only_says_how_is_taken_by_every_job_and_the_environment_never_fails_one(one: Home, job: str) -> None:
     one.configure("")
@@ -54,7 +56,8 @@ def test_what_only_says_how_is_taken_by_every_job_and_the_environment_never_fail
 
 
 REFUSED: list[tuple[list[str], str]] = [  # arguments, and how stderr begins
-    *[([f"{job}={blank}"], f"{job} is empty") for job in (*NAMED, "--session", "--file") for blank in ("", " ")],
+    *[([f"{option}={blank}"], f"{option} is empty")
+      for option in (*NAMED, "--login", "--logout", "--session", "--file") for blank in ("", " ")],
     *[(["-m", "echo", "hi", *more], f"{more[0]} cannot be used with a question: use it with --")
       for more in (["--full"], ["--keep", "0"], ["--limit", "0"], ["--archived"], ["--yes"])],
     (["--export-session", "0", "-o", "markdown"], "-o cannot be used with --export-session: --format names the form"),

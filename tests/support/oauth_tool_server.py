@@ -3,6 +3,7 @@
 It consents to every login at once. An argument says how it misbehaves.
 """
 
+import asyncio
 import os
 import secrets
 import socket
@@ -64,6 +65,8 @@ class Provider:
         return self.issue(authorization_code)
 
     async def load_refresh_token(self, _: Any, refresh_token: str) -> RefreshToken | None:
+        if FAULT == "slow":
+            await asyncio.sleep(1)  # so that others ask meanwhile
         return self.refresh_tokens.pop(refresh_token, None)
 
     async def exchange_refresh_token(self, _: Any, refresh_token: RefreshToken, scopes: list[str]) -> OAuthToken:

@@ -102,7 +102,7 @@ def test_a_token_that_has_expired_is_refreshed_by_itself(home: Home) -> None:
 @pytest.mark.slow
 def test_runs_at_the_same_time_share_a_refreshed_token(home: Home) -> None:
     """The server takes each refresh token once."""
-    with guarded(home):
+    with guarded(home, "slow"):
         home.process("--login", "web", env=BROWSER)
         expire(home)
         runs = [home.start("--list-tools") for _ in range(3)]

@@ -16,7 +16,7 @@ WAYS = {
     "older": "the older file wins, the newer one is renamed",
     "both": "both files are renamed",
     "git": "`git merge` with `--merge-driver`",
-    "rsync": "`rsync -u -b` in both directions",
+    "rsync": "`rsync -u -b --suffix=~$(date +%s)` in both directions",
 }
 ACTIONS = ("turn",) * 6 + ("new", "new", "title", "tag", "fork", "delete", "archive", "join") + ("sync",) * 3
 _FOLDERS = ("sessions", "archive")
@@ -63,7 +63,7 @@ class Machines:
         self.turns: dict[str, set[str]] = defaultdict(set)
         self.tags: dict[str, set[str]] = defaultdict(set)
         self.deleted: dict[str, set[str]] = defaultdict(set)
-        self.conflicts = self._number = 0
+        self.conflicts = self._number = self._syncs = 0
         self._synced: dict[str, bytes] = {}
 
     # ---- what the machines do
@@ -140,6 +140,7 @@ class Machines:
 
     def sync(self) -> None:
         """Make both stores equal, as the tool does."""
+        self._syncs += 1
         if self.way == "rsync":
             self._copy_newer(*self.homes)
             self._copy_newer(*reversed(self.homes))
@@ -168,10 +169,10 @@ class Machines:
             merged = self._merge(path, a, b)
             results = {path: merged}
         elif self.way == "both":
-            results = {f"{stem} (a {self._number}).json": a, f"{stem} (b {self._number}).json": b}
+            results = {f"{stem} (a {self._syncs}).json": a, f"{stem} (b {self._syncs}).json": b}
         else:
             wins, loses = (newer, older) if self.way == "newer" else (older, newer)
-            results = {path: wins, f"{stem}.sync-conflict-{self._number}.json": loses}
+            results = {path: wins, f"{stem}.sync-conflict-{self._syncs}.json": loses}
         for home in self.homes:
             (home.state / path).unlink(missing_ok=True)
             for name, entry in results.items():
@@ -193,7 +194,7 @@ class Machines:
                 _write(target, path, entry)
             elif entry.data != there.data and entry.time >= there.time:
                 self.conflicts += 1
-                _write(target, f"{path}~", there)
+                _write(target, f"{path}~{self._syncs}", there)
                 _write(target, path, entry)
 
     # ---- what must be so in the end
@@ -240,7 +241,7 @@ def _sessions(entries: dict[str, bytes]) -> dict[str, bytes]:
 
 def _copy_name(path: str) -> str:
     name = os.path.basename(path)
-    return name if ".json" in name and len(name) != len("20250101-000000-aaaa.json") and name[-1] != "~" else ""
+    return name if ".json" in name and len(name) != len("20250101-000000-aaaa.json") else ""
 
 
 def _entries(home: Home) -> Iterator[tuple[str, Entry]]:

@@ -200,7 +200,7 @@ def _missing_sdk() -> list[str]:
     """A line about the package that tool servers need, if it is missing."""
     from importlib.util import find_spec  # noqa: PLC0415 - a first run alone needs it
 
-    return [] if find_spec("mcp") else ["pipx inject gptsh 'mcp>=2.2,<3' installs what tool servers need."]
+    return [] if find_spec("mcp") else ["pipx inject gptsh 'mcp>=2.3,<3' installs what tool servers need."]
 
 
 def _parse_name(text: str) -> str:

@@ -253,7 +253,7 @@ class Server:
         SDK deals with a refusal, and with the answers of the authorization server.
         """
         request, status = response.request, response.status_code
-        is_probe = request.headers.get(MCP_METHOD_HEADER) == "server/discover"
+        is_probe = request.headers.get(MCP_METHOD_HEADER) == _PROBE
         if request.method != "POST" or status < _FIRST_ERROR_STATUS or is_probe:
             return
         if self._login and (status in (401, 403) or str(request.url) != str(self._config.url)):

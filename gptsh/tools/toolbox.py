@@ -49,7 +49,7 @@ _SIGTERM_SECONDS = 0.5  # then, for them to end after SIGTERM
 _SIGKILL_SECONDS = 0.3  # then, for the system to remove them
 # The variables that servers inherit. Those that a server needs besides, as for a key or a proxy, are in its config.
 _INHERITED = re.compile("PATH|HOME|LANG|LANGUAGE|TZ|TMPDIR|USER|LOGNAME|SHELL|TERM|LC_.*")
-INSTALL = "run pipx inject gptsh 'mcp>=2.2,<3', or uv tool install '.[mcp]' in the clone; --no-tools leaves tools out"
+INSTALL = "run pipx inject gptsh 'mcp>=2.3,<3', or uv tool install '.[mcp]' in the clone; --no-tools leaves tools out"
 
 
 class OfferedTool(NamedTuple):

@@ -642,7 +642,7 @@ def test_tab_offers_tool_servers(two: Home) -> None:
 # ---- the SDK
 
 
-INSTALL = "pipx inject gptsh 'mcp>=2.2,<3'"
+INSTALL = "pipx inject gptsh 'mcp>=2.3,<3'"
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
 from gptsh.formats import losses
 from gptsh.llm.errors import without_secret_parameters
-from gptsh.messages import final_answer, parts_of, text_of, text_parts_of, user_message
+from gptsh.messages import Message, Part, final_answer, parts_of, text_of, text_parts_of, user_message
 from gptsh.render.details import snapshots_of
 from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
@@ -211,16 +211,33 @@ def do_fork(chat: "Conversation", args: str) -> None:
 
 
 def do_undo(chat: "Conversation", _args: str) -> None:
-    """Fork before the last turn, and put its question on the next line."""
+    """Fork before the last turn, and put its question on the next line.
+
+    Where the agent's prompt makes the same question again of what the user typed, the line has only that.
+    """
     (question, *_), point = document.last_turn(_current_doc(chat)["messages"])
     _save_before_leaving(chat)
     origin = chat.fork(point)
     typed_parts = [part for part in text_parts_of(question) if "source" not in part]
     chat.prefill = "\n\n".join(part["text"] for part in typed_parts)
+    if words := _words_for_prompt(chat, question, typed_parts):
+        chat.prefill, chat.uses_prompt = words, True
     if attachments := len(parts_of(question)) - len(typed_parts):
         hint = f": in session {origin} /retry asks with all of it" if origin else ""
         stdio.note(f"{quantity(attachments, 'attachment')} of the question left out{hint}")
     _note_fork(origin, chat)
+
+
+def _words_for_prompt(chat: "Conversation", question: Message, parts: list[Part]) -> str:
+    """What the user typed, if the agent's prompt still makes these parts of it; else nothing."""
+    words = question.get("input")
+    if not isinstance(words, str):
+        return ""
+    with contextlib.suppress(GptshError):  # the agent is gone, or a name has no value
+        template = template_of(chat.agent(), chat.flags.var, "/agent NAME")
+        if template and template.question(words, None) == parts:
+            return words
+    return ""
 
 
 def do_retry(chat: "Conversation", args: str) -> None:

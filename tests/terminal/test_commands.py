@@ -201,6 +201,23 @@ def test_a_prompt_makes_the_first_question_of_its_agent(home: Home) -> None:
         )
 
 
+def test_undo_gives_back_what_the_user_typed_for_an_agents_prompt(home: Home) -> None:
+    agents = home.config.parent / "agents"
+    agents.mkdir(parents=True)
+    (agents / "tr.md").write_text("Into {lang}: {input}")
+    with Conversation(home, "-m", "echo", "-a", "tr", "--var", "lang=de") as talk:
+        talk.plays(
+            ("hi", "You said: Into de: hi"),
+            ("/undo", "to be typed again:\nhi"),
+            ("hello", "You said: Into de: hello"),
+        )
+    with Conversation(home, "-c") as talk:  # nobody says the language: the question as it was sent
+        talk.plays(
+            ("/undo", "to be typed again:\nInto de: hello"),
+            ("Into de: bye", "You said: Into de: bye"),
+        )
+
+
 def test_the_context_before_the_first_turn_and_behind_it(attaching: Home, model: ModelServer) -> None:
     with Conversation(attaching, **KEY) as talk:
         talk.plays(

@@ -28,6 +28,8 @@ from gptsh.core.references import (
     sessions_folder,
 )
 
+_LATER = 1_000_000_000  # nanoseconds
+
 
 def move(source: Path, folder: Path) -> Path:
     """Move a session file into a folder, and return its new path. Its times remain. Raises OSError.
@@ -65,13 +67,13 @@ def move_to_archive(path: Path) -> None:
 
 
 def write_whole(whole: Whole, path: Path, target: Path) -> None:
-    """Write a session that was read from ``path`` to ``target``, then remove its other files. Its file time remains.
+    """Write a session that was read from ``path`` to ``target``, then remove its other files.
 
-    Raises OSError, StoreError.
+    Its file time is a second after theirs, since ``rsync -u`` goes by seconds. Raises OSError, StoreError.
     """
     times = max((os.stat(file) for file in (path, *whole.copies) if os.path.exists(file)), key=lambda of: of.st_mtime)
     files.write_document(target, whole.doc, fsync=True)
-    os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns))
+    os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns + _LATER))
     for file in {path, *whole.copies} - {target}:
         file.unlink(missing_ok=True)
 

@@ -69,7 +69,8 @@ class Machine:
         (self._place / "config.xml").write_text(_CONFIG.format(**values))
         command = self._command("serve", "--no-browser", "--no-restart", "--no-upgrade")
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        self.home.started.append(subprocess.Popen(command, env=self.home.env, **pipes))
+        env = {**self.home.env, "STMONITORED": "yes"}  # without a second process that outlives the first
+        self.home.started.append(subprocess.Popen(command, env=env, **pipes))
 
     def stop(self) -> None:
         """End Syncthing."""

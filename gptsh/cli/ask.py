@@ -221,7 +221,7 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
         return None
     from gptsh.content import template  # noqa: PLC0415 - few agents have a prompt
 
-    names = [name for name in template.names_in(agent.prompt or "") if name != template.INPUT]
+    names = agent.prompt_names()
     if missing := [name for name in names if name not in values]:
         ways = " ".join(f"{option} {name}=…" for name in missing)
         raise UsageError(f"the prompt of agent {agent.name} has no value for {', '.join(missing)}", f"add {ways}")

@@ -161,7 +161,8 @@ Source = Callable[[str | None, str | None], _Values]
 
 def _agents(config_path: str | None, prefix: str | None) -> _Values:
     for agent in settings.load(os.environ, config_path).agents.readable(starting_with=prefix or ""):
-        yield agent.name, agent.model or ""
+        names = (f"{{{name}}}" for name in agent.prompt_names())
+        yield agent.name, " ".join(filter(None, (agent.model, *names)))
 
 
 def _models(config_path: str | None, prefix: str | None) -> _Values:
@@ -218,12 +219,9 @@ def _params(config_path: str | None, _prefix: str | None) -> _Values:
 
 def _variables(config_path: str | None, agent_name: str | None) -> Iterator[str]:
     """The names in the prompt of an agent, or of the default agent."""
-    from gptsh.content import template  # noqa: PLC0415 - few agents have a prompt
-
     config = settings.load(os.environ, config_path)
     agent = config.agents.get(agent_name or config.agent or config.default_agent)
-    names = template.names_in(agent.prompt or "") if agent else []
-    yield from (f"{name}=" for name in names if name != template.INPUT)
+    yield from (f"{name}=" for name in (agent.prompt_names() if agent else ()))
 
 
 def _readable(items: Iterable[SessionSummary | Unreadable]) -> Iterator[SessionSummary]:

@@ -153,23 +153,24 @@ def write_events(events: "Sequence[SessionEvent]", output: str | None) -> None:
 
 
 def list_agents(flags: Flags) -> int:
-    """Print a line for each agent: its name and model; a star marks the default agent."""
+    """Print a line for each agent: its name, model and the names of its prompt; a star marks the default agent."""
     from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
 
     config = settings.load(os.environ, flags.config)
     default = config.agent or config.default_agent
     agents = [
-        (agent.name, settings.model_of(config, agent, agent.model)) for agent in config.agents.readable(stdio.note)
+        (agent.name, settings.model_of(config, agent, agent.model), agent.prompt_names())
+        for agent in config.agents.readable(stdio.note)
     ]
     for name in config.agents:
         if note := config.agents.conflict(name):
             stdio.note(note)
     matching_agents = (agent for agent in agents if matches_model(agent[1], flags.model))
     items = lists.or_note(
-        ((name, model, name == default) for name, model in islice(matching_agents, flags.limit)),
+        ((name, model, name == default, names) for name, model, names in islice(matching_agents, flags.limit)),
         f"no agent has a model like {flags.model}" if flags.model else "",
     )
-    keys = ("name", "model", "default")
+    keys = ("name", "model", "default", "names")
     stdio.write_lines(
         lists.lines_of(flags, items, lambda item: agent_line(*item), lambda item: dict(zip(keys, item, strict=True)))
     )

@@ -564,7 +564,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     return [
         (0, chat.ref or lost or chat.session.ref or "new session"),
         (4, title),
-        (2, one_line(model)),
+        (2, one_line(_without_folder(model))),
         (5, f"{mark}{tokens:,}{of_window} tokens" if tokens is not None else ""),
         (1, share),
         (3, "" if usage["cost"] is None else format_usd(usage["cost"])),
@@ -572,6 +572,12 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
         (0, "" if chat.saves and not chat.is_unsaved else "not saved"),
         (6, "" if doc else "/help shows the commands"),
     ]
+
+
+def _without_folder(model: str) -> str:
+    """A model without the folder of its file: llama.cpp's server names a model by its path."""
+    provider, _, name = model.partition("/")
+    return f"{provider}/{name.rpartition('/')[2]}" if name.endswith(".gguf") else model
 
 
 def status_line(parts: Iterable[tuple[int, str]], width: int) -> str:

@@ -312,7 +312,8 @@ def do_agent(chat: "Conversation", args: str) -> None:
     if not args:
         current = chat.agent()
         lines = [
-            agent_line(agent.name, agent.model, agent.name == current.name) for agent in agents.readable(stdio.note)
+            agent_line(agent.name, agent.model, agent.name == current.name, agent.prompt_names())
+            for agent in agents.readable(stdio.note)
         ]
         if current.name not in agents:
             lines.insert(0, agent_line(current.name, current.model, True))

@@ -44,6 +44,14 @@ class Agent(NamedTuple):
     web: Annotated[bool, schema.FLAG, "Whether its model may search the web, with its provider's own search."] = False
     memory: Annotated[bool, schema.FLAG, "Whether it remembers facts across sessions."] = False
 
+    def prompt_names(self) -> list[str]:
+        """Return the names in its prompt that need a value, as with ``--var``."""
+        if self.prompt is None:
+            return []
+        from gptsh.content import template  # noqa: PLC0415 - few agents have a prompt
+
+        return [name for name in template.names_in(self.prompt) if name != template.INPUT]
+
 
 class Agents(Mapping[str, Agent]):
     """The agents. A file of the folder is read when its agent is asked for: one prompt does not read hundreds.

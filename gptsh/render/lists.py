@@ -51,9 +51,9 @@ def model_line(item: Mapping[str, Any]) -> str:
     return f"{line}  repeats the question, without key or network" if item["api"] == "echo" else line
 
 
-def agent_line(name: str, model: str | None, default: bool) -> str:
-    """An agent and its model, with a star if it is the default."""
-    what = one_line(f"{name} ({model or 'no model'})")
+def agent_line(name: str, model: str | None, default: bool, names: Sequence[str] = ()) -> str:
+    """An agent, its model and the ``{names}`` of its prompt, with a star if it is the default."""
+    what = one_line(" ".join([f"{name} ({model or 'no model'})", *(f"{{{each}}}" for each in names)]))
     return f"{'*' if default else ' '} {what}"
 
 

@@ -146,6 +146,17 @@ def test_tab_offers_the_names_of_the_chosen_agent(home: Home) -> None:
     assert completions(home, "gptsh --var ") == ["topic="]
 
 
+def test_lists_and_tab_show_the_names_that_a_prompt_needs(home: Home) -> None:
+    home.configure('[agents.sum]\nmodel = "echo"\nprompt = "Sum up in {lang}, {tone}: {input}"\n')
+    put(home, "joke.md", "A joke about {topic}.")
+    lines = home.run("--list-agents").stdout.splitlines()
+    assert lines[0] == "  sum (echo) {lang} {tone}"
+    assert lines[-1] == "  joke (no model) {topic}"
+    assert json.loads(home.run("--list-agents", "-o", "json").stdout)[0]["names"] == ["lang", "tone"]
+    env = {"_GPTSH_COMPLETE": "fish_complete", "COMP_WORDS": "gptsh -a ", "COMP_CWORD": ""}
+    assert "echo {lang} {tone}" in home.process(env=env).stdout
+
+
 @pytest.mark.parametrize("prompt", ["# IDENTITY\n\nYou sum up.\n\nINPUT:\n\n{input}", "Sum up: {input}"])
 def test_a_session_is_listed_by_what_the_user_gave_and_not_by_the_prompt(
     hosted: Home, model: ModelServer, prompt: str

@@ -206,7 +206,7 @@ def test_a_session_is_shown_as_its_document_or_a_message_a_line(lab: Home) -> No
 def test_agents_and_models_for_programs(lab: Home, model: ModelServer) -> None:
     model.pages["/v1/models"] = {"data": [{"id": "dear", "pricing": {"prompt": "inf", "completion": "1"}}]}
     (agent, _) = json.loads(lab.run("--list-agents", "-o", "json").stdout)
-    assert agent == {"name": "default", "model": "lab/m", "default": True}
+    assert agent == {"name": "default", "model": "lab/m", "default": True, "names": []}
     first, dear = events(lab.run("--list-models", "-o", "jsonl"))[:2]
     assert (dear["model"], dear["price_in"], dear["price_out"]) == ("lab/dear", None, None)
     assert first == {

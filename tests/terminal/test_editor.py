@@ -214,6 +214,13 @@ def test_the_status_line_tells_session_model_tokens_and_cost(home: Home) -> None
 
 
 @needs_tmux
+def test_the_status_line_leaves_out_the_folder_of_a_model(home: Home) -> None:
+    home.configure('[providers.own]\nbase_url = "http://127.0.0.1:9/v1"\n')
+    with Tmux(home, "-i", "-m", "own//models/q8/Qwen3.gguf", size=(100, 10)) as tmux:
+        tmux.until(r"^new session · own/Qwen3\.gguf · /help")  # llama.cpp's server names it by its path
+
+
+@needs_tmux
 def test_a_prompt_in_the_first_row_leaves_no_copy_of_its_drafts_in_the_scrollback(home: Home) -> None:
     with Tmux(home, "-i", "-m", "echo", shell="printf '\\033[H'; {}") as tmux:
         tmux.until(PROMPT)

@@ -93,7 +93,8 @@ class Turn:
         self.sent_plan: Plan | None = None
         self._app, self._flags, self._interrupts, self._setup = app, flags, interrupts, setup
         self._only_compacts = flags.compact and question is None
-        self._may_lack_tools = opened.doc is not None and not flags.chooses_tools
+        continues_tools = opened.doc is not None and not flags.chooses_tools
+        self._may_lack_tools = continues_tools or flags.tools == "all"  # which names no server
         # The messages that this turn knows and adds. ``session.doc`` may have more: saving merges those of other runs.
         self._messages = list(self.session.doc["messages"])
         question_index = document.question_index(self._messages)

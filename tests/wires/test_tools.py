@@ -228,6 +228,9 @@ def test_a_session_continues_without_a_server_that_cannot_be_used(home: Home, mo
     assert (run.stdout, run.code, note in run.stderr, run.stderr.count("\n")) == ("You said: and?\n", 0, True, 1)
     assert {tool["function"]["name"].partition("__")[0] for tool in model.sent[-1]["tools"]} == {"good"}
     assert home.run("-n", "and?").code == 3
+    run = home.run("-n", "--tools", "all", "and?")  # names no server, so the others do
+    assert (run.stdout, run.code, "tool server bad cannot be started" in run.stderr) == ("You said: and?\n", 0, True)
+    assert {tool["function"]["name"].partition("__")[0] for tool in model.sent[-1]["tools"]} == {"good"}
 
 
 @pytest.mark.parametrize(("tool", "said"), [

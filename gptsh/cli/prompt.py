@@ -178,7 +178,7 @@ class _History(FileHistory):
         if self._chat.saves and string.strip() and len(string) < _MAX_ENTRY:
             with contextlib.suppress(OSError):
                 make_private(self._path.parent)
-                os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+                os.close(files.open_own(self._path, os.O_WRONLY | os.O_CREAT))
                 super().store_string(string)
 
 

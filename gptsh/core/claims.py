@@ -9,6 +9,7 @@ import os
 import time
 from zlib import crc32
 
+from gptsh.core import files
 from gptsh.core.references import make_private, sessions_folder
 
 OWN_TITLE = 2 << 32  # asking a server of one's own for a title
@@ -83,7 +84,7 @@ def _descriptor(*, create: bool) -> int:
     if _opened is None or _opened[0] != path:
         if create:
             make_private(folder)
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o600)
+        descriptor = files.open_own(path, os.O_RDWR | (os.O_CREAT if create else 0))
         if _opened is not None:
             os.close(_opened[1])
         _opened = path, descriptor

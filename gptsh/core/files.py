@@ -9,6 +9,7 @@ import errno
 import fcntl
 import functools
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -34,17 +35,61 @@ LOCK_WAIT = 5.0  # seconds; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save before the model is asked
 _PAUSE, _LONG_PAUSE = 0.005, 0.05  # seconds between two attempts; each costs a network file system several messages
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)  # some NFS, FUSE and WSL mounts
+_DAY = 86_400  # seconds
 STALE_AFTER = 3600  # seconds; an older temporary file was left by a killed process
 _BLOCK = 4096  # bytes; holds the first line of nearly every session
 _LARGE = 200_000  # bytes that are parsed in the time of the fast parser's import
+_TEMPORARY = re.compile(r".+\.[0-9]+\.[0-9a-f]{6}\.tmp", re.DOTALL)  # as ``_replace`` names them
 _TAIL = 64  # bytes; enough for the end of the messages
 _USAGE, _MESSAGES, _END = b'"message_usage":', b'"messages":[', b"]}"  # begin lines of our layout
 _PIECE = 1_000_000  # bytes copied at once
 _MAX_SIZE = 1_000_000_000  # bytes; a larger file is not read
 LIST_LIMIT = 200_000_000  # bytes; of a file that a list, a search or the usage would read whole
 _OURS = b'{"version":'  # begins every file of our layout
-_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # O_NONBLOCK: do not wait for a named pipe in the folder
+_READ = os.O_RDONLY | os.O_NONBLOCK  # O_NONBLOCK: do not wait for a named pipe in the folder
+_IS_LINK = (errno.ELOOP, errno.EMLINK)  # of O_NOFOLLOW; the other one is FreeBSD's
+_LEVELS = 4  # folders from a file of the store up to the state folder
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # CIFS and FUSE, for a folder: the names in it are written all the same
+
+
+def refuse_foreign_links(path: Path | str) -> None:
+    """Raise OSError if the path, or one of the folders that lead to it within the store, is a link of another user.
+
+    Such a link could have a file of this user overwritten. One's own links lead to a synced folder, or to another disk.
+    """
+    for place in (Path(path), *Path(path).parents[:_LEVELS]):
+        with contextlib.suppress(FileNotFoundError):
+            status = place.lstat()
+            if stat.S_ISLNK(status.st_mode) and is_foreign(status):
+                raise OSError(errno.ELOOP, "a link of another user", str(place))
+
+
+def is_foreign(status: os.stat_result) -> bool:
+    """Whether a file belongs neither to this user nor to root."""
+    return status.st_uid not in (os.geteuid(), 0)
+
+
+def open_own(path: Path | str, flags: int) -> int:
+    """Open a file, with mode 0600 if it is created; by a link only if that is this user's own, or root's.
+
+    Raises OSError.
+    """
+    try:
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    except OSError as err:
+        if err.errno not in _IS_LINK:
+            raise
+    refuse_foreign_links(path)
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+
+def is_due(stamp: Path, seconds: float) -> bool:
+    """Whether so many seconds have passed since this was true for the stamp, an empty file."""
+    with contextlib.suppress(OSError):
+        if stamp.exists() and time.time() - stamp.stat().st_mtime < seconds:
+            return False
+        stamp.touch(mode=0o600)
+    return True
 
 
 def _again_if_stale(work: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
@@ -71,7 +116,7 @@ def locked(path: Path, wait: float = LOCK_WAIT, note: Callable[[str], None] | No
     for more than ``wait`` seconds, OSError if it cannot be created.
     """
     with contextlib.ExitStack() as stack:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
         stack.callback(os.close, descriptor)
         if os.fstat(descriptor).st_mode & 0o077:
             with contextlib.suppress(PermissionError):  # owned by another user, who shares it on purpose
@@ -86,7 +131,7 @@ def locked(path: Path, wait: float = LOCK_WAIT, note: Callable[[str], None] | No
             lock = LockFile(path)
             _take(lock.take, path, wait, _LONG_PAUSE)
             stack.callback(lock.release)
-            if note and lock.is_note_due():
+            if note and is_due(path.with_name(f"{path.name}.noted"), _DAY):
                 note(f"{path.parent} is on a file system without locks: gptsh uses a lock file there")
         yield
 
@@ -112,7 +157,7 @@ def _flock(descriptor: int) -> bool:
 
 @_again_if_stale
 def replace(path: Path, data: bytes, *, fsync: bool) -> None:
-    """Replace the file, or the target of a symbolic link, atomically with mode 0600. ``fsync`` waits for the disk.
+    """Replace the file, or the target of one's own link, atomically with mode 0600. ``fsync`` waits for the disk.
 
     Raises OSError: the file was not replaced, or may not be on disk yet.
     """
@@ -120,6 +165,7 @@ def replace(path: Path, data: bytes, *, fsync: bool) -> None:
 
 
 def _replace(path: Path, pieces: Iterable[bytes], *, fsync: bool) -> None:
+    refuse_foreign_links(path)
     target = Path(os.path.realpath(path))
     temporary = target.with_name(f"{target.name}.{os.getpid()}.{os.urandom(3).hex()}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -169,12 +215,16 @@ def as_store_error(problem: str, folder: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path, names: list[str]) -> None:
-    """Remove those temporary files among ``names`` that a killed process left."""
-    for name in names:
-        if name.endswith(".tmp"):
-            with contextlib.suppress(OSError):  # another process swept it first
-                if time.time() - (folder / name).stat().st_mtime > STALE_AFTER:
-                    (folder / name).unlink()
+    """Remove those temporary files among ``names`` that a killed process left. Other programs have their own."""
+    for name in filter(is_temporary, names):
+        with contextlib.suppress(OSError):  # another process swept it first
+            if time.time() - (folder / name).stat().st_mtime > STALE_AFTER:
+                (folder / name).unlink()
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file is one that is to replace another."""
+    return bool(_TEMPORARY.fullmatch(name))
 
 
 class _Latest(NamedTuple):
@@ -236,7 +286,7 @@ def _unchanged(path: Path, closing: contextlib.ExitStack) -> tuple[int, _Latest 
     if _latest is None or _latest.path != os.path.realpath(path):
         return -1, None
     try:
-        descriptor = os.open(path, _READ)
+        descriptor = open_own(path, _READ)
     except FileNotFoundError:
         return -1, None
     closing.callback(os.close, descriptor)
@@ -262,7 +312,7 @@ def read_bytes(path: Path | str, limit: int = _MAX_SIZE) -> bytes:
 @_again_if_stale
 def _read(path: Path | str, limit: int = _MAX_SIZE) -> tuple[tuple[int, ...], bytes]:
     """The version of a file and its bytes."""
-    descriptor = os.open(path, _READ)
+    descriptor = open_own(path, _READ)
     try:
         size, version, data = _size(descriptor, limit), _version(os.fstat(descriptor)), b""
         while len(data) < size and (piece := os.read(descriptor, size - len(data))):  # usually one read
@@ -362,7 +412,7 @@ def _beginning(path: str, lines: int) -> bytes | None:
 
     Raises OSError, also if these lines are too long.
     """
-    descriptor = os.open(path, _READ)
+    descriptor = open_own(path, _READ)
     try:
         end = data = os.read(descriptor, _BLOCK)
         if len(data) == _BLOCK:  # otherwise the file ends here

@@ -6,11 +6,9 @@ from here nobody can see whether a process of another machine still runs, and a 
 
 import contextlib
 import os
-import time
 from pathlib import Path
 
 _ABANDONED_AFTER = 120  # seconds
-_DAY = 86_400  # seconds
 
 
 class LockFile:
@@ -70,15 +68,6 @@ class LockFile:
         machine, _, rest = owner.decode("utf-8", "replace").partition(" ")
         pid = rest.partition(" ")[0]
         return machine == self._machine and pid.isdecimal() and not _runs(int(pid))
-
-    def is_note_due(self) -> bool:
-        """Whether the user was not told within a day that locks are missing; from now on that counts as told."""
-        stamp = self._clock.with_name(f"{self._clock.name}.noted")
-        with contextlib.suppress(OSError):
-            if stamp.exists() and time.time() - stamp.stat().st_mtime < _DAY:
-                return False
-            stamp.touch(mode=0o600)
-        return True
 
 
 def _machine() -> str:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import groupby
+from math import inf
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -100,11 +101,24 @@ def same_folder(first: Path, second: Path) -> bool:
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder with mode 0700, or set that mode: gptsh-cli 0.8 left its folder open to all."""
+    """Create a folder with mode 0700, or set that mode: gptsh-cli 0.8 left its folder open to all. Raises OSError."""
+    files.refuse_foreign_links(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o077:
         with contextlib.suppress(PermissionError):  # owned by another user, who shares it on purpose
             folder.chmod(0o700)
+
+
+def note_on_others() -> str | None:
+    """A line about a folder of the store that others have or can change, the first time; else None."""
+    state = sessions_folder().parent
+    for folder in (state, sessions_folder(), archive_folder(), names_folder()):
+        with contextlib.suppress(OSError):
+            status = folder.stat()
+            what = "belongs to another user" if files.is_foreign(status) else "can be changed by other users"
+            if (files.is_foreign(status) or status.st_mode & 0o022) and files.is_due(state / ".others.noted", inf):
+                return f"{folder} {what}: gptsh follows only your own links there"
+    return None
 
 
 @cache

@@ -49,7 +49,7 @@ def remove(
     """
     folders = folder, archive_path = sessions_folder(), archive_folder()
     names = references.names_by_file()
-    leftovers = [place / name for place in folders for name in names_in(place) if name.endswith(".tmp")]
+    leftovers = [place / name for place in folders for name in names_in(place) if files.is_temporary(name)]
     sweep_marks()
     try:
         for filename, updated_at in sessions.items():

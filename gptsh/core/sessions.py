@@ -220,7 +220,7 @@ def save_session(
     ``keep_snapshots`` is how many automatic snapshots remain when ``doc`` adds one; None keeps all.
     ``without_snapshot`` names a snapshot to delete.
     ``wait`` is how many seconds to wait for the lock. ``note`` gets a line where the file system has no locks, once a
-    day.
+    day, and where other users can change the store, once.
     Raises SessionGone if the session was deleted since it was read, StoreError if it cannot be written, BadSession if
     its file must not be written, UsageError for an unknown snapshot.
     """
@@ -230,6 +230,8 @@ def save_session(
     is_new = doc["updated_at"] == doc["created_at"]  # each save makes updated_at later
     with files.as_store_error("the session cannot be saved", sessions_folder()):
         folder = get_sessions_dir() if is_new else sessions_folder()
+        if note and is_new and (line := references.note_on_others()):
+            note(line)
         wait = (files.LOCK_WAIT if fsync else files.SHORT_LOCK_WAIT) if wait is None else wait
         with files.locked(folder.parent / ".lock", wait, note):
             path = _path_for(doc, at, is_new=is_new)

@@ -426,13 +426,13 @@ def test_two_processes_at_once_consolidate_each_message_once(agent: Home, model:
 def test_leftovers_of_killed_processes_are_swept_after_an_hour(agent: Home, model: ModelServer) -> None:
     put(agent, 0)
     remember(agent, "mine")
-    for name, age in (("old", 4000), ("young", 0)):
-        leftover = folder(agent) / f"MEMORY.md.{name}.tmp"
+    for name, age in (("1", 4000), ("2", 0)):
+        leftover = folder(agent) / f"MEMORY.md.{name}.abcdef.tmp"
         leftover.write_text("half of it")
         os.utime(leftover, (time.time() - age,) * 2)
     model.unstreamed(memory_answer("- m"), model="small")
     assert agent.run("--consolidate").code == 0
-    assert [path.name for path in folder(agent).glob("*.tmp")] == ["MEMORY.md.young.tmp"]
+    assert [path.name for path in folder(agent).glob("*.tmp")] == ["MEMORY.md.2.abcdef.tmp"]
 
 
 # ---- names and permissions

@@ -75,15 +75,16 @@ def test_a_document_without_an_id_gets_one(store: Store) -> None:
     assert len(store()) == 2
 
 
-def test_leftovers_of_killed_processes_are_swept_after_an_hour(home: Home, one: Path) -> None:
+def test_leftovers_of_killed_processes_are_swept_after_an_hour_and_no_other_file(home: Home, one: Path) -> None:
     folders = [home.sessions, home.state / "archive", home.state / "names", home.state]
     for folder in folders:
         folder.mkdir(exist_ok=True)
-        for name, age in (("old", 4000), ("young", 0)):
+        for name, age in (("old.4711.abcdef", 4000), ("young.4711.abcdef", 0), ("notes", 4000), ("~sync~x.json", 4000)):
             (folder / f"{name}.tmp").write_text("{")
             os.utime(folder / f"{name}.tmp", (time.time() - age,) * 2)
     home.run("-m", "echo", "another")
-    assert [[path.name for path in folder.glob("*.tmp")] for folder in folders] == [["young.tmp"]] * 4
+    left = ["notes.tmp", "young.4711.abcdef.tmp", "~sync~x.json.tmp"]
+    assert [sorted(path.name for path in folder.glob("*.tmp")) for folder in folders] == [left] * 4
 
 
 def test_a_turn_stays_together_whoever_wrote_meanwhile(lab: Home, model: ModelServer) -> None:

@@ -244,7 +244,7 @@ def test_after_a_day_a_server_is_asked_again(served: Home, model: ModelServer) -
     model.pages = {"/v1/models": vllm(20000)}
     assert long(served) == 15000
     kept = served.folder / ".cache" / "gptsh" / "servers.json"
-    leftover = kept.with_name(f"{kept.name}.1.tmp")  # of a process that was killed
+    leftover = kept.with_name(f"{kept.name}.1.abcdef.tmp")  # of a process that was killed
     leftover.touch()
     os.utime(leftover, (0, 0))
     known = json.loads(kept.read_text())

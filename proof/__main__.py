@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gptsh import __version__
-from proof import crowd, hostile, kills, mutants, peers, scale, signals, streams, travel
+from proof import crowd, hostile, kills, mounts, mutants, peers, scale, signals, streams, travel
 from proof.table import Table, markdown
 
 PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
@@ -36,6 +36,7 @@ def parts(*, quick: bool) -> dict[str, Callable[[], Table]]:
         "damage": crowd.store_damaged,
         "crowd": lambda: crowd.parallel_writers(64),
         "travel": lambda: travel.two_machines(200 if quick else 2000),
+        "mounts": mounts.without_locks,
         "streams": lambda: streams.every_byte(10 if quick else 1),
         "signals": signals.at_each_stage,
         "attacks": hostile.attacks,

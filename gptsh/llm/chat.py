@@ -272,6 +272,7 @@ class Reader(sse.Reader):
         field = next((name for name in REASONING_FIELDS if _text(delta.get(name))), None)
         blocks = as_dicts(delta.get(THINKING_BLOCKS))
         for block in blocks:  # litellm sends pieces of text, then the signature of the whole block
+            block.pop("index", None)  # the place of the block in the answer, from litellm 1.110 on
             if text := _text(block.get("thinking")):
                 self._thinking.append(text)
                 answer.add_reasoning(text, THINKING_BLOCKS)

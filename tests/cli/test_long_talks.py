@@ -13,11 +13,12 @@ IMAGE = "shot.png [image/png"
 SMALL_TURN = 0.03  # of the window: from 50 % of the budget to 80 % are six such turns and more
 TOKENS_PER_WORD = 1.35
 FILLED = 0.8  # of the budget
+TIGHT = 0.75  # the same in a window of which one message takes a fifth
 
 
 def holds(turns: list[Turn], talk: Talk) -> None:
     """Each request has the question and the last answer, and uses its room where anything is left out."""
-    share = FILLED
+    share = FILLED if talk.window >= 8192 else TIGHT
     for turn in turns:
         assert turn.code == 0, turn.notes
         text = json.dumps(turn.requests[-1]["messages"], ensure_ascii=False)

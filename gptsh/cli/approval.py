@@ -26,6 +26,7 @@ class Approval:
 
     def __init__(self, tools: Tools, doc: Document) -> None:
         self.denied: list[str] = []  # names of tools
+        self.not_offered: list[str] = []  # names that the model made up; it is sent an error
         self.has_terminal = True  # unless a question found none
         self._tools, self._doc = tools, doc
 
@@ -37,8 +38,11 @@ class Approval:
                 yield ToolResult(error_result(call, reason))
             else:
                 allowed_calls.append(call)
+        offered = {tool.name for tool in self._tools.tools()}
+        offered_calls = [call for call in allowed_calls if call["function"].get("name") in offered]
+        self.not_offered += [str(call["function"].get("name")) for call in allowed_calls if call not in offered_calls]
         if stdio.is_terminal(sys.stderr):  # only a user reads it, no program
-            for call in allowed_calls:
+            for call in offered_calls:
                 line = f"{call['function'].get('name', '')} {call['function'].get('arguments', '')}"
                 stdio.write_stderr(f"{shorten(line, stdio.width(sys.stderr) - 1)}\n")
         if allowed_calls:

@@ -290,8 +290,7 @@ class Turn:
         if message and not has_calls:
             if failure := answer_error(message):
                 raise failure
-            if names := ", ".join(str(call["function"].get("name")) for call in message.get("tool_calls") or ()):
-                self._deferred_notes.append(f"the model called a tool that was not offered, so it did not run: {names}")
+            self._note_not_offered([str(call["function"].get("name")) for call in message.get("tool_calls") or ()])
 
     def _explain_wait(self, spinner: "Spinner") -> None:
         """In a thread: let the spinner show that a server of the user's own is loading its model."""
@@ -335,6 +334,15 @@ class Turn:
             with self._interrupts.shielded():
                 in_order = [results[call["id"]] for call in calls if call["id"] in results]
                 self.session.save(*map(self._append, in_order), fsync=True)
+
+        self._note_not_offered(approval.not_offered)
+        approval.not_offered.clear()
+
+    def _note_not_offered(self, names: Sequence[str]) -> None:
+        """Print a note after the answer about calls that did not run, if there are any."""
+        if names:
+            called = ", ".join(dict.fromkeys(names))
+            self._deferred_notes.append(f"the model called a tool that was not offered, so it did not run: {called}")
 
     # ---- --schema
 

@@ -339,6 +339,7 @@ def test_each_result_is_read_and_an_odd_one_is_the_matter_of_its_call_alone(home
     for at, (name, arguments, content) in enumerate(ASKED):
         assert came[f"a{at}"]["content"].startswith(content), (name, arguments)
         assert came[f"a{at}"]["is_error"]
+    assert run.stderr.startswith("gptsh: the model called a tool that was not offered, so it did not run: bad__lekka\n")
 
 
 @pytest.mark.parametrize("how", BROKEN)

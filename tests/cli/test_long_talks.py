@@ -13,7 +13,7 @@ IMAGE = "shot.png [image/png"
 SMALL_TURN = 0.03  # of the window: from 50 % of the budget to 80 % are six such turns and more
 TOKENS_PER_WORD = 1.35
 FILLED = 0.8  # of the budget
-TIGHT = 0.75  # the same in a window of which one message takes a fifth
+TIGHT = 0.7  # the same in a window of which one message takes a fifth
 
 
 def holds(turns: list[Turn], talk: Talk) -> None:

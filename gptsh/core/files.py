@@ -417,9 +417,8 @@ def _beginning(path: str, lines: int) -> bytes | None:
         end = data = os.read(descriptor, _BLOCK)
         if len(data) == _BLOCK:  # otherwise the file ends here
             end = os.pread(descriptor, _TAIL, max(0, _size(descriptor) - _TAIL))
-        if not (
-            data.startswith(_OURS) and end.rstrip().endswith(_END)
-        ):  # or it is torn, or has keys after the messages
+        is_ours = data.startswith(_OURS) and end.rstrip().endswith(_END)
+        if not is_ours:  # or it is torn, or has keys after the messages
             return None
         while data.count(b"\n") < lines and (block := os.read(descriptor, len(data))):
             data += block

@@ -176,9 +176,8 @@ async def log_in(
     except OAuthTokenError:
         raise ToolServerError(f"{what}: its authorization server gave no token", "try again") from None
     except (OAuthFlowError, ValidationError):
-        reason = (
-            "the state or the issuer of the answer is not that of this login" if was_asked else "no usable metadata"
-        )
+        foreign = "the state or the issuer of the answer is not that of this login"
+        reason = foreign if was_asked else "no usable metadata"
         raise ToolServerError(f"{what}: the login failed: {reason}") from None
     except httpx2.HTTPError as err:
         raise ToolServerError(f"{what} cannot be reached: {type(err).__name__}") from None
@@ -194,10 +193,8 @@ async def _receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, p
         request = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode("ascii", "replace").split(" ")
         is_callback = len(request) > 1 and request[0] == "GET" and request[1].startswith("/callback?")
         status, body = ("200 OK", _PAGE) if is_callback else ("404 Not Found", b"")
-        head = (
-            f"HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-        )
-        writer.write(head.encode() + body)
+        fields = f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
+        writer.write(f"HTTP/1.1 {status}\r\n{fields}\r\n".encode() + body)
         await writer.drain()
         writer.close()
         if is_callback:

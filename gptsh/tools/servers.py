@@ -82,7 +82,7 @@ class Server:
         self._login: OAuthClientProvider | None = None
         self._failure: ToolServerError | None = None
         self._stray_line = ""  # the last line on its stdout that is not a message
-        self._is_garbled = False  # that line is a broken message
+        self._fault = ""  # what was wrong with its output: the predicate of a sentence with its name
 
     async def serve(self, report: Callable[[Report], None]) -> None:
         """Connect, report the tools or the error, and stay connected until cancelled."""
@@ -142,7 +142,7 @@ class Server:
         """Whether the process has closed its stdout, for no other reason than a request that it does not know."""
         err = _cause(err)
         closed = isinstance(err, MCPError) and err.code == mcp_types.CONNECTION_CLOSED
-        return closed and self._process is not None and not self._is_garbled
+        return closed and self._process is not None and not self._fault
 
     @property
     def _start_timeout(self) -> float:
@@ -215,8 +215,8 @@ class Server:
         """
         assert process.stdin
         assert process.stdout
-        with process.stdout, contextlib.suppress(BrokenPipeError):
-            async with stdio_server(_Lines(process.stdout), anyio.wrap_file(process.stdin)) as streams:
+        with process.stdout:
+            async with stdio_server(_Lines(process.stdout, self._on_endless_line), _Requests(process.stdin)) as streams:
                 try:
                     yield streams
                 finally:
@@ -229,9 +229,12 @@ class Server:
             line = str(message.errors(include_url=False)[0]["input"]).strip()
             self._stray_line = line or self._stray_line
             if re.search("[\"']jsonrpc[\"']", line):  # the line as text, or the repr of the parsed JSON
-                self._is_garbled = True
+                self._fault = f"sent a broken message: {line!r}"
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _on_endless_line(self) -> None:
+        self._fault = "sent a line without end"
 
     @contextlib.asynccontextmanager
     async def _over_http(self) -> AsyncIterator[Any]:
@@ -293,7 +296,7 @@ class Server:
             return self._failure
         reason, secrets = self._reason(err, timeout), self._secrets
         lines = self._last_lines()
-        if not lines and self._stray_line and not self._is_garbled:
+        if not lines and self._stray_line and not self._fault:
             lines = [f"printed {self._stray_line!r}"]
         lines = [mask(line, secrets) for line in lines]
         what = f"tool server {self._config.name} {shorten(mask(reason, secrets), _WIDTH)}"
@@ -310,8 +313,8 @@ class Server:
         """What the server did wrong: the predicate of a sentence with its name."""
         status = self._status
         match err:
-            case _ if self._is_garbled:
-                return f"sent a broken message: {self._stray_line!r}"
+            case _ if self._fault:
+                return self._fault
             case _ if status is not None and status < 0:
                 return f"was ended by {signal.strsignal(-status)}"
             case _ if status is not None:
@@ -352,14 +355,35 @@ class _TooLarge(Exception):
 class _Lines(anyio.AsyncFile[str]):
     """The stdout of a process, line by line, with lone surrogates as U+FFFD.
 
-    Raises _TooLarge for a line that would fill the memory.
+    At a line that would fill the memory, it calls ``on_endless_line`` and ends.
     """
+
+    def __init__(self, stdout: IO[str], on_endless_line: Callable[[], None]) -> None:
+        super().__init__(stdout)
+        self._on_endless_line = on_endless_line
 
     async def readline(self) -> str:
         line = await anyio.to_thread.run_sync(self.wrapped.readline, _MAX_MESSAGE)
         if len(line) == _MAX_MESSAGE:
-            raise _TooLarge("sent a line without end")
+            self._on_endless_line()
+            return ""
         return _LONE_SURROGATE.sub(lambda match: match[1] or r"\ufffd", line)
+
+
+class _Requests(anyio.AsyncFile[str]):
+    """The stdin of a process. What a process does not read is dropped: the end of its stdout shows that it ended.
+
+    Raised from here, the error would end the SDK's tasks at once, with the reason still unread on stdout.
+    """
+
+    async def write(self, b: str) -> int:
+        with contextlib.suppress(BrokenPipeError):
+            await super().write(b)
+        return len(b)
+
+    async def flush(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            await super().flush()
 
 
 async def _list_tools(client: Client) -> list[Tool]:

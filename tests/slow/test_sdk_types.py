@@ -105,7 +105,7 @@ def test_requests_to_google_are_of_its_sdks_types(of_google: Any, messages: list
     params = {"max_tokens": 50, "reasoning_effort": "low", "temperature": 1, "top_k": 4, "stop": "x", "seed": 7}
     request = Request("gemini/m", built, params, False, {"type": "object"}, tools)
     body = json.loads(encode(gemini.body(request, at("gemini"), (), NO_CLIENT)))
-    assert [list(part) for part in body["contents"][-2]["parts"]][-4:] == [
+    assert [sorted(part) for part in body["contents"][-2]["parts"]][-4:] == [
         ["text", "thought", "thoughtSignature"], ["text", "thoughtSignature"], ["toolCall"],
         ["functionCall", "thoughtSignature"],
     ]  # fmt: skip

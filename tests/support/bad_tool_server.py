@@ -130,6 +130,9 @@ def prepare() -> None:
     elif MODE == "banner":
         put("usage: server [--stdio]")
         sys.exit(2)
+    elif MODE == "deaf":
+        os.close(0)
+        time.sleep(60)
     elif MODE == "stubborn":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         note(subprocess.Popen(["sleep", "60"]).pid)  # a child ignores SIGTERM, too

@@ -191,6 +191,7 @@ def test_servers_start_side_by_side_and_are_listed_in_the_order_of_the_config(ho
             for mode, said in {
                 "mute": "tool server bad did not answer within 1 s",
                 "banner": "tool server bad ended with exit status 2: printed 'usage: server [--stdio]'",
+                "deaf": "tool server bad did not answer within 1 s",
                 "foreign": "tool server bad speaks another protocol: ",
                 "endless": "tool server bad lists its tools on more than 200 pages",
                 "wordy": "tool server bad lists more than 2,000 tools, or 4,000,000 characters of them",
@@ -202,7 +203,7 @@ def test_servers_start_side_by_side_and_are_listed_in_the_order_of_the_config(ho
 )
 def test_a_server_that_cannot_be_used_is_exit_3(home: Home, mode: str, said: str) -> None:
     """Beside one that resists its end; with the last words of the server, and without its key."""
-    more = f'env = {{ TOOL_KEY = "${{MY_KEY}}" }}\ntimeout = {1 if mode in ("mute", "noise") else 20}'
+    more = f'env = {{ TOOL_KEY = "${{MY_KEY}}" }}\ntimeout = {1 if mode in ("mute", "noise", "deaf") else 20}'
     text = entry(home, "bad", mode, more)
     if mode[0] == "/":
         text = text.replace(json.dumps(sys.executable), json.dumps(mode))

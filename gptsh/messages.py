@@ -1,4 +1,4 @@
-"""The vocabulary: messages and their parts, usage, and the events that a writer shows.
+"""The vocabulary: messages and their parts, usage, requests, tools, and the events that a writer shows.
 
 A message is the OpenAI chat message plus what gptsh knows about it. The same dict is in memory and in the session file;
 each API in ``llm/`` selects what its provider gets. Unlisted keys and part types are kept unchanged.
@@ -139,6 +139,20 @@ class Tool(NamedTuple):
     name: str
     description: str
     parameters: dict[str, Any]
+
+
+class Request(NamedTuple):
+    """A request to a model: ``model`` is ``provider/name``, ``params`` are the user's, ``schema`` is for the answer."""
+
+    model: str
+    messages: list[Message]
+    params: dict[str, Any]
+    stream: bool = True
+    schema: dict[str, Any] | None = None
+    tools: tuple[Tool, ...] = ()
+    tokens: int = 0  # of prompt and answer together, estimated; 0 is unknown
+    web: bool = False  # the model may search the web
+    shows_reasoning: bool = False  # the user sees it as it arrives
 
 
 def timestamp(moment: datetime | None = None) -> str:

@@ -36,6 +36,11 @@ def is_unicode(text: str) -> bool:
     return text.isascii() or not re.search("[\ud800-\udfff]", text)
 
 
+def join_surrogates(text: str) -> str:
+    """Return the text with its surrogate pairs combined: joined pieces may have two separate halves."""
+    return text if is_unicode(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
+
 # ---- one line
 
 

@@ -15,7 +15,7 @@ from gptsh.config.agents import Agent
 from gptsh.config.forms import STRUCTURED
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.settings import Settings
-from gptsh.content.answer import Tools
+from gptsh.content.tool_calls import Tools
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, ToolServerError, UsageError
 from gptsh.llm.client import Client

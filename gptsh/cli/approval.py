@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.cli import stdio
 from gptsh.cli.asking import ask_choice, marked_lines
-from gptsh.content.answer import Question, Tools, error_result
+from gptsh.content.tool_calls import ServerQuestion, Tools, error_result
 from gptsh.core.document import Document
 from gptsh.messages import Call, ToolResult
 from gptsh.text import one_line, shorten
@@ -49,7 +49,7 @@ class Approval:
             names = ", ".join(str(call["function"].get("name")) for call in allowed_calls)
             with screen.spinning(f"running {names}") as spinner:
 
-                def answer(question: Question) -> dict[str, Any] | None:
+                def answer(question: ServerQuestion) -> dict[str, Any] | None:
                     from gptsh.cli import questions  # noqa: PLC0415 - few servers ask
 
                     spinner.hide()

@@ -10,10 +10,11 @@ from gptsh.cli import manage
 from gptsh.cli.options import Flags
 from gptsh.config import settings
 from gptsh.config.settings import Settings
-from gptsh.content.answer import Answer, Request
+from gptsh.content.answer import Answer
 from gptsh.context import tokens
 from gptsh.core import usage
 from gptsh.errors import ConfigError, TooExpensive
+from gptsh.messages import Request
 from gptsh.models.cost import usage_from
 from gptsh.models.facts import split_model
 from gptsh.text import format_usd

@@ -15,8 +15,9 @@ from gptsh.cli.session import Session
 from gptsh.cli.show import Screen
 from gptsh.config import settings
 from gptsh.config.settings import Settings
-from gptsh.content.answer import Ask, Request, Tools
+from gptsh.content.answer import Ask
 from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in
+from gptsh.content.tool_calls import Tools
 from gptsh.context import shorten, strategies, tokens, valid
 from gptsh.context.strategies import FULL, Choice, CompactedPrompt
 from gptsh.context.tokens import BYTES, Size, Target
@@ -24,7 +25,7 @@ from gptsh.context.valid import Room
 from gptsh.core import document
 from gptsh.errors import GptshError, ModelError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
-from gptsh.messages import Message, timestamp
+from gptsh.messages import Message, Request, timestamp
 from gptsh.models.cost import filled_window
 from gptsh.models.facts import facts, split_model
 from gptsh.models.providers import DIRECT

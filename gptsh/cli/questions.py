@@ -7,14 +7,14 @@ from typing import Any
 from gptsh.cli import stdio
 from gptsh.cli.asking import ask_choice, ask_line, marked_lines
 from gptsh.cli.browser import open_url
-from gptsh.content.answer import Question
+from gptsh.content.tool_calls import ServerQuestion
 from gptsh.text import one_line
 
 _LEFT_OUT = object()  # the value of a field that the user left empty
 _STOPPED = object()  # at the end of input
 
 
-def answer(question: Question) -> dict[str, Any] | None:
+def answer(question: ServerQuestion) -> dict[str, Any] | None:
     """Ask the user; return the values of the form, ``{}`` for an opened URL, or None if the user declines.
 
     Without a terminal a note says that the question was declined.

@@ -12,7 +12,7 @@ from gptsh.cli.options import Flags
 from gptsh.config import settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Overrides, Settings
-from gptsh.content.answer import answer_error
+from gptsh.content.verdict import answer_error
 from gptsh.core import claims, document, listing, references, sessions
 from gptsh.core.document import Document
 from gptsh.core.files import LOCK_WAIT, SHORT_LOCK_WAIT

@@ -20,12 +20,12 @@ from gptsh.cli.session import Session
 from gptsh.config import settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
-from gptsh.content.answer import Answer, Request
+from gptsh.content.answer import Answer
 from gptsh.core import claims, document, sessions
 from gptsh.core.document import Document
 from gptsh.errors import GptshError
 from gptsh.llm.client import Client
-from gptsh.messages import Event, beginning_of, starts_turn
+from gptsh.messages import Event, Request, beginning_of, starts_turn
 from gptsh.models.facts import split_model
 
 _ATTACHED = 1000  # characters of each piped or attached text; the words alone often are the same ones

@@ -20,7 +20,9 @@ from gptsh.cli.reporter import as_error
 from gptsh.cli.session import OpenedSession, start_session
 from gptsh.cli.title import Titling
 from gptsh.config import settings
-from gptsh.content.answer import Answer, Tools, answer_error, calls_to_run
+from gptsh.content.answer import Answer
+from gptsh.content.tool_calls import Tools, calls_to_run
+from gptsh.content.verdict import answer_error
 from gptsh.context import tokens
 from gptsh.core import claims, document, sessions
 from gptsh.errors import (

@@ -1,11 +1,10 @@
-"""A request to a model, and its answer while it arrives: the events to show, and the message to save."""
+"""One answer while it arrives: the events to show, and the message to save."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from gptsh.content.think_tags import Beginning, Piece, ThinkTags, is_open, separate
-from gptsh.errors import EmptyAnswer, GptshError, Incomplete
+from gptsh.content.think_tags import Beginning, Piece, ThinkTags, separate
 from gptsh.messages import (
     COMMENTARY,
     COMPLETE_REASONS,
@@ -19,75 +18,17 @@ from gptsh.messages import (
     Part,
     Reasoning,
     Refusal,
+    Request,
     Text,
-    Tool,
     ToolCall,
-    ToolResult,
     Usage,
     new_call_id,
     text_of,
     with_blocks,
 )
-from gptsh.models.cost import filled_window
-from gptsh.text import is_unicode, shorten
+from gptsh.text import join_surrogates
 
-_REASON_WIDTH = 60  # characters of a finish reason in an error
-FINAL_WAIT = 5.0  # seconds to wait for usage after a complete answer, or for the body of an error response
 _BLANK_LINE = "\n\n"
-# Finish reasons of a filter; the last nine are Google's, of which some are for the prompt alone.
-_FILTERS = (
-    "content_filter", "safety", "recitation", "language", "blocklist", "prohibited_content", "spii", "image_safety",
-    "model_armor", "jailbreak",
-)  # fmt: skip
-_CAUSES = {
-    "length": "cut by the token limit",
-    "max_tokens": "cut by the token limit",
-    "model_length": "cut by the model's window",
-    "model_context_window_exceeded": "cut by the model's window",
-    "refusal": "refused",
-    **dict.fromkeys(_FILTERS, "stopped by the provider's filter"),
-}
-
-
-class Request(NamedTuple):
-    """A request to a model: ``model`` is ``provider/name``, ``params`` are the user's, ``schema`` is for the answer."""
-
-    model: str
-    messages: list[Message]
-    params: dict[str, Any]
-    stream: bool = True
-    schema: dict[str, Any] | None = None
-    tools: tuple[Tool, ...] = ()
-    tokens: int = 0  # of prompt and answer together, estimated; 0 is unknown
-    web: bool = False  # the model may search the web
-    shows_reasoning: bool = False  # the user sees it as it arrives
-
-
-class Question(NamedTuple):
-    """What a tool server asks the user during a call: to fill in a form, or to open a URL."""
-
-    server: str
-    message: str
-    form: dict[str, Any]  # a JSON Schema with properties that are no objects
-    url: str = ""  # instead of a form
-
-
-class Tools(Protocol):
-    """Tools that a model may call: ``tools/`` implements it with MCP servers. ``missing``: patterns without a tool."""
-
-    missing: list[str]
-
-    def tools(self) -> tuple[Tool, ...]:
-        """Return the tools that a model may call. Raises ToolServerError."""
-
-    def needs_approval(self, call: Call) -> tuple[str, str] | None:
-        """The server and the tool of a call that the user has to approve; None if the configuration allows it."""
-
-    def run(self, calls: Sequence[Call], answer: Callable[[Question], dict[str, Any] | None]) -> Iterator[ToolResult]:
-        """Run the calls in parallel and yield each result when it arrives. Raises ToolServerError after the last.
-
-        ``answer`` returns the values of a server's form, empty ones for a URL that the user opens, or None to decline.
-        """
 
 
 class Answer:
@@ -306,47 +247,4 @@ class Answer:
         return join_surrogates(text.removesuffix(half))
 
 
-def join_surrogates(text: str) -> str:
-    """Return the text with its surrogate pairs combined: joined pieces may have two separate halves."""
-    return text if is_unicode(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
-
-
 Ask = Callable[[Request, Answer], Iterator[Event]]  # it writes the answer into the second argument
-
-
-def calls_to_run(message: Message | None, request: Request) -> list[Call]:
-    """Return the tool calls of a complete answer, if the request offered tools."""
-    is_complete = message is not None and (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
-    return list(message.get("tool_calls") or ()) if message and is_complete and request.tools else []
-
-
-def error_result(call: Call, content: str) -> Message:
-    """Return the tool message that tells the model why a call was not run."""
-    name = str(call["function"].get("name", ""))
-    result: Message = {"role": "tool", "tool_call_id": call["id"], "name": name, "content": content}
-    return {**result, "is_error": True, "duration_ms": 0}
-
-
-def answer_error(message: Message) -> GptshError | None:
-    """Return the error to raise for a finished answer that is unusable or incomplete, or None."""
-    reason = message.get("finish_reason") or ""
-    if not reason:
-        problem = "the answer may be incomplete: the server ended it without a reason"
-        return Incomplete(problem, "ask again; a local server with one slot does so when another request arrives")
-    if reason.lower() not in COMPLETE_REASONS:
-        window = filled_window(message)
-        cause = f"the window of {window:,} tokens is full" if window else _CAUSES.get(reason.lower(), "ended early")
-        larger = f"-p num_ctx=N, or context_window under [providers.{message.get('provider')}], asks for a larger one"
-        is_absent = reason.lower() in _FILTERS and not (message["content"] or message.get("refusal"))
-        what = "there is no answer" if is_absent else "the answer is incomplete"
-        return Incomplete(f"{what}: {cause} ({shorten(reason, _REASON_WIDTH)})", larger if window else "")
-    if message.get("refusal"):
-        return Incomplete("the model refused to answer")
-    if is_open(text_of(message)):
-        return Incomplete("the answer is incomplete: its <think> has no end")
-    content = message["content"]
-    if content and not (isinstance(content, str) and content.isspace()):
-        return None
-    if message.get("tool_calls"):
-        return EmptyAnswer("the model called a tool instead of answering", "no tools were offered: ask again")
-    return EmptyAnswer("the model answered nothing", "ask again, or try another model with -m")

@@ -17,7 +17,6 @@ from typing import Literal
 
 from gptsh.config.folders import app_folder
 from gptsh.config.settings import ContextRules
-from gptsh.content.answer import Request
 from gptsh.context.summaries import Lengths, SmallModel, in_tags, lines_of, moment_of
 from gptsh.context.tokens import count_text, truncate_tokens
 from gptsh.core import document, files, sessions
@@ -25,7 +24,7 @@ from gptsh.core.document import Document
 from gptsh.core.references import exists, make_private, names_in, safe_name
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
 from gptsh.jsonio import as_dict
-from gptsh.messages import Message, Part, parts_of, starts_turn
+from gptsh.messages import Message, Part, Request, parts_of, starts_turn
 from gptsh.text import shorten
 
 SYSTEM = """\

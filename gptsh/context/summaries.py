@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from gptsh.content.answer import Answer, Ask, Request
+from gptsh.content.answer import Answer, Ask
 from gptsh.content.attachments import name_of, part_label
 from gptsh.content.passages import one_text
 from gptsh.content.think_tags import is_open
@@ -18,6 +18,7 @@ from gptsh.context.tokens import MARK, count_message, count_text, truncate_token
 from gptsh.errors import EmptyAnswer, TooLong
 from gptsh.messages import (
     Message,
+    Request,
     Usage,
     final_answer,
     is_text,

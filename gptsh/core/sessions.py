@@ -367,8 +367,9 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
     """
     if not small_model or not first_user.strip():
         return None
-    from gptsh.content.answer import Answer, Request  # noqa: PLC0415 - lists need no title
+    from gptsh.content.answer import Answer  # noqa: PLC0415 - lists need no title
     from gptsh.content.think_tags import is_open  # noqa: PLC0415 - lists need no title
+    from gptsh.messages import Request  # noqa: PLC0415 - lists need no title
     from gptsh.models.facts import likely_facts, small_params, split_model  # noqa: PLC0415 - lists need no model
 
     source = first_user[:TITLE_SOURCE]

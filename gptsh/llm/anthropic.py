@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gptsh.content.answer import Answer, Request, join_surrogates
+from gptsh.content.answer import Answer
 from gptsh.content.attachments import Media, media_of, name_of, not_sent
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
@@ -23,6 +23,7 @@ from gptsh.messages import (
     Event,
     Message,
     Part,
+    Request,
     Tool,
     blocks_of,
     is_text,
@@ -37,6 +38,7 @@ from gptsh.models.cost import FINISH_REASONS, usage_from
 from gptsh.models.facts import likely_facts
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
+from gptsh.text import join_surrogates
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response

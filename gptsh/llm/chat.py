@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gptsh.content import openai_parts
-from gptsh.content.answer import Answer, Request
+from gptsh.content.answer import Answer
 from gptsh.content.passages import one_text
 from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts, parse_json
@@ -30,6 +30,7 @@ from gptsh.messages import (
     Event,
     Message,
     Part,
+    Request,
     Tool,
 )
 from gptsh.models.cost import usage_from

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gptsh.config.secret import mask
 from gptsh.config.settings import Settings
-from gptsh.content.answer import Answer, Request
+from gptsh.content.answer import Answer
 from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, LoadingModel, ModelError, NoAnswer
 from gptsh.jsonio import parse_json
@@ -18,7 +18,7 @@ from gptsh.llm import errors, parameters, routes
 from gptsh.llm.refusals import refused_efforts, refused_params
 from gptsh.llm.routes import Routes
 from gptsh.llm.servers import Servers
-from gptsh.messages import Event, Finished, Part, Retrying, labelled_text, parts_of, text_of
+from gptsh.messages import Event, Finished, Part, Request, Retrying, labelled_text, parts_of, text_of
 from gptsh.models.cost import usage_from
 from gptsh.models.providers import DIRECT, ApiName, Provider
 

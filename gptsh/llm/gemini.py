@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from gptsh.content.answer import Answer, Request
+from gptsh.content.answer import Answer
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.openai_parts import move_tool_media
 from gptsh.content.passages import one_text
@@ -27,6 +27,7 @@ from gptsh.messages import (
     Event,
     Message,
     Part,
+    Request,
     Tool,
     blocks_of,
     is_text,

@@ -17,11 +17,11 @@ from typing import Any
 
 from gptsh import threads
 from gptsh.config.settings import Network
-from gptsh.content.answer import Answer, Request
+from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError
 from gptsh.llm import chat, errors, sse
 from gptsh.llm.routes import headers
-from gptsh.messages import Event
+from gptsh.messages import Event, Request
 from gptsh.models.providers import Provider
 
 _SWITCHES = {

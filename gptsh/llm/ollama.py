@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gptsh.content.answer import Answer, Request
+from gptsh.content.answer import Answer
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
@@ -16,7 +16,7 @@ from gptsh.llm import sse
 from gptsh.llm.errors import reported_error
 from gptsh.llm.parameters import fit_params
 from gptsh.llm.sse import ADVICE, as_object, debug_text, load
-from gptsh.messages import Event, Part, is_text, parts_of, starts_turn, text_of
+from gptsh.messages import Event, Part, Request, is_text, parts_of, starts_turn, text_of
 from gptsh.models.cost import WINDOW_KEY, usage_from
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider

@@ -7,7 +7,7 @@ of an answer go back in their order to the model that made them; any other model
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gptsh.content.answer import Answer, Request
+from gptsh.content.answer import Answer
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.content.replay import Frame, filled
@@ -23,6 +23,7 @@ from gptsh.messages import (
     Event,
     Message,
     Part,
+    Request,
     Tool,
     blocks_of,
     is_text,

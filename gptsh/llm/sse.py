@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from gptsh import threads
-from gptsh.content.answer import FINAL_WAIT, Answer
+from gptsh.content.answer import Answer
 from gptsh.errors import ConnectionLost, GptshError, ModelError, NoAnswer, TimedOut, TooLong
 from gptsh.jsonio import as_dict
 from gptsh.llm.errors import message_in, reported_error
@@ -23,6 +23,7 @@ from gptsh.messages import Event, Finished
 from gptsh.text import is_unicode
 
 ADVICE = "is the base URL right?"
+_FINAL_WAIT = 5.0  # seconds to wait for usage after a complete answer, or for the body of an error response
 _PIECE = 1_000_000  # characters of a text that are encoded at once
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -154,7 +155,7 @@ class Incoming(Generic[Item]):
             raise item
         return item
 
-    def limit_wait(self, seconds: float = FINAL_WAIT) -> None:
+    def limit_wait(self, seconds: float = _FINAL_WAIT) -> None:
         """Wait at most ``seconds`` more for all remaining items. Only the first call counts."""
         if self._deadline == math.inf:
             self._deadline = time.monotonic() + seconds

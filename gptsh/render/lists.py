@@ -10,8 +10,8 @@ from gptsh.render.plain import Look
 from gptsh.text import format_size, local_time, one_line, quantity, shorten, visible
 
 if TYPE_CHECKING:
-    from gptsh.content.answer import Request
     from gptsh.core.search import Found
+    from gptsh.messages import Request
 
 _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
 _SHOWN_MESSAGES, _SHOWN_LINES, _SHOWN_WIDTH = 5, 10, 160  # of a request: at each end, of a long message, of a line

@@ -27,7 +27,7 @@ from pydantic import ValidationError
 from gptsh import __version__
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.secret import Secret, mask
-from gptsh.content.answer import Question
+from gptsh.content.tool_calls import ServerQuestion
 from gptsh.errors import ToolServerError
 from gptsh.messages import Tool
 from gptsh.text import shorten
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
 
 Process = subprocess.Popen[str]
-Ask = Callable[[Question], "Future[dict[str, Any] | None]"]  # the answer, as of ``Tools.run``
+Ask = Callable[[ServerQuestion], "Future[dict[str, Any] | None]"]  # the answer, as of ``Tools.run``
 Report = tuple[str, list[Tool] | ToolServerError]  # the name of a server, and its tools under their own names
 
 _START_TIMEOUT = 30.0  # seconds to start and to list the tools, unless the config sets a timeout
@@ -181,9 +181,9 @@ class Server:
         """Put a question of the server to the user, one at a time. The calls have as much more time as it takes."""
         message = mask(params.message, self._secrets)
         if isinstance(params, mcp_types.ElicitRequestURLParams):
-            question = Question(self._config.name, message, {}, params.url)
+            question = ServerQuestion(self._config.name, message, {}, params.url)
         else:
-            question = Question(self._config.name, message, params.requested_schema)
+            question = ServerQuestion(self._config.name, message, params.requested_schema)
         async with self._asking:
             asked, deadlines = anyio.current_time(), {scope: scope.deadline for scope in self._calls}
             for scope in deadlines:

@@ -25,7 +25,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.config.mcp_servers import SEPARATOR, ToolServer
 from gptsh.config.secret import mask
-from gptsh.content.answer import Question, error_result
+from gptsh.content.tool_calls import ServerQuestion, error_result
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.messages import Call, Tool, ToolResult
 from gptsh.tools import results
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from gptsh.tools.servers import Report, Server
 
-    _Asked = tuple[Question, Future[dict[str, Any] | None]]
+    _Asked = tuple[ServerQuestion, Future[dict[str, Any] | None]]
     _Arrival = Future[tuple[dict[str, Any], int]] | _Asked
 
 ToolKey = tuple[str, str]  # the name of a server, and the tool's name on it
@@ -278,7 +278,9 @@ class Toolbox:
         offered = (self._offered or {}).get(call["function"]["name"])
         return None if offered is None or offered.auto_approve else (offered.server, offered.name_on_server)
 
-    def run(self, calls: Sequence[Call], answer: Callable[[Question], dict[str, Any] | None]) -> Iterator[ToolResult]:
+    def run(
+        self, calls: Sequence[Call], answer: Callable[[ServerQuestion], dict[str, Any] | None]
+    ) -> Iterator[ToolResult]:
         """Run the calls in parallel; yield each result as it arrives. A call that cannot start gets an error result.
 
         ``answer`` is asked the questions of the servers, as in ``Tools``. Raises ToolServerError, after the results of
@@ -314,7 +316,7 @@ class Toolbox:
         if failure:
             raise failure
 
-    def _ask(self, question: Question) -> "Future[dict[str, Any] | None]":
+    def _ask(self, question: ServerQuestion) -> "Future[dict[str, Any] | None]":
         """Hand a server's question to ``run``; decline it if no call runs. For the servers' thread."""
         from concurrent.futures import Future  # noqa: PLC0415 - already loaded by the thread
 

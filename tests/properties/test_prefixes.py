@@ -7,10 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gptsh.content.answer import Request
 from gptsh.context import valid
 from gptsh.context.shorten import as_sent
-from gptsh.messages import Tool
+from gptsh.messages import Request, Tool
 from tests.support.anthropic_server import signature
 from tests.support.apis import APIS, at
 

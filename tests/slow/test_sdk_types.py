@@ -6,12 +6,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gptsh.content.answer import Request
 from gptsh.context import valid
 from gptsh.core import document
 from gptsh.llm import anthropic, chat, gemini, responses
 from gptsh.llm.sse import encode
-from gptsh.messages import Tool
+from gptsh.messages import Request, Tool
 from tests.support import vocabulary
 from tests.support.apis import NO_CLIENT, QUESTION, at
 from tests.support.gemini_server import call, signed, thought

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from gptsh.config.settings import Network
-from gptsh.content.answer import Answer, Request
+from gptsh.content.answer import Answer
 from gptsh.context import tokens, valid
 from gptsh.context.shorten import as_sent
 from gptsh.core import document, usage
@@ -15,7 +15,7 @@ from gptsh.jsonio import encode_json, parse_json
 from gptsh.llm import anthropic, chat, errors, gemini, ollama, responses
 from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.sse import encode, objects, read
-from gptsh.messages import Tool
+from gptsh.messages import Request, Tool
 from gptsh.models.providers import CUSTOM, PROVIDERS, Provider
 from gptsh.render.details import session_details
 from gptsh.render.transcript import transcript

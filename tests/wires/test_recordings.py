@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from gptsh.content.answer import Answer, Request
+from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
 from gptsh.llm import gemini, responses
 from gptsh.llm.sse import objects, read
-from gptsh.messages import text_of
+from gptsh.messages import Request, text_of
 from gptsh.models.providers import PROVIDERS
 from tests.support.paths import ROOT
 

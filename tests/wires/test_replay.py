@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gptsh.content.answer import Request
 from gptsh.context import valid
+from gptsh.messages import Request
 from tests.support.apis import APIS
 from tests.support.dry import dry_run
 from tests.support.home import Home

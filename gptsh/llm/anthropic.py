@@ -12,10 +12,10 @@ from gptsh.content.answer import Answer
 from gptsh.content.attachments import Media, media_of, name_of, not_sent
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm import sse
+from gptsh.llm import reading_loop, sse
 from gptsh.llm.errors import reported_error
+from gptsh.llm.json_bodies import ADVICE, as_object, debug_text
 from gptsh.llm.parameters import fit_params, schema_as_text, take_tools
-from gptsh.llm.sse import ADVICE, as_object, debug_text
 from gptsh.messages import (
     PARTIAL_REASONS,
     THINKING_BLOCKS,
@@ -133,7 +133,7 @@ def accepts(part: Part, _provider: Provider) -> bool:
 def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_events)
-    return sse.read(payloads, Reader(answer), response.limit_wait)
+    return reading_loop.read(payloads, Reader(answer), response.limit_wait)
 
 
 def _declare(tools: Sequence[Tool]) -> list[Part]:
@@ -436,7 +436,7 @@ def as_events(message: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
         yield {"type": "message_stop"}
 
 
-class Reader(sse.Reader):
+class Reader(reading_loop.Reader):
     """Writes the events of one answer into an ``Answer``."""
 
     def __init__(self, answer: Answer) -> None:

@@ -14,11 +14,12 @@ from gptsh.content.answer import Answer
 from gptsh.content.passages import one_text
 from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts, parse_json
-from gptsh.llm import sse
+from gptsh.llm import reading_loop, sse
 from gptsh.llm.errors import reported_error
+from gptsh.llm.json_bodies import ADVICE, debug_text
 from gptsh.llm.parameters import fit_params, openai_schema, schema_as_text, take_tools
 from gptsh.llm.refusals import lacks_effort_beside_tools
-from gptsh.llm.sse import ADVICE, DONE, debug_text
+from gptsh.llm.sse import DONE
 from gptsh.messages import (
     PARTIAL_REASONS,
     PROVIDER_FIELDS,
@@ -122,7 +123,7 @@ def accepts(part: Part, provider: Provider) -> bool:
 def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_chunks)
-    return sse.read(payloads, Reader(answer), response.limit_wait)
+    return reading_loop.read(payloads, Reader(answer), response.limit_wait)
 
 
 def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
@@ -194,7 +195,7 @@ def as_chunks(payload: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
     yield from (payload, DONE)
 
 
-class Reader(sse.Reader):
+class Reader(reading_loop.Reader):
     """Writes the chunks of one answer into an ``Answer``; an unstreamed answer is one chunk."""
 
     def __init__(self, answer: Answer) -> None:

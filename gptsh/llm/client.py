@@ -141,7 +141,7 @@ class Client:
             from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs use litellm
 
             return {"call": errors.without_secret_parameters(arguments(request, provider, self._settings.network))}
-        from gptsh.llm.sse import encode, load  # noqa: PLC0415 - echo needs neither
+        from gptsh.llm.json_bodies import encode, load  # noqa: PLC0415 - echo needs neither
 
         api = _api(provider.api)
         body = load(encode(api.body(request, provider, self.servers.refusals(provider), self.servers)))
@@ -239,7 +239,7 @@ class Client:
 
     def _answer(self, url: str, body: Mapping[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
         """Send one body and yield the events of its answer."""
-        from gptsh.llm.sse import encode  # noqa: PLC0415 - echo needs none
+        from gptsh.llm.json_bodies import encode  # noqa: PLC0415 - echo needs none
 
         response = self._routes.http.send(url, encode(body), routes.headers(provider), is_local=provider.is_local)
         try:

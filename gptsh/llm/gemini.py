@@ -17,10 +17,10 @@ from gptsh.content.passages import one_text
 from gptsh.content.replay import Frame, call_signature, filled
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm import sse
+from gptsh.llm import reading_loop, sse
 from gptsh.llm.errors import reported_error
+from gptsh.llm.json_bodies import ADVICE, as_object, debug_text
 from gptsh.llm.parameters import fit_params, openai_schema, schema_as_text, take_tools
-from gptsh.llm.sse import ADVICE, as_object, debug_text
 from gptsh.messages import (
     COMPLETE_REASONS,
     Call,
@@ -102,7 +102,7 @@ def accepts(part: Part, _provider: Provider) -> bool:
 def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_documents)
-    return sse.read(payloads, Reader(answer), response.limit_wait)
+    return reading_loop.read(payloads, Reader(answer), response.limit_wait)
 
 
 # ---- requests
@@ -241,7 +241,7 @@ def as_documents(document: dict[str, Any], body: bytes) -> Iterator[dict[str, An
     yield document
 
 
-class Reader(sse.Reader):
+class Reader(reading_loop.Reader):
     """Writes the documents of one answer into an ``Answer``; each has the next parts. There is no last one."""
 
     def __init__(self, answer: Answer) -> None:

@@ -21,7 +21,7 @@ from gptsh import threads
 from gptsh.config.settings import Network
 from gptsh.errors import ConfigError, ConnectionLost, GptshError, ModelError, TimedOut
 from gptsh.llm import certificates
-from gptsh.llm.sse import Incoming
+from gptsh.llm.waiting import Incoming
 
 CONNECT_TIMEOUT = 15.0  # seconds for a connection
 _GRACE = 30.0  # seconds that the thread waits longer than the main thread

@@ -19,8 +19,10 @@ from gptsh import threads
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError
-from gptsh.llm import chat, errors, sse
+from gptsh.llm import chat, errors, reading_loop
+from gptsh.llm.json_bodies import encode
 from gptsh.llm.routes import headers
+from gptsh.llm.waiting import Incoming
 from gptsh.messages import Event, Request
 from gptsh.models.providers import Provider
 
@@ -89,7 +91,7 @@ class Bridge:
             raise _as_gptsh_error(self._failure, provider)
         call = arguments(request, provider, self._network)
         timeout, idle = self._network.first_byte_timeout, self._network.idle_seconds(is_local=provider.is_local)
-        incoming = sse.Incoming(_run_call(call, provider), provider.name)
+        incoming = Incoming(_run_call(call, provider), provider.name)
 
         def chunks() -> Iterator[dict[str, Any]]:
             nonlocal timeout
@@ -102,7 +104,7 @@ class Bridge:
                 timeout = idle
 
         payloads = chunks() if request.stream else chat.as_chunks(next(chunks(), {}), b"")
-        return sse.read(payloads, chat.Reader(answer), incoming.limit_wait)
+        return reading_loop.read(payloads, chat.Reader(answer), incoming.limit_wait)
 
 
 def _run_call(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:
@@ -123,7 +125,7 @@ def _run_call(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, An
 def arguments(request: Request, provider: Provider, network: Network) -> dict[str, Any]:
     """The arguments of litellm's call. It finds what gptsh does not know about a provider in the environment."""
     call = {
-        **json.loads(sse.encode(chat.body(request, provider))),
+        **json.loads(encode(chat.body(request, provider))),
         "model": f"{provider.name}/{provider.model}",
         "stream": request.stream,
         "timeout": max(network.first_byte_timeout, network.idle_seconds(is_local=provider.is_local)) + _GRACE,

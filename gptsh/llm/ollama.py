@@ -12,10 +12,11 @@ from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm import sse
+from gptsh.llm import reading_loop
 from gptsh.llm.errors import reported_error
+from gptsh.llm.json_bodies import ADVICE, as_object, debug_text, load
 from gptsh.llm.parameters import fit_params
-from gptsh.llm.sse import ADVICE, as_object, debug_text, load
+from gptsh.llm.sse import lines
 from gptsh.messages import Event, Part, Request, is_text, parts_of, starts_turn, text_of
 from gptsh.models.cost import WINDOW_KEY, usage_from
 from gptsh.models.names import is_answer_of
@@ -85,7 +86,7 @@ def accepts(part: Part, _provider: Provider) -> bool:
 
 def read(response: "Response", provider: Provider, answer: Answer, servers: "Servers") -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events. The server may be asked for its window."""
-    return sse.read(json_lines(response.chunks()), Reader(answer, lambda: servers.loaded_window(provider)))
+    return reading_loop.read(json_lines(response.chunks()), Reader(answer, lambda: servers.loaded_window(provider)))
 
 
 def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
@@ -125,12 +126,12 @@ def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
 
 def json_lines(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
     """Parse each line of a body as an object. Raises ModelError if one is not, or if the first is not an answer."""
-    lines = filter(bytes.strip, sse.lines(chunks))
-    for number, line in enumerate(lines):
+    texts = filter(bytes.strip, lines(chunks))
+    for number, line in enumerate(texts):
         try:
             payload = load(line)
         except ModelError:
-            if number and next(lines, None) is None:  # the last line may be cut off
+            if number and next(texts, None) is None:  # the last line may be cut off
                 return
             raise
         if not number and not _ANSWER_KEYS & set(payload):
@@ -138,7 +139,7 @@ def json_lines(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
         yield payload
 
 
-class Reader(sse.Reader):
+class Reader(reading_loop.Reader):
     """Writes the lines of one answer into an ``Answer``. ``window`` looks up the window that the server used."""
 
     def __init__(self, answer: Answer, window: Callable[[], int | None]) -> None:

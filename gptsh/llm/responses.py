@@ -13,10 +13,11 @@ from gptsh.content.passages import one_text
 from gptsh.content.replay import Frame, filled
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm import sse
+from gptsh.llm import reading_loop, sse
 from gptsh.llm.errors import reported_error
+from gptsh.llm.json_bodies import ADVICE, debug_text
 from gptsh.llm.parameters import fit_params, openai_schema, schema_as_text, take_tools
-from gptsh.llm.sse import ADVICE, DONE, debug_text
+from gptsh.llm.sse import DONE
 from gptsh.messages import (
     COMPLETE_REASONS,
     Call,
@@ -110,7 +111,7 @@ def accepts(part: Part, _provider: Provider) -> bool:
 def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_events)
-    return sse.read(payloads, Reader(answer), response.limit_wait)
+    return reading_loop.read(payloads, Reader(answer), response.limit_wait)
 
 
 # ---- requests
@@ -249,7 +250,7 @@ class _Progress:
         self.refuses = self.reasons = self.is_called = False
 
 
-class Reader(sse.Reader):
+class Reader(reading_loop.Reader):
     """Writes the events of one answer into an ``Answer``."""
 
     def __init__(self, answer: Answer) -> None:

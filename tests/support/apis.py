@@ -13,8 +13,10 @@ from gptsh.core import document, usage
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encode_json, parse_json
 from gptsh.llm import anthropic, chat, errors, gemini, ollama, responses
+from gptsh.llm.json_bodies import encode
 from gptsh.llm.litellm_bridge import arguments
-from gptsh.llm.sse import encode, objects, read
+from gptsh.llm.reading_loop import read
+from gptsh.llm.sse import objects
 from gptsh.messages import Request, Tool
 from gptsh.models.providers import CUSTOM, PROVIDERS, Provider
 from gptsh.render.details import session_details

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gptsh.context.tokens import count_text
 from gptsh.core.search import Query
-from gptsh.llm import sse
+from gptsh.llm.json_bodies import encode
 
 SENTENCE = "Der Füchs Nummer 12345 springt → und geht heim.\n"
 TEXTS = st.text(st.sampled_from('a"\\\n\x00é→\U0001f600\ud800'), min_size=1, max_size=9)
@@ -20,7 +20,7 @@ def find(text: str) -> object:
     return Query("springt fehlt", 80).best([("user", "", text)])
 
 
-@pytest.mark.parametrize(("work", "times"), [(count_text, 3), (sse.encode, 3), (find, 1)])
+@pytest.mark.parametrize(("work", "times"), [(count_text, 3), (encode, 3), (find, 1)])
 def test_the_peak_is_a_few_times_the_text(work: Callable[[str], object], times: float) -> None:
     work(SENTENCE)  # loads what it needs
     text = SENTENCE * 60_000
@@ -51,4 +51,4 @@ def test_a_long_text_is_encoded_as_a_short_one(text: str, pieces: int) -> None:
     long = (text * (1_000_000 // len(text) + 1))[:1_000_000] * pieces + text
     payload = {"messages": [{"content": long}, {"content": text}], "tools": [], "params": {}, "n": [1.5, None, True]}
     expected = json.dumps(payload, ensure_ascii=False).replace("\ud800", "\ufffd")
-    assert json.loads(sse.encode(payload)) == json.loads(expected)
+    assert json.loads(encode(payload)) == json.loads(expected)

@@ -11,7 +11,8 @@ import pytest
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
 from gptsh.llm import gemini
-from gptsh.llm.sse import objects, read
+from gptsh.llm.reading_loop import read
+from gptsh.llm.sse import objects
 from gptsh.messages import text_of
 from tests.support.answers import json_output
 from tests.support.anthropic_server import AnthropicServer, said

@@ -10,7 +10,8 @@ import pytest
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
 from gptsh.llm import gemini, responses
-from gptsh.llm.sse import objects, read
+from gptsh.llm.reading_loop import read
+from gptsh.llm.sse import objects
 from gptsh.messages import Request, text_of
 from gptsh.models.providers import PROVIDERS
 from tests.support.paths import ROOT

@@ -1,0 +1,63 @@
+"""Wait for what a thread receives from a server: the first-byte and idle timeouts, and signals, which end the wait."""
+
+import math
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+from gptsh import threads
+from gptsh.errors import TimedOut
+
+_FINAL_WAIT = 5.0  # seconds to wait for usage after a complete answer, or for the body of an error response
+Item = TypeVar("Item")
+
+
+class Incoming(Generic[Item]):
+    """Items that a thread produces, so that signals and timeouts reach the main thread. Errors name ``host``.
+
+    If no thread can start, the caller waits for each item, and only the timeouts of the socket apply.
+    """
+
+    def __init__(self, items: Iterator[Item], host: str) -> None:
+        self._queue: queue.SimpleQueue[Item | BaseException | None] = queue.SimpleQueue()
+        self._host, self._is_closed = host, False
+        self._deadline = math.inf  # of ``time.monotonic``
+        thread = threading.Thread(target=self._produce, args=(items,), daemon=True)
+        self._unthreaded = None if threads.start(thread) else items
+
+    def _produce(self, items: Iterator[Item]) -> None:
+        """In the thread: put each item into the queue, then None, or the error that ended them."""
+        try:
+            for item in items:
+                self._queue.put(item)
+                if self._is_closed:
+                    break
+            self._queue.put(None)
+        except BaseException as err:  # noqa: BLE001 - whatever it is: ``next_item`` raises it in the main thread
+            self._queue.put(err)
+
+    def next_item(self, timeout: float) -> Item | None:
+        """Wait for the next item; None after the last. Raises the thread's error, or TimedOut."""
+        if self._unthreaded is not None:
+            return next(self._unthreaded, None)
+        seconds_left = min(timeout, self._deadline - time.monotonic())
+        try:
+            item = self._queue.get(timeout=max(seconds_left, 0))
+        except queue.Empty:
+            has_deadline = self._deadline < math.inf
+            todo = "" if has_deadline else "raise first_byte_timeout or idle_timeout under [network]"
+            raise TimedOut(f"{self._host} went silent", todo) from None
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def limit_wait(self, seconds: float = _FINAL_WAIT) -> None:
+        """Wait at most ``seconds`` more for all remaining items. Only the first call counts."""
+        if self._deadline == math.inf:
+            self._deadline = time.monotonic() + seconds
+
+    def close(self) -> None:
+        """Stop the thread after its next item."""
+        self._is_closed = True

@@ -15,7 +15,7 @@ from gptsh.core.document import Document
 from gptsh.core.listing import Unreadable
 from gptsh.errors import GptshError, ToolServerError, UsageError
 from gptsh.models.names import matches_model
-from gptsh.render.lists import INDENT, agent_line, found_drawn, found_lines, listing_line, model_line, tool_line
+from gptsh.render.list_lines import INDENT, agent_line, found_drawn, found_lines, listing_line, model_line, tool_line
 from gptsh.render.plain import look
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def show_usage(flags: Flags) -> int:
 
 def draw_usage(report: "Report", flags: Flags) -> None:
     """Print tokens and cost as a table."""
-    from gptsh.render.usage import drawn, plain  # noqa: PLC0415 - only the table needs it
+    from gptsh.render.usage_table import drawn, plain  # noqa: PLC0415 - only the table needs it
 
     out = stdio.stdout()
     is_rendered = stdio.is_terminal(out) and flags.output != "text"

@@ -29,7 +29,7 @@ from gptsh.messages import Message, Request, timestamp
 from gptsh.models.cost import filled_window
 from gptsh.models.facts import facts, split_model
 from gptsh.models.providers import DIRECT
-from gptsh.render import lists
+from gptsh.render import outline
 from gptsh.text import quantity
 
 if TYPE_CHECKING:
@@ -455,7 +455,7 @@ class Planner:
         is_saved = self._session.save(*events, fsync=self._flags.compact)
         report = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,} ({record['strategy']})"
         stdio.note(f"{report}; snapshot {doc['id']}@{name}" if name and is_saved else report)
-        if record["omitted"] != previous.get("omitted") and (what := lists.omitted_words(record["omitted"])):
+        if record["omitted"] != previous.get("omitted") and (what := outline.omitted_words(record["omitted"])):
             stdio.note(f"left out, since the session outgrew the window: {what}")
         self._session.emit("compressed", **compaction_report(choice))
 

@@ -16,7 +16,7 @@ from gptsh.core import document
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.llm.client import Client
 from gptsh.models.cost import usage_from
-from gptsh.render import lists, structured
+from gptsh.render import outline, structured
 from gptsh.text import format_usd
 
 _PRICED = 1000  # tokens of an answer, whose length nobody knows yet
@@ -30,14 +30,14 @@ def print_request(app: App, plan: Plan, form: Form) -> int:
     if form.is_structured:
         stdio.write_lines([structured.line({**request_of(app.client, plan), "error": None})])
     else:
-        stdio.write_lines([*facts_of(app, plan), "", *lists.request_lines(plan.request.messages)])
+        stdio.write_lines([*facts_of(app, plan), "", *outline.request_lines(plan.request.messages)])
     return 0
 
 
 def facts_of(app: App, plan: Plan) -> Iterator[str]:
     """A line for each fact of a request: model, API, window, tokens, price, attachments."""
     request, tokens = plan.request, plan.choice.size.tokens
-    yield from lists.context_lines(app.client.api(request), plan.report(), request)
+    yield from outline.context_lines(app.client.api(request), plan.report(), request)
 
     def price(answer_tokens: int) -> float | None:
         counts = {"prompt_tokens": tokens, "completion_tokens": answer_tokens}
@@ -100,7 +100,7 @@ def compact(planner: Planner, session: Session, flags: Flags, reporter: Reporter
     }
     reporter.reported = True
     if not planner.form.is_structured:
-        stdio.write_lines(lists.compaction_lines(result))
+        stdio.write_lines(outline.compaction_lines(result))
     else:
         try:
             writer.conclude(result)

@@ -14,7 +14,7 @@ from gptsh.core.listing import SessionSummary, display_title
 from gptsh.core.references import ID, INDEX, abbreviate
 from gptsh.core.retention import Change
 from gptsh.errors import GptshError, UsageError
-from gptsh.render.lists import listing_line
+from gptsh.render.list_lines import listing_line
 from gptsh.text import one_line, quantity
 
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}

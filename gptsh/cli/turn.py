@@ -465,7 +465,7 @@ class Turn:
         elif selected := form.select(text):
             self._writer.deliver(selected)
         if self._sources and not form.is_structured and stdio.is_terminal(sys.stderr):
-            from gptsh.render.lists import source_lines  # noqa: PLC0415 - few answers cite pages
+            from gptsh.render.list_lines import source_lines  # noqa: PLC0415 - few answers cite pages
 
             stdio.write_stderr("\n" + "".join(f"{line}\n" for line in source_lines(self._sources)))
 

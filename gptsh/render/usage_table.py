@@ -1,4 +1,4 @@
-"""Tokens and cost as a table: with bars on a terminal, plain in a pipe."""
+"""Tokens and cost of each day and model as a table: on a terminal with bars, in a pipe plain (--usage)."""
 
 from collections.abc import Iterator, Mapping
 

@@ -1,0 +1,79 @@
+"""The lines of lists: a session, a search result, a model, an agent, a tool, a cited page."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gptsh.core.listing import SessionSummary, display_title
+from gptsh.messages import Tool
+from gptsh.render.plain import Look
+from gptsh.text import format_size, local_time, one_line, visible
+
+if TYPE_CHECKING:
+    from gptsh.core.search import Found
+    from gptsh.messages import Tool
+
+_BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
+INDENT = "    "  # before the matching passage, under the line of its session
+
+
+def listing_line(summary: SessionSummary, *, aligned: bool = False) -> str:
+    """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line; ``[-]`` for an archived one.
+
+    Without a title it has the first question in quotes. ``[@NAME]`` and ``[fork of ID@POINT]`` stand after the title.
+    ``aligned`` makes columns, for a terminal.
+    """
+    index = f"[{'-' if summary['index'] is None else summary['index']}]"
+    names = "".join(f" [{name}]" for name in summary["names"])
+    fork = f" [fork of {summary['forked_from']}]" if summary["forked_from"] else ""
+    title = display_title(summary["title"], summary["preview"])
+    what = f"{title}{names}{fork} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
+    return f"{index:<{4 if aligned else 0}} {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
+
+
+def model_line(item: Mapping[str, Any]) -> str:
+    """A model, its API, its window in tokens, its prices in USD per million input and output tokens; - if unknown.
+
+    Then what it stands for, or its size and whether it is loaded.
+    """
+    prices = (item["price_in"], item["price_out"])
+    price_in, price_out = ("-" if price is None else f"{1e6 * price:.2f}" for price in prices)
+    line = f"{one_line(item['model']):<44} {item['api']:<7} {item['window'] or '-':>8} {price_in:>8} {price_out:>8}"
+    if item["alias_of"]:
+        return f"{line}  = {one_line(item['alias_of'])}"
+    size = format_size(item["size"]) if item["size"] else ""
+    if state := ", ".join(filter(None, (size, "loaded" if item["loaded"] else ""))):
+        return f"{line}  {state}"
+    return f"{line}  repeats the question, without key or network" if item["api"] == "echo" else line
+
+
+def agent_line(name: str, model: str | None, default: bool, names: Sequence[str] = ()) -> str:
+    """An agent, its model and the ``{names}`` of its prompt, with a star if it is the default."""
+    what = one_line(" ".join([f"{name} ({model or 'no model'})", *(f"{{{each}}}" for each in names)]))
+    return f"{'*' if default else ' '} {what}"
+
+
+def tool_line(tool: Tool) -> str:
+    """A tool's name and the first line of its description."""
+    summary = tool.description.strip().partition("\n")[0]
+    return one_line(tool.name) + (f"  {one_line(summary)}" if summary else "")
+
+
+def source_lines(pages: Mapping[str, str | None]) -> Iterator[str]:
+    """A line for each page that an answer cites, numbered in order; ``pages`` are titles by URL."""
+    for number, (url, title) in enumerate(pages.items(), start=1):
+        yield one_line(f"[{number}] {title} {url}" if title else f"[{number}] {url}")
+
+
+def found_lines(item: "Found") -> str:
+    """A search result: the line of the session, and under it the matching passage."""
+    return f"{listing_line(item)}\n{INDENT}{visible(item['match'])}"
+
+
+def found_drawn(item: "Found", look: Look) -> str:
+    """A search result, the words highlighted if ``look`` allows it."""
+    marked, plain = (_RED if look.colors else _BOLD, _PLAIN) if look.styles else ("", "")
+    match, at, pieces = item["match"], 0, []
+    for start, end in item["marks"]:
+        pieces += [visible(match[at:start]), marked, visible(match[start:end]), plain]
+        at = end
+    return f"{listing_line(item)}\n{INDENT}{''.join(pieces)}{visible(match[at:])}"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gptsh.cli import manage
 from gptsh.cli.options import Flags
-from gptsh.config import settings
+from gptsh.config import pricing
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.context import tokens
@@ -65,7 +65,7 @@ class Budget:
         try:
             yield
         finally:
-            cost = settings.cost_of(self._settings, request.model, answer.usage) if answer.usage else None
+            cost = pricing.cost_of(self._settings, request.model, answer.usage) if answer.usage else None
             if cost is None and answer.message("error") is None:  # nothing has arrived
                 cost = 0.0
             with self._lock:
@@ -79,7 +79,7 @@ class Budget:
         limits = (request.params.get(name) for name in ("max_tokens", "max_completion_tokens"))
         answer = next((limit for limit in limits if type(limit) is int), _ANSWER_TOKENS)
         counts = usage_from({"prompt_tokens": prompt, "completion_tokens": answer}, request.params.get("service_tier"))
-        price = settings.cost_of(self._settings, request.model, counts)
+        price = pricing.cost_of(self._settings, request.model, counts)
         if price is None and not self._settings.limits.allow_unknown:
             ways = f"set [providers.{provider}.prices], or allow_unknown = true under [limits]"
             raise ConfigError(f"{self._ceilings[0].name} is set, and the price of {request.model} is unknown", ways)

@@ -154,12 +154,12 @@ def write_events(events: "Sequence[SessionEvent]", output: str | None) -> None:
 
 def list_agents(flags: Flags) -> int:
     """Print a line for each agent: its name, model and the names of its prompt; a star marks the default agent."""
-    from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
+    from gptsh.config import agent_choice, settings  # noqa: PLC0415 - a list of sessions needs no config
 
     config = settings.load(os.environ, flags.config)
     default = config.agent or config.default_agent
     agents = [
-        (agent.name, settings.model_of(config, agent, agent.model), agent.prompt_names())
+        (agent.name, agent_choice.model_of(config, agent, agent.model), agent.prompt_names())
         for agent in config.agents.readable(stdio.note)
     ]
     for name in config.agents:
@@ -196,13 +196,13 @@ def list_tools(flags: Flags) -> int:
     A server that cannot be used hides no other: its error follows the tools of the others, and is exit 3.
     """
     from gptsh.cli.interrupts import Interrupts  # noqa: PLC0415 - a list of sessions waits for nothing
-    from gptsh.config import settings  # noqa: PLC0415 - a list of sessions needs no config
+    from gptsh.config import agent_choice, settings  # noqa: PLC0415 - a list of sessions needs no config
     from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - a list of sessions needs no tools
 
     config = settings.load(os.environ, flags.config)
     default: tuple[str, ...] = ("all",)
     if flags.agent is not None:
-        default = settings.choose_agent(config, settings.Overrides(flags.agent), None).tools
+        default = agent_choice.choose_agent(config, agent_choice.Overrides(flags.agent), None).tools
     failures: list[GptshError] = []
     servers = config.tool_servers.select(flags.select_tools(default), failures.append)
     if failures and not servers:

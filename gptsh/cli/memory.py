@@ -13,9 +13,9 @@ from gptsh.cli.options import FILTERS, Flags
 from gptsh.cli.plan import make_small_model
 from gptsh.cli.reporter import as_error
 from gptsh.cli.session import Session, saving_enabled, session_ref
-from gptsh.config import settings
+from gptsh.config import agent_choice, settings
 from gptsh.config.agents import Agent
-from gptsh.config.settings import Overrides, Settings
+from gptsh.config.settings import Settings
 from gptsh.context import memory
 from gptsh.core import references, sessions
 from gptsh.core.document import Document
@@ -45,8 +45,8 @@ class Consolidation:
 
     def agent_of(self, doc: Document) -> Agent:
         """The session's agent, with the model that writes its memory as ``model_small``."""
-        agent = settings.choose_agent(self.settings, Overrides(), settings.stored_agent(doc))
-        return agent._replace(model_small=settings.small_model(self.settings, agent))
+        agent = agent_choice.choose_agent(self.settings, agent_choice.Overrides(), agent_choice.stored_agent(doc))
+        return agent._replace(model_small=agent_choice.small_model(self.settings, agent))
 
     def after_turn(self, session: Session) -> Interrupted | None:
         """Consolidate one part of a session if that is due. Returns a signal other than Ctrl-C that interrupted it.
@@ -199,7 +199,7 @@ def _named_session(flags: Flags, consolidation: Consolidation) -> tuple[str, str
         raise UsageError(f"{ref}: a point cannot be consolidated", "name the session alone")
     filename = references.filename_of(ref)
     doc = sessions.load_session(filename)
-    agent, name = consolidation.agent_of(doc), settings.stored_agent(doc).name
+    agent, name = consolidation.agent_of(doc), agent_choice.stored_agent(doc).name
     if not agent.memory:
         raise UsageError(f"agent {name!r} of session {doc['id']} has no memory", f"set memory under [agents.{name}]")
     if not _has_memory(agent):

@@ -13,7 +13,7 @@ from gptsh.cli.app import App, TurnSetup
 from gptsh.cli.options import Flags
 from gptsh.cli.session import Session
 from gptsh.cli.show import Screen
-from gptsh.config import settings
+from gptsh.config import agent_choice, pricing
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Ask
 from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in
@@ -465,7 +465,7 @@ class Planner:
         """Make a summary of the older messages and record it and its cost in the document. Raises GptshError."""
         from gptsh.context import summaries  # noqa: PLC0415 - most sessions are small
 
-        model = settings.small_model(self._settings, self.agent) or self.model
+        model = agent_choice.small_model(self._settings, self.agent) or self.model
         if split_model(model)[0] == "echo":
             raise ModelError("echo makes no summaries", "model_small names a model that does")
         if self._summary_calls_left < 1:
@@ -508,7 +508,7 @@ def make_small_model(config: Settings, client: Client, ask: Ask, model: str) -> 
     """Make a small model, asked through ``ask`` (as ``client.ask``). Its window is looked up on first use."""
     from gptsh.context.summaries import SmallModel  # noqa: PLC0415 - few runs ask it for more than a title
 
-    price = partial(settings.cost_of, config, model)
+    price = partial(pricing.cost_of, config, model)
     return SmallModel(
         ask, model, partial(client.servers.window, model, ask=True), partial(client.servers.learn_window, model), price
     )

@@ -11,7 +11,7 @@ from gptsh.cli.plan import Plan, Planner, compaction_report
 from gptsh.cli.reporter import Reporter
 from gptsh.cli.session import Session
 from gptsh.cli.show import Form
-from gptsh.config import settings
+from gptsh.config import pricing
 from gptsh.core import document
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.llm.client import Client
@@ -42,7 +42,7 @@ def facts_of(app: App, plan: Plan) -> Iterator[str]:
     def price(answer_tokens: int) -> float | None:
         counts = {"prompt_tokens": tokens, "completion_tokens": answer_tokens}
         usage = usage_from(counts, request.params.get("service_tier"))
-        return settings.cost_of(app.settings, request.model, usage)
+        return pricing.cost_of(app.settings, request.model, usage)
 
     price_in, with_answer = price(0), price(_PRICED)
     if price_in is None or with_answer is None:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gptsh.cli import stdio
 from gptsh.cli.interrupts import shielded
 from gptsh.cli.options import Flags
-from gptsh.config import settings
+from gptsh.config import agent_choice
+from gptsh.config.agent_choice import Overrides
 from gptsh.config.agents import Agent
-from gptsh.config.settings import Overrides, Settings
+from gptsh.config.settings import Settings
 from gptsh.content.verdict import answer_error
 from gptsh.core import claims, document, listing, references, sessions
 from gptsh.core.document import Document
@@ -133,7 +134,7 @@ def agent_for(flags: Flags, config: Settings, stored_doc: Document | None) -> Ag
     params = parse_params(flags.param)
     chosen = (flags.agent, flags.model, flags.system, *params, flags.fallback, flags.max_cost, flags.allows_search)
     overrides = Overrides(*chosen)
-    return settings.choose_agent(config, overrides, settings.stored_agent(stored_doc) if stored_doc else None)
+    return agent_choice.choose_agent(config, overrides, agent_choice.stored_agent(stored_doc) if stored_doc else None)
 
 
 def parse_params(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:

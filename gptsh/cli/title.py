@@ -17,7 +17,7 @@ from gptsh import threads
 from gptsh.cli import stdio
 from gptsh.cli.app import App
 from gptsh.cli.session import Session
-from gptsh.config import settings
+from gptsh.config import agent_choice, pricing, settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
@@ -68,7 +68,7 @@ class TitleThread(threading.Thread):
     def add_to(self, doc: Document) -> None:
         """Add the title, and the call to the ledger: even after a failure, so that nobody asks again."""
         usage = self._answer.usage
-        cost = settings.cost_of(self._settings, self._model, usage) if usage else None
+        cost = pricing.cost_of(self._settings, self._model, usage) if usage else None
         document.add_call(doc, "title", self._model, usage, cost)
         doc["title"] = doc["title"] or self.title
 
@@ -109,7 +109,7 @@ class Titling:
 
 def title_model(app: App, agent: Agent, doc: Document) -> str | None:
     """The model to ask for the title of a session; None if the session wants none, or ``echo`` would be asked."""
-    model = settings.small_model(app.settings, agent)
+    model = agent_choice.small_model(app.settings, agent)
     if not (app.settings.sessions.titles and model and document.wants_title(doc)):
         return None
     return None if "echo" in (split_model(agent.model or "")[0], split_model(model)[0]) else model

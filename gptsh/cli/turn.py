@@ -19,7 +19,7 @@ from gptsh.cli.plan import Plan, Planner
 from gptsh.cli.reporter import as_error
 from gptsh.cli.session import OpenedSession, start_session
 from gptsh.cli.title import Titling
-from gptsh.config import settings
+from gptsh.config import pricing
 from gptsh.content.answer import Answer
 from gptsh.content.tool_calls import Tools, calls_to_run
 from gptsh.content.verdict import answer_error
@@ -373,7 +373,7 @@ class Turn:
         """Save an answer with its agent, model, provider and cost."""
         planner, usage, choice = self._planner, message.get("usage"), self._plan.choice
         message["agent"], message["model"], message["provider"] = planner.agent.name, planner.model, planner.provider
-        message["cost"] = settings.cost_of(self._app.settings, planner.model, usage) if usage else None
+        message["cost"] = pricing.cost_of(self._app.settings, planner.model, usage) if usage else None
         self._costs.append(message["cost"])
         self._sources |= {page["url"]: page["title"] for page in message.get("sources", ())}
         if usage:

@@ -1,14 +1,14 @@
-"""Config file and environment as frozen settings (the only parser of both), and the choice of agent and model.
+"""Read config.toml and the environment variables ``GPTSH_...`` into Settings; defaults of all other tables.
 
-Nothing in the file is executed here: ``llm/`` runs ``api_key_command`` when a key is needed.
+Nothing in the file is executed here: ``llm/routes.py`` runs ``api_key_command`` when a key is needed.
 """
 
 import contextlib
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from gptsh.config import schema
 from gptsh.config.agents import Agent, Agents
@@ -17,14 +17,6 @@ from gptsh.config.forms import output_from
 from gptsh.config.mcp_servers import Mcp, ToolServers
 from gptsh.config.providers import Providers, ProviderTable
 from gptsh.errors import ConfigError
-from gptsh.messages import Usage
-from gptsh.models.cost import cost
-from gptsh.models.facts import facts, split_model
-from gptsh.models.names import full_name, safe_params
-from gptsh.models.providers import PROVIDERS
-
-AGENT_SYSTEM = "-"  # as --system: the agent's own prompt instead of the session's
-
 
 _IDLE_TIMEOUT = 120.0  # seconds
 
@@ -209,100 +201,3 @@ def positive_seconds(text: str) -> float:
         if 0 < float(text) <= schema.MAX_SECONDS:
             return float(text)
     raise ValueError(f"expected a number of seconds above 0, not {text!r}")
-
-
-# ---- the agent of a turn
-
-
-class Overrides(NamedTuple):
-    """Settings from the command line. ``without`` lists parameters not to send; ``system`` may be AGENT_SYSTEM."""
-
-    agent: str | None = None
-    model: str | None = None
-    system: str | None = None
-    params: Mapping[str, Any] = {}
-    without: Collection[str] = ()
-    fallback: Sequence[str] = ()
-    max_cost: float | None = None
-    web: bool | None = None
-
-
-def model_of(settings: Settings, agent: Agent, *preferred: str | None) -> str | None:
-    """Return the full name of the first preferred model, else of the one that an agent asks; None if nothing names one.
-
-    An agent without a model asks that of the default agent, else of the first provider with a key.
-    """
-    models = (*preferred, settings.model, agent.model, settings.agents[settings.default_agent].model)
-    model = next(filter(None, models), None)
-    for provider in () if model else map(settings.providers.get, PROVIDERS):
-        if provider and provider.default_model and (provider.key or provider.key_command):
-            model = f"{provider.name}/{provider.default_model}"
-            break
-    return settings.providers.full_name(model) if model else None
-
-
-def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None) -> Agent:
-    """Return the agent of a turn: ``stored``, the session's agent, unless the command line overrides it.
-
-    Its model is None if nothing names one.
-    Raises ConfigError for an unknown agent, or a ``system_file`` that cannot be read.
-    """
-    name = overrides.agent or (stored.name if stored else None) or settings.agent or settings.default_agent
-    configured = settings.agents.get(name)
-    if configured is None and (overrides.agent or not stored):
-        raise ConfigError(f"there is no agent {name!r}", settings.agents.advice(name))
-    agent = configured or Agent(name)
-    base = stored if stored and not overrides.agent else agent
-    of_agent, of_session = agent.model if overrides.agent else None, stored.model if stored else None
-    unsaved = {key: value for key, value in agent.params.items() if key not in safe_params(agent.params)}
-    params = {**unsaved, **base.params, **overrides.params}
-    chosen = base._replace(
-        model=model_of(settings, agent, overrides.model, of_agent, of_session),
-        params={key: value for key, value in params.items() if key not in overrides.without},
-        fallback=tuple(map(settings.providers.full_name, overrides.fallback)) or agent.fallback,
-        max_cost=agent.max_cost if overrides.max_cost is None else overrides.max_cost,
-        project_file=agent.project_file,
-        tools=agent.tools,
-        output=agent.output,
-        memory=agent.memory,
-        web=base.web if overrides.web is None else overrides.web,
-    )
-    if overrides.system not in (None, AGENT_SYSTEM):
-        return chosen._replace(system=overrides.system)
-    prompt_agent = base if overrides.system is None else agent
-    system, path = prompt_agent.system, prompt_agent.system_file
-    if path is not None:
-        try:
-            text = path.read_text("utf-8-sig")
-            system = text if text.strip() else None
-        except (OSError, ValueError) as err:
-            problem = f"{path}: {getattr(err, 'strerror', None) or err}"
-            raise ConfigError(problem, f"system_file under [agents.{name}] names it") from err
-    return chosen._replace(system=system)
-
-
-def stored_agent(doc: Mapping[str, Any]) -> Agent:
-    """Return the agent that a session used last; its model is None if the session names none."""
-    info, provider = doc["agent"], doc["provider"].get("name")
-    return Agent(
-        info.get("name") or "default",
-        model=full_name(info.get("model") or None, provider),  # gptsh-cli 0.8 stored bare names
-        model_small=full_name(info.get("model_small"), provider),
-        system=info.get("system"),
-        params=safe_params(info.get("params") or {}),  # the file is not trusted: no addresses or headers
-        web=info.get("web") is True,
-    )
-
-
-def small_model(settings: Settings, agent: Agent) -> str | None:
-    """Return the model for titles: the agent's ``model_small``, else its provider's, else its main model."""
-    if agent.model_small or not agent.model:
-        return agent.model_small
-    provider = settings.providers.get(split_model(agent.model)[0] or "")
-    return (provider.model_small if provider else None) or agent.model
-
-
-def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
-    """Return the cost of one call in USD, or None if unknown. Raises ConfigError as ``Providers.for_model`` does."""
-    provider = settings.providers.for_model(model)
-    return cost(provider.with_prices(facts(provider.name, provider.model)), usage)

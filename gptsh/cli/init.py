@@ -11,7 +11,7 @@ from typing import Any
 from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.config import schema, settings
-from gptsh.config.providers import Providers, ProviderTable
+from gptsh.config.provider_tables import Providers, ProviderTable
 from gptsh.config.settings import Config, Settings
 from gptsh.errors import ConfigError, UsageError
 from gptsh.llm.client import Client

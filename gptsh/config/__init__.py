@@ -1,1 +1,1 @@
-"""Settings from config.toml and the environment: agents, providers, tool servers."""
+"""Config.toml and the environment: their keys, the settings, agents, providers, tool servers, and what they decide."""

@@ -1,4 +1,4 @@
-"""Agents by name: those of config.toml, the prompts in the folder ``agents`` beside it, and two built-in ones."""
+"""All agents by name: those of config.toml, the prompt files in ``agents/`` beside it, and two built-in ones."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 
 from gptsh.config import schema
 from gptsh.config.forms import OUTPUTS
-from gptsh.config.providers import Providers
+from gptsh.config.provider_tables import Providers
 from gptsh.errors import ConfigError
 from gptsh.models.facts import split_model
 
@@ -74,12 +74,17 @@ class Agents(Mapping[str, Agent]):
         """The agent of this name; the table of config.toml wins over a file, and a file over a built-in agent."""
         agent = self._tables.get(name) or self._read.get(name)
         if agent is None:
-            file = self._file(name)
-            if file is None and name not in _BUILT_IN:
-                raise KeyError(name)
-            agent = _read_file(file) if file else Agent()
-            agent = self._read[name] = self._completed(name, agent, file.parent if file else self._folder, str(file))
+            agent = self._read[name] = self._from_file(name)
         return agent
+
+    def _from_file(self, name: str) -> Agent:
+        """The agent in the folder, else the built-in one. Raises KeyError if there is neither."""
+        file = self._file(name)
+        if file is not None:
+            return self._completed(name, _read_file(file), file.parent, str(file))
+        if name in _BUILT_IN:
+            return self._completed(name, Agent(), self._folder, f"the agent {name}")
+        raise KeyError(name)
 
     def __contains__(self, name: object) -> bool:
         """Whether there is such an agent; its file is not read."""

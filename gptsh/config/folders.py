@@ -1,4 +1,4 @@
-"""The XDG folders of gptsh, on macOS too."""
+"""Where gptsh keeps its files: the XDG folders for state, config and cache, on macOS too."""
 
 from pathlib import Path
 from typing import Literal

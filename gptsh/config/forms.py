@@ -1,4 +1,4 @@
-"""The output formats, in a separate file: help and lists need no other settings."""
+"""The names of the output formats (``-o``, ``GPTSH_OUTPUT``) and export formats; help and lists load no more."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Tool servers: those in the config file, and those in a Claude-style file beside it, which is read on demand."""
+"""Tool servers (MCP) in config.toml and in a Claude-style file beside it, with ``${VARIABLES}``; which are selected."""
 
 import json
 import os

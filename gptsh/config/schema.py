@@ -1,4 +1,6 @@
-"""Keys of config.toml: each is declared once, as a field of a NamedTuple with type, rule, meaning and default.
+"""Check the keys of config.toml: rules for their values, and the error of an unknown key or a wrong value.
+
+Each key is declared once, as a field of a NamedTuple with type, rule, meaning and default:
 
     class Network(NamedTuple):
         retries: Annotated[int, COUNT, "How often a request is sent again."] = 2

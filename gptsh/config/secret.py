@@ -1,4 +1,4 @@
-"""Keys and tokens: usable as text, never shown."""
+"""Keys and tokens as text that is never shown, and masking them in errors."""
 
 import re
 from collections.abc import Collection

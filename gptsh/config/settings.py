@@ -1,4 +1,4 @@
-"""Read config.toml and the environment variables ``GPTSH_...`` into Settings; defaults of all other tables.
+"""Read config.toml and the environment variables ``GPTSH_...`` into Settings; the smaller tables and their defaults.
 
 Nothing in the file is executed here: ``llm/routes.py`` runs ``api_key_command`` when a key is needed.
 """
@@ -15,7 +15,7 @@ from gptsh.config.agents import Agent, Agents
 from gptsh.config.folders import app_folder
 from gptsh.config.forms import output_from
 from gptsh.config.mcp_servers import Mcp, ToolServers
-from gptsh.config.providers import Providers, ProviderTable
+from gptsh.config.provider_tables import Providers, ProviderTable
 from gptsh.errors import ConfigError
 
 _IDLE_TIMEOUT = 120.0  # seconds

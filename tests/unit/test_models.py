@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gptsh.config.providers import Providers, ProviderTable
+from gptsh.config.provider_tables import Providers, ProviderTable
 from gptsh.models import catalog
 from gptsh.models.cost import cost, usage_from
 from gptsh.models.facts import Facts, facts, likely_facts, may_reason, models_of, small_params, split_model

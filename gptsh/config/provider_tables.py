@@ -1,6 +1,9 @@
-"""Providers as the config file and the environment set them: server, key and prices."""
+"""A provider as the user set it: ``[providers.NAME]`` of config.toml and key variables over the built-in table.
 
-from collections.abc import Iterator, Mapping
+Its key is from a variable here; one from the keyring is printed by ``api_key_command``, which ``llm/routes.py`` runs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
@@ -75,13 +78,38 @@ class Providers:
 
     def get(self, name: str) -> Provider | None:
         """Return the provider with this name, or None if it is unknown."""
-        table, environ = self.tables.get(name, ProviderTable()), self._environ
-        builtin = known_provider(name, has_base=bool(table.base_url)) or (CUSTOM if name in self.tables else None)
+        table = self.tables.get(name, ProviderTable())
+        builtin = known_provider(name, has_base=bool(table.base_url))
+        if builtin is None and name in self.tables:
+            builtin = CUSTOM
         if builtin is None:
             return None
-        bases = (environ.get(variable, "").strip() for variable in builtin.base_vars)
-        base_url = (table.base_url or next(filter(None, bases), builtin.base_url)).rstrip("/")
-        if name == "azure" and (table.api or is_azure_v1(base_url, environ.get("AZURE_API_VERSION"))):
+        builtin, base_url = self._server(name, table, builtin)
+        has_custom_base = base_url != builtin.base_url
+        key_vars = (table.api_key_env,) if table.api_key_env else builtin.key_vars
+        key_var = self._first_set(key_vars)
+        return builtin._replace(
+            name=name,
+            base_url=base_url,
+            key=Secret(self._environ[key_var].strip()) if key_var else None,
+            key_vars=key_vars,
+            key_command=table.api_key_command,
+            needs_key=bool(table.api_key_env) or (builtin.needs_key and not has_custom_base),
+            headers={**self._headers_from(builtin.header_vars), **table.headers},
+            cache=table.cache,
+            model_small=full_name(table.model_small, name),
+            context_window=table.context_window or None,
+            key_var=key_var,
+            has_custom_base=has_custom_base,
+            prices={model: prices._asdict() for model, prices in table.prices.items()},
+        )
+
+    def _server(self, name: str, table: ProviderTable, builtin: Provider) -> tuple[Provider, str]:
+        """Return the provider with the API of the server that the user set, and the base URL of that API."""
+        base_var = self._first_set(builtin.base_vars)
+        base_url = table.base_url or (self._environ[base_var].strip() if base_var else builtin.base_url)
+        base_url = base_url.rstrip("/")
+        if name == "azure" and (table.api or is_azure_v1(base_url, self._environ.get("AZURE_API_VERSION"))):
             builtin = AZURE_V1
         if table.api:
             builtin = with_api(builtin, table.api)
@@ -91,26 +119,16 @@ class Providers:
             base_url += builtin.base_path
         if not table.api:
             builtin = with_api_at(builtin, base_url)
-        has_custom_base = base_url != builtin.base_url
-        key_vars = (table.api_key_env,) if table.api_key_env else builtin.key_vars
-        key_var = next((variable for variable in key_vars if environ.get(variable, "").strip()), None)
-        headers = {header: environ.get(variable, "") for header, variable in builtin.header_vars.items()}
-        headers = {header: text for header, text in headers.items() if text and text.isascii() and text.isprintable()}
-        return builtin._replace(
-            name=name,
-            base_url=base_url,
-            key=Secret(environ[key_var].strip()) if key_var else None,
-            key_vars=key_vars,
-            key_command=table.api_key_command,
-            needs_key=bool(table.api_key_env) or (builtin.needs_key and not has_custom_base),
-            headers={**headers, **table.headers},
-            cache=table.cache,
-            model_small=full_name(table.model_small, name),
-            context_window=table.context_window or None,
-            key_var=key_var,
-            has_custom_base=has_custom_base,
-            prices={model: prices._asdict() for model, prices in table.prices.items()},
-        )
+        return builtin, base_url
+
+    def _first_set(self, variables: Iterable[str]) -> str | None:
+        """Return the first of these variables that is not blank."""
+        return next((variable for variable in variables if self._environ.get(variable, "").strip()), None)
+
+    def _headers_from(self, variables: Mapping[str, str]) -> dict[str, str]:
+        """Return headers from the environment, without those that a header cannot contain."""
+        values = {header: self._environ.get(variable, "") for header, variable in variables.items()}
+        return {header: text for header, text in values.items() if text and text.isascii() and text.isprintable()}
 
     def full_name(self, model: str, otherwise: str | None = None) -> str:
         """Return the model of an alias, or else as ``known_name``. A full name never is an alias."""

@@ -22,7 +22,7 @@ from gptsh.config import settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.content.passages import question_gist
-from gptsh.core import references, sessions
+from gptsh.core import references, unanswered
 from gptsh.core.document import Document
 from gptsh.errors import GptshError, UsageError
 from gptsh.messages import Message, Part, beginning_of, is_blank, is_text, parts_of, text_of, user_message
@@ -99,7 +99,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
         # Ask. If the same question has failed just now, ask it again in its own session.
         if question is not None and ref is None and saving_enabled(flags, config) and not flags.dry_run:
-            filename = sessions.take_unanswered(question)
+            filename = unanswered.take_unanswered(question)
             if filename is not None:
                 opened, question = open_session(filename), None
                 stdio.note(f"this question failed before: it continues session {references.ref_of(filename)}")

@@ -136,7 +136,7 @@ def label(ref: str, flags: Flags, keep: int, doc: Document | None = None) -> "li
         from gptsh.core import snapshots  # noqa: PLC0415 - only snapshots need it
 
         events = snapshots.record(doc, keep, name=flags.snapshot, tokens=estimate(doc["messages"]))
-    save_labelled(doc, flags, filename, keep_snapshots=keep)
+    save_labelled(doc, flags, filename)
     names = references.names_by_file().get(filename, [])
     labels = {"title": doc["title"], "tags": doc["meta"]["tags"], "names": names, "snapshot": flags.snapshot}
     saved = {"session": doc["id"]}

@@ -9,7 +9,7 @@ from typing import Any
 from gptsh.cli import lists, stdio
 from gptsh.cli.asking import confirm
 from gptsh.cli.options import Flags
-from gptsh.core import listing, references, retention, sessions
+from gptsh.core import listing, references, retention, sessions, snapshots
 from gptsh.core.listing import SessionSummary, display_title
 from gptsh.core.references import ID, INDEX, abbreviate
 from gptsh.core.retention import Change
@@ -53,7 +53,8 @@ def delete_snapshot(flags: Flags) -> int:
     if not name:
         raise UsageError(f"{ref} names no snapshot", "name it as REF@NAME: --show-session REF lists them")
     filename = references.filename_of(ref)
-    sessions.save_session(sessions.load_session(filename), at=filename, without_snapshot=name)
+    doc = sessions.load_session(filename)
+    sessions.save_session(doc, lambda saved: snapshots.delete(saved, name), at=filename)
     fields = {"session": filename[ID], "snapshot": name, "state": "deleted"}
     line = one_line(f"deleted snapshot {name} of session {filename[ID]}")
     stdio.write_lines(lists.lines_of(flags, [fields], lambda _: line, lambda item: item))

@@ -17,6 +17,7 @@ from gptsh.content.verdict import answer_error
 from gptsh.core import claims, document, listing, references, sessions
 from gptsh.core.document import Document
 from gptsh.core.files import LOCK_WAIT, SHORT_LOCK_WAIT
+from gptsh.core.merge import record_use, take_agent
 from gptsh.errors import BadSession, StoreBusy, StoreError, UsageError
 from gptsh.jsonio import is_json
 from gptsh.messages import Message, is_empty
@@ -94,17 +95,32 @@ def note_new_name(opened: OpenedSession) -> None:
             stdio.note(f"{opened.ref} is a new session{f'; {similar} is another one' if similar else ''}")
 
 
-def save_labelled(doc: Document, flags: Flags, at: str | None, **options: Any) -> str:
-    """Save a document with the labels of the command line, as ``save_session`` does with these ``options``.
+def save_labelled(
+    doc: Document,
+    flags: Flags,
+    at: str | None,
+    change: Callable[[Document], None] | None = None,
+    *,
+    fsync: bool = True,
+    wait: float = LOCK_WAIT,
+) -> str:
+    """Save a document with the labels of the command line and another ``change``, and return its file name.
 
-    Returns the file name. A note says which session had the name before.
+    A note says which session had the name before. The rest is as for ``save_session``.
     """
-    before = references.filename_of_name(flags.name) if flags.name else None
-    labels: dict[str, Any] = {"title": flags.title, "tags": flags.tag, "name": flags.name}
-    path = sessions.save_session(doc, at=at, note=stdio.note, **labels, **options)
-    filename = os.path.basename(path)
-    if before not in (None, filename):
-        stdio.note(f"{flags.name} named session {str(before)[references.ID]} until now")
+
+    def set_labels(saved: Document) -> None:
+        saved["title"] = flags.title or saved["title"]
+        document.add_tags(saved, flags.tag)
+        if change:
+            change(saved)
+
+    filename = os.path.basename(sessions.save_session(doc, set_labels, at=at, fsync=fsync, wait=wait, note=stdio.note))
+    if flags.name:
+        before = references.filename_of_name(flags.name)
+        sessions.name_session(flags.name, filename, fsync=fsync, wait=wait)
+        if before not in (None, filename):
+            stdio.note(f"{flags.name} named session {before[references.ID]} until now")
     return filename
 
 
@@ -206,7 +222,7 @@ def start_session(
     if question is not None:
         sessions.append_messages(doc, [question], None)
     if cwd and not (flags.compact and question is None):
-        document.record_use(doc, listing.find_project(cwd))
+        record_use(doc, listing.find_project(cwd))
     return session
 
 
@@ -278,16 +294,17 @@ class Session:
             self._write_within((LOCK_WAIT if fsync else SHORT_LOCK_WAIT) - _USUAL_WAIT, fsync=fsync)
 
     def _write_within(self, wait: float, *, fsync: bool) -> None:
-        self.filename = save_labelled(
-            self.doc,
-            self._flags,
-            self.location,
-            keep_snapshots=self._keep_snapshots,
-            agent_wins=not self._flags.compact,
-            fsync=fsync,
-            wait=wait,
-        )
+        self.filename = save_labelled(self.doc, self._flags, self.location, self._change, fsync=fsync, wait=wait)
         self._flags = self._flags._replace(name=None)  # another run may move the name during this turn
+
+    def _change(self, saved: Document) -> None:
+        """Let the session be answered as in this turn, and have as many automatic snapshots as it may."""
+        if not self._flags.compact:
+            take_agent(saved, self.doc)
+        if any(kind == "snapshot_created" for kind, _ in self.pending_events):
+            from gptsh.core import snapshots  # noqa: PLC0415 - few runs take a snapshot
+
+            snapshots.keep_newest(saved, self._keep_snapshots)
 
     def resume_hint(self, message: Message | None) -> str:
         """How the user can continue after a failure; "" if nothing was saved. ``message`` is the last answer."""

@@ -23,6 +23,7 @@ from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.core import claims, document, sessions
 from gptsh.core.document import Document
+from gptsh.core.title_prompt import generate_title, wants_title
 from gptsh.errors import GptshError
 from gptsh.llm.client import Client
 from gptsh.messages import Event, Request, beginning_of, starts_turn
@@ -55,10 +56,10 @@ class TitleThread(threading.Thread):
             return
         with contextlib.suppress(GptshError):  # the session was deleted, or cannot be read any more
             doc = sessions.load_session(self._filename)
-            if document.wants_title(doc):
+            if wants_title(doc):
                 first = next(filter(starts_turn, doc["messages"]))
                 question = beginning_of(first, _ATTACHED)
-                self.title = sessions.generate_title(question, small_model=self._model, llm=self._ask)
+                self.title = generate_title(question, small_model=self._model, llm=self._ask)
                 self.is_done = True
 
     def _ask(self, request: Request, answer: Answer) -> Iterator[Event]:
@@ -110,7 +111,7 @@ class Titling:
 def title_model(app: App, agent: Agent, doc: Document) -> str | None:
     """The model to ask for the title of a session; None if the session wants none, or ``echo`` would be asked."""
     model = agent_choice.small_model(app.settings, agent)
-    if not (app.settings.sessions.titles and model and document.wants_title(doc)):
+    if not (app.settings.sessions.titles and model and wants_title(doc)):
         return None
     return None if "echo" in (split_model(agent.model or "")[0], split_model(model)[0]) else model
 

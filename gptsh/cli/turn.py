@@ -24,7 +24,7 @@ from gptsh.content.answer import Answer
 from gptsh.content.tool_calls import Tools, calls_to_run
 from gptsh.content.verdict import answer_error
 from gptsh.context import tokens
-from gptsh.core import claims, document, sessions
+from gptsh.core import claims, document, sessions, unanswered
 from gptsh.errors import (
     Denied,
     GptshError,
@@ -189,7 +189,7 @@ class Turn:
             failure = OutputError(f"the answer cannot be written: {failure.strerror}")
         if isinstance(failure, (GptshError, Interrupted)):
             if self._last_answer is None and session.is_saved and session.filename and self._is_first:
-                sessions.remember_unanswered(session.filename)
+                unanswered.remember_unanswered(session.filename)
             failure.hint = failure.hint or session.resume_hint(self._last_answer)
             raise failure
 

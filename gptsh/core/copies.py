@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.core import document, files
 from gptsh.core.document import Document
+from gptsh.core.merge import join_messages, merge, take_agent
 from gptsh.core.references import ID, copies_in, files_of, path_of
 from gptsh.errors import BadSession
 from gptsh.jsonio import encode_json, parse_json
@@ -157,13 +158,13 @@ def _age(doc: Document) -> tuple[str, bytes]:
 
 def _join(newer: Document, older: Document) -> Document:
     """Return the union of two copies. Turns of the older one alone come before those of the newer one alone."""
-    new = document.merge({**older, "updated_at": ""}, newer, tags=older["meta"]["tags"])
+    new = merge({**older, "updated_at": ""}, newer)
+    document.add_tags(new, older["meta"]["tags"])
     messages = {message["id"]: message for message in newer["messages"]}
-    ordered = document.join_messages(newer["messages"], older["messages"])
+    ordered = join_messages(newer["messages"], older["messages"])
     new["messages"] = [messages.get(message["id"], message) for message in ordered]
     new["version"] = max(newer["version"], older["version"])
-    new |= {"agent": newer["agent"], "provider": newer["provider"]}
-    new["meta"] |= {key: newer["meta"][key] for key in ("mcp_allowed_servers", "output") if key in newer["meta"]}
+    take_agent(new, newer)
     new["usage"]["tokens"] = newer["usage"]["tokens"]
     _drop_stale(new, (newer, older))
     document.update_totals(new)

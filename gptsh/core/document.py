@@ -4,7 +4,7 @@ docs/file-format.md describes each key.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, cast
@@ -21,8 +21,6 @@ VERSION = 1
 PREVIEW_WIDTH = 100
 MESSAGE_USAGE = "message_usage"  # a key of the file alone, computed at each save
 TOKEN_KEYS = ("prompt", "completion", "total", "reasoning_tokens", "cached_tokens")
-_MAX_SUMMARIES = 5  # in a session, besides the one that its compaction uses
-_MAX_PROJECTS = 20  # in which a session was used; more would make its head slow to read
 
 Document = dict[str, Any]
 
@@ -232,20 +230,6 @@ def _convert_old_totals(doc: Document) -> None:
         doc["agent"] = {"system": prompt, **doc["agent"]}
 
 
-def record_use(doc: Document, project: str) -> None:
-    """Record that a turn begins now in this project: ``-c`` continues the session last used there."""
-    meta = doc["meta"]
-    doc["meta"] = {**meta, "used_in": _join_uses(meta.get("used_in"), {project: timestamp()})}
-
-
-def _join_uses(*tables: dict[str, str] | None) -> dict[str, str]:
-    """Return the time of the last turn in each project; only the projects that were used last."""
-    latest: dict[str, str] = {}
-    for project, at in (use for table in tables for use in (table or {}).items()):
-        latest[project] = max(at, latest.get(project, ""))
-    return dict(sorted(latest.items(), key=lambda use: use[1])[-_MAX_PROJECTS:])
-
-
 def is_unsaved(doc: Document) -> bool:
     """Whether the document was never saved: each save makes ``updated_at`` later than ``created_at``."""
     return bool(doc["updated_at"] == doc["created_at"])
@@ -286,6 +270,12 @@ def update_totals(doc: Document) -> None:
     usage["cost"] = sum_costs([*costs, usage.get("carried")])
 
 
+def add_tags(doc: Document, tags: Iterable[str]) -> None:
+    """Add those of the tags that the document lacks."""
+    present = doc["meta"].get("tags") or []
+    doc["meta"] = {**doc["meta"], "tags": [*dict.fromkeys([*present, *tags])]}
+
+
 def drop_secrets(doc: Document) -> None:
     """Remove what may be secret: parameters that are not safe, and all about the provider except its name."""
     doc["provider"] = {"name": doc["provider"].get("name")}
@@ -324,12 +314,6 @@ def without_turns(messages: Sequence[Message], questions: Collection[str]) -> li
         if not is_left_out:
             remaining.append(message)
     return remaining
-
-
-def wants_title(doc: Document) -> bool:
-    """Whether to ask for a title: the session has none, and nobody has asked for one, whatever came of it."""
-    was_asked = any(call.get("kind") == "title" for call in doc["usage"]["calls"])
-    return not (doc["title"] or was_asked) and any(map(starts_turn, doc["messages"]))
 
 
 def question_index(messages: Sequence[Message]) -> int:
@@ -392,82 +376,3 @@ def at_point(doc: Document, point: str) -> Document:
 def is_numbered(point: str) -> bool:
     """Whether a point is a number of turns rather than a snapshot's name."""
     return bool(re.fullmatch("-?[0-9]{1,9}", point))
-
-
-# ---- merging
-
-
-def merge(
-    ours: Document,
-    theirs: Document,
-    *,
-    title: str | None = None,
-    tags: Sequence[str] = (),
-    keep_snapshots: int | None = None,
-    agent_wins: bool = False,
-) -> Document:
-    """Merge our document with the copy on disk, which may have grown since ours was read.
-
-    All messages, uses and calls of the small model are kept. ``title`` is one that the user set; without it the first
-    title wins. ``tags`` are added. If ours adds a message, its ``agent``, ``provider`` and token counts win; with
-    ``agent_wins`` its ``agent`` and ``provider`` win anyway. The newer compaction wins, and the newest five summaries
-    are kept. All other keys come from the disk.
-    """
-    new = {**ours, **theirs}
-    new["messages"] = join_messages(ours["messages"], theirs["messages"])
-    new["title"] = title or theirs["title"] or ours["title"]
-    new["meta"] = {**ours["meta"], **theirs["meta"]}
-    if used_in := _join_uses(theirs["meta"].get("used_in"), ours["meta"].get("used_in")):
-        new["meta"]["used_in"] = used_in
-    for key, added in (("mcp_approved", ours["meta"].get("mcp_approved") or ()), ("tags", tags)):
-        if added:
-            present = new["meta"].get(key) or []
-            new["meta"][key] = [*present, *(item for item in added if item not in present)]
-    calls = {call["id"]: call for doc in (theirs, ours) for call in doc["usage"]["calls"]}
-    new["usage"] = {**ours["usage"], **theirs["usage"], "calls": [*calls.values()]}
-    has_grown = len(new["messages"]) > len(theirs["messages"])
-    if has_grown:
-        new["usage"]["tokens"] = ours["usage"]["tokens"]
-    if has_grown or agent_wins:
-        new["agent"], new["provider"] = ours["agent"], ours["provider"]
-        new["meta"] |= {key: ours["meta"][key] for key in ("mcp_allowed_servers", "output") if key in ours["meta"]}
-    our_context, their_context = ours["context"], theirs["context"]
-    compactions = [record for record in (their_context["compaction"], our_context["compaction"]) if record]
-    compaction = max(compactions, key=lambda record: record.get("at") or "", default=None)
-    summaries = {item["id"]: item for item in (*their_context["summaries"], *our_context["summaries"])}
-    newest = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")[-_MAX_SUMMARIES:]
-    used_summary = compaction and compaction.get("summary")
-    indexes = {message["id"]: index for index, message in enumerate(new["messages"])}
-    consolidated: list[str] = [
-        message_id for message_id in (their_context["consolidated"], our_context["consolidated"]) if message_id
-    ]
-    new["context"] = {
-        **our_context,
-        **their_context,
-        "compaction": compaction,
-        "summaries": [item for item in summaries.values() if item in newest or item["id"] == used_summary],
-        "cuts": {**their_context["cuts"], **our_context["cuts"]},
-        "consolidated": max(consolidated, key=lambda message_id: indexes.get(message_id, -1), default=None),
-    }
-    if our_context["snapshots"] or their_context["snapshots"]:
-        from gptsh.core import snapshots  # noqa: PLC0415 - few sessions have any
-
-        new["context"]["snapshots"] = snapshots.merge(ours, theirs, keep_snapshots)
-    return new
-
-
-def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Message]:
-    """Return all messages of theirs, with each of ours that they lack after the last message of its own turn.
-
-    Two turns asked in parallel become question, answer, question, answer.
-    """
-    their_ids = {message["id"] for message in theirs}
-    by_question: dict[str | None, list[Message]] = {None: []}  # in order; None: before the first question
-    for messages, skipped in ((theirs, set()), (ours, their_ids)):
-        question: str | None = None
-        for message in messages:
-            if starts_turn(message):
-                question = message["id"]
-            if message["id"] not in skipped:
-                by_question.setdefault(question, []).append(message)
-    return [message for turn in by_question.values() for message in turn]

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 from gptsh.core import copies, document, files, listing, references, sessions, snapshots
 from gptsh.core.document import VERSION, Document
+from gptsh.core.merge import join_messages, merge
 from gptsh.core.references import FILENAME, ID, archive_folder, session_names, sessions_folder
 from gptsh.errors import BadSession
 from gptsh.jsonio import as_dict
@@ -236,7 +237,7 @@ def merge_copy(doc: Document, stored: Document) -> Document:
     if common == [*merged_by_id]:  # the copy has all stored messages, in the same order
         messages = [merged_by_id.get(message_id, message) for message_id, message in incoming.items()]
     else:
-        messages = document.join_messages(doc["messages"], [*merged_by_id.values()])
+        messages = join_messages(doc["messages"], [*merged_by_id.values()])
     result, meta = {**stored, "messages": messages}, stored["meta"]
     old_import, new_import = meta.get("imported") or {}, doc["meta"]["imported"]
     imported = {message["id"] for message in stored["messages"] if document.is_imported(message)}
@@ -249,8 +250,8 @@ def merge_copy(doc: Document, stored: Document) -> Document:
     if is_newer and {**old_import, "as_of": None} != {**new_import, "as_of": None}:
         result["meta"] = meta = {**meta, "imported": new_import}
     if messages != stored["messages"]:
-        merged = document.merge(doc, stored)
-        result["context"] = {**merged["context"], "snapshots": snapshots.merge({**doc, "updated_at": ""}, stored, None)}
+        merged = merge(doc, stored)
+        result["context"] = {**merged["context"], "snapshots": snapshots.merge({**doc, "updated_at": ""}, stored)}
         result["usage"] = {**stored["usage"], "calls": merged["usage"]["calls"]}
         result["meta"] = {**meta, "tags": [*dict.fromkeys([*meta["tags"], *doc["meta"]["tags"]])]}
         if _format_of(doc) == _OURS:  # an agent's memory belongs to each machine

@@ -1,36 +1,24 @@
-"""The functions of the store, for gptsh itself and for scripts: docs/api.md shows them.
+"""The functions of the store, for gptsh and for scripts (docs/api.md): list, find, load, save, name and fork sessions.
 
 One JSON file per session, found by index, id, prefix, file name or ``@NAME``. Saving is a union under the store's lock:
 writers never overwrite each other, and a session only grows. An archived session returns with its next message.
 """
 
-import contextlib
 import os
 import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gptsh.core import archive, copies, document, files, references
+from gptsh.core.copies import Whole
 from gptsh.core.document import VERSION, Document
 from gptsh.core.listing import SessionSummary, find_project, list_sessions
+from gptsh.core.merge import merge
 from gptsh.core.references import FILENAME, ID, resolve_session_ref, sessions_folder
-from gptsh.errors import BadSession, GptshError, SessionGone, StoreError
-from gptsh.messages import (
-    Message,
-    final_answer,
-    just_after,
-    new_message_id,
-    starts_turn,
-    sum_costs,
-    text_of,
-    timestamp,
-)
-from gptsh.text import one_line
-
-if TYPE_CHECKING:
-    from gptsh.content.answer import Ask
+from gptsh.core.title_prompt import generate_title, resolve_small_model
+from gptsh.errors import BadSession, SessionGone, StoreError
+from gptsh.messages import Message, just_after, new_message_id, starts_turn, sum_costs, timestamp
 
 __all__ = [
     "SessionSummary",
@@ -41,6 +29,7 @@ __all__ = [
     "list_sessions",
     "load_at",
     "load_session",
+    "name_session",
     "new_session_doc",
     "resolve_session_ref",
     "resolve_small_model",
@@ -48,16 +37,11 @@ __all__ = [
 ]
 
 Note = Callable[[str], None]
+Change = Callable[[Document], object]
 
 _MAX_LISTED = 5  # malformed keys in a note
 _NOT_SAVED = "this turn is not saved"
-TITLE_SOURCE = 2000  # characters of the first question that the title is made from
-TITLE_WIDTH = 80
-TITLE_TOKENS = 24
-TITLE_SYSTEM = (
-    "You generate a short, human-friendly title for a conversation based solely on the first user message. "
-    "Return 3–7 plain words in Title Case. No punctuation, no quotes, no extra text."  # noqa: RUF001
-)
+_UNSAVED = "the session cannot be saved"
 
 
 def get_sessions_dir(config: Mapping[str, Any] | None = None) -> Path:
@@ -195,91 +179,97 @@ def append_messages(
 
 def save_session(
     doc: Document,
+    change: Change | None = None,
     *,
-    title: str | None = None,
-    tags: Sequence[str] = (),
-    name: str | None = None,
     at: str | None = None,
     fsync: bool = True,
     touch: bool = True,
-    agent_wins: bool = False,
-    keep_snapshots: int | None = None,
-    without_snapshot: str | None = None,
     wait: float | None = None,
     note: Note | None = None,
 ) -> str:
     """Write the union of ``doc`` and its file, update ``doc`` from it, and return the path.
 
     Keys that ``doc`` lacks are filled in, and ids of its messages.
-    ``title`` is one that the user set; ``tags`` are added; ``name`` is an ``@NAME`` that moves to the session.
+    ``change`` gets the union, under the lock, before it is written: so a title, a tag or a snapshot is changed in what
+    is on disk then. What it raises ends the save.
     ``at`` is the file name of the document, or an ``@NAME`` for a new session. If another process used that name first,
     the document becomes part of that session, with its id.
     ``fsync`` waits for the disk; without it, the wait for the lock is short too.
     Without ``touch`` the times of the session and its file do not change.
-    With ``agent_wins``, ``agent`` and ``provider`` of ``doc`` win even if it adds no message.
-    ``keep_snapshots`` is how many automatic snapshots remain when ``doc`` adds one; None keeps all.
-    ``without_snapshot`` names a snapshot to delete.
     ``wait`` is how many seconds to wait for the lock. ``note`` gets a line where the file system has no locks, once a
     day, and where other users can change the store, once.
     Raises SessionGone if the session was deleted since it was read, StoreError if it cannot be written, BadSession if
-    its file must not be written, UsageError for an unknown snapshot.
+    its file must not be written.
     """
-    has_keys = doc.get("id") and "context" in doc and "calls" in doc["usage"]
-    if not (has_keys and all("id" in message for message in doc["messages"])):
-        _fill_in(doc)
-    is_new = doc["updated_at"] == doc["created_at"]  # each save makes updated_at later
-    with files.as_store_error("the session cannot be saved", sessions_folder()):
+    _fill_in(doc)
+    is_new = document.is_unsaved(doc)
+    if wait is None:
+        wait = files.LOCK_WAIT if fsync else files.SHORT_LOCK_WAIT
+    with files.as_store_error(_UNSAVED, sessions_folder()):
         folder = get_sessions_dir() if is_new else sessions_folder()
         if note and is_new and (line := references.note_on_others()):
             note(line)
-        wait = (files.LOCK_WAIT if fsync else files.SHORT_LOCK_WAIT) if wait is None else wait
         with files.locked(folder.parent / ".lock", wait, note):
             path = _path_for(doc, at, is_new=is_new)
-            whole = None if is_new and not references.exists(path.name) else _read_whole(path)
-            theirs = whole.doc if whole else {**doc, "messages": [], "title": None}
-            refuse_newer(theirs, path.name)
-            if not is_new and theirs["created_at"] != doc["created_at"]:
+            stored = _read_whole(path) if not is_new or references.exists(path.name) else None
+            refuse_newer(stored.doc if stored else doc, path.name)
+            if stored and not is_new and stored.doc["created_at"] != doc["created_at"]:
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
-            new = document.merge(
-                doc, theirs, title=title, tags=tags, keep_snapshots=keep_snapshots, agent_wins=agent_wins
-            )
-            if without_snapshot is not None:
-                from gptsh.core import snapshots  # noqa: PLC0415 - rarely needed
-
-                snapshots.delete(new, without_snapshot)
+            new = merge(doc, stored.doc) if stored else {**doc}
+            if change:
+                change(new)
             if touch:
                 now = timestamp()
                 new["updated_at"] = now if now > new["created_at"] else just_after(new["created_at"])
-            is_there = os.path.lexists(path)
-            status = path.stat() if is_there and not touch else None
-            # They are a part of the session, which is on disk then; and what was deleted went on.
-            outdated = [*whole.copies, *references.marks_of(path.name)] if fsync and whole else []
-            with references.writing(path.name):
-                if path.parent != folder and len(new["messages"]) > len(theirs["messages"]):
-                    path = archive.move(path, folder) if is_there else folder / path.name
-                files.write_document(path, new, fsync=fsync)
-                for file in outdated:
-                    file.unlink(missing_ok=True)
-            if status:
-                os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+            path = _write(new, path, stored, fsync=fsync, touch=touch)
             doc.update(new)  # before anything below fails: it is on disk now
             if at and at.startswith("@"):
                 references.point_name(at, path.name, fsync=fsync)
-            if name is not None:
-                references.point_name(name, path.name, fsync=fsync, moves=True)
     return str(path)
+
+
+def _write(new: Document, path: Path, stored: Whole | None, *, fsync: bool, touch: bool) -> Path:
+    """Write a session, under the lock, and return its path: from the archive it returns with its next message."""
+    has_grown = stored is None or len(new["messages"]) > len(stored.doc["messages"])
+    is_there = os.path.lexists(path)
+    status = path.stat() if is_there and not touch else None
+    outdated: list[Path] = []
+    if fsync and stored:  # its copies are a part of it, which is on disk then; and what was deleted went on
+        outdated = [*stored.copies, *references.marks_of(path.name)]
+    with references.writing(path.name):
+        if has_grown and path.parent != sessions_folder():
+            path = archive.move(path, sessions_folder()) if is_there else sessions_folder() / path.name
+        files.write_document(path, new, fsync=fsync)
+        for file in outdated:
+            file.unlink(missing_ok=True)
+    if status:
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    return path
+
+
+def name_session(name: str, filename: str, *, fsync: bool = True, wait: float = files.LOCK_WAIT) -> None:
+    """Let an ``@NAME`` point at a session, even if it points at another one now. Raises StoreError.
+
+    ``wait`` is how many seconds to wait for the lock.
+    """
+    folder = sessions_folder()
+    with files.as_store_error(_UNSAVED, folder), files.locked(folder.parent / ".lock", wait):
+        references.point_name(name, filename, fsync=fsync, moves=True)
 
 
 def _fill_in(doc: Document) -> None:
     """Add the missing keys and message ids to a document that a script made. Raises StoreError."""
+    has_keys = doc.get("id") and "context" in doc and "calls" in doc["usage"]
+    if has_keys and all("id" in message for message in doc["messages"]):
+        return
     try:
         messages = [{"id": new_message_id(), **message} for message in doc.get("messages", ())]
         session_id = doc.get("id") or new_id(())
         full, malformed = document.parse_document({**doc, "messages": messages}, session_id, timestamp())
     except (TypeError, ValueError) as err:
-        raise StoreError(f"the session cannot be saved: {err}") from err
+        raise StoreError(f"{_UNSAVED}: {err}") from err
     if malformed:
-        raise StoreError(f"the session cannot be saved: {', '.join(malformed)} has the wrong type")
+        raise StoreError(f"{_UNSAVED}: {', '.join(malformed)} has the wrong type")
     doc.clear()  # so that its keys get the order of the file
     doc.update(full)
 
@@ -320,76 +310,3 @@ def name_for(doc: Document) -> str:
     """Return the file name of a new document."""
     stamp = doc["created_at"][:19].replace("-", "").replace(":", "").replace("T", "-")
     return f"{stamp}-{doc['id']}.json"
-
-
-# ---- a first question that got no answer
-
-_RETRY_WITHIN = 3600  # seconds in which the same question continues the same session
-
-
-def _unanswered_file() -> Path:
-    """The file that names the latest session whose first question got no answer."""
-    return sessions_folder().parent / "unanswered"
-
-
-def remember_unanswered(filename: str) -> None:
-    """Record that the first question of a session got no answer, for ``take_unanswered``."""
-    with contextlib.suppress(OSError):  # the same question then begins a second session
-        files.replace(_unanswered_file(), filename.encode(), fsync=False)
-
-
-def take_unanswered(question: Message) -> str | None:
-    """Return the file name of the session in which this question got no answer, within an hour, in this project.
-
-    Of several runs that ask at once, only one gets it; None for the others.
-    """
-    try:
-        if time.time() - _unanswered_file().stat().st_mtime > _RETRY_WITHIN:
-            return None
-        filename = files.read_bytes(_unanswered_file()).decode()
-        doc = load_session(filename)
-        is_same = [message["content"] for message in doc["messages"]] == [question["content"]]
-        if not is_same or doc["meta"].get("project") != find_project(os.getcwd()):
-            return None
-        _unanswered_file().unlink()
-    except (OSError, BadSession, ValueError):  # ValueError: also UnknownSession
-        return None
-    return filename
-
-
-# ---- titles
-
-
-def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> str | None:
-    """Return a title of a few words from the first question, generated by ``small_model``, or None if that fails.
-
-    It is the answer's first line after any reasoning, without quotes and final punctuation.
-    """
-    if not small_model or not first_user.strip():
-        return None
-    from gptsh.content.answer import Answer  # noqa: PLC0415 - lists need no title
-    from gptsh.content.think_tags import is_open  # noqa: PLC0415 - lists need no title
-    from gptsh.messages import Request  # noqa: PLC0415 - lists need no title
-    from gptsh.models.facts import likely_facts, small_params, split_model  # noqa: PLC0415 - lists need no model
-
-    source = first_user[:TITLE_SOURCE]
-    messages: list[Message] = [{"role": "system", "content": TITLE_SYSTEM}, {"role": "user", "content": source}]
-    params = small_params(likely_facts(*split_model(small_model)), TITLE_TOKENS)
-    answer = Answer()
-    try:
-        for _ in llm(Request(small_model, messages, params, stream=False), answer):
-            pass
-    except GptshError:
-        return None
-    if (message := answer.message()) is None:
-        return None
-    text = text_of(final_answer(message)).strip()
-    if is_open(text):
-        return None
-    line = one_line(text.split("\n", 1)[0])
-    return line.strip("\"'`*#“”‘’ ").rstrip(".!,;: ")[:TITLE_WIDTH].rstrip() or None  # noqa: RUF001
-
-
-def resolve_small_model(agent_conf: Mapping[str, Any], provider_conf: Mapping[str, Any]) -> str | None:
-    """Return the ``model_small`` of the agent, else of the provider, else None."""
-    return agent_conf.get("model_small") or provider_conf.get("model_small")

@@ -33,7 +33,7 @@ def record(
     """Take a snapshot of the session, or of its first ``end`` messages, and return the events to report.
 
     A snapshot with a ``name`` replaces an older one of that name. Without, it is the next ``auto-N``; the newest
-    ``keep`` of these remain. ``sessions.save_session`` needs the same ``keep``.
+    ``keep`` of these remain, here and by ``keep_newest`` in the document that is saved.
     Raises UsageError as the checks do.
     """
     if name is None and not keep:
@@ -50,7 +50,7 @@ def record(
         "tokens": tokens,
         "reason": "asked" if name else "auto",
     }
-    remaining = _added(old, snapshot, keep)
+    remaining = _newest(_added(old, snapshot), keep)
     doc["context"] = {**doc["context"], "snapshots": remaining}
     remaining_ids = {item["id"] for item in remaining}
     removed = [item["name"] for item in old if item["id"] not in remaining_ids and item.get("name") != name]
@@ -58,30 +58,35 @@ def record(
     return [created, *(("snapshot_deleted", {"snapshot": other}) for other in removed)]
 
 
-def _added(snapshots: Sequence[Snapshot], new: Snapshot, keep: int | None) -> list[Snapshot]:
-    """Return the snapshots with the new one, without those that it replaces and the oldest automatic ones."""
+def _added(snapshots: Sequence[Snapshot], new: Snapshot) -> list[Snapshot]:
+    """Return the snapshots with the new one, without those of its name."""
     if new["reason"] == "auto":
         matches = [re.fullmatch("auto-([0-9]{1,9})", item.get("name") or "") for item in snapshots]
         numbers_in_use = {int(match[1]) for match in matches if match}
         # Another run may have taken its number.
         if new["name"] is None or int(new["name"].removeprefix("auto-")) in numbers_in_use:
             new["name"] = f"auto-{1 + max(numbers_in_use, default=0)}"
-    others = [item for item in snapshots if item.get("name") != new["name"]]
-    automatic = [item["id"] for item in (*others, new) if item.get("reason") == "auto"]
-    removed = automatic[: -keep or None] if keep else []
-    return [item for item in (*others, new) if item["id"] not in removed]
+    return [*(item for item in snapshots if item.get("name") != new["name"]), new]
 
 
-def merge(ours: Document, theirs: Document, keep: int | None) -> list[Snapshot]:
-    """Return the snapshots on disk, and those that we took since ours was read: our others were deleted.
+def keep_newest(doc: Document, keep: int) -> None:
+    """Remove the oldest automatic snapshots, so that ``keep`` remain; 0 keeps all."""
+    doc["context"] = {**doc["context"], "snapshots": _newest(doc["context"]["snapshots"], keep)}
 
-    ``keep`` is the number of automatic ones to keep; None and 0 keep all.
-    """
+
+def _newest(snapshots: list[Snapshot], keep: int) -> list[Snapshot]:
+    automatic = [item["id"] for item in snapshots if item.get("reason") == "auto"]
+    removed = automatic[:-keep] if keep else []
+    return [item for item in snapshots if item["id"] not in removed]
+
+
+def merge(ours: Document, theirs: Document) -> list[Snapshot]:
+    """Return the snapshots on disk, and those that we took since ours was read: our others were deleted."""
     snapshots: list[Snapshot] = theirs["context"]["snapshots"]
     known_ids = {item["id"] for item in snapshots}
     for item in ours["context"]["snapshots"]:
         if item["id"] not in known_ids and (item.get("created_at") or "") > ours["updated_at"]:
-            snapshots = _added(snapshots, item, keep)
+            snapshots = _added(snapshots, item)
     return snapshots
 
 

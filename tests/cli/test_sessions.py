@@ -5,6 +5,7 @@ import os
 import re
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from tests.support.sessions import Store, append_turn, change, new_doc, put, put
 ASK = ("-s", "0", "-m", "echo", "more")
 SHOW = ("--show-session", "0")
 LIST = ("--list-sessions",)
+
+
+def tagged(*tags: str) -> Callable[[document.Document], None]:
+    return lambda saved: document.add_tags(saved, tags)
 
 
 @pytest.fixture
@@ -117,7 +122,7 @@ def test_an_answer_goes_behind_its_question_and_a_file_that_was_renamed_is_found
 def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
     doc = new_doc("first title")
     doc["their_key"] = 1
-    sessions.save_session(doc, tags=["a"])
+    sessions.save_session(doc, tagged("a"))
     one, two = sessions.load_session("0"), sessions.load_session("0")
     document.add_call(one, "summary", "lab/s", {"total": 5}, 0.5)
     document.add_call(two, "memory", "lab/s", None, 0.25)
@@ -125,9 +130,9 @@ def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
     append_turn(one, "a question brings its agent")
     two["agent"] = {**two["agent"], "model": "a label brings none"}
     one["title"], two["our_key"] = "a later title", 2
-    sessions.save_session(two, tags=["b", "a"])
+    sessions.save_session(two, tagged("b", "a"))
     for _ in range(2):  # counts once
-        sessions.save_session(one, tags=["c"])
+        sessions.save_session(one, tagged("c"))
     (saved,) = store()
     assert (saved["title"], saved["meta"]["tags"]) == ("first title", ["a", "b", "c"])
     assert [(call["kind"], call["cost"]) for call in saved["usage"]["calls"]] == [("memory", 0.25), ("summary", 0.5)]

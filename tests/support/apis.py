@@ -10,6 +10,7 @@ from gptsh.content.answer import Answer
 from gptsh.context import tokens, valid
 from gptsh.context.shorten import as_sent
 from gptsh.core import document, usage
+from gptsh.core.merge import merge
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encode_json, parse_json
 from gptsh.llm import anthropic, chat, errors, gemini, ollama, responses
@@ -100,7 +101,7 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     usage.count([(0.0, usage.counted(doc))])
     document.unanswered(doc["messages"])
     document.at_point(doc, "-0" if document.turns(doc["messages"]) else "")
-    joined = document.merge(doc, {**doc, "messages": doc["messages"][:1]})
+    joined = merge(doc, {**doc, "messages": doc["messages"][:1]})
     assert encode_json(joined)
     sent = [as_sent(message) for message in doc["messages"]]
     size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), estimate_below=0, scale=lambda: None)

@@ -20,10 +20,10 @@ def test_the_page_about_the_functions_runs(store: Store, home: Home) -> None:
     blocks = re.findall(r"```python\n(.*?)```", API, re.DOTALL)
     for block in blocks:
         exec(compile(block, "docs/api.md", "exec"), names)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     assert [name for name in sessions.__all__ if name not in API] == ["fork_session", "load_at"]
     assert sessions.get_sessions_dir() == Path(names["path"]).parent == home.sessions
-    assert "Feeling Fine Check (script|openai/gpt-4.1)" in home.run("--list-sessions").stdout
+    assert "Fine [@fine] (script|openai/gpt-4.1)" in home.run("--list-sessions").stdout
     assert json.loads(home.run("--show-session", "1", "-o", "json").stdout)["usage"]["cost"] == 0.0004
 
 

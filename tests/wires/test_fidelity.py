@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from gptsh.core import document, sessions
+from gptsh.core.merge import join_messages
 from gptsh.core.usage import message_usage
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message, starts_turn
@@ -49,14 +50,14 @@ def test_a_union_keeps_every_message_once_and_every_turn_together(
     base: list[Message], ours: list[Message], theirs: list[Message]
 ) -> None:
     ours, theirs = [*base, *ours], [*base, *theirs]
-    joined = document.join_messages(ours, theirs)
+    joined = join_messages(ours, theirs)
     assert sorted(message["id"] for message in joined) == sorted({m["id"] for m in [*ours, *theirs]})
     assert [m for m in joined if m in theirs] == theirs  # what was on disk keeps its order
     for message in ours:
         if _turn_of(ours, message["id"]) is not None:
             assert _turn_of(joined, message["id"]) == _turn_of(ours, message["id"])
-    assert document.join_messages(ours, joined) == joined  # saving twice changes nothing
-    assert document.join_messages(theirs, joined) == joined
+    assert join_messages(ours, joined) == joined  # saving twice changes nothing
+    assert join_messages(theirs, joined) == joined
 
 
 @pytest.mark.parametrize("dialect", STRICT)

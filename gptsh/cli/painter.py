@@ -21,7 +21,7 @@ from gptsh.render.live import Region, plain_rows
 from gptsh.render.plain import Look, ReasoningStream, Sink, Writer
 
 if TYPE_CHECKING:
-    from gptsh.render.terminal import Canvas
+    from gptsh.render.canvas import Canvas
 
 _FRAME = 0.05  # seconds between two frames
 _PAUSE_FACTOR = 3  # the pause after a frame is at least so many times the time it took
@@ -152,7 +152,7 @@ class Painter(Writer):
         width, height = stdio.size(self._stream)
         if isinstance(item, str) and item and self._region:
             self._out.draw(self._region.frame((), plain_rows(item, width)[1 - height :], width))
-        from gptsh.render.terminal import Canvas  # noqa: PLC0415 - imports rich in 0.15 s
+        from gptsh.render.canvas import Canvas  # noqa: PLC0415 - imports rich in 0.15 s
 
         canvas = self._canvas = Canvas(self._out, self._look, lambda: stdio.size(self._stream), self._region)
         next_frame, is_stale, size = 0.0, False, (width, height)

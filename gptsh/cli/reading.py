@@ -38,8 +38,8 @@ def show_document(doc: Document, details: "list[Detail]", flags: Flags) -> None:
 
         pieces = transcript(doc, details, full=flags.full)
         if is_rendered:
+            from gptsh.render.layout import drawn  # noqa: PLC0415 - 0.15 s, for rendering alone
             from gptsh.render.plain import look  # noqa: PLC0415 - only rendering needs it
-            from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s, for rendering alone
 
             yield from drawn(pieces, look(os.environ, terminal=on_terminal), stdio.width(stdio.stdout()))
             return

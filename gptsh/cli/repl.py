@@ -350,7 +350,7 @@ class Conversation:
         """Print the last questions and answers as ``--show-session`` does, with a hint about an unfinished turn."""
         if self.doc is None:
             return
-        from gptsh.render.terminal import drawn  # noqa: PLC0415 - 0.15 s; a new session has no recap
+        from gptsh.render.layout import drawn  # noqa: PLC0415 - 0.15 s; a new session has no recap
         from gptsh.render.transcript import transcript  # noqa: PLC0415 - a new session has no recap
 
         messages, width, style = self.doc["messages"], stdio.width(stdio.stdout()), look(os.environ, terminal=True)

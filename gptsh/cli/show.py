@@ -17,7 +17,7 @@ from gptsh.render.spinner import Spinner
 if TYPE_CHECKING:
     from gptsh.cli.painter import Painter
     from gptsh.context.answer_schema import AnswerSchema
-    from gptsh.render.markdown import CodeBlock
+    from gptsh.render.markdown_parser import CodeBlock
 
 
 _LAST = "last"  # as a value of --block
@@ -60,14 +60,14 @@ class Form(NamedTuple):
             problem = "the answer is incomplete: its code block has no end"
             raise Incomplete(problem, "ask again, or without -x and --block for all of the answer")
         if self.block and not block:
-            from gptsh.render.markdown import code_blocks  # noqa: PLC0415 - most answers are shown whole
+            from gptsh.render.markdown_parser import code_blocks  # noqa: PLC0415 - most answers are shown whole
 
             languages = ", ".join(dict.fromkeys(other.language or "no language" for other in code_blocks(text)))
             wanted = "code block" if self.block == _LAST else f"code block of {self.block}"
             raise Incomplete(f"the answer has no {wanted}", f"it has {languages or 'none'}")
 
     def _find_block(self, text: str) -> "CodeBlock | None":
-        from gptsh.render.markdown import code_blocks  # noqa: PLC0415 - most answers are shown whole
+        from gptsh.render.markdown_parser import code_blocks  # noqa: PLC0415 - most answers are shown whole
 
         blocks = code_blocks(text)
         if self.block == _LAST:

@@ -34,7 +34,7 @@ from gptsh.llm.errors import without_secret_parameters
 from gptsh.messages import Message, Part, final_answer, parts_of, text_of, text_parts_of, user_message
 from gptsh.render.details import snapshots_of
 from gptsh.render.list_lines import agent_line, found_drawn, listing_line, tool_line
-from gptsh.render.markdown import code_blocks
+from gptsh.render.markdown_parser import code_blocks
 from gptsh.render.plain import look, obeys_escapes
 from gptsh.text import format_size, one_line, quantity, visible
 

@@ -23,7 +23,7 @@ from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.messages import Message
 from gptsh.render.details import Detail
-from gptsh.render.markdown import count_quick, parse, parser
+from gptsh.render.markdown_parser import count_quick, parse, parser
 from gptsh.text import local_time, one_line, visible
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")  # SVG could hold a script

@@ -5,7 +5,14 @@ import sys
 
 from tests.support.home import Home
 
-MARKDOWN = {"rich", "markdown_it", "pygments", "gptsh.render.terminal", "gptsh.render.markdown"}
+MARKDOWN = {
+    "rich",
+    "markdown_it",
+    "pygments",
+    "gptsh.render.canvas",
+    "gptsh.render.layout",
+    "gptsh.render.markdown_parser",
+}
 
 
 def modules_after(home: Home, *args: str) -> set[str]:

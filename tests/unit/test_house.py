@@ -42,9 +42,11 @@ ROOMS = {
     "filetype": {"content/attachments.py"},
     "jiter": {"jsonio.py"},
     "wcwidth": {"text.py"},
-    "rich": {"render/terminal.py"},
-    "pygments": {"render/terminal.py", "render/html.py"},
-    "markdown_it": {"render/terminal.py", "render/markdown.py", "render/html.py"},
+    "rich": {f"render/{name}.py" for name in ("theme", "styled_lines", "inline", "highlight", "tables", "layout")},
+    "pygments": {"render/highlight.py", "render/html.py"},
+    "markdown_it": {
+        f"render/{name}.py" for name in ("markdown_parser", "blocks", "inline", "highlight", "layout", "html")
+    },
     "prompt_toolkit": {"cli/prompt.py", "cli/picker.py"},
     "mcp": {"tools/servers.py", "tools/oauth.py", "tools/remembered.py"},
     "mcp_types": {"tools/servers.py", "tools/remembered.py"},

@@ -15,8 +15,8 @@ from gptsh.context import tokens
 from gptsh.core import usage
 from gptsh.errors import ConfigError, TooExpensive
 from gptsh.messages import Request
-from gptsh.models.cost import usage_from
 from gptsh.models.facts import split_model
+from gptsh.models.token_usage import usage_from
 from gptsh.text import format_usd
 
 _ANSWER_TOKENS = 4096  # of an answer without a limit of its own

@@ -26,9 +26,9 @@ from gptsh.core import document
 from gptsh.errors import GptshError, ModelError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Message, Request, timestamp
-from gptsh.models.cost import filled_window
 from gptsh.models.facts import facts, split_model
 from gptsh.models.providers import DIRECT
+from gptsh.models.token_usage import filled_window
 from gptsh.render import outline
 from gptsh.text import quantity
 

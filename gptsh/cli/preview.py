@@ -15,7 +15,7 @@ from gptsh.config import pricing
 from gptsh.core import document
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.llm.client import Client
-from gptsh.models.cost import usage_from
+from gptsh.models.token_usage import usage_from
 from gptsh.render import outline, structured
 from gptsh.text import format_usd
 

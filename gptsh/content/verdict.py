@@ -3,7 +3,7 @@
 from gptsh.content.think_tags import is_open
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 from gptsh.messages import COMPLETE_REASONS, Message, text_of
-from gptsh.models.cost import filled_window
+from gptsh.models.token_usage import filled_window
 from gptsh.text import shorten
 
 _REASON_WIDTH = 60  # characters of a finish reason in an error

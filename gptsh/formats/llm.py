@@ -21,9 +21,9 @@ from gptsh.formats.conversation import Conversation, without
 from gptsh.formats.source import MAX_VALUE, BadInput, Results, Source, open_regular
 from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.messages import Part, Usage, token_count
-from gptsh.models.cost import usage_from
 from gptsh.models.facts import split_model
 from gptsh.models.providers import known_provider
+from gptsh.models.token_usage import usage_from
 
 if TYPE_CHECKING:
     import sqlite3

@@ -34,10 +34,10 @@ from gptsh.messages import (
     text_of,
     token_count,
 )
-from gptsh.models.cost import FINISH_REASONS, usage_from
 from gptsh.models.facts import likely_facts
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
+from gptsh.models.token_usage import FINISH_REASONS, usage_from
 from gptsh.text import join_surrogates
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from gptsh.messages import (
     Request,
     Tool,
 )
-from gptsh.models.cost import usage_from
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
+from gptsh.models.token_usage import usage_from
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response

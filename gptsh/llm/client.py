@@ -19,8 +19,8 @@ from gptsh.llm.refusals import refused_efforts, refused_params
 from gptsh.llm.routes import Routes
 from gptsh.llm.servers import Servers
 from gptsh.messages import Event, Finished, Part, Request, Retrying, labelled_text, parts_of, text_of
-from gptsh.models.cost import usage_from
 from gptsh.models.providers import DIRECT, ApiName, Provider
+from gptsh.models.token_usage import usage_from
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response

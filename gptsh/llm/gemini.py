@@ -36,10 +36,10 @@ from gptsh.messages import (
     reasoning_from,
     system_text,
 )
-from gptsh.models.cost import usage_from
 from gptsh.models.facts import may_reason
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
+from gptsh.models.token_usage import usage_from
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response

@@ -18,9 +18,9 @@ from gptsh.llm.json_bodies import ADVICE, as_object, debug_text, load
 from gptsh.llm.parameters import fit_params
 from gptsh.llm.sse import lines
 from gptsh.messages import Event, Part, Request, is_text, parts_of, starts_turn, text_of
-from gptsh.models.cost import WINDOW_KEY, usage_from
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
+from gptsh.models.token_usage import WINDOW_KEY, usage_from
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response

@@ -5,15 +5,15 @@ import os
 import random
 import subprocess
 import sys
-from datetime import datetime
 from typing import Any
 
 import pytest
 
 from gptsh.config.provider_tables import Providers, ProviderTable
 from gptsh.models import catalog
-from gptsh.models.cost import cost, usage_from
+from gptsh.models.cost import cost
 from gptsh.models.facts import Facts, facts, likely_facts, may_reason, models_of, small_params, split_model
+from gptsh.models.token_usage import usage_from
 from tests.support.home import Home, lab_config
 from tests.support.paths import DATA
 from tests.support.server import ModelServer
@@ -226,13 +226,6 @@ def test_what_an_answer_costs(model: str | dict[str, Any], raw: dict[str, Any], 
     known = facts(*split_model(model)) if isinstance(model, str) else Facts("x", "m", model)
     got = cost(known, usage_from(raw))
     assert got is None if usd is None else got == pytest.approx(usd)
-
-
-@pytest.mark.parametrize(("at", "usd"), [("20T02:00", 0.3), ("20T05:59", 0.15), ("21T08:00", 0.15)])  # a Saturday
-def test_a_price_that_depends_on_the_hour(at: str, usd: float) -> None:
-    moment = datetime.fromisoformat(f"2026-11-{at}:00Z")
-    usage = usage_from({"prompt_tokens": 1_000_000})
-    assert cost(facts("deepseek", "deepseek-v4-flash"), usage, moment) == pytest.approx(usd)
 
 
 def test_an_answer_is_kept_whatever_its_usage_looks_like(lab: Home, model: ModelServer) -> None:

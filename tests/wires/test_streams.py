@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gptsh.models.cost import usage_from
+from gptsh.models.token_usage import usage_from
 from tests.support.apis import tool_in_request
 from tests.support.home import Home
 from tests.support.server import USAGE, ModelServer, chunk, event

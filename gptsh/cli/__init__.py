@@ -1,1 +1,1 @@
-"""The command line: parses the options, runs one job, and prints notes and errors."""
+"""The command line: its options, and a file for each job."""

@@ -1,31 +1,21 @@
 """Shell completion with click's protocol: the scripts for the shells, and the values of options.
 
-Nothing here runs a command or prints a message: the user is typing a line. After ``-m ollama/``, or the name of another
-server of one's own, that server is asked for its models, and has 0.3 seconds.
+Nothing here runs a command or prints a message: the user is typing a line.
 """
 
-import os
 import shlex
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
-from gptsh.cli import stdio
 from gptsh.cli.options import build
-from gptsh.config import settings
-from gptsh.core import listing, references
-from gptsh.core.listing import SessionSummary, Unreadable
-from gptsh.core.references import ID
 from gptsh.errors import GptshError, UsageError
-from gptsh.models.names import full_name
+from gptsh.manage.suggestions import VALUES, Source, variables
+from gptsh.process import stdio
 from gptsh.text import one_line, shorten
 
 _MAX_HELP = 50  # characters, in bash, which puts values side by side
-_NEWEST_SESSIONS = 50  # offered where nothing was typed: each costs the reading of a file
-_RECENT_SESSIONS = 1000  # whose models are offered
-_COMMON_PARAMETERS = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")
 
 # Bash also breaks words at "@", ":" and "=", and replaces only the text after the last of them ($2). So the script
 # sends click the whole line, with the position counted from its end, and removes from each value the part that bash
@@ -154,87 +144,6 @@ def complete(instruction: str) -> int:
 # ---- values
 
 
-_Values = Iterator[tuple[str, str]]  # each value with its help
-# Gets the value of --config, and the beginning of the word (None: of no use, as sessions are also found by title).
-Source = Callable[[str | None, str | None], _Values]
-
-
-def _agents(config_path: str | None, prefix: str | None) -> _Values:
-    for agent in settings.load(os.environ, config_path).agents.readable(starting_with=prefix or ""):
-        names = (f"{{{name}}}" for name in agent.prompt_names())
-        yield agent.name, " ".join(filter(None, (agent.model, *names)))
-
-
-def _models(config_path: str | None, prefix: str | None) -> _Values:
-    config = settings.load(os.environ, config_path)
-    yield from config.providers.aliases.items()
-    yield from ((model, "") for model in recent_models(config))
-    provider, slash, _ = (prefix or "").partition("/")
-    if slash:
-        from gptsh.llm.client import Client  # noqa: PLC0415 - only the models of one's own server need it
-
-        yield from ((model, "") for model in Client(config, os.environ).servers.offered_models(provider))
-
-
-def recent_models(config: settings.Settings) -> Iterator[str]:
-    """The models of sessions, newest first, then those of the config file, then ``echo``; with duplicates."""
-    recent = (summary["model"] for summary in _readable(islice(listing.scan_sessions(), _RECENT_SESSIONS)))
-    agents = (model for agent in config.agents.readable() for model in (agent.model, agent.model_small))
-    tables = config.providers.tables.items()
-    providers = (full_name(model, name) for name, table in tables for model in (table.model_small, *table.prices))
-    yield from (model for model in chain(recent, agents, providers, ("echo",)) if model and not model.endswith("/*"))
-
-
-def _tools(config_path: str | None, prefix: str | None) -> _Values:
-    before, comma, _ = (prefix or "").rpartition(",")
-    servers, on_line = settings.load(os.environ, config_path).tool_servers.names, before.split(",")
-    for name in servers if comma else (*servers, "all"):
-        if name not in on_line:
-            yield f"{before}{comma}{name}", ""
-
-
-def _servers(config_path: str | None, _prefix: str | None) -> _Values:
-    yield from ((name, "") for name in settings.load(os.environ, config_path).tool_servers.names)
-
-
-def _names(_config: str | None, _prefix: str | None) -> _Values:
-    yield from ((name, filename[ID]) for name, filename in sorted(references.names_in_use()))
-
-
-def _sessions(_config: str | None, prefix: str | None) -> _Values:
-    yield from _names(_config, prefix)
-    summaries = _readable(listing.scan_sessions(prefix or ""))
-    # All that match what was typed: the shell inserts what they have in common.
-    for summary in islice(summaries, _NEWEST_SESSIONS) if prefix == "" else summaries:
-        if not summary["id"].isdigit():  # that would be an index
-            yield summary["id"], f"{summary['title'] or summary['preview']}"
-
-
-def _params(config_path: str | None, _prefix: str | None) -> _Values:
-    """The keys that most models accept, and those in the config file."""
-    agents = settings.load(os.environ, config_path).agents.readable()
-    config_keys = (key for agent in agents for key in agent.params)
-    yield from ((f"{key}=", "") for key in (*_COMMON_PARAMETERS, *config_keys))
-
-
-def _variables(config_path: str | None, agent_name: str | None) -> Iterator[str]:
-    """The names in the prompt of an agent, or of the default agent."""
-    config = settings.load(os.environ, config_path)
-    agent = config.agents.get(agent_name or config.agent or config.default_agent)
-    yield from (f"{name}=" for name in (agent.prompt_names() if agent else ()))
-
-
-def _readable(items: Iterable[SessionSummary | Unreadable]) -> Iterator[SessionSummary]:
-    return (item for item in items if not isinstance(item, Unreadable))
-
-
-# The sources of values for options and slash commands. They may also return values that do not start with the prefix.
-VALUES: dict[str, Source] = {
-    "agent": _agents, "model": _models, "name": _names, "param": _params, "server": _servers,
-    "session": _sessions, "tools": _tools,
-}  # fmt: skip
-
-
 def _offer(source: Source) -> "Callable[..., list[CompletionItem[str]]]":
     """A completer for click: the values of a source that start with the prefix, without duplicates."""
 
@@ -251,7 +160,7 @@ def _offer(source: Source) -> "Callable[..., list[CompletionItem[str]]]":
 
 def _var(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
     """The names in the prompt of the chosen agent that have no value yet."""
-    names, given = _variables(ctx.params.get("config"), ctx.params.get("agent")), ctx.params.get("var") or ()
+    names, given = variables(ctx.params.get("config"), ctx.params.get("agent")), ctx.params.get("var") or ()
     is_open = [name for name in names if name.startswith(prefix) and not any(value.startswith(name) for value in given)]
     return [CompletionItem(name) for name in is_open]
 

@@ -7,13 +7,13 @@ from importlib import import_module
 import click
 
 from gptsh import __version__
-from gptsh.cli import stdio
-from gptsh.cli.interrupts import Interrupted, exit_by_signal
-from gptsh.cli.options import COMMON_OPTIONS, JOBS, NOT_INTERACTIVE, ROWS, SHORT_HELP, Flags, build
-from gptsh.cli.reporter import Reporter
+from gptsh.cli.options import COMMON_OPTIONS, JOBS, NOT_INTERACTIVE, ROWS, SHORT_HELP, Flags, build, parse_leniently
 from gptsh.config.forms import output_from
 from gptsh.errors import GptshError, UsageError
 from gptsh.models.names import safe_params
+from gptsh.process import stdio
+from gptsh.process.interrupts import Interrupted, exit_by_signal
+from gptsh.process.reporter import Reporter
 from gptsh.threads import NO_THREAD
 
 _MANAGE_OPTIONS = {row.names[0] for row in ROWS if row.group == "Manage"}  # not used with a question
@@ -36,7 +36,7 @@ _EXCLUDING = (
 
 def main(argv: Sequence[str]) -> int:
     """Run the command, or a shell's completion request; return the exit code. ``argv`` is without the program name."""
-    reporter = Reporter(argv)
+    reporter = Reporter()
     try:
         if request := os.environ.get("_GPTSH_COMPLETE"):
             from gptsh.cli.complete import complete  # noqa: PLC0415 - only a shell's completion needs it
@@ -67,11 +67,17 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
     try:
         ctx = command.make_context("gptsh", [*argv])
     except click.NoSuchOption as err:
+        _describe(reporter, parse_leniently(argv))
         raise UsageError(f"no such option {err.option_name}", _similar_option(err.option_name)) from err
     except click.ClickException as err:
+        _describe(reporter, parse_leniently(argv))
         message = err.format_message().rstrip(".")
         raise UsageError(message[:1].lower() + message[1:], "see gptsh --help") from err
+    except UsageError:  # a blank value
+        _describe(reporter, parse_leniently(argv))
+        raise
     flags = Flags(**ctx.params)
+    _describe(reporter, flags)
     if flags.short_help or flags.help or flags.version:
         version = f"gptsh {__version__}"
         text = SHORT_HELP.rstrip() if flags.short_help else command.get_help(ctx) if flags.help else version
@@ -82,7 +88,7 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
     _check(given, job)
     if job is None:
         if flags.file and flags.prompt:
-            from gptsh.cli.files import check_words  # noqa: PLC0415 - most questions have no files
+            from gptsh.turn.attached_files import check_words  # noqa: PLC0415 - most questions have no files
 
             check_words(argv, flags.prompt)
         return _ask(flags, reporter)
@@ -94,6 +100,12 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
     module, _, function = JOBS[job].target.partition(":")
     exit_code: int = getattr(import_module(f"gptsh.cli.{module}"), function)(flags)
     return exit_code
+
+
+def _describe(reporter: Reporter, flags: Flags) -> None:
+    """Tell the reporter what the command line says about failures."""
+    reporter.output, reporter.config, reporter.debug = flags.output, flags.config, flags.debug
+    reporter.expects_answer = not {*flags.given} & {*JOBS, "--compact"}
 
 
 def _similar_option(option: str) -> str:
@@ -131,17 +143,16 @@ def _check(given: Sequence[str], job: str | None) -> None:
 
 def _ask(flags: Flags, reporter: Reporter) -> int:
     """Ask once, or start a conversation; with ``-r`` let the user pick the session first."""
-    if flags.resume:
-        from gptsh.cli.picker import with_picked_session  # noqa: PLC0415 - slow; only -r needs it
+    if flags.resume or flags.interactive:
+        from gptsh.cli.converse import converse, with_picked_session  # noqa: PLC0415 - slow; few runs need it
 
-        picked = with_picked_session(flags)
-        if picked is None:
-            return 0
-        flags = picked
-    if flags.interactive:
-        from gptsh.cli.repl import repl  # noqa: PLC0415 - slow; only -i needs it
-
-        return repl(flags, os.environ, reporter)
+        if flags.resume:
+            picked = with_picked_session(flags)
+            if picked is None:
+                return 0
+            flags = picked
+        if flags.interactive:
+            return converse(flags, os.environ, reporter)
     from gptsh.cli.ask import ask  # noqa: PLC0415 - slow; a listing does without
 
     return ask(flags, os.environ, reporter)

@@ -7,9 +7,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gptsh.cli import stdio
-from gptsh.cli.interrupts import Interrupted, Interrupts
-from gptsh.cli.lists import write_changes
 from gptsh.cli.options import Flags
 from gptsh.core import references
 from gptsh.core.importer import Imported, Importer, importing
@@ -18,6 +15,9 @@ from gptsh.errors import BadSession, GptshError, UsageError
 from gptsh.formats.readers import IGNORED_PATHS, NAMES, read
 from gptsh.formats.source import BadInput, Skipped, Source
 from gptsh.jsonio import as_dict
+from gptsh.manage.lists import write_changes
+from gptsh.process import stdio
+from gptsh.process.interrupts import Interrupted, Interrupts
 from gptsh.render.progress import Bar
 from gptsh.text import one_line, quantity
 
@@ -176,7 +176,7 @@ def import_session(flags: Flags) -> int:
 
     with interrupts, interrupts.shielded(), importing() as importer:
         try:
-            write_changes(flags, rows(), _Row.line, _Row.fields, interruptible=True)
+            write_changes(rows(), _Row.line, _Row.fields, flags.output, interruptible=True)
         except Interrupted as interrupt:  # while a reader of stdout is slow
             stopped.append(interrupt)
     if stopped:

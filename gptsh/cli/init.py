@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.config import schema, settings
 from gptsh.config.provider_tables import Providers, ProviderTable
@@ -17,6 +16,7 @@ from gptsh.errors import ConfigError, UsageError
 from gptsh.llm.client import Client
 from gptsh.llm.servers import REMOTE_TIMEOUT
 from gptsh.models.providers import PROVIDERS
+from gptsh.process import stdio
 from gptsh.text import wrapped
 
 _HEAD = """\

@@ -6,9 +6,9 @@ import sys
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gptsh.cli import stdio
 from gptsh.cli.options import Flags
 from gptsh.errors import ConfigError, UsageError
+from gptsh.process import stdio
 from gptsh.text import one_line
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _server(flags: Flags, name: str, option: str) -> "ToolServer":
 async def _log_in(server: "ToolServer") -> None:
     import asyncio  # noqa: PLC0415 - only a login needs it
 
-    from gptsh.cli.browser import open_url  # noqa: PLC0415 - only a login needs it
+    from gptsh.process.browser import open_url  # noqa: PLC0415 - only a login needs it
     from gptsh.tools import oauth  # noqa: PLC0415 - the SDK takes over half a second
 
     pasted: asyncio.Queue[str] = asyncio.Queue()

@@ -194,33 +194,6 @@ class Flags(NamedTuple):
         """Whether the session is to be labelled, which needs no question."""
         return bool(self.tag) or any(label is not None for label in (self.title, self.name, self.snapshot))
 
-    @property
-    def chooses_tools(self) -> bool:
-        """Whether the command line chooses the tools of the session."""
-        return self.no_tools or self.tools is not None or self.agent is not None
-
-    @property
-    def allows_search(self) -> bool | None:
-        """Whether the model may search the web; None if the command line leaves that to the session or the agent."""
-        return not self.no_web if self.web or self.no_web else None
-
-    @property
-    def without_labels(self) -> "Flags":
-        """The flags without labels: a session is labelled once."""
-        return self._replace(title=None, tag=(), name=None, snapshot=None)
-
-    @property
-    def without_agent_options(self) -> "Flags":
-        """The flags without the agent, its model, prompts, parameters, tools and search."""
-        chosen = self._replace(agent=None, model=None, fallback=(), system=None, param=(), var=())
-        return chosen._replace(tools=None, no_tools=False, web=False, no_web=False)
-
-    def select_tools(self, agent_tools: tuple[str, ...]) -> tuple[str, ...]:
-        """The names of the tools, by ``--no-tools`` or ``--tools``, else those of the agent."""
-        if self.no_tools:
-            return ()
-        return agent_tools if self.tools is None else tuple(filter(None, map(str.strip, self.tools.split(","))))
-
 
 _BY_FIELD: Mapping[str, Row] = {
     field: kind.__metadata__[0] for field, kind in Flags.__annotations__.items() if field != "prompt"
@@ -239,29 +212,29 @@ class Job(NamedTuple):
 AGENT_OPTIONS = ("-a", "-m", "--fallback", "--system", "-p", "--tools", "--no-tools", "--web", "--no-web")
 FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # they choose among sessions
 JOBS: Mapping[str, Job] = {
-    "--list-sessions": Job("manage:list_sessions", (*FILTERS, "--archived")),
-    "--show-session": Job("reading:show_session", ("--full",)),
-    "--search-sessions": Job("manage:search_sessions", (*FILTERS, "--archived")),
-    "--export-session": Job("exporting:export_session", ("--format",)),
+    "--list-sessions": Job("stored:list_sessions", (*FILTERS, "--archived")),
+    "--show-session": Job("stored:show_session", ("--full",)),
+    "--search-sessions": Job("stored:search_sessions", (*FILTERS, "--archived")),
+    "--export-session": Job("stored:export_session", ("--format",)),
     "--import-session": Job("importing:import_session", ("--keep-keys",)),
-    "--delete-session": Job("removing:delete_sessions", ("--yes",)),
-    "--archive-session": Job("removing:archive_sessions"),
-    "--delete-snapshot": Job("removing:delete_snapshot"),
+    "--delete-session": Job("stored:delete_sessions", ("--yes",)),
+    "--archive-session": Job("stored:archive_sessions"),
+    "--delete-snapshot": Job("stored:delete_snapshot"),
     "--prune-sessions": Job(
-        "removing:prune_sessions",
+        "pruning:prune_sessions",
         (*FILTERS, "--archived", "--keep", "--older-than", "--unanswered", "--archive", "--yes"),
     ),
     "--join-copies": Job("joining:join_copies"),
     "--merge-driver": Job("joining:merge_for_git"),
-    "--usage": Job("manage:show_usage", (*FILTERS, "-s")),
-    "--list-agents": Job("manage:list_agents", ("-m", "--limit")),
-    "--list-models": Job("manage:list_models", ("-m", "--limit")),
-    "--list-tools": Job("manage:list_tools", ("-a", "--tools", "--no-tools", "--limit")),
+    "--usage": Job("stored:show_usage", (*FILTERS, "-s")),
+    "--list-agents": Job("offers:list_agents", ("-m", "--limit")),
+    "--list-models": Job("offers:list_models", ("-m", "--limit")),
+    "--list-tools": Job("offers:list_tools", ("-a", "--tools", "--no-tools", "--limit")),
     "--login": Job("login:log_in"),
     "--logout": Job("login:log_out"),
     "--init": Job("init:init"),
     "--shell-integration": Job("shell:print_integration"),
-    "--consolidate": Job("memory:consolidate", (*FILTERS, "-s", "-c", "--timeout")),
+    "--consolidate": Job("consolidating:consolidate", (*FILTERS, "-s", "-c", "--timeout")),
 }
 # They change input and output only: every job accepts them, so that an alias can contain them.
 COMMON_OPTIONS = ("-o", "--no-stdin", "--no-stream", "--reasoning", "--no-reasoning", "--config", "--debug")

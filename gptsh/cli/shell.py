@@ -4,8 +4,8 @@ Each script leaves stderr to the terminal, for the spinner and errors. Ctrl-C al
 its line: bash and zsh ignore it while gptsh runs, and fish only draws the line again.
 """
 
-from gptsh.cli import stdio
 from gptsh.cli.options import Flags
+from gptsh.process import stdio
 
 # -n and -o override the environment, which may name a session or an output format.
 _ASK = "gptsh -a shell -n --no-save -x -o text --no-reasoning --"

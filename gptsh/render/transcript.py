@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from gptsh.content.passages import Passage, partial_reason, passages
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
+from gptsh.messages import Message
 from gptsh.render.details import Detail
 from gptsh.text import block_quote, code_block, code_span, escape_markdown, local_time, open_fence
 
@@ -14,13 +15,18 @@ def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) ->
     yield f"# {escape_markdown(title_of(doc))}"
     yield "\n".join(f"- {label}: {escape_markdown(value)}" for label, value in facts)
     for message in doc["messages"]:
-        name, time = message.get("model") or message.get("name"), message.get("timestamp")
-        reason = partial_reason(message)
-        author = f"{message['role']} ({name})" if name else message["role"]
-        words = filter(None, (author, time and local_time(time), reason and f"[{reason}]"))
-        yield f"## {escape_markdown(' '.join(words))}"
-        for passage in passages(message, indented=full):
-            yield from _full(passage) if full else _in_short(passage)
+        yield from message_pieces(message, full=full)
+
+
+def message_pieces(message: Message, *, full: bool = False) -> Iterator[str]:
+    """The Markdown of one message: a heading, then its passages; to be joined by blank lines."""
+    name, time = message.get("model") or message.get("name"), message.get("timestamp")
+    reason = partial_reason(message)
+    author = f"{message['role']} ({name})" if name else message["role"]
+    words = filter(None, (author, time and local_time(time), reason and f"[{reason}]"))
+    yield f"## {escape_markdown(' '.join(words))}"
+    for passage in passages(message, indented=full):
+        yield from _full(passage) if full else _in_short(passage)
 
 
 def _in_short(passage: Passage) -> Iterator[str]:

@@ -111,14 +111,14 @@ def test_the_prompt_imports_nothing_that_only_an_answer_needs(lab: Home) -> None
     command = ["sh", "-c", 'exec "$0" -X importtime -m gptsh "$@" 2>imported', *COMMAND[:1]]
     terminal = Terminal(lab, "-i", command=command)
     terminal.until(rb"(?s)\x1b\[\?2004h.*\x1b\[\?25h")
-    needed = ("gptsh.cli.turn", "gptsh.cli.slash", "gptsh.llm.http", "gptsh.render.canvas")
+    needed = ("gptsh.turn.turn", "gptsh.chat.slash", "gptsh.llm.http", "gptsh.render.canvas")
     wait_until(
         lambda: all(f" {name}\n" in (lab.cwd / "imported").read_text() for name in needed)
     )  # while a line is typed
     terminal.write("\x04")
     assert terminal.close()[1] == 0
     names = [line.rpartition("|")[2].strip() for line in (lab.cwd / "imported").read_text().splitlines()]
-    first = {*names[: names.index("gptsh.cli.repl") + 1]}  # what comes behind it is loaded while a line is typed
+    first = {*names[: names.index("gptsh.chat.repl") + 1]}  # what comes behind it is loaded while a line is typed
     assert "prompt_toolkit" in first
     assert not first & {
         "litellm",

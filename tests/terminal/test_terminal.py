@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from gptsh.cli.painter import Painter
 from gptsh.messages import Event, Finished, Reasoning, Text
 from gptsh.render.canvas import Canvas
 from gptsh.render.plain import Look, ReasoningStream
+from gptsh.turn.painter import Painter
 from tests.support.emulator import DOCUMENTS, emulate
 from tests.support.home import COMMAND, Home
 from tests.support.server import ModelServer, answer, chunk, event

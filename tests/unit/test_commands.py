@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from gptsh.cli import slash
-from gptsh.cli.commands import COMMANDS, GROUPS, find, help_on, is_command, words_of
+from gptsh.chat import slash
+from gptsh.chat.commands import COMMANDS, GROUPS, find, help_on, is_command, words_of
 from gptsh.errors import UsageError
 
 NAMES = [command.name for command in COMMANDS]

@@ -30,11 +30,15 @@ LAYERS = [
     {"core"},
     {"context"},
     {"llm", "tools", "formats", "render"},
+    {"process"},
+    {"manage"},
+    {"turn"},
+    {"chat"},
     {"cli"},
 ]
 LAYER = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 ROOMS = {
-    "click": {"cli"},
+    "click": {"cli", "chat/commands.py"},
     "socks": {"llm/http.py"},
     "tiktoken": {"context/tokens.py", "llm/litellm_bridge.py"},
     "certifi": {"llm/certificates.py"},
@@ -47,7 +51,7 @@ ROOMS = {
     "markdown_it": {
         f"render/{name}.py" for name in ("markdown_parser", "blocks", "inline", "highlight", "layout", "html")
     },
-    "prompt_toolkit": {"cli/prompt.py", "cli/picker.py"},
+    "prompt_toolkit": {"chat/prompt.py", "chat/picker.py", "chat/terminal_io.py"},
     "mcp": {"tools/servers.py", "tools/oauth.py", "tools/remembered.py"},
     "mcp_types": {"tools/servers.py", "tools/remembered.py"},
     "anyio": {"tools/servers.py"},

@@ -1,0 +1,1 @@
+"""The conversation: its lines, its commands, its prompt."""

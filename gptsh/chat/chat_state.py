@@ -1,0 +1,292 @@
+"""The state of a conversation: its session, the options of its next turn, and the turns that it runs."""
+
+import termios
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from gptsh.config.agents import Agent
+from gptsh.config.settings import Settings
+from gptsh.core import document, listing, references, sessions
+from gptsh.core.document import Document
+from gptsh.errors import BadSession, SessionGone, UnknownSession
+from gptsh.jsonio import as_dicts
+from gptsh.manage.labels import check_snapshot
+from gptsh.messages import Message
+from gptsh.process import stdio
+from gptsh.process.interrupts import Interrupts
+from gptsh.process.reporter import Reporter
+from gptsh.turn.question import read_question, template_of
+from gptsh.turn.turn_options import NO_OVERRIDES, TurnOptions
+from gptsh.turn.turn_session import OpenedSession, TurnSession, note_new_name, open_session, start_session
+
+if TYPE_CHECKING:
+    from gptsh.content.template import Template
+    from gptsh.turn.app import App, TurnSetup
+    from gptsh.turn.plan import Plan
+    from gptsh.turn.turn import Turn
+
+_CHANGED_BY_TURN = ("messages", "context", "usage", "meta")  # keys of a document that a turn changes in place
+_BRACKETED_PASTE_ON, _BRACKETED_PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
+
+
+class Conversation:
+    """The session of a conversation, and the options and files of its next turn.
+
+    ``session`` is as last read from disk, or as the last turn left it; ``is_unsaved``: it has messages that are
+    in no file. ``options`` are those of the next turns, ``paths`` the files of the next question, ``values`` the
+    ``NAME=VALUE`` pairs for the agent's prompt. ``last_plan`` is that of the last request. ``prefill`` is the text
+    that the next line starts with. ``uses_prompt``: the agent's prompt makes the next question. ``should_exit`` ends
+    the loop.
+    """
+
+    def __init__(
+        self,
+        config: Settings,
+        options: TurnOptions,
+        environ: Mapping[str, str],
+        reporter: Reporter,
+        *,
+        paths: tuple[str, ...] = (),
+        values: tuple[str, ...] = (),
+    ) -> None:
+        self.settings = config
+        self.options, self.paths, self.values = options, paths, values
+        self.session = OpenedSession()
+        self.is_unsaved = False
+        self.last_plan: Plan | None = None
+        self.prefill = ""
+        self.should_exit = False
+        self.uses_prompt = False
+        self._app: App | None = None
+        self._environ, self._reporter = environ, reporter
+
+    # ---- the state
+
+    @property
+    def app(self) -> "App":
+        """The client and the tool servers, created at first use: the prompt appears before they are imported."""
+        if self._app is None:
+            from gptsh.turn.app import App  # noqa: PLC0415 - the prompt appears first
+
+            self._app = App(self.settings, self._environ, self._reporter, keeps_tools=True)
+        return self._app
+
+    @property
+    def doc(self) -> Document | None:
+        """The session's document; None before the first turn of a new one."""
+        return self.session.doc
+
+    @property
+    def ref(self) -> str | None:
+        """The session's reference for a command line; None if it has no file, or no longer has one."""
+        at = self.session.location
+        return references.ref_of(at) if at and not at.startswith("@") and references.exists(at) else None
+
+    @property
+    def title(self) -> str:
+        """The session's title, or "" without one. A child process saves it while the user reads."""
+        title = self.doc["title"] if self.doc else None
+        if self.doc and not title and self.ref:
+            on_disk = listing.summary_at(self.session.location or "")
+            title = on_disk["title"] if on_disk else None
+        return title or ""
+
+    @property
+    def expects_title(self) -> bool:
+        """Whether a child process may be asking for the session's title. Raises ConfigError, UsageError."""
+        from gptsh.turn.title import title_model  # noqa: PLC0415 - the prompt appears first
+
+        return bool(self.doc and not self.title and title_model(self.app, self.agent(), self.doc))
+
+    @property
+    def saves(self) -> bool:
+        """Whether turns are saved."""
+        return self.options.saves(self.settings)
+
+    @property
+    def origin(self) -> str | None:
+        """The reference of the session that a fork is made from; None if its newest messages are in no file."""
+        if self.is_unsaved:
+            return None
+        if self.session.location:
+            return self.ref
+        return references.split_ref(self.session.ref)[0] if self.session.ref else None
+
+    def snapshots(self) -> list[str]:
+        """The names of the session's snapshots, newest first."""
+        snapshots = as_dicts(self.doc["context"].get("snapshots")) if self.doc else []
+        return [str(snapshot.get("name")) for snapshot in reversed(snapshots)]
+
+    def template(self) -> "Template | None":
+        """The prompt that makes the next question; the questions after it are sent as typed. Raises UsageError."""
+        return template_of(self.agent(), self.values, "/agent NAME") if self.uses_prompt else None
+
+    def agent(self) -> Agent:
+        """The agent of the next turn. Raises ConfigError, UsageError."""
+        return self.options.agent(self.settings, self.doc)
+
+    # ---- opening and switching sessions
+
+    def begin(self, ref: str | None) -> None:
+        """Open and label the session of a reference; None: a new one. Raises GptshError."""
+        self.session = open_session(ref)
+        self.uses_prompt = self.doc is None or self.options.overrides.agent is not None
+        labels = self.options.labels
+        if labels.snapshot is not None:
+            check_snapshot(labels.snapshot, self.doc)
+        if self.agent().model is None:
+            raise self.app.no_model_error()
+        if not labels.is_empty and self.saves and self.ref:  # even if no question follows
+            from gptsh.manage.labels import label  # noqa: PLC0415 - only labels need it
+
+            label(self.ref, labels, self.settings.context.snapshots)
+            self.options = self.options.without_labels
+            self.refresh()
+        note_new_name(self.session)
+
+    def switch_to(self, ref: str | None) -> None:
+        """Open another session, or a new one if ``ref`` is None; a REF@POINT opens a fork, saved by its first turn."""
+        self.session, self.is_unsaved, self.options = open_session(ref), False, self.options.without_labels
+        self.uses_prompt = self.doc is None
+
+    def forget_agent(self) -> None:
+        """Drop what was chosen of agent, model, prompts, parameters, tools and search: the session has its own."""
+        max_cost = self.options.overrides.max_cost
+        self.options = self.options._replace(overrides=NO_OVERRIDES._replace(max_cost=max_cost), tools=None)
+        self.values = ()
+
+    def fork(self, point: str) -> str | None:
+        """Switch to a fork of the session at a point, saved by its first turn; return ``origin``.
+
+        Raises UnknownSession if the session has no such point.
+        """
+        doc, origin = self.doc, self.origin
+        assert doc is not None  # the callers have checked it
+        fork_source = document.at_point(doc, point)
+        turns = len(document.turns(fork_source["messages"]))
+        if origin:  # fork at a turn number, since the session may grow; a snapshot also says how it was sent
+            self.switch_to(f"{origin}@{turns if not point or document.is_numbered(point) else point}")
+        else:
+            self.session = OpenedSession(None, sessions.fork_session(fork_source, point))
+            self.is_unsaved = self.is_unsaved and turns > 0
+        self._drop_snapshot()
+        return origin
+
+    def refresh(self) -> None:
+        """Read the session again: another run may have added to it. Raises SessionGone, BadSession."""
+        at = self.session.location
+        if self.is_unsaved or at is None:
+            return
+        todo = "/fork continues it, /session export FILE keeps it"
+        try:
+            self.session = open_session(at)
+        except UnknownSession as err:
+            raise SessionGone(f"session {at[references.ID]} was deleted meanwhile", todo) from err
+        except BadSession as err:  # its file was damaged meanwhile
+            self.is_unsaved, err.hint = True, todo
+            raise
+
+    # ---- asking
+
+    def ask(self, line: str) -> None:
+        """Ask a typed line as a question, with the attached files. Raises GptshError, Interrupted."""
+        self.prefill = line  # until it is saved
+        files = None
+        if self.paths:
+            from gptsh.turn.attached_files import Files  # noqa: PLC0415 - most questions have only words
+
+            files = Files(refuses=self.options.truncate is None)
+        self.run_turn(read_question(line, self.paths, files, template=self.template()), self.options)
+
+    def run_turn(self, question: Message | None, options: TurnOptions) -> None:
+        """Run one turn; without a question, continue the last one, or compact the session.
+
+        Raises GptshError and Interrupted after what arrived is saved.
+        """
+        from gptsh.turn.turn import Turn  # noqa: PLC0415 - the prompt appears first
+
+        self.refresh()
+        interrupts = Interrupts(options.seconds, in_conversation=True)
+        with interrupts, _typing_hidden(interrupts):
+            opened = self._copied_session()
+            turn = Turn(self.app, options, interrupts, opened, question, self.app.resolve(options, opened.doc))
+            try:
+                turn.run()
+            finally:
+                with interrupts.ignored():
+                    self._continue_from(turn, was_asked=question is not None)
+
+    def plan_turn(self, question: Message | None) -> "tuple[TurnSetup, Plan]":
+        """Plan a turn with the tools that already run, and save nothing. Raises GptshError as a turn does."""
+        from gptsh.turn.plan import Planner  # noqa: PLC0415 - the prompt appears first
+
+        with suppress(SessionGone):
+            self.refresh()
+        options, app, opened = self.options.without_labels._replace(dry_run=True), self.app, self._copied_session()
+        setup = app.resolve(options, opened.doc)
+        session = start_session(opened, question, setup.agent, setup.form.output, options, app.settings)
+        planner = Planner(app, options, setup, session, app.running_tools(setup.servers))
+        return setup, planner.plan(session.doc["messages"], dry=True)
+
+    def _copied_session(self) -> OpenedSession:
+        """The session with a copy of its document: a turn that fails before its first save must not change ours."""
+        doc = self.doc
+        return self.session._replace(doc={**doc, **{key: doc[key].copy() for key in _CHANGED_BY_TURN}} if doc else None)
+
+    def _continue_from(self, turn: "Turn", *, was_asked: bool) -> None:
+        """Take over the session of a turn, if the turn got as far as its first save."""
+        session = turn.session
+        if not session.save_attempted:
+            return
+        self.session = OpenedSession(
+            session.filename or self.session.ref, session.doc, session.filename or session.location
+        )
+        self.is_unsaved, self.last_plan = not session.is_saved, turn.sent_plan or self.last_plan
+        self.prefill, self.uses_prompt = "", self.uses_prompt and not was_asked
+        self.paths = () if was_asked else self.paths
+        self._drop_snapshot()
+        if session.is_saved:
+            self.options = self.options.without_labels
+
+    def _drop_snapshot(self) -> None:
+        self.options = self.options._replace(labels=self.options.labels._replace(snapshot=None))
+
+    # ---- leaving
+
+    def save_rest(self) -> bool:
+        """Save what an earlier save could not; whether everything that should be on disk is there."""
+        if not (self.is_unsaved and self.saves and self.doc):
+            return True
+        session = TurnSession(self.doc, self.session.location, self.options, self.settings)
+        if not session.save(fsync=True):
+            return False
+        self.session = self.session._replace(ref=session.filename, location=session.filename)
+        self.is_unsaved, self.options = False, self.options.without_labels
+        return True
+
+    def close_tools(self, interrupts: Interrupts) -> None:
+        """End the tool servers."""
+        if self._app:
+            self._app.close_tools(interrupts)
+
+
+@contextmanager
+def _typing_hidden(interrupts: Interrupts) -> Iterator[None]:
+    """Hide what the user types during a turn, and leave it to the next prompt, even after Ctrl-C.
+
+    Bracketed paste stays on, so that pasted text is one message there. In a dumb terminal, where the terminal itself
+    edits lines, typing stays visible.
+    """
+    out = stdio.stdout()
+    assert out is not None  # it is a terminal
+    frames, sink = stdio.shows_frames(out), stdio.Sink(out)
+    with ExitStack() as restore:
+        interrupts.before_kill.append(restore.close)
+        with suppress(termios.error, OSError):  # the terminal was closed
+            off = termios.ECHO | termios.ICANON if frames else 0
+            restore.enter_context(stdio.line_modes(out.fileno(), on=termios.NOFLSH, off=off))
+            if frames:
+                sink.offer(_BRACKETED_PASTE_ON)
+                restore.callback(sink.offer, _BRACKETED_PASTE_OFF)
+        yield

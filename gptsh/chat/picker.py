@@ -1,0 +1,294 @@
+"""``-r``: a full-screen list of the sessions, from which the user picks one.
+
+The sessions used last are shown at once; the others are read in the background. Letters filter the list: titles at
+once, contents a moment after the last key.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import datetime
+from itertools import islice, takewhile
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Point
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, UIContent, UIControl, VSplit, Window
+from prompt_toolkit.styles import Style
+from prompt_toolkit.widgets import TextArea
+
+from gptsh.chat.terminal_io import exit_with, terminal_input, terminal_output
+from gptsh.core import retention
+from gptsh.core.listing import SessionSummary, display_title, last_written
+from gptsh.core.references import ID, newest_first
+from gptsh.core.search import fold, search
+from gptsh.errors import GptshError, UsageError
+from gptsh.manage import removing
+from gptsh.manage.lists import current_project
+from gptsh.process import stdio
+from gptsh.process.interrupts import Interrupted, Interrupts
+from gptsh.text import columns, one_line, quantity, truncate_end, visible
+
+_BATCH = 200  # sessions that are read before the list is drawn, and between two keys
+_SEARCH_DELAY = 0.2  # seconds without a key before the contents are searched
+_ESCAPE_TIMEOUT = 0.1  # seconds after an Esc until it counts as a key of its own
+_WIDE = 70  # columns of a terminal that has room for turns and model
+_UNITS = ((365 * 86400, "y"), (7 * 86400, "w"), (86400, "d"), (3600, "h"), (60, "m"))
+_STYLE = Style.from_dict({"dim": "dim", "selected": "reverse", "ask": "bold fg:ansired"})
+_HELP = "↑↓  Enter resume  letters filter  Ctrl-T new  Del delete  Esc leave"
+
+
+def pick(current: str | None = None) -> str | None:
+    """The file name of the session that the user picks, "" for a new one; None if the user leaves the list.
+
+    ``current`` is the file name of the conversation's session, which cannot be deleted here. Raises UsageError without
+    a terminal, BadSession if the store cannot be read, Interrupted for Ctrl-C and signals.
+    """
+    if not (stdio.shows_frames(sys.stderr) or stdio.shows_frames(stdio.stdout())):
+        raise UsageError("-r needs a terminal", "--list-sessions shows the sessions, -s REF names one")
+    with Interrupts(None, in_conversation=True) as interrupts, interrupts.shielded():
+        return _Picker(current).run(interrupts)
+
+
+def age(seconds: float) -> str:
+    """A duration in one unit: ``5m``, ``3h``, ``2d``, ``4w``, ``2y``; less than a minute is ``now``."""
+    return next((f"{int(seconds // unit)}{letter}" for unit, letter in _UNITS if seconds >= unit), "now")
+
+
+def _title(row: SessionSummary) -> str:
+    """The names of a session and its title, or the beginning of its first question; safe for a terminal."""
+    return one_line(" ".join((*row["names"], display_title(row["title"], row["preview"]))))
+
+
+def row_line(
+    row: SessionSummary, width: int, now: float, *, project: str | None, selected: bool = False
+) -> StyleAndTextTuples:
+    """A row of the list: age and title of a session; on a wide terminal also its turns and model.
+
+    The name of its project comes before the title, unless it is ``project``.
+    """
+    last_used, prefix = "?", ""
+    with contextlib.suppress(ValueError):
+        last_used = age(now - datetime.fromisoformat(row["updated_at"]).timestamp())
+    if row["project"] != project:
+        prefix = f"{visible(os.path.basename(row['project'] or '?'))}: "
+    left, right = f"{'> ' if selected else '  '}{last_used:>4}  ", ""
+    if width >= _WIDE:
+        right = f"{quantity(row['turns'], 'turn'):>11}  {truncate_end(one_line(row['model'] or ''), 28):<28}"
+    room = max(0, width - len(left) - len(right))
+    title = truncate_end(prefix + _title(row), room)
+    title += " " * (room - columns(title))
+    if selected:
+        return [("class:selected", f"{left}{title}{right}")]
+    return [("class:dim", left), ("" if row["title"] else "class:dim", title), ("class:dim", right)]
+
+
+class _Picker(UIControl):
+    """The list. prompt_toolkit draws only the visible rows.
+
+    ``_rows`` are the sessions that were read, ``_filtered_rows`` those that pass the filter, ``_at`` is the position
+    of the selected one there.
+    """
+
+    def __init__(self, current: str | None) -> None:
+        self._project = current_project()
+        self._rows: list[SessionSummary] = []
+        self._filtered_rows = self._rows
+        self._at = 0
+        self._unread, self._all_read = last_written(), False
+        self._current, self._words = current, ""
+        self._matches: set[str] = set()  # file names of the sessions whose contents have the words
+        self._is_searching = False
+        self._to_delete: SessionSummary | None = None  # while the user is asked to confirm it
+        self._message = ""  # until the next key
+        self._filter = TextArea(prompt="Filter: ", multiline=False, height=1)
+        self._filter.buffer.on_text_changed += lambda _: self._on_filter_changed()
+        self._list = Window(self)
+        count = Window(FormattedTextControl(self._count), height=1, dont_extend_width=True)
+        foot = Window(FormattedTextControl(self._foot), wrap_lines=True, dont_extend_height=True)
+        out = sys.stderr if stdio.shows_frames(sys.stderr) else stdio.stdout()
+        assert out is not None  # it is a terminal
+        self._app: Application[str | None] = Application(
+            Layout(HSplit([VSplit([self._filter, count]), self._list, foot]), self._filter),
+            key_bindings=self._bindings(),
+            style=_STYLE,
+            full_screen=True,
+            input=terminal_input(),
+            output=terminal_output(out),
+        )
+        self._app.ttimeoutlen = _ESCAPE_TIMEOUT
+
+    def run(self, interrupts: Interrupts) -> str | None:
+        """Show the list until the user picks or leaves. Returns and raises as ``pick``."""
+        self._read_batch()
+
+        def start() -> None:
+            interrupts.check()
+            self._app.create_background_task(self._read_rest())
+
+        try:
+            with interrupts.redirected_to(lambda: exit_with(self._app, KeyboardInterrupt())):
+                return self._app.run(pre_run=start, set_exception_handler=False, handle_sigint=False)
+        except KeyboardInterrupt:
+            interrupts.check()
+            raise Interrupted(signal.SIGINT) from None
+        except (EOFError, OSError):  # the terminal was closed
+            interrupts.check()
+            return None
+
+    # ---- drawing
+
+    def create_content(self, width: int, height: int) -> UIContent:
+        """The rows in prompt_toolkit's form."""
+        now = time.time()
+
+        def line(at: int) -> StyleAndTextTuples:
+            if at < len(self._filtered_rows):
+                return row_line(self._filtered_rows[at], width, now, project=self._project, selected=at == self._at)
+            if self._is_searching:
+                return [("class:dim", "  searching …")]
+            return [("class:dim", "  no session has these words" if self._rows else "  there is no session yet")]
+
+        return UIContent(line, max(1, len(self._filtered_rows)), Point(0, self._at), show_cursor=False)
+
+    def _count(self) -> StyleAndTextTuples:
+        of = f"{len(self._filtered_rows):,} of " if self._words else ""
+        return [("class:dim", f" {of}{len(self._rows):,}{'' if self._all_read else '…'}")]
+
+    def _foot(self) -> StyleAndTextTuples:
+        if self._to_delete:
+            return [("class:ask", f"Delete {self._to_delete['filename'][ID]} {_title(self._to_delete)}? (y/N)")]
+        return [("", self._message)] if self._message else [("class:dim", _HELP)]
+
+    # ---- reading and filtering
+
+    def _read_batch(self) -> None:
+        """Read some sessions, and sort the rows: this project first, then the last used."""
+        batch = [*islice(self._unread, _BATCH)]
+        self._all_read = len(batch) < _BATCH
+        self._rows += batch
+        self._rows.sort(key=lambda row: row["updated_at"], reverse=True)
+        self._rows.sort(key=lambda row: row["project"] != self._project)
+        self._show(self._matches)
+
+    async def _read_rest(self) -> None:
+        """Read the other sessions; keys are handled between two batches."""
+        while not self._all_read:
+            await asyncio.sleep(0)
+            self._read_batch()
+
+    def _on_filter_changed(self) -> None:
+        """Filter by titles at once, and start a search of the contents."""
+        self._words, self._at, self._message = " ".join(self._filter.text.split()), -1, ""
+        self._is_searching = bool(self._words)
+        self._show(set())
+        if self._is_searching:
+            self._app.create_background_task(self._search(self._words))
+
+    def _show(self, matches: set[str]) -> None:
+        """Show the rows whose titles have all words, and those whose file names are in ``matches``."""
+        selected, words, self._matches = self._selected_row, fold(self._words).split(), matches
+        self._filtered_rows = [
+            row for row in self._rows
+            if row["filename"] in matches or all(word in fold(_title(row)) for word in words)
+        ] if words else self._rows  # fmt: skip
+        self._at = self._filtered_rows.index(selected) if selected in self._filtered_rows else 0
+        self._app.invalidate()
+
+    async def _search(self, words: str) -> None:
+        """Search the contents; stop when the filter changes or the list is closed."""
+
+        def is_current(_: object) -> bool:
+            return words == self._words and not self._app.is_done
+
+        def matches() -> set[str]:
+            filenames = takewhile(is_current, newest_first())
+            return {item["filename"] for item in search(words, 0, among=filenames) if isinstance(item, dict)}
+
+        await asyncio.sleep(_SEARCH_DELAY)
+        with contextlib.suppress(GptshError):  # the store cannot be read
+            matching_files = await asyncio.to_thread(matches)
+            if is_current(words):
+                self._is_searching = False
+                self._show(matching_files)
+
+    # ---- actions of keys
+
+    @property
+    def _selected_row(self) -> SessionSummary | None:
+        return self._filtered_rows[self._at] if 0 <= self._at < len(self._filtered_rows) else None
+
+    def _move(self, by: int) -> None:
+        self._at = max(0, min(self._at + by, len(self._filtered_rows) - 1))
+
+    def _page(self, pages: int) -> None:
+        info = self._list.render_info
+        self._move(pages * (info.window_height if info else 1))
+
+    def _accept(self) -> None:
+        if self._selected_row:
+            self._app.exit(result=self._selected_row["filename"])
+        elif not self._rows:
+            self._app.exit(result="")
+
+    def _escape(self) -> None:
+        if self._filter.text:
+            self._filter.text = ""
+        else:
+            self._app.exit(result=None)
+
+    def _ask_to_delete(self) -> None:
+        if self._selected_row and self._selected_row["filename"] == self._current:
+            self._message = "the session of this conversation cannot be deleted here"
+        else:
+            self._to_delete = self._selected_row
+
+    def _answer(self, key: str) -> None:
+        """Delete the session if the user says yes, unless it was used since it was listed."""
+        row, self._to_delete, self._message = self._to_delete, None, "not deleted"
+        if row and key in ("y", "Y"):
+            try:
+                (change,) = retention.remove({row["filename"]: row["updated_at"]})
+                self._message = removing.change_line(change)
+                if change.state in ("deleted", "gone"):
+                    at = self._at
+                    self._rows.remove(row)
+                    self._show(self._matches)
+                    self._at = at
+                    self._move(0)
+            except GptshError as err:
+                self._message = str(err)
+
+    def _bindings(self) -> KeyBindings:
+        """The keys; while gptsh asks whether to delete, every key is the answer."""
+        bindings, is_asking = KeyBindings(), Condition(lambda: self._to_delete is not None)
+
+        def bind(action: Callable[[], object], *keys: str) -> None:
+            def handle(_: KeyPressEvent) -> None:
+                self._message = ""
+                action()
+
+            for key in keys:
+                bindings.add(key, filter=~is_asking, eager=True)(handle)  # eager: before the filter's own bindings
+
+        bind(lambda: self._move(-1), "up", "c-p")
+        bind(lambda: self._move(1), "down", "c-n")
+        bind(lambda: self._page(-1), "pageup")
+        bind(lambda: self._page(1), "pagedown")
+        bind(lambda: self._move(-len(self._rows)), "home")
+        bind(lambda: self._move(len(self._rows)), "end")
+        bind(self._accept, "enter")
+        bind(lambda: self._app.exit(result=""), "c-t")
+        bind(self._ask_to_delete, "delete", "c-d")
+        bind(self._escape, "escape")
+        bind(lambda: self._app.suspend_to_background(), "c-z")
+        bindings.add(Keys.Any, filter=is_asking, eager=True)(lambda event: self._answer(event.data))
+        bindings.add("c-c", eager=True)(lambda _: exit_with(self._app, KeyboardInterrupt()))
+        return bindings

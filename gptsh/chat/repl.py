@@ -1,0 +1,105 @@
+"""``-i``: the loop of a conversation. Each line is a command or a question; a question runs as one turn."""
+
+from collections.abc import Callable
+from functools import partial
+
+from gptsh.chat import recap
+from gptsh.chat.chat_state import Conversation
+from gptsh.chat.commands import find, is_command
+from gptsh.chat.prompt import prompt_for
+from gptsh.errors import GptshError, UsageError
+from gptsh.messages import Message
+from gptsh.process import stdio
+from gptsh.process.interrupts import Interrupted, Interrupts
+from gptsh.process.reporter import Reporter, as_error
+from gptsh.turn.question import has_piped_input
+
+
+def run_loop(chat: Conversation, first: Message | None, words: str, interrupts: Interrupts, reporter: Reporter) -> int:
+    """Ask ``first``, then read and run lines until the user leaves; return the exit code.
+
+    That is 1 if something could not be saved, or that of ``first``, if it could not be asked and had piped input.
+    ``words`` are what the user typed of ``first``. Raises Interrupted for a signal other than Ctrl-C.
+    """
+
+    def show_recap() -> None:
+        if chat.doc:
+            recap.show_recap(chat.doc)
+            stdio.write_lines([""])
+
+    prompt = prompt_for(chat, interrupts, show_recap if chat.doc and first is None else None)
+    attempt = partial(_attempt, interrupts=interrupts, reporter=reporter)
+    has_printed, code, interrupted = first is not None, 0, None
+    try:
+        if first is not None:
+            show_recap()
+            chat.prefill = words
+            failure = attempt(lambda: chat.run_turn(first, chat.options))
+            if failure and chat.last_plan is None and has_piped_input(first):
+                chat.should_exit, code = True, failure.exit_code
+        while not chat.should_exit:
+            if has_printed:
+                stdio.write_lines([""])
+            line = prompt.read(chat.prefill).rstrip("\n")
+            chat.prefill, has_printed = "", bool(line.strip())
+            if has_printed:
+                attempt(partial(_run_line, chat, line))
+    except EOFError:
+        pass
+    except Interrupted as err:
+        interrupted = err
+    finally:
+        code = _leave(chat, interrupts) or code
+    if chat.ref:
+        stdio.note(f"the session is saved: 'gptsh -i -s {chat.ref}' continues it")
+    if interrupted:
+        raise interrupted
+    return code
+
+
+def _run_line(chat: Conversation, line: str) -> None:
+    """Run a command, or ask the line as a question. Raises GptshError, Interrupted."""
+    if not is_command(line):
+        chat.ask(line)
+        return
+    from gptsh.chat import slash  # noqa: PLC0415 - the prompt appears first
+
+    command, args = find(line)
+    getattr(slash, command.function)(chat, args)
+
+
+def _attempt(action: Callable[[], object], interrupts: Interrupts, reporter: Reporter) -> GptshError | None:
+    """Run an action; report and return its failure. Raises Interrupted for a signal other than Ctrl-C."""
+    failure: GptshError | None = None
+    try:
+        with interrupts.waiting():
+            action()
+    except GptshError as err:
+        failure = err
+    except Interrupted as err:
+        if err.by_user:
+            stdio.note(f"interrupted{': ' if err.hint else ''}{err.hint}")
+        elif err.by_deadline:
+            failure = as_error(err)
+        else:
+            raise
+    except BrokenPipeError:  # the user left the pager
+        pass
+    except MemoryError:
+        failure = UsageError("the input is too large for this machine's memory")
+    if failure:
+        reporter.fail(failure)
+    return failure
+
+
+def _leave(chat: Conversation, interrupts: Interrupts) -> int:
+    """Stop the tool servers, save what an earlier save could not, and return the exit code."""
+    chat.close_tools(interrupts)
+    try:
+        chat.refresh()
+        if chat.save_rest():
+            return 0
+        stdio.note("this conversation is not on disk")
+    except GptshError as err:
+        stdio.note(f"this conversation is not on disk: {err}")
+    return 1

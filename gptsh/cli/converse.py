@@ -1,0 +1,70 @@
+"""``-i`` and ``-r``: start a conversation, or let the user pick the session first."""
+
+import sys
+from collections.abc import Mapping
+
+from gptsh.chat.chat_state import Conversation
+from gptsh.cli.options import NOT_INTERACTIVE, Flags
+from gptsh.cli.resolve import check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
+from gptsh.config import settings
+from gptsh.config.forms import STRUCTURED
+from gptsh.errors import UsageError
+from gptsh.process import stdio
+from gptsh.process.interrupts import Interrupts
+from gptsh.process.reporter import Reporter
+from gptsh.turn.question import read_question
+
+
+def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
+    """Run a conversation until the user leaves; return the exit code, as ``run_loop``.
+
+    Raises GptshError for an error before the first line, Interrupted for a signal that ends the process.
+    """
+    from gptsh.chat.repl import run_loop  # noqa: PLC0415 - prompt_toolkit is slow; errors come before
+
+    check_stdout(flags)
+    reporter.output = "text"  # an output format in the config file is for single runs
+    config = settings.load(environ, flags.config)
+    options = turn_options(flags, config)
+    paths, pipe_at = paths_and_pipe(flags, config)
+    chat = Conversation(config, options, environ, reporter, paths=paths, values=flags.var)
+    with Interrupts(None, in_conversation=True) as interrupts:
+        check_labels(flags, config)
+        chat.begin(session_ref(flags, config))
+        first, words = None, " ".join(flags.prompt)
+        if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
+            check_stdin(flags)
+            files = None
+            if paths or pipe_at is not None:
+                from gptsh.turn.attached_files import Files  # noqa: PLC0415 - most questions have only words
+
+                files = Files(refuses=flags.truncate is None)
+            first = read_question(words, paths, files, pipe_at=pipe_at, expects_pipe=False, template=chat.template())
+        with interrupts.shielded():
+            return run_loop(chat, first, words, interrupts, reporter)
+
+
+def with_picked_session(flags: Flags) -> Flags | None:
+    """The options of the command line with the session that the user picks; None if the user leaves the list.
+
+    Without a question, on a terminal, they start a conversation. Raises as ``pick``, and UsageError if a conversation
+    is not possible.
+    """
+    from gptsh.chat.picker import pick  # noqa: PLC0415 - slow; only -r needs it
+
+    asks = flags.prompt or flags.file or flags.has_labels or set(NOT_INTERACTIVE) & set(flags.given)
+    is_interactive = flags.interactive or (not asks and stdio.is_terminal(sys.stdin))
+    if is_interactive:
+        check_stdout(flags)
+    filename = pick()
+    if filename is None:
+        return None
+    return flags._replace(resume=False, session=filename or None, new=not filename, interactive=is_interactive)
+
+
+def check_stdout(flags: Flags) -> None:
+    """Raise UsageError unless answers go to a terminal and are not structured."""
+    if flags.output in STRUCTURED:
+        raise UsageError(f"-o {flags.output} is for programs, and -i for a person", "leave one of them out")
+    if not stdio.is_terminal(stdio.stdout()):
+        raise UsageError("-i needs a terminal, and standard output is not one", "leave out -i to ask once")

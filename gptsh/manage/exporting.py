@@ -1,0 +1,61 @@
+"""Export a session: write it in another format."""
+
+from collections.abc import Iterable, Iterator
+
+from gptsh.core import references, sessions
+from gptsh.core.document import Document
+from gptsh.formats import losses
+from gptsh.jsonio import encode_json
+from gptsh.manage.reading import details_of
+from gptsh.process import stdio
+
+
+def export_session(ref: str, format_name: str) -> int:
+    """Write a session to stdout in another format; a note lists what that format cannot store."""
+    ref = references.pin_ref(ref)
+    doc = sessions.load_at(ref, stdio.note)
+    stdio.write_pieces(convert(doc, ref, format_name))
+    if note := losses.note(doc, format_name):
+        stdio.note(note)
+    return 0
+
+
+def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
+    """Convert a session to one of ``config.forms.FORMATS``. ``ref`` is None for a session without a file."""
+    if format_name == "json":
+        return _json(doc)
+    if format_name == "html":
+        from gptsh.render import html  # noqa: PLC0415 - only this format
+
+        return html.page(doc, details_of(doc, ref))
+    if format_name == "openai":
+        from gptsh.formats import openai  # noqa: PLC0415 - only this format
+
+        return openai.write(doc)
+    if format_name == "nanobot":
+        from gptsh.formats import nanobot  # noqa: PLC0415 - only this format
+
+        key = nanobot.session_key(doc, _name_of(ref) if ref else None)
+        old, new = nanobot.file_names(key)
+        stdio.note(f"nanobot reads it as {new} (from 2026-06-27 on), older ones as {old}")
+        return nanobot.write(doc, key)
+    from gptsh.formats import markdown  # noqa: PLC0415 - only this format
+    from gptsh.render.transcript import transcript  # noqa: PLC0415 - only this format
+
+    return markdown.write(doc, transcript(doc, details_of(doc, ref), full=True))
+
+
+def _json(doc: Document) -> Iterator[str]:
+    """The document as in its file, one message at a time: a session may have 100 MB."""
+    yield f'{encode_json({key: value for key, value in doc.items() if key != "messages"}).decode()[:-1]},"messages":['
+    for number, message in enumerate(doc["messages"]):
+        yield f"{',' * bool(number)}{encode_json(message).decode()}"
+    yield "]}\n"
+
+
+def _name_of(ref: str) -> str | None:
+    """The ``@NAME`` of a session: the one that the user gave, else the first."""
+    base = references.split_ref(ref)[0]
+    if base.startswith("@"):
+        return base
+    return next(iter(references.names_by_file().get(references.filename_of(base), ())), None)

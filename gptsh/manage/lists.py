@@ -1,0 +1,146 @@
+"""What all lists share: which sessions they have, and their lines for users or programs."""
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
+
+from gptsh.config.forms import STRUCTURED
+from gptsh.core import listing
+from gptsh.core.listing import SessionSummary, Unreadable
+from gptsh.errors import OutputError, UsageError
+from gptsh.models.names import full_name, matches_model
+from gptsh.process import stdio
+
+Item = TypeVar("Item")
+Session = TypeVar("Session", bound=SessionSummary)
+_WRITE_INTERVAL = 0.05  # seconds
+
+
+class Filters(NamedTuple):
+    """The sessions that a list has: of an agent, of models with this in their names, with all these tags.
+
+    ``here``: of this project; ``archived``: archived ones instead; ``limit``: so many at most.
+    """
+
+    agent: str | None = None
+    model: str | None = None
+    tags: tuple[str, ...] = ()
+    here: bool = False
+    archived: bool = False
+    limit: int | None = None
+
+
+def lines_of(
+    items: Iterable[Item], line: Callable[[Item], str], fields: Callable[[Item], Mapping[str, Any]], output: str | None
+) -> Iterator[str]:
+    """Format the items of a list: with ``line`` for users, with ``fields`` for the outputs json and jsonl."""
+    if output not in STRUCTURED:
+        return map(line, items)
+    from gptsh.render import structured  # noqa: PLC0415 - only JSON needs it
+
+    return structured.listing(map(fields, items), output)
+
+
+def write_changes(
+    changes: Iterator[Item],
+    line: Callable[[Item], str],
+    fields: Callable[[Item], Mapping[str, Any]],
+    output: str | None,
+    *,
+    interruptible: bool = False,
+) -> None:
+    """Make changes, each by a step of the iterator, and write a line for each.
+
+    If stdout cannot be written, make the other changes before its error is raised, as ``stdio.write_lines`` does.
+    """
+    try:
+        stdio.write_lines(lines_of(changes, line, fields, output), interruptible=interruptible)
+    except (BrokenPipeError, OutputError):
+        for _ in changes:
+            pass
+        raise
+
+
+def batches(lines: Iterable[str]) -> Iterator[str]:
+    """Join the lines of a long list that arrive within 50 ms: one write for many lines."""
+    batch: list[str] = []
+    last_write = 0.0
+    for line in lines:
+        batch.append(line)
+        if time.monotonic() > last_write + _WRITE_INTERVAL:
+            yield "\n".join(batch)
+            batch, last_write = [], time.monotonic()
+    if batch:
+        yield "\n".join(batch)
+
+
+def session_object(item: SessionSummary) -> dict[str, Any]:
+    """The fields of a listed or found session for programs."""
+    return {key: value for key, value in item.items() if key not in ("filename", "marks")}
+
+
+def matching_sessions(filters: Filters) -> Iterator[SessionSummary]:
+    """The sessions that match the filters, read one by one; each unreadable one gets a note."""
+    return filter_sessions(filters, listing.scan_sessions(archived=filters.archived))
+
+
+def filter_sessions(filters: Filters, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
+    """The items that match the filters, up to the limit; no further item is read. Unreadable ones get a note."""
+    return islice(_matching(filters, items), filters.limit)
+
+
+def _matching(filters: Filters, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
+    project = current_project() if filters.here else None
+    # Checked once: lists may have 10,000 items.
+    has_filters = filters.agent or filters.model or filters.tags or filters.here
+    for item in items:
+        if isinstance(item, Unreadable):
+            stdio.note(f"skipped {item.path}: {item.cause}")
+        elif not has_filters or (
+            matches_filters(filters, project, item["agent"], item["project"], item["tags"])
+            and matches_model(full_name(item["model"], item["provider"]), filters.model)
+        ):
+            yield item
+
+
+def or_note(items: Iterable[Item], text: str) -> Iterator[Item]:
+    """The items of a list; if there are none, a note with the text, unless that is empty."""
+    is_empty = True
+    for item in items:
+        is_empty = False
+        yield item
+    if is_empty and text:
+        stdio.note(text)
+
+
+def nothing_found(filters: Filters, without_filters: str = "") -> str:
+    """What to say of a list of sessions that is empty, such as ``nothing found with the tag work``."""
+    words = [f"with the tag {tag}" for tag in filters.tags]
+    words += [f"with the agent {filters.agent}"] if filters.agent else []
+    words += [f"with a model like {filters.model}"] if filters.model else []
+    words += ["in this project"] if filters.here else []
+    if filters.limit == 0:
+        return ""
+    return f"nothing found {', '.join(words)}" if words else without_filters
+
+
+def matches_filters(
+    filters: Filters, project: str | None, agent: str | None, session_project: str | None, tags: list[str]
+) -> bool:
+    """Whether a session's agent, project and tags match the filters; ``project`` is the one that they ask for."""
+    return (
+        (filters.agent is None or agent == filters.agent)
+        and (project is None or session_project == project)
+        and set(filters.tags) <= set(tags)
+    )
+
+
+def current_project() -> str:
+    """The project of the working directory. Raises UsageError if that was deleted."""
+    try:
+        cwd = os.getcwd()
+    except FileNotFoundError as err:
+        raise UsageError("the working folder does not exist any more") from err
+    return listing.find_project(cwd)

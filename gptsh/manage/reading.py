@@ -1,0 +1,70 @@
+"""Show a session: in a pager on a terminal, as Markdown in a pipe, as JSON for programs."""
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gptsh.config.forms import STRUCTURED
+from gptsh.core import references, sessions
+from gptsh.core.document import Document
+from gptsh.manage import lists
+from gptsh.process import stdio
+from gptsh.text import visible
+
+if TYPE_CHECKING:
+    from gptsh.render.details import Detail
+
+
+def show_session(ref: str, output: str | None, *, full: bool) -> int:
+    """Print a session: its transcript, as JSON its document, as JSON lines a message a line.
+
+    ``full``: with all tool calls and results.
+    """
+    ref = references.pin_ref(ref)
+    doc = sessions.load_at(ref, stdio.note)
+    if output in STRUCTURED:
+        from gptsh.render import structured  # noqa: PLC0415 - a transcript needs no JSON
+
+        stdio.write_lines(map(structured.line, [doc] if output == "json" else doc["messages"]))
+        return 0
+    show_document(doc, details_of(doc, ref), output, full=full)
+    return 0
+
+
+def show_document(doc: Document, details: "list[Detail]", output: str | None = None, *, full: bool) -> None:
+    """Print the transcript of a session, on a terminal in a pager."""
+    on_terminal = stdio.is_terminal(stdio.stdout())
+    is_rendered = output == "markdown" or (output is None and on_terminal)
+
+    def lines() -> Iterator[str]:
+        from gptsh.render.transcript import transcript  # noqa: PLC0415 - JSON needs none
+
+        pieces = transcript(doc, details, full=full)
+        if is_rendered:
+            from gptsh.render.layout import drawn  # noqa: PLC0415 - 0.15 s, for rendering alone
+            from gptsh.render.plain import look  # noqa: PLC0415 - only rendering needs it
+
+            yield from drawn(pieces, look(os.environ, terminal=on_terminal), stdio.width(stdio.stdout()))
+            return
+        for number, piece in enumerate(pieces):
+            if number:
+                yield ""
+            yield visible(piece)  # in a pipe too: what reads it may show it on a terminal
+
+    if not on_terminal:
+        stdio.write_lines(lists.batches(lines()), safe=True)
+        return
+    from gptsh.process.pager import show  # noqa: PLC0415 - a pipe needs none
+
+    show(lambda: lists.batches(lines()))
+
+
+def details_of(doc: Document, ref: str | None) -> "list[Detail]":
+    """The facts about a session, its names and whether it is archived. ``ref`` is None if it has no file."""
+    from gptsh.render.details import session_details  # noqa: PLC0415 - JSON needs none
+
+    if ref is None:
+        return session_details(doc)
+    filename = references.filename_of(references.split_ref(ref)[0])
+    archived = references.path_of(filename).parent == references.archive_folder()
+    return session_details(doc, archived=archived, names=references.names_by_file().get(filename, ()))

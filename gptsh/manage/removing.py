@@ -1,0 +1,117 @@
+"""Delete or archive sessions. All references are resolved before anything changes."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gptsh.core import listing, references, retention, sessions, snapshots
+from gptsh.core.listing import SessionSummary, display_title
+from gptsh.core.references import ID, INDEX, abbreviate
+from gptsh.core.retention import Change
+from gptsh.errors import GptshError, UsageError
+from gptsh.manage import lists
+from gptsh.process import stdio
+from gptsh.process.asking import confirm
+from gptsh.text import one_line, quantity
+
+
+def delete_sessions(refs: Sequence[str], output: str | None = None, *, yes: bool = False) -> int:
+    """Delete sessions permanently; on a terminal only those that the user confirms, unless ``yes``.
+
+    Raises UsageError for an index in a script without ``yes``: the next new session changes what it refers to.
+    """
+    versions: dict[str, str | None] = dict(_filenames(refs))
+    if not yes and stdio.is_terminal(sys.stdin):
+        versions = {filename: version for filename in versions if (version := _confirm(filename)) is not None}
+    elif not yes and (index := next(filter(INDEX.fullmatch, refs), None)):
+        raise UsageError(f"{index}: an index moves with each new session", "name the session by its id, or add --yes")
+    return run_changes(retention.remove(versions), output)
+
+
+def _confirm(filename: str) -> str | None:
+    """Ask the user; return when the session was last used, "" if its file cannot be read, None if the user says no."""
+    summary = listing.summary_at(filename)
+    if confirm(f"Delete session {description(filename, summary)} permanently?"):
+        return summary["updated_at"] if summary else ""
+    stdio.note(f"session {filename[ID]} was not deleted")
+    return None
+
+
+def archive_sessions(refs: Sequence[str], output: str | None = None) -> int:
+    """Move sessions to the archive."""
+    return run_changes(retention.remove(_filenames(refs), archive=True), output)
+
+
+def delete_snapshot(point: str, output: str | None = None) -> int:
+    """Delete the snapshot of ``REF@NAME``. Raises UsageError if there is none."""
+    ref, name = references.split_ref(point)
+    if not name:
+        raise UsageError(f"{ref} names no snapshot", "name it as REF@NAME: --show-session REF lists them")
+    filename = references.filename_of(ref)
+    doc = sessions.load_session(filename)
+    sessions.save_session(doc, lambda saved: snapshots.delete(saved, name), at=filename)
+    fields = {"session": filename[ID], "snapshot": name, "state": "deleted"}
+    line = one_line(f"deleted snapshot {name} of session {filename[ID]}")
+    stdio.write_lines(lists.lines_of([fields], lambda _: line, lambda item: item, output))
+    return 0
+
+
+def _filenames(refs: Sequence[str]) -> dict[str, None]:
+    """The file names of all references, as keys. Raises UsageError for a bad reference."""
+    for ref in refs:
+        if references.split_ref(ref)[1] is not None:
+            raise UsageError(f"{ref}: a point is not a session", "name the session alone")
+    return dict.fromkeys(map(references.filename_of, refs))
+
+
+def run_changes(changes: Iterator[Change], output: str | None) -> int:
+    """Make all changes, and print a line for each. Raises the error that stopped them."""
+    lists.write_changes(_with_notes(changes), change_line, _object, output)
+    return 0
+
+
+def _with_notes(changes: Iterator[Change]) -> Iterator[Change]:
+    """Yield the changes that are made; print a note for each session that was not changed.
+
+    The hint of an error lists the sessions that were changed before.
+    """
+    changed_ids: list[str] = []
+    try:
+        for change in changes:
+            if change.state in ("used", "gone"):
+                stdio.note(change_line(change))
+            else:
+                changed_ids.append(change.filename[ID])
+                yield change
+    except GptshError as err:
+        err.hint = f"done before: {abbreviate(changed_ids)}" if changed_ids else ""
+        raise
+
+
+def change_line(change: Change) -> str:
+    """One line about a change: what happened to the session."""
+    session = change.filename[ID]
+    if change.state == "used":
+        return f"session {session} is kept: it was used or archived meanwhile"
+    if change.state == "gone":
+        return f"session {session} was deleted meanwhile"
+    return f"{change.state} {description(change.filename, change.was, *change.names)}"
+
+
+def description(filename: str, summary: SessionSummary | None, *names: str) -> str:
+    """A session in one line: its id, title and turns, and the names that point to it."""
+    title, size = "", "not readable"
+    if summary:
+        title, size = display_title(summary["title"], summary["preview"]), quantity(summary["turns"], "turn")
+    return one_line(f"{filename[ID]} {title} ({', '.join((size, *names))})")
+
+
+def _object(change: Change) -> dict[str, Any]:
+    return {
+        "session": change.filename[ID],
+        "state": change.state,
+        "title": change.was["title"] if change.was else None,
+        "turns": change.was["turns"] if change.was else None,
+        "file": change.filename,
+        "names": list(change.names),
+    }

@@ -1,0 +1,80 @@
+"""The tokens and the cost of sessions, by day and by model."""
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gptsh.config.forms import STRUCTURED
+from gptsh.core import listing, sessions
+from gptsh.core.listing import Unreadable
+from gptsh.manage import lists
+from gptsh.manage.lists import Filters
+from gptsh.process import stdio
+from gptsh.render.plain import look
+
+if TYPE_CHECKING:
+    from gptsh.core.usage import Counted, Report
+
+_BAR_WIDTH = 20  # columns
+_BAR_STEP = 100  # sessions that are counted before the bar changes
+
+
+def show_usage(ref: str | None, filters: Filters, output: str | None) -> int:
+    """Print tokens and cost by day and by model, of one session or of those that match: a table, or JSON."""
+    from gptsh.core import usage  # noqa: PLC0415 - lists need no sums
+
+    report = usage.count(counted(ref, filters), filters.model, filters.limit)
+    if not report.models and (note := lists.nothing_found(filters)):
+        stdio.note(note)
+    if output in STRUCTURED:
+        from gptsh.render import structured  # noqa: PLC0415 - only JSON needs it
+
+        stdio.write_lines(map(structured.line, usage.rows(report) if output == "jsonl" else [report._asdict()]))
+        return 0
+    draw_usage(report, output)
+    return 0
+
+
+def draw_usage(report: "Report", output: str | None) -> None:
+    """Print tokens and cost as a table."""
+    from gptsh.render.usage_table import drawn, plain  # noqa: PLC0415 - only the table needs it
+
+    out = stdio.stdout()
+    is_rendered = stdio.is_terminal(out) and output != "text"
+    lines = drawn(report, stdio.width(out), look(os.environ, terminal=True)) if is_rendered else plain(report)
+    stdio.write_lines(lines, safe=is_rendered)
+
+
+def counted(ref: str | None, filters: Filters) -> Iterator[tuple[float, "Counted"]]:
+    """The session, or those that match, to count, with their file times; a terminal shows a bar of how many are done.
+
+    A fork comes after its origin, which names the model of old answers. A limit needs the newest file first.
+    """
+    from gptsh.core import copies, usage  # noqa: PLC0415 - lists need no sums
+    from gptsh.render.spinner import Spinner  # noqa: PLC0415 - lists wait for nothing
+
+    if ref:
+        yield 0.0, usage.counted(sessions.load_at(ref))
+        return
+    here = lists.current_project() if filters.here else None
+    paths = listing.files_to_count(newest_first=filters.limit is not None)
+    screen = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
+    with Spinner(screen, lambda: stdio.width(sys.stderr), "") as spinner:
+        for number, (changed, path) in enumerate(paths):
+            if number % _BAR_STEP == 0:
+                bar = "█" * (number * _BAR_WIDTH // len(paths))
+                spinner.set_text(f"counting sessions {bar:░<{_BAR_WIDTH}} {number:,} of {len(paths):,}")
+            item = listing.try_read(path, copies.read_usage)
+            if isinstance(item, Unreadable):
+                spinner.hide()
+                stdio.note(f"skipped {item.path}: {item.cause}")
+                spinner.show()
+            elif item and lists.matches_filters(
+                filters,
+                here,
+                item[0]["agent"].get("name"),
+                item[0]["meta"].get("project"),
+                item[0]["meta"]["tags"],
+            ):
+                yield changed, item

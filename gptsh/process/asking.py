@@ -1,0 +1,90 @@
+"""Ask the user on the terminal itself, even if the standard streams are pipes."""
+
+import contextlib
+import os
+import select
+import shutil
+import termios
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from gptsh.process import stdio
+from gptsh.process.interrupts import Interrupted
+from gptsh.text import visible
+
+Answer = TypeVar("Answer")
+
+_MARK = "| "  # before each row of text that is not from gptsh
+_TERMINAL = "/dev/tty"
+_MAX_INPUT = 4096  # bytes of the line that the user types: a terminal keeps no more
+
+
+def confirm(question: str) -> bool:
+    """Ask a yes-or-no question (safe for a terminal); return whether the user types yes."""
+    return ask_choice("", f"{question} [y/N] ", ("yes", "no"), blank="no") == "yes"
+
+
+def ask_choice(intro: str, question: str, choices: Sequence[str], blank: str = "") -> str | None:
+    """Ask until the user types one of the choices or its beginning; return it, or None without a terminal.
+
+    The end of input means ``no``, an empty line means ``blank``. ``intro`` is shown once, before the question; both are
+    safe for a terminal.
+    """
+
+    def read(line: str) -> str:
+        word_start = line.lower() or blank
+        matches = [word for word in choices if word_start and word.startswith(word_start)]
+        if not matches:
+            raise ValueError
+        return matches[0]
+
+    return ask_line(intro, question, read, at_end="no")
+
+
+def ask_line(intro: str, question: str, read: Callable[[str], Answer], at_end: Answer) -> Answer | None:
+    """Ask until ``read`` returns a value of the stripped line; return it, or None without a terminal.
+
+    ``read`` raises ValueError, whose message is shown. The end of input means ``at_end``.
+    """
+    try:
+        terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY)
+    except OSError:
+        return None
+    try:
+        with contextlib.suppress(termios.error):
+            termios.tcflush(terminal, termios.TCIFLUSH)  # keys typed before the question do not answer it
+        stdio.write_all(terminal, intro.encode("utf-8", "replace"))
+        with stdio.line_modes(terminal, on=termios.ECHO | termios.ICANON):  # a turn of a conversation switches them off
+            while True:
+                stdio.write_all(terminal, question.encode("utf-8", "replace"))
+                try:
+                    select.select([terminal], [], [])
+                except Interrupted:
+                    stdio.write_all(terminal, b"\n")  # after the question
+                    raise
+                line = os.read(terminal, _MAX_INPUT)
+                ended = not line.endswith(b"\n")
+                if ended and not line.strip():
+                    return at_end
+                try:
+                    return read(line.decode("utf-8", "replace").strip())
+                except ValueError as err:
+                    if ended:
+                        return at_end
+                    stdio.write_all(terminal, "".join(f"{reason}\n" for reason in err.args).encode("utf-8", "replace"))
+    except (OSError, termios.error):  # the terminal is gone
+        return None
+    finally:
+        os.close(terminal)
+
+
+def marked_lines(text: str) -> list[str]:
+    """Split text of a model or a server into rows for a terminal, each with a mark: none looks like a line of gptsh."""
+    return [f"{_MARK}{piece}" for line in visible(text).split("\n") for piece in _pieces(line)]
+
+
+def _pieces(line: str) -> list[str]:
+    """Split a line to fit the width of the terminal, so that each row has its mark."""
+    room = max(20, shutil.get_terminal_size().columns - len(_MARK) - 1)
+    room = room if line.isascii() else room // 2  # a character may be two columns wide
+    return [line[at : at + room] for at in range(0, len(line), room)] or [""]

@@ -1,0 +1,85 @@
+"""Report the failure of a run: a line or two on stderr, and with ``-o json`` an object on stdout."""
+
+import contextlib
+import os
+import re
+import signal
+from typing import Any
+
+from gptsh.config.forms import STRUCTURED, output_from
+from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut
+from gptsh.process import stdio
+from gptsh.process.interrupts import Interrupted
+
+_CONFIG_TABLE = r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mcp)\b[^\]]*\]"
+
+
+class Reporter:
+    """Reports the failure of one run. ``reported``: the JSON object has been written to stdout, or as much as possible.
+
+    The run sets ``output``, the form of the answer, ``expects_answer``, ``session``, the id of the session with the
+    question, ``config``, the file of ``--config``, and ``debug``, each once it is known.
+    """
+
+    def __init__(self) -> None:
+        self.output: str | None = None
+        self.expects_answer = True
+        self.session: str | None = None
+        self.config: str | None = None
+        self.debug = False
+        self.reported = False
+
+    def fail(self, err: GptshError | Interrupted) -> int:
+        """Report a failure, for a signal only its hint; return the exit code."""
+        from gptsh.config.settings import is_set  # noqa: PLC0415 - only a failure needs it
+
+        failure = as_error(err) if isinstance(err, Interrupted) else err
+        self.add_config_path(failure)
+        if isinstance(err, GptshError) or err.by_deadline:
+            stdio.report(failure, debug=self.debug or is_set(os.environ, "GPTSH_DEBUG"))
+        elif err.hint:
+            stdio.note(err.hint)
+        output = self.output
+        with contextlib.suppress(ConfigError):  # that may be this failure
+            output = output or output_from(os.environ)
+        if output in STRUCTURED and not (self.reported or err.reported):
+            self._write_json(failure, output)
+        return failure.exit_code
+
+    def add_config_path(self, err: GptshError) -> None:
+        """Add the path of the config file to an error that names one of its tables."""
+        from gptsh.config.settings import config_path  # noqa: PLC0415 - only a failure needs it
+
+        text = str(err)
+        ends = [match.end() for match in re.finditer(_CONFIG_TABLE, text)]
+        if not ends:
+            return
+        try:
+            file = str(config_path(os.environ, self.config))
+        except ConfigError:  # without a home folder there is no path
+            return
+        if file not in text:
+            end = ends[-1]  # of the last table, which the advice names
+            err.args = (f"{text[:end]} in {file}{text[end:]}",)
+
+    def _write_json(self, err: GptshError, output: str) -> None:
+        from gptsh.render import structured  # noqa: PLC0415 - only -o json and jsonl need it
+
+        error = structured.error(str(err), err.hint, err.exit_code)
+        result: dict[str, Any] = {"error": error}
+        lines = [result]
+        if self.expects_answer:
+            result = {**structured.ANSWER, "session": self.session, "error": error}
+            lines = [{"type": "error", "error": error}, {"type": "done", **result}] if output == "jsonl" else [result]
+        with contextlib.suppress(OutputError, BrokenPipeError):
+            stdio.write_lines(map(structured.line, lines))
+
+
+def as_error(interrupt: Interrupted) -> GptshError:
+    """Convert a signal or the deadline to an error with its message and exit code."""
+    failure: GptshError = TimedOut("timed out", "--timeout and GPTSH_TIMEOUT set the limit")
+    if not interrupt.by_deadline:
+        failure = GptshError(f"ended by {signal.Signals(interrupt.signum).name}")
+        failure.exit_code = 128 + interrupt.signum
+    failure.hint = interrupt.hint
+    return failure

@@ -1,0 +1,314 @@
+"""Read stdin and files; write to stdout and stderr, each a terminal or a pipe.
+
+Writes are unbuffered, so that no flush can block or fail when the process ends.
+"""
+
+import contextlib
+import errno
+import os
+import re
+import select
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import TextIO
+
+from gptsh.errors import GptshError, OutputError, UsageError
+from gptsh.process.interrupts import in_main_thread, shielded, waiting
+from gptsh.render.plain import obeys_escapes
+from gptsh.text import VisiblePieces, format_size, one_line, wrapped
+
+_PIECE = 1 << 16  # bytes per read
+_FIRST_CHECK = 8000  # bytes of text, 2,000 tokens: with more, the model's window matters
+INPUT_LIMIT = 100_000_000  # bytes of one source: it may never end
+_CHECK_EVERY = 1_000_000  # bytes read between two checks of what was read
+_DEFAULT_SIZE = 80, 24  # columns and rows
+_LOCAL_MODES = 3  # index of the local modes in ``termios.tcgetattr``
+_NOTE_END = 2000  # characters of a long note at both ends; a reason of a server may have megabytes
+_NOTE_AFTER = 2.0  # seconds of a silent pipe until a note tells the user what gptsh waits for
+_POLL = 0.2  # seconds until a thread that waits for a reader sees a call of ``limit_waiting``
+READER_WAIT = 1.0  # seconds that a slow reader gets after ``limit_waiting``
+
+
+def detach_stdout() -> None:
+    """End stdout for its reader while the process continues. A terminal is left open."""
+    out = stdout()
+    if out is None or is_terminal(out):
+        return
+    with contextlib.suppress(OSError):  # then the reader waits for the process
+        null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(null, out.fileno())
+        os.close(null)
+
+
+def stdout() -> TextIO | None:
+    """The real stdout: ``sys.stdout`` is stderr while litellm runs."""
+    return sys.__stdout__
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Whether the stream is a terminal; a stream that the shell closed is not."""
+    return stream is not None and stream.isatty()
+
+
+def has_person() -> bool:
+    """Whether a person reads the answer: stdout is a terminal, and stdin is not the null device.
+
+    xargs, cron and a job in the background of a script give a run the null device to read.
+    """
+    if sys.stdin is None or not is_terminal(stdout()):
+        return False
+    try:
+        return not os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(os.devnull))
+    except OSError:
+        return False
+
+
+def shows_frames(stream: TextIO | None) -> bool:
+    """Whether the stream is a terminal that can redraw a line."""
+    return is_terminal(stream) and obeys_escapes(os.environ)
+
+
+def is_foreground(terminal: int) -> bool:
+    """Whether this process is not a background job of the terminal's shell."""
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:  # not the controlling terminal: it has no jobs
+        return True
+
+
+def width(stream: TextIO | None) -> int:
+    """Columns of a terminal now; for a pipe those of COLUMNS; else 80."""
+    return size(stream)[0]
+
+
+def size(stream: TextIO | None) -> tuple[int, int]:
+    """Columns (as ``width``) and rows."""
+    if stream is not None and is_terminal(stream):
+        with contextlib.suppress(OSError):
+            columns, rows = os.get_terminal_size(stream.fileno())
+            return columns or _DEFAULT_SIZE[0], rows or _DEFAULT_SIZE[1]
+        return _DEFAULT_SIZE
+    columns_text = os.environ.get("COLUMNS", "")
+    return int(columns_text) if re.fullmatch("[1-9][0-9]{0,3}", columns_text) else _DEFAULT_SIZE[0], _DEFAULT_SIZE[1]
+
+
+@contextlib.contextmanager
+def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
+    """Switch local modes of ``termios`` on or off inside this block, and restore them at its end.
+
+    Raises termios.error if they cannot be set. A terminal that is gone at the end is ignored.
+    """
+    import termios  # noqa: PLC0415 - few runs have a terminal to themselves
+
+    old_modes = termios.tcgetattr(terminal)
+    modes = [*old_modes]
+    modes[_LOCAL_MODES] = modes[_LOCAL_MODES] & ~off | on
+    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(termios.error):
+            if is_foreground(terminal):  # a background job would be stopped, and the shell has restored them already
+                termios.tcsetattr(terminal, termios.TCSANOW, old_modes)
+
+
+class Sink:
+    """Writes whole texts to a standard stream, unbuffered. A stream that the shell closed fails as a full disk does.
+
+    Control characters are made visible on a terminal, and on stderr in any case: it is for people.
+    The rest of a write that a signal interrupted is written before the next text, or by ``finish``.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._max_wait: float | None = None  # seconds to wait for a slow reader; None: no limit
+        self._unwritten = memoryview(b"")
+        self._pieces = VisiblePieces() if stream is sys.stderr or is_terminal(stream) else None
+        self._descriptor = stream.fileno() if stream is not None else None
+
+    def limit_waiting(self) -> None:
+        """From now on raise TimeoutError (an OSError) if the reader stalls for READER_WAIT; after that do not wait."""
+        self._max_wait = READER_WAIT if self._max_wait is None else self._max_wait
+
+    def write(self, text: str) -> None:
+        """Write text as UTF-8, where it is for people with visible control characters. Raises OSError as the stream."""
+        self.draw(self._pieces.visible(text) if self._pieces else text)
+
+    def draw(self, text: str) -> None:
+        """Write text as it is, escape sequences included. Raises OSError as the stream does."""
+        if self._descriptor is None:
+            raise OSError(errno.EBADF, "the stream is closed")
+        data = text.encode("utf-8", "replace")
+        self._unwritten = memoryview(bytes(self._unwritten) + data if self._unwritten else data)
+        self.finish()
+
+    def finish(self) -> None:
+        """Write what is unwritten. Raises OSError as the stream does."""
+        while self._descriptor is not None and self._unwritten:
+            max_wait = self._max_wait
+            if not self.is_writable(_POLL if max_wait is None else max_wait):
+                if max_wait is None:
+                    continue
+                self._max_wait = 0.0
+                raise TimeoutError
+            # Where a signal ends a wait for the reader, all in one write: parallel runs then do not mix their lines.
+            piece = self._unwritten if max_wait is None and in_main_thread() else self._unwritten[: select.PIPE_BUF]
+            with shielded(), contextlib.suppress(BlockingIOError):  # an inherited stream may be non-blocking
+                self._unwritten = self._unwritten[os.write(self._descriptor, piece) :]
+
+    @property
+    def is_written(self) -> bool:
+        """Whether nothing is unwritten."""
+        return not self._unwritten
+
+    def offer(self, text: str) -> bool:
+        """Draw a short text unless the reader stalls or is gone; return whether it was drawn."""
+        with contextlib.suppress(OSError):
+            if self._descriptor is not None and not self._unwritten and self.is_writable(0):
+                return os.write(self._descriptor, text.encode("utf-8", "replace")) > 0
+        return False
+
+    def is_writable(self, wait: float | None) -> bool:
+        """Whether a short text can be written within ``wait`` seconds (None: no limit)."""
+        return self._descriptor is not None and bool(select.select([], [self._descriptor], [], wait)[1])
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    """Write all data to a blocking descriptor. Raises OSError."""
+    while data:
+        data = data[os.write(descriptor, data) :]
+
+
+# ---- input
+
+
+def is_pending(stream: TextIO | None) -> bool:
+    """Whether a pipe is still open and has nothing to read yet."""
+    return stream is not None and not stream.isatty() and not select.select([stream.fileno()], [], [], 0)[0]
+
+
+Check = Callable[[bytearray], object]  # gets what was read so far of a long source, and may raise to stop the reading
+
+
+def read_piped(*, prompted: bool, check: Check = len) -> bytearray:
+    """Read all of stdin; b"" from a terminal, or from a stream that is closed or write-only (nohup).
+
+    If there is a prompt already (``prompted``), a silent pipe may have been inherited by mistake: a note then names
+    ``--no-stdin``. Raises UsageError if stdin cannot be read or is too large, and as ``check``.
+    """
+    if sys.stdin is None or sys.stdin.isatty():
+        return bytearray()
+    descriptor = sys.stdin.fileno()
+    try:
+        os.read(descriptor, 0)  # fails for a write-only stream, which ``select`` would wait for without end
+        if prompted and not select.select([descriptor], [], [], _NOTE_AFTER)[0]:
+            note("still waiting for standard input: --no-stdin does without")
+        return _read_all(descriptor, "standard input", check)
+    except OSError as err:
+        if err.errno == errno.EBADF:
+            return bytearray()
+        raise UsageError(f"standard input cannot be read: {err.strerror}", "--no-stdin leaves it alone") from err
+
+
+def _read_all(descriptor: int, name: str, check: Check) -> bytearray:
+    """Read to the end. Raises OSError, UsageError for more than INPUT_LIMIT, and as ``check``."""
+    data, next_check = bytearray(), _FIRST_CHECK
+    while piece := _read_piece(descriptor):
+        data += piece  # in place: a list of pieces would double the memory
+        if len(data) > INPUT_LIMIT:
+            raise UsageError(f"{name} is larger than {format_size(INPUT_LIMIT)}", "tail -c 1000000 gives its end")
+        if len(data) > next_check:
+            check(data)
+            next_check = len(data) + _CHECK_EVERY
+    return data
+
+
+def _read_piece(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, _PIECE)
+    except BlockingIOError:  # an inherited stream may be non-blocking
+        select.select([descriptor], [], [])
+        return _read_piece(descriptor)
+
+
+def read_file(path: str, check: Check = len) -> bytearray:
+    """Read a file. Raises UsageError if it cannot be read or is too large, and as ``check``."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            return _read_all(file.fileno(), path, check)
+    except OSError as err:
+        is_url = path.startswith(("http://", "https://"))
+        advice = f"curl -sSL {path} | gptsh … sends what is there" if is_url else ""
+        raise UsageError(f"{path}: {err.strerror}", advice) from err
+    except ValueError as err:
+        raise UsageError(f"{path!r}: {err}") from err
+
+
+# ---- output
+
+
+def create_file(path: str | os.PathLike[str], text: str) -> None:
+    """Write a new file with mode 0600, whole or not at all. Raises OSError, FileExistsError if it exists."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
+    except OSError:
+        os.unlink(path)
+        raise
+
+
+def note(text: str) -> None:
+    """Print a note of one line on stderr, of some screens at most; it is lost if stderr has no reader.
+
+    On a terminal it continues in the next row between two words.
+    """
+    line = one_line(text)
+    if len(line) > 2 * _NOTE_END:
+        line = f"{line[:_NOTE_END]} […] {line[-_NOTE_END:]}"
+    line = f"gptsh: {line}"
+    rows = wrapped(line, width(sys.stderr)) if is_terminal(sys.stderr) else [line]
+    write_stderr("".join(f"{row}\n" for row in rows))
+
+
+def write_stderr(text: str) -> None:
+    """Write to stderr, but give up on a slow reader: the answer may still have to be saved."""
+    sink = Sink(sys.stderr)
+    sink.limit_waiting()
+    with contextlib.suppress(OSError):
+        sink.write(text)
+
+
+def report(err: GptshError, *, debug: bool) -> None:
+    """Print an error and its hint; with ``debug`` also the traceback and the provider's response."""
+    note(str(err))
+    if err.hint:
+        note(err.hint)
+    if debug:
+        import traceback  # noqa: PLC0415 - only for --debug
+
+        write_stderr("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
+
+
+def write_lines(lines: Iterable[str], *, safe: bool = False, interruptible: bool = False) -> None:
+    """Write lines to stdout, each as it comes. ``safe``: keep escape sequences on a terminal.
+
+    ``interruptible``: a wait for a slow reader can be interrupted inside a shield. Raises as ``write_pieces``.
+    """
+    write_pieces((f"{line}\n" for line in lines), safe=safe, interruptible=interruptible)
+
+
+def write_pieces(pieces: Iterable[str], *, safe: bool = False, interruptible: bool = False) -> None:
+    """Write pieces of text to stdout, each as it comes; ``safe`` and ``interruptible`` as in ``write_lines``.
+
+    Raises BrokenPipeError if the reader has left, OutputError if stdout cannot be written.
+    """
+    sink = Sink(stdout())
+    write = sink.draw if safe else sink.write
+    for piece in pieces:
+        try:
+            with waiting() if interruptible else contextlib.nullcontext():
+                write(piece)
+        except BrokenPipeError:
+            raise
+        except OSError as err:
+            raise OutputError(f"the output cannot be written: {err.strerror}") from err

@@ -1,0 +1,1 @@
+"""One question and its answer: planned, asked, shown, saved. Knows no command line."""

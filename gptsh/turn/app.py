@@ -1,0 +1,213 @@
+"""Resolve agent, model, key, output form and tools of a turn, before the question is read."""
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from gptsh.config.agents import Agent
+from gptsh.config.forms import STRUCTURED
+from gptsh.config.mcp_servers import ToolServer
+from gptsh.config.settings import Settings
+from gptsh.content.tool_calls import Tools
+from gptsh.core.document import Document
+from gptsh.errors import ConfigError, ToolServerError, UsageError
+from gptsh.llm.client import Client
+from gptsh.models.facts import similar_parameter
+from gptsh.process import stdio
+from gptsh.process.interrupts import Interrupts
+from gptsh.process.reporter import Reporter
+from gptsh.turn.show import Form
+from gptsh.turn.turn_options import TurnOptions
+
+if TYPE_CHECKING:
+    from gptsh.tools.toolbox import Toolbox
+
+
+_MAX_ROUTED = 3  # models that a request to OpenRouter may name as fallbacks
+
+
+class TurnSetup(NamedTuple):
+    """The agent, output form and tool servers of one turn.
+
+    ``fallbacks`` are the agent with each of the models to ask instead of its own.
+    """
+
+    agent: Agent  # with the full name of its model
+    form: Form
+    servers: list[ToolServer]
+    fallbacks: tuple[Agent, ...] = ()
+
+
+class App:
+    """Settings, client and tool servers of a single question or of a conversation.
+
+    With ``keeps_tools`` the tool servers keep running after a turn, for the next turn that uses the same ones. Without
+    ``sends`` requests are only shown, which needs no key.
+    """
+
+    def __init__(
+        self,
+        config: Settings,
+        environ: Mapping[str, str],
+        reporter: Reporter,
+        *,
+        keeps_tools: bool = False,
+        sends: bool = True,
+    ) -> None:
+        self.settings, self.reporter = config, reporter
+        self.client = Client(config, environ, needs_keys=sends)
+        self._environ, self._keeps_tools, self._sends = environ, keeps_tools, sends
+        self._toolbox: Toolbox | None = None
+        self._servers: list[ToolServer] = []
+        self._noted: set[str] = set()  # what need not be said again: agents with a conflict, and lines
+
+    def resolve(self, options: TurnOptions, doc: Document | None) -> TurnSetup:
+        """Resolve the setup of a turn. Raises ConfigError and UsageError, whatever the question is.
+
+        Notes the parameters that the model does not accept, and tells the reporter the output form. Markdown is
+        rendered in a pipe only if the command line asks for it.
+        """
+        agent = with_tools(options.agent(self.settings, doc), options, self.settings, doc)
+        if agent.name not in self._noted and (conflict := self.settings.agents.conflict(agent.name)):
+            self._noted.add(agent.name)
+            stdio.note(conflict)
+        output = options.output or self.settings.output or agent.output
+        if output in STRUCTURED and options.interactive:  # from the configuration, for programs
+            output = None
+        if output not in STRUCTURED:
+            on_terminal = stdio.is_terminal(stdio.stdout())
+            output = "markdown" if options.output == "markdown" or (on_terminal and output != "text") else "text"
+        if options.block is not None and options.schema is not None:
+            name = "--block" if options.block else "-x"
+            raise UsageError(f"{name} and --schema exclude each other", "--schema alone removes the code fence")
+        schema = None
+        if options.schema is not None:
+            from gptsh.context.answer_schema import AnswerSchema  # noqa: PLC0415 - few answers have a schema
+
+            schema = AnswerSchema(options.schema)
+        self.reporter.output = output
+        if agent.model is None:
+            raise self.no_model_error()
+        servers = self.settings.tool_servers.select(agent.tools) if agent.tools else []
+        agent = self.prepared(agent)
+        fallbacks = tuple(agent._replace(model=name) for name in agent.fallback if name != agent.model)
+        if self._sends:
+            self.client.connect_early(agent.model or "", agent.params)
+        for name in agent.params:
+            if similar := similar_parameter(name):
+                stdio.note(f"the parameter {name} is sent as it is: did you mean {similar}?")
+        # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both into the text.
+        shows_reasoning = options.reasoning
+        if shows_reasoning is None:
+            shows_reasoning = output == "jsonl" or stdio.is_terminal(sys.stderr)
+        form = Form(output, options.block, schema, shows_reasoning, options.stream)
+        return with_router(TurnSetup(agent, form, servers, fallbacks))
+
+    def prepared(self, agent: Agent) -> Agent:
+        """The agent with the full name of its model, which can be asked; notes what is not sent as the user asked.
+
+        Raises ConfigError.
+        """
+        model = self.client.servers.full_name(agent.model or "")
+        self.note_adaptations(model, agent.params, web=agent.web)
+        return agent._replace(model=model)
+
+    def note_adaptations(self, model: str, params: Mapping[str, Any], *, web: bool) -> None:
+        """Note once what a model is not sent as the user asked. Raises ConfigError if the model cannot be asked."""
+        for words in self.client.prepare(model, params, web=web):
+            if (line := f"{model} {words}") not in self._noted:
+                self._noted.add(line)
+                stdio.note(line)
+
+    def limit_cost(self, agent: Agent) -> None:
+        """Give the client a new budget if a ceiling is set."""
+        self.client.budget = None
+        if agent.max_cost is not None or self.settings.limits.per_day is not None:
+            from gptsh.turn.budget import budget_of  # noqa: PLC0415 - few runs have a ceiling
+
+            self.client.budget = budget_of(self.settings, agent.max_cost)
+
+    def no_model_error(self) -> ConfigError:
+        """The error if no model is configured; it lists the ways to choose one."""
+        local = self.client.servers.local_models()
+        offers = f"local models: {', '.join(local)}" if local else "-m echo works offline"
+        return ConfigError(
+            "no model is chosen",
+            "use -m PROVIDER/MODEL, GPTSH_MODEL, a key such as OPENAI_API_KEY, or model under [agents.default], "
+            f"which gptsh --init writes; {offers}",
+        )
+
+    @contextmanager
+    def open_tools(
+        self, servers: Sequence[ToolServer], interrupts: Interrupts, *, lenient: bool
+    ) -> Iterator[Tools | None]:
+        """Start these servers and return their tools; None without servers. If one of them fails, all are ended.
+
+        ``lenient``: one that cannot be used gets a note, and the others are used.
+        """
+        if not servers:
+            yield None
+            return
+        if self._toolbox and (self._servers != [*servers] or self._toolbox.failed):
+            self.close_tools(interrupts)
+        try:
+            if self._toolbox is None:
+                from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
+
+                with interrupts.shielded():
+                    on_error = _note_missing_server if lenient else None
+                    self._toolbox = Toolbox(servers, self._environ, lenient=lenient, on_error=on_error)
+                    self._servers = [*servers]
+                    self._toolbox.start()
+            interrupts.before_kill.append(self._toolbox.kill)
+            yield self._toolbox
+        except ToolServerError:
+            self.close_tools(interrupts)
+            raise
+        finally:
+            if self._toolbox and not (self._keeps_tools and self._toolbox.ready):
+                self.close_tools(interrupts)
+
+    def running_tools(self, servers: Sequence[ToolServer]) -> Tools | None:
+        """The tools of exactly these servers, if they are running and have listed their tools."""
+        return self._toolbox if self._toolbox and self._toolbox.ready and self._servers == [*servers] else None
+
+    def close_tools(self, interrupts: Interrupts) -> None:
+        """End the servers, within about two seconds."""
+        if self._toolbox:
+            with interrupts.ignored():
+                self._toolbox.close()
+            self._toolbox = None
+
+
+def _note_missing_server(err: ToolServerError) -> None:
+    stdio.note(f"the session continues without some of its tools: {err}")
+
+
+def with_router(setup: TurnSetup) -> TurnSetup:
+    """The setup in which OpenRouter itself asks the next of its models, if the first is one of them, too."""
+    agent, router = setup.agent, "openrouter/"
+    if not (agent.model or "").startswith(router) or "models" in agent.params:
+        return setup
+    routed = [other for other in setup.fallbacks if (other.model or "").startswith(router)][:_MAX_ROUTED]
+    if not routed:
+        return setup
+    names = [(other.model or "").removeprefix(router) for other in routed]
+    others = tuple(other for other in setup.fallbacks if other not in routed)
+    return setup._replace(agent=agent._replace(params={**agent.params, "models": names}), fallbacks=others)
+
+
+def with_tools(agent: Agent, options: TurnOptions, config: Settings, doc: Document | None) -> Agent:
+    """The agent with the tools of the options, else of the session, else its own."""
+    names = None if doc is None or options.chooses_tools else doc["meta"].get("mcp_allowed_servers")
+    if not isinstance(names, list):
+        return agent if options.tools is None else agent._replace(tools=options.tools)
+    known_names = []
+    for name in names:
+        try:
+            if isinstance(name, str) and config.tool_servers.select([name]):
+                known_names.append(name)
+        except ConfigError as err:
+            stdio.note(f"the session continues without some of its tools: {err}")
+    return agent._replace(tools=tuple(known_names))

@@ -1,0 +1,177 @@
+"""Draw an answer as Markdown while it arrives, in a thread of its own.
+
+So no signal interrupts a frame, and the last words are drawn in time even if no others follow.
+"""
+
+import contextlib
+import math
+import signal
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import TYPE_CHECKING, TextIO
+
+from gptsh import threads
+from gptsh.process import stdio
+from gptsh.process.interrupts import shielded, waiting
+from gptsh.render.live import Region, plain_rows
+from gptsh.render.plain import Look, ReasoningStream, Sink, Writer
+
+if TYPE_CHECKING:
+    from gptsh.render.canvas import Canvas
+
+_FRAME = 0.05  # seconds between two frames
+_PAUSE_FACTOR = 3  # the pause after a frame is at least so many times the time it took
+_HEAD_START = 0.1  # seconds until the import of rich, which would slow down the request
+_RESIZE_PAUSE = 0.4  # seconds; a terminal wraps its rows again some time before or after it reports a new size
+_POLL = 0.002  # seconds between two checks of the thread; no lock: a signal could leave it locked
+
+_Item = str | Callable[[], None] | None  # a piece of the answer, a callback, or the end
+
+
+class Painter(Writer):
+    """Shows an answer as Markdown; a terminal with a movable cursor also shows the block that is still open.
+
+    Text that arrives before rich is imported is shown unrendered until the next frame. ``is_running`` is false if its
+    thread cannot start: then it shows nothing.
+    """
+
+    def __init__(self, out: Sink, reasoning: ReasoningStream, look: Look, stream: TextIO | None) -> None:
+        super().__init__(out, reasoning)
+        self._look, self._stream = look, stream
+        self._terminal = stream.fileno() if stream is not None and stdio.shows_frames(stream) else -1
+        self._region = Region() if self._terminal >= 0 and stdio.is_foreground(self._terminal) else None
+        self._canvas: Canvas | None = None
+        self._failure: BaseException | None = None
+        self._queue: SimpleQueue[_Item] = SimpleQueue()
+        self._has_undrawn_text = False
+        self.is_running = True  # the thread
+        if not threads.start(threading.Thread(target=self._run, daemon=True)):
+            self.is_running = False
+
+    # ---- for the answer
+
+    def _write_text(self, text: str) -> None:
+        if self._reasoning.separate() and self._canvas:
+            self._canvas.begun = False
+        self._raise_failure()
+        with shielded():
+            self._has_undrawn_text = True
+            self._queue.put(text)
+
+    def _begin_reasoning(self) -> None:
+        """On a shared terminal draw the text so far, so that text and reasoning appear in the order of arrival."""
+        if self._reasoning.shared:
+            self._end_answer()
+            if self._canvas and self._canvas.begun:
+                self._canvas.begun = False
+                self._reasoning.write("\n")
+
+    def _end_answer(self) -> None:
+        if self._has_undrawn_text:
+            with waiting():  # for a slow reader
+                self._call_in_thread(lambda: self._canvas.finish() if self._canvas else None)
+            self._has_undrawn_text = False
+            self._raise_failure()
+
+    def close(self) -> None:
+        """Show the rest. Raises OSError if the reader does not accept it."""
+        self._reasoning.end()
+        self._end_answer()
+
+    def _raise_failure(self) -> None:
+        if self._failure:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _call_in_thread(self, callback: Callable[[], object], max_wait: float = math.inf) -> None:
+        """Let the thread run a callback after what it draws, and wait for it, at most so many seconds."""
+        results: list[object] = []
+        self._queue.put(lambda: results.append(callback()))
+        end = time.monotonic() + max_wait
+        while self.is_running and not results and time.monotonic() < end:
+            time.sleep(_POLL)
+
+    # ---- for the terminal
+
+    @contextlib.contextmanager
+    def exclusive(self, before_kill: list[Callable[[], object]]) -> Iterator[None]:
+        """Inside this block the terminal does not echo keys, and Ctrl-Z first erases the block that is still open.
+
+        ``before_kill`` gets the callback that restores the terminal before the process is killed.
+        """
+        terminal = self._terminal
+
+        def stop(signum: int, _frame: FrameType | None) -> None:
+            self._call_in_thread(self._erase_open_block, stdio.READER_WAIT)
+            with contextlib.suppress(termios.error):
+                modes = termios.tcgetattr(terminal)
+                signal.signal(signum, signal.SIG_DFL)
+                signal.raise_signal(signum)
+                signal.signal(signum, stop)
+                if stdio.is_foreground(terminal):
+                    termios.tcsetattr(terminal, termios.TCSANOW, modes)
+            if not stdio.is_foreground(terminal):
+                self._region = None
+                if self._canvas:
+                    self._canvas.region = None
+            self._queue.put("")
+
+        with contextlib.ExitStack() as cleanup:
+            cleanup.callback(self._queue.put, None)
+            before_kill.append(cleanup.close)
+            with contextlib.suppress(termios.error, OSError):  # the terminal is gone
+                if self._region:
+                    cleanup.enter_context(stdio.line_modes(terminal, off=termios.ECHO))
+                    if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
+                        cleanup.callback(signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, stop))
+            yield
+
+    def _erase_open_block(self) -> None:
+        if self._region:
+            self._out.draw(self._region.frame((), (), stdio.width(self._stream)))
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        try:
+            self._draw_items()
+        except BaseException as err:  # noqa: BLE001 - of any type: a thread would lose it; raised in the main thread
+            self._failure = err
+        self.is_running = False
+
+    def _draw_items(self) -> None:
+        item: _Item = ""
+        with contextlib.suppress(Empty):
+            item = self._queue.get(timeout=_HEAD_START)
+        if item is None:
+            return
+        width, height = stdio.size(self._stream)
+        if isinstance(item, str) and item and self._region:
+            self._out.draw(self._region.frame((), plain_rows(item, width)[1 - height :], width))
+        from gptsh.render.canvas import Canvas  # noqa: PLC0415 - imports rich in 0.15 s
+
+        canvas = self._canvas = Canvas(self._out, self._look, lambda: stdio.size(self._stream), self._region)
+        next_frame, is_stale, size = 0.0, False, (width, height)
+        while item is not None:
+            if isinstance(item, str):
+                canvas.add(item)
+                is_stale = True
+            else:
+                item()
+                is_stale = False
+            start = time.monotonic()
+            new_size = stdio.size(self._stream)
+            if new_size != size:
+                size, next_frame = new_size, start + _RESIZE_PAUSE
+            if is_stale and start >= next_frame:
+                canvas.draw()
+                is_stale, end = False, time.monotonic()
+                next_frame = end + max(_FRAME, _PAUSE_FACTOR * (end - start))
+            try:
+                item = self._queue.get(timeout=max(0.0, next_frame - time.monotonic()) if is_stale else None)
+            except Empty:
+                item = ""  # the next frame is due

@@ -1,0 +1,113 @@
+"""Show a request instead of sending it (``--dry-run``); show or apply a compaction (``--compact``)."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from gptsh.config import pricing
+from gptsh.core import document
+from gptsh.errors import GptshError, OutputError, UsageError
+from gptsh.llm.client import Client
+from gptsh.models.token_usage import usage_from
+from gptsh.process import stdio
+from gptsh.process.reporter import Reporter
+from gptsh.render import outline, structured
+from gptsh.text import format_usd
+from gptsh.turn.app import App
+from gptsh.turn.plan import Plan, Planner, compaction_report
+from gptsh.turn.show import Form
+from gptsh.turn.turn_options import TurnOptions
+from gptsh.turn.turn_session import TurnSession
+
+_PRICED = 1000  # tokens of an answer, whose length nobody knows yet
+
+
+def print_request(app: App, plan: Plan, form: Form) -> int:
+    """Print the facts of a request and its messages in short; with ``-o json`` the request itself, keys masked.
+
+    Nothing is sent.
+    """
+    if form.is_structured:
+        stdio.write_lines([structured.line({**request_of(app.client, plan), "error": None})])
+    else:
+        stdio.write_lines([*facts_of(app, plan), "", *outline.request_lines(plan.request.messages)])
+    return 0
+
+
+def facts_of(app: App, plan: Plan) -> Iterator[str]:
+    """A line for each fact of a request: model, API, window, tokens, price, attachments."""
+    request, tokens = plan.request, plan.choice.size.tokens
+    yield from outline.context_lines(app.client.api(request), plan.report(), request)
+
+    def price(answer_tokens: int) -> float | None:
+        counts = {"prompt_tokens": tokens, "completion_tokens": answer_tokens}
+        usage = usage_from(counts, request.params.get("service_tier"))
+        return pricing.cost_of(app.settings, request.model, usage)
+
+    price_in, with_answer = price(0), price(_PRICED)
+    if price_in is None or with_answer is None:
+        yield "price       unknown"
+    else:
+        per_answer = f"{format_usd(with_answer - price_in)} per {_PRICED:,} tokens out"
+        yield f"price       ~{format_usd(price_in)} in, {per_answer}"
+
+
+def request_of(client: Client, plan: Plan) -> dict[str, Any]:
+    """A request as it would be sent, with masked keys, and the context report of its plan."""
+    request = plan.request
+    api, preview = client.api(request), client.preview(request)
+    return {"model": request.model, "api": api, **preview, "context": plan.report()}
+
+
+def compact(planner: Planner, session: TurnSession, options: TurnOptions, reporter: Reporter) -> int:
+    """Show what a compaction would change, or with ``--apply`` make it; return the exit code.
+
+    Raises GptshError if its summary fails; the session is then labelled, but not compacted.
+    """
+    doc, writer, applies = session.doc, planner.screen.writer, options.apply and not options.dry_run
+    messages = doc["messages"]
+    session.emit = writer.emit
+    if not document.turns(messages):
+        raise UsageError(f"session {doc['id']} has nothing to compact yet")
+    chooser = planner.chooser(messages, dry=True)
+    current, compaction = chooser.current(), chooser.compact()
+    if applies:
+        if not options.labels.is_empty:  # saved even if the compaction fails
+            session.save(fsync=True)
+        try:
+            compaction = planner.chooser(messages).compact() if compaction else None
+            if compaction:
+                planner.keep_compaction(compaction, messages)
+        except GptshError as err:
+            writer.emit("compression_error", error=str(err))
+            with contextlib.suppress(OSError):
+                writer.close()
+            raise
+    if compaction is None:
+        writer.emit("compression_skipped", reason="nothing would be shorter")
+    failure, record = session.failure, (compaction.record if compaction else None) or {}
+    size = max(0, current.size.tokens - planner.fixed)
+    result = {
+        "session": doc["meta"].get("forked_from") if document.is_unsaved(doc) else doc["id"],
+        "changes": compaction is not None,
+        "applied": compaction is not None and applies and failure is None,
+        **compaction_report(compaction or current),
+        "before": record.get("before", size),
+        "after": record.get("after", size),
+        "budget": planner.room.budget(planner.fixed),
+        "window": planner.room.window,
+        "error": failure and structured.error(str(failure), "", failure.exit_code),
+    }
+    reporter.reported = True
+    if not planner.form.is_structured:
+        stdio.write_lines(outline.compaction_lines(result))
+    else:
+        try:
+            writer.conclude(result)
+        except BrokenPipeError:
+            raise
+        except OSError as err:
+            raise OutputError(f"the output cannot be written: {err.strerror}") from err
+    if failure:
+        raise failure
+    return 0

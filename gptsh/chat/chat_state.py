@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
-from gptsh.core import document, listing, references, sessions
+from gptsh.core import listing, references, sessions, turns
 from gptsh.core.document import Document
 from gptsh.errors import BadSession, SessionGone, UnknownSession
 from gptsh.jsonio import as_dicts
@@ -163,13 +163,13 @@ class Conversation:
         """
         doc, origin = self.doc, self.origin
         assert doc is not None  # the callers have checked it
-        fork_source = document.at_point(doc, point)
-        turns = len(document.turns(fork_source["messages"]))
+        fork_source = turns.at_point(doc, point)
+        turn_count = len(turns.starts_of(fork_source["messages"]))
         if origin:  # fork at a turn number, since the session may grow; a snapshot also says how it was sent
-            self.switch_to(f"{origin}@{turns if not point or document.is_numbered(point) else point}")
+            self.switch_to(f"{origin}@{turn_count if not point or turns.is_numbered(point) else point}")
         else:
             self.session = OpenedSession(None, sessions.fork_session(fork_source, point))
-            self.is_unsaved = self.is_unsaved and turns > 0
+            self.is_unsaved = self.is_unsaved and turn_count > 0
         self._drop_snapshot()
         return origin
 

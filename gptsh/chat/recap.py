@@ -3,7 +3,7 @@
 import os
 from itertools import pairwise
 
-from gptsh.core import document
+from gptsh.core import turns
 from gptsh.core.document import Document
 from gptsh.messages import Message, text_of
 from gptsh.process import stdio
@@ -17,7 +17,7 @@ _RESET_STYLE = "\x1b[0m"
 def show_recap(doc: Document) -> None:
     """Print the last questions and answers as ``--show-session`` does, with a hint about an unfinished turn."""
     messages, style = doc["messages"], look(os.environ, terminal=True)
-    starts, blocks = document.turns(messages), []
+    starts, blocks = turns.starts_of(messages), []
     if earlier := len(starts[:-_TURNS]):
         blocks.append(f"… {quantity(earlier, 'earlier turn')}: /history shows all")
     for start, end in [*pairwise((*starts, len(messages)))][-_TURNS:]:
@@ -25,9 +25,9 @@ def show_recap(doc: Document) -> None:
         blocks += [_beginning(message, style) for message in (messages[start], *answers[-1:])]
     stdio.write_lines(["\n\n".join(blocks)] if blocks else [], safe=True)
     last_turn = messages[starts[-1] :] if starts else []
-    if document.unanswered(last_turn):
+    if turns.unanswered(last_turn):
         stdio.note("the last question has no answer yet: /retry asks it")
-    elif document.unfinished(last_turn):
+    elif turns.unfinished(last_turn):
         stdio.note("the last turn has not ended: /retry continues it")
 
 

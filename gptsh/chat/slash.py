@@ -17,7 +17,7 @@ from gptsh.chat import commands
 from gptsh.chat.picker import pick
 from gptsh.chat.recap import show_recap
 from gptsh.config.agent_choice import Overrides
-from gptsh.core import document, references, usage
+from gptsh.core import references, turns, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
@@ -221,7 +221,7 @@ def do_undo(chat: "Conversation", _args: str) -> None:
 
     Where the agent's prompt makes the same question again of what the user typed, the line has only that.
     """
-    (question, *_), point = document.last_turn(_current_doc(chat)["messages"])
+    (question, *_), point = turns.last_turn(_current_doc(chat)["messages"])
     _save_before_leaving(chat)
     origin = chat.fork(point)
     typed_parts = [part for part in text_parts_of(question) if "source" not in part]
@@ -251,12 +251,12 @@ def do_retry(chat: "Conversation", args: str) -> None:
 
     A model that is named answers this turn and the next ones.
     """
-    last_turn, point = document.last_turn(_current_doc(chat)["messages"])
+    last_turn, point = turns.last_turn(_current_doc(chat)["messages"])
     if args:
         do_model(chat, args)
     paths = chat.paths  # attached for the next question, not for this one
     try:
-        if document.unfinished(last_turn):
+        if turns.unfinished(last_turn):
             chat.run_turn(None, chat.options)
             return
         _save_before_leaving(chat)
@@ -264,7 +264,7 @@ def do_retry(chat: "Conversation", args: str) -> None:
         _note_fork(chat.fork(point), chat)
         fork = chat.session
         try:
-            chat.run_turn(document.asked_again(last_turn[0]), chat.options)
+            chat.run_turn(turns.asked_again(last_turn[0]), chat.options)
         finally:
             if chat.session is fork:  # the turn failed before its first save
                 chat.session, chat.is_unsaved = before_fork
@@ -273,9 +273,9 @@ def do_retry(chat: "Conversation", args: str) -> None:
 
 
 def _note_fork(origin: str | None, chat: "Conversation") -> None:
-    turns = len(document.turns(chat.doc["messages"] if chat.doc else ()))
+    turn_count = len(turns.starts_of(chat.doc["messages"] if chat.doc else ()))
     hint = f"; session {origin} keeps all: /resume {origin}" if origin else ""
-    stdio.note(f"a fork after turn {turns}{hint}" if turns else f"a fork from the beginning{hint}")
+    stdio.note(f"a fork after turn {turn_count}{hint}" if turn_count else f"a fork from the beginning{hint}")
 
 
 def do_snapshot(chat: "Conversation", args: str) -> None:
@@ -457,7 +457,7 @@ def do_copy(chat: "Conversation", args: str) -> None:
     messages = _current_doc(chat)["messages"]
     wants_code, number = match[1], int(match[2] or 0)
     if number and not wants_code:
-        starts = document.turns(messages)
+        starts = turns.starts_of(messages)
         messages = messages[starts[number - 1] : [*starts, None][number]] if number <= len(starts) else []
     answers = (text_of(final_answer(message)) for message in reversed(messages) if message["role"] == "assistant")
     text = next(filter(None, answers), "")

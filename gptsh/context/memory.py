@@ -19,7 +19,7 @@ from gptsh.config.folders import app_folder
 from gptsh.config.settings import ContextRules
 from gptsh.context.summaries import Lengths, SmallModel, in_tags, lines_of, moment_of
 from gptsh.context.tokens import count_text, truncate_tokens
-from gptsh.core import document, files, sessions
+from gptsh.core import document, files, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.references import exists, make_private, names_in, safe_name
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
@@ -139,8 +139,8 @@ def pending_messages(doc: Document) -> list[Message]:
     messages: list[Message] = doc["messages"]
     last = doc["context"].get("consolidated")
     start = next((at for at, message in enumerate(messages, 1) if message["id"] == last), 0)
-    pending = messages[start : document.question_index(messages)]
-    return [message for message in pending if not document.is_imported(message)]
+    pending = messages[start : turns.question_index(messages)]
+    return [message for message in pending if not turns.is_imported(message)]
 
 
 def due_messages(doc: Document, rules: ContextRules) -> list[Message]:
@@ -150,7 +150,7 @@ def due_messages(doc: Document, rules: ContextRules) -> list[Message]:
     """
     pending, keep = pending_messages(doc), max(1, rules.keep_messages)
     excess = len(pending) - rules.memory_window
-    before = excess - (len(doc["messages"]) - (document.turns(doc["messages"]) or [0])[-1])  # without this turn
+    before = excess - (len(doc["messages"]) - (turns.starts_of(doc["messages"]) or [0])[-1])  # without this turn
     if excess <= 0 or (before > 0 and excess // keep == before // keep):
         return []
     return pending[: max(1, len(pending) - rules.keep_messages)]

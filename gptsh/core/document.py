@@ -1,21 +1,18 @@
-"""One session as a value: check it, cut it at a point, merge two copies, count. No files here.
+"""The keys of a session document: their types, what a file is checked and completed to, and the document's totals.
 
-docs/file-format.md describes each key.
+No files here. docs/file-format.md describes each key.
 """
 
-import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 from gptsh.content.foreign import normalize_message
 from gptsh.content.passages import question_gist
-from gptsh.errors import UnknownSession, UsageError
-from gptsh.jsonio import as_dict, is_cost
-from gptsh.messages import LAST_YEAR, Message, is_empty, new_message_id, starts_turn, sum_costs, timestamp
+from gptsh.jsonio import is_cost
+from gptsh.messages import LAST_YEAR, Message, new_message_id, starts_turn, sum_costs, timestamp
 from gptsh.models.names import full_name, safe_params
-from gptsh.text import one_line, quantity, shorten
+from gptsh.text import one_line, shorten
 
 VERSION = 1
 PREVIEW_WIDTH = 100
@@ -159,34 +156,48 @@ def parse_document(
     malformed: list[str] = []
     head = {key: item for key, item in value.items() if key not in ("messages", MESSAGE_USAGE)}
     valid = _validated(head, _DOCUMENT, "", malformed)
-    session_id = session_id or str(valid.get("id") or "")
-    created = valid.get("created_at") or (created if _is_time(created) else None)
-    new = blank(session_id, created or "1970-01-01T00:00:00.000Z")
-    for key, item in valid.items():
+    new = _with_all_keys(valid, session_id, created)
+    messages: list[Message] = []
+    for index, message in enumerate(value["messages"]):
+        messages += normalize_message(_validated(check_message(message), _MESSAGE, f"messages[{index}]", malformed))
+    new["messages"] = _with_ids(messages, f"gptsh:{new['id']} {new['created_at']}")
+    if not valid.get("version"):
+        _convert_old_totals(new)
+    new["stats"] |= stats(new["messages"], new["stats"]["preview"])
+    return new, [*dict.fromkeys(malformed)]
+
+
+def _with_all_keys(head: dict[str, Any], session_id: str | None, created: str | None) -> Document:
+    """Return a document without messages, of the valid keys of a file; a missing or null one has its default."""
+    created = head.get("created_at") or (created if _is_time(created) else None)
+    new = blank(session_id or str(head.get("id") or ""), created or "1970-01-01T00:00:00.000Z")
+    for key, item in head.items():
+        if key == "id":
+            continue
         if key in _DOCUMENT and isinstance(item, dict):
             given = {name: part for name, part in item.items() if part is not None}
             new[key] = {**dict.fromkeys(item), **new[key], **given}
         elif item is not None or key not in new:
             new[key] = item
-    new |= {"id": session_id, "version": max(valid.get("version") or 0, VERSION)}
+    new["version"] = max(head.get("version") or 0, VERSION)
     new["title"] = new["title"] and one_line(new["title"])  # whatever a model or another tool wrote there
-    messages: list[Message] = []
-    for index, message in enumerate(value["messages"]):
-        messages += normalize_message(_validated(check_message(message), _MESSAGE, f"messages[{index}]", malformed))
+    return new
+
+
+def _with_ids(messages: Sequence[Message], seed: str) -> list[Message]:
+    """Return the messages, each with an id of its own: if it has none, one derived from the seed and its place."""
+    identified: list[Message] = []
     seen: set[str] = set()
     for index, message in enumerate(messages):
         message_id = message.get("id")
         if not message_id or message_id in seen:
             from uuid import NAMESPACE_URL, uuid5  # noqa: PLC0415 - 2 ms, and few files need it
 
-            message_id = str(uuid5(NAMESPACE_URL, f"gptsh:{session_id} {new['created_at']} {index}"))
+            message_id = str(uuid5(NAMESPACE_URL, f"{seed} {index}"))
             message = {**message, "id": message_id}
         seen.add(message_id)
-        new["messages"].append(message)
-    if not valid.get("version"):
-        _convert_old_totals(new)
-    new["stats"] |= stats(new["messages"], new["stats"]["preview"])
-    return new, [*dict.fromkeys(malformed)]
+        identified.append(message)
+    return identified
 
 
 def check_message(value: Any) -> Message:
@@ -238,11 +249,6 @@ def is_unsaved(doc: Document) -> bool:
 # ---- counting
 
 
-def turns(messages: Sequence[Message]) -> list[int]:
-    """The index of each message that starts a turn."""
-    return [index for index, message in enumerate(messages) if starts_turn(message)]
-
-
 def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]:
     """Return the number of ``turns`` and ``messages``, and a ``preview`` of the first question if none is given."""
     questions = [message for message in messages if starts_turn(message)]
@@ -281,98 +287,3 @@ def drop_secrets(doc: Document) -> None:
     doc["provider"] = {"name": doc["provider"].get("name")}
     if params := doc["agent"].get("params"):
         doc["agent"] = {**doc["agent"], "params": safe_params(params)}
-
-
-def unanswered(messages: Sequence[Message]) -> bool:
-    """Whether the last question has no answer, not even a partial one."""
-    starts = turns(messages)
-    return bool(starts) and all(is_empty(message) for message in messages[starts[-1] + 1 :])
-
-
-def unfinished(messages: Sequence[Message]) -> bool:
-    """Whether the model has to answer: after a question, a tool result, or tool calls without results."""
-    for message in reversed(messages):
-        if message["role"] != "assistant" or message.get("tool_calls"):
-            return any(map(starts_turn, messages))
-        if not is_empty(message):
-            break
-    return False
-
-
-def unfinished_turns(messages: Sequence[Message]) -> list[str]:
-    """The ids of the questions whose turns the model has not finished."""
-    ranges = pairwise([*turns(messages), len(messages)])
-    return [messages[start]["id"] for start, end in ranges if unfinished(messages[start:end])]
-
-
-def without_turns(messages: Sequence[Message], questions: Collection[str]) -> list[Message]:
-    """Return the messages without the turns that begin with these questions, by id."""
-    remaining, is_left_out = [], False
-    for message in messages:
-        if starts_turn(message):
-            is_left_out = message["id"] in questions
-        if not is_left_out:
-            remaining.append(message)
-    return remaining
-
-
-def question_index(messages: Sequence[Message]) -> int:
-    """The index of the question that the model has to answer, or the number of messages if there is none."""
-    return turns(messages)[-1] if unfinished(messages) else len(messages)
-
-
-def last_turn(messages: Sequence[Message]) -> tuple[list[Message], str]:
-    """Return the messages of the last turn, and the point before it. Raises UsageError if there is no turn."""
-    starts = turns(messages)
-    if not starts:
-        raise UsageError("there is no turn yet")
-    return [*messages[starts[-1] :]], str(len(starts) - 1)
-
-
-def asked_again(question: Message) -> Message:
-    """Return a new question with the words and attachments of another one."""
-    again: Any = {key: value for key, value in question.items() if key in ("role", "content", "input")}
-    return cast(Message, again)
-
-
-def is_imported(message: Message) -> bool:
-    """Whether a message was imported rather than asked or answered here."""
-    return as_dict(as_dict(message).get("source")).get("imported") is True
-
-
-# ---- cutting
-
-
-def at_point(doc: Document, point: str) -> Document:
-    """Return the document at a point: after turn ``N``, without the last N turns (``-N``), at a snapshot, or "" (now).
-
-    Raises UnknownSession, which names the number of turns, if there is no such point.
-    """
-    from gptsh.core import snapshots  # noqa: PLC0415 - few sessions are cut
-
-    messages, starts, snapshot = doc["messages"], turns(doc["messages"]), None
-    end: int | None = None
-    if not point:
-        end = len(messages)
-    elif is_numbered(point):
-        turn = len(starts) + int(point) if point.startswith("-") else int(point)
-        if 0 <= turn <= len(starts):
-            end = [0, *starts[1:], len(messages)][turn] if starts else 0
-    elif snapshot := snapshots.find(doc["context"], point):
-        lengths = {message["id"]: length for length, message in enumerate(messages, 1)}
-        end = lengths.get(snapshot.get("message"))
-    if end is None:
-        available = f"it has {quantity(len(starts), 'turn')} and no snapshot of this name"
-        raise UnknownSession(f"session {doc['id']} has no point {point!r}", available)
-    remaining = messages[:end]
-    return {
-        **doc,
-        "messages": remaining,
-        "stats": stats(remaining),
-        "context": snapshots.context_at(doc["context"], messages, end, snapshot),
-    }
-
-
-def is_numbered(point: str) -> bool:
-    """Whether a point is a number of turns rather than a snapshot's name."""
-    return bool(re.fullmatch("-?[0-9]{1,9}", point))

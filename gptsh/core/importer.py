@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from gptsh.core import copies, document, files, listing, references, sessions, snapshots
+from gptsh.core import copies, files, listing, references, sessions, snapshots, turns
 from gptsh.core.document import VERSION, Document
 from gptsh.core.merge import join_messages, merge
 from gptsh.core.references import FILENAME, ID, archive_folder, session_names, sessions_folder
@@ -175,7 +175,7 @@ def _with_our_ids(doc: Document, stored: Document) -> Document:
     ours = {
         (message["role"], message.get("timestamp")): message["id"]
         for message in stored["messages"]
-        if not document.is_imported(message)
+        if not turns.is_imported(message)
     }
     ids = {item["id"]: ours.get((item["role"], item.get("timestamp")), item["id"]) for item in doc["messages"]}
     messages = [{**item, "id": ids[item["id"]], "parent": ids.get(item.get("parent"))} for item in doc["messages"]]
@@ -197,7 +197,7 @@ def is_copy(doc: Document, stored: Document) -> bool:
     if _format_of(doc) == _OURS:
         pairs = [(incoming[message["id"]], message) for message in shared]
         return bool(pairs) and all(_extends(new, old) and _extends(old, new) for new, old in pairs)
-    imported = [message["id"] for message in stored["messages"] if document.is_imported(message)]
+    imported = [message["id"] for message in stored["messages"] if turns.is_imported(message)]
     has_all_imported = bool(imported) and imported[-1] in incoming
     return has_all_imported or (bool(shared) and incoming.keys() <= set(imported))
 
@@ -240,7 +240,7 @@ def merge_copy(doc: Document, stored: Document) -> Document:
         messages = join_messages(doc["messages"], [*merged_by_id.values()])
     result, meta = {**stored, "messages": messages}, stored["meta"]
     old_import, new_import = meta.get("imported") or {}, doc["meta"]["imported"]
-    imported = {message["id"] for message in stored["messages"] if document.is_imported(message)}
+    imported = {message["id"] for message in stored["messages"] if turns.is_imported(message)}
     # The copy is newer if it has all imported messages and was last changed later.
     is_newer = _format_of(stored) == _format_of(doc) != _OURS and imported <= incoming.keys()
     is_newer = is_newer and new_import["as_of"] >= str(old_import.get("as_of") or "")

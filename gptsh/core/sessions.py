@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gptsh.core import archive, copies, document, files, references
+from gptsh.core import archive, copies, document, files, references, turns
 from gptsh.core.copies import Whole
 from gptsh.core.document import VERSION, Document
 from gptsh.core.listing import SessionSummary, find_project, list_sessions
@@ -67,7 +67,7 @@ def load_session(id_or_filename: str, note: Note | None = None) -> Document:
 def load_at(ref: str, note: Note | None = None) -> Document:
     """Return the document of ``REF``, or as it stood at ``REF@POINT``. Raises as ``load_session`` does."""
     doc, (_, point) = load_session(ref, note), references.split_ref(ref)
-    return document.at_point(doc, point) if point else doc
+    return turns.at_point(doc, point) if point else doc
 
 
 def _read(path: Path, note: Note | None = None) -> Document:

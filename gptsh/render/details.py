@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from gptsh.core import usage
-from gptsh.core.document import Document, stats, turns
+from gptsh.core.document import Document, stats
+from gptsh.core.turns import starts_of
 from gptsh.jsonio import as_dict
 from gptsh.messages import token_count
 from gptsh.models.names import full_name
@@ -56,7 +57,7 @@ def snapshots_of(doc: Document) -> Iterator[str]:
         size = "" if item.get("tokens") is None else f", ~{item['tokens']:,} tokens"
         when = f", {local_time(item['created_at'])}" if item.get("created_at") else ""
         why = {"asked": ", by hand", "auto": ", automatic"}.get(item.get("reason") or "", "")
-        turn = len(turns(messages[:place]))
+        turn = len(starts_of(messages[:place]))
         yield one_line(f"{item.get('name')}{when}, after turn {turn} ({quantity(place, 'message')}){size}{why}")
 
 

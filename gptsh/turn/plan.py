@@ -17,7 +17,7 @@ from gptsh.context import shorten, strategies, tokens, valid
 from gptsh.context.strategies import FULL, Choice, CompactedPrompt
 from gptsh.context.tokens import BYTES, Size, Target
 from gptsh.context.valid import Room
-from gptsh.core import document
+from gptsh.core import document, turns
 from gptsh.errors import GptshError, ModelError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Message, Request, timestamp
@@ -152,7 +152,7 @@ class Planner:
     def _advice_on_length(self, messages: Sequence[Message]) -> str:
         """What the user can do about a prompt that is too long."""
         advice = "shorten it, or choose a larger window with -m"
-        if not self.rules.compact and document.question_index(messages):
+        if not self.rules.compact and turns.question_index(messages):
             advice += '; compact = "auto" under [context] sends less of the session'
         if self._can_truncate(messages):
             advice += "; --truncate cuts what is piped or attached"
@@ -162,7 +162,7 @@ class Planner:
 
     def _can_truncate(self, messages: Sequence[Message]) -> bool:
         """Whether --truncate, not given yet, would find text to cut."""
-        start = document.question_index(messages) if self.rules.compact else 0
+        start = turns.question_index(messages) if self.rules.compact else 0
         return self._options.truncate is None and any(map(shorten.attached_texts, messages[start:]))
 
     def _choose(self, messages: Sequence[Message], *, dry: bool = False, reason: str = "auto") -> Choice:
@@ -304,7 +304,7 @@ class Planner:
             return
         if self._trusts_reports:
             self._trusts_reports, self._scale = False, None  # the reports are of other prompts
-        question_at = document.question_index(messages) if self.rules.compact else 0
+        question_at = turns.question_index(messages) if self.rules.compact else 0
         earlier, question = messages[:question_at], messages[question_at:]
         if not earlier:
             self._cut(question, question, room, end)
@@ -421,7 +421,7 @@ class Planner:
         if not attachments:
             return frozenset()
         client, model = self._client, self.model
-        question = next(iter(messages[document.question_index(messages) :]), None)
+        question = next(iter(messages[turns.question_index(messages) :]), None)
         kinds = {media.kind for *_, media in attachments}
         unsupported_kinds = frozenset(kind for kind in kinds if client.servers.can(model, ABILITIES[kind]) is False)
         left_out = []
@@ -444,8 +444,8 @@ class Planner:
         from gptsh.core import snapshots  # noqa: PLC0415 - most sessions are small
 
         doc, record, end = self._session.doc, choice.record or {}, None
-        if document.unfinished(messages):  # the snapshot ends before the question: a user who returns to it asks again
-            question = messages[document.question_index(messages)].get("id")
+        if turns.unfinished(messages):  # the snapshot ends before the question: a user who returns to it asks again
+            question = messages[turns.question_index(messages)].get("id")
             end = next((at for at, message in enumerate(doc["messages"]) if message["id"] == question), None)
         previous = doc["context"]["compaction"] or {}
         events = []

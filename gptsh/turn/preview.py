@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gptsh.config import pricing
-from gptsh.core import document
+from gptsh.core import document, turns
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.llm.client import Client
 from gptsh.models.token_usage import usage_from
@@ -67,7 +67,7 @@ def compact(planner: Planner, session: TurnSession, options: TurnOptions, report
     doc, writer, applies = session.doc, planner.screen.writer, options.apply and not options.dry_run
     messages = doc["messages"]
     session.emit = writer.emit
-    if not document.turns(messages):
+    if not turns.starts_of(messages):
         raise UsageError(f"session {doc['id']} has nothing to compact yet")
     chooser = planner.chooser(messages, dry=True)
     current, compaction = chooser.current(), chooser.compact()

@@ -16,7 +16,7 @@ from gptsh.content.answer import Answer
 from gptsh.content.tool_calls import Tools, calls_to_run
 from gptsh.content.verdict import answer_error
 from gptsh.context import tokens
-from gptsh.core import claims, document, sessions, unanswered
+from gptsh.core import claims, document, sessions, turns, unanswered
 from gptsh.errors import (
     Denied,
     GptshError,
@@ -87,7 +87,7 @@ class Turn:
         setup: TurnSetup,
     ) -> None:
         """Raises UsageError if there is nothing to ask."""
-        if question is None and not (options.compact or (opened.doc and document.unfinished(opened.doc["messages"]))):
+        if question is None and not (options.compact or (opened.doc and turns.unfinished(opened.doc["messages"]))):
             error = f"no prompt, and session {opened.ref} has no question without an answer"
             way = f", or continue it with gptsh -i -s {opened.ref}" if stdio.is_terminal(sys.stdin) else ""
             raise UsageError(error, f"give words or pipe text in{way}")
@@ -99,7 +99,7 @@ class Turn:
         self._may_lack_tools = continues_tools or options.tools == ("all",)  # which names no server
         # The messages that this turn knows and adds. ``session.doc`` may have more: saving merges those of other runs.
         self._messages = list(self.session.doc["messages"])
-        question_index = document.question_index(self._messages)
+        question_index = turns.question_index(self._messages)
         self._question_id = next((message["id"] for message in self._messages[question_index:]), "")
         self._last_answer: Message | None = None
         self._has_shown_text = False  # in an earlier request of the turn
@@ -237,7 +237,7 @@ class Turn:
 
         Raises ``err`` if there is none, or if a part of an answer or a tool's result has arrived already.
         """
-        is_begun = self._last_answer is not None or not document.unanswered(self._messages)
+        is_begun = self._last_answer is not None or not turns.unanswered(self._messages)
         while err.may_fall_back and self._fallbacks and not is_begun:
             agent = self._fallbacks.pop(0)
             try:

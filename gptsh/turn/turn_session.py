@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.content.verdict import answer_error
-from gptsh.core import claims, document, listing, references, sessions
+from gptsh.core import claims, listing, references, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.files import LOCK_WAIT, SHORT_LOCK_WAIT
 from gptsh.core.merge import record_use, take_agent
@@ -63,11 +63,11 @@ def before_last_turn(opened: OpenedSession) -> tuple[OpenedSession, Message | No
 
     If the model has not finished that turn, return the session as it is, and None. Raises UsageError.
     """
-    last_turn, point = document.last_turn(opened.doc["messages"] if opened.doc else ())
-    if document.unfinished(last_turn):
+    last_turn, point = turns.last_turn(opened.doc["messages"] if opened.doc else ())
+    if turns.unfinished(last_turn):
         return opened, None
     base = opened.location or references.split_ref(opened.ref or "")[0]
-    return open_session(f"{base}@{point}"), document.asked_again(last_turn[0])
+    return open_session(f"{base}@{point}"), turns.asked_again(last_turn[0])
 
 
 def note_new_name(opened: OpenedSession) -> None:
@@ -86,11 +86,11 @@ def _without_running_turns(ref: str) -> Document:
     """
     doc = sessions.load_at(ref, stdio.note)
     is_running: dict[str, bool] = {}
-    while new := [turn for turn in document.unfinished_turns(doc["messages"]) if turn not in is_running]:
+    while new := [turn for turn in turns.unfinished_turns(doc["messages"]) if turn not in is_running]:
         is_running |= {question: claims.is_taken(claims.turn_of(question)) for question in new}
         doc = sessions.load_at(ref)
-    running = [question for question in document.unfinished_turns(doc["messages"]) if is_running[question]]
-    doc["messages"] = document.without_turns(doc["messages"], running)
+    running = [question for question in turns.unfinished_turns(doc["messages"]) if is_running[question]]
+    doc["messages"] = turns.without_turns(doc["messages"], running)
     return doc
 
 
@@ -125,7 +125,7 @@ def start_session(
         doc["provider"] = {**stored_doc["provider"], **provider}
     session = TurnSession(doc, opened.location, options, config)
     point = references.split_ref(opened.ref)[1] if opened.ref else None
-    if point and not document.is_numbered(point):
+    if point and not turns.is_numbered(point):
         origin, _ = references.split_ref(doc["meta"]["forked_from"])
         session.pending_events.append(("snapshot_restored", {"snapshot": point, "session": origin}))
     if options.labels.snapshot is not None:

@@ -9,7 +9,7 @@ from gptsh.config.settings import Network
 from gptsh.content.answer import Answer
 from gptsh.context import tokens, valid
 from gptsh.context.shorten import as_sent
-from gptsh.core import document, usage
+from gptsh.core import document, turns, usage
 from gptsh.core.merge import merge
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encode_json, parse_json
@@ -99,8 +99,8 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     facts = session_details(doc)
     assert all(list(transcript(doc, facts, full=full)) for full in (False, True))
     usage.count([(0.0, usage.counted(doc))])
-    document.unanswered(doc["messages"])
-    document.at_point(doc, "-0" if document.turns(doc["messages"]) else "")
+    turns.unanswered(doc["messages"])
+    turns.at_point(doc, "-0" if turns.starts_of(doc["messages"]) else "")
     joined = merge(doc, {**doc, "messages": doc["messages"][:1]})
     assert encode_json(joined)
     sent = [as_sent(message) for message in doc["messages"]]

@@ -21,7 +21,7 @@ def log_in(flags: Flags) -> int:
     """Log in at the server, in the browser or by a pasted address, and keep the tokens."""
     server = _server(flags, flags.login or "", "--login")
     if importlib.util.find_spec("mcp") is None:
-        from gptsh.tools.toolbox import INSTALL  # noqa: PLC0415 - most users have the SDK
+        from gptsh.tools.supervisor import INSTALL  # noqa: PLC0415 - most users have the SDK
 
         raise ConfigError("tools need the package mcp", INSTALL)
     import asyncio  # noqa: PLC0415 - only a login needs it

@@ -33,10 +33,8 @@ def parser(*rules_off: str) -> MarkdownIt:
     return markdown
 
 
-whole_parser, outline_parser = (
-    cache(parser),
-    cache(partial(parser, "inline")),
-)  # creating one takes longer than parsing a message
+# Creating a parser takes longer than parsing a message.
+whole_parser, outline_parser = cache(parser), cache(partial(parser, "inline"))
 
 
 def parse(markdown: MarkdownIt, text: str) -> list[Token]:

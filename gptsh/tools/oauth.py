@@ -24,7 +24,7 @@ from pydantic import AnyUrl, ValidationError
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.errors import ToolServerError
 from gptsh.tools import logins
-from gptsh.tools.web import http_client
+from gptsh.tools.http_client import http_client
 
 _PAGE = b"You can close this page. gptsh says whether the login worked.\n"
 _HELLO = {

@@ -1,96 +1,78 @@
-"""The connection to one MCP server, in an asyncio loop. Imported late: the SDK takes more than half a second."""
+"""The connection to one tool server: its protocol version, its tools, calls with their timeouts, its questions, errors.
+
+It runs in an asyncio loop. Imported late: the SDK takes more than half a second.
+"""
 
 import asyncio
 import contextlib
 import json
 import math
-import os
 import re
-import signal
-import subprocess
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from http import HTTPStatus
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
-import httpx2
 import mcp_types
 from mcp import Client, MCPError
-from mcp.client import CacheConfig, ClientRequestContext, IncomingMessage, InputRequiredRoundsExceededError
-from mcp.client.streamable_http import streamable_http_client
-from mcp.server.stdio import stdio_server
-from mcp.shared.inbound import MCP_METHOD_HEADER
+from mcp.client import CacheConfig, ClientRequestContext, InputRequiredRoundsExceededError
 from pydantic import ValidationError
 
 from gptsh import __version__
 from gptsh.config.mcp_servers import ToolServer
-from gptsh.config.secret import Secret, mask
+from gptsh.config.secret import mask
 from gptsh.content.tool_calls import ServerQuestion
 from gptsh.errors import ToolServerError
 from gptsh.messages import Tool
 from gptsh.text import shorten
-from gptsh.tools import logins
+from gptsh.tools.pipes import Pipes
+from gptsh.tools.processes import Program
 from gptsh.tools.remembered import Remembered
-from gptsh.tools.web import http_client
+from gptsh.tools.streamable_http import StreamableHttp
 
-if TYPE_CHECKING:
-    from mcp.client.auth import OAuthClientProvider
-
-Process = subprocess.Popen[str]
-Ask = Callable[[ServerQuestion], "Future[dict[str, Any] | None]"]  # the answer, as of ``Tools.run``
+AskUser = Callable[[ServerQuestion], "Future[dict[str, Any] | None]"]  # the answer, as of ``Tools.run``
 Report = tuple[str, list[Tool] | ToolServerError]  # the name of a server, and its tools under their own names
 
 _START_TIMEOUT = 30.0  # seconds to start and to list the tools, unless the config sets a timeout
 _CALL_TIMEOUT = 300.0  # seconds of one call, likewise
 _EXIT_TIMEOUT = 0.3  # seconds: a connection is closed a moment before the process ends, or the SDK names the cause
-_MAX_MESSAGE = 1 << 26  # bytes of an event over HTTP, characters of a line
 _MAX_TOOLS, _MAX_PAGES = 2000, 200  # of a server
 _MAX_CHARACTERS = 4_000_000  # of descriptions and schemas: more than fits into any window
-_STDERR_TAIL = 20_000  # bytes at the end of stderr that errors quote from
 _LINES = (2, 20)  # of stderr in an error's line, and in its detail
 _WIDTH = 200  # characters of a server's text in an error's line
-_FIRST_ERROR_STATUS = 400
-_PROBE = "server/discover"  # the request that only servers of 2026-07-28 and later know
-# In JSON: an escaped backslash or a surrogate pair (group 1), else a lone surrogate, which the SDK's parser refuses.
-_LONE_SURROGATE = re.compile(r"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 # The SDK's messages for a lost connection; servers use its error code for their own errors.
 _CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTALL)
 
 
-class Server:
-    """The connection to a tool server: a process with a file for its stderr, or a URL.
+class Connection:
+    """The connection to a tool server: to a running program, or to its URL.
 
-    ``restart`` starts the program again, and returns its process and the file. ``ask`` puts a question to the user.
+    ``restart`` starts the program again, and returns it. ``ask`` puts a question to the user.
     """
 
     def __init__(
         self,
         config: ToolServer,
         environ: Mapping[str, str],
-        process: Process | None,
-        stderr: IO[bytes] | None,
-        restart: Callable[[], tuple[Process, IO[bytes]]],
-        ask: Ask,
+        program: Program | None,
+        restart: Callable[[], Program],
+        ask: AskUser,
     ) -> None:
-        self._config, self._environ, self._process, self._stderr = config, environ, process, stderr
-        self._restart, self._ask, self._remembered = restart, ask, Remembered(config)
+        self._config, self._ask, self._remembered = config, ask, Remembered(config)
+        self._transport = Pipes(program, restart) if program else StreamableHttp(config, environ)
         self._asking = anyio.Lock()  # around each question
         self._calls: set[anyio.CancelScope] = set()  # those that run, each with its deadline
         self._client: Client | None = None
-        self._login: OAuthClientProvider | None = None
         self._failure: ToolServerError | None = None
-        self._stray_line = ""  # the last line on its stdout that is not a message
-        self._fault = ""  # what was wrong with its output: the predicate of a sentence with its name
 
     async def serve(self, report: Callable[[Report], None]) -> None:
         """Connect, report the tools or the error, and stay connected until cancelled."""
         try:
-            if await self._connect("legacy" if self._remembered.is_old else "auto", report):
-                return
-            self._process, self._stderr = self._restart()
-            await self._connect("legacy", report)
+            is_served = await self._connect("legacy" if self._remembered.is_old else "auto", report)
+            if not is_served and isinstance(self._transport, Pipes):
+                self._transport.restart()
+                await self._connect("legacy", report)
         # Of any type: it depends on what the server sends, and the SDK's tasks raise groups of anything. Unreported,
         # the main thread would wait for ever.
         except Exception as err:  # noqa: BLE001 - see above
@@ -101,13 +83,12 @@ class Server:
 
         Return False if the process ended when it was asked: older servers may, for want of ``initialize``.
         """
-        transport = self._over_pipes(self._process) if self._process else self._over_http()
-        async with transport as streams, anyio.create_task_group() as tasks:
+        async with self._transport.streams() as streams, anyio.create_task_group() as tasks:
             client = Client(
                 contextlib.nullcontext(streams),
                 mode=mode,
                 client_info=mcp_types.Implementation(name="gptsh", version=__version__),
-                message_handler=self._on_message,
+                message_handler=self._transport.on_message,
                 elicitation_callback=self._elicit,
                 cache=CacheConfig(self._remembered, partition=self._remembered.key, target_id=self._remembered.key),
             )
@@ -139,10 +120,10 @@ class Server:
                 listed.set_exception(err)
 
     def _has_closed(self, err: BaseException) -> bool:
-        """Whether the process has closed its stdout, for no other reason than a request that it does not know."""
+        """Whether a program has closed its stdout, for no other reason than a request that it does not know."""
         err = _cause(err)
-        closed = isinstance(err, MCPError) and err.code == mcp_types.CONNECTION_CLOSED
-        return closed and self._process is not None and not self._fault
+        is_closed = isinstance(err, MCPError) and err.code == mcp_types.CONNECTION_CLOSED
+        return is_closed and isinstance(self._transport, Pipes) and not self._transport.fault
 
     @property
     def _start_timeout(self) -> float:
@@ -204,81 +185,6 @@ class Server:
         finally:
             self._calls.discard(scope)
 
-    # ---- transports
-
-    @contextlib.asynccontextmanager
-    async def _over_pipes(self, process: Process) -> AsyncIterator[Any]:
-        """The SDK's streams over the pipes of a process; its stdin is closed at the end.
-
-        This uses the SDK's stdio transport for servers, which accepts any two files. The one for clients starts the
-        process itself, only once the SDK is loaded, and hides the process id that is needed to kill it.
-        """
-        assert process.stdin
-        assert process.stdout
-        with process.stdout:
-            async with stdio_server(_Lines(process.stdout, self._on_endless_line), _Requests(process.stdin)) as streams:
-                try:
-                    yield streams
-                finally:
-                    with contextlib.suppress(BrokenPipeError):
-                        process.stdin.close()
-
-    async def _on_message(self, message: IncomingMessage) -> None:
-        """Remember a line that is not a message, such as a banner; kill a process that writes a broken message."""
-        if isinstance(message, ValidationError) and self._process:
-            line = str(message.errors(include_url=False)[0]["input"]).strip()
-            self._stray_line = line or self._stray_line
-            if re.search("[\"']jsonrpc[\"']", line):  # the line as text, or the repr of the parsed JSON
-                self._fault = f"sent a broken message: {line!r}"
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
-
-    def _on_endless_line(self) -> None:
-        self._fault = "sent a line without end"
-
-    @contextlib.asynccontextmanager
-    async def _over_http(self) -> AsyncIterator[Any]:
-        """The SDK's streams to a URL."""
-        url, auth = str(self._config.url), None
-        if not self._has_token and logins.read(url):
-            from gptsh.tools import oauth  # noqa: PLC0415 - few servers have a login
-
-            auth = self._login = oauth.kept_login(self._config)
-        client = http_client(self._config, self._environ, auth, [self._raise_for_status])
-        connection = streamable_http_client(url, http_client=client, max_sse_event_size=_MAX_MESSAGE)
-        async with client, connection as streams:
-            yield streams
-
-    async def _raise_for_status(self, response: httpx2.Response) -> None:
-        """Raise HTTPStatusError, with the body that the SDK leaves out, unless the body is a JSON-RPC error.
-
-        Older servers refuse the probe in many ways: the SDK goes on with ``initialize``. Where there is a login, the
-        SDK deals with a refusal, and with the answers of the authorization server.
-        """
-        request, status = response.request, response.status_code
-        is_probe = request.headers.get(MCP_METHOD_HEADER) == _PROBE
-        if request.method != "POST" or status < _FIRST_ERROR_STATUS or is_probe:
-            return
-        if self._login and (status in (401, 403) or str(request.url) != str(self._config.url)):
-            return
-        body = (await response.aread()).decode("utf-8", "replace")
-        if '"jsonrpc"' not in body:
-            reason = f"answered {status} {response.reason_phrase}: {body}".rstrip(": ")
-            if status == HTTPStatus.UNAUTHORIZED and not self._has_token:
-                reason = f"wants a login: run 'gptsh --login {self._config.name}', or set its headers"
-            raise httpx2.HTTPStatusError(reason, request=request, response=response)
-
-    @property
-    def _has_token(self) -> bool:
-        return any(header.lower() == "authorization" for header in self._config.headers)
-
-    @property
-    def _secrets(self) -> frozenset[str]:
-        """What is masked in everything from the server: secrets of the config, and tokens."""
-        tokens = self._login.context.current_tokens if self._login else None
-        held = (tokens.access_token, tokens.refresh_token) if tokens else ()
-        return self._config.secrets | {Secret(token) for token in held if token}
-
     # ---- failures
 
     async def _error(self, err: BaseException, timeout: float) -> ToolServerError:
@@ -290,15 +196,12 @@ class Server:
             return err
         if isinstance(err, MCPError):  # the cause may follow
             with anyio.move_on_after(_EXIT_TIMEOUT):
-                while self._failure is None and self._status is None:
+                while self._failure is None and not self._transport.has_ended:
                     await anyio.sleep(_EXIT_TIMEOUT / 30)
         if self._failure:
             return self._failure
         reason, secrets = self._reason(err, timeout), self._secrets
-        lines = self._last_lines()
-        if not lines and self._stray_line and not self._fault:
-            lines = [f"printed {self._stray_line!r}"]
-        lines = [mask(line, secrets) for line in lines]
+        lines = [mask(line, secrets) for line in self._transport.last_lines()]
         what = f"tool server {self._config.name} {shorten(mask(reason, secrets), _WIDTH)}"
         hint = shorten(" / ".join(lines[-_LINES[0] :]), _WIDTH)
         self._failure = ToolServerError(what, hint, detail="\n".join(lines[-_LINES[1] :]))
@@ -306,19 +209,15 @@ class Server:
         return self._failure
 
     @property
-    def _status(self) -> int | None:
-        return self._process.poll() if self._process else None
+    def _secrets(self) -> frozenset[str]:
+        """What is masked in everything from the server: secrets of the config, and tokens."""
+        return self._config.secrets | self._transport.secrets
 
     def _reason(self, err: BaseException, timeout: float) -> str:
         """What the server did wrong: the predicate of a sentence with its name."""
-        status = self._status
+        if reason := self._transport.reason(err):
+            return reason
         match err:
-            case _ if self._fault:
-                return self._fault
-            case _ if status is not None and status < 0:
-                return f"was ended by {signal.strsignal(-status)}"
-            case _ if status is not None:
-                return f"ended with exit status {status}"
             case TimeoutError():
                 return f"did not answer within {timeout:g} s"
             case MCPError(code=code, message=message):
@@ -326,64 +225,15 @@ class Server:
             case ValidationError():
                 first = err.errors(include_url=False, include_input=False)[0]
                 return f"sent an invalid answer: {'.'.join(map(str, first['loc']))}: {first['msg']}"
-            case _ if self._login and type(err).__name__.startswith("OAuth"):  # its text quotes secrets
-                return f"cannot renew its login: run 'gptsh --login {self._config.name}'"
-            case httpx2.HTTPStatusError() | _TooLarge():
+            case _TooLarge():
                 return str(err)
-            case httpx2.ConnectError() | httpx2.ConnectTimeout():
-                return f"cannot be reached: {err}"
             case RuntimeError():  # only the handshake raises it
                 return f"speaks another protocol: {err}"
         return f"failed: {err}"
 
-    def _last_lines(self) -> list[str]:
-        """The last lines of stderr."""
-        if self._stderr is None:
-            return []
-        size = os.fstat(self._stderr.fileno()).st_size
-        # Not with ``seek``: the process shares the position in the file.
-        data = os.pread(self._stderr.fileno(), _STDERR_TAIL, max(0, size - _STDERR_TAIL))
-        if size > _STDERR_TAIL:
-            data = data.partition(b"\n")[2]  # a partial line may start within a key, which could not be masked
-        return [line.strip() for line in data.decode("utf-8", "replace").split("\n") if line.strip()]
-
 
 class _TooLarge(Exception):
     """A server sent more than gptsh accepts."""
-
-
-class _Lines(anyio.AsyncFile[str]):
-    """The stdout of a process, line by line, with lone surrogates as U+FFFD.
-
-    At a line that would fill the memory, it calls ``on_endless_line`` and ends.
-    """
-
-    def __init__(self, stdout: IO[str], on_endless_line: Callable[[], None]) -> None:
-        super().__init__(stdout)
-        self._on_endless_line = on_endless_line
-
-    async def readline(self) -> str:
-        line = await anyio.to_thread.run_sync(self.wrapped.readline, _MAX_MESSAGE)
-        if len(line) == _MAX_MESSAGE:
-            self._on_endless_line()
-            return ""
-        return _LONE_SURROGATE.sub(lambda match: match[1] or r"\ufffd", line)
-
-
-class _Requests(anyio.AsyncFile[str]):
-    """The stdin of a process. What a process does not read is dropped: the end of its stdout shows that it ended.
-
-    Raised from here, the error would end the SDK's tasks at once, with the reason still unread on stdout.
-    """
-
-    async def write(self, b: str) -> int:
-        with contextlib.suppress(BrokenPipeError):
-            await super().write(b)
-        return len(b)
-
-    async def flush(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            await super().flush()
 
 
 async def _list_tools(client: Client) -> list[Tool]:

@@ -1,0 +1,142 @@
+"""The processes of tool servers that are programs: what they inherit of the environment, how they start and end."""
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import IO, NamedTuple
+
+from gptsh.config.mcp_servers import ToolServer
+from gptsh.config.secret import mask
+from gptsh.errors import ToolServerError
+
+# The variables that servers inherit. Those that a server needs besides, as for a key or a proxy, are in its config.
+_INHERITED = re.compile("PATH|HOME|LANG|LANGUAGE|TZ|TMPDIR|USER|LOGNAME|SHELL|TERM|LC_.*")
+_EXIT_SECONDS = 1.0  # for servers to end after their stdin was closed
+_SIGTERM_SECONDS = 0.5  # then, for them to end after SIGTERM
+_SIGKILL_SECONDS = 0.3  # then, for the system to remove them
+
+
+class Program(NamedTuple):
+    """A server that was started: its process, and the file with its stderr."""
+
+    process: "subprocess.Popen[str]"
+    stderr: IO[bytes]
+
+    def send_signal(self, signum: int) -> None:
+        """Send a signal to the process group of the server."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS refuses if all are dead
+            os.killpg(self.process.pid, signum)
+
+    def has_ended(self) -> bool:
+        """Whether no process of the server's process group runs."""
+        if self.process.poll() is None:
+            return False
+        try:
+            os.killpg(self.process.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return True
+        return False
+
+
+class Processes:
+    """The programs that were started, by the names of their servers. One thread starts them, another one ends them."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._programs: dict[str, Program] = {}
+        self._start_lock = threading.Lock()  # around each start, so that ``end`` misses none
+        self._may_start = True
+
+    def start(self, config: ToolServer) -> None:
+        """Start a server, unless the servers are being ended. Raises ToolServerError."""
+        with self._start_lock:
+            if self._may_start:
+                self._programs[config.name] = self._started(config)
+
+    def restart(self, config: ToolServer) -> Program:
+        """Start a program again, in place of its process. Raises ToolServerError."""
+        with self._start_lock:
+            if not self._may_start:
+                raise ToolServerError(f"tool server {config.name} is being ended")
+            old = self._programs[config.name]
+            old.send_signal(signal.SIGKILL)
+            old.stderr.close()
+            program = self._programs[config.name] = self._started(config)
+        return program
+
+    def _started(self, config: ToolServer) -> Program:
+        """Start a server with its stderr in a file, in a new process session, which Ctrl-C does not reach."""
+        inherited = {name: value for name, value in self._environ.items() if _INHERITED.fullmatch(name)}
+        stderr_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``end`` or ``restart``
+        try:
+            process = subprocess.Popen(
+                [str(config.command), *config.args],
+                env={**inherited, **config.env},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr_file,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as err:
+            stderr_file.close()
+            why = err.strerror if isinstance(err, OSError) else err
+            what = f"tool server {config.name} cannot be started: {why}: {config.command}"
+            has_words = isinstance(err, FileNotFoundError) and " " in str(config.command)
+            advice = "command is the program alone: put its arguments into args" if has_words else ""
+            raise ToolServerError(mask(what, config.secrets), advice) from None
+        return Program(process, stderr_file)
+
+    def get(self, name: str) -> Program | None:
+        """The program of a server; None if it was not started."""
+        return self._programs.get(name)
+
+    def forbid_starts(self) -> None:
+        """Start nothing from now on."""
+        with self._start_lock:
+            self._may_start = False
+
+    def close_stdin(self) -> None:
+        """Close the stdin of each program, at which it should end."""
+        for program in list(self._programs.values()):
+            if program.process.stdin:
+                program.process.stdin.close()
+
+    def end(self, is_served: Callable[[], bool]) -> None:
+        """Wait until all programs have ended, whose stdin is closed, and end those that do not.
+
+        ``is_served``: whether another thread still reads from them.
+        """
+        programs = list(self._programs.values())
+        processes = [program.process for program in programs]
+        _wait(_EXIT_SECONDS, lambda: not is_served() and None not in [process.poll() for process in processes])
+        for signum, seconds in ((signal.SIGTERM, _SIGTERM_SECONDS), (signal.SIGKILL, _SIGKILL_SECONDS)):
+            if not all(map(Program.has_ended, programs)):
+                for program in programs:
+                    program.send_signal(signum)
+                _wait(seconds, lambda: all(map(Program.has_ended, programs)))
+        for program in programs:
+            program.stderr.close()
+
+    def kill(self) -> None:
+        """Kill all programs at once."""
+        for program in list(self._programs.values()):
+            program.send_signal(signal.SIGKILL)
+
+    def any_ended(self, besides: Collection[str]) -> bool:
+        """Whether a program has ended, ``besides`` those of these servers."""
+        programs = [program for name, program in self._programs.items() if name not in besides]
+        return any(program.process.poll() is not None for program in programs)
+
+
+def _wait(seconds: float, condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)

@@ -13,7 +13,7 @@ from gptsh.content.attachments import Media, media_of, name_of, not_sent
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop, sse
-from gptsh.llm.errors import reported_error
+from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, as_object, debug_text
 from gptsh.llm.parameters import fit_params, schema_as_text, take_tools
 from gptsh.messages import (

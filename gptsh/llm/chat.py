@@ -15,11 +15,11 @@ from gptsh.content.passages import one_text
 from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.llm import reading_loop, sse
-from gptsh.llm.errors import reported_error
+from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, debug_text
 from gptsh.llm.parameters import fit_params, openai_schema, schema_as_text, take_tools
-from gptsh.llm.refusals import lacks_effort_beside_tools
 from gptsh.llm.sse import DONE
+from gptsh.llm.unsupported_params import lacks_effort_beside_tools
 from gptsh.messages import (
     PARTIAL_REASONS,
     PROVIDER_FIELDS,

@@ -14,10 +14,11 @@ from gptsh.content.answer import Answer
 from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, LoadingModel, ModelError, NoAnswer
 from gptsh.jsonio import parse_json
-from gptsh.llm import errors, parameters, routes
-from gptsh.llm.refusals import refused_efforts, refused_params
+from gptsh.llm import masking, parameters, routes
+from gptsh.llm.error_bodies import own_words
 from gptsh.llm.routes import Routes
 from gptsh.llm.servers import Servers
+from gptsh.llm.unsupported_params import unsupported_efforts, unsupported_params
 from gptsh.messages import Event, Finished, Part, Request, Retrying, labelled_text, parts_of, text_of
 from gptsh.models.providers import DIRECT, ApiName, Provider
 from gptsh.models.token_usage import usage_from
@@ -140,7 +141,7 @@ class Client:
         if provider.api == "litellm":
             from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs use litellm
 
-            return {"call": errors.without_secret_parameters(arguments(request, provider, self._settings.network))}
+            return {"call": masking.without_secret_parameters(arguments(request, provider, self._settings.network))}
         from gptsh.llm.json_bodies import encode, load  # noqa: PLC0415 - echo needs neither
 
         api = _api(provider.api)
@@ -149,7 +150,7 @@ class Client:
             "method": "POST",
             "url": f"{provider.base_url}{api.path(request, provider)}",
             "headers": routes.headers(provider, mask_values=True),
-            "body": errors.without_secret_parameters(body),
+            "body": masking.without_secret_parameters(body),
         }
 
     # ---- asking
@@ -192,7 +193,7 @@ class Client:
                     pause = self._pause(err, attempt, loaded_by) if may_retry else None
                     if pause is None:
                         raise
-                    yield Retrying(pause, str(errors.without_secrets(err, provider.secrets)))
+                    yield Retrying(pause, str(masking.without_secrets(err, provider.secrets)))
                     time.sleep(pause)
                     attempt += not isinstance(err, LoadingModel)
             try:
@@ -202,7 +203,7 @@ class Client:
             finally:
                 self.servers.save()  # only after a server has answered
         except GptshError as err:
-            raise errors.without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
+            raise masking.without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
         finally:
             _mask_names(answer, provider)
 
@@ -244,8 +245,9 @@ class Client:
         response = self._routes.http.send(url, encode(body), routes.headers(provider), is_local=provider.is_local)
         try:
             if response.status != 200:  # OK
-                error_body = response.small_body()
-                raise errors.refusal(response.url, response.status, response.headers, error_body, provider)
+                from gptsh.llm.error_statuses import refusal  # noqa: PLC0415 - few responses have an error status
+
+                raise refusal(response.url, response.status, response.headers, response.small_body(), provider)
             answer.request_id = next(filter(None, map(response.headers.get, _REQUEST_IDS)), None)
             yield from _api(provider.api).read(response, provider, answer, self.servers)
             if answer.usage and _COST in response.headers:
@@ -264,10 +266,10 @@ class Client:
         if err.status not in _REFUSALS or provider.api == "litellm":
             return False
         api, refusals = _api(provider.api), self.servers.refusals(provider) | refused_reasoning
-        text = errors.own_words(err.detail)
+        text = own_words(err.detail)
         new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)}
-        new |= refused_efforts(text, parameters.fit_params(request.params, provider, refusals).effort)
-        new |= refused_params(text, request.params)
+        new |= unsupported_efforts(text, parameters.fit_params(request.params, provider, refusals).effort)
+        new |= unsupported_params(text, request.params)
         new -= refusals
         if api.body(request, provider, refusals | new, None) == api.body(request, provider, refusals, None):
             return False
@@ -280,7 +282,7 @@ class Client:
 
         Some servers lack Responses. OpenAI's serves many models, or their tools, by Responses alone.
         """
-        is_refused = err.status in _REFUSALS and bool(re.search(_NAMES_RESPONSES, errors.own_words(err.detail)))
+        is_refused = err.status in _REFUSALS and bool(re.search(_NAMES_RESPONSES, own_words(err.detail)))
         if provider.api == "responses":
             is_refused = provider.has_custom_base and (is_refused or err.status in _NOT_SERVED)
         other, refusals = _OTHER_API.get(provider.api), self.servers.refusals(provider)

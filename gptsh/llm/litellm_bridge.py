@@ -19,9 +19,12 @@ from gptsh import threads
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError
-from gptsh.llm import chat, errors, reading_loop
+from gptsh.llm import chat, reading_loop
+from gptsh.llm.error_bodies import message_in_body
+from gptsh.llm.error_statuses import refusal
 from gptsh.llm.json_bodies import encode
 from gptsh.llm.routes import headers
+from gptsh.llm.too_long import means_too_long, too_long
 from gptsh.llm.waiting import Incoming
 from gptsh.messages import Event, Request
 from gptsh.models.providers import Provider
@@ -172,14 +175,14 @@ def _as_gptsh_error(error: BaseException, provider: Provider) -> GptshError:
             body = bytes(response.content)
         except RuntimeError:  # httpx.StreamError: the body was not read
             body = b""
-        return errors.refusal(str(response.url).partition("?")[0], response.status_code, fields, body, provider)
+        return refusal(str(response.url).partition("?")[0], response.status_code, fields, body, provider)
     text = str(error)
     while (shorter := _NOISE.sub("", text.strip())) != text:  # around the provider's message
         text = shorter
-    text = errors.message_in_body(text.encode("utf-8", "replace"))
+    text = message_in_body(text.encode("utf-8", "replace"))
     where = f"{provider.name} ({provider.base_url})" if provider.base_url else provider.name
-    if errors.means_too_long(str(error)):
-        return errors.too_long(f"{provider.name} has no room for the prompt: {text}", text, repr(error))
+    if means_too_long(str(error)):
+        return too_long(f"{provider.name} has no room for the prompt: {text}", text, repr(error))
     if _cause(error, "ConnectError"):
         is_untrusted = "CERTIFICATE_VERIFY_FAILED" in text
         todo = "set SSL_CERT_FILE to your CA bundle" if is_untrusted else ""

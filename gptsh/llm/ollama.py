@@ -13,7 +13,7 @@ from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop
-from gptsh.llm.errors import reported_error
+from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, as_object, debug_text, load
 from gptsh.llm.parameters import fit_params
 from gptsh.llm.sse import lines

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from gptsh.jsonio import as_dict
-from gptsh.llm.refusals import lacks_effort_beside_tools, of_effort, of_param
+from gptsh.llm.unsupported_params import lacks_effort_beside_tools, of_effort, of_param
 from gptsh.messages import Part, Request, Tool, token_count
 from gptsh.models.efforts import EFFORTS, accepted_efforts, has_between_tools, nearest_effort
 from gptsh.models.facts import OPENAIS, is_openai_reasoning, likely_facts, refused_params

@@ -14,7 +14,7 @@ from gptsh.content.replay import Frame, filled
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop, sse
-from gptsh.llm.errors import reported_error
+from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, debug_text
 from gptsh.llm.parameters import fit_params, openai_schema, schema_as_text, take_tools
 from gptsh.llm.sse import DONE

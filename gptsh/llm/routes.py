@@ -12,7 +12,7 @@ from gptsh import __version__
 from gptsh.config.secret import MASK, Secret, is_secret_name
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError, LoadingModel
-from gptsh.llm.errors import secret_parameters, without_secrets
+from gptsh.llm.masking import secret_parameters, without_secrets
 from gptsh.models.providers import BEARER, DIRECT, ApiName, Provider
 
 if TYPE_CHECKING:

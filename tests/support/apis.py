@@ -13,7 +13,8 @@ from gptsh.core import document, turns, usage
 from gptsh.core.merge import merge
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encode_json, parse_json
-from gptsh.llm import anthropic, chat, errors, gemini, ollama, responses
+from gptsh.llm import anthropic, chat, gemini, ollama, responses
+from gptsh.llm.error_statuses import refusal
 from gptsh.llm.json_bodies import encode
 from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.reading_loop import read
@@ -153,4 +154,4 @@ def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool
 def refusal_of(status: int, payload: Any) -> Any:
     """The exception for an error response of a chat completions server."""
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
-    return errors.refusal("http://x/v1", status, {}, body, at("lab"))
+    return refusal("http://x/v1", status, {}, body, at("lab"))

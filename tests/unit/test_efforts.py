@@ -2,7 +2,7 @@
 
 import pytest
 
-from gptsh.llm.refusals import of_effort, of_param, refused_efforts, refused_params
+from gptsh.llm.unsupported_params import of_effort, of_param, unsupported_efforts, unsupported_params
 from gptsh.models.efforts import EFFORTS, accepted_efforts, nearest_effort
 
 AS_ASKED = " ".join(EFFORTS)
@@ -122,14 +122,14 @@ SAID_OF_OTHERS = [
 
 @pytest.mark.parametrize(("text", "sent", "accepted"), SAID)
 def test_the_efforts_that_remain_after_a_refusal(text: str, sent: str, accepted: str) -> None:
-    refused = refused_efforts(text, sent)
+    refused = unsupported_efforts(text, sent)
     assert [effort for effort in EFFORTS if of_effort(effort) not in refused] == accepted.split()
 
 
 @pytest.mark.parametrize(("text", "sent"), SAID_OF_OTHERS)
 def test_a_refusal_of_something_else_leaves_the_effort(text: str, sent: str) -> None:
-    assert refused_efforts(text, sent) == set()
-    assert refused_efforts(text, None) == set()
+    assert unsupported_efforts(text, sent) == set()
+    assert unsupported_efforts(text, None) == set()
 
 
 REFUSED_PARAMS = [
@@ -161,5 +161,5 @@ def test_a_parameter_that_is_called_unsupported_is_left_out(text: str, name: str
         "tools",
         "n",
     )
-    assert refused_params(text, params) == ({of_param(name)} if name else set())
-    assert refused_params(text, ()) == set()
+    assert unsupported_params(text, params) == ({of_param(name)} if name else set())
+    assert unsupported_params(text, ()) == set()

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 import trustme
 
-from gptsh.llm.errors import retry_after
+from gptsh.llm.error_bodies import retry_after
 from gptsh.llm.http import proxy_for
 from tests.support.home import Home, lab_config, read_until, texts, wait_until
 from tests.support.server import Cut, Hold, ModelServer, Script, answer, chunk, event

@@ -1,4 +1,4 @@
-"""Read in a server's error which of the user's parameters its model refuses, to ask again without them.
+"""Read in an error which parameter (-p) or effort a model refuses: it is left out, and the request is sent again.
 
 A refusal has a name, under which it is remembered for the model: ``-p temperature``, ``-p reasoning_effort=none``.
 """
@@ -49,34 +49,41 @@ def lacks_effort_beside_tools(refusals: Collection[str]) -> bool:
     return set(refusals) >= _BOTH_APIS
 
 
-def refused_params(text: str, params: Iterable[str]) -> set[str]:
+def unsupported_params(text: str, params: Iterable[str]) -> set[str]:
     """Return the refusals of the optional parameters among ``params`` that an error calls unsupported."""
-    refused = set()
-    for name in params:
-        spelled = rf"(?<![a-z_]){name.replace('_', '_?')}(?![a-z_])"  # or in camel case
-        before = rf"(?:un(?:supported|known|recognized)|not support(?:ed)?\b)[^.]{{0,40}}{spelled}"
-        after = rf"{spelled}[^.]{{0,60}}(?:not (?:be )?(?:support|permitted|allowed)|unsupported|deprecated)"
-        if name in _OPTIONAL and re.search(f"(?i){before}|{after}", text):
-            refused.add(of_param(name))
-    return refused
+    return {of_param(name) for name in params if name in _OPTIONAL and _calls_unsupported(text, name)}
 
 
-def refused_efforts(text: str, effort: object) -> set[str]:
+def _calls_unsupported(text: str, name: str) -> bool:
+    """Whether an error calls a parameter unsupported, in snake or camel case."""
+    spelled = rf"(?<![a-z_]){name.replace('_', '_?')}(?![a-z_])"
+    before = rf"(?:un(?:supported|known|recognized)|not support(?:ed)?\b)[^.]{{0,40}}{spelled}"
+    after = rf"{spelled}[^.]{{0,60}}(?:not (?:be )?(?:support|permitted|allowed)|unsupported|deprecated)"
+    return bool(re.search(f"(?i){before}|{after}", text))
+
+
+def unsupported_efforts(text: str, effort: object) -> set[str]:
     """Return the refusals of efforts in an error for a request with ``effort``.
 
     If the error names the accepted ones, it refuses all others; else the one that was sent; else the parameter.
     """
     if effort not in EFFORTS or re.search(_OF_OTHER_PARAMETER, text) or re.search(_BESIDE_TOOLS, text):
         return set()
-    sent, names_list = str(effort), re.search(_LIST, text)
-    if names_list:
-        listed = [level for level in EFFORTS if _is_named(level, names_list[1])]
-        is_about_effort = _is_named(sent, text[: names_list.start()]) or re.search("(?i)effort|think", text)
-        if listed and is_about_effort:
-            return {of_effort(level) for level in EFFORTS if level == sent or level not in listed}
+    sent = str(effort)
+    if listed := _listed_efforts(text, sent):
+        return {of_effort(level) for level in EFFORTS if level == sent or level not in listed}
     if not any(re.search(f"(?i){pattern}", text) for pattern in _UNSUPPORTED):
         return set()
-    return {of_effort(sent)} if _is_named(sent, text) else set(map(of_effort, EFFORTS))
+    return {of_effort(sent)} if _is_named(sent, text) else {of_effort(level) for level in EFFORTS}
+
+
+def _listed_efforts(text: str, sent: str) -> list[str]:
+    """The efforts that an error lists as accepted; none if it is not about the effort that was sent."""
+    names_list = re.search(_LIST, text)
+    if not names_list:
+        return []
+    is_about_effort = _is_named(sent, text[: names_list.start()]) or re.search("(?i)effort|think", text)
+    return [level for level in EFFORTS if _is_named(level, names_list[1])] if is_about_effort else []
 
 
 def _is_named(effort: str, text: str) -> bool:

@@ -149,12 +149,12 @@ def _mistakes(tape: Recorder, model: ModelServer) -> None:
     _queue_answer(model, "I do not know which models you have.", title="Models at Hand")
     tape.enter("gptsh models", r"the option is gptsh --list-models(.|\n)*which models you have(.|\n)*^\$$")
     tape.enter("gptsh -f https://example.org/a.txt 'sum it up'", r"curl -sSL https")
-    _queue_answer(model, "Hello!", title="A Greeting")
-    tape.enter("gptsh -p temprature=0.2 hello", r"did you mean temperature\?\n(.|\n)*^Hello!")
 
 
 def _answer(tape: Recorder, model: ModelServer) -> None:
     tape.chapter("An answer is shown as it is written")
+    _queue_answer(model, "Hello!", title="A Greeting")
+    tape.enter("gptsh -p temperature=0.2 hello", r"^Hello!")
     _queue_answer(model, *_RING, title="Ring Buffers", pace=0.25)
     tape.enter("gptsh 'what is a ring buffer?'", r"deque\(maxlen=N\)(.|\n)*^\$$", 4)
 

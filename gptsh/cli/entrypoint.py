@@ -10,7 +10,7 @@ from gptsh import __version__
 from gptsh.cli.options import COMMON_OPTIONS, JOBS, NOT_INTERACTIVE, ROWS, SHORT_HELP, Flags, build, parse_leniently
 from gptsh.config.forms import output_from
 from gptsh.errors import GptshError, UsageError
-from gptsh.models.names import safe_params
+from gptsh.models.parameters import safe_params
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupted, exit_by_signal
 from gptsh.process.reporter import Reporter

@@ -10,7 +10,8 @@ from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError
 from gptsh.models.facts import split_model
-from gptsh.models.names import full_name, safe_params
+from gptsh.models.names import full_name
+from gptsh.models.parameters import safe_params
 from gptsh.models.providers import PROVIDERS
 
 AGENT_SYSTEM = "-"  # as --system: the agent's own prompt instead of the session's

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from gptsh.errors import ConfigError
 from gptsh.jsonio import is_json
-from gptsh.models.names import OWN_FIELDS
+from gptsh.models.parameters import OWN_FIELDS
 
 MAX_SECONDS = 1e8  # three years; the maximum of a timer
 _T = TypeVar("_T")

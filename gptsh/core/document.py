@@ -11,7 +11,8 @@ from gptsh.content.foreign import normalize_message
 from gptsh.content.passages import question_gist
 from gptsh.jsonio import is_cost
 from gptsh.messages import LAST_YEAR, Message, new_message_id, starts_turn, sum_costs, timestamp
-from gptsh.models.names import full_name, safe_params
+from gptsh.models.names import full_name
+from gptsh.models.parameters import safe_params
 from gptsh.text import one_line, shorten
 
 VERSION = 1

@@ -19,7 +19,7 @@ from gptsh.core.references import FILENAME, ID, archive_folder, session_names, s
 from gptsh.errors import BadSession
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, timestamp
-from gptsh.models.names import safe_params
+from gptsh.models.parameters import safe_params
 
 Origin = tuple[str, str]  # a format, and the key of a session in it
 _OURS = "gptsh"  # our own format: its answers are complete, so a longer one was edited

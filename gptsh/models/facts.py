@@ -24,19 +24,6 @@ _THINKS = (
 )
 _REASONING_HEADROOM = 1976  # tokens for reasoning: with a small limit the answer of a reasoning model is empty
 _SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty")
-# Parameters of OpenAI, Anthropic, Ollama, OpenRouter, llama.cpp and vLLM; the table lists none.
-_PARAMETERS = (
-    "temperature", "top_p", "top_k", "top_a", "min_p", "typical_p", "max_tokens", "max_completion_tokens", "min_tokens",
-    "stop", "stop_sequences", "seed", "n", "best_of", "presence_penalty", "frequency_penalty", "repetition_penalty",
-    "repeat_penalty", "repeat_last_n", "logit_bias", "logprobs", "top_logprobs", "response_format", "verbosity",
-    "reasoning_effort", "reasoning", "reasoning_format", "thinking", "thinking_budget", "thinking_level", "think",
-    "enable_thinking", "include_reasoning", "chat_template_kwargs", "tools", "tool_choice", "parallel_tool_calls",
-    "web_search_options", "modalities", "audio", "prediction", "metadata", "store", "user", "service_tier",
-    "safety_identifier", "prompt_cache_key", "stream_options", "output_config", "cache_control", "extra_body",
-    "num_ctx", "num_predict", "num_keep", "num_gpu", "num_thread", "keep_alive", "options", "mirostat", "mirostat_tau",
-    "mirostat_eta", "tfs_z", "provider", "models", "transforms", "plugins", "safety_settings", "safe_prompt", "grammar",
-    "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "ignore_eos", "cache_prompt",
-)  # fmt: skip
 # The version within a name, and what stands before and after it, without a date.
 _VERSIONED = r"(?P<beginning>[^0-9]*)(?P<version>[0-9]{1,2}(?:[.-][0-9]{1,2})?)(?![0-9])(?P<end>.*?)(?:-20[-0-9]*)?$"
 _CHAT_MODES = ("chat", "responses")
@@ -185,15 +172,6 @@ def models_of(provider: str) -> Iterator[Facts]:
 
 
 # ---- parameters
-
-
-def similar_parameter(name: str) -> str | None:
-    """Return the parameter that an unknown name probably means; None for a known name, or if none is similar."""
-    if name in _PARAMETERS:
-        return None
-    from difflib import get_close_matches  # noqa: PLC0415 - only for unknown names
-
-    return next(iter(get_close_matches(name.lower(), _PARAMETERS, 1, 0.8)), None)
 
 
 def refused_params(provider: str, name: str, params: Mapping[str, Any]) -> list[str]:

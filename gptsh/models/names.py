@@ -1,12 +1,8 @@
-"""How models are named, and which of their parameters may be stored."""
+"""A model's full name, PROVIDER/NAME, as requests, sessions and lists write it; whether a model gave an answer."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from gptsh.messages import Message
-
-# Fields of a request that gptsh sets itself, and what the user can use to choose them.
-OWN_FIELDS = {"model": "-m", "messages": "a prompt", "stream": "--no-stream"}
 
 
 def full_name(model: str | None, provider: str | None) -> str | None:
@@ -28,9 +24,3 @@ def is_answer_of(message: Message, provider: str, model: str) -> bool:
 def matches_model(model: str | None, wanted: str | None) -> bool:
     """Whether ``wanted`` is a part of a model's full name. None matches any model."""
     return wanted is None or (model is not None and wanted in model)
-
-
-def safe_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the generation parameters that may be stored; the others are only sent."""
-    stored = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")
-    return {key: params[key] for key in stored if key in params}

@@ -13,7 +13,6 @@ from gptsh.content.tool_calls import Tools
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, ToolServerError, UsageError
 from gptsh.llm.client import Client
-from gptsh.models.facts import similar_parameter
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupts
 from gptsh.process.reporter import Reporter
@@ -94,9 +93,6 @@ class App:
         fallbacks = tuple(agent._replace(model=name) for name in agent.fallback if name != agent.model)
         if self._sends:
             self.client.connect_early(agent.model or "", agent.params)
-        for name in agent.params:
-            if similar := similar_parameter(name):
-                stdio.note(f"the parameter {name} is sent as it is: did you mean {similar}?")
         # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both into the text.
         shows_reasoning = options.reasoning
         if shows_reasoning is None:

@@ -15,7 +15,7 @@ from gptsh.core.merge import record_use, take_agent
 from gptsh.errors import BadSession, StoreBusy, StoreError
 from gptsh.manage.labels import save_labelled
 from gptsh.messages import Message, is_empty
-from gptsh.models.names import safe_params
+from gptsh.models.parameters import safe_params
 from gptsh.process import stdio
 from gptsh.process.interrupts import shielded
 from gptsh.turn.turn_options import TurnOptions

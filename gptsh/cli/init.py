@@ -14,7 +14,7 @@ from gptsh.config.provider_tables import Providers, ProviderTable
 from gptsh.config.settings import Config, Settings
 from gptsh.errors import ConfigError, UsageError
 from gptsh.llm.client import Client
-from gptsh.llm.servers import REMOTE_TIMEOUT
+from gptsh.llm.server_reports import REMOTE_TIMEOUT
 from gptsh.models.providers import PROVIDERS
 from gptsh.process import stdio
 from gptsh.text import wrapped
@@ -142,7 +142,7 @@ def _ask(config: Settings) -> tuple[Choices, list[str]]:
         next_steps.append(f"export {provider.base_vars[0]}=… sets the address of your server.")
     default = f"{name}/{provider.default_model}" if provider.default_model and not table.base_url else ""
     if provider.is_local:
-        models = Client(config, os.environ).servers.models(provider, REMOTE_TIMEOUT, _print)[:_MAX_NAMES]
+        models = Client(config, os.environ).model_lists.names(provider, REMOTE_TIMEOUT, _print)[:_MAX_NAMES]
         stdio.write_stderr("".join(f"  {name}/{model}\n" for model in models))
         default = f"{name}/{models[0]}" if models else ""
     model = _answer("Default model", default, lambda text: _parse_model(text, name))
@@ -154,7 +154,7 @@ def _ask_provider(config: Settings) -> tuple[str, ProviderTable]:
     """Ask for a provider: one whose key is set, a local server that answers, another name, or the URL of a server."""
     providers = {name: config.providers.get(name) for name in PROVIDERS}
     ready = {name: f"{provider.key_var} is set" for name, provider in providers.items() if provider and provider.key}
-    local_models = Client(config, os.environ).servers.local_models()
+    local_models = Client(config, os.environ).model_lists.local_models()
     ready |= {model.partition("/")[0]: "answers on this machine" for model in local_models}
     names = [*ready]
     others = [name for name in PROVIDERS if name not in ready][:_MAX_NAMES]

@@ -49,7 +49,7 @@ def list_models(flags: Flags) -> int:
     from gptsh.llm.client import Client  # noqa: PLC0415 - other lists need no network
 
     config = settings.load(os.environ, flags.config)
-    models = Client(config, os.environ).servers.catalog(flags.model or "", stdio.note)
+    models = Client(config, os.environ).model_lists.rows(flags.model or "", stdio.note)
     none = f"no key or server offers a model like {flags.model} now" if flags.model else ""
     items = lists.or_note(islice(models, flags.limit), none)
     stdio.write_lines(lists.lines_of(items, model_line, dict, flags.output))

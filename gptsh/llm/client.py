@@ -16,16 +16,23 @@ from gptsh.errors import GptshError, LoadingModel, ModelError, NoAnswer
 from gptsh.jsonio import parse_json
 from gptsh.llm import masking, parameters, routes
 from gptsh.llm.error_bodies import own_words
+from gptsh.llm.ollama_models import OllamaModels
+from gptsh.llm.refused_fields import RefusedFields
 from gptsh.llm.routes import Routes
-from gptsh.llm.servers import Servers
+from gptsh.llm.server_cache import ServerCache
+from gptsh.llm.server_reports import ServerReports
+from gptsh.llm.thought_beginnings import expected_beginning, remember_beginning
 from gptsh.llm.unsupported_params import unsupported_efforts, unsupported_params
+from gptsh.llm.windows import Windows
 from gptsh.messages import Event, Finished, Part, Request, Retrying, labelled_text, parts_of, text_of
+from gptsh.models.facts import split_model
 from gptsh.models.providers import DIRECT, ApiName, Provider
 from gptsh.models.token_usage import usage_from
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
     from gptsh.llm.litellm_bridge import Bridge
+    from gptsh.llm.model_lists import ModelLists
 
 BACKOFF = (0.5, 2.0)  # seconds before the first and every later retry, with jitter
 LOADING_PAUSE = 2.0  # seconds before a server is asked again that is loading its model
@@ -51,10 +58,10 @@ class Api(Protocol):
     def path(self, request: Request, provider: Provider) -> str:
         """The path of the request's URL, after the base URL."""
 
-    def body(self, request: Request, provider: Provider, refusals: Collection[str], servers: Any) -> dict[str, Any]:
+    def body(self, request: Request, provider: Provider, refusals: Collection[str], ollama: Any) -> dict[str, Any]:
         """The JSON body without the refused fields. It may ask the server how the model is loaded."""
 
-    def read(self, response: "Response", provider: Provider, answer: Answer, servers: Any) -> Iterator[Event]:
+    def read(self, response: "Response", provider: Provider, answer: Answer, ollama: Any) -> Iterator[Event]:
         """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
 
     def accepts(self, part: Part, provider: Provider) -> bool:
@@ -96,12 +103,42 @@ class Client:
         self.budget: Budget | None = None
         self._settings, self._environ = settings, environ
         self._routes = Routes(settings, environ, keys or {}, needs_keys=needs_keys)
-        self.servers = Servers(settings, self._routes)
+        self._cache = ServerCache()
+        self._reports = ServerReports(self._routes, self._cache)
+        self._ollama = OllamaModels(self._reports, self._cache)
+        self._refused = RefusedFields(self._cache)
+        self.windows = Windows(settings, self._reports, self._cache, self._ollama)
 
     @property
     def keys(self) -> Mapping[str, str | None]:
         """The keys of the providers that were prepared so far, by name."""
         return self._routes.keys
+
+    # ---- facts about models
+
+    @cached_property
+    def model_lists(self) -> "ModelLists":
+        """The models that servers list."""
+        from gptsh.llm.model_lists import ModelLists  # noqa: PLC0415 - few runs need a list
+
+        return ModelLists(self._settings, self._reports, self._cache, self._ollama)
+
+    def full_name(self, model: str) -> str:
+        """Add the provider ``ollama`` to a bare model name that the local Ollama server lists."""
+        is_known = split_model(model)[0] is not None
+        return model if is_known else self.model_lists.full_name(model)
+
+    def can(self, model: str, ability: str) -> bool | None:
+        """Whether a model has ``vision``, ``pdf_input``, …; None: unknown. Ollama is asked. Raises ConfigError."""
+        from gptsh.llm.abilities import has_ability  # noqa: PLC0415 - few prompts have more than text
+
+        return has_ability(self._settings.providers.for_model(model), ability, self._ollama)
+
+    def ending_note(self, model: str) -> str | None:
+        """A line about a model's end that is near or just over, once a day; None if there is none, or it is unknown."""
+        from gptsh.llm.model_end import ending_note  # noqa: PLC0415 - it is needed after the answer
+
+        return ending_note(model, self._settings.providers.for_model(model), self._cache)
 
     # ---- before anything is saved or sent
 
@@ -113,7 +150,7 @@ class Client:
         provider = self._provider_for(model, params, web=web)
         if provider.api == "litellm":
             self._litellm.preload()
-        return parameters.adaptations(params, provider, self.servers.refusals(provider)) if params else []
+        return parameters.adaptations(params, provider, self._refused.of(provider)) if params else []
 
     def connect_early(self, model: str, params: Mapping[str, Any]) -> None:
         """Open the connection for a model's next request while the request is still being made. Raises as ``prepare``.
@@ -145,7 +182,7 @@ class Client:
         from gptsh.llm.json_bodies import encode, load  # noqa: PLC0415 - echo needs neither
 
         api = _api(provider.api)
-        body = load(encode(api.body(request, provider, self.servers.refusals(provider), self.servers)))
+        body = load(encode(api.body(request, provider, self._refused.of(provider), self._ollama)))
         return {
             "method": "POST",
             "url": f"{provider.base_url}{api.path(request, provider)}",
@@ -170,7 +207,7 @@ class Client:
         try:
             while True:
                 answer.clear()
-                beginning = self.servers.beginning(provider, request.params)
+                beginning = expected_beginning(provider, request.params, self._cache)
                 answer.expect(beginning)
                 answer.reasoning_refused = bool(refused_reasoning)
                 try:
@@ -198,10 +235,10 @@ class Client:
                     attempt += not isinstance(err, LoadingModel)
             try:
                 yield from events
-                if beginning != "text":
-                    self.servers.learn_beginning(provider, answer.beginning)
+                if beginning != "text" and answer.beginning is not None:
+                    remember_beginning(provider, answer.beginning, self._cache)
             finally:
-                self.servers.save()  # only after a server has answered
+                self._cache.save()  # only after a server has answered
         except GptshError as err:
             raise masking.without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
         finally:
@@ -218,7 +255,7 @@ class Client:
             yield from self._litellm.read(request, provider, answer)
             return
         api = _api(provider.api)
-        body = api.body(request, provider, self.servers.refusals(provider) | {*refused_reasoning}, self.servers)
+        body = api.body(request, provider, self._refused.of(provider) | {*refused_reasoning}, self._ollama)
         url = f"{provider.base_url}{api.path(request, provider)}"
         events = self._answer(url, body, provider, answer)
         if provider.api != "anthropic":
@@ -249,7 +286,7 @@ class Client:
 
                 raise refusal(response.url, response.status, response.headers, response.small_body(), provider)
             answer.request_id = next(filter(None, map(response.headers.get, _REQUEST_IDS)), None)
-            yield from _api(provider.api).read(response, provider, answer, self.servers)
+            yield from _api(provider.api).read(response, provider, answer, self._ollama)
             if answer.usage and _COST in response.headers:
                 with contextlib.suppress(ValueError):
                     answer.usage["raw"].setdefault("cost", parse_json(response.headers[_COST]))
@@ -265,7 +302,7 @@ class Client:
         """
         if err.status not in _REFUSALS or provider.api == "litellm":
             return False
-        api, refusals = _api(provider.api), self.servers.refusals(provider) | refused_reasoning
+        api, refusals = _api(provider.api), self._refused.of(provider) | refused_reasoning
         text = own_words(err.detail)
         new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)}
         new |= unsupported_efforts(text, parameters.fit_params(request.params, provider, refusals).effort)
@@ -274,7 +311,7 @@ class Client:
         if api.body(request, provider, refusals | new, None) == api.body(request, provider, refusals, None):
             return False
         refused_reasoning |= new & _REASONING
-        self.servers.refuse(provider, new - _REASONING, new - _PER_REQUEST - _REASONING)
+        self._refused.add(provider, new - _REASONING, new - _PER_REQUEST - _REASONING)
         return True
 
     def _learn_api(self, err: ModelError, provider: Provider) -> bool:
@@ -285,12 +322,12 @@ class Client:
         is_refused = err.status in _REFUSALS and bool(re.search(_NAMES_RESPONSES, own_words(err.detail)))
         if provider.api == "responses":
             is_refused = provider.has_custom_base and (is_refused or err.status in _NOT_SERVED)
-        other, refusals = _OTHER_API.get(provider.api), self.servers.refusals(provider)
+        other, refusals = _OTHER_API.get(provider.api), self._refused.of(provider)
         # Chat completions have pointed to Responses, for the tools: they take these without reasoning.
         is_last = provider.api == "responses" and provider.api not in refusals
         if other is None or not is_refused or (other in refusals and not is_last):
             return False
-        self.servers.refuse(provider, {provider.api}, {provider.api})
+        self._refused.add(provider, {provider.api}, {provider.api})
         return True
 
     def _pause(self, err: ModelError, attempt: int, loaded_by: float) -> float | None:
@@ -309,7 +346,7 @@ class Client:
     def _provider_for(self, model: str, params: Mapping[str, Any], *, web: bool = False) -> Provider:
         """The provider of a model with the API that its server has, as far as that is known."""
         provider = self._routes.of(model, params, web=web)
-        other, refusals = _OTHER_API.get(provider.api), self.servers.refusals(provider)
+        other, refusals = _OTHER_API.get(provider.api), self._refused.of(provider)
         if other and provider.api in refusals and other not in refusals:
             if web:  # it has the search in that API alone
                 routes.raise_no_search(model)

@@ -24,7 +24,7 @@ from gptsh.models.token_usage import WINDOW_KEY, usage_from
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
-    from gptsh.llm.servers import Servers
+    from gptsh.llm.ollama_models import OllamaModels
 
 REFUSABLE = {
     "level": r"(?i)think value .{0,12} is not supported|\bthink must be|ChatRequest\.think",  # older servers
@@ -45,7 +45,7 @@ def path(_request: Request, _provider: Provider) -> str:
 
 
 def body(
-    request: Request, provider: Provider, refusals: Collection[str] = (), servers: "Servers | None" = None
+    request: Request, provider: Provider, refusals: Collection[str] = (), models: "OllamaModels | None" = None
 ) -> dict[str, Any]:
     """The JSON body, without the refused fields. The server may be asked how the model is loaded.
 
@@ -61,7 +61,8 @@ def body(
         options["num_predict"] = options.pop("max_tokens")
     if isinstance(options.get("stop"), str):
         options["stop"] = [options["stop"]]
-    if servers and (window := servers.num_ctx(provider, request.tokens, options.get("num_ctx"))):
+    window = models.window_to_request(provider, request.tokens, options.get("num_ctx")) if models else None
+    if window:
         options["num_ctx"] = window
     payload = {
         "model": provider.model,
@@ -84,9 +85,9 @@ def accepts(part: Part, _provider: Provider) -> bool:
     return media is not None and media.kind == "image" and media.data is not None
 
 
-def read(response: "Response", provider: Provider, answer: Answer, servers: "Servers") -> Iterator[Event]:
+def read(response: "Response", provider: Provider, answer: Answer, models: "OllamaModels") -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events. The server may be asked for its window."""
-    return reading_loop.read(json_lines(response.chunks()), Reader(answer, lambda: servers.loaded_window(provider)))
+    return reading_loop.read(json_lines(response.chunks()), Reader(answer, lambda: models.loaded_window(provider)))
 
 
 def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:

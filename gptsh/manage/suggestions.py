@@ -37,7 +37,7 @@ def _models(config_path: str | None, prefix: str | None) -> _Values:
     if slash:
         from gptsh.llm.client import Client  # noqa: PLC0415 - only the models of one's own server need it
 
-        yield from ((model, "") for model in Client(config, os.environ).servers.offered_models(provider))
+        yield from ((model, "") for model in Client(config, os.environ).model_lists.offered_models(provider))
 
 
 def recent_models(config: settings.Settings) -> Iterator[str]:

@@ -105,7 +105,7 @@ class App:
 
         Raises ConfigError.
         """
-        model = self.client.servers.full_name(agent.model or "")
+        model = self.client.full_name(agent.model or "")
         self.note_adaptations(model, agent.params, web=agent.web)
         return agent._replace(model=model)
 
@@ -126,7 +126,7 @@ class App:
 
     def no_model_error(self) -> ConfigError:
         """The error if no model is configured; it lists the ways to choose one."""
-        local = self.client.servers.local_models()
+        local = self.client.model_lists.local_models()
         offers = f"local models: {', '.join(local)}" if local else "-m echo works offline"
         return ConfigError(
             "no model is chosen",

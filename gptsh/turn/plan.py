@@ -122,7 +122,7 @@ class Planner:
         window, refused_size = refusal.window, sum(map(tokens.count_message, plan.request.messages))
         if window is None or not (self.rules.compact or self._options.truncate):
             return None
-        self._client.servers.learn_window(self.model, window)
+        self._client.windows.learn(self.model, window)
         self.room = self.room._replace(window=window)
         # The refused prompt takes more tokens than the room has, whatever the estimate was.
         actual_size = refusal.prompt or self.room.prompt or 0
@@ -287,7 +287,7 @@ class Planner:
         is_shown = self._options.dry_run or self.form.is_structured
         window = self._provider.context_window
         if asks_server or size + answer_tokens > _FITS_ANY_MODEL or is_shown:
-            window = self._client.servers.window(self.model, ask=asks_server)
+            window = self._client.windows.of(self.model, ask=asks_server)
         self.room = self.room._replace(window=window)
 
     def _truncate(self, messages: Sequence[Message], end: str) -> None:
@@ -423,7 +423,7 @@ class Planner:
         client, model = self._client, self.model
         question = next(iter(messages[turns.question_index(messages) :]), None)
         kinds = {media.kind for *_, media in attachments}
-        unsupported_kinds = frozenset(kind for kind in kinds if client.servers.can(model, ABILITIES[kind]) is False)
+        unsupported_kinds = frozenset(kind for kind in kinds if client.can(model, ABILITIES[kind]) is False)
         left_out = []
         for message, part, media in attachments:
             if message is question and media.kind in unsupported_kinds:
@@ -512,7 +512,7 @@ def make_small_model(config: Settings, client: Client, ask: Ask, model: str) -> 
 
     price = partial(pricing.cost_of, config, model)
     return SmallModel(
-        ask, model, partial(client.servers.window, model, ask=True), partial(client.servers.learn_window, model), price
+        ask, model, partial(client.windows.of, model, ask=True), partial(client.windows.learn, model), price
     )
 
 

@@ -298,7 +298,7 @@ class Turn:
         """In a thread: let the spinner show that a server of the user's own is loading its model."""
         model, provider = self._planner.model, self._planner.provider
         while spinner.still_waits(_STATE_PERIOD):
-            state = self._app.client.servers.state(model)
+            state = self._app.client.model_lists.state(model)
             if state is None:
                 return
             spinner.explain(f"{provider} is {state} {model.partition('/')[2]}" if state in _LOADING else "")
@@ -410,7 +410,7 @@ class Turn:
         if failure is None:  # the server may have refused something that was then left out
             agent = self._setup.agent
             self._app.note_adaptations(self._planner.model, agent.params, web=agent.web)
-        if ending := self._app.client.servers.ending_note(self._planner.model):
+        if ending := self._app.client.ending_note(self._planner.model):
             self._deferred_notes.append(ending)
         for text in self._deferred_notes:
             stdio.note(text)

@@ -1,0 +1,194 @@
+"""The models that servers list: for ``--list-models``, completion, ``--init``, and a model name without provider."""
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gptsh.config.settings import Settings
+from gptsh.errors import ConfigError, GptshError, LoadingModel
+from gptsh.jsonio import as_dict
+from gptsh.llm.ollama_models import OllamaModels, bytes_in
+from gptsh.llm.server_cache import ServerCache
+from gptsh.llm.server_reports import PROBE_TIMEOUT, REMOTE_TIMEOUT, REPORT_TIMEOUT, ServerReports, window_in
+from gptsh.models.catalog import compatible_endpoints
+from gptsh.models.facts import Facts, facts, models_of, split_model
+from gptsh.models.providers import DIRECT, LOCAL_PROVIDERS, ApiName, Provider
+
+_OFFERED = 60  # seconds that a shell is offered the same list of models
+_CUSTOM_NAMES = ("azure",)  # the account's owner names the models
+
+
+class ModelLists:
+    """The models that can be asked with the keys and servers at hand."""
+
+    def __init__(self, settings: Settings, reports: ServerReports, cache: ServerCache, ollama: OllamaModels) -> None:
+        self._settings, self._reports, self._cache, self._ollama = settings, reports, cache, ollama
+
+    def names(
+        self, provider: Provider, seconds: float = PROBE_TIMEOUT, note: Callable[[str], object] = lambda _: None
+    ) -> list[str]:
+        """The models that a server lists; empty if it does not do so in time, and ``note`` receives the cause."""
+        try:
+            return [entry["id"] for entry in self._reports.listed_models(provider, seconds)]
+        except GptshError as err:
+            note(str(err))
+            return []
+
+    def full_name(self, model: str) -> str:
+        """Add the provider ``ollama`` to a bare model name that the local Ollama server lists."""
+        provider = self._settings.providers.get("ollama")
+        if split_model(model)[0] is not None or provider is None:
+            return model
+        entry, names = self._cache.entry(provider), {model, f"{model}:latest"}
+        if names.isdisjoint(entry.get("models", ())):
+            entry["models"] = self.names(provider)
+        return model if names.isdisjoint(entry["models"]) else f"ollama/{model}"
+
+    def local_models(self) -> list[str]:
+        """One model of each running local server, as a value for ``-m``."""
+        models = []
+        for name in LOCAL_PROVIDERS:
+            provider = self._settings.providers.get(name)
+            names = self.names(provider) if provider else []
+            models += [f"{name}/{model}" for model in names[:1]]
+        return models
+
+    def offered_models(self, name: str) -> list[str]:
+        """The models of a server of the user's own, as values for ``-m``; a minute later it is asked again.
+
+        No command is run for its key.
+        """
+        provider = self._settings.providers.get(name)
+        if provider is None or not provider.is_local or provider.key_command or provider.api not in DIRECT:
+            return []
+        entry = self._cache.entry(provider)
+        models, valid_until = entry.get("offered", ([], 0))
+        if time.time() >= valid_until:
+            models = self.names(provider)
+            entry["offered"] = [models, time.time() + _OFFERED]
+            self._cache.save()
+        return [f"{name}/{model}" for model in models]
+
+    def state(self, model: str) -> str | None:
+        """What a server reports about a model now: llama.cpp's ``loading``, ``downloading``, …; None: nothing."""
+        provider = self._settings.providers.for_model(model)
+        try:
+            listed = self._reports.listed_models(provider, REPORT_TIMEOUT)
+        except LoadingModel:
+            return "loading"
+        except GptshError:
+            return None
+        states = [_state_in(entry) for entry in listed if entry["id"] == provider.model]
+        return next((state for state in states if isinstance(state, str)), None)
+
+    # ---- --list-models
+
+    def rows(self, wanted: str, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+        """Every model that can be asked and has ``wanted`` in its name, provider by provider; the built-in one first.
+
+        If ``wanted`` begins with a provider and a slash, no other provider is asked, and no other's key is needed.
+        Each has ``model`` (a value for ``-m``), ``alias_of`` (the full name behind an alias, or None), ``api``,
+        ``window`` in tokens, ``price_in`` and ``price_out`` in USD per token; of Ollama and llama.cpp also ``size`` in
+        bytes, and whether it is ``loaded``. ``note`` receives a line about each server that does not list its models.
+        """
+        for row in self._all_rows(wanted, note):
+            if wanted in row["model"] or wanted in (row["alias_of"] or ""):
+                yield row
+
+    def _all_rows(self, wanted: str, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+        yield _row("echo", "echo", None, (0.0, 0.0))
+        yield from self._alias_rows(note)
+        for provider in self._usable_providers(wanted):
+            may_not_run = provider.name in LOCAL_PROVIDERS and not provider.has_custom_base
+            try:
+                yield from self._rows_of(provider, PROBE_TIMEOUT if may_not_run else REMOTE_TIMEOUT)
+            except GptshError as err:
+                if not may_not_run:
+                    note(f"{provider.name}: {err}")
+
+    def _usable_providers(self, wanted: str) -> Iterator[Provider]:
+        """The providers that have a key or need none; only the one with whose name ``wanted`` begins, if there is."""
+        names = [*dict.fromkeys([*self._settings.providers, *compatible_endpoints()])]
+        named, slash, _ = wanted.partition("/")
+        if slash and named in names:
+            names = [named]
+        for name in names:
+            provider = self._settings.providers.get(name)
+            if provider is None or name in _CUSTOM_NAMES:
+                continue
+            has_key = bool(provider.key or provider.key_command)
+            if has_key or (provider.api in DIRECT and not provider.needs_key):
+                yield provider
+
+    def _alias_rows(self, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+        """A row for each alias, with the facts of its model. ``note`` receives what is wrong or surprising."""
+        providers = self._settings.providers
+        for alias in providers.aliases:
+            model = self.full_name(providers.full_name(alias))
+            try:
+                provider = providers.for_model(model)
+            except ConfigError as err:
+                note(f"{alias} under [aliases]: {err}")
+                continue
+            model_facts = provider.with_prices(facts(provider.name, provider.model))
+            window = provider.context_window or model_facts.window
+            known = providers.known_name(alias)
+            if known not in (alias, model):
+                note(f"{alias} is {model} here, by [aliases]; {known} needs its full name")
+            yield {**_row(alias, provider.api, window, model_facts.prices), "alias_of": model}
+
+    def _rows_of(self, provider: Provider, seconds: float) -> Iterator[dict[str, Any]]:
+        """The rows of a provider: from the packaged table, or from the list of a server that the table cannot know."""
+        is_own_server = provider.has_custom_base or provider.name in LOCAL_PROVIDERS
+        knows_better = provider.api in DIRECT and is_own_server
+        table = [] if knows_better else [*models_of(provider.name)]
+        if table:
+            yield from self._table_rows(provider, table)
+        elif provider.api in DIRECT:
+            yield from self._server_rows(provider, seconds)
+
+    def _table_rows(self, provider: Provider, table: list[Facts]) -> Iterator[dict[str, Any]]:
+        for model_facts in table:
+            api = provider.for_model(model_facts.name).api
+            window = provider.context_window or model_facts.window
+            prices = provider.with_prices(model_facts).prices
+            yield _row(f"{provider.name}/{model_facts.name}", api, window, prices)
+
+    def _server_rows(self, provider: Provider, seconds: float) -> Iterator[dict[str, Any]]:
+        listed = self._reports.listed_models(provider, seconds)
+        states = self._ollama.states(provider) if provider.api == "ollama" else {}
+        for entry in listed:
+            name = entry["id"]
+            window = provider.context_window or window_in(entry)
+            prices = provider.with_prices(Facts(provider.name, name)).prices or _prices_in(entry)
+            row = _row(f"{provider.name}/{name}", provider.api, window, prices)
+            state = states.get(name) or _llama_cpp_state(entry)
+            yield {**row, **state}
+
+
+def _row(model: str, api: ApiName, window: int | None, prices: tuple[float, float] | None) -> dict[str, Any]:
+    price_in, price_out = prices or (None, None)
+    row = {"model": model, "alias_of": None, "api": api, "window": window}
+    return {**row, "price_in": price_in, "price_out": price_out, "size": None, "loaded": None}
+
+
+def _llama_cpp_state(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """The size that llama.cpp lists with a model, and whether its router has loaded the model; None if unknown."""
+    state = _state_in(entry)
+    return {"size": bytes_in(as_dict(entry.get("meta"))), "loaded": state == "loaded" if state else None}
+
+
+def _state_in(entry: Mapping[str, Any]) -> Any:
+    """The state of a model in the list of llama.cpp's router."""
+    return as_dict(entry.get("status")).get("value")
+
+
+def _prices_in(entry: Mapping[str, Any]) -> tuple[float, float] | None:
+    """OpenRouter's prices of a model: USD per token of the prompt and of the answer."""
+    pricing: Any = entry.get("pricing")
+    try:
+        prices = float(pricing["prompt"]), float(pricing["completion"])
+    except (TypeError, KeyError, ValueError):
+        return None
+    return prices if all(map(math.isfinite, prices)) and min(prices) >= 0 else None  # -1 means that it varies

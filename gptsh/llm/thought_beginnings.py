@@ -1,0 +1,31 @@
+"""Thoughts without an opening ``<think>``: which models may begin inside one, and which did, remembered for a day."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from gptsh.content.think_tags import Beginning
+from gptsh.llm.server_cache import ServerCache
+from gptsh.models.providers import Provider
+
+# Models whose template may write ``<think>`` into the prompt, so that their answers begin inside a thought.
+_MAY_BEGIN_INSIDE = (
+    r"(?i)(?!.*(?:instruct|coder|embed|non-?(?:think|reason)))"
+    r".*(?:deepseek|[-_/]r1|qwen-?[3-9]|qwq|glm-?[4-9]|kimi-k|nemotron|minimax|think|reason)"
+)
+
+
+def expected_beginning(provider: Provider, params: Mapping[str, Any], cache: ServerCache) -> Beginning:
+    """How a model's text begins, if not with a tag; only a server of one's own may leave thoughts in the text."""
+    effort = params.get("reasoning_effort")
+    if not provider.is_local or effort == "none":
+        return "text"
+    if effort is None and not re.match(_MAY_BEGIN_INSIDE, provider.model):
+        return "text"
+    known: Beginning = cache.entry(provider).get("beginning", "unknown")
+    return known
+
+
+def remember_beginning(provider: Provider, beginning: Beginning, cache: ServerCache) -> None:
+    """Remember how a model's text began."""
+    cache.entry(provider)["beginning"] = beginning

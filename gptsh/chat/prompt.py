@@ -48,7 +48,7 @@ from gptsh.messages import token_count
 from gptsh.process import stdio
 from gptsh.process.editor import edit
 from gptsh.process.interrupts import Interrupted, Interrupts
-from gptsh.render.plain import obeys_escapes
+from gptsh.render.escapes import obeys_escapes
 from gptsh.text import columns, format_usd, one_line, quantity, shorten, truncate_end, visible
 
 if TYPE_CHECKING:

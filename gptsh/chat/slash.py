@@ -31,9 +31,9 @@ from gptsh.manage.suggestions import recent_models
 from gptsh.messages import Message, Part, final_answer, parts_of, text_of, text_parts_of, user_message
 from gptsh.process import pager, stdio
 from gptsh.render.details import snapshots_of
+from gptsh.render.escapes import look, obeys_escapes
 from gptsh.render.list_lines import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown_parser import code_blocks
-from gptsh.render.plain import look, obeys_escapes
 from gptsh.text import format_size, one_line, quantity, visible
 from gptsh.turn.app import with_tools
 from gptsh.turn.attached_files import Files, is_path

@@ -13,7 +13,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from gptsh.errors import UsageError
 from gptsh.process import stdio
-from gptsh.render.plain import ERASE_DOWN, look
+from gptsh.render.escapes import ERASE_DOWN, look
 
 
 class _Output(Vt100_Output):

@@ -1,1 +1,1 @@
-"""The content of messages: attachments, tool calls, the answer."""
+"""The content of messages: attachments, tool calls, prompts with names, the answer and whether it is whole."""

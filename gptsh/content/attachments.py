@@ -1,4 +1,4 @@
-"""Images, PDF documents, audio and video: detect their type, make message parts from them, and read such parts.
+"""Attachments: images, PDF documents, audio and video (WebM, MP4); detect their type, make and read message parts.
 
 Parts have the shapes of OpenAI's chat API; ``foreign`` converts those of other tools.
 """

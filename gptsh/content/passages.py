@@ -1,4 +1,4 @@
-"""The passages of a message in order, for those that show it, search it, or make one text of it."""
+"""A message as passages in order: words, files, media, thinking, calls; to show it, search it, or make it one text."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The thought in front of an answer, between ``<think>`` and ``</think>``: separated from the text while that arrives.
+"""Think tags: the thought in front of an answer, between ``<think>`` and ``</think>``, separated while it arrives.
 
 Servers send it so if they do not know the model's template. Only a tag at the very beginning counts: a later one is a
 part of the text. Some templates write the opening tag into the prompt, so that the answer begins inside the thought.

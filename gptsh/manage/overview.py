@@ -10,8 +10,8 @@ from gptsh.config.forms import STRUCTURED
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.process import stdio
+from gptsh.render.escapes import look
 from gptsh.render.list_lines import INDENT, found_drawn, found_lines, listing_line
-from gptsh.render.plain import look
 
 if TYPE_CHECKING:
     from gptsh.core.search import Found

@@ -41,8 +41,8 @@ def show_document(doc: Document, details: "list[Detail]", output: str | None = N
 
         pieces = transcript(doc, details, full=full)
         if is_rendered:
+            from gptsh.render.escapes import look  # noqa: PLC0415 - only rendering needs it
             from gptsh.render.layout import drawn  # noqa: PLC0415 - 0.15 s, for rendering alone
-            from gptsh.render.plain import look  # noqa: PLC0415 - only rendering needs it
 
             yield from drawn(pieces, look(os.environ, terminal=on_terminal), stdio.width(stdio.stdout()))
             return

@@ -11,7 +11,7 @@ from gptsh.core.listing import Unreadable
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.process import stdio
-from gptsh.render.plain import look
+from gptsh.render.escapes import look
 
 if TYPE_CHECKING:
     from gptsh.core.usage import Counted, Report

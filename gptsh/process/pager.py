@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupts
-from gptsh.render.plain import obeys_escapes
+from gptsh.render.escapes import obeys_escapes
 
 _DEFAULT_PAGER = "less"
 # The same as git's: less shows colours, and quits at once if everything fits on a screen; lv shows colours.

@@ -14,7 +14,7 @@ from typing import TextIO
 
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.process.interrupts import in_main_thread, shielded, waiting
-from gptsh.render.plain import obeys_escapes
+from gptsh.render.escapes import obeys_escapes
 from gptsh.text import VisiblePieces, format_size, one_line, wrapped
 
 _PIECE = 1 << 16  # bytes per read

@@ -1,1 +1,1 @@
-"""Events and documents to bytes."""
+"""Show answers, sessions and lists: as text, drawn Markdown, JSON or HTML."""

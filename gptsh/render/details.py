@@ -1,4 +1,4 @@
-"""Facts about one session for users: a label and a few words each."""
+"""What is known of one session, for users: models, turns, tokens, cost, snapshots; a label and a few words each."""
 
 from collections.abc import Iterator, Sequence
 

@@ -4,7 +4,7 @@ from markdown_it.token import Token
 from rich.style import Style
 from rich.text import Text
 
-from gptsh.render.plain import Look
+from gptsh.render.escapes import Look
 from gptsh.render.theme import CODE, DIM, INLINE, PLAIN
 from gptsh.text import visible
 

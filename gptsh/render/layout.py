@@ -9,10 +9,10 @@ from rich.style import Style
 from rich.text import Text
 
 from gptsh.render.blocks import Block, Blocks
+from gptsh.render.escapes import Look
 from gptsh.render.highlight import code_lines
 from gptsh.render.inline import inline_text
 from gptsh.render.markdown_parser import siblings
-from gptsh.render.plain import Look
 from gptsh.render.styled_lines import Line, paint, plain_lines, wrapped
 from gptsh.render.tables import table_lines
 from gptsh.render.theme import BULLET, DIM, HEADING, HEADINGS, PLAIN

@@ -1,11 +1,11 @@
-"""The lines of lists: a session, a search result, a model, an agent, a tool, a cited page."""
+"""The lines of lists for users: a session, a search result, a model, an agent, a tool, a cited page."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gptsh.core.listing import SessionSummary, display_title
 from gptsh.messages import Tool
-from gptsh.render.plain import Look
+from gptsh.render.escapes import Look
 from gptsh.text import format_size, local_time, one_line, visible
 
 if TYPE_CHECKING:

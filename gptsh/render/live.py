@@ -1,4 +1,4 @@
-"""The rows at the bottom of a terminal that are redrawn while an answer arrives.
+"""The rows at the bottom of a terminal that are redrawn while an answer arrives, so that no line is lost or repeated.
 
 The open block is drawn as far as it has arrived, and redrawn with each frame. Only the rows in ``Region`` are redrawn,
 at most all rows of the screen but one. So no row that may change leaves the screen, and the scrollback never holds a
@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate, takewhile
 
-from gptsh.render.plain import END_OF_FRAME, ERASE_DOWN
+from gptsh.render.escapes import END_OF_FRAME, ERASE_DOWN
 from gptsh.text import columns, row_starts, visible
 
 # One write is one frame: terminals with synchronised updates (DEC 2026) show it at once, others ignore the sequence.

@@ -1,9 +1,9 @@
-"""A bar on stderr for work that takes longer than a second; only on a terminal."""
+"""A progress bar on stderr for work that takes longer than a second; only on a terminal."""
 
 import time
 from collections.abc import Callable
 
-from gptsh.render.plain import Sink
+from gptsh.render.writer import Sink
 from gptsh.text import one_line, truncate_end, visible
 
 _DELAY = 1.0  # seconds: short work needs no bar

@@ -1,4 +1,4 @@
-"""A spinner on stderr while nothing has arrived yet; only on a terminal."""
+"""A spinner on stderr while nothing has arrived yet, only on a terminal; those who wait set its words."""
 
 import contextlib
 import math
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from gptsh import threads
-from gptsh.render.plain import Sink
+from gptsh.render.writer import Sink
 from gptsh.text import one_line, truncate_end
 
 _FRAMES = "|/-\\"

@@ -1,4 +1,4 @@
-"""Answers, lists and failures as JSON, one object a line; docs/scripting.md lists the keys."""
+"""The JSON of -o json and jsonl: answers, events, lists and failures; docs/scripting.md lists the keys."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from gptsh import jsonio
 from gptsh.errors import GptshError, OutputError
 from gptsh.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult
-from gptsh.render.plain import ReasoningStream, Sink, Writer
+from gptsh.render.writer import ReasoningStream, Sink, Writer
 
 # Keys are added, never renamed or removed.
 _KEYS = ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "sources",

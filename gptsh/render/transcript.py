@@ -1,4 +1,4 @@
-"""A session to read, as Markdown: a header, then each message under its role, model and time."""
+"""A session as Markdown, to read or export: a header, then each message under its role, model and time."""
 
 from collections.abc import Iterator, Sequence
 

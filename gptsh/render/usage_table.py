@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gptsh.core.usage import FIELDS, Report, Row, rows
-from gptsh.render.plain import Look
+from gptsh.render.escapes import Look
 from gptsh.text import columns, one_line, truncate_start
 
 _HEADS = {"reasoning_tokens": "reasoning", "cached_tokens": "cached"}

@@ -1,4 +1,4 @@
-"""HTTP clients for tool servers with a URL."""
+"""HTTP clients for tool servers with a URL: headers, proxy, certificates, the timeout of connecting."""
 
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""A tool's result as a message for the model."""
+"""The result of a tool as a message for the model: its text, its media, what no model accepts."""
 
 import base64
 import json

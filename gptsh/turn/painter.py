@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, TextIO
 from gptsh import threads
 from gptsh.process import stdio
 from gptsh.process.interrupts import shielded, waiting
+from gptsh.render.escapes import Look
 from gptsh.render.live import Region, plain_rows
-from gptsh.render.plain import Look, ReasoningStream, Sink, Writer
+from gptsh.render.writer import ReasoningStream, Sink, Writer
 
 if TYPE_CHECKING:
     from gptsh.render.canvas import Canvas

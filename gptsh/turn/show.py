@@ -11,8 +11,9 @@ from gptsh.config.forms import STRUCTURED
 from gptsh.errors import Incomplete
 from gptsh.process import stdio
 from gptsh.process.interrupts import waiting
-from gptsh.render.plain import END_OF_FRAME, PlainWriter, ReasoningStream, Writer, look
+from gptsh.render.escapes import END_OF_FRAME, look
 from gptsh.render.spinner import Spinner
+from gptsh.render.writer import PlainWriter, ReasoningStream, Writer
 
 if TYPE_CHECKING:
     from gptsh.context.answer_schema import AnswerSchema

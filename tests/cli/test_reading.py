@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
+from gptsh.render.escapes import Look
 from gptsh.render.layout import drawn
-from gptsh.render.plain import Look
 from gptsh.render.transcript import transcript
 from tests.support.home import Home
 from tests.support.sessions import put

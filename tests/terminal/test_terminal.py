@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from gptsh.messages import Event, Finished, Reasoning, Text
 from gptsh.render.canvas import Canvas
-from gptsh.render.plain import Look, ReasoningStream
+from gptsh.render.escapes import Look
+from gptsh.render.writer import ReasoningStream
 from gptsh.turn.painter import Painter
 from tests.support.emulator import DOCUMENTS, emulate
 from tests.support.home import COMMAND, Home

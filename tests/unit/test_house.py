@@ -47,9 +47,9 @@ ROOMS = {
     "jiter": {"jsonio.py"},
     "wcwidth": {"text.py"},
     "rich": {f"render/{name}.py" for name in ("theme", "styled_lines", "inline", "highlight", "tables", "layout")},
-    "pygments": {"render/highlight.py", "render/html.py"},
+    "pygments": {"render/highlight.py", "render/html_markdown.py"},
     "markdown_it": {
-        f"render/{name}.py" for name in ("markdown_parser", "blocks", "inline", "highlight", "layout", "html")
+        f"render/{name}.py" for name in ("markdown_parser", "blocks", "inline", "highlight", "layout", "html_markdown")
     },
     "prompt_toolkit": {"chat/prompt.py", "chat/picker.py", "chat/terminal_io.py"},
     "mcp": {f"tools/{name}.py" for name in ("connection", "pipes", "streamable_http", "oauth", "remembered")},

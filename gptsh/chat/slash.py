@@ -21,7 +21,6 @@ from gptsh.core import references, turns, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
-from gptsh.formats import losses
 from gptsh.llm.masking import without_secret_parameters
 from gptsh.manage import exporting, reading, removing, sums
 from gptsh.manage.labels import Labels, label
@@ -165,7 +164,7 @@ def do_session_export(chat: "Conversation", args: str) -> None:
     except (OSError, ValueError) as err:
         raise UsageError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
     stdio.write_lines([f"written to {path} ({format_size(os.path.getsize(path))})"])
-    if note := losses.note(doc, format_name, "/session export FILE.json"):
+    if note := exporting.loss_note(format_name, "/session export FILE.json"):
         stdio.note(note)
 
 

@@ -119,28 +119,43 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
 
 
 def _branch(thread: _Thread) -> list[Line]:
-    """The lines from the first to the newest message, in order. Where a parent is missing, the line before is used.
+    """The lines of the branch that was continued, in order; the questions of a part that was rewound are left out.
 
-    All other lines of these answers and all results of their tool calls are included: parallel calls fork the tree.
+    All lines of its answers and all results of their tool calls are included: parallel calls fork the tree.
+    """
+    path = _path_to_newest(thread)
+    messages = [as_dict(line.value.get("message")) for line in thread.lines]
+    response_ids = {
+        str(messages[at]["id"])
+        for at in path
+        if thread.lines[at].value.get("type") == "assistant" and "id" in messages[at]
+    }
+    branch = {at for at, message in enumerate(messages) if at in path or str(message.get("id")) in response_ids}
+    parts = [as_dicts(message.get("content")) for message in messages]
+    call_ids = {str(part["id"]) for at in branch for part in parts[at] if "id" in part}
+    for at in range(len(messages)):
+        if any(str(part["tool_use_id"]) in call_ids for part in parts[at] if "tool_use_id" in part):
+            branch.add(at)
+    return [thread.lines[at] for at in sorted(branch)]
+
+
+def _path_to_newest(thread: _Thread) -> set[int]:
+    """The indexes of the newest message and of its parents, up to the first message of the session.
+
+    Where a parent is missing, it is the line before. A compaction begins no session: the messages before it remain.
     """
     values = [line.value for line in thread.lines]
     at = max((place for place, value in enumerate(values) if value.get("type") in _MESSAGE_TYPES), default=-1)
-    branch: set[int] = set()  # indexes of lines
-    while at >= 0 and at not in branch:
-        branch.add(at)
-        parent = values[at].get("parentUuid") or values[at].get("logicalParentUuid")
-        is_first = "parentUuid" in values[at] and not parent
-        if is_first and not values[at].get("isCompactSummary") and values[at].get("subtype") != _COMPACTED:
-            break
+    path: set[int] = set()
+    while at >= 0 and at not in path:
+        path.add(at)
+        value = values[at]
+        parent = value.get("parentUuid") or value.get("logicalParentUuid")
+        is_compaction = value.get("isCompactSummary") or value.get("subtype") == _COMPACTED
+        if "parentUuid" in value and not parent and not is_compaction:
+            break  # the first message
         at = thread.places.get(str(parent), at - 1)
-    messages = [as_dict(value.get("message")) for value in values]
-    answers = {str(messages[at].get("id")) for at in branch if values[at].get("type") == "assistant"}
-    branch |= {at for at, message in enumerate(messages) if "id" in message and str(message["id"]) in answers}
-    calls = {str(part.get("id")) for at in branch for part in as_dicts(messages[at].get("content"))}
-    for at, message in enumerate(messages):
-        if any(str(part["tool_use_id"]) in calls for part in as_dicts(message.get("content")) if "tool_use_id" in part):
-            branch.add(at)
-    return [thread.lines[at] for at in sorted(branch)]
+    return path
 
 
 def _message(value: dict[str, Any]) -> dict[str, Any] | None:

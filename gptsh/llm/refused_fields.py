@@ -1,9 +1,21 @@
-"""Which optional fields of a request a server has refused: left out from then on, and remembered for a day."""
+"""Learn from a refusal which optional fields a server does not take: left out when asking again, and for a day."""
 
+import re
 from collections.abc import Collection
 
+from gptsh.errors import ModelError
+from gptsh.llm.apis import api_of
+from gptsh.llm.error_bodies import own_words
+from gptsh.llm.parameters import fit_params
 from gptsh.llm.server_cache import ServerCache, server_and_model
+from gptsh.llm.unsupported_params import unsupported_efforts, unsupported_params
+from gptsh.messages import Request
 from gptsh.models.providers import Provider
+
+STATUSES = (400, 404, 422, 500)  # of a refusal; OpenAI sends 404 for an item, Ollama 500
+_PER_REQUEST = {"schema"}  # refused because of one request's content: not remembered for the server
+# Refused because of earlier answers: the next answer remembers it, see ``Message``.
+_REASONING = {"thinking", "items", "parts"}
 
 
 class RefusedFields:
@@ -24,3 +36,25 @@ class RefusedFields:
         if lasting_fields:
             entry = self._cache.entry(provider)
             entry["refused"] = sorted({*entry.get("refused", ()), *lasting_fields})
+
+    def learn(self, err: ModelError, request: Request, provider: Provider, refused_reasoning: set[str]) -> bool:
+        """Remember the fields that an error refuses; return whether the next request differs without them.
+
+        Refused reasoning of earlier answers goes into ``refused_reasoning``: it concerns this session alone.
+        """
+        if err.status not in STATUSES or provider.api == "litellm":
+            return False
+        api, text = api_of(provider), own_words(err.detail)
+        known = self.of(provider) | refused_reasoning
+        effort = fit_params(request.params, provider, known).effort
+        new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)}
+        new |= unsupported_efforts(text, effort)
+        new |= unsupported_params(text, request.params)
+        new -= known
+        body = api.body(request, provider, known, None)
+        if api.body(request, provider, known | new, None) == body:
+            return False
+        refused_reasoning |= new & _REASONING
+        of_server = new - _REASONING
+        self.add(provider, of_server, of_server - _PER_REQUEST)
+        return True

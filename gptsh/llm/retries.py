@@ -1,0 +1,44 @@
+"""Retry a request: after which failures, how often, and how long the pause is before the first, second or later retry.
+
+A request without a field that the server has refused is no retry: see ``refused_fields``.
+"""
+
+import random
+import time
+
+from gptsh.config.settings import Network
+from gptsh.errors import LoadingModel, ModelError
+
+_FIRST_PAUSE, _LATER_PAUSE = 0.5, 2.0  # seconds before the first and every later retry, with jitter
+_JITTER = (0.75, 1.25)  # times the pause: clients that failed together do not come back together
+_LOADING_PAUSE = 2.0  # seconds before a server is asked again that is loading its model
+_LONGEST_RETRY_AFTER = 30.0  # seconds; if a server asks for a longer pause, the request fails
+
+
+class Retries:
+    """The retries of one request: at most ``retries`` of the config file; while a model is loading, any number.
+
+    None of them begins after ``deadline`` (``time.monotonic``).
+    """
+
+    def __init__(self, network: Network, deadline: float | None) -> None:
+        self._most, self._deadline = network.retries, deadline
+        self._count = 0  # of retries so far
+        self._loaded_by = time.monotonic() + network.first_byte_timeout
+
+    def next_pause(self, err: ModelError) -> float | None:
+        """Count one more retry; return the seconds to wait before it. None: do not retry."""
+        now = time.monotonic()
+        if isinstance(err, LoadingModel):
+            pause, longest = _LOADING_PAUSE, self._loaded_by - now
+        elif err.can_retry and self._count < self._most:
+            pause = _LATER_PAUSE if self._count else _FIRST_PAUSE
+            pause *= random.uniform(*_JITTER)
+            longest = _LONGEST_RETRY_AFTER
+            self._count += 1
+        else:
+            return None
+        if err.retry_after is not None:  # the server's own wish
+            pause = err.retry_after
+        is_too_late = self._deadline is not None and now + pause >= self._deadline
+        return None if pause > longest or is_too_late else pause

@@ -36,7 +36,7 @@ class ContextRules(NamedTuple):
     compact: Annotated[
         bool, schema.Switch("auto"), "Whether gptsh shortens a session that does not fit; otherwise exit 6."
     ] = True
-    compact_at: Annotated[float, schema.SHARE, "Share of the budget at which shortening begins."] = 0.8
+    compact_at: Annotated[float, schema.SHARE, "Share of the budget beyond which the session is compacted."] = 0.8
     reserve: Annotated[float, schema.SHARE, "Share of the window reserved for the answer."] = 0.25
     keep_messages: Annotated[int, schema.COUNT, "Number of latest messages that are not shortened."] = 6
     summary_tokens: Annotated[int, schema.POSITIVE, "Length of a summary; at most a quarter of the budget."] = 800

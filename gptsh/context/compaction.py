@@ -32,6 +32,7 @@ from gptsh.context.strategies import (
     summary,
 )
 from gptsh.context.summaries import LENGTH_TOLERANCE, latest, summary_of, uncovered
+from gptsh.context.token_limits import compaction_mark
 from gptsh.context.tokens import FRAMING, Size, count_message
 from gptsh.errors import GptshError
 from gptsh.jsonio import as_dict
@@ -105,7 +106,8 @@ class Chooser:
             return now
         # The next compaction may have room for words that the last resort leaves out.
         before = self.choice_under(None) if now.strategy == MINIMAL else now
-        return self._compact(before, round(min(_TARGET, self._rules.compact_at) * (self._budget or 0)), reason)
+        budget = self._budget or 0
+        return self._compact(before, min(round(_TARGET * budget), compaction_mark(budget, self._rules)), reason)
 
     def current(self) -> Choice:
         """Return how the session is sent now, even if it does not fit: whole, or under the active compaction."""
@@ -133,7 +135,7 @@ class Chooser:
         if budget is None:
             return True
         barely_fits = (record.get("after") or 0) > _TARGET * (record.get("budget") or math.inf)
-        return self._message_tokens(choice) <= (budget if barely_fits else self._rules.compact_at * budget)
+        return self._message_tokens(choice) <= (budget if barely_fits else compaction_mark(budget, self._rules))
 
     def choice_under(self, record: Record | None) -> Choice:
         """Return how the session is sent under a compaction; None sends it whole."""
@@ -209,7 +211,7 @@ class Chooser:
                 if reason == ASKED:
                     raise
                 self._on_failure(err)
-                choice = self._try_pruning(round(self._rules.compact_at * (budget or 0)))
+                choice = self._try_pruning(compaction_mark(budget or 0, self._rules))
         if choice and choice.size.tokens >= (1 if reason == ASKED else _MAX_SHARE_LEFT) * before.size.tokens:
             choice = None
         if choice is None or (budget is not None and self._message_tokens(choice) > budget):

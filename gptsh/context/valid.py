@@ -1,10 +1,13 @@
-"""Build the messages of a request so that strict servers accept them. Pure functions; the session does not change."""
+"""Valid messages for strict servers: one system prompt, alternating roles, each tool call with its result and an id.
+
+Pure functions; the session does not change.
+"""
 
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.content.passages import one_text
 from gptsh.errors import UsageError
@@ -22,35 +25,7 @@ from gptsh.messages import (
 )
 from gptsh.models.names import is_answer_of
 
-_UNKNOWN_RESERVE = 1000  # tokens for the answer if the window is not known
 _NO_RESULT = "error: this tool call was interrupted and has no result"
-
-
-class Room(NamedTuple):
-    """A model's window in tokens (None: unknown), and the share of it that is reserved for the answer.
-
-    ``max_tokens``: the tokens of the answer, if a parameter sets them.
-    """
-
-    window: int | None
-    share: float = 0
-    max_tokens: int | None = None
-
-    @property
-    def reserve(self) -> int:
-        """Tokens reserved for the answer."""
-        if self.max_tokens is not None:
-            return self.max_tokens
-        return _UNKNOWN_RESERVE if self.window is None else int(self.window * self.share)
-
-    @property
-    def prompt(self) -> int | None:
-        """Maximum tokens of a prompt with its system prompt; None: unknown."""
-        return None if self.window is None else max(0, self.window - self.reserve)
-
-    def budget(self, fixed: int) -> int | None:
-        """Maximum tokens of the messages when system prompt and tools take ``fixed``; None: unknown."""
-        return None if self.prompt is None else max(0, self.prompt - fixed)
 
 
 def sendable(messages: Iterable[Message]) -> list[Message]:

@@ -15,8 +15,8 @@ from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in
 from gptsh.content.tool_calls import Tools
 from gptsh.context import shorten, strategies, tokens, valid
 from gptsh.context.strategies import FULL, Choice, CompactedPrompt
+from gptsh.context.token_limits import TokenLimits, compaction_mark
 from gptsh.context.tokens import BYTES, Size, Target
-from gptsh.context.valid import Room
 from gptsh.core import document, turns
 from gptsh.errors import GptshError, ModelError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
@@ -40,7 +40,7 @@ _FITS_ANY_MODEL = 2000  # tokens of a prompt, or of prompt and answer; below tha
 _MAX_SUMMARY_CALLS = 4  # calls of the small model in one run
 _OLLAMA_MIN_WINDOW = 4096  # tokens of the smallest window that Ollama is asked for
 _TYPICAL_ANSWER = 4096  # tokens; a quarter of a large window is far more than answers take
-_QUESTION_SHARE = 0.6  # of the room, for a question that is cut; the rest is for the earlier messages
+_QUESTION_SHARE = 0.6  # of the prompt, for a question that is cut; the rest is for the earlier messages
 _MAX_RETRY_SIZE = 0.9  # times the size of a refused prompt; a larger one would be refused again
 
 
@@ -48,7 +48,7 @@ class Plan(NamedTuple):
     """One request: the messages that are sent, the window, and the ``fixed`` tokens of system prompt and tools."""
 
     choice: Choice
-    room: Room
+    limits: TokenLimits
     fixed: int
     request: Request
 
@@ -59,8 +59,8 @@ class Plan(NamedTuple):
             "strategy": self.choice.strategy,
             "tokens": max(0, size.tokens - self.fixed),
             "at_most": max(0, size.at_most - self.fixed),
-            "budget": self.room.budget(self.fixed),
-            "window": self.room.window,
+            "budget": self.limits.budget(self.fixed),
+            "window": self.limits.window,
             "included": prompt.included,
             "summarized": prompt.summarized,
             "left_out": prompt.left_out,
@@ -79,7 +79,7 @@ class Planner:
         self.model, self.rules = setup.agent.model or "", app.settings.context
         limits = [setup.agent.params.get(name) for name in ("max_tokens", "max_completion_tokens")]
         max_tokens = next((limit for limit in limits if type(limit) is int), None)
-        self.room = Room(None, self.rules.reserve, None if max_tokens is None else max(0, max_tokens))
+        self.limits = TokenLimits(None, self.rules.reserve, None if max_tokens is None else max(0, max_tokens))
         self.costs: list[float | None] = []
         self._settings, self._client, self._options, self._session = app.settings, app.client, options, session
         self._provider = app.settings.providers.for_model(self.model)
@@ -113,7 +113,7 @@ class Planner:
         Raises TooLong, and GptshError for a summary that failed.
         """
         # The turn may have been too small to look up the window, and have grown since.
-        if not dry and self.room.window is None and self._size(self._sendable(messages)).tokens > _FITS_ANY_MODEL:
+        if not dry and self.limits.window is None and self._size(self._sendable(messages)).tokens > _FITS_ANY_MODEL:
             self._find_window(messages)
         return self._build_plan(self._choose(messages, dry=dry), messages, dry=dry)
 
@@ -123,9 +123,9 @@ class Planner:
         if window is None or not (self.rules.compact or self._options.truncate):
             return None
         self._client.windows.learn(self.model, window)
-        self.room = self.room._replace(window=window)
-        # The refused prompt takes more tokens than the room has, whatever the estimate was.
-        actual_size = refusal.prompt or self.room.prompt or 0
+        self.limits = self.limits._replace(window=window)
+        # The refused prompt takes more tokens than the limit, whatever the estimate was.
+        actual_size = refusal.prompt or self.limits.prompt or 0
         self._scale = max(1.0, actual_size / max(1, refused_size))
         self._trusts_reports, self._uses_tokenizer = False, True
         if self._options.truncate:
@@ -141,7 +141,7 @@ class Planner:
     def explain(self, refusal: TooLong, messages: Sequence[Message]) -> TooLong:
         """The refusal of a prompt that cannot be shortened any more, with what the user can do."""
         advice = self._advice_on_length(messages)
-        if refusal.window is None and self.room.window is None:
+        if refusal.window is None and self.limits.window is None:
             advice += f"; set context_window under [providers.{self.provider}], and gptsh sends less of a long session"
         err = TooLong(str(refusal), advice, detail=refusal.detail)
         if self._session.is_saved and not self._options.interactive:
@@ -156,7 +156,7 @@ class Planner:
             advice += '; compact = "auto" under [context] sends less of the session'
         if self._can_truncate(messages):
             advice += "; --truncate cuts what is piped or attached"
-        if self.room.max_tokens is not None:
+        if self.limits.max_tokens is not None:
             advice += ", or lower max_tokens"
         return advice
 
@@ -169,8 +169,9 @@ class Planner:
         """Choose what is sent: all messages if they fit, else a compaction."""
         if not self._session.doc["context"].get("compaction") and not self._options.compact:
             sendable = self._sendable(messages)
-            size, budget = self._size(sendable), self.room.budget(self.fixed)
-            if not self.rules.compact or budget is None or size.tokens - self.fixed <= self.rules.compact_at * budget:
+            size, budget = self._size(sendable), self.limits.budget(self.fixed)
+            fits = budget is None or size.tokens - self.fixed <= compaction_mark(budget, self.rules)
+            if fits or not self.rules.compact:
                 return Choice(FULL, CompactedPrompt(sendable, len(sendable)), size)
         chooser = self.chooser(messages, dry=dry)
         return (self._options.compact and chooser.compact()) or chooser.choose(reason)
@@ -183,20 +184,18 @@ class Planner:
         if dry:
             state = {**state, "summaries": [*state["summaries"]]}
             summarise = partial(_placeholder_summary, state["summaries"])
-        budget = self.room.budget(self.fixed)
+        budget = self.limits.budget(self.fixed)
         return Chooser(
             self._sendable(messages), state, self._size, budget, self.fixed, self.rules, summarise, self._summary_failed
         )
 
     def _build_plan(self, choice: Choice, messages: Sequence[Message], *, dry: bool = False) -> Plan:
         """Build the request for a choice, and save its compaction if it is new. Raises TooLong before saving."""
-        size, room = choice.size, self.room
-        if room.prompt is not None and size.tokens > room.prompt:
-            window = f"of {room.window:,}, {room.reserve:,} reserved for the answer"
-            raise TooLong(
-                f"the prompt takes about {size.tokens:,} tokens and the window has room for {room.prompt:,} ({window})",
-                self._advice_on_length(messages),
-            )
+        size, limits = choice.size, self.limits
+        if limits.prompt is not None and size.tokens > limits.prompt:
+            window = f"{limits.prompt:,} (of {limits.window:,}, {limits.reserve:,} reserved for the answer)"
+            error = f"the prompt takes about {size.tokens:,} tokens and the window has room for {window}"
+            raise TooLong(error, self._advice_on_length(messages))
         is_sent = not (dry and choice.is_new) and not self._options.dry_run
         if is_sent and choice.is_new:
             self.keep_compaction(choice, messages)
@@ -204,7 +203,7 @@ class Planner:
             self._find_noted(choice.record)
             self._build_prefix()
         prompt = valid.build(choice.prompt.messages, self._system, self.provider, self.model)
-        answer_tokens = room.reserve if room.max_tokens is not None else min(room.reserve, _TYPICAL_ANSWER)
+        answer_tokens = limits.reserve if limits.max_tokens is not None else min(limits.reserve, _TYPICAL_ANSWER)
         last_answer = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
         full_window = (last_answer and filled_window(last_answer)) or 0  # the next prompt needs more than that
         total_tokens = max(size.at_most, full_window) + answer_tokens
@@ -213,7 +212,7 @@ class Planner:
         request = Request(
             self.model, prompt, params, stream, self._schema, self._tools, total_tokens, web, shows_reasoning
         )
-        return Plan(choice, room, self.fixed, request)
+        return Plan(choice, limits, self.fixed, request)
 
     # ---- sizes
 
@@ -241,7 +240,7 @@ class Planner:
             base = self._remembering.get("id") if self._remembering else None
             for at, message in enumerate(sent):
                 if "memory" in message and message.get("id") != base:
-                    sent[at] = with_memory(message, self.room.window)
+                    sent[at] = with_memory(message, self.limits.window)
         if self._project_file:
             from gptsh.context.project_file import with_project_file  # noqa: PLC0415 - few agents have one
 
@@ -258,14 +257,14 @@ class Planner:
         smallest window; counts with the tokenizer otherwise, or if ``exact``.
         """
         limits = [_OLLAMA_MIN_WINDOW] if self._provider.api == "ollama" else []
-        limits += [] if self.room.prompt is None else [round(self.rules.compact_at * self.room.prompt)]
+        limits += [] if self.limits.prompt is None else [compaction_mark(self.limits.prompt, self.rules)]
         self._uses_tokenizer = self._uses_tokenizer or exact
         return tokens.size_of(
             sendable,
             self._prefix,
             Target(self.model if self._trusts_reports else None, self.provider, under),
             estimate_below=0 if self._uses_tokenizer else min(limits, default=None),
-            estimate_above=self.room.prompt,
+            estimate_above=self.limits.prompt,
             scale=lambda: self._scale,
         )
 
@@ -282,36 +281,36 @@ class Planner:
     def _find_window(self, messages: Sequence[Message]) -> None:
         """Look up the model's window; for a prompt that fits any model only if the user sees it."""
         size, truncates = self._size(self._sendable(messages)).tokens, self._options.truncate is not None
-        answer_tokens = size // 3 if self.room.max_tokens is None else self.room.max_tokens
+        answer_tokens = size // 3 if self.limits.max_tokens is None else self.limits.max_tokens
         asks_server = size > _FITS_ANY_MODEL or truncates
         is_shown = self._options.dry_run or self.form.is_structured
         window = self._provider.context_window
         if asks_server or size + answer_tokens > _FITS_ANY_MODEL or is_shown:
             window = self._client.windows.of(self.model, ask=asks_server)
-        self.room = self.room._replace(window=window)
+        self.limits = self.limits._replace(window=window)
 
     def _truncate(self, messages: Sequence[Message], end: str) -> None:
         """Cut piped and attached text until the prompt fits or no text is left; record the cuts in the session.
 
-        If the session can be compacted, the question is cut first: the earlier messages keep their share of the room,
+        If the session can be compacted, the question is cut first: the earlier messages keep their share of the prompt,
         or their size if that is smaller. Then their texts are cut if that makes a compaction unnecessary.
         """
-        room = self.room.prompt
-        if room is None:  # the server may refuse the prompt, and name its window
+        limit = self.limits.prompt
+        if limit is None:  # the server may refuse the prompt, and name its window
             return
         choice = self._choose(messages, dry=True)
-        if choice.size.tokens <= room and not choice.prompt.omitted_questions and not choice.is_new:
+        if choice.size.tokens <= limit and not choice.prompt.omitted_questions and not choice.is_new:
             return
         if self._trusts_reports:
             self._trusts_reports, self._scale = False, None  # the reports are of other prompts
         question_at = turns.question_index(messages) if self.rules.compact else 0
         earlier, question = messages[:question_at], messages[question_at:]
         if not earlier:
-            self._cut(question, question, room, end)
+            self._cut(question, question, limit, end)
             return
-        mark = round(self.rules.compact_at * room)
+        mark = compaction_mark(limit, self.rules)
         earlier_size = self._exact_size(messages) - self._exact_size(question)
-        self._cut(question, question, max(round(_QUESTION_SHARE * room), mark - earlier_size), end)
+        self._cut(question, question, max(round(_QUESTION_SHARE * limit), mark - earlier_size), end)
         if self._session.doc["context"]["compaction"] is None and self._exact_size(messages) > mark:
             self._cut(earlier, messages, mark, end, or_leave=True)
 
@@ -367,7 +366,7 @@ class Planner:
         if self._remembering is not None:
             from gptsh.context.memory import system_with_memory  # noqa: PLC0415 - few agents have a memory
 
-            self._system = system_with_memory(self._system, self._remembering["memory"], self.room.window)
+            self._system = system_with_memory(self._system, self._remembering["memory"], self.limits.window)
         if answer_schema:
             from gptsh.context.answer_schema import system_with_schema  # noqa: PLC0415 - few answers have a schema
 

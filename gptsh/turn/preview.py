@@ -94,8 +94,8 @@ def compact(planner: Planner, session: TurnSession, options: TurnOptions, report
         **compaction_report(compaction or current),
         "before": record.get("before", size),
         "after": record.get("after", size),
-        "budget": planner.room.budget(planner.fixed),
-        "window": planner.room.window,
+        "budget": planner.limits.budget(planner.fixed),
+        "window": planner.limits.window,
         "error": failure and structured.error(str(failure), "", failure.exit_code),
     }
     reporter.reported = True

@@ -267,7 +267,7 @@ class Turn:
                 self._show(self._app.client.ask(plan.request, answer))
             partial_reason = None
         except NoAnswer as err:
-            if planner.room.window is not None:
+            if planner.limits.window is not None:
                 raise
             error = f"{planner.model} answered nothing to a prompt of about {plan.choice.size.tokens:,} tokens"
             advice = f"if that is too long for it, set context_window under [providers.{planner.provider}]"

@@ -15,7 +15,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop, sse
 from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, as_object, debug_text
-from gptsh.llm.parameters import fit_params, schema_as_text, take_tools
+from gptsh.llm.request_tools import schema_as_text, take_tools
 from gptsh.messages import (
     PARTIAL_REASONS,
     THINKING_BLOCKS,
@@ -34,6 +34,7 @@ from gptsh.messages import (
     text_of,
     token_count,
 )
+from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.facts import likely_facts
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider

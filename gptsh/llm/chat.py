@@ -17,9 +17,8 @@ from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.llm import reading_loop, sse
 from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, debug_text
-from gptsh.llm.parameters import fit_params, openai_schema, schema_as_text, take_tools
+from gptsh.llm.request_tools import openai_schema, schema_as_text, take_tools
 from gptsh.llm.sse import DONE
-from gptsh.llm.unsupported_params import lacks_effort_beside_tools
 from gptsh.messages import (
     PARTIAL_REASONS,
     PROVIDER_FIELDS,
@@ -34,6 +33,7 @@ from gptsh.messages import (
     Request,
     Tool,
 )
+from gptsh.models.accepted_parameters import fit_params, lacks_effort_beside_tools
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
 from gptsh.models.token_usage import usage_from

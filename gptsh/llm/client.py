@@ -15,7 +15,7 @@ from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import parse_json
-from gptsh.llm import masking, parameters, routes
+from gptsh.llm import masking, routes
 from gptsh.llm.apis import api_of
 from gptsh.llm.ollama_models import OllamaModels
 from gptsh.llm.openai_apis import OpenaiApis
@@ -27,6 +27,7 @@ from gptsh.llm.server_reports import ServerReports
 from gptsh.llm.thought_beginnings import expected_beginning, remember_beginning
 from gptsh.llm.windows import Windows
 from gptsh.messages import Event, Finished, Part, Request, Retrying
+from gptsh.models.accepted_parameters import adaptations
 from gptsh.models.facts import split_model
 from gptsh.models.providers import DIRECT, ApiName, Provider
 
@@ -122,7 +123,7 @@ class Client:
         provider = self._provider_for(model, params, web=web)
         if provider.api == "litellm":
             self._litellm.preload()
-        return parameters.adaptations(params, provider, self._refused.of(provider)) if params else []
+        return adaptations(params, provider, self._refused.of(provider)) if params else []
 
     def connect_early(self, model: str, params: Mapping[str, Any]) -> None:
         """Open the connection for a model's next request while the request is still being made. Raises as ``prepare``.

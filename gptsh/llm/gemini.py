@@ -20,7 +20,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop, sse
 from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, as_object, debug_text
-from gptsh.llm.parameters import fit_params, openai_schema, schema_as_text, take_tools
+from gptsh.llm.request_tools import openai_schema, schema_as_text, take_tools
 from gptsh.messages import (
     COMPLETE_REASONS,
     Call,
@@ -36,6 +36,7 @@ from gptsh.messages import (
     reasoning_from,
     system_text,
 )
+from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.facts import may_reason
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider

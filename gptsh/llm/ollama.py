@@ -15,9 +15,9 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop
 from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, as_object, debug_text, load
-from gptsh.llm.parameters import fit_params
 from gptsh.llm.sse import lines
 from gptsh.messages import Event, Part, Request, is_text, parts_of, starts_turn, text_of
+from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
 from gptsh.models.token_usage import WINDOW_KEY, usage_from

@@ -6,10 +6,10 @@ from collections.abc import Collection
 from gptsh.errors import ModelError
 from gptsh.llm.apis import api_of
 from gptsh.llm.error_bodies import own_words
-from gptsh.llm.parameters import fit_params
 from gptsh.llm.server_cache import ServerCache, server_and_model
 from gptsh.llm.unsupported_params import unsupported_efforts, unsupported_params
 from gptsh.messages import Request
+from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.providers import Provider
 
 STATUSES = (400, 404, 422, 500)  # of a refusal; OpenAI sends 404 for an item, Ollama 500

@@ -16,7 +16,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop, sse
 from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, debug_text
-from gptsh.llm.parameters import fit_params, openai_schema, schema_as_text, take_tools
+from gptsh.llm.request_tools import openai_schema, schema_as_text, take_tools
 from gptsh.llm.sse import DONE
 from gptsh.messages import (
     COMPLETE_REASONS,
@@ -34,6 +34,7 @@ from gptsh.messages import (
     system_text,
     text_of,
 )
+from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.facts import may_reason
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider

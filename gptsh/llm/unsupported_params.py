@@ -4,8 +4,9 @@ A refusal has a name, under which it is remembered for the model: ``-p temperatu
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
+from gptsh.models.accepted_parameters import of_effort, of_param
 from gptsh.models.efforts import EFFORTS
 
 # How an error names the efforts that a model accepts.
@@ -31,22 +32,6 @@ _OPTIONAL = (
     "logit_bias", "logprobs", "top_logprobs", "verbosity", "tool_choice", "parallel_tool_calls",
 )  # fmt: skip
 _BESIDE_TOOLS = "(?i)function tools with reasoning_effort"  # refused because of the tools: the other API takes both
-_BOTH_APIS = {"chat", "responses"}  # refused: a gateway lacks the one that takes an effort beside tools
-
-
-def of_param(name: str) -> str:
-    """Return the name of the refusal of a parameter."""
-    return f"-p {name}"
-
-
-def of_effort(effort: str) -> str:
-    """Return the name of the refusal of an effort."""
-    return of_param(f"reasoning_effort={effort}")
-
-
-def lacks_effort_beside_tools(refusals: Collection[str]) -> bool:
-    """Return whether OpenAI's server refuses an effort beside tools, and lacks the API in which it takes both."""
-    return set(refusals) >= _BOTH_APIS
 
 
 def unsupported_params(text: str, params: Iterable[str]) -> set[str]:

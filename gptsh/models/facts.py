@@ -15,15 +15,6 @@ from gptsh.models.names import full_name
 _OPENAI_NAME = r"(?i)(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*"
 _OPENAI_REASONING = r"(?i)(?:ft:)?(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9])(?!.*chat))[-.:0-9a-z]*"
 _GEMINI_THAT_REASONS = r"gemini-(?:(?:2\.5|[3-9][.0-9]*)-)?(?:flash|pro|flash-lite)(?:-latest|-preview)?"
-_GEMINI_WITHOUT_SAMPLING = r"gemini-(?:3\.[6-9]|[4-9]|[1-9][0-9])"  # they ignore it; later ones are to refuse it
-_KIMI_THAT_REASONS = r"(?i)kimi-k(?:2\.[5-9]|[3-9])"
-# Families that reason first, and can spend a small token limit on that alone; for names not in the table.
-_THINKS = (
-    r"(?i)gpt-oss|deepseek-(v[4-9]|r[0-9]|reasoner)|grok-(?!.*non-reasoning)|kimi-k|glm-[4-9]|qwen-?3|qwq|magistral|"
-    r"nemotron|minimax|sonar-.*reason|think|reason"
-)
-_REASONING_HEADROOM = 1976  # tokens for reasoning: with a small limit the answer of a reasoning model is empty
-_SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty")
 # The version within a name, and what stands before and after it, without a date.
 _VERSIONED = r"(?P<beginning>[^0-9]*)(?P<version>[0-9]{1,2}(?:[.-][0-9]{1,2})?)(?![0-9])(?P<end>.*?)(?:-20[-0-9]*)?$"
 _CHAT_MODES = ("chat", "responses")
@@ -169,39 +160,3 @@ def models_of(provider: str) -> Iterator[Facts]:
         is_retired = str(entry.get("deprecation_date") or "9") < today
         if has_provider and not is_retired and entry.get("mode") in _CHAT_MODES and _request_name(entry) == provider:
             yield Facts(provider, key.removeprefix(prefix), entry)
-
-
-# ---- parameters
-
-
-def refused_params(provider: str, name: str, params: Mapping[str, Any]) -> list[str]:
-    """Return the sampling parameters among ``params`` for which the model would refuse the request."""
-    sampling = [key for key in _SAMPLING if key in params and (key, params[key]) != ("temperature", 1)]
-    if not sampling:  # the table is not needed
-        return []
-    model_facts = likely_facts(provider, name)
-    if model_facts.can("sampling_params") is False:
-        return sampling
-    if provider in OPENAIS and is_openai_reasoning(name):
-        effort = params.get("reasoning_effort") or model_facts.entry.get("default_reasoning_effort")
-        return [] if effort == "none" else sampling
-    if provider == "gemini" and re.match(_GEMINI_WITHOUT_SAMPLING, name):
-        return sampling
-    if provider == "moonshot" and re.match(_KIMI_THAT_REASONS, name):
-        return [key for key in sampling if params[key] != 1]
-    return []
-
-
-def small_params(model_facts: Facts, tokens: int) -> dict[str, Any]:
-    """Return parameters for a text of ``tokens`` tokens, such as a title: temperature 0.2, and that limit.
-
-    A reasoning model gets more tokens for it, and a low effort.
-    """
-    limit = tokens + _REASONING_HEADROOM
-    name, reasons = model_facts.name, model_facts.can("reasoning")
-    is_gemini = model_facts.provider == "gemini" and reasons is True
-    if is_openai_reasoning(name) or "gpt-oss" in name or model_facts.can("adaptive_thinking") or is_gemini:
-        return {"reasoning_effort": "low", "max_tokens": limit}
-    if reasons or (reasons is None and re.search(_THINKS, name)):
-        return {"max_tokens": limit}
-    return {"temperature": 0.2, "max_tokens": tokens}

@@ -2,7 +2,8 @@
 
 import pytest
 
-from gptsh.llm.unsupported_params import of_effort, of_param, unsupported_efforts, unsupported_params
+from gptsh.llm.unsupported_params import unsupported_efforts, unsupported_params
+from gptsh.models.accepted_parameters import of_effort, of_param
 from gptsh.models.efforts import EFFORTS, accepted_efforts, nearest_effort
 
 AS_ASKED = " ".join(EFFORTS)

@@ -11,8 +11,9 @@ import pytest
 
 from gptsh.config.provider_tables import Providers, ProviderTable
 from gptsh.models import catalog
+from gptsh.models.accepted_parameters import small_params
 from gptsh.models.cost import cost
-from gptsh.models.facts import Facts, facts, likely_facts, may_reason, models_of, small_params, split_model
+from gptsh.models.facts import Facts, facts, likely_facts, may_reason, models_of, split_model
 from gptsh.models.token_usage import usage_from
 from tests.support.home import Home, lab_config
 from tests.support.paths import DATA

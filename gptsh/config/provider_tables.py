@@ -1,6 +1,6 @@
 """A provider as the user set it: ``[providers.NAME]`` of config.toml and key variables over the built-in table.
 
-Its key is from a variable here; one from the keyring is printed by ``api_key_command``, which ``llm/routes.py`` runs.
+Its key is from a variable here. ``llm/key_command.py`` runs ``api_key_command``, which may print one of the keyring.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,6 +1,6 @@
 """Read config.toml and the environment variables ``GPTSH_...`` into Settings; the smaller tables and their defaults.
 
-Nothing in the file is executed here: ``llm/routes.py`` runs ``api_key_command`` when a key is needed.
+Nothing in the file is executed here: ``llm/key_command.py`` runs ``api_key_command`` when a key is needed.
 """
 
 import contextlib

@@ -15,13 +15,14 @@ from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import parse_json
-from gptsh.llm import masking, routes
+from gptsh.llm import masking
 from gptsh.llm.apis import api_of
+from gptsh.llm.headers import headers
 from gptsh.llm.ollama_models import OllamaModels
 from gptsh.llm.openai_apis import OpenaiApis
 from gptsh.llm.refused_fields import RefusedFields
 from gptsh.llm.retries import Retries
-from gptsh.llm.routes import Routes
+from gptsh.llm.routes import Routes, raise_no_search
 from gptsh.llm.server_cache import ServerCache
 from gptsh.llm.server_reports import ServerReports
 from gptsh.llm.thought_beginnings import expected_beginning, remember_beginning
@@ -159,7 +160,7 @@ class Client:
         return {
             "method": "POST",
             "url": f"{provider.base_url}{api.path(request, provider)}",
-            "headers": routes.headers(provider, mask_values=True),
+            "headers": headers(provider, mask_values=True),
             "body": masking.without_secret_parameters(body),
         }
 
@@ -260,7 +261,7 @@ class Client:
         """Send one body and yield the events of its answer."""
         from gptsh.llm.json_bodies import encode  # noqa: PLC0415 - echo needs none
 
-        response = self._routes.http.send(url, encode(body), routes.headers(provider), is_local=provider.is_local)
+        response = self._routes.http.send(url, encode(body), headers(provider), is_local=provider.is_local)
         try:
             if response.status != 200:  # OK
                 from gptsh.llm.error_statuses import refusal  # noqa: PLC0415 - few responses have an error status
@@ -280,7 +281,7 @@ class Client:
         provider = self._routes.of(model, params, web=web)
         api = self._openai_apis.choose(provider)
         if web and api != provider.api:  # it has the search in that API alone
-            routes.raise_no_search(model)
+            raise_no_search(model)
         return provider._replace(api=api)
 
     @cached_property

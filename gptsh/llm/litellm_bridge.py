@@ -22,8 +22,8 @@ from gptsh.errors import GptshError, ModelError
 from gptsh.llm import chat, reading_loop
 from gptsh.llm.error_bodies import message_in_body
 from gptsh.llm.error_statuses import refusal
+from gptsh.llm.headers import headers
 from gptsh.llm.json_bodies import encode
-from gptsh.llm.routes import headers
 from gptsh.llm.too_long import means_too_long, too_long
 from gptsh.llm.waiting import Incoming
 from gptsh.messages import Event, Request

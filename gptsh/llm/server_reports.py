@@ -3,14 +3,17 @@
 A reply that is missing, late or malformed is not an error of the prompt. Then gptsh waits five minutes and asks again.
 """
 
+import contextlib
 import json
 import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gptsh.errors import GptshError, ModelError, TimedOut
+from gptsh.errors import GptshError, LoadingModel, ModelError, TimedOut
 from gptsh.jsonio import as_dict, as_dicts
+from gptsh.llm.headers import headers
+from gptsh.llm.masking import without_secrets
 from gptsh.llm.routes import Routes
 from gptsh.llm.server_cache import ServerCache
 from gptsh.messages import token_count
@@ -48,13 +51,33 @@ class ServerReports:
             seconds_left = deadline - time.monotonic()
             if seconds_left <= 0:
                 raise TimedOut(f"{provider.name} does not answer in time")
-            document = self._routes.fetch(provider, url, seconds_left, data, max_bytes)
+            document = self._download(provider, url, seconds_left, data, max_bytes)
             try:
                 return json.loads(document)
             except (ValueError, RecursionError):
                 return None
 
         return get
+
+    def _download(self, provider: Provider, url: str, seconds: float, body: bytes | None, max_bytes: int) -> bytes:
+        """Download at most ``max_bytes`` of a document; empty for any status but 200.
+
+        Raises GptshError, also if it takes longer than ``seconds``, and LoadingModel if the server is not ready.
+        """
+        provider, document = self._routes.with_key(provider, {}), bytearray()
+        try:
+            response = self._routes.http.send(url, body, headers(provider), seconds=seconds)
+            with contextlib.closing(response):
+                if response.status == 503:  # Service Unavailable
+                    raise LoadingModel(f"{provider.name} is not ready")
+                if response.status == 200:  # OK
+                    for chunk in response.chunks():
+                        document += chunk
+                        if len(document) >= max_bytes:
+                            break
+        except GptshError as err:
+            raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
+        return bytes(document[:max_bytes])
 
     def learn(self, provider: Provider, key: str, ask: Callable[[Get], Any]) -> None:
         """Remember what the server reports as ``key``, unless that is known or the server has just not answered."""

@@ -1,4 +1,4 @@
-"""Providers: their servers, their key variables, and how each one's API differs from OpenAI's.
+"""The table of providers, a row each: its server, key variables, HTTP headers, and how its API differs from OpenAI's.
 
 Bases, variables and quirks are from LiteLLM 1.106.2 and the providers' documentation; local servers have loopback
 addresses, where LiteLLM would use a vendor's. Providers missing in the table are looked up in litellm's data files.
@@ -56,7 +56,7 @@ class Provider(NamedTuple):
     base_path: str = ""  # appended to the base URL if it is missing there
     key_headers: Mapping[str, str] = BEARER  # headers with the key, unless it is from one of ``bearer_vars``
     bearer_vars: tuple[str, ...] = ()
-    constants: Mapping[str, str] = MappingProxyType({})  # headers of every request
+    fixed_headers: Mapping[str, str] = MappingProxyType({})  # in every request, whoever sends it
     header_vars: Mapping[str, str] = MappingProxyType({})  # headers from the environment
     stream_options: bool = True  # request usage in a stream; providers that refuse the field report it anyway
     effort: Effort = "as is"  # how ``reasoning_effort`` is sent
@@ -150,14 +150,14 @@ _OPENAI: dict[str, Any] = {
     "web_search": _RESPONSES_SEARCH,
 }  # fmt: skip
 
-_COMMON_FORM: dict[str, Any] = {"base_path": "", "key_headers": BEARER, "constants": {}, "effort": "as is"}
+_COMMON_FORM: dict[str, Any] = {"base_path": "", "key_headers": BEARER, "fixed_headers": {}, "effort": "as is"}
 # What an API asks of every server that has it, whoever runs the server.
 _FORMS: dict[ApiName, dict[str, Any]] = {
     "chat": {**_COMMON_FORM, "api": "chat"},
     "responses": {**_COMMON_FORM, "api": "responses"},
     "anthropic": {
         **_COMMON_FORM, "api": "anthropic", "base_path": "/v1", "key_headers": {"x-api-key": "{api_key}"},
-        "constants": {"anthropic-version": "2023-06-01"},
+        "fixed_headers": {"anthropic-version": "2023-06-01"},
     },
     "gemini": {**_COMMON_FORM, "api": "gemini", "key_headers": {"x-goog-api-key": "{api_key}"}},
     "ollama": {**_COMMON_FORM, "api": "ollama", "effort": "think"},
@@ -303,7 +303,7 @@ def known_provider(name: str, *, has_base: bool = False) -> Provider | None:
     if endpoint := catalog.compatible_endpoints().get(name):
         base_vars = (endpoint["api_base_env"],) if endpoint.get("api_base_env") else ()
         base_url, key_vars = endpoint["base_url"].rstrip("/"), (endpoint["api_key_env"],)
-        return Provider(base_url, key_vars, base_vars, constants=endpoint.get("headers", {}))
+        return Provider(base_url, key_vars, base_vars, fixed_headers=endpoint.get("headers", {}))
     if has_base:
         return CUSTOM
     # litellm knows which key its provider needs.

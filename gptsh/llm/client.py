@@ -241,21 +241,23 @@ class Client:
 
     def _continued_answer(self, url: str, body: dict[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
         """As ``_answer``; whenever Anthropic's server pauses the answer, ask it to continue."""
-        from gptsh.llm import anthropic  # noqa: PLC0415 - it is loaded, as the API
+        from gptsh.llm.anthropic import continued  # noqa: PLC0415 - it is loaded, as the API
+        from gptsh.llm.anthropic_answers import PAUSED  # noqa: PLC0415
+        from gptsh.llm.claude_thinking import prefix  # noqa: PLC0415
 
         sent = body
         for number in range(_MAX_PAUSES + 1):
             may_continue = number < _MAX_PAUSES
             for event in self._answer(url, sent, provider, answer):
-                is_pause = event == Finished(anthropic.PAUSED)
+                is_pause = event == Finished(PAUSED)
                 if not (is_pause and may_continue):
                     yield event
             if answer.has_thinking and answer.prefix is None:
-                answer.prefix = anthropic.prefix(body)
-            if answer.finish_reason != anthropic.PAUSED or not may_continue:
+                answer.prefix = prefix(body)
+            if answer.finish_reason != PAUSED or not may_continue:
                 return
             answer.resume()
-            sent = anthropic.continued(body, answer)
+            sent = continued(body, answer)
 
     def _answer(self, url: str, body: Mapping[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
         """Send one body and yield the events of its answer."""

@@ -19,7 +19,7 @@ from gptsh import threads
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError
-from gptsh.llm import chat, reading_loop
+from gptsh.llm import chat, chat_answers, reading_loop
 from gptsh.llm.error_bodies import message_in_body
 from gptsh.llm.error_statuses import refusal
 from gptsh.llm.headers import headers
@@ -106,8 +106,8 @@ class Bridge:
                 yield chunk
                 timeout = idle
 
-        payloads = chunks() if request.stream else chat.as_chunks(next(chunks(), {}), b"")
-        return reading_loop.read(payloads, chat.Reader(answer), incoming.limit_wait)
+        payloads = chunks() if request.stream else chat_answers.as_chunks(next(chunks(), {}), b"")
+        return reading_loop.read(payloads, chat_answers.Reader(answer), incoming.limit_wait)
 
 
 def _run_call(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from gptsh.core import document, turns, usage
 from gptsh.core.merge import merge
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encode_json, parse_json
-from gptsh.llm import anthropic, chat, gemini, ollama, responses
+from gptsh.llm import anthropic, anthropic_answers, chat, chat_answers, gemini, ollama, responses
 from gptsh.llm.error_statuses import refusal
 from gptsh.llm.json_bodies import encode
 from gptsh.llm.litellm_bridge import arguments
@@ -135,8 +135,8 @@ def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool
     pieces = iter([(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads])
     answer, failed, of = Answer(), False, "text/event-stream" if streamed else ""
     readers: dict[str, Callable[[], Iterator[Any]]] = {
-        "anthropic": lambda: read(objects(pieces, of, anthropic.as_events), anthropic.Reader(answer)),
-        "chat": lambda: read(objects(pieces, of, chat.as_chunks), chat.Reader(answer)),
+        "anthropic": lambda: read(objects(pieces, of, anthropic_answers.as_events), anthropic_answers.Reader(answer)),
+        "chat": lambda: read(objects(pieces, of, chat_answers.as_chunks), chat_answers.Reader(answer)),
         "gemini": lambda: read(objects(pieces, of, gemini.as_documents), gemini.Reader(answer)),
         "responses": lambda: read(objects(pieces, of, responses.as_events), responses.Reader(answer)),
         "ollama": lambda: read(ollama.json_lines(pieces), ollama.Reader(answer, lambda: None)),

@@ -1,0 +1,179 @@
+"""Read an answer of Anthropic's Messages API: text, thinking, tool calls, sources (citations), pauses, usage.
+
+Unknown events, deltas and blocks are no error. If an answer has a block for which a message has no key, all its blocks
+are saved, so that they can be sent back.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from gptsh.content.answer import Answer
+from gptsh.errors import ModelError
+from gptsh.jsonio import as_dict, as_dicts
+from gptsh.llm import reading_loop
+from gptsh.llm.error_bodies import reported_error
+from gptsh.llm.json_bodies import ADVICE, as_object, debug_text
+from gptsh.messages import THINKING_BLOCKS, token_count
+from gptsh.models.token_usage import FINISH_REASONS, usage_from
+from gptsh.text import join_surrogates
+
+THINKING_TYPES = ("thinking", "redacted_thinking")
+BLOCKS = "blocks"  # key of ``replay``: all blocks of an answer, if a message has no key for one of them
+PAUSED = "pause_turn"  # the server's own tools take long: it continues the answer when it gets it back
+_CALL_KEYS = ("id", "type", "function", "name", "input")  # of a call in our form or in the API's
+
+
+def as_events(message: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
+    """A message as the events of a stream. --debug shows ``body`` if it is not one."""
+    if message.get("type") == "error" or "error" in message:
+        yield {"type": "error", **message}
+    elif not isinstance(message.get("content"), list):
+        raise ModelError("the response is not a message", ADVICE, detail=debug_text(body))
+    else:
+        yield {"type": "message_start", "message": message}
+        for at, block in enumerate(as_dicts(message["content"])):
+            yield {"type": "content_block_start", "index": at, "content_block": block}
+            yield {"type": "content_block_stop", "index": at}
+        yield {"type": "message_delta", "delta": message}
+        yield {"type": "message_stop"}
+
+
+class Reader(reading_loop.Reader):
+    """Writes the events of one answer into an ``Answer``."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer)
+        self._earlier_usage = as_dict(answer.usage and answer.usage["raw"])  # of an answer that was paused
+        self._usage: dict[str, Any] = {}
+        self._finish: str | None = None
+        self._done = False
+        self._open_blocks: dict[Any, dict[str, Any]] = {}  # unfinished blocks, by index
+        self._blocks = as_dicts(answer.replay.get(BLOCKS))
+
+    def add(self, payload: dict[str, Any]) -> bool:
+        """Read one event; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        kind = payload.get("type")
+        if kind == "error" or payload.get("error"):
+            raise reported_error(payload.get("error") or payload, payload)
+        if kind == "message_stop":
+            self._done = True
+            return True
+        message, delta, place = as_dict(payload.get("message")), as_dict(payload.get("delta")), payload.get("index")
+        index = place if isinstance(place, int) else None
+        # Each figure replaces the earlier one; null is ignored.
+        usage = as_dict(message.get("usage")) | as_dict(payload.get("usage"))
+        self._usage |= {key: value for key, value in usage.items() if value is not None}
+        match kind:
+            case "message_start":
+                self._add_names(message)
+            case "content_block_start":
+                self._end_block(index)  # some servers do not send content_block_stop
+                self._begin_block(index, as_dict(payload.get("content_block")))
+            case "content_block_delta" if index in self._open_blocks:
+                self._add_piece(self._open_blocks[index], delta)
+            case "content_block_stop":
+                self._end_block(index)
+            case "message_delta":
+                self._add_ending(delta)
+        return False
+
+    def end(self) -> None:
+        """Write unfinished blocks, among them tool calls, and usage."""
+        for index in list(self._open_blocks):
+            self._end_block(index)
+        if self._done or self.answer.finished:
+            self._finish_answer()
+        else:
+            self._write_usage()
+
+    def _add_names(self, message: dict[str, Any]) -> None:
+        response_id, model = message.get("id"), message.get("model")
+        if isinstance(response_id, str):
+            self.answer.response_id = response_id
+        if isinstance(model, str):
+            self.answer.resolved_model = model
+
+    def _add_ending(self, delta: dict[str, Any]) -> None:
+        """Read why the answer ends, and what the API says of a refusal."""
+        details = as_dict(delta.get("stop_details"))
+        explanation, category = details.get("explanation"), details.get("category")
+        words = [explanation, f"({category})" if isinstance(category, str) and category else ""]
+        if refusal := " ".join(word for word in words if isinstance(word, str) and word):
+            self.answer.add_refusal(refusal)
+        reason, stop = delta.get("stop_reason"), delta.get("stop_sequence")
+        if isinstance(reason, str):
+            self._finish = reason
+            self.answer.stop_sequence = stop if isinstance(stop, str) else None
+            self._finish_answer()
+
+    def _finish_answer(self) -> None:
+        self._write_usage()
+        if self._finish == PAUSED:
+            self.answer.replay[BLOCKS] = list(self._blocks)
+        self.answer.finish(FINISH_REASONS.get(self._finish or "", self._finish))
+
+    def _write_usage(self) -> None:
+        if self._usage:
+            self.answer.usage = usage_from(_sum(self._earlier_usage, self._usage))
+
+    def _begin_block(self, index: int | None, start: dict[str, Any]) -> None:
+        """Begin a block. The texts of its start are its first pieces."""
+        block = {key: value for key, value in start.items() if key == "type" or not isinstance(value, str)}
+        self._open_blocks[index] = block
+        self._add_piece(block, start)
+
+    def _add_piece(self, block: dict[str, Any], piece: dict[str, Any]) -> None:
+        """Add a piece to a block; of an unknown kind of piece its texts, under their own keys."""
+        for key, value in piece.items():
+            if key == "citation":
+                block["citations"] = [*as_dicts(block.get("citations")), value]
+            elif key != "type" and isinstance(value, str):
+                block[key] = (block[key] if isinstance(block.get(key), str) else "") + value
+        kind = block.get("type")
+        text = piece.get(str(kind))
+        if kind == "text" and isinstance(text, str):
+            self.answer.add_text(text)
+        elif kind == "thinking" and isinstance(text, str):
+            self.answer.add_reasoning(text, THINKING_BLOCKS)
+
+    def _end_block(self, index: int | None) -> None:
+        """Save a block in the form that an unstreamed answer has."""
+        if index not in self._open_blocks:
+            return
+        pieces = self._open_blocks.pop(index)
+        block = {key: join_surrogates(value) if isinstance(value, str) else value for key, value in pieces.items()}
+        kind, arguments = block.get("type"), block.pop("partial_json", "")
+        if not isinstance(kind, str) or (kind == "text" and not isinstance(block.get("text"), str)):
+            return
+        first_input = block.get("input")
+        if arguments:
+            block["input"] = as_object(arguments)
+        self._blocks.append(block)
+        for citation in as_dicts(block.get("citations")):
+            self.answer.add_source(citation.get("url"), citation.get("title"))
+        if kind in THINKING_TYPES:
+            self.answer.add_thinking({key: value for key, value in block.items() if key != "signature" or value})
+        elif kind == "tool_use":
+            self._add_call(block, arguments or (json.dumps(first_input, ensure_ascii=False) if first_input else "{}"))
+        has_own_key = kind in ("text", "tool_use", *THINKING_TYPES) and not block.get("citations")
+        if BLOCKS in self.answer.replay or not has_own_key:
+            self.answer.replay[BLOCKS] = list(self._blocks)
+
+    def _add_call(self, block: dict[str, Any], arguments: str) -> None:
+        """Add a tool call: its arguments as received, other fields under their own keys."""
+        function = {"name": str(block.get("name") or ""), "arguments": arguments}
+        more = {key: value for key, value in block.items() if key not in _CALL_KEYS}
+        self.answer.add_call({"id": str(block.get("id") or ""), "type": "function", "function": function, **more})
+
+
+def _sum(earlier: dict[str, Any], usage: dict[str, Any]) -> dict[str, Any]:
+    """The usage of two requests: numbers are added, other values are the later ones."""
+    result = {**earlier, **usage}
+    for key in earlier.keys() & usage.keys():
+        one, other = earlier[key], usage[key]
+        if isinstance(one, dict) and isinstance(other, dict):
+            result[key] = _sum(one, other)
+        elif token_count(one) is not None and token_count(other) is not None:
+            result[key] = one + other
+    return result

@@ -23,13 +23,16 @@ GptshError                      1
 └── TimedOut                  124   --timeout, or an API that sent nothing for too long
 """
 
+from typing import Any
+
 
 class GptshError(Exception):
     """A failure that is reported in one line.
 
     ``problem`` is what was wrong, ``advice`` what the user can do; ``detail`` is shown only with --debug. ``hint`` is a
-    second line: how to go on with the session. ``reported``: stdout has the error as JSON already. ``may_fall_back``:
-    the server or the model is not available, and another model may answer.
+    second line: how to go on with the session. ``answer``, for callers of ``gptsh.ask``, is what had arrived.
+    ``reported``: stdout has the error as JSON already. ``may_fall_back``: the server or the model is not available, and
+    another model may answer.
     """
 
     exit_code = 1
@@ -39,6 +42,7 @@ class GptshError(Exception):
         super().__init__(f"{problem}: {advice}" if advice else problem)
         self.detail = detail
         self.hint = ""
+        self.answer: Any = None
         self.reported = False
 
 

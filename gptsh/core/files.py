@@ -11,6 +11,7 @@ import functools
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -240,7 +241,13 @@ class _Latest(NamedTuple):
     end: int
 
 
-_latest: _Latest | None = None
+class _Memory(threading.local):
+    """What a thread remembers: the file that it read or wrote last."""
+
+    latest: _Latest | None = None
+
+
+_memory = _Memory()
 
 
 def _version(status: os.stat_result) -> tuple[int, ...]:
@@ -256,7 +263,6 @@ def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
     """
     from gptsh.core.usage import message_usage  # noqa: PLC0415 - lists write nothing
 
-    global _latest
     update_totals(doc)
     drop_secrets(doc)
     keys, messages = list(doc), doc["messages"]
@@ -278,19 +284,20 @@ def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
         old = _pieces(source, latest.start, size) if latest and known else ()
         _replace(path, chain([head], old, [separator, tail, b"\n" + _END]), fsync=fsync)
     end = len(head) + size + len(separator) + len(tail)
-    _latest = _Latest(os.path.realpath(path), _version(path.stat()), list(messages), len(head), end)
+    _memory.latest = _Latest(os.path.realpath(path), _version(path.stat()), list(messages), len(head), end)
 
 
 def _unchanged(path: Path, closing: contextlib.ExitStack) -> tuple[int, _Latest | None]:
     """The open file and what is known of it, or None if it is not the latest one or has changed."""
-    if _latest is None or _latest.path != os.path.realpath(path):
+    latest = _memory.latest
+    if latest is None or latest.path != os.path.realpath(path):
         return -1, None
     try:
         descriptor = open_own(path, _READ)
     except FileNotFoundError:
         return -1, None
     closing.callback(os.close, descriptor)
-    return descriptor, _latest if _version(os.fstat(descriptor)) == _latest.version else None
+    return descriptor, latest if _version(os.fstat(descriptor)) == latest.version else None
 
 
 def _pieces(descriptor: int, start: int, size: int) -> Iterator[bytes]:
@@ -345,7 +352,6 @@ def read_document(path: Path | str, limit: int = _MAX_SIZE) -> tuple[Document, l
     Of the file that this process read or wrote last, and that has not changed, only the head is read again.
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
-    global _latest
     with contextlib.ExitStack() as closing:
         descriptor, latest = _unchanged(Path(path), closing)
         if latest:
@@ -356,9 +362,10 @@ def read_document(path: Path | str, limit: int = _MAX_SIZE) -> tuple[Document, l
             return doc, malformed
     version, data = _read(path, limit)
     doc, malformed = parse_file(data, os.fspath(path))
-    _latest = None
+    _memory.latest = None
     if (start := _start_of_messages(data)) is not None and not malformed:
-        _latest = _Latest(os.path.realpath(path), version, list(doc["messages"]), start, len(data) - len(_END) - 1)
+        end = len(data) - len(_END) - 1
+        _memory.latest = _Latest(os.path.realpath(path), version, list(doc["messages"]), start, end)
     return doc, malformed
 
 

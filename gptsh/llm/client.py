@@ -60,7 +60,8 @@ class Client:
 
     ``budget`` limits what requests cost.
 
-    Without ``needs_keys`` it can only show requests to providers whose keys are missing.
+    Without ``needs_keys`` it can only show requests to providers whose keys are missing. Without ``owns_process`` the
+    log, the warnings and the streams of the process are left alone.
     """
 
     def __init__(
@@ -70,11 +71,12 @@ class Client:
         keys: Mapping[str, str | None] | None = None,
         *,
         needs_keys: bool = True,
+        owns_process: bool = True,
     ) -> None:
         """``keys`` are the ``keys`` of another client: a command that prints one is not run again."""
         self.deadline: float | None = None
         self.budget: Budget | None = None
-        self._settings, self._environ = settings, environ
+        self._settings, self._environ, self._owns_process = settings, environ, owns_process
         self._routes = Routes(settings, environ, keys or {}, needs_keys=needs_keys)
         self._cache = ServerCache()
         self._reports = ServerReports(self._routes, self._cache)
@@ -290,7 +292,7 @@ class Client:
     def _litellm(self) -> "Bridge":
         from gptsh.llm.litellm_bridge import Bridge  # noqa: PLC0415 - few runs use litellm
 
-        return Bridge(self._settings.network, self._environ)
+        return Bridge(self._settings.network, self._environ, owns_process=self._owns_process)
 
 
 def _mask_names(answer: Answer, provider: Provider) -> None:

@@ -52,10 +52,10 @@ _REQUEST_IDS = ("llm_provider-request-id", "llm_provider-x-request-id", "llm_pro
 
 
 class Bridge:
-    """Calls through litellm for one process."""
+    """Calls through litellm for one process. With ``owns_process`` its log, its warnings and its prints are hidden."""
 
-    def __init__(self, network: Network, environ: Mapping[str, str]) -> None:
-        self._network, self._environ = network, environ
+    def __init__(self, network: Network, environ: Mapping[str, str], *, owns_process: bool = True) -> None:
+        self._network, self._environ, self._owns_process = network, environ, owns_process
         self._failure: BaseException | None = None
         self._loader = threading.Thread(target=self._load, daemon=True)
 
@@ -68,9 +68,10 @@ class Bridge:
                 os.environ[name] = ",".join(filter(None, (os.environ.get(name), _LOOPBACK)))
             if bundle := next(filter(None, map(self._environ.get, _BUNDLES)), None):  # also for other servers
                 os.environ["SSL_CERT_FILE"] = bundle
-            warnings.simplefilter("ignore")
-            logging.disable(logging.CRITICAL)
-            sys.stdout = sys.stderr
+            if self._owns_process:
+                warnings.simplefilter("ignore")
+                logging.disable(logging.CRITICAL)
+                sys.stdout = sys.stderr
             if not threads.start(self._loader):
                 self._load()
 

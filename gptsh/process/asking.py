@@ -46,6 +46,8 @@ def ask_line(intro: str, question: str, read: Callable[[str], Answer], at_end: A
 
     ``read`` raises ValueError, whose message is shown. The end of input means ``at_end``.
     """
+    if stdio.is_silent():
+        return None
     try:
         terminal = os.open(_TERMINAL, os.O_RDWR | os.O_NOCTTY)
     except OSError:

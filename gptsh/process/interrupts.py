@@ -246,6 +246,19 @@ class Interrupts:
             self._raise_pending()
 
 
+class NoInterrupts(Interrupts):
+    """Interrupts of a turn in somebody else's process: signals and timers are left alone."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+
+    def cancel_deadline(self) -> None:
+        """There is no timer."""
+
+    def restart_deadline(self, max_seconds: float) -> None:
+        """There is no timer."""
+
+
 _entered: list[Interrupts] = []  # the innermost last
 
 

@@ -1,6 +1,7 @@
 """Read stdin and files; write to stdout and stderr, each a terminal or a pipe.
 
-Writes are unbuffered, so that no flush can block or fail when the process ends.
+Writes are unbuffered, so that no flush can block or fail when the process ends. While ``silent``, the process belongs
+to somebody else: nothing is written, and there is no terminal.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import re
 import select
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
 from typing import TextIO
 
 from gptsh.errors import GptshError, OutputError, UsageError
@@ -28,6 +30,24 @@ _NOTE_AFTER = 2.0  # seconds of a silent pipe until a note tells the user what g
 _POLL = 0.2  # seconds until a thread that waits for a reader sees a call of ``limit_waiting``
 READER_WAIT = 1.0  # seconds that a slow reader gets after ``limit_waiting``
 
+_collected_notes: ContextVar[list[str] | None] = ContextVar("_collected_notes", default=None)  # None: print them
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[list[str]]:
+    """Leave the streams and the terminal of the process alone inside this block, in this thread; collect the notes."""
+    notes: list[str] = []
+    token = _collected_notes.set(notes)
+    try:
+        yield notes
+    finally:
+        _collected_notes.reset(token)
+
+
+def is_silent() -> bool:
+    """Whether the process belongs to somebody else, as in ``silent``."""
+    return _collected_notes.get() is not None
+
 
 def detach_stdout() -> None:
     """End stdout for its reader while the process continues. A terminal is left open."""
@@ -41,13 +61,13 @@ def detach_stdout() -> None:
 
 
 def stdout() -> TextIO | None:
-    """The real stdout: ``sys.stdout`` is stderr while litellm runs."""
-    return sys.__stdout__
+    """The real stdout: ``sys.stdout`` is stderr while litellm runs. None while ``silent``, as if it were closed."""
+    return None if is_silent() else sys.__stdout__
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal; a stream that the shell closed is not."""
-    return stream is not None and stream.isatty()
+    """Whether the stream is a terminal; a stream that the shell closed is not, and none is while ``silent``."""
+    return stream is not None and stream.isatty() and not is_silent()
 
 
 def has_person() -> bool:
@@ -122,6 +142,7 @@ class Sink:
     def __init__(self, stream: TextIO | None) -> None:
         self._max_wait: float | None = None  # seconds to wait for a slow reader; None: no limit
         self._unwritten = memoryview(b"")
+        stream = None if is_silent() else stream
         self._pieces = VisiblePieces() if stream is sys.stderr or is_terminal(stream) else None
         self._descriptor = stream.fileno() if stream is not None else None
 
@@ -265,6 +286,10 @@ def note(text: str) -> None:
     line = one_line(text)
     if len(line) > 2 * _NOTE_END:
         line = f"{line[:_NOTE_END]} […] {line[-_NOTE_END:]}"
+    notes = _collected_notes.get()
+    if notes is not None:
+        notes.append(line)
+        return
     line = f"gptsh: {line}"
     rows = wrapped(line, width(sys.stderr)) if is_terminal(sys.stderr) else [line]
     write_stderr("".join(f"{row}\n" for row in rows))
@@ -272,6 +297,8 @@ def note(text: str) -> None:
 
 def write_stderr(text: str) -> None:
     """Write to stderr, but give up on a slow reader: the answer may still have to be saved."""
+    if is_silent():
+        return
     sink = Sink(sys.stderr)
     sink.limit_waiting()
     with contextlib.suppress(OSError):

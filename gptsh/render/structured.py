@@ -1,6 +1,6 @@
 """The JSON of -o json and jsonl: answers, events, lists and failures; docs/scripting.md lists the keys."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from gptsh import jsonio
@@ -76,7 +76,11 @@ class EventWriter(Writer):
 
     def emit(self, kind: str, **fields: Any) -> None:
         """Record an event, to be written with the next output."""
-        self._pending += line({"type": kind, **fields}) + "\n"
+        self.record({"type": kind, **fields})
+
+    def record(self, event: Mapping[str, Any]) -> None:
+        """Record an event as a line."""
+        self._pending += line(event) + "\n"
 
     def write(self, event: Event) -> None:
         """Write an event, after those recorded before."""
@@ -103,3 +107,15 @@ class EventWriter(Writer):
             self.emit("error", error=result["error"])
         self.emit("done", **result)
         self.close()
+
+
+class EventListener(EventWriter):
+    """Passes the events on as they happen, as dicts, instead of writing them."""
+
+    def __init__(self, out: Sink, reasoning: ReasoningStream, on_event: Callable[[dict[str, Any]], object]) -> None:
+        super().__init__(out, reasoning, shows_reasoning=True)
+        self._on_event = on_event
+
+    def record(self, event: Mapping[str, Any]) -> None:
+        """Pass an event on. Raises what the caller raises."""
+        self._on_event(dict(event))

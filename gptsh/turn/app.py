@@ -42,7 +42,8 @@ class App:
     """Settings, client and tool servers of a single question or of a conversation.
 
     With ``keeps_tools`` the tool servers keep running after a turn, for the next turn that uses the same ones. Without
-    ``sends`` requests are only shown, which needs no key.
+    ``sends`` requests are only shown, which needs no key. Without ``owns_process`` the settings of the process, such as
+    its log, are left alone.
     """
 
     def __init__(
@@ -53,9 +54,10 @@ class App:
         *,
         keeps_tools: bool = False,
         sends: bool = True,
+        owns_process: bool = True,
     ) -> None:
         self.settings, self.reporter = config, reporter
-        self.client = Client(config, environ, needs_keys=sends)
+        self.client = Client(config, environ, needs_keys=sends, owns_process=owns_process)
         self._environ, self._keeps_tools, self._sends = environ, keeps_tools, sends
         self._toolbox: Toolbox | None = None
         self._servers: list[ToolServer] = []
@@ -97,7 +99,7 @@ class App:
         shows_reasoning = options.reasoning
         if shows_reasoning is None:
             shows_reasoning = output == "jsonl" or stdio.is_terminal(sys.stderr)
-        form = Form(output, options.block, schema, shows_reasoning, options.stream)
+        form = Form(output, options.block, schema, shows_reasoning, options.stream, options.on_event)
         return with_router(TurnSetup(agent, form, servers, fallbacks))
 
     def prepared(self, agent: Agent) -> Agent:

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from gptsh.config.forms import STRUCTURED
 from gptsh.errors import Incomplete
@@ -28,7 +28,8 @@ class Form(NamedTuple):
     """The form of an answer on stdout: ``output`` is text, markdown, json or jsonl.
 
     ``block``: only one code block: the first (""), the last ("last"), or the first of a language. ``schema``: only the
-    JSON that conforms to it. ``streamed``: text is shown as it arrives.
+    JSON that conforms to it. ``streamed``: text is shown as it arrives. ``on_event`` gets the events of jsonl instead
+    of stdout.
     """
 
     output: str
@@ -36,6 +37,7 @@ class Form(NamedTuple):
     schema: "AnswerSchema | None" = None
     reasoning: bool = True
     streamed: bool = True
+    on_event: Callable[[dict[str, Any]], object] | None = None
 
     @property
     def is_structured(self) -> bool:
@@ -115,11 +117,13 @@ class Screen:
             shared=self._on_terminal and err_on_terminal and not form.is_buffered,
         )
         if form.is_buffered or form.is_structured:
-            from gptsh.render.structured import BufferedWriter, EventWriter  # noqa: PLC0415 - only JSON, -x and --schema
+            from gptsh.render import structured  # noqa: PLC0415 - only JSON, -x and --schema
 
+            if form.on_event:
+                return structured.EventListener(out, reasoning, form.on_event)
             if form.is_buffered:
-                return BufferedWriter(out, reasoning)
-            return EventWriter(out, reasoning, shows_reasoning=form.reasoning)
+                return structured.BufferedWriter(out, reasoning)
+            return structured.EventWriter(out, reasoning, shows_reasoning=form.reasoning)
         if form.output != "markdown":
             return PlainWriter(out, reasoning, streamed=form.streamed)
         from gptsh.turn.painter import Painter  # noqa: PLC0415 - slow; plain text does without

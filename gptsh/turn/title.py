@@ -102,6 +102,7 @@ class Titling:
         if thread:
             if thread.is_done and session.save_change(thread.add_to) and thread.title:
                 session.emit("title", title=thread.title)
+            claims.release(claims.title_of(session.filename or ""))  # another turn of this process may ask
             return
         model = title_model(self._app, self._agent, session.doc) if has_answer and stdio.has_person() else None
         if model is not None and session.filename and _is_own(self._app.settings, model):

@@ -7,6 +7,7 @@ around a save and after the answer.
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -168,21 +169,19 @@ class Turn:
 
             self._approval = Approval(tools, session.doc)
         self._titling = Titling(self._app, session, self._setup.agent, self._options.config)
-        turn = claims.turn_of(self._question_id)
-        if session.is_saved:
-            claims.take(turn)
+        claim = claims.held(claims.turn_of(self._question_id)) if session.is_saved else nullcontext()
         try:
-            session.save(("message_recorded", {"id": self._question_id, "role": "user"}), fsync=False)
-            # A new compaction was only estimated so far: make its summary and save it.
-            plan = self._planner.plan(self._messages) if self._plan.choice.is_new else self._plan
-            self._ask_until_answered(plan)
-            if schema:
-                self._check_schema(schema)
-            self._setup.form.check_block(_final_text(self._last_answer))
+            with claim:
+                session.save(("message_recorded", {"id": self._question_id, "role": "user"}), fsync=False)
+                # A new compaction was only estimated so far: make its summary and save it.
+                plan = self._planner.plan(self._messages) if self._plan.choice.is_new else self._plan
+                self._ask_until_answered(plan)
+                if schema:
+                    self._check_schema(schema)
+                self._setup.form.check_block(_final_text(self._last_answer))
         except (GptshError, Interrupted, OSError) as err:
             failure = err
         with self._interrupts.shielded():
-            claims.release(turn)
             self._interrupts.cancel_deadline()
             failure = self._finish(failure)
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):

@@ -1,7 +1,7 @@
 """What a turn is asked to do beside its question: who answers, in which form, what is saved."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from gptsh.config import agent_choice
@@ -23,8 +23,8 @@ class TurnOptions(NamedTuple):
     ``tools`` are names of servers and tools. ``block``: show only one code block of the answer, the first (""), the
     last ("last"), or the first of a language. ``schema``: a JSON schema or its file. ``truncate``: the end at which
     long attached text is cut. ``compact``: show a compaction instead of asking, or with ``apply`` make it.
-    ``seconds``: the time limit. ``config``: the file of ``--config``. ``may_ask``: a person can be asked on the
-    terminal.
+    ``seconds``: the time limit. ``config``: the file of ``--config``. ``on_event`` gets the events of ``-o jsonl``
+    instead of stdout.
     """
 
     overrides: Overrides = NO_OVERRIDES
@@ -43,6 +43,7 @@ class TurnOptions(NamedTuple):
     interactive: bool = False
     seconds: float | None = None
     config: str | None = None
+    on_event: Callable[[dict[str, Any]], object] | None = None
 
     @property
     def chooses_tools(self) -> bool:

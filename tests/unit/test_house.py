@@ -33,6 +33,7 @@ LAYERS = [
     {"process"},
     {"manage"},
     {"turn"},
+    {"api"},
     {"chat"},
     {"cli"},
 ]

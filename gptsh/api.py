@@ -1,0 +1,209 @@
+"""gptsh from Python: ``ask`` and ``stream`` run a turn as the command does, in the caller's process.
+
+Same files, same locks, same failures, as exceptions. Nothing is printed, no signal is taken, and nobody is asked:
+a tool call that needs approval is denied. Several threads may ask at once, also in one session.
+"""
+
+import json
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict, Unpack
+
+from gptsh.config import settings
+from gptsh.config.agent_choice import Overrides
+from gptsh.core import references
+from gptsh.errors import GptshError, Incomplete, SchemaMismatch, UsageError
+from gptsh.jsonio import parse_json
+from gptsh.manage.labels import Labels
+from gptsh.process import stdio
+from gptsh.process.interrupts import NoInterrupts
+from gptsh.process.reporter import Reporter
+from gptsh.turn.app import App
+from gptsh.turn.attached_files import Files
+from gptsh.turn.question import read_question, template_of
+from gptsh.turn.turn import Turn
+from gptsh.turn.turn_options import TurnOptions
+from gptsh.turn.turn_session import open_session
+
+Event = dict[str, Any]
+
+
+class Options(TypedDict, total=False):
+    """What ``ask`` and ``stream`` accept beside the question; the options of the command have the same names.
+
+    ``session`` is a REF, such as ``"0"`` or ``"@work"``; without it a new session begins. ``values`` are those of the
+    ``{names}`` in the agent's prompt. ``tools`` are names of servers and tools; an empty list offers none. ``schema``
+    is a JSON schema, or the path of its file. ``name`` is an ``@NAME`` for the session.
+    """
+
+    session: str | None
+    model: str | None
+    agent: str | None
+    system: str | None
+    params: Mapping[str, Any]
+    files: Sequence[str | os.PathLike[str]]
+    values: Mapping[str, str]
+    tools: Sequence[str] | None
+    schema: Mapping[str, Any] | str | os.PathLike[str] | None
+    web: bool | None
+    max_cost: float | None
+    truncate: str | None
+    title: str | None
+    tags: Sequence[str]
+    name: str | None
+    save: bool
+    config: str | os.PathLike[str] | None
+
+
+class Answer(NamedTuple):
+    """An answer, and what is known of it.
+
+    ``whole``: the model has finished it; else ``why_not`` says what is missing. ``data`` is the JSON that a ``schema``
+    asked for. ``session`` is the id of the saved session, None if it was not saved. ``usage`` counts tokens, ``cost``
+    is in USD, None if the price is unknown. ``sources`` have ``url`` and ``title``. ``notes`` are the lines that the
+    command would print on stderr.
+    """
+
+    text: str
+    whole: bool
+    why_not: str
+    data: Any
+    session: str | None
+    model: str
+    usage: dict[str, Any] | None
+    cost: float | None
+    sources: list[dict[str, Any]]
+    tool_calls: list[dict[str, Any]]
+    notes: tuple[str, ...]
+
+
+def ask(question: str, **options: Unpack[Options]) -> Answer:
+    """Ask a question and return the answer.
+
+    An answer that the model did not finish is returned with ``whole`` False. Raises GptshError for every other failure;
+    its ``answer`` has what had arrived, and is None if nothing had.
+    """
+    last: Event = {}
+
+    def remember(event: Event) -> None:
+        nonlocal last
+        last = event
+
+    with stdio.silent() as notes:
+        try:
+            _run(question, options, remember)
+        except GptshError as err:
+            arrived = _answer(last, notes, str(err))
+            if arrived and isinstance(err, Incomplete) and not isinstance(err, SchemaMismatch):
+                return arrived
+            err.answer = arrived
+            raise
+    answer = _answer(last, notes, "")
+    assert answer  # a turn that does not fail ends with the event ``done``
+    return answer._replace(data=parse_json(answer.text)) if options.get("schema") is not None else answer
+
+
+def stream(question: str, **options: Unpack[Options]) -> Iterator[Event]:
+    """Ask a question and yield the events of ``-o jsonl`` as they happen, the last of them ``done``.
+
+    A caller who stops early ends the turn with the next event; what had arrived is saved. After the last event it
+    raises GptshError for a failure, also for an answer that is not whole.
+    """
+    events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()  # None: the turn has ended
+    has_left = threading.Event()
+
+    def put(event: Event) -> None:
+        if has_left.is_set():
+            raise BrokenPipeError
+        events.put(event)
+
+    def run() -> None:
+        end: BaseException | None = None
+        try:
+            with stdio.silent():
+                _run(question, options, put)
+        except BaseException as err:  # noqa: BLE001 - raised again, by the thread that reads the events
+            end = err
+        events.put(end)
+
+    thread = threading.Thread(target=run, name="gptsh", daemon=True)
+    thread.start()
+    try:
+        while isinstance(event := events.get(), dict):
+            yield event
+    finally:
+        has_left.set()
+        thread.join()
+    if event:
+        raise event
+
+
+def _run(question: str, options: Options, on_event: Callable[[Event], object]) -> None:
+    """Run one turn; the events go to ``on_event``. Raises GptshError."""
+    config_file = options.get("config")
+    config = settings.load(os.environ, None if config_file is None else os.fspath(config_file))
+    turn_options = _turn_options(options, on_event)
+    if turn_options.labels.name:
+        references.filename_of_name(turn_options.labels.name)  # raises for invalid characters
+    interrupts = NoInterrupts()
+    app = App(config, os.environ, Reporter(), owns_process=False)
+    opened = open_session(options.get("session"))
+    setup = app.resolve(turn_options, opened.doc)
+    values = [f"{name}={value}" for name, value in options.get("values", {}).items()]
+    message = read_question(
+        question,
+        [os.fspath(path) for path in options.get("files", ())],
+        Files(app.client.windows, setup.agent.model, refuses=turn_options.truncate is None),
+        template=template_of(setup.agent, values, "values"),
+    )
+    if message is None:
+        raise UsageError("the question is empty")
+    turn = Turn(app, turn_options, interrupts, opened, message, setup)
+    turn.run()
+    if turn.session.failure:
+        raise turn.session.failure
+
+
+def _turn_options(options: Options, on_event: Callable[[Event], object]) -> TurnOptions:
+    schema, tools, config = options.get("schema"), options.get("tools"), options.get("config")
+    if isinstance(schema, Mapping):
+        schema = json.dumps(schema)
+    return TurnOptions(
+        Overrides(
+            agent=options.get("agent"),
+            model=options.get("model"),
+            system=options.get("system"),
+            params=options.get("params", {}),
+            max_cost=options.get("max_cost"),
+            web=options.get("web"),
+        ),
+        tools=None if tools is None else tuple(tools),
+        output="jsonl",
+        schema=None if schema is None else os.fspath(schema),
+        truncate=options.get("truncate"),
+        labels=Labels(options.get("title"), tuple(options.get("tags", ())), options.get("name")),
+        save=options.get("save", True),
+        config=None if config is None else os.fspath(config),
+        on_event=on_event,
+    )
+
+
+def _answer(done: Event, notes: Sequence[str], why_not: str) -> Answer | None:
+    """The answer of the last event of a turn; None if no text has arrived."""
+    if done.get("type") != "done" or done["text"] is None:
+        return None
+    return Answer(
+        text=done["text"],
+        whole=not why_not,
+        why_not=why_not,
+        data=None,
+        session=done["session"],
+        model=done["model"],
+        usage=done["usage"],
+        cost=done["cost"],
+        sources=done["sources"],
+        tool_calls=done["tool_calls"],
+        notes=tuple(notes),
+    )

@@ -1,0 +1,179 @@
+"""``ask`` and ``stream`` from a program: the turn of the command, without a terminal, a signal or a line of output."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from gptsh import GptshError, ask, stream
+from gptsh.errors import Denied, ModelError, UnknownSession, UsageError
+from tests.support.home import Home, lab_config, texts
+from tests.support.server import Hold, ModelServer, answer, chunk, event
+from tests.support.tools import SERVER, calling
+
+ADD = {"id": "c1", "type": "function", "function": {"name": "good__add", "arguments": '{"a": 1, "b": 2}'}, "index": 0}
+
+
+@pytest.fixture
+def python(home: Home, model: ModelServer, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """A home whose default model is ``lab/m``, for this process."""
+    home.configure(lab_config(model))
+    for name in [*os.environ]:
+        if name.startswith("GPTSH_"):
+            monkeypatch.delenv(name)
+    for name, value in home.env.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(home.cwd)
+    return home
+
+
+def test_an_answer_has_its_text_usage_and_session_and_nothing_is_printed(
+    python: Home, capfd: pytest.CaptureFixture[str]
+) -> None:
+    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    (python.cwd / "a.txt").write_text("in the file")
+    first = ask("hello", files=["a.txt"], title="Greeting", tags=["t"], name="@greet")
+    assert first.text.startswith("You said: hello")
+    assert (first.whole, first.why_not, first.model) == (True, "", "lab/m")
+    assert first.usage
+    assert first.usage["total"] == 16
+    second = ask("more", session="@greet")
+    doc = python.doc()
+    assert (first.session, second.session) == (doc["id"], doc["id"])
+    assert (doc["title"], doc["meta"]["tags"], len(doc["messages"])) == ("Greeting", ["t"], 4)
+    assert "in the file" in texts(doc)[0]
+    assert capfd.readouterr() == ("", "")
+    assert handlers == {signum: signal.getsignal(signum) for signum in handlers}
+
+
+def test_nothing_is_saved_without_save(python: Home) -> None:
+    assert ask("hello", save=False).session is None
+    assert python.files() == []
+
+
+def test_a_failure_is_the_exception_of_the_command_and_the_question_is_saved(python: Home, model: ModelServer) -> None:
+    for _ in range(3):
+        model.script(b'{"error": {"message": "out of order"}}', status=500)
+    with pytest.raises(ModelError, match="out of order") as failure:
+        ask("hello")
+    assert failure.value.answer is None
+    assert texts(python.doc()) == ["user: hello"]
+    with pytest.raises(UnknownSession):
+        ask("hello", session="zzzz")
+    with pytest.raises(UsageError, match="empty"):
+        ask(" ")
+
+
+def test_an_answer_that_is_not_whole_says_why(python: Home, model: ModelServer) -> None:
+    model.script(*answer("half an ans", finish="length"))
+    partial = ask("hello")
+    assert (partial.text, partial.whole) == ("half an ans", False)
+    assert "token limit" in partial.why_not
+    model.script(*answer("half an ans", finish="length"))
+    with pytest.raises(GptshError) as failure:
+        list(stream("hello"))
+    assert failure.value.exit_code == 5
+
+
+def test_a_schema_gives_data_and_an_answer_of_another_form_is_an_error(python: Home, model: ModelServer) -> None:
+    schema = {"type": "object", "required": ["n"]}
+    model.script(*answer('{"n": 3}'))
+    assert ask("a number", schema=schema).data == {"n": 3}
+    for _ in range(2):
+        model.script(*answer("three"))
+    with pytest.raises(GptshError) as failure:
+        ask("a number", schema=schema)
+    assert (failure.value.exit_code, failure.value.answer.text) == (5, "three")
+
+
+def test_stream_yields_the_events_of_jsonl(python: Home, model: ModelServer) -> None:
+    for _ in range(2):
+        model.script(*answer("one ", "two"))
+    printed = [json.loads(line) for line in python.run("-o", "jsonl", "hello").stdout.splitlines()]
+    events = list(stream("hello"))
+    assert [one["type"] for one in events] == [one["type"] for one in printed]
+    assert [set(one) for one in events] == [set(one) for one in printed]
+    assert "".join(one["text"] for one in events if one["type"] == "text") == "one two"
+
+
+def test_who_stops_early_keeps_what_had_arrived(python: Home, model: ModelServer) -> None:
+    hold = Hold()
+    model.script(event(chunk({"content": "one "})), hold, event(chunk({"content": "two"})), *answer(" three"))
+    events = stream("hello")
+    for one in events:
+        if one["type"] == "text":
+            break
+    hold.set()
+    events.close()  # type: ignore[attr-defined] # a generator
+    last = python.doc()["messages"][-1]
+    assert (last["role"], last["content"][:4]) == ("assistant", "one ")
+    assert ask("and?", session="0").session == python.doc()["id"]
+
+
+def test_eight_threads_in_one_session_are_eight_turns(python: Home) -> None:
+    session = ask("first").session
+    answers: dict[int, str] = {}
+
+    def turn(number: int) -> None:
+        answers[number] = ask(f"question {number}", session=session).text
+
+    threads = [threading.Thread(target=turn, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == {number: f"You said: question {number}" for number in range(8)}
+    doc = python.doc()
+    assert doc["stats"]["turns"] == 9
+    assert sorted(texts(doc)[2::2]) == sorted(f"user: question {number}" for number in range(8))
+
+
+def test_a_tool_runs_where_it_is_approved_and_is_denied_where_nobody_can_be_asked(
+    python: Home, model: ModelServer
+) -> None:
+    server = f"[mcp.servers.good]\ncommand = {json.dumps(sys.executable)}\nargs = [{json.dumps(str(SERVER))}]\n"
+    python.configure(f'{lab_config(model)}[mcp]\n{server}auto_approve = ["*"]\n')
+    model.script(*calling(ADD))
+    model.say("three")
+    done = ask("add", tools=["good"])
+    assert (done.text, [call["function"]["name"] for call in done.tool_calls]) == ("three", ["good__add"])
+    python.configure(f"{lab_config(model)}[mcp]\n{server}")
+    model.script(*calling(ADD))
+    model.say("I may not")
+    with pytest.raises(Denied) as failure:
+        ask("add", tools=["good"])
+    assert failure.value.answer.text == "I may not"
+
+
+def test_ctrl_c_in_a_program_keeps_what_had_arrived_and_lets_the_turn_go(python: Home, model: ModelServer) -> None:
+    hold = Hold()
+    model.script(event(chunk({"content": "one "})), hold)
+    program = """
+import gptsh
+try:
+    gptsh.ask("hello")
+except KeyboardInterrupt:
+    print(gptsh.ask("again", session="0").text)
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], env=python.env, cwd=python.cwd, stdout=subprocess.PIPE, text=True
+    )
+    assert hold.reached.wait(20)
+    time.sleep(0.3)  # until the first word has arrived
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=20)
+    hold.set()
+    assert out == "You said: again\n"
+    assert texts(python.doc()) == ["user: hello", "assistant: one ", "user: again", "assistant: You said: again"]
+
+
+def test_the_import_alone_loads_nothing(python: Home) -> None:
+    program = "import sys; before = {*sys.modules}; import gptsh; print({*sys.modules} - before - {'gptsh'})"
+    command = [sys.executable, "-c", program]
+    loaded = subprocess.run(command, env=python.env, capture_output=True, text=True, check=True).stdout
+    assert loaded == "set()\n"

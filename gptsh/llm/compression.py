@@ -1,4 +1,4 @@
-"""Decompress the body of a response: gptsh asks for none, but some gateways compress every response."""
+"""Decompress a body in gzip or deflate: gptsh asks for neither, but some gateways compress every response."""
 
 import zlib
 from collections.abc import Iterator

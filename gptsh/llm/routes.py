@@ -89,7 +89,7 @@ class Routes:
 
     def _secrets_of(self, provider: Provider, params: Mapping[str, Any]) -> set[str]:
         """Every text that must never be shown: what a server, a proxy or litellm may repeat in an error."""
-        from gptsh.llm.http import proxy_secrets  # noqa: PLC0415 - takes 50 ms, as in ``http``
+        from gptsh.llm.proxies import proxy_secrets  # noqa: PLC0415 - echo needs no network
 
         secrets = {provider.key or "", *secret_parameters(params), *_tokens_in(provider.base_url)}
         for value in provider.headers.values():

@@ -40,7 +40,7 @@ LAYERS = [
 LAYER = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 ROOMS = {
     "click": {"cli", "chat/commands.py"},
-    "socks": {"llm/http.py"},
+    "socks": {"llm/proxies.py"},
     "tiktoken": {"context/tokens.py", "llm/litellm_bridge.py"},
     "certifi": {"llm/certificates.py"},
     "litellm": {"llm/litellm_bridge.py"},

@@ -22,7 +22,7 @@ import pytest
 import trustme
 
 from gptsh.llm.error_bodies import retry_after
-from gptsh.llm.http import proxy_for
+from gptsh.llm.proxies import proxy_for
 from tests.support.home import Home, lab_config, read_until, texts, wait_until
 from tests.support.server import Cut, Hold, ModelServer, Script, answer, chunk, event
 

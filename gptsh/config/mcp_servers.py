@@ -89,23 +89,12 @@ class ToolServers:
         for key in _RULES.keys() & expanded.keys():
             _RULES[key].read(expanded[key], f"{where}.{key}")
         server = server._replace(name=name, **expanded)
-        from urllib.parse import urlsplit  # noqa: PLC0415 - only tool servers need it
-
-        url = urlsplit(server.url or "")
-        login = url.netloc.rpartition("@")[0]
-        secrets = {login, login.rpartition(":")[2], *(pair.partition("=")[2] or pair for pair in url.query.split("&"))}
-        for value in server.headers.values():
-            secrets |= {value, value.split(" ")[-1]}  # a token without its scheme
-        for variable, value in {**variables, **server.env}.items():
-            if is_secret_name(variable) and not value.startswith("/"):  # a path is not a key
-                secrets.add(value)
-        lines = {line for value in secrets for line in (value, *value.splitlines())}
         return server._replace(
             command=os.path.expanduser(server.command) if server.command is not None else None,
             env={variable: Secret(value) for variable, value in server.env.items()},
             url=Secret(server.url) if server.url is not None else None,
             headers={header: Secret(value) for header, value in server.headers.items()},
-            secrets=frozenset(Secret(line) for line in lines if len(line) >= _MIN_SECRET),
+            secrets=_secrets_of(server, variables),
         )
 
     def select(self, names: Iterable[str], on_error: Callable[[ConfigError], None] | None = None) -> list[ToolServer]:
@@ -186,3 +175,21 @@ class ToolServers:
 
         text = re.sub(_VARIABLE, replacement, value)
         return text if text == value else Secret(text)
+
+
+def _secrets_of(server: ToolServer, variables: Mapping[str, str]) -> frozenset[str]:
+    """Return what a server must not print: in its URL, its headers and its variables; whole, and line by line."""
+    from urllib.parse import urlsplit  # noqa: PLC0415 - only tool servers need it
+
+    url = urlsplit(server.url or "")
+    login = url.netloc.rpartition("@")[0]
+    secrets = {login, login.rpartition(":")[2]}
+    for pair in url.query.split("&"):
+        secrets.add(pair.partition("=")[2] or pair)
+    for value in server.headers.values():
+        secrets |= {value, value.split(" ")[-1]}  # a token without its scheme
+    for variable, value in {**variables, **server.env}.items():
+        if is_secret_name(variable) and not value.startswith("/"):  # a path is not a key
+            secrets.add(value)
+    lines = {line for value in secrets for line in (value, *value.splitlines())}
+    return frozenset(Secret(line) for line in lines if len(line) >= _MIN_SECRET)

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from gptsh.config.pricing import with_config_prices
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError, LoadingModel
 from gptsh.jsonio import as_dict
@@ -131,7 +132,7 @@ class ModelLists:
             except ConfigError as err:
                 note(f"{alias} under [aliases]: {err}")
                 continue
-            model_facts = provider.with_prices(facts(provider.name, provider.model))
+            model_facts = with_config_prices(facts(provider.name, provider.model), provider)
             window = provider.context_window or model_facts.window
             known = providers.known_name(alias)
             if known not in (alias, model):
@@ -152,7 +153,7 @@ class ModelLists:
         for model_facts in table:
             api = provider.for_model(model_facts.name).api
             window = provider.context_window or model_facts.window
-            prices = provider.with_prices(model_facts).prices
+            prices = with_config_prices(model_facts, provider).prices
             yield _row(f"{provider.name}/{model_facts.name}", api, window, prices)
 
     def _server_rows(self, provider: Provider, seconds: float) -> Iterator[dict[str, Any]]:
@@ -161,7 +162,7 @@ class ModelLists:
         for entry in listed:
             name = entry["id"]
             window = provider.context_window or window_in(entry)
-            prices = provider.with_prices(Facts(provider.name, name)).prices or _prices_in(entry)
+            prices = with_config_prices(Facts(provider.name, name), provider).prices or _prices_in(entry)
             row = _row(f"{provider.name}/{name}", provider.api, window, prices)
             state = states.get(name) or _llama_cpp_state(entry)
             yield {**row, **state}

@@ -1,1 +1,1 @@
-"""Facts about models, without a request: abilities, windows, prices."""
+"""Facts about models and built-in providers, without a request: abilities, windows, prices, parameters, efforts."""

@@ -41,14 +41,17 @@ def fit_params(params: Mapping[str, Any], provider: Provider, refusals: Collecti
     litellm knows the names and the forms: for it they are only removed, and the effort is the nearest.
     """
     effort = _effort_for(params, provider, refusals)
-    refused = [name for name in params if of_param(name) in refusals or (name == "reasoning_effort" and not effort)]
-    accepted = {name: value for name, value in params.items() if name not in refused}
+    accepted = dict(params)
     if "reasoning_effort" in accepted:
         accepted["reasoning_effort"] = effort
-    sampling = _refused_sampling(provider.name, provider.model, accepted)
-    accepted = {name: value for name, value in accepted.items() if name not in sampling}
+    refused = [name for name in params if of_param(name) in refusals or (name == "reasoning_effort" and not effort)]
+    for name in refused:
+        del accepted[name]
+    refused_sampling = _refused_sampling(provider.name, provider.model, accepted)
+    for name in refused_sampling:
+        del accepted[name]
     fields, unknown = in_form(accepted, provider, refusals)
-    return FittedParams(fields, refused + sampling + unknown, effort)
+    return FittedParams(fields, refused + refused_sampling + unknown, effort)
 
 
 def adaptations(params: Mapping[str, Any], provider: Provider, refusals: Collection[str] = ()) -> list[str]:

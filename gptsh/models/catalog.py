@@ -1,4 +1,4 @@
-"""The data files that litellm packages, read without importing it, which takes seconds.
+"""The model table and other data files that litellm packages, read without importing it, which takes seconds.
 
 The model table has one entry per model: provider, mode, windows, prices in USD per token, ``supports_*``. Finding one
 entry by its bytes takes 1 ms; parsing all 3 MB takes 11 ms.

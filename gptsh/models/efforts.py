@@ -1,4 +1,4 @@
-"""Reasoning efforts: one scale for all models, and which efforts of it a model accepts."""
+"""Reasoning efforts (``-p reasoning_effort``): one scale for all models, and which efforts of it a model accepts."""
 
 import re
 from collections.abc import Collection

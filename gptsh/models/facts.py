@@ -1,4 +1,4 @@
-"""Facts about models: provider, window, abilities, prices, and the parameters that a model refuses."""
+"""What is known of a model: the provider of a bare name; its window, abilities and prices in the packaged table."""
 
 import re
 from collections.abc import Iterator, Mapping

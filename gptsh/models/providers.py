@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 from gptsh.models import catalog
-from gptsh.models.cost import PRICE_KEYS
-from gptsh.models.facts import Facts, likely_facts
+from gptsh.models.facts import likely_facts
 
 # Each API but the last two is a module of ``llm/``, by the same name.
 ApiName = Literal["chat", "responses", "anthropic", "gemini", "ollama", "litellm", "echo"]
@@ -115,15 +114,6 @@ class Provider(NamedTuple):
         if likely_facts(self.name, self.model).can("web_search") is False:
             return None
         return self._replace(api=search.api)
-
-    def with_prices(self, facts: Facts) -> Facts:
-        """Return the facts of a model with the config file's prices, which replace all others, if there are any."""
-        configured = self.prices.get(facts.name) or self.prices.get("*") or {}
-        prices = {PRICE_KEYS[kind]: price / 1e6 for kind, price in configured.items() if price is not None}
-        if not prices:
-            return facts
-        unpriced = {key: value for key, value in facts.entry.items() if "_cost" not in key and "pricing" not in key}
-        return facts._replace(entry=unpriced | prices, has_config_prices=True)
 
 
 def _by_stem(base_url: str, stem: str, default_model: str | None = None, **more: Any) -> Provider:

@@ -19,7 +19,7 @@ from gptsh.config.folders import app_folder
 from gptsh.config.settings import ContextRules
 from gptsh.context.summaries import Lengths, SmallModel, in_tags, lines_of, moment_of
 from gptsh.context.tokens import count_text, truncate_tokens
-from gptsh.core import document, files, sessions, turns
+from gptsh.core import document, files, locks, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.references import exists, make_private, names_in, safe_name
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
@@ -256,7 +256,7 @@ def locked(agent: str, wait: float) -> Iterator[None]:
         with files.as_store_error(_UNUSABLE, folder):
             make_private(folder.parent)
             make_private(folder)
-            stack.enter_context(files.locked(folder / ".lock", wait))
+            stack.enter_context(locks.locked(folder / ".lock", wait))
             files.sweep(folder, names_in(folder))
         yield
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from gptsh.core import copies, deletions, files
+from gptsh.core import copies, deletions, files, locks, session_files
 from gptsh.core.copies import Whole
 from gptsh.core.document import VERSION, Document
 from gptsh.core.references import (
@@ -72,7 +72,7 @@ def write_whole(whole: Whole, path: Path, target: Path) -> None:
     Its file time is a second after theirs, since ``rsync -u`` goes by seconds. Raises OSError, StoreError.
     """
     times = max((os.stat(file) for file in (path, *whole.copies) if os.path.exists(file)), key=lambda of: of.st_mtime)
-    files.write_document(target, whole.doc, fsync=True)
+    session_files.write_document(target, whole.doc, fsync=True)
     os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns + _LATER))
     for file in {path, *whole.copies} - {target}:
         file.unlink(missing_ok=True)
@@ -124,7 +124,7 @@ def join_all() -> Iterator[Join]:
     with_copies = {*copies_in(folder), *copies_in(archive_path)}
     for filename in sorted({*in_both, *with_copies, *beside(folder).marks.keys() & (names | archived)}):
         saving = files.as_store_error("the session cannot be saved", folder)
-        with saving, files.locked(folder.parent / ".lock"):
+        with saving, locks.locked(folder.parent / ".lock"):
             join = _join(path_of(filename))
         yield join
 

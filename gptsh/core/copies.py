@@ -10,7 +10,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gptsh.core import document, files
+from gptsh.core import document, files, session_files
 from gptsh.core.document import Document
 from gptsh.core.merge import join_messages, merge, take_agent
 from gptsh.core.references import ID, copies_in, files_of, path_of
@@ -43,14 +43,14 @@ def read(path: Path) -> Whole:
     """
     others = [other for other in files_of(path.name) if other != path]
     if not others or os.path.lexists(path):
-        doc, malformed = files.read_document(path)
+        doc, malformed = session_files.read_document(path)
         found = [(path, doc)]
     else:
         malformed, found = [], []
     left_alone = []
     for other in others:
         try:
-            found.append((other, files.parse_file(files.read_bytes(other), str(path))[0]))
+            found.append((other, session_files.parse_file(files.read_bytes(other), str(path))[0]))
         except FileNotFoundError:  # another run has just joined it
             pass
         except OSError as err:
@@ -76,7 +76,7 @@ def merge_files(ours: Path, theirs: Path) -> None:
     docs = [_parse(path) for path in (ours, theirs)]
     if len({(doc["id"], doc["created_at"]) for doc in docs}) > 1:
         raise BadSession(f"{ours} and {theirs} are two sessions", "keep one of them by hand")
-    files.write_document(ours, join(docs), fsync=False)
+    session_files.write_document(ours, join(docs), fsync=False)
 
 
 def _parse(path: Path) -> Document:
@@ -112,19 +112,19 @@ def to_delete(filename: str) -> list[Path]:
 
 
 def head_reader(folder: Path) -> Callable[[str], Document]:
-    """Return ``files.read_head`` for the sessions in a folder; of one with copies it returns the whole document."""
+    """Return ``read_head`` for the sessions in a folder; of one with copies it returns the whole document."""
     copies = copies_in(folder)
     if not copies:
-        return files.read_head
-    return lambda path: read(Path(path)).doc if os.path.basename(path) in copies else files.read_head(path)
+        return session_files.read_head
+    return lambda path: read(Path(path)).doc if os.path.basename(path) in copies else session_files.read_head(path)
 
 
 def read_usage(path: str) -> "Counted":
-    """Return what ``files.read_usage`` does, for a session with its copies. Raises as it does."""
+    """Return what ``session_files.read_usage`` does, for a session with its copies. Raises as it does."""
     from gptsh.core import usage  # noqa: PLC0415 - lists need no sums
 
     folder, name = os.path.split(path)
-    return usage.counted(read(Path(path)).doc) if name in copies_in(Path(folder)) else files.read_usage(path)
+    return usage.counted(read(Path(path)).doc) if name in copies_in(Path(folder)) else session_files.read_usage(path)
 
 
 def time_reader(folder: Path) -> Callable[[str], float]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from gptsh.core import files
+from gptsh.core import files, session_files
 from gptsh.core.document import VERSION, Document
 from gptsh.jsonio import encode_json, parse_json
 from gptsh.messages import timestamp
@@ -43,7 +43,7 @@ def are_deleted(paths: Sequence[Path], marks: Iterable[Path]) -> bool:
 def _document(path: Path) -> Document | None:
     with contextlib.suppress(OSError, ValueError):
         # A copy has the name of its session, too; that matters for messages without ids.
-        return files.parse_file(files.read_bytes(path), f"{path.name[:20]}.json")[0]
+        return session_files.parse_file(files.read_bytes(path), f"{path.name[:20]}.json")[0]
     return None
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from gptsh.core import copies, files, listing, references, sessions, snapshots, turns
+from gptsh.core import copies, files, listing, locks, references, session_files, sessions, snapshots, turns
 from gptsh.core.document import VERSION, Document
 from gptsh.core.merge import join_messages, merge
 from gptsh.core.references import FILENAME, ID, archive_folder, session_names, sessions_folder
@@ -50,7 +50,7 @@ def importing() -> Iterator["Importer"]:
     with contextlib.ExitStack() as stack:
         with saving():
             folder = sessions.get_sessions_dir()
-            stack.enter_context(files.locked(folder.parent / _LOCK))
+            stack.enter_context(locks.locked(folder.parent / _LOCK))
         importer = Importer()
         try:
             yield importer
@@ -89,7 +89,7 @@ class Importer:
         doc, folder = _sanitized(doc), sessions_folder()
         names = dict.fromkeys(name for origin in _origins(doc) for name in self._filenames.get(origin, ()))
         saving = files.as_store_error(_UNSAVED, folder)
-        with saving, files.locked(folder.parent / ".lock"):
+        with saving, locks.locked(folder.parent / ".lock"):
             for name in names:
                 path = references.path_of(name)
                 whole = listing.try_read(str(path), lambda path: copies.read(Path(path)))
@@ -118,14 +118,14 @@ class Importer:
     def name(self, name: str, filename: str) -> None:
         """Let an unused ``@NAME`` point at an imported session. Raises StoreError."""
         folder = sessions_folder()
-        with files.as_store_error(_UNSAVED, folder), files.locked(folder.parent / ".lock"):
+        with files.as_store_error(_UNSAVED, folder), locks.locked(folder.parent / ".lock"):
             references.point_name(name, filename, fsync=True)
 
     def _write(self, doc: Document, path: Path, file_time: int) -> None:
         """Write the document; its file gets ``file_time`` (ns), since an import is no use of the session."""
         marks = references.marks_of(path.name)
         with references.writing(path.name):
-            files.write_document(path, doc, fsync=False)
+            session_files.write_document(path, doc, fsync=False)
             for mark in marks:  # it was deleted, and is imported again
                 mark.unlink(missing_ok=True)
         os.utime(path, ns=(file_time, file_time))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from urllib.parse import unquote
 
 from gptsh.config.folders import app_folder
-from gptsh.core import deletions, files
+from gptsh.core import deletions, files, session_files
 from gptsh.errors import BadSession, UnknownSession
 
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
@@ -229,7 +229,7 @@ def newest_first(folder: Path | None = None) -> Iterator[str]:
             created: dict[str, str] = {}
             for name in same:
                 with contextlib.suppress(OSError, ValueError):
-                    created[name] = str(files.read_head(f"{folder}/{name}").get("created_at", ""))
+                    created[name] = str(session_files.read_head(f"{folder}/{name}").get("created_at", ""))
             same.sort(key=lambda name: created.get(name, ""), reverse=True)
         yield from same
 

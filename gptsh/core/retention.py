@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gptsh.config.settings import Sessions
-from gptsh.core import copies, files, references
+from gptsh.core import copies, files, locks, references
 from gptsh.core.archive import mark_deleted, move_to_archive, sweep_marks
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
 from gptsh.core.references import archive_folder, names_in, sessions_folder
@@ -38,7 +38,7 @@ def remove(
     *,
     archive: bool = False,
     from_archive: bool = False,
-    wait: float = files.LOCK_WAIT,
+    wait: float = locks.LOCK_WAIT,
 ) -> Iterator[Change]:
     """Delete the sessions with these file names, or archive them: one at each step of the iterator.
 
@@ -54,7 +54,7 @@ def remove(
     try:
         for filename, updated_at in sessions.items():
             problem = f"the session cannot be {'archived' if archive else 'deleted'}"
-            lock = files.locked(folder.parent / ".lock", wait)
+            lock = locks.locked(folder.parent / ".lock", wait)
             with files.as_store_error(problem, folder), lock, references.writing(filename):
                 path, every_file = references.path_of(filename), copies.to_delete(filename)
                 was, is_archived = summary_at(filename), path.parent == archive_path

@@ -9,7 +9,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 from gptsh.content.passages import walk
-from gptsh.core import copies, files
+from gptsh.core import copies, files, session_files
 from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
 from gptsh.core.references import archive_folder, copies_in, names_by_file, newest_first, sessions_folder
@@ -135,10 +135,10 @@ def search(
             doc = copies.read(Path(path)).doc
             best = query.best(_passages(doc, doc["messages"]))
             return best and (doc, best)
-        data = files.read_bytes(path, files.LIST_LIMIT)
+        data = files.read_bytes(path, session_files.LIST_LIMIT)
         if not query.may_match(data.lower()) and data.rstrip().endswith(b"}"):
             return None
-        head, messages = files.parse_some(data, path, query.may_contain_any)
+        head, messages = session_files.parse_some(data, path, query.may_contain_any)
         del data  # it may have megabytes
         best = query.best(_passages(head, messages))
         return best and (head, best)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gptsh.core import archive, copies, document, files, references, turns
+from gptsh.core import archive, copies, document, files, locks, references, session_files, turns
 from gptsh.core.copies import Whole
 from gptsh.core.document import VERSION, Document
 from gptsh.core.listing import SessionSummary, find_project, list_sessions
@@ -204,12 +204,12 @@ def save_session(
     _fill_in(doc)
     is_new = document.is_unsaved(doc)
     if wait is None:
-        wait = files.LOCK_WAIT if fsync else files.SHORT_LOCK_WAIT
+        wait = locks.LOCK_WAIT if fsync else locks.SHORT_LOCK_WAIT
     with files.as_store_error(_UNSAVED, sessions_folder()):
         folder = get_sessions_dir() if is_new else sessions_folder()
         if note and is_new and (line := references.note_on_others()):
             note(line)
-        with files.locked(folder.parent / ".lock", wait, note):
+        with locks.locked(folder.parent / ".lock", wait, note):
             path = _path_for(doc, at, is_new=is_new)
             stored = _read_whole(path) if not is_new or references.exists(path.name) else None
             refuse_newer(stored.doc if stored else doc, path.name)
@@ -239,7 +239,7 @@ def _write(new: Document, path: Path, stored: Whole | None, *, fsync: bool, touc
     with references.writing(path.name):
         if has_grown and path.parent != sessions_folder():
             path = archive.move(path, sessions_folder()) if is_there else sessions_folder() / path.name
-        files.write_document(path, new, fsync=fsync)
+        session_files.write_document(path, new, fsync=fsync)
         for file in outdated:
             file.unlink(missing_ok=True)
     if status:
@@ -247,13 +247,13 @@ def _write(new: Document, path: Path, stored: Whole | None, *, fsync: bool, touc
     return path
 
 
-def name_session(name: str, filename: str, *, fsync: bool = True, wait: float = files.LOCK_WAIT) -> None:
+def name_session(name: str, filename: str, *, fsync: bool = True, wait: float = locks.LOCK_WAIT) -> None:
     """Let an ``@NAME`` point at a session, even if it points at another one now. Raises StoreError.
 
     ``wait`` is how many seconds to wait for the lock.
     """
     folder = sessions_folder()
-    with files.as_store_error(_UNSAVED, folder), files.locked(folder.parent / ".lock", wait):
+    with files.as_store_error(_UNSAVED, folder), locks.locked(folder.parent / ".lock", wait):
         references.point_name(name, filename, fsync=fsync, moves=True)
 
 

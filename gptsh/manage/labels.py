@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import document, references, sessions
 from gptsh.core.document import Document
-from gptsh.core.files import LOCK_WAIT
+from gptsh.core.locks import LOCK_WAIT
 from gptsh.errors import UsageError
 from gptsh.process import stdio
 

@@ -10,7 +10,7 @@ from gptsh.config.settings import Settings
 from gptsh.content.verdict import answer_error
 from gptsh.core import claims, listing, references, sessions, turns
 from gptsh.core.document import Document
-from gptsh.core.files import LOCK_WAIT, SHORT_LOCK_WAIT
+from gptsh.core.locks import LOCK_WAIT, SHORT_LOCK_WAIT
 from gptsh.core.merge import record_use, take_agent
 from gptsh.errors import BadSession, StoreBusy, StoreError
 from gptsh.manage.labels import save_labelled

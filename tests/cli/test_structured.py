@@ -7,7 +7,7 @@ import json
 import re
 import threading
 
-from gptsh.core.files import locked
+from gptsh.core.locks import locked
 from tests.support.answers import events, json_output
 from tests.support.home import Home
 from tests.support.readme import SCRIPTING, keys_in

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gptsh.core.files import locked
+from gptsh.core.locks import locked
 from tests.support.home import Home, read_until, wait_until
 from tests.support.server import Hold, ModelServer, answer, chunk, event
 from tests.support.tools import call, calling, configure

@@ -48,8 +48,12 @@ def _messages(body: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(
     "talk",
-    [Talk(4000, 60, 60), Talk(2048, 20, 60), Talk(4000, 60, 60, small=False), Talk(4000, 30, 60, image=True)],
-    ids=["4k", "2k", "no small model", "image"],
+    [
+        pytest.param(Talk(4000, 60, 60), id="4k", marks=pytest.mark.slow),
+        pytest.param(Talk(2048, 20, 60), id="2k"),
+        pytest.param(Talk(4000, 60, 60, small=False), id="no small model", marks=pytest.mark.slow),
+        pytest.param(Talk(4000, 30, 60, image=True), id="image"),
+    ],
 )
 def test_in_a_small_window_each_request_has_the_last_answer_and_the_question(home: Home, talk: Talk) -> None:
     turns = [*turns_of(home, talk, 45)]

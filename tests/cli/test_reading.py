@@ -181,6 +181,7 @@ def times_woken(pid: int) -> int:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("less"), reason="has no less")
 def test_less_is_the_usual_one_and_leaving_it_early_is_no_failure(home: Home) -> None:
     keep(home, LONG)

@@ -7,6 +7,8 @@ import json
 import re
 import threading
 
+import pytest
+
 from gptsh.core.locks import locked
 from tests.support.answers import events, json_output
 from tests.support.home import Home
@@ -71,6 +73,7 @@ def test_events_tell_what_happened_in_order(hosted: Home, model: ModelServer) ->
     assert (seen[-1]["text"], seen[-1]["error"], seen[-1]["id"]) == ("ab", None, reply["id"])
 
 
+@pytest.mark.slow
 def test_a_question_that_a_held_lock_kept_from_disk_is_told_with_its_answer(lab: Home, model: ModelServer) -> None:
     hold, lock = Hold(), locked(lab.state / ".lock")
     lab.state.mkdir(parents=True)

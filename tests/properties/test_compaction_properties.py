@@ -260,6 +260,7 @@ def text(kind: str, size: int) -> str:
     return (corpus.sample(kind) * 4)[:size]
 
 
+@pytest.mark.slow
 def test_where_what_is_older_takes_a_token_more_than_was_counted_it_gets_less_room(place: Place) -> None:
     rounds = [[("read_file", text("german", 400))], [("search", text("chinese", 400))]]
     older = Turn(text("german", 600), text("python", 400), False, [*rounds, rounds[0]], False, "raise")

@@ -5,6 +5,7 @@ import copy
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -53,14 +54,7 @@ _any = st.recursive(_scalar, lambda inner: st.lists(inner, max_size=3) | st.dict
 _odd = st.dictionaries(st.sampled_from(PLACES), _any, min_size=1, max_size=4)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(_odd)
-@example({("stats",): [], ("title",): None})
-@example({("stats", "preview"): None, ("stats", "turns"): "x", ("title",): None})
-@example({(key,): 7 for key in DOC if key not in UNREADABLE and key != "version"})
-@example({("meta", "mcp_allowed_servers"): [""]})
-@example({("created_at",): "0001-01-01T00:00:00Z", ("updated_at",): "9999-12-31T23:59:59.999+14:00"})
-def test_any_value_in_any_derived_key_costs_a_note_and_no_message(home: Home, odd: dict[Place, Any]) -> None:
+def costs_a_note_and_no_message(home: Home, odd: dict[Place, Any]) -> None:
     doc: Any = copy.deepcopy(DOC)
     for place, value in odd.items():
         table = doc
@@ -92,3 +86,21 @@ def test_any_value_in_any_derived_key_costs_a_note_and_no_message(home: Home, od
     assert (run.code, run.stderr, run.stdout.startswith("deleted 7x2m ")) == (0, "", True)
     for mark in home.sessions.glob("*.deleted"):  # the next example writes the same messages again
         mark.unlink()
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_odd)
+@example({("stats",): [], ("title",): None})
+@example({("stats", "preview"): None, ("stats", "turns"): "x", ("title",): None})
+@example({(key,): 7 for key in DOC if key not in UNREADABLE and key != "version"})
+@example({("meta", "mcp_allowed_servers"): [""]})
+@example({("created_at",): "0001-01-01T00:00:00Z", ("updated_at",): "9999-12-31T23:59:59.999+14:00"})
+def test_any_value_in_any_derived_key_costs_a_note_and_no_message(home: Home, odd: dict[Place, Any]) -> None:
+    costs_a_note_and_no_message(home, odd)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(_odd)
+def test_the_same_of_many_values(home: Home, odd: dict[Place, Any]) -> None:
+    costs_a_note_and_no_message(home, odd)

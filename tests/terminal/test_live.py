@@ -178,7 +178,13 @@ LENGTHS = {"shorter than the screen": " ", "taller than the screen": "  \n"}
 
 
 @needs_tmux
-@pytest.mark.parametrize("options", [{}, {"scroll-on-clear": "off"}], ids=["tmux's defaults", "scroll-on-clear off"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="tmux's defaults"),
+        pytest.param({"scroll-on-clear": "off"}, id="scroll-on-clear off", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("length", LENGTHS)
 def test_tmux_shows_each_word_once_wherever_the_answer_begins(
     lab: Home, model: ModelServer, length: str, options: dict[str, str]

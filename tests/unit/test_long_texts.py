@@ -20,7 +20,9 @@ def find(text: str) -> object:
     return Query("springt fehlt", 80).best([("user", "", text)])
 
 
-@pytest.mark.parametrize(("work", "times"), [(count_text, 3), (encode, 3), (find, 1)])
+@pytest.mark.parametrize(
+    ("work", "times"), [pytest.param(count_text, 3, marks=pytest.mark.slow), (encode, 3), (find, 1)]
+)
 def test_the_peak_is_a_few_times_the_text(work: Callable[[str], object], times: float) -> None:
     work(SENTENCE)  # loads what it needs
     text = SENTENCE * 60_000
@@ -32,7 +34,7 @@ def test_the_peak_is_a_few_times_the_text(work: Callable[[str], object], times: 
     assert peak < times * size
 
 
-@pytest.mark.parametrize("number", [3_000, 30_000, 450_000])
+@pytest.mark.parametrize("number", [3_000, 30_000, pytest.param(450_000, marks=pytest.mark.slow)])
 def test_a_long_text_has_the_tokens_of_its_parts(number: int) -> None:
     part = SENTENCE * 1_000
     assert count_text(SENTENCE * number) == pytest.approx(count_text(part) * number / 1_000, rel=0.005)

@@ -125,9 +125,10 @@ def test_a_login_that_has_ended_is_one_line(home: Home) -> None:
     [
         ("denied", "tool server web gave no login: access_denied"),
         ("state", "tool server web: the login failed: the state or the issuer of the answer is not that of this login"),
-        (
+        pytest.param(
             "issuer",
             "tool server web: the login failed: the state or the issuer of the answer is not that of this login",
+            marks=pytest.mark.slow,
         ),
     ],
 )

@@ -350,7 +350,12 @@ def stubborn(tooled: Home) -> Home:
 
 
 @pytest.mark.parametrize(
-    ("way", "code"), [("SIGINT", 130), pytest.param("SIGTERM", 143, marks=pytest.mark.slow), ("SIGINT SIGINT", 130)]
+    ("way", "code"),
+    [
+        pytest.param("SIGINT", 130, marks=pytest.mark.slow),
+        pytest.param("SIGTERM", 143, marks=pytest.mark.slow),
+        ("SIGINT SIGINT", 130),
+    ],
 )
 def test_a_signal_while_a_tool_hangs_leaves_no_server_behind(
     stubborn: Home, model: ModelServer, way: str, code: int

@@ -96,8 +96,9 @@ class Agents(Mapping[str, Agent]):
             entries = sorted(self._folder.iterdir())
         except OSError:  # most users have no such folder
             entries = []
-        names = (path.stem if path.suffix == ".md" else path.name for path in entries)
-        return iter(dict.fromkeys((*self._tables, *_BUILT_IN, *(name for name in names if self._file(name)))))
+        in_folder = [path.stem if path.suffix == ".md" else path.name for path in entries]
+        names = [*self._tables, *_BUILT_IN, *filter(self._file, in_folder)]
+        return iter(dict.fromkeys(names))  # each once
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -148,11 +149,14 @@ class Agents(Mapping[str, Agent]):
         if name == "shell" and agent.system is None and not agent.system_file:
             agent = agent._replace(system=self._shell_prompt())
         model = self._providers.full_name(agent.model) if agent.model else None
-        own_provider = split_model(model)[0] if model else None  # an unknown small model has the same provider
+        small_model = agent.model_small
+        if small_model:
+            own_provider = split_model(model)[0] if model else None  # an unknown small model has the same provider
+            small_model = self._providers.full_name(small_model, own_provider)
         return agent._replace(
             name=name,
             model=model,
-            model_small=self._providers.full_name(agent.model_small, own_provider) if agent.model_small else None,
+            model_small=small_model or None,
             fallback=tuple(map(self._providers.full_name, agent.fallback)),
             system=agent.system or None,  # an empty prompt counts as unset; only --system "" sends none
             system_file=folder / os.path.expanduser(agent.system_file) if agent.system_file else None,

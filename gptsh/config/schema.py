@@ -67,11 +67,14 @@ class Tables(NamedTuple):
         """Return a NamedTuple for each name; ``*`` has the shared keys. Raises ConfigError."""
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: expected a table")
-        tables = dict(value)
+        tables = value
         if self.shared:
-            shared_keys = {name: tables.pop(name) for name, inner in value.items() if not isinstance(inner, dict)}
+            shared_keys = {name: inner for name, inner in value.items() if not isinstance(inner, dict)}
             read(self.fields, shared_keys, f"{where}.")
-            tables = {"*": shared_keys, **{name: {**shared_keys, **inner} for name, inner in tables.items()}}
+            tables = {"*": shared_keys}
+            for name, inner in value.items():
+                if name not in shared_keys:
+                    tables[name] = {**shared_keys, **inner}
         return {name: read(self.fields, inner, f"{where}.{name}.") for name, inner in tables.items()}
 
 

@@ -13,10 +13,10 @@ from gptsh.core import listing, references
 from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.core.references import ID
 from gptsh.models.names import full_name
+from gptsh.models.parameters import STORED
 
 _NEWEST_SESSIONS = 50  # offered where nothing was typed: each costs the reading of a file
 _RECENT_SESSIONS = 1000  # whose models are offered
-_COMMON_PARAMETERS = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")
 
 _Values = Iterator[tuple[str, str]]  # each value with its help
 # Gets the value of --config, and the beginning of the word (None: of no use, as sessions are also found by title).
@@ -78,7 +78,7 @@ def _params(config_path: str | None, _prefix: str | None) -> _Values:
     """The keys that most models accept, and those in the config file."""
     agents = settings.load(os.environ, config_path).agents.readable()
     config_keys = (key for agent in agents for key in agent.params)
-    yield from ((f"{key}=", "") for key in (*_COMMON_PARAMETERS, *config_keys))
+    yield from ((f"{key}=", "") for key in (*STORED, *config_keys))
 
 
 def variables(config_path: str | None, agent_name: str | None) -> Iterator[str]:

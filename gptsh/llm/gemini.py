@@ -1,10 +1,9 @@
-"""Google's Gemini API, generateContent: write a request's JSON body, read a stream into an ``Answer``. No network here.
+"""Write a request of Google's Gemini API, generateContent; ``gemini_answers.py`` reads the answers.
 
 A conversation is a list of contents with parts. A part of an answer may have a thought signature: it goes back in the
 same part to the model that signed it. Calls without their signature are refused by Gemini 3 and later.
 """
 
-import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -15,11 +14,10 @@ from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.openai_parts import move_tool_media
 from gptsh.content.passages import one_text
 from gptsh.content.replay import Frame, call_signature, filled
-from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop, sse
-from gptsh.llm.error_bodies import reported_error
-from gptsh.llm.json_bodies import ADVICE, as_object, debug_text
+from gptsh.llm.gemini_answers import PARTS, SIGNATURE, Reader, as_documents
+from gptsh.llm.json_bodies import as_object
 from gptsh.llm.request_tools import openai_schema, schema_as_text, take_tools
 from gptsh.messages import (
     COMPLETE_REASONS,
@@ -40,27 +38,20 @@ from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.facts import may_reason
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
-from gptsh.models.token_usage import usage_from
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
-PARTS = "parts"  # key of ``replay``: the parts of an answer, if they are more than a text and calls
 REFUSABLE = {
     "store": r"(?i)unknown name \W{0,4}store\b|\bstore\b.{0,20}not (?:supported|permitted)",
     "thoughts": r"(?i)include_?thoughts|thinking(?:[_ ]?config)? is not (?:supported|enabled)",
     "schema": r"(?i)response[_ ]?(?:json[_ ]?)?(?:schema|mime)|json mode",
     PARTS: r"(?i)thought[_ ]?signature",
 }
-_REASONING = "reasoning"  # the key under which ``replay`` has the thoughts as text
-_SIGNATURE = "thoughtSignature"
 _UNSIGNED = "skip_thought_signature_validator"  # Google's own value for calls that another model made
 _WITHOUT_SIGNATURES = "gemini-[12]|gemma"  # models that do not require one
 _FILE_URL = r"(?i)(?:https|gs)://"
-_REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}  # by the names of chat completions; others stay
 _NO_QUESTION = "(no question)"
-_TEXT: Part = {"text": None}  # the frame of a text without a signature
-_CALL: Part = {"functionCall": None}
 
 
 def path(_request: Request, provider: Provider) -> str:
@@ -73,7 +64,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     """The JSON body, without what is refused (names of ``REFUSABLE``). Google is asked not to store it."""
     if "schema" in refusals:
         request = schema_as_text(request)
-    params, conversation = fit_params(request.params, provider, refusals).fields, request.messages
+    conversation, params = request.messages, fit_params(request.params, provider, refusals).fields
     config = as_dict(params.pop("generationConfig", None))
     if request.schema is not None:
         config |= {"responseMimeType": "application/json", "responseJsonSchema": request.schema}
@@ -84,15 +75,18 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     tools = take_tools(params, request, provider, _declare)
     if request.web and request.tools:  # else Google's own tools and functions exclude each other
         params["toolConfig"] = {"includeServerSideToolInvocations": True, **as_dict(params.get("toolConfig"))}
-    system = system_text(conversation)
-    return {
-        **({"systemInstruction": {"parts": [{"text": system}]}} if system else {}),
-        "contents": _contents(conversation, provider, refuses_parts=PARTS in refusals),
-        **({"tools": tools} if tools else {}),
-        **({"store": False} if "store" not in refusals else {}),
-        **params,
-        **({"generationConfig": config} if config else {}),
-    }
+    payload: dict[str, Any] = {}
+    if system := system_text(conversation):
+        payload["systemInstruction"] = {"parts": [{"text": system}]}
+    payload["contents"] = _contents(conversation, provider, refuses_parts=PARTS in refusals)
+    if tools:
+        payload["tools"] = tools
+    if "store" not in refusals:
+        payload["store"] = False
+    payload |= params
+    if config:
+        payload["generationConfig"] = config
+    return payload
 
 
 def accepts(part: Part, _provider: Provider) -> bool:
@@ -104,9 +98,6 @@ def read(response: "Response", _provider: Provider, answer: Answer, _servers: An
     """Write the response into ``answer`` and yield its events."""
     payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_documents)
     return reading_loop.read(payloads, Reader(answer), response.limit_wait)
-
-
-# ---- requests
 
 
 def _declare(tools: Sequence[Tool]) -> list[Part]:
@@ -126,18 +117,11 @@ def _contents(conversation: Sequence[Message], provider: Provider, *, refuses_pa
     foreign: list[Message] = [{**message, "provider": ""} for message in conversation[:own_from]]
     messages = [message for message in (*foreign, *conversation[own_from:]) if message["role"] != "system"]
     for message in move_tool_media(messages):
-        role = "model" if message["role"] == "assistant" else "user"
-        if message["role"] == "assistant":
-            parts = _own_parts(message, provider) or list(_plain_parts(message, provider))
-            if not re.match(_WITHOUT_SIGNATURES, provider.model):
-                _sign_first_call(parts)
-            names |= {call["id"]: call["function"]["name"] for call in message.get("tool_calls") or ()}
-        elif message["role"] == "tool":
-            parts = [_result(message, names)]
-        else:
-            parts = [sent for part in parts_of(message) if (sent := _question_part(part)) != {"text": ""}]
+        names |= {call["id"]: call["function"]["name"] for call in message.get("tool_calls") or ()}
+        parts = _parts(message, provider, names)
         if not parts:
             continue
+        role = "model" if message["role"] == "assistant" else "user"
         if role == "model" and not contents:  # a call must follow a question
             contents.append({"role": "user", "parts": [{"text": _NO_QUESTION}]})
         if contents and contents[-1]["role"] == role:
@@ -145,6 +129,19 @@ def _contents(conversation: Sequence[Message], provider: Provider, *, refuses_pa
         else:
             contents.append({"role": role, "parts": parts})
     return contents
+
+
+def _parts(message: Message, provider: Provider, names: dict[Any, str]) -> list[Part]:
+    """A message as parts. ``names`` has the functions that were called so far."""
+    if message["role"] == "tool":
+        return [_result(message, names)]
+    if message["role"] != "assistant":
+        parts = [_question_part(part) for part in parts_of(message)]
+        return [part for part in parts if part != {"text": ""}]
+    parts = _own_parts(message, provider) or list(_plain_parts(message, provider))
+    if not re.match(_WITHOUT_SIGNATURES, provider.model):
+        _sign_first_call(parts)
+    return parts
 
 
 def _question_part(part: Part) -> Part:
@@ -202,7 +199,7 @@ def _plain_parts(message: Message, provider: Provider) -> Iterator[Part]:
             if text:
                 yield {"text": text}
             signature = call_signature(block) if is_own else None
-            yield {"functionCall": _function_call(block), **({_SIGNATURE: signature} if signature else {})}
+            yield {"functionCall": _function_call(block), **({SIGNATURE: signature} if signature else {})}
             text = ""
     text += message.get("refusal") or ""
     if text:
@@ -216,7 +213,7 @@ def _sign_first_call(parts: list[Part]) -> None:
     """
     for at, part in enumerate(parts):
         if "functionCall" in part:
-            parts[at] = {_SIGNATURE: _UNSIGNED, **part}
+            parts[at] = {SIGNATURE: _UNSIGNED, **part}
             return
 
 
@@ -230,90 +227,3 @@ def _frame(part: Part) -> Frame | None:
     if part.get("functionCall", "") is None:
         return "tool_call"
     return "text" if part.get("text", "") is None else None
-
-
-# ---- answers
-
-
-def as_documents(document: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
-    """An answer that is not streamed: the one document of its stream. --debug shows ``body`` if it is not one."""
-    if not document.keys() & {"candidates", "promptFeedback", "error"}:
-        raise ModelError("the response is not one of Google's generateContent", ADVICE, detail=debug_text(body))
-    yield document
-
-
-class Reader(reading_loop.Reader):
-    """Writes the documents of one answer into an ``Answer``; each has the next parts. There is no last one."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer)
-        self._frames: list[Part] = []  # the parts, without the texts and calls that the message holds
-        self._finish = ""
-        self._searches: set[str] = set()  # what Google's own search was asked
-
-    def add(self, payload: dict[str, Any]) -> bool:
-        """Read one document; whether it was the last. Raises ModelError or TooLong for an error in it."""
-        answer = self.answer
-        if payload.get("error"):
-            raise reported_error(payload["error"], payload)
-        answer.response_id = _text(payload.get("responseId")) or answer.response_id
-        answer.resolved_model = _text(payload.get("modelVersion")) or answer.resolved_model
-        self._finish = _text(as_dict(payload.get("promptFeedback")).get("blockReason")) or self._finish
-        for candidate in as_dicts(payload.get("candidates")):
-            if candidate.get("index") in (0, None):  # only the first of several answers
-                for part in as_dicts(as_dict(candidate.get("content")).get("parts")):
-                    self._add_part(part)
-                self._finish = _text(candidate.get("finishReason")) or self._finish
-                found = as_dict(candidate.get("groundingMetadata"))
-                queries = found.get("webSearchQueries")
-                self._searches |= {str(query) for query in queries} if isinstance(queries, list) else set()
-                for chunk in as_dicts(found.get("groundingChunks")):
-                    page = as_dict(chunk.get("web"))
-                    answer.add_source(page.get("uri"), page.get("title"))
-        usage = as_dict(payload.get("usageMetadata"))
-        if "totalTokenCount" in usage or (usage and answer.usage is None):  # the last counts count
-            answer.usage = usage_from(usage, searches=len(self._searches))
-        if self._finish:
-            answer.finish(self._reason())
-        return payload is sse.DONE  # not Google's, but some gateways'
-
-    def end(self) -> None:
-        """Save the parts, if they are more than a text and calls."""
-        if self._finish:
-            self.answer.finish(self._reason())
-        if any(frame not in (_TEXT, _CALL) for frame in self._frames):
-            self.answer.replay[PARTS] = self._frames
-
-    def _add_part(self, part: Part) -> None:
-        """Add a part. Texts without a signature continue each other; one with a signature stands alone."""
-        if not part.keys() - {"thought", _SIGNATURE}:  # it cannot go back without data
-            part = {**part, "text": ""}
-        text, call = part.get("text"), part.get("functionCall")
-        if isinstance(call, dict):
-            arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
-            function = {"name": _text(call.get("name")), "arguments": arguments}
-            self.answer.add_call({"id": _text(call.get("id")), "type": "function", "function": function})
-            self._frames.append({**part, "functionCall": None})
-        elif not isinstance(text, str):
-            self._frames.append(part)  # of the provider's own tools
-        elif part.get("thought") is True:
-            self.answer.add_reasoning(text, _REASONING)
-            self._frames += [part] if part.get(_SIGNATURE) else []  # Google reads no summary of a thought, only its own
-        elif not text:
-            self._frames += [part] if part.keys() - {"text"} else []
-        else:
-            frame = {**part, "text": None}
-            if frame != _TEXT or self._frames[-1:] != [_TEXT]:
-                self.answer.begin_text()
-                self._frames.append(frame)
-            self.answer.add_text(text)
-
-    def _reason(self) -> str:
-        """The finish reason; Google has none of its own for calls."""
-        if self._finish == "STOP" and self.answer.calls:
-            return "tool_calls"
-        return _REASONS.get(self._finish, self._finish)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

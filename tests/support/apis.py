@@ -13,7 +13,18 @@ from gptsh.core import document, turns, usage
 from gptsh.core.merge import merge
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encode_json, parse_json
-from gptsh.llm import anthropic, anthropic_answers, chat, chat_answers, gemini, ollama, responses
+from gptsh.llm import (
+    anthropic,
+    anthropic_answers,
+    chat,
+    chat_answers,
+    gemini,
+    gemini_answers,
+    ollama,
+    ollama_answers,
+    responses,
+    responses_answers,
+)
 from gptsh.llm.error_statuses import refusal
 from gptsh.llm.json_bodies import encode
 from gptsh.llm.litellm_bridge import arguments
@@ -137,9 +148,9 @@ def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool
     readers: dict[str, Callable[[], Iterator[Any]]] = {
         "anthropic": lambda: read(objects(pieces, of, anthropic_answers.as_events), anthropic_answers.Reader(answer)),
         "chat": lambda: read(objects(pieces, of, chat_answers.as_chunks), chat_answers.Reader(answer)),
-        "gemini": lambda: read(objects(pieces, of, gemini.as_documents), gemini.Reader(answer)),
-        "responses": lambda: read(objects(pieces, of, responses.as_events), responses.Reader(answer)),
-        "ollama": lambda: read(ollama.json_lines(pieces), ollama.Reader(answer, lambda: None)),
+        "gemini": lambda: read(objects(pieces, of, gemini_answers.as_documents), gemini_answers.Reader(answer)),
+        "responses": lambda: read(objects(pieces, of, responses_answers.as_events), responses_answers.Reader(answer)),
+        "ollama": lambda: read(ollama_answers.json_lines(pieces), ollama_answers.Reader(answer, lambda: None)),
     }
     try:
         list(readers[api]())

@@ -10,7 +10,7 @@ import pytest
 
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
-from gptsh.llm import gemini
+from gptsh.llm.gemini_answers import Reader, as_documents
 from gptsh.llm.reading_loop import read
 from gptsh.llm.sse import objects
 from gptsh.messages import text_of
@@ -368,7 +368,7 @@ def answer_of(*pieces: bytes) -> Answer:
     """What is read of a body; it may end early."""
     answer = Answer()
     with contextlib.suppress(ModelError):
-        list(read(objects(iter(pieces), "text/event-stream", gemini.as_documents), gemini.Reader(answer)))
+        list(read(objects(iter(pieces), "text/event-stream", as_documents), Reader(answer)))
     return answer
 
 

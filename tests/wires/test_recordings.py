@@ -9,7 +9,7 @@ import pytest
 
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
-from gptsh.llm import gemini, responses
+from gptsh.llm import gemini, gemini_answers, responses_answers
 from gptsh.llm.reading_loop import read
 from gptsh.llm.sse import objects
 from gptsh.messages import Request, text_of
@@ -32,7 +32,7 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 def answer_in(path: Path, data: bytes, size: int = 1 << 20) -> Answer:
     """The answer that gptsh reads, of a body in pieces of this size."""
     answer, kind = Answer(), "text/event-stream" if path.suffix == ".sse" else "application/json"
-    list(read(objects(pieces(data, size), kind, responses.as_events), responses.Reader(answer)))
+    list(read(objects(pieces(data, size), kind, responses_answers.as_events), responses_answers.Reader(answer)))
     return answer
 
 
@@ -84,7 +84,12 @@ def test_a_response_cut_at_any_byte_is_never_taken_for_a_whole_one(path: Path) -
     for size in range(1, end, 1 + end // 200):
         answer = Answer()
         with pytest.raises(ModelError):
-            list(read(objects(iter([data[:size]]), "text/event-stream", responses.as_events), responses.Reader(answer)))
+            list(
+                read(
+                    objects(iter([data[:size]]), "text/event-stream", responses_answers.as_events),
+                    responses_answers.Reader(answer),
+                )
+            )
         part = answer.message("error")
         assert part is None or text.startswith(str(part["content"]))
 
@@ -95,7 +100,7 @@ def test_a_response_cut_at_any_byte_is_never_taken_for_a_whole_one(path: Path) -
 def of_google(path: Path, data: bytes, size: int = 1 << 20) -> Answer:
     """The answer that gptsh reads, of a body in pieces of this size."""
     answer, kind = Answer(), "text/event-stream" if path.suffix == ".sse" else "application/json"
-    list(read(objects(pieces(data, size), kind, gemini.as_documents), gemini.Reader(answer)))
+    list(read(objects(pieces(data, size), kind, gemini_answers.as_documents), gemini_answers.Reader(answer)))
     return answer
 
 
@@ -154,6 +159,11 @@ def test_an_answer_of_google_cut_at_any_byte_is_never_taken_for_a_whole_one(path
     for size in range(1, end, 1 + end // 200):
         answer = Answer()
         with pytest.raises(ModelError):
-            list(read(objects(iter([data[:size]]), "text/event-stream", gemini.as_documents), gemini.Reader(answer)))
+            list(
+                read(
+                    objects(iter([data[:size]]), "text/event-stream", gemini_answers.as_documents),
+                    gemini_answers.Reader(answer),
+                )
+            )
         part = answer.message("error")
         assert part is None or text_of(whole).startswith(text_of(part))

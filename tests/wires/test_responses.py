@@ -9,8 +9,8 @@ import pytest
 
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
-from gptsh.llm import responses
 from gptsh.llm.reading_loop import read
+from gptsh.llm.responses_answers import Reader, as_events
 from gptsh.llm.sse import objects
 from gptsh.messages import text_of
 from tests.support.answers import events, json_output
@@ -300,7 +300,12 @@ def answer_of(*pieces: bytes) -> Answer:
     """What is read of a body; it may end early."""
     answer = Answer()
     with contextlib.suppress(ModelError):
-        list(read(objects(iter(pieces), "text/event-stream", responses.as_events), responses.Reader(answer)))
+        list(
+            read(
+                objects(iter(pieces), "text/event-stream", as_events),
+                Reader(answer),
+            )
+        )
     return answer
 
 

@@ -182,17 +182,17 @@ def _declared_twice(text: str, error: str) -> str:
     match = re.match(r"Cannot (?:declare|overwrite) .*\(at line (\d+), ", error)
     if not match:
         return ""
-    lines = [re.split(r"[=#]", line)[0].replace("'", '"').replace(" ", "") for line in text.split("\n")]
+    names = [re.split(r"[=#]", line)[0].replace("'", '"').replace(" ", "") for line in text.split("\n")]
     number = int(match[1])
-    name, earlier = lines[number - 1], lines[: number - 1]
-    if name.startswith("["):
-        advice = "add the keys there"
-    else:
+    name, earlier = names[number - 1], names[: number - 1]
+    begin, advice = 0, "add the keys there"
+    if not name.startswith("["):  # a key counts within its own table
+        begin = max((at for at, other in enumerate(earlier) if other.startswith("[")), default=0)
         advice = "leave out one of them"
-        table_at = max((at for at, line in enumerate(earlier) if line.startswith("[")), default=0)
-        earlier[:table_at] = [""] * table_at  # a key counts within its own table
-    first = earlier.index(name) + 1 if name in earlier else 0
-    return f"{name} in line {number} is already in line {first}: {advice}" if first else ""
+    if name not in earlier[begin:]:
+        return ""
+    first = earlier.index(name, begin) + 1
+    return f"{name} in line {number} is already in line {first}: {advice}"
 
 
 def positive_seconds(text: str) -> float:

@@ -218,6 +218,7 @@ THOUGHT = {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 362,
         ("openai/gpt-4.1", {"cost": -1, "prompt_tokens": 1000, "completion_tokens": 0}, 0.002),
         ("openai/gpt-4.1", {"cost": "x", "prompt_tokens": 1000, "completion_tokens": 0}, 0.002),
         ("openai/gpt-4.1", {"prompt_tokens": None, "prompt_tokens_details": None}, 0.0),
+        ("deepseek/deepseek-v4-flash", {"prompt_tokens": 1_000_000}, 0.3),  # at any hour
         # free is a price, and no price is none
         (FREE, CACHED, 0.0), ({"cache_read_input_token_cost": 1.0}, CACHED, None),
         ({"tiered_pricing": [{"range": None}]}, CACHED, None), ({"input_cost_per_token": "free"}, CACHED, None),

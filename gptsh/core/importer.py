@@ -1,4 +1,4 @@
-"""Import of sessions from elsewhere: an origin identifies each, and none replaces another.
+"""Take sessions from elsewhere into the store: an origin identifies each, a known one gets its new messages.
 
 An imported document is not trusted: it gets a new file name, no approvals and no time in the future. It is merged into
 a session only if they share a message and do not contradict each other. The store loses nothing.
@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from gptsh.core import copies, files, listing, locks, references, session_files, sessions, snapshots, turns
+from gptsh.core import copies, document, files, listing, locks, references, session_files, sessions, turns
 from gptsh.core.document import VERSION, Document
 from gptsh.core.merge import join_messages, merge
 from gptsh.core.references import FILENAME, ID, archive_folder, session_names, sessions_folder
 from gptsh.errors import BadSession
 from gptsh.jsonio import as_dict
-from gptsh.messages import Message, blocks_of, just_after, timestamp
+from gptsh.messages import Message, blocks_of, just_after, text_of, timestamp
 from gptsh.models.parameters import safe_params
 
 Origin = tuple[str, str]  # a format, and the key of a session in it
@@ -149,7 +149,7 @@ def _sanitized(doc: Document) -> Document:
     updated = max(min(timestamp(datetime.fromisoformat(doc["updated_at"])), now), just_after(created))
     meta = {key: value for key, value in doc["meta"].items() if key not in ("mcp_approved", "used_in")}
     imported = meta.get("imported") or {"format": _OURS, "key": f"{doc['id']} {doc['created_at']}"}
-    meta |= {"imported": {**imported, "as_of": updated}, "mcp_allowed_servers": [], "imported_at": now}
+    meta |= {"imported": imported, "mcp_allowed_servers": [], "imported_at": now}
     agent = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
     marked: list[Any] = [  # as imported: an agent's memory ignores them
         {**message, "source": {**as_dict(as_dict(message).get("source")), "imported": True}}
@@ -195,68 +195,42 @@ def is_copy(doc: Document, stored: Document) -> bool:
     if not (incoming and stored["messages"]):
         return bool(doc["created_at"] == stored["created_at"])
     if _format_of(doc) == _OURS:
-        pairs = [(incoming[message["id"]], message) for message in shared]
-        return bool(pairs) and all(_extends(new, old) and _extends(old, new) for new, old in pairs)
+        return bool(shared) and all(_is_same(incoming[message["id"]], message) for message in shared)
     imported = [message["id"] for message in stored["messages"] if turns.is_imported(message)]
     has_all_imported = bool(imported) and imported[-1] in incoming
     return has_all_imported or (bool(shared) and incoming.keys() <= set(imported))
 
 
-def _extends(new: Message, old: Message) -> bool:
-    """Whether a message equals the old one, or begins with all of it."""
-    new_blocks, old_blocks = blocks_of(new), blocks_of(old)
-    last = len(old_blocks) - 1
-    if (
-        new["role"] != old["role"]
-        or len(new_blocks) < len(old_blocks)
-        or (old_blocks and new_blocks[:last] != old_blocks[:last])
-    ):
-        return False
-    if not old_blocks or new_blocks[last] == old_blocks[last]:
-        return True
-    (kind, block), (other_kind, other) = new_blocks[last], old_blocks[last]
-    texts = block.get("text"), other.get("text")
-    is_same_block = kind == other_kind and {**block, "text": ""} == {**other, "text": ""}
-    return is_same_block and isinstance(texts[0], str) and isinstance(texts[1], str) and texts[0].startswith(texts[1])
+def _is_same(new: Message, old: Message) -> bool:
+    return new["role"] == old["role"] and blocks_of(new) == blocks_of(old)
 
 
 def merge_copy(doc: Document, stored: Document) -> Document:
-    """Return the stored document with what is new in a copy of it, or ``stored`` itself if nothing is.
+    """Return the stored document with the new messages of a copy of it, or ``stored`` itself if there are none.
 
-    ``agent`` and ``provider`` do not change.
+    The title of the copy is taken unless another one was set here. ``agent`` and ``provider`` do not change.
     """
     incoming = {message["id"]: message for message in doc["messages"]}
-    merged_by_id: dict[str, Message] = {}
-    for message in stored["messages"]:
-        new = incoming.get(message["id"])
-        has_ended = new and new.get("finish_reason") and not message.get("finish_reason")
-        if new and new["role"] == "assistant" and _extends(new, message) and (has_ended or not _extends(message, new)):
-            message = {**message, **new}  # the copy in the store was still incomplete
-        merged_by_id[message["id"]] = message
-    common = [message_id for message_id in incoming if message_id in merged_by_id]
-    if common == [*merged_by_id]:  # the copy has all stored messages, in the same order
-        messages = [merged_by_id.get(message_id, message) for message_id, message in incoming.items()]
-    else:
-        messages = join_messages(doc["messages"], [*merged_by_id.values()])
-    result, meta = {**stored, "messages": messages}, stored["meta"]
-    old_import, new_import = meta.get("imported") or {}, doc["meta"]["imported"]
-    imported = {message["id"] for message in stored["messages"] if turns.is_imported(message)}
-    # The copy is newer if it has all imported messages and was last changed later.
-    is_newer = _format_of(stored) == _format_of(doc) != _OURS and imported <= incoming.keys()
-    is_newer = is_newer and new_import["as_of"] >= str(old_import.get("as_of") or "")
-    # A title that differs from the imported one was set here.
-    if stored["title"] is None or (is_newer and stored["title"] == old_import.get("title")):
-        result["title"] = doc["title"] or stored["title"]
-    if is_newer and {**old_import, "as_of": None} != {**new_import, "as_of": None}:
-        result["meta"] = meta = {**meta, "imported": new_import}
-    if messages != stored["messages"]:
-        merged = merge(doc, stored)
-        result["context"] = {**merged["context"], "snapshots": snapshots.merge({**doc, "updated_at": ""}, stored)}
-        result["usage"] = {**stored["usage"], "calls": merged["usage"]["calls"]}
-        result["meta"] = {**meta, "tags": [*dict.fromkeys([*meta["tags"], *doc["meta"]["tags"]])]}
-        if _format_of(doc) == _OURS:  # an agent's memory belongs to each machine
-            result["context"]["consolidated"] = stored["context"]["consolidated"]
-        if messages[-1]["id"] == doc["messages"][-1]["id"]:  # the copy is the newer one
-            latest = ("tokens", "carried_tokens")
-            result["usage"] |= {key: doc["usage"][key] for key in latest if key in doc["usage"]}
-    return {**result, "updated_at": max(stored["updated_at"], doc["updated_at"])} if result != stored else stored
+    known = [_completed(message, incoming.get(message["id"])) for message in stored["messages"]]
+    messages = join_messages(doc["messages"], known)
+    if messages == stored["messages"]:
+        return stored
+    new = merge({**doc, "updated_at": ""}, {**stored, "messages": known})
+    new |= {"agent": stored["agent"], "provider": stored["provider"], "meta": stored["meta"]}
+    document.add_tags(new, doc["meta"]["tags"])
+    imported = stored["meta"].get("imported") or {}
+    if stored["title"] in (None, imported.get("title")):
+        new["title"] = doc["title"] or stored["title"]
+    if _format_of(doc) == _OURS:  # an agent's memory belongs to each machine
+        new["context"]["consolidated"] = stored["context"]["consolidated"]
+    elif _format_of(stored) == _format_of(doc):
+        new["meta"]["imported"] = doc["meta"]["imported"]
+    return {**new, "updated_at": max(stored["updated_at"], doc["updated_at"])}
+
+
+def _completed(message: Message, new: Message | None) -> Message:
+    """Return an imported answer as the copy has it if it is longer there: it had not ended when it was imported."""
+    if new is None or message["role"] != "assistant" or not turns.is_imported(message):
+        return message
+    lengths = [(len(blocks_of(answer)), len(text_of(answer))) for answer in (new, message)]
+    return {**message, **new} if lengths[0] > lengths[1] else message

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import certifi
 import trustme
@@ -32,6 +32,7 @@ from tests.support.tools import SERVER
 
 BIN = Path(sys.executable).parent
 GPTSH = (str(BIN / "gptsh"),)
+Server = TypeVar("Server", bound=ModelServer | AnthropicServer)
 _LINE = "It is a line of an answer, neither short nor long; it says nothing.\n"
 _NO_TITLES = '[sessions]\ntitles = "off"\n'
 
@@ -85,19 +86,20 @@ class Lab:
         }
         return Home(folder, base | env)
 
-    @cached_property
-    def server(self) -> ModelServer:
-        """The model server that gptsh and llm ask directly."""
-        server = ModelServer()
+    def _served(self, server: Server) -> Server:
+        """A server that is closed at the end."""
         self._closing.callback(server.close)
         return server
 
     @cached_property
+    def server(self) -> ModelServer:
+        """The model server that gptsh and llm ask directly."""
+        return self._served(ModelServer())
+
+    @cached_property
     def anthropic(self) -> AnthropicServer:
         """The model server with Anthropic's API, for gptsh itself and for litellm."""
-        server = AnthropicServer()
-        self._closing.callback(server.close)
-        return server
+        return self._served(AnthropicServer())
 
     @cached_property
     def usual(self) -> Home:
@@ -182,8 +184,7 @@ class Lab:
     @cached_property
     def ollama(self) -> Home:
         """Like ``direct``, for Ollama with its model loaded."""
-        server = OllamaServer()
-        self._closing.callback(server.close)
+        server = self._served(OllamaServer())
         server.loaded["m:latest"] = {"num_ctx": 8192, "shift": False}
         config = f'[agents.default]\nmodel = "ollama/m"\n[providers.ollama]\nbase_url = "{server.root}"\n{_NO_TITLES}'
         return add_sessions(self.home(config), 20)
@@ -191,22 +192,18 @@ class Lab:
     @cached_property
     def openai(self) -> Home:
         """Like ``direct``, for OpenAI's Responses API. A document of 200 kB stands in its folder."""
-        server = ResponsesServer()
-        self._closing.callback(server.close)
-        url = f'base_url = "{server.base_url}"\napi = "responses"\n'
-        config = f'[agents.default]\nmodel = "openai/gpt-6.1-sol"\n[providers.openai]\n{url}{_NO_TITLES}'
-        home = self.home(config, OPENAI_API_KEY="x")
-        (home.folder / "a.pdf").write_bytes(make_pdf(more=200_000))
-        return add_sessions(home, 20)
+        server = self._served(ResponsesServer())
+        return self._with_document("openai", "gpt-6.1-sol", f'base_url = "{server.base_url}"\napi = "responses"\n')
 
     @cached_property
     def google(self) -> Home:
         """Like ``openai``, for Google's generateContent."""
-        server = GeminiServer()
-        self._closing.callback(server.close)
-        url = f'base_url = "{server.google_url}"\n'
-        config = f'[agents.default]\nmodel = "gemini/gemini-3.8-flash"\n[providers.gemini]\n{url}{_NO_TITLES}'
-        home = self.home(config, GEMINI_API_KEY="x")
+        server = self._served(GeminiServer())
+        return self._with_document("gemini", "gemini-3.8-flash", f'base_url = "{server.google_url}"\n')
+
+    def _with_document(self, provider: str, model: str, keys: str) -> Home:
+        config = f'[agents.default]\nmodel = "{provider}/{model}"\n[providers.{provider}]\n{keys}{_NO_TITLES}'
+        home = self.home(config, **{f"{provider.upper()}_API_KEY": "x"})
         (home.folder / "a.pdf").write_bytes(make_pdf(more=200_000))
         return add_sessions(home, 20)
 

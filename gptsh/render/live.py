@@ -45,23 +45,28 @@ class Region:
 
         Rows that do not change are not redrawn.
         """
-        old, new, keep = self._rows, [*done, *rows], 0
-        if width == self.width:
-            keep = len([*takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))])
-        up = sum(self._heights(width)) - 1 - keep
+        old, new = self._rows, [*done, *rows]
+        keep = _equal_at_start(old, new) if width == self.width else 0
         if rows and keep == len(new) < len(old):
-            keep, up = keep - 1, up + 1  # the cursor must end after the last row
+            keep -= 1  # the cursor must end after the last row
+        up = sum(self._heights(width)) - 1 - keep  # from the cursor to the first row that changes
         self._rows, self.width = [*rows], width
         drawn = "".join(f"{line}\n" for line in done[keep:])
-        if rows := rows[max(0, keep - len(done)) :]:
-            drawn += f"{_CUT}{chr(10).join(rows)}{_WRAP}"
+        if changed := rows[max(0, keep - len(done)) :]:
+            drawn += f"{_CUT}{chr(10).join(changed)}{_WRAP}"
         if not old:
-            erased = ""
-        elif keep == len(old):
-            erased = "\n" if new[keep:] or not self._rows else ""
-        else:
-            erased = (f"\x1b[{up}A\r" if up else "\r") + ERASE_DOWN
-        return f"{_BEGIN}{erased}{drawn}{END_OF_FRAME}" if erased or drawn else ""
+            moved = ""
+        elif keep < len(old):
+            moved = (f"\x1b[{up}A\r" if up else "\r") + ERASE_DOWN
+        else:  # nothing to erase, only to go on in the next row
+            moved = "\n" if new[keep:] or not rows else ""
+        return f"{_BEGIN}{moved}{drawn}{END_OF_FRAME}" if moved or drawn else ""
+
+
+def _equal_at_start(old: Sequence[str], new: Sequence[str]) -> int:
+    """How many of the first rows are the same."""
+    pairs = zip(old, new, strict=False)
+    return len([*takewhile(lambda pair: pair[0] == pair[1], pairs)])
 
 
 def plain_rows(text: str, width: int) -> list[str]:

@@ -1,6 +1,7 @@
 """Tokens and cost of each day and model as a table: on a terminal with bars, in a pipe plain (--usage)."""
 
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from gptsh.core.usage import FIELDS, Report, Row, rows
 from gptsh.render.escapes import Look
@@ -41,41 +42,58 @@ def _plain_cells(row: Row) -> tuple[str, ...]:
 # ---- on a terminal
 
 
+class _Widths(NamedTuple):
+    """The columns of a table: of a name, of each field that is shown, and of the longest bar (0: there are none)."""
+
+    name: int
+    fields: Mapping[str, int]
+    bar: int
+
+    def line(self, name: str, cells: Mapping[str, str]) -> str:
+        """A name and its cells, aligned."""
+        short = truncate_start(name, self.name)
+        padded = short + " " * (self.name - columns(short))
+        return _GAP.join((padded, *(cells[field].rjust(size) for field, size in self.fields.items())))
+
+
+_HEAD = {field: _HEADS.get(field, field) for field in FIELDS}
+
+
 def drawn(report: Report, width: int, look: Look) -> Iterator[str]:
     """Lines that are safe for a terminal, and at most ``width`` columns wide if that is 40 or more."""
     if not report.days:
         yield "no answers"
         return
-    every = [_cells(row) for row in rows(report)]
-    fields = [field for field in FIELDS if width >= _MIN_WIDTH.get(field, 0)]
-    heads = {field: _HEADS.get(field, field) for field in FIELDS}
-    widths = {field: max(len(cells[field]) for cells in (heads, *every)) for field in fields}
-    left = width - sum(widths.values()) - len(_GAP) * len(widths)
-    has_bars = left >= _NAME + len(_GAP) + _BAR
-    longest = max(columns(_name(row)) for row in rows(report))
-    name_width = max(1, min(longest, left - (len(_GAP) + _BAR if has_bars else 0)))
-    bar_width = min(_LONGEST_BAR, left - name_width - len(_GAP)) if has_bars else 0
-
-    def line(name: str, cells: Mapping[str, str]) -> str:
-        short = truncate_start(name, name_width)
-        padded = short + " " * (name_width - columns(short))
-        return _GAP.join((padded, *(cells[field].rjust(size) for field, size in widths.items())))
-
+    widths = _fit(report, width)
     measure = "cost" if report.total["cost"] else "total"
     for head, section in (("day", report.days), ("model", report.models)):
-        yield _styled(line(head, heads), "1", on=look.styles)
+        yield _styled(widths.line(head, _HEAD), "1", on=look.styles)
         most = max(row[measure] or 0 for row in section)
         for row in section:
-            bar = _bar(row[measure] or 0, most, bar_width)
-            drawn_row = line(_name(row), _cells(row))
-            yield f"{drawn_row}{_GAP}{_styled(bar, '35', on=look.colors)}" if bar else drawn_row.rstrip()
+            line = widths.line(_name(row), _cells(row))
+            bar = _bar(row[measure] or 0, most, widths.bar)
+            yield f"{line}{_GAP}{_styled(bar, '35', on=look.colors)}" if bar else line.rstrip()
         yield ""
-    yield _styled(line("total", _cells(report.total)).rstrip(), "1", on=look.styles)
+    yield _styled(widths.line("total", _cells(report.total)).rstrip(), "1", on=look.styles)
     prompt, cached = report.total["prompt"], report.total["cached_tokens"]
     if prompt and cached:
         yield f"read from caches: {100 * cached / prompt:.0f} % of the prompts"
     if report.total["unpriced"]:
-        yield f"unknown prices: {report.total['unpriced']:,}{'' if report.total['cost'] is None else ' (+: at least)'}"
+        at_least = "" if report.total["cost"] is None else " (+: at least)"
+        yield f"unknown prices: {report.total['unpriced']:,}{at_least}"
+
+
+def _fit(report: Report, width: int) -> _Widths:
+    """Fit the table into ``width`` columns: first the fields, then the names, then bars."""
+    table = [_HEAD, *(_cells(row) for row in rows(report))]
+    shown = [field for field in FIELDS if width >= _MIN_WIDTH.get(field, 0)]
+    fields = {field: max(len(cells[field]) for cells in table) for field in shown}
+    left = width - sum(fields.values()) - len(_GAP) * len(fields)
+    longest = max(columns(_name(row)) for row in rows(report))
+    if left < _NAME + len(_GAP) + _BAR:
+        return _Widths(max(1, min(longest, left)), fields, 0)
+    name = max(1, min(longest, left - len(_GAP) - _BAR))
+    return _Widths(name, fields, min(_LONGEST_BAR, left - name - len(_GAP)))
 
 
 def _cells(row: Row) -> dict[str, str]:

@@ -7,7 +7,6 @@ from gptsh.errors import ModelError
 from gptsh.llm.apis import api_of
 from gptsh.llm.error_bodies import own_words
 from gptsh.llm.server_cache import ServerCache, server_and_model
-from gptsh.llm.unsupported_params import unsupported_efforts, unsupported_params
 from gptsh.messages import Request
 from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.providers import Provider
@@ -44,6 +43,11 @@ class RefusedFields:
         """
         if err.status not in STATUSES or provider.api == "litellm":
             return False
+        from gptsh.llm.unsupported_params import (  # noqa: PLC0415 - few requests are refused
+            unsupported_efforts,
+            unsupported_params,
+        )
+
         api, text = api_of(provider), own_words(err.detail)
         known = self.of(provider) | refused_reasoning
         effort = fit_params(request.params, provider, known).effort

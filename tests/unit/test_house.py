@@ -97,6 +97,7 @@ TOOLS = {"mcp", "anyio", "httpx", "httpx2", "gptsh.tools"}
 QUIET = NETWORK | TOOLS | MARKDOWN | {"prompt_toolkit", "tomllib"}  # what sends nothing and draws nothing needs none
 COMPLETION = {"click.shell_completion", "gptsh.cli.complete"}
 ECHO = (NETWORK | TOOLS | MARKDOWN | COMPLETION | {"prompt_toolkit", "filetype", "jsonschema"}) - {"gptsh.llm"}
+FAILURES = {"gptsh.llm.error_statuses", "gptsh.llm.too_long", "gptsh.llm.unsupported_params"}  # tables of wordings
 READERS = {"gptsh.formats.readers", "gptsh.formats.claude_code", "gptsh.core.importer", "gptsh.cli.importing"}
 LOADS: list[tuple[list[str], set[str]]] = [  # arguments, and what must not be loaded
     *[(args, QUIET) for args in (["--help"], ["-h"], ["--version"], ["--list-sessions"], ["--usage"])],
@@ -106,7 +107,7 @@ LOADS: list[tuple[list[str], set[str]]] = [  # arguments, and what must not be l
     (["--export-session", "0"], READERS | NETWORK),
     (["--export-session", "0", "--format", "html"], READERS | NETWORK),
     (["-m", "echo", "hi"], ECHO),
-    (["-m", "lab/m", "hi"], ECHO - {"http.client", "ssl"}),
+    (["-m", "lab/m", "hi"], (ECHO | FAILURES) - {"http.client", "ssl"}),
 ]
 
 

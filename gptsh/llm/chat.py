@@ -45,7 +45,7 @@ def path(_request: Request, _provider: Provider) -> str:
     return "/chat/completions"
 
 
-def body(request: Request, provider: Provider, refusals: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
+def body(request: Request, provider: Provider, refusals: Collection[str] = (), _ollama: Any = None) -> dict[str, Any]:
     """The JSON body, without the refused fields."""
     if "response_format" in refusals:
         request = schema_as_text(request)
@@ -88,7 +88,7 @@ def accepts(part: Part, provider: Provider) -> bool:
     return openai_parts.accepts(part, provider.parts)
 
 
-def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
+def read(response: "Response", _provider: Provider, answer: Answer, _ollama: Any = None) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_chunks)
     return reading_loop.read(payloads, Reader(answer), response.limit_wait)

@@ -60,7 +60,7 @@ def path(_request: Request, provider: Provider) -> str:
     return f"/{quote(model, safe='/:@')}:streamGenerateContent?alt=sse"
 
 
-def body(request: Request, provider: Provider, refusals: Collection[str] = (), _servers: Any = None) -> dict[str, Any]:
+def body(request: Request, provider: Provider, refusals: Collection[str] = (), _ollama: Any = None) -> dict[str, Any]:
     """The JSON body, without what is refused (names of ``REFUSABLE``). Google is asked not to store it."""
     if "schema" in refusals:
         request = schema_as_text(request)
@@ -94,7 +94,7 @@ def accepts(part: Part, _provider: Provider) -> bool:
     return _media_part(part) is not None
 
 
-def read(response: "Response", _provider: Provider, answer: Answer, _servers: Any = None) -> Iterator[Event]:
+def read(response: "Response", _provider: Provider, answer: Answer, _ollama: Any = None) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_documents)
     return reading_loop.read(payloads, Reader(answer), response.limit_wait)

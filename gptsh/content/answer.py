@@ -203,14 +203,7 @@ class Answer:
         ``end_reason`` is why the answer is partial: ``interrupted``, ``error`` or ``timeout``.
         """
         self.end()
-        blocks: list[Block] = []
-        for kind, block in self._blocks:
-            if kind == "text":
-                rest = dict(block)
-                text = "".join(rest.pop("pieces"))
-                blocks += [("text", {"type": "text", "text": text, **rest})] if text else []
-            else:
-                blocks.append((kind, block))
+        blocks = self._whole_blocks()
         if end_reason and not (blocks or self._reasoning or self._refusal):
             return None
         reasoning = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
@@ -238,6 +231,17 @@ class Answer:
         message["cost"] = None
         message["duration_ms"] = round(1000 * (time.monotonic() - self._started))
         return message
+
+    def _whole_blocks(self) -> list[Block]:
+        """The blocks with their pieces joined, without empty texts."""
+        blocks: list[Block] = []
+        for kind, block in self._blocks:
+            if kind != "text":
+                blocks.append((kind, block))
+            elif text := "".join(block["pieces"]):
+                more = {key: value for key, value in block.items() if key != "pieces"}
+                blocks.append(("text", {"type": "text", "text": text, **more}))
+        return blocks
 
     def _with_half(self, field: str | None, piece: str) -> str:
         """Return the piece with the pending half of a surrogate pair; some servers cut pairs in two."""

@@ -5,7 +5,6 @@ of a fence, the blank line after a paragraph. Every item of a list but the last 
 """
 
 import re
-from collections.abc import Iterator
 from copy import copy
 from typing import NamedTuple
 
@@ -70,11 +69,11 @@ class Blocks:
         self._lines = visible(f"{text.removesuffix(chr(10))}\n")[:-1].split("\n")
         if len(self._lines) == 1 and text.strip():  # one block: most pieces of a transcript
             return [Block(parse(whole_parser(), f"{self._lines[0]}\n"), self._lines, spaced=True)]
-        return [*self._closed(final=True)]
+        return self._closed(final=True)
 
     def look(self) -> list[Block]:
         """The blocks that are closed by now, without waiting for another line."""
-        return [] if self._fence else [*self._closed(final=False)]
+        return [] if self._fence else self._closed(final=False)
 
     def open(self) -> list[Block]:
         """The open blocks as if the document ended here; of code only complete lines."""
@@ -89,28 +88,37 @@ class Blocks:
         rest, self._pieces = "".join(self._pieces), []
         if rest and not whole_lines:
             self._lines = [*self._lines, visible(f"{rest}\n")[:-1]]
-        return [*self._closed(final=True)]
+        return self._closed(final=True)
 
-    def _closed(self, *, final: bool) -> Iterator[Block]:
+    def _closed(self, *, final: bool) -> list[Block]:
+        """Take the blocks that are closed, all if this is ``final``, and the items of a list; the rest stays open."""
         tokens = [token for token in outline_parser().parse("".join(f"{line}\n" for line in self._lines)) if token.map]
+        items = [_lines_of(token) for token in tokens if token.level == 1 and token.type == "list_item_open"]
         tops = [token for token in tokens if token.level == 0]
-        done = 0
+        closed: list[Block] = []
+        done = 0  # lines that are closed
         self._fence, self._ends_at_blank = None, False
         for top in tops:
-            start, end = top.map or (0, 0)
-            items = [token.map or [0] for token in tokens if token.level == 1 and token.type == "list_item_open"]
-            ends = [item[0] for item in items if start < item[0] < end]  # of each item but the last
-            whole = final or top is not tops[-1] or self._has_ended(top, start, end)
-            for stop in [*ends, end] if whole else ends:
-                lines = self._lines[done:stop]
-                before = self._lines[done - 1] if done else self._before
-                spaced = not before.strip() or not self._in_list
-                yield Block(parse(whole_parser(), "".join(f"{line}\n" for line in lines)), lines, spaced)
+            start, end = _lines_of(top)
+            ends = [first for first, _ in items if start < first < end]  # of each item but the last
+            is_whole = final or top is not tops[-1] or self._has_ended(top, start, end)
+            if is_whole:
+                ends.append(end)
+            for stop in ends:
+                closed.append(self._block(done, stop))
                 done, self._in_list = stop, top.type.endswith("list_open")
-            self._in_list = self._in_list and not whole
+            self._in_list = self._in_list and not is_whole
         self._before = self._lines[done - 1] if done else self._before
         self._lines = self._lines[done:]
         self._enough = len(self._lines) * 9 // 8
+        return closed
+
+    def _block(self, start: int, end: int) -> Block:
+        """The block of these lines."""
+        lines = self._lines[start:end]
+        before = self._lines[start - 1] if start else self._before
+        is_spaced = not before.strip() or not self._in_list
+        return Block(parse(whole_parser(), "".join(f"{line}\n" for line in lines)), lines, is_spaced)
 
     def _has_ended(self, last: Token, start: int, end: int) -> bool:
         """Whether the last block is complete."""
@@ -121,3 +129,9 @@ class Blocks:
             self._fence = ending
         self._ends_at_blank = last.type in _CLOSED_BY_BLANK and all(map(str.strip, self._lines[start:]))
         return last.type in _CLOSED_BY_LAST_LINE or (last.type in _CLOSED_BY_BLANK and end < len(self._lines))
+
+
+def _lines_of(token: Token) -> tuple[int, int]:
+    """The first line of a token, and the line after its last one."""
+    start, end = token.map or (0, 0)
+    return start, end

@@ -62,16 +62,21 @@ def compaction_lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def omitted_words(omitted: Mapping[str, Sequence[Any]]) -> str:
     """What a prompt leaves out of the user's, such as ``questions 2, 4-9, shot.png [image/png, 34.1 kB]``."""
-    numbers = omitted["questions"]
+    words = [one_line(name) for name in omitted["media"]]
+    if numbers := omitted["questions"]:
+        words.insert(0, f"{'question' if len(numbers) == 1 else 'questions'} {_ranges(numbers)}")
+    return ", ".join(words)
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """Rising numbers in short: ``2, 4-9``."""
     runs: list[list[int]] = []
     for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
         else:
-            runs.append([number, number])
-    ranges = ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
-    questions = [f"{'question' if len(numbers) == 1 else 'questions'} {ranges}"] if runs else []
-    return ", ".join([*questions, *map(one_line, omitted["media"])])
+            runs.append([number])
+    return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def _tokens(count: int | None) -> str:

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from gptsh.cli.options import Flags
-from gptsh.core import archive, copies, files, listing
-from gptsh.core.archive import Join
+from gptsh.core import copies, files, listing
+from gptsh.core.join_copies import Join, join_all
 from gptsh.core.references import ID
 from gptsh.manage import lists, removing
 from gptsh.process import stdio
@@ -14,7 +14,7 @@ from gptsh.process import stdio
 
 def join_copies(flags: Flags) -> int:
     """Join all sessions with their copies, delete those that another machine deleted, and print a line for each."""
-    changes = (join for join in _with_notes(archive.join_all()) if join.copies or join.deleted)
+    changes = (join for join in _with_notes(join_all()) if join.copies or join.deleted)
     lists.write_changes(lists.or_note(changes, "no session has a copy"), _line, _object, flags.output)
     return 0
 

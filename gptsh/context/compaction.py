@@ -1,4 +1,4 @@
-"""Choose how to send a session that does not fit whole: under the active compaction, or under a new one.
+"""When and how a long session is compacted: it keeps its active compaction, or the first strategy that fits makes one.
 
 A compaction is a record in the session (``context.compaction``): the strategy, and ``upto``, the id of the last message
 that is sent in a shorter form. It stays active until the prompt has grown past the mark (``compact_at``) again, so that

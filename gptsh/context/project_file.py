@@ -1,4 +1,4 @@
-"""The project's own words: a file such as AGENTS.md, whose text joins the system prompt of agents that ask for it."""
+"""The file of the project, such as AGENTS.md (``project_file``): its text joins the system prompt of an agent."""
 
 import os
 import stat

@@ -1,4 +1,4 @@
-"""Shorten long texts for a request: truncated because the user asked for it, or pruned because they are old.
+"""Shorten single long texts: what ``--truncate`` cuts, and old tool results. The session keeps them whole.
 
 The session keeps the messages whole.
 """

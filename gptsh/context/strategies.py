@@ -1,4 +1,4 @@
-"""The strategies that shorten the older part of a session. Each is a pure function and a row of the table ``SHORTEN``.
+"""What each strategy of a compaction sends and leaves out: ``pruned-tools``, ``summary`` and ``minimal`` (``SHORTEN``).
 
 Input and output are messages as ``valid.sendable`` returns them. Recent messages follow what a strategy makes of the
 older ones. A tool call and its results are never separated (see ``compaction``).

@@ -1,4 +1,4 @@
-"""Summaries of a session: the small model makes, extends and condenses them; and messages in the form that it reads.
+"""Summaries of older messages: what the small model is asked, what it reads, and which messages a summary covers.
 
 A summary is stored beside the messages and does not change them: see ``new_summary`` for the record.
 """

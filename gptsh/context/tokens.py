@@ -1,4 +1,4 @@
-"""Estimate how many tokens a prompt takes.
+"""Count or estimate the tokens of texts, media and prompts, corrected by what servers reported.
 
 Most runs need no tokenizer. The tokens reported with the newest answer plus the bytes of all newer text are an upper
 bound, since no tokenizer makes more tokens than a text has bytes. A prompt that this does not prove small is counted

@@ -1,4 +1,4 @@
-"""What running processes work on: a turn that is being asked, a title that is being made.
+"""Claims: which turn or title a running process is working on, so that no other run does the same.
 
 A claim is a lock on one byte of a file beside the sessions. It ends with its process, however that ends.
 """

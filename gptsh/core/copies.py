@@ -1,19 +1,20 @@
-"""A session with the copies of it that a sync tool left beside it: read as one document, in any order the same.
+"""Conflict copies, which a sync tool leaves beside a session file: read with it as one document, in any order the same.
 
 Copies have the name of the session's file with something in or behind it, and its time of creation. What cannot be
 read, or belongs to another session, is left alone.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gptsh.core import document, files, session_files
+from gptsh.core import deletions, document, files, session_files
 from gptsh.core.document import Document
 from gptsh.core.merge import join_messages, merge, take_agent
-from gptsh.core.references import ID, copies_in, files_of, path_of
+from gptsh.core.references import ID, beside, copies_in, files_of, path_of, sessions_folder
 from gptsh.errors import BadSession
 from gptsh.jsonio import encode_json, parse_json
 
@@ -109,6 +110,24 @@ def to_delete(filename: str) -> list[Path]:
     except (OSError, ValueError):
         left_alone = {}
     return [file for file in every_file if left_alone.get(file) != _ANOTHER]
+
+
+def mark_deleted(filename: str) -> None:
+    """Write a mark for other machines that this session is deleted, unless it cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        deletions.write_mark(sessions_folder(), read(path_of(filename)).doc, filename)
+
+
+def sweep_marks() -> None:
+    """Remove old marks of deleted sessions."""
+    folder = sessions_folder()
+    deletions.sweep(folder / mark for marks in beside(folder).marks.values() for mark in marks)
+
+
+def remove_deleted(filename: str) -> None:
+    """Remove the files of a session that another machine deleted. Raises OSError."""
+    for file in to_delete(filename):
+        file.unlink(missing_ok=True)
 
 
 def head_reader(folder: Path) -> Callable[[str], Document]:

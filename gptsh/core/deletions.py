@@ -1,4 +1,4 @@
-"""Marks of deleted sessions: a sync tool takes them to other machines, where the session is then deleted too.
+"""Deletion marks: a file that says that a session was deleted, so that other machines delete it too. There is no trash.
 
 A mark has the times of a session and the ids of its messages, but no content. A session is deleted as long as marks
 name all its messages: if another machine continued it, it comes back.

@@ -1,4 +1,4 @@
-"""The keys of a session document: their types, what a file is checked and completed to, and the document's totals.
+"""The keys of a session document, their types and defaults: what a file is checked against, and the totals in it.
 
 No files here. docs/file-format.md describes each key.
 """

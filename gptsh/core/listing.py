@@ -1,4 +1,4 @@
-"""Lists of sessions, newest first, read from the heads of their files. They include unreadable files."""
+"""The rows of ``--list-sessions``, newest first, each from the head of a session file; unreadable files, too."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Locks for file systems that have none: a file that only one process can create.
+"""The lock where a file system has none (some NFS, FUSE): a file that only one process can create.
 
 It names its owner, a process on a machine. It is taken over when that process is gone, or when it is two minutes old:
 from here nobody can see whether a process of another machine still runs, and a save takes milliseconds.

@@ -1,4 +1,4 @@
-"""Where sessions are stored, and which session a reference names: folders, file names, ``@NAME`` pointers.
+"""Resolve a reference (``-s 0``, an id, a prefix, ``@NAME``) to a file of a session, and find all files of a session.
 
 File names are enough for all of it, except to order sessions of the same second: their heads are read. A copy of a
 session that a sync tool left beside it, such as ``20251027-091530-7x2m (conflicted copy).json``, is a part of it.

@@ -1,4 +1,4 @@
-"""Delete, archive and prune sessions under the store's lock, by command or automatically.
+"""Delete, archive and prune sessions, by command or automatically (``archive_after_days``), under the lock.
 
 The file name alone decides which session a file is. Its forks remain, and so does an agent's memory of it.
 """
@@ -13,7 +13,8 @@ from typing import Literal, NamedTuple
 
 from gptsh.config.settings import Sessions
 from gptsh.core import copies, files, locks, references
-from gptsh.core.archive import mark_deleted, move_to_archive, sweep_marks
+from gptsh.core.archive import move_to_archive
+from gptsh.core.copies import mark_deleted, sweep_marks
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
 from gptsh.core.references import archive_folder, names_in, sessions_folder
 from gptsh.jsonio import as_dict

@@ -1,4 +1,4 @@
-"""Full-text search over the session files. No index: each file is read once, tested as bytes, and then parsed."""
+"""``--search-sessions``: full text, without an index: each file is read once, tested as bytes, and then parsed."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The layout of a session file: written with its messages last, read whole, or only its head for a list.
+"""The bytes of a session file: the order of its lines, written and read whole, or only its head for a list.
 
 ``write_document`` begins a new line before the context, the usage and each message. JSON has no line breaks within a
 string, so lines of such a file are safe to read alone: a list reads the first, a search those with a word.

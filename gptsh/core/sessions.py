@@ -299,7 +299,7 @@ def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
         names = references.names_in(place)
         files.sweep(place, names)
         for name in references.deleted_among(names):
-            archive.remove_deleted(name)
+            copies.remove_deleted(name)
         used_ids |= {name[ID] for name in names}
     if doc["id"] in used_ids:
         doc["id"] = new_id(used_ids)

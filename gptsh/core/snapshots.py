@@ -1,4 +1,4 @@
-"""Snapshots: bookmarks of positions in a session, and the session's context at a position. No files here."""
+"""Snapshots: take, keep, delete and find them; and the session's context as it was at one. No files here."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The title of a session: whether it wants one, what the small model is asked for, and what of its answer is the title.
+"""The title of a session: whether it wants one, what the small model is asked for, what of its answer is the title.
 
 When it is asked, and by which process, is the turn's business.
 """

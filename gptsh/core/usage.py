@@ -1,4 +1,4 @@
-"""Tokens and cost of sessions, summed by day and by model.
+"""``--usage``: tokens and cost of sessions, summed by day and by model.
 
 An id counts once, in whichever document it is: a fork copies messages with their ids.
 """

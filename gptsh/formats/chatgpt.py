@@ -1,4 +1,4 @@
-"""ChatGPT's data export, ``conversations.json``. Each conversation is read in the branch that was last shown.
+"""Import of ChatGPT's data export, ``conversations.json``: each conversation in the branch that was last shown.
 
 Messages are nodes of a tree. A tool call is an answer whose ``recipient`` is the tool. Files are beside the export:
 references to them are stored as they are, and no file is opened.

@@ -1,4 +1,4 @@
-"""Claude.ai's data export, ``conversations.json``. Each conversation is read in the branch that was last shown.
+"""Import of Claude.ai's data export, ``conversations.json``: each conversation in the branch that was last shown.
 
 An answer has its thinking, its tool calls and their results as blocks. Of an uploaded file, the export has the name and
 the extracted text.

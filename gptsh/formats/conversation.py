@@ -1,4 +1,4 @@
-"""Build a session from another tool's file. Messages are validated here; ids, times and counts become ours."""
+"""Build a session from another tool's records: messages are checked here; ids, times, titles and usage become ours."""
 
 import hashlib
 import json

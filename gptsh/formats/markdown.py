@@ -1,4 +1,4 @@
-"""Sessions as Markdown that gptsh can import again: a transcript, then a comment that holds the document.
+"""Markdown that is exported and imported again: a transcript, then a comment that holds the document.
 
 The comment is the last line: ``<!-- gptsh {"text": HASH, "session": {…}} -->``. The hash of the transcript ignores
 white space, so other line ends, a BOM or stripped blanks do not change it.

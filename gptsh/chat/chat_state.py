@@ -220,13 +220,14 @@ class Conversation:
     def plan_turn(self, question: Message | None) -> "tuple[TurnSetup, Plan]":
         """Plan a turn with the tools that already run, and save nothing. Raises GptshError as a turn does."""
         from gptsh.turn.plan import Planner  # noqa: PLC0415 - the prompt appears first
+        from gptsh.turn.show import Screen  # noqa: PLC0415 - the prompt appears first
 
         with suppress(SessionGone):
             self.refresh()
         options, app, opened = self.options.without_labels._replace(dry_run=True), self.app, self._copied_session()
         setup = app.resolve(options, opened.doc)
         session = start_session(opened, question, setup.agent, setup.form.output, options, app.settings)
-        planner = Planner(app, options, setup, session, app.running_tools(setup.servers))
+        planner = Planner(app, options, setup, session, app.running_tools(setup.servers), Screen(setup.form))
         return setup, planner.plan(session.doc["messages"], dry=True)
 
     def _copied_session(self) -> OpenedSession:

@@ -20,7 +20,7 @@ from gptsh.process.reporter import as_error
 from gptsh.render import structured
 from gptsh.text import quantity
 from gptsh.turn import show
-from gptsh.turn.plan import make_small_model
+from gptsh.turn.small_model import make_small_model
 from gptsh.turn.turn_session import TurnSession
 
 _TURN_LIMIT = 60.0  # seconds for a consolidation after a turn

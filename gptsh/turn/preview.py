@@ -14,8 +14,9 @@ from gptsh.process.reporter import Reporter
 from gptsh.render import outline, structured
 from gptsh.text import format_usd
 from gptsh.turn.app import App
-from gptsh.turn.plan import Plan, Planner, compaction_report
-from gptsh.turn.show import Form
+from gptsh.turn.compacting import compaction_report
+from gptsh.turn.plan import Plan, Planner
+from gptsh.turn.show import Form, Screen
 from gptsh.turn.turn_options import TurnOptions
 from gptsh.turn.turn_session import TurnSession
 
@@ -59,12 +60,12 @@ def request_of(client: Client, plan: Plan) -> dict[str, Any]:
     return {"model": request.model, "api": api, **preview, "context": plan.report()}
 
 
-def compact(planner: Planner, session: TurnSession, options: TurnOptions, reporter: Reporter) -> int:
+def compact(planner: Planner, session: TurnSession, screen: Screen, options: TurnOptions, reporter: Reporter) -> int:
     """Show what a compaction would change, or with ``--apply`` make it; return the exit code.
 
     Raises GptshError if its summary fails; the session is then labelled, but not compacted.
     """
-    doc, writer, applies = session.doc, planner.screen.writer, options.apply and not options.dry_run
+    doc, writer, applies = session.doc, screen.writer, options.apply and not options.dry_run
     messages = doc["messages"]
     session.emit = writer.emit
     if not turns.starts_of(messages):
@@ -77,7 +78,7 @@ def compact(planner: Planner, session: TurnSession, options: TurnOptions, report
         try:
             compaction = planner.chooser(messages).compact() if compaction else None
             if compaction:
-                planner.keep_compaction(compaction, messages)
+                planner.save_compaction(compaction, messages)
         except GptshError as err:
             writer.emit("compression_error", error=str(err))
             with contextlib.suppress(OSError):
@@ -86,7 +87,7 @@ def compact(planner: Planner, session: TurnSession, options: TurnOptions, report
     if compaction is None:
         writer.emit("compression_skipped", reason="nothing would be shorter")
     failure, record = session.failure, (compaction.record if compaction else None) or {}
-    size = max(0, current.size.tokens - planner.fixed)
+    size = max(0, current.size.tokens - planner.meter.fixed_tokens)
     result = {
         "session": doc["meta"].get("forked_from") if document.is_unsaved(doc) else doc["id"],
         "changes": compaction is not None,
@@ -94,8 +95,8 @@ def compact(planner: Planner, session: TurnSession, options: TurnOptions, report
         **compaction_report(compaction or current),
         "before": record.get("before", size),
         "after": record.get("after", size),
-        "budget": planner.limits.budget(planner.fixed),
-        "window": planner.limits.window,
+        "budget": planner.meter.budget,
+        "window": planner.meter.limits.window,
         "error": failure and structured.error(str(failure), "", failure.exit_code),
     }
     reporter.reported = True

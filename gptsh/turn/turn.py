@@ -54,6 +54,7 @@ from gptsh.process.reporter import as_error
 from gptsh.text import quantity
 from gptsh.turn.app import App, TurnSetup
 from gptsh.turn.plan import Plan, Planner
+from gptsh.turn.show import Screen
 from gptsh.turn.title import Titling
 from gptsh.turn.turn_options import TurnOptions
 from gptsh.turn.turn_session import OpenedSession, start_session
@@ -126,11 +127,14 @@ class Turn:
         if self._only_compacts:
             from gptsh.turn.preview import compact  # noqa: PLC0415 - few sessions are compacted by hand
 
-            return compact(Planner(app, options, setup, session, None), session, options, app.reporter)
+            screen = Screen(setup.form)
+            planner = Planner(app, options, setup, session, None, screen)
+            return compact(planner, session, screen, options, app.reporter)
         is_new = document.is_unsaved(session.doc)
         with app.open_tools(setup.servers, interrupts, lenient=self._may_lack_tools) as tools:
             try:
-                self._planner = Planner(app, options, setup, session, tools)
+                self._screen = Screen(setup.form)
+                self._planner = Planner(app, options, setup, session, tools, self._screen)
                 self._plan = self._planner.plan(self._messages, dry=True)
             except (ToolServerError, Interrupted) as err:
                 if setup.servers:  # starting them may have taken long: save the question
@@ -147,7 +151,7 @@ class Turn:
                 return print_request(app, self._plan, setup.form)
             if is_new:
                 session.pending_events.insert(0, ("session_created", {"session": session.doc["id"]}))
-            with self._planner.screen.exclusive(interrupts.before_kill):
+            with self._screen.exclusive(interrupts.before_kill):
                 self._ask_and_save(tools)
         rules = app.settings.sessions
         if is_new and session.is_saved and session.filename and (rules.archive_after_days or rules.max_sessions):
@@ -162,7 +166,7 @@ class Turn:
         session, schema = self.session, self._setup.form.schema
         failure: BaseException | None = None
         self._tools = tools
-        self._screen, self._writer = self._planner.screen, self._planner.screen.writer
+        self._writer = self._screen.writer
         session.emit = self._writer.emit
         if tools:
             from gptsh.turn.approval import Approval  # noqa: PLC0415 - few runs have tools
@@ -241,8 +245,7 @@ class Turn:
             agent = self._fallbacks.pop(0)
             try:
                 setup = self._setup._replace(agent=self._app.prepared(agent))
-                planner = Planner(self._app, self._options, setup, self.session, self._tools)
-                planner.screen = self._screen
+                planner = Planner(self._app, self._options, setup, self.session, self._tools, self._screen)
                 plan = planner.plan(self._messages)
             except GptshError as unusable:
                 stdio.note(f"{agent.model} cannot be asked instead: {unusable}")
@@ -266,7 +269,7 @@ class Turn:
                 self._show(self._app.client.ask(plan.request, answer))
             partial_reason = None
         except NoAnswer as err:
-            if planner.limits.window is not None:
+            if plan.limits.window is not None:
                 raise
             error = f"{planner.model} answered nothing to a prompt of about {plan.choice.size.tokens:,} tokens"
             advice = f"if that is too long for it, set context_window under [providers.{planner.provider}]"
@@ -376,7 +379,7 @@ class Turn:
         self._costs.append(message["cost"])
         self._sources |= {page["url"]: page["title"] for page in message.get("sources", ())}
         if usage:
-            message["prefix_bytes"] = planner.prefix_bytes
+            message["prefix_bytes"] = self._plan.fixed_bytes
             self._writer.emit("usage", usage=usage)
         if choice.record:
             message["compaction"] = choice.record["id"]

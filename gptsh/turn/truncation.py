@@ -1,0 +1,86 @@
+"""``--truncate``: cut piped and attached text until the prompt fits, and record in the session what was cut."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from gptsh.context import shorten
+from gptsh.messages import Message, Part
+from gptsh.process import stdio
+from gptsh.turn.turn_session import TurnSession
+
+_QUESTION_SHARE = 0.6  # of the prompt, for a question that is cut; the rest is for the earlier messages
+
+AllCuts = Mapping[str, shorten.Cuts]  # by message id
+
+# (messages, cuts) -> the tokens of a prompt of these messages, cut so
+Measure = Callable[[Sequence[Message], AllCuts], int]
+
+
+class Truncation:
+    """Cuts texts of one session at one ``end``: head, tail or middle."""
+
+    def __init__(self, session: TurnSession, end: str, measure: Measure) -> None:
+        self._session, self._end, self._measure = session, end, measure
+
+    def cut_to_fit(self, earlier: Sequence[Message], question: Sequence[Message], limit: int, mark: int) -> None:
+        """Cut texts until all messages take ``limit`` tokens or no text is left.
+
+        The question is cut first: the earlier messages keep their share of the prompt, or their size if that is
+        smaller. Then their texts are cut if that makes a compaction unnecessary, which begins at the ``mark``.
+        """
+        if not earlier:
+            cuts, _ = self._find_cuts(question, question, limit)
+            self._record(question, cuts)
+            return
+        everything = [*earlier, *question]
+        earlier_size = self._size(everything) - self._size(question)
+        question_limit = max(round(_QUESTION_SHARE * limit), mark - earlier_size)
+        cuts, _ = self._find_cuts(question, question, question_limit)
+        self._record(question, cuts)
+        if self._session.doc["context"]["compaction"] is None and self._size(everything) > mark:
+            cuts, size = self._find_cuts(earlier, everything, mark)
+            if size <= mark:
+                self._record(earlier, cuts)
+
+    def _find_cuts(self, cuttable: Sequence[Message], sent: Sequence[Message], limit: int) -> tuple[AllCuts, int]:
+        """Find the cuts of ``cuttable`` with which ``sent``, of which they are a part, takes ``limit`` tokens.
+
+        Return them and the tokens that it takes with them: more if hardly anything of a text would remain.
+        """
+        other_cuts = self._cuts_outside(cuttable)
+        cut_all = {
+            message["id"]: [[at, 0, len(part["text"])] for at, part in shorten.attached_texts(message).items()]
+            for message in cuttable
+        }
+        room = limit - self._measure(sent, {**other_cuts, **cut_all})  # for text: what remains when all of it is cut
+        cuts: AllCuts = {}
+        size = self._measure(sent, other_cuts)
+        while size > limit:
+            more_cuts = shorten.truncate(cuttable, room, self._end)
+            if more_cuts is None:
+                break
+            cuts = more_cuts
+            size = self._measure(sent, {**other_cuts, **cuts})
+            room -= max(1, size - limit)  # the text that is left may take more tokens than its count
+        return cuts, size
+
+    def _record(self, cuttable: Sequence[Message], cuts: AllCuts) -> None:
+        """Record the cuts of these messages in the session, in place of their earlier ones; print a note for each."""
+        context = self._session.doc["context"]
+        self._session.doc["context"] = {**context, "cuts": {**self._cuts_outside(cuttable), **cuts}}
+        for message in cuttable:
+            texts = shorten.attached_texts(message)
+            for place, start, stop in cuts.get(message["id"], ()):
+                self._note(texts[place], stop - start)
+
+    def _note(self, text: Part, amount: int) -> None:
+        cut = f"{amount:,} of {len(text['text']):,} characters cut from its {self._end}"
+        stdio.note(f"{text['source']}: {cut}")
+
+    def _size(self, messages: Sequence[Message]) -> int:
+        """Tokens of a prompt of these messages with the cuts that the session has."""
+        return self._measure(messages, self._session.doc["context"]["cuts"])
+
+    def _cuts_outside(self, cuttable: Sequence[Message]) -> dict[str, shorten.Cuts]:
+        """The session's cuts of other messages than these."""
+        ids = {message["id"] for message in cuttable}
+        return {ident: cuts for ident, cuts in self._session.doc["context"]["cuts"].items() if ident not in ids}

@@ -1,8 +1,9 @@
 """The requests of a session in each API, and what strict servers refuse in them."""
 
+import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gptsh.config.settings import Network
@@ -140,20 +141,39 @@ def tool_in_request(provider: str, description: str, parameters: Any) -> Any:
     return tool.get("function", tool)
 
 
+def read_body(api: str, pieces: Iterable[bytes], answer: Answer, media_type: str = "text/event-stream") -> None:
+    """Write the body that a server sent into ``answer``. Raises as its reader does."""
+    body = iter(pieces)
+    readers: dict[str, Callable[[], Iterator[Any]]] = {
+        "anthropic": lambda: read(
+            objects(body, media_type, anthropic_answers.as_events), anthropic_answers.Reader(answer)
+        ),
+        "chat": lambda: read(objects(body, media_type, chat_answers.as_chunks), chat_answers.Reader(answer)),
+        "gemini": lambda: read(objects(body, media_type, gemini_answers.as_documents), gemini_answers.Reader(answer)),
+        "responses": lambda: read(
+            objects(body, media_type, responses_answers.as_events), responses_answers.Reader(answer)
+        ),
+        "ollama": lambda: read(ollama_answers.json_lines(body), ollama_answers.Reader(answer, lambda: None)),
+    }
+    for _ in readers[api]():
+        pass
+
+
+def answer_in(api: str, *pieces: bytes) -> Answer:
+    """The answer in a stream, which may end early."""
+    answer = Answer()
+    with contextlib.suppress(ModelError):
+        read_body(api, pieces, answer)
+    return answer
+
+
 def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool]:
     """The message in what a server sent, after saving and loading; and whether the stream ended in an error."""
     api, streamed = dialect.partition(",")[0], dialect in ("anthropic", "chat", "responses", "gemini")
-    pieces = iter([(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads])
-    answer, failed, of = Answer(), False, "text/event-stream" if streamed else ""
-    readers: dict[str, Callable[[], Iterator[Any]]] = {
-        "anthropic": lambda: read(objects(pieces, of, anthropic_answers.as_events), anthropic_answers.Reader(answer)),
-        "chat": lambda: read(objects(pieces, of, chat_answers.as_chunks), chat_answers.Reader(answer)),
-        "gemini": lambda: read(objects(pieces, of, gemini_answers.as_documents), gemini_answers.Reader(answer)),
-        "responses": lambda: read(objects(pieces, of, responses_answers.as_events), responses_answers.Reader(answer)),
-        "ollama": lambda: read(ollama_answers.json_lines(pieces), ollama_answers.Reader(answer, lambda: None)),
-    }
+    pieces = [(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads]
+    answer, failed = Answer(), False
     try:
-        list(readers[api]())
+        read_body(api, pieces, answer, "text/event-stream" if streamed else "")
     except (ModelError, TooLong):
         failed = True
     message = answer.message("error" if failed else None)

@@ -1,23 +1,18 @@
 """Google's generateContent: what is sent, what is read, what goes back, and what Google refuses."""
 
 import base64
-import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from gptsh.content.answer import Answer
-from gptsh.errors import ModelError
-from gptsh.llm.gemini_answers import Reader, as_documents
-from gptsh.llm.reading_loop import read
-from gptsh.llm.sse import objects
 from gptsh.messages import text_of
 from tests.support.answers import json_output
 from tests.support.anthropic_server import AnthropicServer, said
 from tests.support.anthropic_server import stream as claude_stream
 from tests.support.anthropic_server import thought as claude_thought
+from tests.support.apis import answer_in
 from tests.support.attached import make_pdf, make_png
 from tests.support.dry import KEYS, LAB, dry_run, put_session
 from tests.support.gemini_server import (
@@ -364,24 +359,16 @@ STEPS = stream(
 )  # fmt: skip
 
 
-def answer_of(*pieces: bytes) -> Answer:
-    """What is read of a body; it may end early."""
-    answer = Answer()
-    with contextlib.suppress(ModelError):
-        list(read(objects(iter(pieces), "text/event-stream", as_documents), Reader(answer)))
-    return answer
-
-
 def test_a_stream_may_be_split_or_cut_at_any_byte() -> None:
     data, end = b"".join(STEPS), len(b"".join(STEPS)) - len(b"\r\n\r\n")
-    whole = answer_of(data).message() or {}
+    whole = answer_in("gemini", data).message() or {}
     assert (whole["finish_reason"], len(whole["tool_calls"])) == ("tool_calls", 2)
     kept = ("content", "tool_calls", "replay", "usage", "finish_reason")
     for at in range(1, len(data), 7):
-        split = answer_of(data[:at], data[at:]).message() or {}
+        split = answer_in("gemini", data[:at], data[at:]).message() or {}
         assert {key: split[key] for key in kept} == {key: whole[key] for key in kept}
     for at in range(1, end):
-        cut = answer_of(data[:at])
+        cut = answer_in("gemini", data[:at])
         assert not cut.finished
         assert text_of(whole).startswith(text_of(cut.message("error") or {"role": "assistant", "content": ""}))
 

@@ -9,11 +9,10 @@ import pytest
 
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
-from gptsh.llm import gemini, gemini_answers, responses_answers
-from gptsh.llm.reading_loop import read
-from gptsh.llm.sse import objects
+from gptsh.llm import gemini
 from gptsh.messages import Request, text_of
 from gptsh.models.providers import PROVIDERS
+from tests.support.apis import read_body
 from tests.support.paths import ROOT
 
 FOLDER = ROOT.parent / "shared" / "recordings"
@@ -29,10 +28,10 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
         yield data[at : at + size]
 
 
-def answer_in(path: Path, data: bytes, size: int = 1 << 20) -> Answer:
-    """The answer that gptsh reads, of a body in pieces of this size."""
-    answer, kind = Answer(), "text/event-stream" if path.suffix == ".sse" else "application/json"
-    list(read(objects(pieces(data, size), kind, responses_answers.as_events), responses_answers.Reader(answer)))
+def recorded_answer(path: Path, data: bytes, size: int = 1 << 20) -> Answer:
+    """The answer that gptsh reads, of a body in pieces of this size; the folder is named after its API."""
+    answer, media_type = Answer(), "text/event-stream" if path.suffix == ".sse" else "application/json"
+    read_body(path.parent.name, pieces(data, size), answer, media_type)
     return answer
 
 
@@ -49,10 +48,10 @@ def test_a_response_is_read_as_its_items_say(path: Path) -> None:
     whole = final_response(path, data)
     if whole.get("error"):
         with pytest.raises(ModelError, match="does not exist"):
-            answer_in(path, data)
+            recorded_answer(path, data)
         return
     whole = whole.get("response", whole)
-    message = answer_in(path, data, 7).message()
+    message = recorded_answer(path, data, 7).message()
     assert message is not None
     output, usage = whole["output"], whole["usage"]
     texts = [part["text"] for item in output if item["type"] == "message" for part in item["content"]]
@@ -78,30 +77,18 @@ def test_a_response_cut_at_any_byte_is_never_taken_for_a_whole_one(path: Path) -
     if path.suffix != ".sse":
         pytest.skip("no stream")
     data = path.read_bytes()
-    whole = answer_in(path, data).message()
+    whole = recorded_answer(path, data).message()
     assert whole
     text, end = str(whole["content"]), data.rindex(b"\nevent: ")
     for size in range(1, end, 1 + end // 200):
         answer = Answer()
         with pytest.raises(ModelError):
-            list(
-                read(
-                    objects(iter([data[:size]]), "text/event-stream", responses_answers.as_events),
-                    responses_answers.Reader(answer),
-                )
-            )
+            read_body(path.parent.name, [data[:size]], answer)
         part = answer.message("error")
         assert part is None or text.startswith(str(part["content"]))
 
 
 # ---- Google's generateContent
-
-
-def of_google(path: Path, data: bytes, size: int = 1 << 20) -> Answer:
-    """The answer that gptsh reads, of a body in pieces of this size."""
-    answer, kind = Answer(), "text/event-stream" if path.suffix == ".sse" else "application/json"
-    list(read(objects(pieces(data, size), kind, gemini_answers.as_documents), gemini_answers.Reader(answer)))
-    return answer
 
 
 @pytest.mark.parametrize("path", recorded("gemini"), ids=lambda path: path.name)
@@ -113,9 +100,9 @@ def test_an_answer_of_google_is_read_as_its_parts_say(path: Path) -> None:
     documents = [json.loads(line) for line in lines]
     if "error" in documents[0]:
         with pytest.raises(ModelError, match="is not found for API version v1beta"):
-            of_google(path, data)
+            recorded_answer(path, data)
         return
-    message = of_google(path, data, 7).message()
+    message = recorded_answer(path, data, 7).message()
     assert message is not None
     parts = [part for document in documents for part in document["candidates"][0]["content"].get("parts", ())]
     texts = [part["text"] for part in parts if "text" in part and not part.get("thought")]
@@ -153,17 +140,12 @@ def test_an_answer_of_google_cut_at_any_byte_is_never_taken_for_a_whole_one(path
     if path.suffix != ".sse":
         pytest.skip("no stream")
     data = path.read_bytes()
-    whole = of_google(path, data).message()
+    whole = recorded_answer(path, data).message()
     assert whole
     end = len(data.rstrip())
     for size in range(1, end, 1 + end // 200):
         answer = Answer()
         with pytest.raises(ModelError):
-            list(
-                read(
-                    objects(iter([data[:size]]), "text/event-stream", gemini_answers.as_documents),
-                    gemini_answers.Reader(answer),
-                )
-            )
+            read_body(path.parent.name, [data[:size]], answer)
         part = answer.message("error")
         assert part is None or text_of(whole).startswith(text_of(part))

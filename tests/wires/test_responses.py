@@ -1,21 +1,16 @@
 """OpenAI's Responses API: what is sent, what is read, what goes back, and servers that lack it."""
 
-import contextlib
 import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from gptsh.content.answer import Answer
-from gptsh.errors import ModelError
-from gptsh.llm.reading_loop import read
-from gptsh.llm.responses_answers import Reader, as_events
-from gptsh.llm.sse import objects
 from gptsh.messages import text_of
 from tests.support.answers import events, json_output
 from tests.support.anthropic_server import AnthropicServer, said, thought
 from tests.support.anthropic_server import stream as claude_stream
+from tests.support.apis import answer_in
 from tests.support.attached import make_pdf
 from tests.support.dry import dry_run
 from tests.support.home import Home
@@ -296,29 +291,16 @@ STEPS = stream(
 )  # fmt: skip
 
 
-def answer_of(*pieces: bytes) -> Answer:
-    """What is read of a body; it may end early."""
-    answer = Answer()
-    with contextlib.suppress(ModelError):
-        list(
-            read(
-                objects(iter(pieces), "text/event-stream", as_events),
-                Reader(answer),
-            )
-        )
-    return answer
-
-
 def test_a_stream_may_be_split_or_cut_at_any_byte() -> None:
     data, end = b"".join(STEPS), len(b"".join(STEPS[:-1]))
-    whole = answer_of(data).message() or {}
+    whole = answer_in("responses", data).message() or {}
     assert whole["finish_reason"] == "tool_calls"
     kept = ("content", "tool_calls", "replay", "usage", "finish_reason")
     for at in range(1, len(data), 7):
-        split = answer_of(data[:at], data[at:]).message() or {}
+        split = answer_in("responses", data[:at], data[at:]).message() or {}
         assert {key: split[key] for key in kept} == {key: whole[key] for key in kept}
     for at in range(1, end):
-        cut = answer_of(data[:at])
+        cut = answer_in("responses", data[:at])
         assert not cut.finished
         text = text_of(cut.message("error") or {"role": "assistant", "content": ""})
         assert text_of(whole).startswith(text)

@@ -91,15 +91,15 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     drop_unbound({"system": system or None, **params, **tools}, messages, prefixes)
     fit_to_tool_loop(params, messages, provider)
     limit = params.pop("max_tokens", None)
-    payload: dict[str, Any] = {
-        "model": provider.model,
-        "max_tokens": _limit(provider, params) if limit is None else limit,
-        **({"system": system} if system else {}),
-        "messages": messages,
-        **params,
-        **({"stream": True} if request.stream else {}),
-        **tools,
-    }
+    payload: dict[str, Any] = {"model": provider.model}
+    payload["max_tokens"] = _limit(provider, params) if limit is None else limit
+    if system:
+        payload["system"] = system
+    payload["messages"] = messages
+    payload |= params
+    if request.stream:
+        payload["stream"] = True
+    payload |= tools
     mark_payload(payload, messages, starts, provider)
     return payload
 
@@ -116,7 +116,7 @@ def read(response: "Response", _provider: Provider, answer: Answer, _ollama: Any
     return reading_loop.read(payloads, Reader(answer), response.limit_wait)
 
 
-def continued(payload: dict[str, Any], answer: Answer) -> dict[str, Any]:
+def continuation(payload: dict[str, Any], answer: Answer) -> dict[str, Any]:
     """The body with the blocks of a paused answer, with which the server continues it."""
     blocks = [_with_known_keys(block) for block in answer.replay[BLOCKS]]
     return {**payload, "messages": [*payload["messages"], {"role": "assistant", "content": blocks}]}
@@ -151,10 +151,13 @@ def _close_objects(schema: Any, *, is_map: bool = False) -> Any:
         return [_close_objects(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    result = {
-        key: value if key in _VALUES and not is_map else _close_objects(value, is_map=key in _MAPS and not is_map)
-        for key, value in schema.items()
-    }
+    result: dict[str, Any] = {}
+    for key, value in schema.items():
+        is_keyword = not is_map
+        if is_keyword and key in _VALUES:
+            result[key] = value
+        else:
+            result[key] = _close_objects(value, is_map=is_keyword and key in _MAPS)
     return {"additionalProperties": False, **result} if result.get("type") == "object" else result
 
 
@@ -164,7 +167,7 @@ def _limit(provider: Provider, params: dict[str, Any]) -> int:
     window = provider.context_window or facts.window
     max_output = token_count(facts.entry.get("max_output_tokens")) or _DEFAULT_LIMIT
     limit = min(max_output, window // 4) if window else max_output
-    budget = token_count(as_dict(params.get("thinking")).get("budget_tokens")) or 0
+    budget = token_count(as_dict(params.get("thinking")).get("budget_tokens"))
     return max(limit, budget + _MIN_ANSWER if budget else 1)
 
 
@@ -330,15 +333,20 @@ def _can_be_sent(block: Part, *, thinks: bool) -> bool:
 
 def _tool_use(call: Call, *, is_own: bool) -> Part:
     """A valid call as a block. ``is_own``: the call came from this provider, so its ``caller`` is sent back."""
-    function = call["function"]
-    block = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": as_object(function["arguments"])}
-    return {**block, "caller": call["caller"]} if is_own and "caller" in call else block
+    name, arguments = call["function"]["name"], as_object(call["function"]["arguments"])
+    block: Part = {"type": "tool_use", "id": call["id"], "name": name, "input": arguments}
+    if is_own and "caller" in call:
+        block["caller"] = call["caller"]
+    return block
 
 
 def _result(message: Message) -> Part:
     """A tool result as a block."""
     is_error = bool(message.get("is_error"))
-    groups = (_blocks_of_part(part, with_source=False, text_only=is_error) for part in parts_of(message))
-    blocks = [block for group in groups for block in group]
-    result = {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": blocks or _NO_OUTPUT}
-    return {**result, "is_error": True} if is_error else result
+    blocks: list[Part] = []
+    for part in parts_of(message):
+        blocks += _blocks_of_part(part, with_source=False, text_only=is_error)
+    result: Part = {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": blocks or _NO_OUTPUT}
+    if is_error:
+        result["is_error"] = True
+    return result

@@ -59,9 +59,10 @@ class Reader(reading_loop.Reader):
         if kind == "message_stop":
             self._done = True
             return True
-        message, delta, place = as_dict(payload.get("message")), as_dict(payload.get("delta")), payload.get("index")
+        message, delta = as_dict(payload.get("message")), as_dict(payload.get("delta"))
+        place = payload.get("index")
         index = place if isinstance(place, int) else None
-        # Each figure replaces the earlier one; null is ignored.
+        # Each figure of usage replaces the earlier one; null is ignored.
         usage = as_dict(message.get("usage")) | as_dict(payload.get("usage"))
         self._usage |= {key: value for key, value in usage.items() if value is not None}
         match kind:
@@ -98,9 +99,11 @@ class Reader(reading_loop.Reader):
         """Read why the answer ends, and what the API says of a refusal."""
         details = as_dict(delta.get("stop_details"))
         explanation, category = details.get("explanation"), details.get("category")
-        words = [explanation, f"({category})" if isinstance(category, str) and category else ""]
-        if refusal := " ".join(word for word in words if isinstance(word, str) and word):
-            self.answer.add_refusal(refusal)
+        words = [explanation] if isinstance(explanation, str) and explanation else []
+        if isinstance(category, str) and category:
+            words.append(f"({category})")
+        if words:
+            self.answer.add_refusal(" ".join(words))
         reason, stop = delta.get("stop_reason"), delta.get("stop_sequence")
         if isinstance(reason, str):
             self._finish = reason
@@ -146,16 +149,17 @@ class Reader(reading_loop.Reader):
         kind, arguments = block.get("type"), block.pop("partial_json", "")
         if not isinstance(kind, str) or (kind == "text" and not isinstance(block.get("text"), str)):
             return
-        first_input = block.get("input")
         if arguments:
             block["input"] = as_object(arguments)
+        elif kind == "tool_use":
+            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
         self._blocks.append(block)
         for citation in as_dicts(block.get("citations")):
             self.answer.add_source(citation.get("url"), citation.get("title"))
         if kind in THINKING_TYPES:
             self.answer.add_thinking({key: value for key, value in block.items() if key != "signature" or value})
         elif kind == "tool_use":
-            self._add_call(block, arguments or (json.dumps(first_input, ensure_ascii=False) if first_input else "{}"))
+            self._add_call(block, arguments)
         has_own_key = kind in ("text", "tool_use", *THINKING_TYPES) and not block.get("citations")
         if BLOCKS in self.answer.replay or not has_own_key:
             self.answer.replay[BLOCKS] = list(self._blocks)

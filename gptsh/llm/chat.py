@@ -149,7 +149,8 @@ def _litellm_replay(message: Message) -> dict[str, Any]:
     """What litellm wants back: thinking that is signed, and fields of the provider."""
     blocks = as_dicts(message.get("thinking"))
     signed = [block for block in blocks if block.get("signature") or block.get("type") != "thinking"]
-    return {THINKING_BLOCKS: signed, PROVIDER_FIELDS: as_dict(as_dict(message.get("replay")).get(PROVIDER_FIELDS))}
+    replay = as_dict(message.get("replay"))
+    return {THINKING_BLOCKS: signed, PROVIDER_FIELDS: as_dict(replay.get(PROVIDER_FIELDS))}
 
 
 def _plain_reasoning(message: Message, provider: Provider) -> dict[str, str]:
@@ -160,8 +161,9 @@ def _plain_reasoning(message: Message, provider: Provider) -> dict[str, str]:
 
 def _call(call: Call, *, is_own: bool, through_litellm: bool) -> Call:
     """A tool call; its own model gets what it sent beside the function, and litellm also what it put inside."""
-    function = {key: value for key, value in call["function"].items() if through_litellm or key in _FUNCTION_KEYS}
+    function = call["function"]
+    plain = {key: value for key, value in function.items() if key in _FUNCTION_KEYS}
     if not is_own:
-        plain = {key: value for key, value in function.items() if key in _FUNCTION_KEYS}
         return {**{key: call[key] for key in _CALL_KEYS}, "function": plain}
-    return {**{key: value for key, value in call.items() if value is not None}, "function": function}
+    fields = {key: value for key, value in call.items() if value is not None}
+    return {**fields, "function": {**function} if through_litellm else plain}

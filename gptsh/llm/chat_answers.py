@@ -177,7 +177,8 @@ class Reader(reading_loop.Reader):
         signatures = as_dict(delta.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
         for signature in signatures if isinstance(signatures, list) else ():
             if isinstance(signature, str):
-                _add_once(replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})[THOUGHT_SIGNATURES], signature)
+                known = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})
+                _add_once(known[THOUGHT_SIGNATURES], signature)
 
 
 class _Calls:

@@ -97,12 +97,11 @@ def _add_message(digest: Any, message: Part) -> None:
 
 def _without_marks(blocks: Any) -> Any:
     """The blocks without their cache marks."""
-    if not isinstance(blocks, list):
-        return blocks
-    return [
-        {key: value for key, value in block.items() if key != "cache_control"} if isinstance(block, dict) else block
-        for block in blocks
-    ]
+    if isinstance(blocks, list):
+        return [_without_marks(block) for block in blocks]
+    if isinstance(blocks, dict):
+        return {key: value for key, value in blocks.items() if key != "cache_control"}
+    return blocks
 
 
 def without_thinking(blocks: list[Part]) -> list[Part]:

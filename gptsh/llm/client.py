@@ -243,7 +243,7 @@ class Client:
 
     def _continued_answer(self, url: str, body: dict[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
         """As ``_answer``; whenever Anthropic's server pauses the answer, ask it to continue."""
-        from gptsh.llm.anthropic import continued  # noqa: PLC0415 - it is loaded, as the API
+        from gptsh.llm.anthropic import continuation  # noqa: PLC0415 - it is loaded, as the API
         from gptsh.llm.anthropic_answers import PAUSED  # noqa: PLC0415
         from gptsh.llm.claude_thinking import prefix  # noqa: PLC0415
 
@@ -259,7 +259,7 @@ class Client:
             if answer.finish_reason != PAUSED or not may_continue:
                 return
             answer.resume()
-            sent = continued(body, answer)
+            sent = continuation(body, answer)
 
     def _answer(self, url: str, body: Mapping[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
         """Send one body and yield the events of its answer."""

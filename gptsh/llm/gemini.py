@@ -150,8 +150,13 @@ def _question_part(part: Part) -> Part:
         media = _media_part(part)
         if media is not None:
             return media
-        part = not_sent(part, "this API does not take it")
+        return {"text": _placeholder(part)}
     return {"text": labelled_text(part) if part["text"] else ""}
+
+
+def _placeholder(part: Part) -> str:
+    """The text in place of a part that is not sent."""
+    return labelled_text(not_sent(part, "this API does not take it"))
 
 
 def _media_part(part: Part) -> Part | None:
@@ -194,7 +199,7 @@ def _plain_parts(message: Message, provider: Provider) -> Iterator[Part]:
     text = ""
     for kind, block in blocks_of({**message, "refusal": ""}):
         if kind == "text":
-            text += block["text"] if is_text(block) else labelled_text(not_sent(block, "this API does not take it"))
+            text += block["text"] if is_text(block) else _placeholder(block)
         elif kind == "tool_call":
             if text:
                 yield {"text": text}

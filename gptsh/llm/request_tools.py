@@ -1,4 +1,4 @@
-"""The tools of a request, declared as its provider accepts them; and the schema of an answer as text."""
+"""The tools of a request, as its provider accepts them: its web search and those of tool servers; a schema as text."""
 
 import json
 import re

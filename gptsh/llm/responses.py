@@ -184,6 +184,11 @@ def _media_part(part: Part) -> Part:
     return {"type": "input_file", "filename": media.file_name, "file_data": inner["file_data"]}
 
 
+def _placeholder(part: Part) -> str:
+    """The text in place of a part of an answer that is not sent."""
+    return labelled_text(not_sent(part, "this API does not take it"))
+
+
 def _own_items(message: Message, provider: Provider) -> list[Part]:
     """The items of a complete answer of this model, as it sent them; empty if they were not saved or do not fit.
 
@@ -217,7 +222,7 @@ def _plain_items(message: Message) -> Iterator[Part]:
     text = ""
     for kind, block in blocks_of({**message, "refusal": ""}):
         if kind == "text":
-            text += block["text"] if is_text(block) else labelled_text(not_sent(block, "this API does not take it"))
+            text += block["text"] if is_text(block) else _placeholder(block)
         elif kind == "tool_call":
             if text.strip():
                 yield {"role": "assistant", "content": text}
@@ -235,6 +240,7 @@ def _call_fields(call: Call) -> Part:
 
 def _frame(item: Part) -> Frame | None:
     """What a saved item lacks, because the message holds it."""
-    if item.get("type") == "message" and "text" not in next(iter(as_dicts(item.get("content"))), {"text": ""}):
-        return "text"
-    return "tool_call" if item.get("type") == "function_call" else None
+    if item.get("type") == "function_call":
+        return "tool_call"
+    parts = as_dicts(item.get("content")) if item.get("type") == "message" else []
+    return "text" if parts and "text" not in parts[0] else None

@@ -42,7 +42,7 @@ from gptsh.chat.commands import COMMANDS
 from gptsh.chat.terminal_io import exit_with, input_terminal, terminal_input, terminal_output
 from gptsh.config.folders import app_folder
 from gptsh.core import files
-from gptsh.core.references import ID, make_private
+from gptsh.core.session_folders import ID, make_private
 from gptsh.errors import ConfigError, GptshError, UsageError
 from gptsh.messages import token_count
 from gptsh.process import stdio

@@ -17,7 +17,7 @@ from gptsh.chat import commands
 from gptsh.chat.picker import pick
 from gptsh.chat.recap import show_recap
 from gptsh.config.agent_choice import Overrides
-from gptsh.core import references, turns, usage
+from gptsh.core import references, session_folders, turns, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
@@ -145,7 +145,7 @@ def do_history(chat: "Conversation", args: str) -> None:
 def do_session_info(chat: "Conversation", _args: str) -> None:
     doc, at = _current_doc(chat), chat.session.location
     details = [("title", title_of(doc)), *reading.details_of(doc, chat.ref)]
-    details.append(("file", str(references.path_of(at))) if chat.ref and at else ("not on disk", "the session"))
+    details.append(("file", str(session_folders.path_of(at))) if chat.ref and at else ("not on disk", "the session"))
     width = max(len(label) for label, _ in details)
     stdio.write_lines(f"{label:<{width}}  {one_line(value)}" for label, value in details)
 

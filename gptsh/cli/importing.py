@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gptsh.cli.options import Flags
-from gptsh.core import references
+from gptsh.core import references, session_folders
 from gptsh.core.importer import Imported, Importer, importing
 from gptsh.core.listing import display_title
 from gptsh.errors import BadSession, GptshError, UsageError
@@ -45,12 +45,12 @@ class _Row(NamedTuple):
         title = display_title(doc["title"], doc["stats"]["preview"])
         what = ", ".join(filter(None, (*counts, title)))
         named = f", {self.name}" if self.name else ""
-        return one_line(f"{state} {filename[references.ID]}{named}: {what} ({self.format})")
+        return one_line(f"{state} {filename[session_folders.ID]}{named}: {what} ({self.format})")
 
     def fields(self) -> dict[str, Any]:
         """The object for programs."""
         state, filename, doc, added, completed = self.imported
-        session = {"state": state, "session": filename[references.ID], "name": self.name, "title": doc["title"]}
+        session = {"state": state, "session": filename[session_folders.ID], "name": self.name, "title": doc["title"]}
         source = {"source": self.source, "format": self.format, "messages": self.messages}
         return {**session, **source, "added": added, "completed": completed}
 
@@ -279,7 +279,7 @@ def _name(
         return name
     if is_named:
         progress.hide()
-        stdio.note(f"{name} already names another session: {str(owner)[references.ID]}")
+        stdio.note(f"{name} already names another session: {str(owner)[session_folders.ID]}")
     elif imported.state == "imported" and owner is None and name not in report.possible_names:
         report.possible_names.append(name)
     return None

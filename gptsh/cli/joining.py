@@ -7,7 +7,7 @@ from typing import Any
 from gptsh.cli.options import Flags
 from gptsh.core import copies, files, listing
 from gptsh.core.join_copies import Join, join_all
-from gptsh.core.references import ID
+from gptsh.core.session_folders import ID
 from gptsh.manage import lists, removing
 from gptsh.process import stdio
 

@@ -21,7 +21,8 @@ from gptsh.context.summaries import Lengths, SmallModel, in_tags, lines_of, mome
 from gptsh.context.tokens import count_text, truncate_tokens
 from gptsh.core import document, files, locks, sessions, turns
 from gptsh.core.document import Document
-from gptsh.core.references import exists, make_private, names_in, safe_name
+from gptsh.core.references import safe_name
+from gptsh.core.session_folders import exists, make_private, names_in
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, Part, Request, parts_of, starts_turn

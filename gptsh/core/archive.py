@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gptsh.core import copies, files, session_files
 from gptsh.core.copies import Whole
-from gptsh.core.references import archive_folder, files_of, make_private
+from gptsh.core.session_folders import archive_folder, files_of, make_private
 
 _LATER = 1_000_000_000  # nanoseconds
 

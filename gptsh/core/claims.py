@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from gptsh.core import files
-from gptsh.core.references import make_private, sessions_folder
+from gptsh.core.session_folders import make_private, sessions_folder
 
 OWN_TITLE = 2 << 32  # asking a server of one's own for a title
 NEXT_TITLE = OWN_TITLE + 1  # waiting for that

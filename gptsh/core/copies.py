@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gptsh.core import deletions, document, files, session_files
 from gptsh.core.document import Document
 from gptsh.core.merge import join_messages, merge, take_agent
-from gptsh.core.references import ID, beside, copies_in, files_of, path_of, sessions_folder
+from gptsh.core.session_folders import ID, beside, copies_in, files_of, path_of, sessions_folder
 from gptsh.errors import BadSession
 from gptsh.jsonio import encode_json, parse_json
 

@@ -12,10 +12,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from gptsh.core import copies, document, files, listing, locks, references, session_files, sessions, turns
+from gptsh.core import (
+    copies,
+    document,
+    files,
+    listing,
+    locks,
+    references,
+    session_files,
+    session_folders,
+    sessions,
+    turns,
+)
 from gptsh.core.document import VERSION, Document
 from gptsh.core.merge import join_messages, merge
-from gptsh.core.references import FILENAME, ID, archive_folder, session_names, sessions_folder
+from gptsh.core.session_folders import FILENAME, ID, archive_folder, session_names, sessions_folder
 from gptsh.errors import BadSession
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, text_of, timestamp
@@ -91,7 +102,7 @@ class Importer:
         saving = files.as_store_error(_UNSAVED, folder)
         with saving, locks.locked(folder.parent / ".lock"):
             for name in names:
-                path = references.path_of(name)
+                path = session_folders.path_of(name)
                 whole = listing.try_read(str(path), lambda path: copies.read(Path(path)))
                 if whole is None or isinstance(whole, listing.Unreadable):
                     continue
@@ -123,8 +134,8 @@ class Importer:
 
     def _write(self, doc: Document, path: Path, file_time: int) -> None:
         """Write the document; its file gets ``file_time`` (ns), since an import is no use of the session."""
-        marks = references.marks_of(path.name)
-        with references.writing(path.name):
+        marks = session_folders.marks_of(path.name)
+        with session_folders.writing(path.name):
             session_files.write_document(path, doc, fsync=False)
             for mark in marks:  # it was deleted, and is imported again
                 mark.unlink(missing_ok=True)

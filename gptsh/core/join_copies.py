@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from gptsh.core import archive, copies, files, locks
 from gptsh.core.document import VERSION, Document
-from gptsh.core.references import (
+from gptsh.core.session_folders import (
     FILENAME,
     archive_folder,
     beside,

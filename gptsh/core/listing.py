@@ -10,15 +10,8 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from gptsh.core.copies import head_reader, time_reader
 from gptsh.core.document import Document
-from gptsh.core.references import (
-    ID,
-    archive_folder,
-    names_by_file,
-    newest_first,
-    path_of,
-    session_names,
-    sessions_folder,
-)
+from gptsh.core.references import names_by_file
+from gptsh.core.session_folders import ID, archive_folder, newest_first, path_of, session_names, sessions_folder
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import token_count
 from gptsh.text import one_line, shorten

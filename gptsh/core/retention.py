@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gptsh.config.settings import Sessions
-from gptsh.core import copies, files, locks, references
+from gptsh.core import copies, files, locks, references, session_folders
 from gptsh.core.archive import move_to_archive
 from gptsh.core.copies import mark_deleted, sweep_marks
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
-from gptsh.core.references import archive_folder, names_in, sessions_folder
+from gptsh.core.session_folders import archive_folder, names_in, sessions_folder
 from gptsh.jsonio import as_dict
 
 _AT_ONCE = 1000  # sessions that one run archives automatically; the next run continues
@@ -56,8 +56,8 @@ def remove(
         for filename, updated_at in sessions.items():
             problem = f"the session cannot be {'archived' if archive else 'deleted'}"
             lock = locks.locked(folder.parent / ".lock", wait)
-            with files.as_store_error(problem, folder), lock, references.writing(filename):
-                path, every_file = references.path_of(filename), copies.to_delete(filename)
+            with files.as_store_error(problem, folder), lock, session_folders.writing(filename):
+                path, every_file = session_folders.path_of(filename), copies.to_delete(filename)
                 was, is_archived = summary_at(filename), path.parent == archive_path
                 change = Change(filename, "deleted", was, names.get(filename, ()))
                 if not every_file:
@@ -113,7 +113,7 @@ def archive_old(rules: Sessions, just_used: str) -> None:
     old: dict[str, str | None] = {}
     for position, (file_time, name) in enumerate(dated):
         if name != just_used and (position < excess or file_time < since) and len(old) < _AT_ONCE:
-            path = references.path_of(name)
+            path = session_folders.path_of(name)
             head = try_read(str(path), copies.head_reader(path.parent))
             if name in archived and not _is_joinable(path):  # nobody knows which of the two is to stay
                 continue

@@ -12,7 +12,8 @@ from gptsh.content.passages import walk
 from gptsh.core import copies, files, session_files
 from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
-from gptsh.core.references import archive_folder, copies_in, names_by_file, newest_first, sessions_folder
+from gptsh.core.references import names_by_file
+from gptsh.core.session_folders import archive_folder, copies_in, newest_first, sessions_folder
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message
 from gptsh.text import one_line, shorten

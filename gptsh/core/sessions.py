@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gptsh.core import archive, copies, document, files, locks, references, session_files, turns
+from gptsh.core import archive, copies, document, files, locks, references, session_files, session_folders, turns
 from gptsh.core.copies import Whole
 from gptsh.core.document import VERSION, Document
 from gptsh.core.listing import SessionSummary, find_project, list_sessions
 from gptsh.core.merge import merge
-from gptsh.core.references import FILENAME, ID, resolve_session_ref, sessions_folder
+from gptsh.core.references import resolve_session_ref
+from gptsh.core.session_folders import FILENAME, ID, archive_folder, exists, path_of, session_names, sessions_folder
 from gptsh.core.title_prompt import generate_title, resolve_small_model
 from gptsh.errors import BadSession, SessionGone, StoreError
 from gptsh.messages import Message, just_after, new_message_id, starts_turn, sum_costs, timestamp
@@ -47,8 +48,8 @@ _UNSAVED = "the session cannot be saved"
 def get_sessions_dir(config: Mapping[str, Any] | None = None) -> Path:
     """Return ``${XDG_STATE_HOME:-~/.local/state}/gptsh/sessions``, created with mode 0700. Raises OSError."""
     folder = sessions_folder()
-    references.make_private(folder.parent)
-    references.make_private(folder)
+    session_folders.make_private(folder.parent)
+    session_folders.make_private(folder)
     return folder
 
 
@@ -61,7 +62,7 @@ def load_session(id_or_filename: str, note: Note | None = None) -> Document:
     ``note`` gets one line if malformed parts were left out.
     Raises UnknownSession, or BadSession with path and cause if the messages cannot be read.
     """
-    return _read(references.path_of(references.filename_of(references.split_ref(id_or_filename)[0])), note)
+    return _read(path_of(references.filename_of(references.split_ref(id_or_filename)[0])), note)
 
 
 def load_at(ref: str, note: Note | None = None) -> Document:
@@ -78,7 +79,7 @@ def _read(path: Path, note: Note | None = None) -> Document:
             more = ", …" if len(whole.malformed) > _MAX_LISTED else ""
             listed = ", ".join(whole.malformed[:_MAX_LISTED])
             note(f"session {whole.doc['id']}: left out malformed keys: {listed}{more}")
-        if references.marks_of(path.name):
+        if session_folders.marks_of(path.name):
             note(copies.is_back_line(path.name))
         for other, cause in whole.left_alone:
             if other.name != path.name:
@@ -91,7 +92,7 @@ def _read_whole(path: Path) -> copies.Whole:
         try:
             return copies.read(path)
         except FileNotFoundError:  # another run has just archived it, or moved it back
-            (other,) = {sessions_folder(), references.archive_folder()} - {path.parent}
+            (other,) = {sessions_folder(), archive_folder()} - {path.parent}
             return copies.read(other / path.name)
     except OSError as err:
         raise BadSession(f"{path}: {err.strerror}", "the file was not changed") from err
@@ -207,11 +208,11 @@ def save_session(
         wait = locks.LOCK_WAIT if fsync else locks.SHORT_LOCK_WAIT
     with files.as_store_error(_UNSAVED, sessions_folder()):
         folder = get_sessions_dir() if is_new else sessions_folder()
-        if note and is_new and (line := references.note_on_others()):
+        if note and is_new and (line := session_folders.note_on_others()):
             note(line)
         with locks.locked(folder.parent / ".lock", wait, note):
             path = _path_for(doc, at, is_new=is_new)
-            stored = _read_whole(path) if not is_new or references.exists(path.name) else None
+            stored = _read_whole(path) if not is_new or exists(path.name) else None
             refuse_newer(stored.doc if stored else doc, path.name)
             if stored and not is_new and stored.doc["created_at"] != doc["created_at"]:
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
@@ -235,8 +236,8 @@ def _write(new: Document, path: Path, stored: Whole | None, *, fsync: bool, touc
     status = path.stat() if is_there and not touch else None
     outdated: list[Path] = []
     if fsync and stored:  # its copies are a part of it, which is on disk then; and what was deleted went on
-        outdated = [*stored.copies, *references.marks_of(path.name)]
-    with references.writing(path.name):
+        outdated = [*stored.copies, *session_folders.marks_of(path.name)]
+    with session_folders.writing(path.name):
         if has_grown and path.parent != sessions_folder():
             path = archive.move(path, sessions_folder()) if is_there else sessions_folder() / path.name
         session_files.write_document(path, new, fsync=fsync)
@@ -278,27 +279,28 @@ def refuse_newer(doc: Document, filename: str) -> None:
     """Raise BadSession for a document of a newer gptsh, which may be read but not written."""
     if doc["version"] > VERSION:
         advice = f"update gptsh, or fork it: -s {references.ref_of(filename)}@"
-        raise BadSession(f"{references.path_of(filename)} was written by a newer gptsh", advice)
+        raise BadSession(f"{path_of(filename)} was written by a newer gptsh", advice)
 
 
 def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
     """Return the path to write to, under the lock. The document's id may change, but only before its first save."""
     folder = sessions_folder()
     if not is_new:
-        if references.exists(name := at if at and FILENAME.fullmatch(at) else name_for(doc)):
-            return references.path_of(name)
-        for name in (*references.session_names(folder), *references.session_names(references.archive_folder())):
+        name = at if at and FILENAME.fullmatch(at) else name_for(doc)
+        if exists(name):
+            return path_of(name)
+        for name in (*session_names(folder), *session_names(archive_folder())):
             if name[ID] == doc["id"]:
-                return references.path_of(name)
+                return path_of(name)
         raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
     if at and (joined := references.filename_of_name(at)):
         doc["id"] = joined[ID]
-        return references.path_of(joined)
+        return path_of(joined)
     used_ids = set()
-    for place in (folder, references.archive_folder(), references.names_folder(), folder.parent):
-        names = references.names_in(place)
+    for place in (folder, archive_folder(), session_folders.names_folder(), folder.parent):
+        names = session_folders.names_in(place)
         files.sweep(place, names)
-        for name in references.deleted_among(names):
+        for name in session_folders.deleted_among(names):
             copies.remove_deleted(name)
         used_ids |= {name[ID] for name in names}
     if doc["id"] in used_ids:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gptsh.core import files
 from gptsh.core.listing import find_project
-from gptsh.core.references import sessions_folder
+from gptsh.core.session_folders import sessions_folder
 from gptsh.core.sessions import load_session
 from gptsh.errors import BadSession
 from gptsh.messages import Message

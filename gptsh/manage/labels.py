@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.forms import STRUCTURED
-from gptsh.core import document, references, sessions
+from gptsh.core import document, references, session_folders, sessions
 from gptsh.core.document import Document
 from gptsh.core.locks import LOCK_WAIT
 from gptsh.errors import UsageError
@@ -65,7 +65,7 @@ def save_labelled(
         before = references.filename_of_name(labels.name)
         sessions.name_session(labels.name, filename, fsync=fsync, wait=wait)
         if before not in (None, filename):
-            stdio.note(f"{labels.name} named session {before[references.ID]} until now")
+            stdio.note(f"{labels.name} named session {before[session_folders.ID]} until now")
     return filename
 
 

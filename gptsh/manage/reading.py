@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gptsh.config.forms import STRUCTURED
-from gptsh.core import references, sessions
+from gptsh.core import references, session_folders, sessions
 from gptsh.core.document import Document
 from gptsh.manage import lists
 from gptsh.process import stdio
@@ -66,5 +66,5 @@ def details_of(doc: Document, ref: str | None) -> "list[Detail]":
     if ref is None:
         return session_details(doc)
     filename = references.filename_of(references.split_ref(ref)[0])
-    archived = references.path_of(filename).parent == references.archive_folder()
+    archived = session_folders.path_of(filename).parent == session_folders.archive_folder()
     return session_details(doc, archived=archived, names=references.names_by_file().get(filename, ()))

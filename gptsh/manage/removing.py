@@ -6,8 +6,9 @@ from typing import Any
 
 from gptsh.core import listing, references, retention, sessions, snapshots
 from gptsh.core.listing import SessionSummary, display_title
-from gptsh.core.references import ID, INDEX, abbreviate
+from gptsh.core.references import INDEX, abbreviate
 from gptsh.core.retention import Change
+from gptsh.core.session_folders import ID
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage import lists
 from gptsh.process import stdio

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from gptsh.config import settings
 from gptsh.core import listing, references
 from gptsh.core.listing import SessionSummary, Unreadable
-from gptsh.core.references import ID
+from gptsh.core.session_folders import ID
 from gptsh.models.names import full_name
 from gptsh.models.parameters import STORED
 

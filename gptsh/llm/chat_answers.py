@@ -10,7 +10,7 @@ from typing import Any
 
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError
-from gptsh.jsonio import as_dict, as_dicts, parse_json
+from gptsh.jsonio import as_dict, as_dicts, as_str, parse_json
 from gptsh.llm import reading_loop
 from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, debug_text
@@ -64,8 +64,8 @@ class Reader(reading_loop.Reader):
         if chunk is DONE:
             self._done = True
             return True
-        answer.response_id = answer.response_id or _text(chunk.get("id"))
-        answer.resolved_model = answer.resolved_model or _text(chunk.get("model"))
+        answer.response_id = answer.response_id or as_str(chunk.get("id")) or None
+        answer.resolved_model = answer.resolved_model or as_str(chunk.get("model")) or None
         choices = as_dicts(chunk.get("choices"))
         self._add_usage(chunk, choices)
         self._add_sources(chunk)
@@ -97,7 +97,7 @@ class Reader(reading_loop.Reader):
 
     def _add_usage(self, chunk: dict[str, Any], choices: list[dict[str, Any]]) -> None:
         """Read usage at the top, in the choice (moonshot), or in x_groq; a later null does not overwrite it."""
-        self._tier = _text(chunk.get("service_tier")) or self._tier
+        self._tier = as_str(chunk.get("service_tier")) or self._tier
         for place in (chunk, *choices[:1], as_dict(chunk.get("x_groq"))):
             if usage := as_dict(place.get("usage")):
                 self.answer.usage = usage_from(usage, self._tier)
@@ -115,22 +115,22 @@ class Reader(reading_loop.Reader):
         delta = as_dict(choice.get("delta"))
         whole = as_dict(choice.get("message"))  # some servers send the whole message so far beside a delta
         self._add_delta(delta or whole, is_whole=not delta)
-        if reason := _text(choice.get("finish_reason")):  # a later chunk may have an empty one
+        if reason := as_str(choice.get("finish_reason")):  # a later chunk may have an empty one
             self._finish = reason
-            self.answer.stop_sequence = _text(choice.get("stop_reason"))  # so named by vLLM and SGLang
+            self.answer.stop_sequence = as_str(choice.get("stop_reason")) or None  # so named by vLLM and SGLang
 
     def _add_delta(self, delta: dict[str, Any], *, is_whole: bool) -> None:
         answer = self.answer
         self._add_reasoning(delta)
         content = delta.get("content")
-        answer.add_text(_text(content) or "")
+        answer.add_text(as_str(content))
         for part in as_dicts(content):  # content in parts is Mistral's
             if part.get("type") == "thinking":
                 for piece in as_dicts(part.get("thinking")):
-                    answer.add_reasoning(_text(piece.get("text")) or "", "thinking")
+                    answer.add_reasoning(as_str(piece.get("text")), "thinking")
             else:
-                answer.add_text(_text(part.get("text")) or "")
-        if refusal := _text(delta.get("refusal")):
+                answer.add_text(as_str(part.get("text")))
+        if refusal := as_str(delta.get("refusal")):
             answer.add_refusal(refusal)
         for call in as_dicts(delta.get("tool_calls")):
             self._calls.add(call, is_whole=is_whole)
@@ -142,18 +142,18 @@ class Reader(reading_loop.Reader):
             self._add_thinking_blocks(blocks)
             return
         for name in REASONING_FIELDS:
-            if text := _text(delta.get(name)):
+            if text := as_str(delta.get(name)):
                 self.answer.add_reasoning(text, name)
                 return
         details = as_dicts(delta.get(REASONING_DETAILS))
-        texts = [_text(detail.get(key)) or "" for detail in details for key in ("text", "summary")]
+        texts = [as_str(detail.get(key)) for detail in details for key in ("text", "summary")]
         self.answer.add_reasoning("".join(texts), "reasoning")
 
     def _add_thinking_blocks(self, blocks: list[dict[str, Any]]) -> None:
         """Add litellm's blocks: it sends pieces of text, then the signature of the whole block."""
         for block in blocks:
             block.pop("index", None)  # the place of the block in the answer, from litellm 1.110 on
-            if text := _text(block.get("thinking")):
+            if text := as_str(block.get("thinking")):
                 self._thinking.append(text)
                 self.answer.add_reasoning(text, THINKING_BLOCKS)
             if block.get("type") != "thinking":
@@ -195,7 +195,7 @@ class _Calls:
         a new call. Some send an empty id or name, which is ignored (mistral, dashscope, groq).
         """
         index = delta["index"] if isinstance(delta.get("index"), int) else None
-        call_id = _text(delta.get("id"))
+        call_id = as_str(delta.get("id")) or None
         place = None if is_whole else self._place_of(index, call_id)
         if place is None or _begins_another(delta, self.calls[place]):
             place = self._begin(index, call_id)
@@ -229,8 +229,8 @@ class _Calls:
 def _begins_another(delta: dict[str, Any], call: Call) -> bool:
     """Whether a delta, whose index and id fit a call or are missing, is nevertheless the beginning of another one."""
     function, known = as_dict(delta.get("function")), call["function"]
-    name = _text(function.get("name"))
-    has_both_ids = _text(delta.get("id")) is not None and call["id"] is not None
+    name = as_str(function.get("name"))
+    has_both_ids = as_str(delta.get("id")) and call["id"] is not None
     if not name or has_both_ids or not _is_object(known["arguments"]):
         return False
     is_repeated = name == known["name"] and not function.get("arguments")
@@ -240,7 +240,7 @@ def _begins_another(delta: dict[str, Any], call: Call) -> bool:
 def _extend(call: Call, delta: dict[str, Any]) -> None:
     """Add the name, the arguments and the unknown keys of a delta to a call."""
     function, known = as_dict(delta.get("function")), call["function"]
-    known["name"] = known["name"] or _text(function.get("name")) or ""
+    known["name"] = known["name"] or as_str(function.get("name"))
     arguments = function.get("arguments")
     if arguments is not None:
         known["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
@@ -272,10 +272,6 @@ def _continues(last: dict[str, Any], piece: dict[str, Any]) -> bool:
 def _add_once(items: list[Any], item: Any) -> None:
     if item not in items:
         items.append(item)
-
-
-def _text(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
 
 
 def _is_object(arguments: str) -> bool:

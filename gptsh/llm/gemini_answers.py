@@ -6,7 +6,7 @@ from typing import Any
 
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import as_dict, as_dicts, as_str
 from gptsh.llm import reading_loop, sse
 from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, debug_text
@@ -42,9 +42,9 @@ class Reader(reading_loop.Reader):
         answer = self.answer
         if payload.get("error"):
             raise reported_error(payload["error"], payload)
-        answer.response_id = _text(payload.get("responseId")) or answer.response_id
-        answer.resolved_model = _text(payload.get("modelVersion")) or answer.resolved_model
-        self._finish = _text(as_dict(payload.get("promptFeedback")).get("blockReason")) or self._finish
+        answer.response_id = as_str(payload.get("responseId")) or answer.response_id
+        answer.resolved_model = as_str(payload.get("modelVersion")) or answer.resolved_model
+        self._finish = as_str(as_dict(payload.get("promptFeedback")).get("blockReason")) or self._finish
         for candidate in as_dicts(payload.get("candidates")):
             if candidate.get("index") in (0, None):  # only the first of several answers
                 self._add_candidate(candidate)
@@ -58,7 +58,7 @@ class Reader(reading_loop.Reader):
     def _add_candidate(self, candidate: dict[str, Any]) -> None:
         for part in as_dicts(as_dict(candidate.get("content")).get("parts")):
             self._add_part(part)
-        self._finish = _text(candidate.get("finishReason")) or self._finish
+        self._finish = as_str(candidate.get("finishReason")) or self._finish
         found = as_dict(candidate.get("groundingMetadata"))  # by Google's own search
         queries = found.get("webSearchQueries")
         self._searches |= {str(query) for query in queries} if isinstance(queries, list) else set()
@@ -93,8 +93,8 @@ class Reader(reading_loop.Reader):
 
     def _add_call(self, part: Part, call: dict[str, Any]) -> None:
         arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
-        function = {"name": _text(call.get("name")), "arguments": arguments}
-        self.answer.add_call({"id": _text(call.get("id")), "type": "function", "function": function})
+        function = {"name": as_str(call.get("name")), "arguments": arguments}
+        self.answer.add_call({"id": as_str(call.get("id")), "type": "function", "function": function})
         self._frames.append({**part, "functionCall": None})
 
     def _add_text(self, part: Part, text: str) -> None:
@@ -110,7 +110,3 @@ class Reader(reading_loop.Reader):
         if self._finish == "STOP" and self.answer.calls:
             return "tool_calls"
         return _REASONS.get(self._finish, self._finish)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""

@@ -6,7 +6,7 @@ from typing import Any
 
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import as_dict, as_dicts, as_str
 from gptsh.llm import reading_loop
 from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, debug_text, load
@@ -44,9 +44,9 @@ class Reader(reading_loop.Reader):
     def add(self, line: dict[str, Any]) -> bool:
         """Read one line; whether it was the last. Raises ModelError or TooLong for an error in it."""
         answer, message = self.answer, as_dict(line.get("message"))
-        answer.resolved_model = _text(line.get("model")) or None
-        answer.add_reasoning(_text(message.get(THINKING)), THINKING)
-        answer.add_text(_text(message.get("content")))
+        answer.resolved_model = as_str(line.get("model")) or None
+        answer.add_reasoning(as_str(message.get(THINKING)), THINKING)
+        answer.add_text(as_str(message.get("content")))
         for call in as_dicts(message.get("tool_calls")):
             answer.add_call(_chat_call(call))
         if line.get("error"):
@@ -54,7 +54,7 @@ class Reader(reading_loop.Reader):
         if line.get("done") is not True:
             return False
         usage = usage_from({key: value for key, value in line.items() if key.endswith(_USAGE_SUFFIXES)})
-        reason = _text(line.get("done_reason")) or "stop"  # older servers end a complete answer with ``done`` only
+        reason = as_str(line.get("done_reason")) or "stop"  # older servers end a complete answer with ``done`` only
         window = self._window()
         if reason == "length" and window:
             usage["raw"][WINDOW_KEY] = window
@@ -69,9 +69,5 @@ def _chat_call(call: dict[str, Any]) -> Call:
     arguments = function.get("arguments")
     if not isinstance(arguments, str):
         arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
-    named = {"name": _text(function.get("name")), "arguments": arguments}
-    return {"id": _text(call.get("id")), "type": "function", "function": named}
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    named = {"name": as_str(function.get("name")), "arguments": arguments}
+    return {"id": as_str(call.get("id")), "type": "function", "function": named}

@@ -5,7 +5,7 @@ from typing import Any
 
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import as_dict, as_dicts, as_str
 from gptsh.llm import reading_loop
 from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, debug_text
@@ -55,11 +55,11 @@ class Reader(reading_loop.Reader):
         """Read one event; whether it was the last. Raises ModelError or TooLong for an error in it."""
         if payload is DONE:
             return True
-        kind, response = _text(payload.get("type")), as_dict(payload.get("response"))
+        kind, response = as_str(payload.get("type")), as_dict(payload.get("response"))
         if kind == "error" or payload.get("error"):
             raise reported_error(payload.get("error") or payload, payload)
-        self.answer.response_id = _text(response.get("id")) or self.answer.response_id
-        self.answer.resolved_model = _text(response.get("model")) or self.answer.resolved_model
+        self.answer.response_id = as_str(response.get("id")) or self.answer.response_id
+        self.answer.resolved_model = as_str(response.get("model")) or self.answer.resolved_model
         if kind in _LAST_EVENTS:
             self._finish(kind, response)
             return True
@@ -69,9 +69,9 @@ class Reader(reading_loop.Reader):
 
     def _add_to_item(self, kind: str, payload: dict[str, Any]) -> None:
         """Read an event that concerns one item."""
-        delta, item, place = _text(payload.get("delta")), as_dict(payload.get("item")), payload.get("output_index")
+        delta, item, place = as_str(payload.get("delta")), as_dict(payload.get("item")), payload.get("output_index")
         if not isinstance(place, int):  # some servers send only an id
-            place = _text(payload.get("item_id") or item.get("id"))
+            place = as_str(payload.get("item_id") or item.get("id"))
         progress = self._open.setdefault(place, _Progress())
         match kind:
             case "response.output_item.added":
@@ -109,7 +109,7 @@ class Reader(reading_loop.Reader):
             case "reasoning" if not progress.reasons:
                 progress.reasons = True
                 summary, content = as_dicts(item.get("summary")), as_dicts(item.get("content"))
-                texts = [_text(part.get("text")) for part in summary or content]
+                texts = [as_str(part.get("text")) for part in summary or content]
                 self._add_reasoning("\n\n".join(filter(None, texts)), place)
             case "function_call" if not progress.is_called:
                 self._add_call(progress, item)
@@ -141,15 +141,15 @@ class Reader(reading_loop.Reader):
 
     def _add_call(self, progress: _Progress, item: Part) -> None:
         progress.is_called = True
-        function = {key: _text(item.get(key)) for key in ("name", "arguments")}
-        call_id = _text(item.get("call_id")) or _text(item.get("id"))
+        function = {key: as_str(item.get(key)) for key in ("name", "arguments")}
+        call_id = as_str(item.get("call_id")) or as_str(item.get("id"))
         self.answer.add_call({"id": call_id, "type": "function", "function": function})
 
     def _finish(self, kind: str, response: dict[str, Any]) -> None:
         """Read the whole response at its end. Raises ModelError or TooLong if it failed."""
         output = as_dicts(response.get("output"))
         for index, item in enumerate(output):
-            places = (index, _text(item.get("id")))  # servers that send no index are known by the id
+            places = (index, as_str(item.get("id")))  # servers that send no index are known by the id
             self._end_item(next((place for place in places if place in self._open), index), item)
         items = output or list(self._items.values())
         if usage := as_dict(response.get("usage")):
@@ -167,7 +167,7 @@ class Reader(reading_loop.Reader):
         if status != "incomplete":
             return "tool_calls" if self.answer.calls else "stop"
         reason = as_dict(response.get("incomplete_details")).get("reason")
-        return _INCOMPLETE.get(str(reason), _text(reason) or status)
+        return _INCOMPLETE.get(str(reason), as_str(reason) or status)
 
 
 def _searches(items: list[Part]) -> int:
@@ -198,12 +198,8 @@ def _is_bare(frame: Part) -> bool:
 
 
 def _phase(item: Part) -> dict[str, str]:
-    return {"phase": phase} if (phase := _text(item.get("phase"))) else {}
+    return {"phase": phase} if (phase := as_str(item.get("phase"))) else {}
 
 
 def _join(parts: list[Part], kind: str, key: str) -> str:
-    return "".join(_text(part.get(key)) for part in parts if part.get("type") == kind)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return "".join(as_str(part.get(key)) for part in parts if part.get("type") == kind)

@@ -67,7 +67,7 @@ async def _log_in(server: "ToolServer") -> None:
     import asyncio  # noqa: PLC0415 - only a login needs it
 
     from gptsh.process.browser import open_url  # noqa: PLC0415 - only a login needs it
-    from gptsh.tools import oauth  # noqa: PLC0415 - the SDK takes over half a second
+    from gptsh.tools import browser_login  # noqa: PLC0415 - the SDK takes over half a second
 
     pasted: asyncio.Queue[str] = asyncio.Queue()
 
@@ -77,7 +77,7 @@ async def _log_in(server: "ToolServer") -> None:
         stdio.write_stderr(f"({way}; if its last page cannot be reached, paste the address of that page here)\n")
         _take_lines(pasted)
 
-    await oauth.log_in(server, os.environ, show, pasted)
+    await browser_login.log_in(server, os.environ, show, pasted)
 
 
 def _take_lines(pasted: "asyncio.Queue[str]") -> None:

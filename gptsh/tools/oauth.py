@@ -1,15 +1,10 @@
-"""OAuth at remote tool servers, by the SDK's provider: a login, and what later runs need of it.
-
-The SDK's error texts quote states and bodies, so none of them is shown.
-"""
+"""OAuth at remote tool servers, by the SDK's provider: tokens from the files of logins, sent, refreshed and kept."""
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Mapping
-from urllib.parse import parse_qs, urlsplit
+from collections.abc import Awaitable, Callable
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth import OAuthClientProvider
 from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -24,16 +19,7 @@ from pydantic import AnyUrl, ValidationError
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.errors import ToolServerError
 from gptsh.tools import logins
-from gptsh.tools.http_client import http_client
 
-_PAGE = b"You can close this page. gptsh says whether the login worked.\n"
-_HELLO = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "gptsh", "version": "1"}},
-}
-_REFUSED = (401, 403)
 _ATTEMPTS, _PAUSE = 10, 0.05  # for another run to save what it has just refreshed; seconds between them
 
 
@@ -103,7 +89,7 @@ class _Provider(OAuthClientProvider):
         return False
 
 
-def _provider(
+def login_auth(
     url: str,
     redirect_uri: str,
     show: Callable[[str], Awaitable[None]],
@@ -111,13 +97,17 @@ def _provider(
     *,
     is_new: bool,
 ) -> OAuthClientProvider:
+    """The auth of a server. ``show`` gets the URL of a login, ``wait`` returns its code.
+
+    ``is_new``: an earlier login is not used.
+    """
     metadata = OAuthClientMetadata(
         client_name="gptsh", redirect_uris=[AnyUrl(redirect_uri)], token_endpoint_auth_method="none"
     )
     storage = _Storage(url, is_new=is_new)
-    provider = _Provider(url, metadata, storage, show, wait)
-    storage.context = provider.context
-    return provider
+    auth = _Provider(url, metadata, storage, show, wait)
+    storage.context = auth.context
+    return auth
 
 
 def kept_login(server: ToolServer) -> OAuthClientProvider:
@@ -129,73 +119,9 @@ def kept_login(server: ToolServer) -> OAuthClientProvider:
     async def never() -> AuthorizationCodeResult:
         raise login_needed(server.name)
 
-    return _provider(str(server.url), "http://127.0.0.1/callback", ask_for_login, never, is_new=False)
+    return login_auth(str(server.url), "http://127.0.0.1/callback", ask_for_login, never, is_new=False)
 
 
 def login_needed(name: str) -> ToolServerError:
     """The error of a server whose login has ended."""
     return ToolServerError(f"tool server {name} wants a new login", f"run 'gptsh --login {name}'")
-
-
-async def log_in(
-    server: ToolServer, environ: Mapping[str, str], show: Callable[[str], None], pasted: "asyncio.Queue[str]"
-) -> None:
-    """Log in at a server, and keep the tokens. Raises ToolServerError.
-
-    ``show`` gets the URL where the user logs in. The browser is then sent to a port of this machine; where it cannot
-    reach that, the user may paste its address instead.
-    """
-    what = f"tool server {server.name}"
-    loopback = await asyncio.start_server(lambda reader, writer: _receive(reader, writer, pasted), "127.0.0.1", 0)
-    port = loopback.sockets[0].getsockname()[1]
-    was_asked = False
-
-    async def show_url(url: str) -> None:
-        nonlocal was_asked
-        was_asked = True
-        show(url)
-
-    async def wait() -> AuthorizationCodeResult:
-        query = {key: values[0] for key, values in parse_qs(urlsplit(await pasted.get()).query).items()}
-        if "code" not in query:
-            reason = query.get("error", "the address has no code")
-            raise ToolServerError(f"{what} gave no login: {reason}")
-        return AuthorizationCodeResult(code=query["code"], state=query.get("state"), iss=query.get("iss"))
-
-    auth = _provider(str(server.url), f"http://127.0.0.1:{port}/callback", show_url, wait, is_new=True)
-    headers = {"Accept": "application/json, text/event-stream"}
-    try:
-        async with (
-            loopback,
-            http_client(server, environ, auth) as client,
-            client.stream("POST", str(server.url), json=_HELLO, headers=headers) as response,
-        ):
-            status = response.status_code
-    except OAuthRegistrationError:
-        raise ToolServerError(f"{what}: its authorization server does not accept gptsh as a client") from None
-    except OAuthTokenError:
-        raise ToolServerError(f"{what}: its authorization server gave no token", "try again") from None
-    except (OAuthFlowError, ValidationError):
-        foreign = "the state or the issuer of the answer is not that of this login"
-        reason = foreign if was_asked else "no usable metadata"
-        raise ToolServerError(f"{what}: the login failed: {reason}") from None
-    except httpx2.HTTPError as err:
-        raise ToolServerError(f"{what} cannot be reached: {type(err).__name__}") from None
-    if not was_asked:
-        raise ToolServerError(f"{what} asked for no login: it answered {status}")
-    if status in _REFUSED:
-        raise ToolServerError(f"{what} still refuses after the login: it answered {status}")
-
-
-async def _receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pasted: "asyncio.Queue[str]") -> None:
-    """Answer the browser, and take the address that it was sent to."""
-    with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-        request = (await reader.readuntil(b"\r\n\r\n")).split(b"\r\n")[0].decode("ascii", "replace").split(" ")
-        is_callback = len(request) > 1 and request[0] == "GET" and request[1].startswith("/callback?")
-        status, body = ("200 OK", _PAGE) if is_callback else ("404 Not Found", b"")
-        fields = f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
-        writer.write(f"HTTP/1.1 {status}\r\n{fields}\r\n".encode() + body)
-        await writer.drain()
-        writer.close()
-        if is_callback:
-            pasted.put_nowait(request[1])

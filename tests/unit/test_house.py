@@ -53,10 +53,13 @@ ROOMS = {
         f"render/{name}.py" for name in ("markdown_parser", "blocks", "inline", "highlight", "layout", "html_markdown")
     },
     "prompt_toolkit": {"chat/prompt.py", "chat/picker.py", "chat/terminal_io.py"},
-    "mcp": {f"tools/{name}.py" for name in ("connection", "pipes", "streamable_http", "oauth", "remembered")},
+    "mcp": {
+        f"tools/{name}.py"
+        for name in ("connection", "pipes", "streamable_http", "oauth", "browser_login", "remembered")
+    },
     "mcp_types": {"tools/connection.py", "tools/remembered.py"},
     "anyio": {"tools/connection.py", "tools/pipes.py"},
-    "httpx2": {"tools/streamable_http.py", "tools/oauth.py", "tools/http_client.py"},
+    "httpx2": {f"tools/{name}.py" for name in ("streamable_http", "oauth", "browser_login", "http_client")},
     "platformdirs": {"config"},
     "jsonschema": {"context/answer_schema.py"},
     "jsonschema_specifications": {"context/answer_schema.py"},

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gptsh.config.settings import ContextRules
+from gptsh.context.prompt_size import Size
 from gptsh.context.shorten import cut_text, pruned
 from gptsh.context.strategies import (
     ANSWER_SHARE,
@@ -33,7 +34,7 @@ from gptsh.context.strategies import (
 )
 from gptsh.context.summaries import LENGTH_TOLERANCE, latest, summary_of, uncovered
 from gptsh.context.token_limits import compaction_mark
-from gptsh.context.tokens import FRAMING, Size, count_message
+from gptsh.context.tokens import FRAMING, count_message
 from gptsh.errors import GptshError
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, just_after, new_message_id, starts_turn, timestamp

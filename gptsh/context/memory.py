@@ -17,7 +17,8 @@ from typing import Literal
 
 from gptsh.config.folders import app_folder
 from gptsh.config.settings import ContextRules
-from gptsh.context.summaries import Lengths, SmallModel, in_tags, lines_of, moment_of
+from gptsh.context.message_lines import Lengths, in_tags, lines_of, moment_of
+from gptsh.context.summaries import SmallModel
 from gptsh.context.tokens import count_text, truncate_tokens
 from gptsh.core import document, files, locks, sessions, turns
 from gptsh.core.document import Document

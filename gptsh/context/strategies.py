@@ -19,8 +19,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from gptsh.content.attachments import media_in, media_of, name_of
+from gptsh.context.prompt_size import Size
 from gptsh.context.shorten import pruned, touched_files
-from gptsh.context.tokens import FRAMING, Size, count_media, count_text, truncate_tokens
+from gptsh.context.tokens import FRAMING, count_media, count_text, truncate_tokens
 from gptsh.messages import Message, Part, parts_of, starts_turn, text_of, text_parts_of, user_message
 from gptsh.text import quantity
 

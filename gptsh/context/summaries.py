@@ -3,34 +3,25 @@
 A summary is stored beside the messages and does not change them: see ``new_summary`` for the record.
 """
 
-import contextlib
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from gptsh.content.answer import Answer, Ask
-from gptsh.content.attachments import name_of, part_label
-from gptsh.content.passages import one_text
 from gptsh.content.think_tags import is_open
-from gptsh.context.tokens import MARK, count_message, count_text, truncate_tokens
+from gptsh.context.message_lines import Lengths, in_tags, lines_of
+from gptsh.context.tokens import count_message, count_text, truncate_tokens
 from gptsh.errors import EmptyAnswer, TooLong
 from gptsh.messages import (
     Message,
     Request,
     Usage,
     final_answer,
-    is_text,
     new_message_id,
-    parts_of,
     text_of,
-    text_parts_of,
     timestamp,
 )
 from gptsh.models.accepted_parameters import small_params
 from gptsh.models.facts import likely_facts, split_model
-from gptsh.text import shorten
 
 SYSTEM = (
     "You condense the conversation of a user and an AI assistant into one summary, from which the assistant will go on "
@@ -49,8 +40,6 @@ _SLACK = 100  # tokens: added to the requested length for max_tokens
 _WORDS_PER_TOKEN = 0.6  # the length is requested in words: models count words better
 _MAX_READ = 128_000  # tokens read by all calls: one paragraph cannot hold more, and reading more costs dollars
 _MIN_ROOM = 64  # tokens
-_NAME_WIDTH = 80  # characters
-_TAGS = re.compile(r"(?i)<\s*+(/?)\s*+(memory|conversation|summary)\s*+>")
 
 
 # ---- the small model
@@ -131,6 +120,32 @@ def summarise(small: SmallModel, previous: str | None, messages: Sequence[Messag
     return so_far
 
 
+def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str]:
+    """The messages as lines in consecutive chunks of at most ``room`` tokens.
+
+    If that makes too many chunks, the lengths are halved; if need be, only the first and the last chunks are used.
+    """
+    lengths = Lengths()
+    while True:
+        lines = [line for line in lines_of(messages, lengths) if line]
+        chunks: list[list[str]] = [[]]
+        size = 0
+        for line in lines:
+            line_size = count_text(line) + 1
+            if size and size + line_size > room:
+                chunks.append([])
+                size = 0
+            chunks[-1].append(line)
+            size += line_size
+        if len(chunks) <= max_chunks:
+            return [truncate_tokens("\n".join(chunk), room, ends=True) for chunk in chunks if chunk]
+        if lengths.user <= Lengths().rest // 4:
+            half = max_chunks // 2
+            chosen = [*chunks[: max_chunks - half], *chunks[len(chunks) - half :]] if half else chunks[-1:]
+            return [truncate_tokens("\n".join(chunk), room, ends=True) for chunk in chosen]
+        lengths = Lengths(*(length // 2 for length in lengths))
+
+
 # ---- summaries in a session
 
 
@@ -188,103 +203,3 @@ def uncovered(messages: Sequence[Message], summary: Mapping[str, Any]) -> list[M
 def _with_text(context: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The summaries that still have their text; of old ones only the cost is saved."""
     return [summary for summary in context["summaries"] if summary.get("text")]
-
-
-# ---- messages as the small model reads them
-
-
-class Lengths(NamedTuple):
-    """The maximum characters that the small model reads: of a question's words, of an answer, of anything else."""
-
-    user: int = 400
-    answer: int = 1500
-    rest: int = 200
-
-
-def in_tags(name: str, text: str) -> str:
-    """Wrap a text in tags, with any such tag inside it defused."""
-    inner = _TAGS.sub(r"[\1\2]", text)
-    return f"<{name}>\n{inner}\n</{name}>"
-
-
-def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str]:
-    """The messages as lines in consecutive chunks of at most ``room`` tokens.
-
-    If that makes too many chunks, the lengths are halved; if need be, only the first and the last chunks are used.
-    """
-    lengths = Lengths()
-    while True:
-        lines = [line for line in lines_of(messages, lengths) if line]
-        chunks: list[list[str]] = [[]]
-        size = 0
-        for line in lines:
-            line_size = count_text(line) + 1
-            if size and size + line_size > room:
-                chunks.append([])
-                size = 0
-            chunks[-1].append(line)
-            size += line_size
-        if len(chunks) <= max_chunks:
-            return [truncate_tokens("\n".join(chunk), room, ends=True) for chunk in chunks if chunk]
-        if lengths.user <= Lengths().rest // 4:
-            half = max_chunks // 2
-            chosen = [*chunks[: max_chunks - half], *chunks[len(chunks) - half :]] if half else chunks[-1:]
-            return [truncate_tokens("\n".join(chunk), room, ends=True) for chunk in chosen]
-        lengths = Lengths(*(length // 2 for length in lengths))
-
-
-def lines_of(messages: Iterable[Message], lengths: Lengths, *, dated: bool = False) -> Iterator[str]:
-    """Each message as the small model reads it; empty for a message without content.
-
-    A text's own lines are indented, so that none can pass for a message. ``dated``: each question starts with its day,
-    and system prompts are left out.
-    """
-    names: dict[str, str] = {}  # of tools, by the ids of their calls
-    for message in messages:
-        line = "" if dated and message["role"] == "system" else _line_of(message, names, lengths)
-        text = line.replace("\n", "\n ")
-        moment = moment_of(message) if dated and text and message["role"] == "user" else None
-        yield f"[{moment.date().isoformat()}]\n{text}" if moment else text
-
-
-def moment_of(message: Message) -> datetime | None:
-    """The message's time as local time; None if it has no valid one."""
-    with contextlib.suppress(ValueError, OverflowError, OSError):
-        return datetime.fromisoformat(message.get("timestamp") or "").astimezone()
-    return None
-
-
-def _without_middle(line: str, max_length: int) -> str:
-    """Cut the middle out of a line; two thirds of the result are its beginning, one third its end."""
-    length = max_length - len(MARK) - 2
-    if len(line) <= max_length or length < len(MARK):
-        return line[: max(1, max_length)]
-    return f"{line[: length - length // 3]} {MARK} {line[len(line) - length // 3 :]}"
-
-
-def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
-    """One message; empty without content. Adds the message's calls to ``names``, the names of tools by call id."""
-    if message["role"] == "tool":
-        tool = message.get("name") or names.get(message.get("tool_call_id") or "") or "unknown"
-        failed = " failed" if message.get("is_error") is True else ""
-        return f"[tool {_name(tool)}{failed}: {shorten(one_text(message), lengths.rest)}]"
-    words = [part["text"] for part in text_parts_of(message) if "source" not in part]
-    if message["role"] == "assistant":
-        lines = [_without_middle("".join(words).strip(), lengths.answer), message.get("refusal") or ""]
-    else:
-        lines = [_without_middle(" ".join("\n\n".join(words).split()), lengths.user)]
-    for part in parts_of(message):
-        if not is_text(part) or "source" in part:
-            what = f"attached {_name(name)}" if (name := name_of(part)) else "attached"
-            lines.append(f"[{what}: {shorten(part_label(part), lengths.rest)}]")
-    for call in message.get("tool_calls") or ():
-        arguments = call["function"].get("arguments")
-        names[call["id"]] = _name(call["function"].get("name"))
-        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        lines.append(f"[call {names[call['id']]}: {shorten(arguments, lengths.rest)}]")
-    text = "\n".join(filter(None, lines))
-    return f"{message['role'].upper()}: {text}" if text else ""
-
-
-def _name(value: object) -> str:
-    return shorten(value, _NAME_WIDTH) if isinstance(value, str) and value else "unknown"

@@ -1,8 +1,7 @@
-"""Count or estimate the tokens of texts, media and prompts, corrected by what servers reported.
+"""Count or estimate the tokens of a text, a message or media; cut a text to a number of tokens.
 
-Most runs need no tokenizer. The tokens reported with the newest answer plus the bytes of all newer text are an upper
-bound, since no tokenizer makes more tokens than a text has bytes. A prompt that this does not prove small is counted
-with the vocabulary in litellm's package, and scaled by the model's earlier reports for the session.
+No tokenizer makes more tokens than a text has bytes, so most runs need none. What that does not prove small is counted
+with the vocabulary in litellm's package.
 """
 
 import json
@@ -12,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from gptsh.content.attachments import Media, media_of
 from gptsh.jsonio import as_dict, as_dicts
@@ -26,10 +25,7 @@ from gptsh.messages import (
     is_text,
     labelled_text,
     parts_of,
-    starts_turn,
-    token_count,
 )
-from gptsh.models.names import is_answer_of
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
@@ -45,14 +41,7 @@ _IMAGE_TOKENS = 1600  # what most providers count for a large image; also for me
 _PDF_TOKENS, _PDF_BYTES = 2000, 50_000  # tokens for that many bytes: about a page
 _AUDIO_TOKENS, _AUDIO_BYTES = 32, 16_000  # tokens for that many bytes: about a second
 _VIDEO_TOKENS, _VIDEO_BYTES = 300, 125_000  # the same for a video of 1 Mbit/s
-_MIN_SCALE, _MAX_SCALE, _SCALE_MARGIN = 0.3, 1.5, 1.05  # limits of the reported scale; the margin is for other text
 _CUTS, _CLOSE = 8, 0.97  # attempts to cut a text; the share of the limit that ends them
-_MIN_SCALE_TOKENS = 200  # a report on fewer is no basis for a scale
-_ENOUGH_SCALE_TOKENS = 2000  # a report on so many needs no older ones
-_ABSURD = 1e9  # tokens: no prompt has as many
-# A server has truncated a prompt of more than _TRUNCATED_FROM tokens if it reports less than this share of the tokens
-# that earlier reports predict, or of those that gptsh counts.
-_TRUNCATED_FROM, _MIN_SHARE_REPORTED, _MIN_SHARE_COUNTED = 3000, 0.8, 0.4
 
 
 # ---- texts
@@ -123,20 +112,20 @@ def truncate_tokens(text: str, max_tokens: int, *, ends: bool = False) -> str:
 
 def count_message(message: Message) -> int:
     """Count the tokens of a message as sent, erring high: text, tool calls, refusal and the reasoning sent back."""
-    return sum(_sizes([message], count_text))
+    return sum(sizes([message], count_text))
 
 
-def _sizes(messages: Iterable[Message], count: Callable[[str], int]) -> tuple[int, int]:
+def sizes(messages: Iterable[Message], count: Callable[[str], int]) -> tuple[int, int]:
     """The tokens of the messages' texts, by ``count``, and those of their media."""
     texts = media = 0
     for message in messages:
         parts = parts_of(message)
-        texts += FRAMING * (1 + len(message.get("tool_calls") or ()) + len(parts)) + sum(map(count, _texts(message)))
+        texts += FRAMING * (1 + len(message.get("tool_calls") or ()) + len(parts)) + sum(map(count, texts_of(message)))
         media += sum(count_media(attachment) for part in parts if (attachment := media_of(part)))
     return texts, media
 
 
-def _texts(message: Message) -> Iterator[str]:
+def texts_of(message: Message) -> Iterator[str]:
     """Every text that is sent with a message."""
     for part in parts_of(message):
         if is_text(part):
@@ -182,7 +171,7 @@ def count_media(media: Media) -> int:
 
 def estimate(messages: Sequence[Message]) -> int:
     """Estimate the tokens of messages without a tokenizer."""
-    texts, media = _sizes(messages, upper_bound)
+    texts, media = sizes(messages, upper_bound)
     return texts // BYTES + media
 
 
@@ -194,151 +183,3 @@ def count_tools(tools: Sequence[Tool]) -> int:
 def count_system(system: str | None) -> int:
     """Count the tokens of a system prompt as sent."""
     return FRAMING + count_text(system) if system else 0
-
-
-# ---- a whole prompt
-
-
-class Target(NamedTuple):
-    """The model that a prompt is for, and the id of the session's compaction that it is sent under, if any."""
-
-    model: str | None
-    provider: str | None
-    compaction: str | None = None
-
-
-class Size(NamedTuple):
-    """Tokens of a prompt: ``tokens`` is the estimate that decides, shown with a ``~``; ``at_most`` is rarely exceeded.
-
-    Both include ``reported`` tokens that a report of the provider covers.
-    """
-
-    tokens: int
-    at_most: int
-    reported: int = 0
-
-
-def size_of(
-    messages: Sequence[Message],
-    before: Sequence[str],
-    target: Target,
-    *,
-    estimate_below: int | None,
-    estimate_above: int | None = None,
-    scale: Callable[[], float | None],
-) -> Size:
-    """Measure a prompt of the messages and the texts before them: system prompt, schema, tools.
-
-    It is only estimated if it certainly takes at most ``estimate_below`` tokens (None: always), or more than
-    ``estimate_above``. Otherwise it is counted, and ``scale()`` returns the factor of the count (see ``scale_of``).
-    """
-    before_bytes = sum(map(upper_bound, before))
-    reported, new, new_bytes = 0, list(messages), before_bytes  # what no report covers
-    for at, usage in _reports(messages, target):
-        if messages[at].get("compaction") == target.compaction:
-            size = _sizes(messages[:at], upper_bound)[0] + before_bytes
-            if size / MAX_BYTES <= usage["prompt"]:  # a smaller report is not of these messages
-                reported = usage["prompt"] + _replayed_tokens(messages[at])
-                start = next((index for index in reversed(range(at)) if starts_turn(messages[index])), 0)
-                asked_at = messages[start].get("timestamp") or ""
-                # Answers that parallel runs have saved before the question since were not sent with it.
-                late = [message for message in messages[:start] if (message.get("timestamp") or "") > asked_at]
-                new = [*late, *messages[at + 1 :]]
-                new_bytes = max(0, before_bytes - messages[at].get("prefix_bytes", before_bytes))
-            break
-    bound, media = _sizes(new, upper_bound)
-    bound += new_bytes
-    is_small = estimate_below is None or reported + bound + media <= estimate_below
-    if is_small or (estimate_above is not None and bound > MAX_BYTES * estimate_above):
-        return Size(reported + bound // BYTES + media, reported + bound + media, reported)
-    counted = sum(map(count_message, new)) + _count_share(before, new_bytes)
-    factor = scale()
-    if factor is None:
-        return Size(reported + counted, reported + counted, reported)
-    scaled = round(_SCALE_MARGIN * factor * counted)
-    return Size(reported + scaled, reported + max(scaled, counted), reported)
-
-
-def scale_of(messages: Sequence[Message], before: Sequence[str], target: Target) -> float | None:
-    """The ratio of the tokens that the model reports to those that gptsh counts; None without a usable report.
-
-    ``messages`` are the whole session, and ``before`` the texts before them. Between two prompts under the same
-    compaction and system prompt only known messages were added, however both begin: the difference is what those take.
-    With a single report it is the whole prompt, if that was not compacted and has no media, whose tokens are a guess.
-    """
-    reports = [(at, usage["prompt"], _origin(messages[at])) for at, usage in _reports(messages, target)]
-    for newer, prompt, origin in reports:
-        ratio = None
-        counted, end = 0, newer
-        for older, earlier_prompt, earlier_origin in reports:
-            if older >= newer or earlier_origin != origin:
-                continue
-            counted, end = counted + sum(map(count_message, messages[older:end])), older
-            if counted > _MIN_SCALE_TOKENS:
-                ratio = (prompt - earlier_prompt) / counted
-            if counted > _ENOUGH_SCALE_TOKENS:
-                break
-        answer, has_media = messages[newer], any(_sizes(messages[:newer], len)[1:])
-        if ratio is None and not answer.get("compaction") and not has_media:
-            sent_bytes = answer.get("prefix_bytes", sum(map(upper_bound, before)))
-            counted = sum(map(count_message, messages[:newer])) + _count_share(before, sent_bytes)
-            ratio = prompt / counted if counted > _MIN_SCALE_TOKENS else None
-        # A ratio far outside the limits means that the reports are not of these messages.
-        if ratio is not None and _MIN_SCALE / 2 <= ratio <= 2 * _MAX_SCALE:
-            return min(max(ratio, _MIN_SCALE), _MAX_SCALE)
-    return None
-
-
-def _origin(answer: Message) -> tuple[str | None, int | None]:
-    """What prompts must have in common to begin alike: the compaction, and the size of system prompt and tools."""
-    return answer.get("compaction"), answer.get("prefix_bytes")
-
-
-def _count_share(texts: Sequence[str], size: int) -> int:
-    """Count the tokens of ``size`` bytes of these texts."""
-    return math.ceil(sum(map(count_text, texts)) * size / max(1, sum(map(upper_bound, texts)))) if size else 0
-
-
-def was_truncated(prompt_tokens: int, size: Size, messages: Sequence[Message]) -> bool:
-    """Whether the server must have truncated the prompt silently, as it reports so few ``prompt_tokens``.
-
-    ``messages`` are those that were sent, ``size`` their expected size.
-    """
-    if size.tokens <= _TRUNCATED_FROM:
-        return False
-    if size.reported:
-        return prompt_tokens < _MIN_SHARE_REPORTED * size.reported
-    texts = [text for message in messages for text in _texts(message)]
-    if prompt_tokens > sum(map(upper_bound, texts)) / BYTES:
-        return False
-    return prompt_tokens < _MIN_SHARE_COUNTED * sum(map(count_text, texts))
-
-
-def _reports(messages: Sequence[Message], target: Target) -> Iterator[tuple[int, dict[str, int]]]:
-    """The answers of the target model that report prompt and completion tokens: index and usage, newest first."""
-    for at in reversed(range(len(messages))):
-        answer = messages[at]
-        is_of_target = target.model is not None and is_answer_of(answer, target.provider or "", target.model)
-        if is_of_target and not answer.get("server_truncated") and (usage := _usage(answer)):
-            yield at, usage
-
-
-def _usage(message: Message) -> dict[str, int]:
-    """The plausible figures of a message's usage; empty without prompt and completion."""
-    usage: Any = message.get("usage")
-    figures = usage if isinstance(usage, dict) else {}
-    valid = {key: size for key in figures if (size := token_count(figures[key])) is not None and size < _ABSURD}
-    return valid if valid.get("prompt") and "completion" in valid else {}
-
-
-def _replayed_tokens(message: Message) -> int:
-    """Tokens of an answer that are sent back with the next question, which excludes plain reasoning."""
-    usage = _usage(message)
-    completion, reasoning = usage["completion"], usage.get("reasoning_tokens", 0)
-    if replayed(message):
-        return completion
-    if 0 < reasoning < completion:
-        return completion - reasoning
-    if reasoning or message.get("thinking") or message.get("replay"):  # the reported figures do not separate it
-        return min(completion, _sizes([message], upper_bound)[0] // 2)
-    return completion

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 
 from gptsh.config.settings import ContextRules
-from gptsh.context import tokens
+from gptsh.context import prompt_size, tokens
+from gptsh.context.prompt_size import Size, Target
 from gptsh.context.token_limits import TokenLimits, compaction_mark
-from gptsh.context.tokens import BYTES, Size, Target
+from gptsh.context.tokens import BYTES
 from gptsh.messages import Message
 
 _OLLAMA_MIN_WINDOW = 4096  # tokens of the smallest window that Ollama is asked for
@@ -87,7 +88,7 @@ class TokenMeter:
         """
         self._counts = self._counts or exact
         target = Target(self._model if self._trusts_reports else None, self._provider, under)
-        return tokens.size_of(
+        return prompt_size.size_of(
             messages,
             self._fixed_texts,
             target,
@@ -107,6 +108,6 @@ class TokenMeter:
         self._counts = True
         if not self._has_looked_for_scale:
             target = Target(self._model, self._provider)
-            self._scale = tokens.scale_of(self._history(), self._fixed_texts, target)
+            self._scale = prompt_size.scale_of(self._history(), self._fixed_texts, target)
             self._has_looked_for_scale = True
         return self._scale

@@ -16,7 +16,7 @@ from gptsh.config import pricing
 from gptsh.content.answer import Answer
 from gptsh.content.tool_calls import Tools, calls_to_run
 from gptsh.content.verdict import answer_error
-from gptsh.context import tokens
+from gptsh.context import prompt_size
 from gptsh.core import claims, document, sessions, turns, unanswered
 from gptsh.errors import (
     Denied,
@@ -384,7 +384,7 @@ class Turn:
         if choice.record:
             message["compaction"] = choice.record["id"]
         prompt_tokens = usage["prompt"] if usage and planner.provider != "echo" else None  # echo counts words
-        if prompt_tokens and tokens.was_truncated(prompt_tokens, choice.size, self._plan.request.messages):
+        if prompt_tokens and prompt_size.was_truncated(prompt_tokens, choice.size, self._plan.request.messages):
             message["server_truncated"] = True
             self._deferred_notes.append(
                 f"{planner.provider} read {prompt_tokens:,} tokens of a prompt of about {choice.size.tokens:,}: "

@@ -8,7 +8,7 @@ from typing import Any
 
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer
-from gptsh.context import tokens, valid
+from gptsh.context import prompt_size, valid
 from gptsh.context.shorten import as_sent
 from gptsh.core import document, turns, usage
 from gptsh.core.merge import merge
@@ -117,10 +117,12 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     joined = merge(doc, {**doc, "messages": doc["messages"][:1]})
     assert encode_json(joined)
     sent = [as_sent(message) for message in doc["messages"]]
-    size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), estimate_below=0, scale=lambda: None)
+    size = prompt_size.size_of(
+        sent, ["Brief."], prompt_size.Target("lab/m", "lab"), estimate_below=0, scale=lambda: None
+    )
     assert size.tokens <= size.at_most
     built = valid.build(valid.sendable([*doc["messages"], QUESTION]), "Brief.", "", "")
-    tokens.was_truncated(1, size, built)
+    prompt_size.was_truncated(1, size, built)
     for name in dialects or APIS:
         APIS[name](Request("lab/m", built, {}))
 

@@ -3,7 +3,8 @@
 import json
 from typing import Any
 
-from gptsh.content.attachments import PDF, url_part
+from gptsh.content.attachments import url_part
+from gptsh.content.file_types import PDF
 from gptsh.jsonio import as_dict
 from gptsh.messages import Block, Message, Part, blocks_of, parts_of, text_part, with_blocks
 

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gptsh.content import attachments
+from gptsh.content import attachments, file_types
 from gptsh.context.tokens import BYTES, MAX_BYTES
 from gptsh.errors import TooLong, UsageError
 from gptsh.messages import Part, labelled_text, text_part
@@ -57,7 +57,7 @@ class Files:
         """Return a check for reading a source: it raises TooLong once a text is larger than the window can be."""
 
         def check(data: bytearray) -> None:
-            is_media = data.startswith(b"%PDF") or attachments.detect_type(data[:_HEAD])
+            is_media = data.startswith(b"%PDF") or file_types.detect_type(data[:_HEAD])
             if self._windows is None or self._model is None or is_media:
                 return
             if not self._has_asked:
@@ -77,14 +77,14 @@ class Files:
         Data that is text is cleared, so that a large text is in memory once.
         """
         for source, data in sources:
-            kind = attachments.detect_type(data)
+            kind = file_types.detect_type(data)
             if kind is None:
                 yield text_part(source, data.decode(errors="surrogateescape"))
                 data.clear()
                 continue
-            if kind not in attachments.SENDABLE:
+            if kind not in file_types.SENDABLE:
                 advice = "only text, PNG, JPEG, GIF, WebP, PDF, WAV, MP3, MP4, WebM and MPEG can be sent"
-                if kind == attachments.UTF_16:
+                if kind == file_types.UTF_16:
                     advice = "iconv -f utf-16 -t utf-8 converts it to text that can be sent"
                 raise UsageError(f"{source} is {kind} ({format_size(len(data))})", advice)
             self._media_size += len(data)
@@ -161,7 +161,7 @@ def _text_of(path: str) -> bytearray | None:
     if info.st_size > _MAX_IN_FOLDER:
         raise UsageError(f"{path} ({format_size(info.st_size)})")
     data = stdio.read_file(path)
-    if kind := attachments.detect_type(data):
+    if kind := file_types.detect_type(data):
         raise UsageError(f"{path} ({kind})")
     return data
 

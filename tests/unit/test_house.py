@@ -44,7 +44,7 @@ ROOMS = {
     "tiktoken": {"context/tokens.py", "llm/litellm_bridge.py"},
     "certifi": {"llm/certificates.py"},
     "litellm": {"llm/litellm_bridge.py"},
-    "filetype": {"content/attachments.py"},
+    "filetype": {"content/file_types.py"},
     "jiter": {"jsonio.py"},
     "wcwidth": {"text.py"},
     "rich": {f"render/{name}.py" for name in ("theme", "styled_lines", "inline", "highlight", "tables", "layout")},

@@ -12,8 +12,8 @@ from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop
-from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, as_object, debug_text
+from gptsh.llm.reported_errors import reported_error
 from gptsh.messages import THINKING_BLOCKS, token_count
 from gptsh.models.token_usage import FINISH_REASONS, usage_from
 from gptsh.text import join_surrogates

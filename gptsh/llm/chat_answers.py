@@ -12,8 +12,8 @@ from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict, as_dicts, as_str, parse_json
 from gptsh.llm import reading_loop
-from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, debug_text
+from gptsh.llm.reported_errors import reported_error
 from gptsh.llm.sse import DONE, error_fields
 from gptsh.messages import (
     PROVIDER_FIELDS,

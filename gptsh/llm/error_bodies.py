@@ -1,4 +1,4 @@
-"""Read an error body of any provider: its message and retry delay; and an error inside an answer as one of gptsh's."""
+"""Read an error body of any provider: its message and its retry delay."""
 
 import json
 import re
@@ -6,41 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from gptsh.errors import GptshError, ModelError
-from gptsh.jsonio import as_dict
-
 _READ = 4096  # characters of an error that patterns search
 _MESSAGE_KEYS = ("message", "detail", "error", "msg", "details")
-# The codes, statuses and types of errors inside an answer that a retry may avoid, and every 5xx.
-_TEMPORARY = {
-    "408", "409", "429",
-    "overloaded_error", "rate_limit_error", "api_error", "timeout_error",  # Anthropic
-    "server_error", "rate_limit_exceeded", "internal_server_error", "service_unavailable",  # OpenAI and others
-    "overloaded", "engine_overloaded", "engine_overloaded_error",  # Moonshot and others
-    "unavailable", "resource_exhausted",  # Google
-}  # fmt: skip
 _RETRY_DELAY = r'"retryDelay": ?"([0-9]{1,9}(?:\.[0-9]{1,9})?)s"'  # Google
 _INPUT = r"""["']input\\*["']\s*:"""  # under which pydantic's errors repeat the request (Mistral, vLLM)
 _ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # a JSON escape, maybe nested in JSON strings
-
-
-def reported_error(error: Any, payload: Mapping[str, Any]) -> GptshError:
-    """The error for one inside an answer; --debug prints ``payload``. An overload can be retried."""
-    from gptsh.llm.too_long import means_too_long, too_long  # noqa: PLC0415 - few answers have an error
-
-    reason, detail = message_in(error), json.dumps(payload)
-    what = f"the provider reported: {reason or 'an error'}"
-    if means_too_long(json.dumps(error)):
-        return too_long(what, reason, detail)
-    err, fields = ModelError(what, detail=detail), as_dict(error)
-    err.can_retry = any(_is_temporary(str(fields.get(key))) for key in ("code", "status", "type"))
-    err.may_fall_back = err.can_retry
-    err.retry_after = retry_after({}, detail)
-    return err
-
-
-def _is_temporary(code: str) -> bool:
-    return code.lower() in _TEMPORARY or bool(re.fullmatch("5[0-9][0-9]", code))
 
 
 def message_in_body(body: bytes) -> str:

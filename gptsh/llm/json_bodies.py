@@ -8,7 +8,8 @@ from typing import Any
 
 from gptsh.errors import ModelError, NoAnswer
 from gptsh.jsonio import as_dict
-from gptsh.llm.error_bodies import message_in, reported_error
+from gptsh.llm.error_bodies import message_in
+from gptsh.llm.reported_errors import reported_error
 from gptsh.text import is_unicode
 
 ADVICE = "is the base URL right?"

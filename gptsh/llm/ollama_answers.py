@@ -8,8 +8,8 @@ from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts, as_str
 from gptsh.llm import reading_loop
-from gptsh.llm.error_bodies import reported_error
 from gptsh.llm.json_bodies import ADVICE, debug_text, load
+from gptsh.llm.reported_errors import reported_error
 from gptsh.llm.sse import lines
 from gptsh.messages import Call
 from gptsh.models.token_usage import WINDOW_KEY, usage_from

@@ -44,10 +44,13 @@ def write_question(words: str, about: str, comment: str) -> str:
 
     Raises as ``edit``.
     """
-    lines = comment.strip("\n").split("\n") if comment.strip() else []
-    left_out = [f"[{len(lines) - _MAX_COMMENT:,} more lines]"] if len(lines) > _MAX_COMMENT else []
-    quoted = [f"# {line}".rstrip() for line in (f"{about}:", "", *lines[:_MAX_COMMENT], *left_out)] if lines else []
-    edited = edit("\n".join([words, "", _SCISSORS, _RULE, *(["#"] if quoted else []), *quoted]) + "\n")
+    quoted: list[str] = []
+    if comment.strip():
+        lines = comment.strip("\n").split("\n")
+        quoted = ["#", f"# {about}:", "#", *(f"# {line}".rstrip() for line in lines[:_MAX_COMMENT])]
+        if len(lines) > _MAX_COMMENT:
+            quoted.append(f"# [{len(lines) - _MAX_COMMENT:,} more lines]")
+    edited = edit("\n".join([words, "", _SCISSORS, _RULE, *quoted]) + "\n")
     question, _, _ = f"\n{edited}".partition(f"\n{_SCISSORS}")
     return question.strip("\n")
 

@@ -7,7 +7,9 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -91,6 +93,32 @@ def faults(path: Path) -> Iterator[str]:
 
 def test_imports_point_down_and_libraries_stay_in_their_room() -> None:
     assert [fault for path in FILES for fault in faults(path)] == []
+
+
+def modules_of_the_house() -> dict[str, Path]:
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in FILES}
+
+
+def imported_modules(path: Path, house: dict[str, Path]) -> Iterator[str]:
+    """The files of the house that a file imports, also within functions and for types alone."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [name if (name := f"{node.module}.{alias.name}") in house else node.module for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        yield from (name for name in names if name in house)
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    house = modules_of_the_house()
+    order = TopologicalSorter({name: {*imported_modules(path, house)} - {name} for name, path in house.items()})
+    order.prepare()  # raises CycleError
+
+
+def test_no_file_name_stands_twice() -> None:
+    names = Counter(path.name for path in FILES if path.name != "__init__.py")
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 # ---- what a run loads

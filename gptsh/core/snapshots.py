@@ -126,14 +126,8 @@ def context_at(
     remaining = set(ids)
     summaries = [item for item in context["summaries"] if {item.get("first"), item.get("last")} <= remaining]
     compaction, consolidated = context["compaction"], context["consolidated"]
-    usable = {None, *(item["id"] for item in summaries)}
-    if compaction and not (compaction.get("upto") in remaining and compaction.get("summary") in usable):
+    if compaction and not _still_applies(compaction, ids, summaries, snapshot, is_cut=end < len(messages)):
         compaction = None
-    if compaction and end < len(messages) and end - 1 - ids.index(compaction["upto"]) < (compaction.get("kept") or 0):
-        compaction = None  # it would shorten the messages that were the newest then
-    if compaction and snapshot:
-        is_later = (compaction.get("at") or "") > (snapshot.get("created_at") or "")
-        compaction = None if is_later or snapshot.get("reason") == "auto" else compaction
     if consolidated not in remaining:
         is_later = any(message["id"] == consolidated for message in messages[end:])
         consolidated = ids[-1] if is_later and ids else None
@@ -145,3 +139,24 @@ def context_at(
         "cuts": {message_id: cut for message_id, cut in context["cuts"].items() if message_id in remaining},
         "consolidated": consolidated,
     }
+
+
+def _still_applies(
+    compaction: dict[str, Any],
+    ids: Sequence[str],
+    summaries: Sequence[dict[str, Any]],
+    snapshot: Snapshot | None,
+    *,
+    is_cut: bool,
+) -> bool:
+    """Whether a compaction applies to a session of which the messages with these ids and these summaries remain."""
+    summary_ids = {None, *(item["id"] for item in summaries)}
+    if compaction.get("upto") not in ids or compaction.get("summary") not in summary_ids:
+        return False
+    newer = len(ids) - 1 - ids.index(compaction["upto"])
+    if is_cut and newer < (compaction.get("kept") or 0):
+        return False  # it would shorten the messages that were the newest then
+    if snapshot is None:
+        return True
+    was_made_before = (compaction.get("at") or "") <= (snapshot.get("created_at") or "")
+    return was_made_before and snapshot.get("reason") != "auto"

@@ -45,23 +45,37 @@ def count(items: Iterable[tuple[float, Counted]], model: str | None = None, limi
     items must come newest first: those that changed before the days in question are not read. ``cost`` is the sum of
     known costs in USD; ``unpriced`` counts the answers without a known cost.
     """
-    cells: dict[tuple[str, str | None], Sums] = defaultdict(Counter)
+    cells: dict[tuple[str, str | None], Sums] = defaultdict(Counter)  # by day and model
     seen: set[str] = set()
+    for doc, messages in _of_newest_days(items, cells, limit):
+        for key, moment, name, counts in _entries(doc, messages):
+            if not counts or key in seen:
+                continue
+            seen.add(key)
+            if matches_model(name, model):
+                day = _local_day(moment) or _local_day(doc["created_at"]) or ""
+                sums = cells[day, name]
+                for field, number in counts.items():  # in half the time of ``Counter.update``
+                    sums[field] += number
+    return _report(cells, limit)
+
+
+def _of_newest_days(
+    items: Iterable[tuple[float, Counted]], cells: Mapping[tuple[str, str | None], Sums], limit: int | None
+) -> Iterator[Counted]:
+    """Yield documents until ``cells``, which the caller fills from them, has the newest ``limit`` days complete."""
     last_change = ""
-    for changed, (doc, messages) in items:
+    for changed, item in items:
         changed_on = _day_of(changed) or _LAST_DAY
         if limit is not None and changed_on != last_change:
             last_change, newest = changed_on, sorted({day for day, _ in cells}, reverse=True)[:limit]
             if len(newest) == limit and (not newest or changed_on < newest[-1]):
-                break
-        for key, moment, name, counts in _entries(doc, messages):
-            if counts and key not in seen:
-                seen.add(key)
-                if matches_model(name, model):
-                    day = _local_day(moment) or _local_day(doc["created_at"]) or ""
-                    sums = cells[day, name]
-                    for field, number in counts.items():  # in half the time of ``Counter.update``
-                        sums[field] += number
+                return
+        yield item
+
+
+def _report(cells: Mapping[tuple[str, str | None], Sums], limit: int | None) -> Report:
+    """Sum the cells by day and by model, for the newest ``limit`` days."""
     days: dict[str, Sums] = {day: Counter() for day in sorted({day for day, _ in cells}, reverse=True)[:limit]}
     models: dict[str | None, Sums] = {}
     total: Sums = Counter()
@@ -70,11 +84,9 @@ def count(items: Iterable[tuple[float, Counted]], model: str | None = None, limi
             for sums in (days[day], models.setdefault(name, Counter()), total):
                 sums.update(counts)
     ranked = sorted(models.items(), key=lambda item: (-item[1]["cost"], -item[1]["total"], item[0] or ""))
-    return Report(
-        [{"day": day, **_row(sums)} for day, sums in days.items()],
-        [{"model": name, **_row(sums)} for name, sums in ranked],
-        _row(total),
-    )
+    day_rows = [{"day": day, **_row(sums)} for day, sums in days.items()]
+    model_rows = [{"model": name, **_row(sums)} for name, sums in ranked]
+    return Report(day_rows, model_rows, _row(total))
 
 
 def rows(report: Report) -> Iterator[Row]:

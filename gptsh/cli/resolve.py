@@ -5,28 +5,30 @@ from typing import TYPE_CHECKING
 
 from gptsh.cli.options import STDIN, Flags
 from gptsh.errors import UsageError
-from gptsh.manage.lists import Filters
 from gptsh.process import stdio
 
 if TYPE_CHECKING:
     from gptsh.config.settings import Settings
+    from gptsh.manage.lists import Filters
     from gptsh.turn.turn_options import TurnOptions
 
 SAVE_HINT = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"
 
 
-def filters_of(flags: Flags) -> Filters:
+def filters_of(flags: Flags) -> "Filters":
     """The sessions that a list has."""
+    from gptsh.manage.lists import Filters  # noqa: PLC0415 - a question needs no filters
+
     return Filters(flags.agent, flags.model, flags.tag, flags.here, flags.archived, flags.limit)
 
 
 def session_ref(flags: Flags, config: "Settings") -> str | None:
     """The reference from the command line, else from the environment; None for a new session. Raises UsageError."""
     if flags.continue_:
-        from gptsh.core import listing, references  # noqa: PLC0415 - only --continue needs them
+        from gptsh.core import projects, references  # noqa: PLC0415 - only --continue needs them
         from gptsh.manage.lists import current_project  # noqa: PLC0415 - only --continue needs it
 
-        latest = listing.latest_in_project(current_project())
+        latest = projects.latest_in_project(current_project())
         if latest is None:
             raise UsageError("no session was used in this project yet", "start one, or see --list-sessions")
         return references.ref_of(latest)

@@ -11,7 +11,14 @@ from typing import Any, NamedTuple, TypedDict, TypeVar
 from gptsh.core.copies import head_reader, time_reader
 from gptsh.core.document import Document
 from gptsh.core.references import names_by_file
-from gptsh.core.session_folders import ID, archive_folder, newest_first, path_of, session_names, sessions_folder
+from gptsh.core.session_folders import (
+    ID,
+    archive_folder,
+    newest_first,
+    path_of,
+    session_names,
+    sessions_folder,
+)
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import token_count
 from gptsh.text import one_line, shorten
@@ -19,7 +26,6 @@ from gptsh.text import one_line, shorten
 Item = TypeVar("Item")
 UNTITLED = "(untitled)"
 _BEGINNING = 60  # characters of a first question shown instead of a title
-_PRECISION = 2.0  # seconds; of file times, on any file system
 _TITLE_WIDTH = 500  # characters of a title that are shown: one of megabytes takes seconds
 
 
@@ -153,22 +159,6 @@ def display_title(title: str | None, preview: str) -> str:
     return f'"{shorten(preview, _BEGINNING)}"' if preview else UNTITLED
 
 
-def latest_in_project(project: str) -> str | None:
-    """Return the file name of the session with the latest turn in this project, or None if there is none."""
-    folder, latest, latest_name = sessions_folder(), 0.0, None
-    read_head = head_reader(folder)
-    for file_time, name in by_file_time(folder):
-        if file_time < latest - _PRECISION:  # a file is written after each of its turns
-            break
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            meta = as_dict(read_head(f"{folder}/{name}").get("meta"))
-            if used_at := as_dict(meta.get("used_in")).get(project):
-                used = datetime.fromisoformat(used_at).timestamp()
-                if used > latest:
-                    latest, latest_name = used, name
-    return latest_name
-
-
 def last_written() -> Iterator[SessionSummary]:
     """Return an iterator over the readable sessions, newest file first; their ``index`` is None.
 
@@ -180,16 +170,6 @@ def last_written() -> Iterator[SessionSummary]:
     return (summary_of(head, None, name, names.get(name, ())) for name, head in heads if isinstance(head, dict))
 
 
-def by_file_time(folder: Path) -> list[tuple[float, str]]:
-    """Return the file time (seconds since 1970) and the name of each session, newest first."""
-    names, time_of = [*session_names(folder)], time_reader(folder)
-    dated = []
-    for name in names:
-        with contextlib.suppress(OSError):
-            dated.append((time_of(f"{folder}/{name}"), name))
-    return sorted(dated, reverse=True)
-
-
 def imported_at(meta: Mapping[str, Any]) -> float:
     """Return when a session was imported, in seconds since 1970; 0 if it was not."""
     try:
@@ -198,14 +178,16 @@ def imported_at(meta: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def find_project(cwd: str) -> str:
-    """Return the nearest folder from ``cwd`` upwards that has a ``.git``, else ``cwd`` itself."""
-    for folder in (cwd, *map(str, Path(cwd).parents)):
-        if os.path.exists(f"{folder}/.git"):  # unlike Path.exists, False without permission
-            return folder
-    return cwd
-
-
 def title_of(doc: Document) -> str:
     """Return the title of a document as ``display_title`` does."""
     return display_title(doc["title"], doc["stats"]["preview"])
+
+
+def by_file_time(folder: Path) -> list[tuple[float, str]]:
+    """Return the file time (seconds since 1970) and the name of each session, newest first."""
+    names, time_of = [*session_names(folder)], time_reader(folder)
+    dated = []
+    for name in names:
+        with contextlib.suppress(OSError):
+            dated.append((time_of(f"{folder}/{name}"), name))
+    return sorted(dated, reverse=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gptsh.config.folders import app_folder
-from gptsh.core import deletions, files, session_files
+from gptsh.core import files, session_files
 from gptsh.errors import BadSession
 
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
@@ -70,7 +70,11 @@ def exists(filename: str) -> bool:
 def is_deleted(filename: str) -> bool:
     """Whether the session was deleted on another machine, and its files are still here, unchanged."""
     marks = marks_of(filename)
-    return bool(marks) and deletions.are_deleted(files_of(filename), marks)
+    if not marks:
+        return False
+    from gptsh.core.deletions import are_deleted  # noqa: PLC0415 - few stores travel between machines
+
+    return are_deleted(files_of(filename), marks)
 
 
 def marks_of(filename: str) -> list[Path]:

@@ -8,13 +8,11 @@ import os
 import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gptsh.core import archive, copies, document, files, locks, references, session_files, session_folders, turns
-from gptsh.core.copies import Whole
+from gptsh.core import document, files, locks, references, session_files, session_folders, turns
 from gptsh.core.document import VERSION, Document
-from gptsh.core.listing import SessionSummary, find_project, list_sessions
-from gptsh.core.merge import merge
+from gptsh.core.projects import find_project
 from gptsh.core.references import resolve_session_ref
 from gptsh.core.session_folders import FILENAME, ID, archive_folder, exists, path_of, session_names, sessions_folder
 from gptsh.core.title_prompt import generate_title, resolve_small_model
@@ -22,7 +20,6 @@ from gptsh.errors import BadSession, SessionGone, StoreError
 from gptsh.messages import Message, just_after, new_message_id, starts_turn, sum_costs, timestamp
 
 __all__ = [
-    "SessionSummary",
     "append_messages",
     "fork_session",
     "generate_title",
@@ -36,6 +33,10 @@ __all__ = [
     "resolve_small_model",
     "save_session",
 ]
+
+if TYPE_CHECKING:
+    from gptsh.core.copies import Whole
+    from gptsh.core.listing import SessionSummary
 
 Note = Callable[[str], None]
 Change = Callable[[Document], object]
@@ -56,6 +57,13 @@ def get_sessions_dir(config: Mapping[str, Any] | None = None) -> Path:
 # ---- reading
 
 
+def list_sessions(limit: int | None = None) -> "list[SessionSummary]":
+    """Return the sessions, newest first, at most ``limit``. Files that cannot be read are left out."""
+    from gptsh.core import listing  # noqa: PLC0415 - a turn lists nothing
+
+    return listing.list_sessions(limit)
+
+
 def load_session(id_or_filename: str, note: Note | None = None) -> Document:
     """Return the document of an id, a file name or any other reference; a point is ignored.
 
@@ -73,6 +81,8 @@ def load_at(ref: str, note: Note | None = None) -> Document:
 
 def _read(path: Path, note: Note | None = None) -> Document:
     """Return the document of a file, joined with the copies of it. Raises BadSession."""
+    from gptsh.core.copies import is_back_line, left_alone_line  # noqa: PLC0415 - a new session has no file to read
+
     whole = _read_whole(path)
     if note:
         if whole.malformed:
@@ -80,14 +90,16 @@ def _read(path: Path, note: Note | None = None) -> Document:
             listed = ", ".join(whole.malformed[:_MAX_LISTED])
             note(f"session {whole.doc['id']}: left out malformed keys: {listed}{more}")
         if session_folders.marks_of(path.name):
-            note(copies.is_back_line(path.name))
+            note(is_back_line(path.name))
         for other, cause in whole.left_alone:
             if other.name != path.name:
-                note(copies.left_alone_line(other, cause))
+                note(left_alone_line(other, cause))
     return whole.doc
 
 
-def _read_whole(path: Path) -> copies.Whole:
+def _read_whole(path: Path) -> "Whole":
+    from gptsh.core import copies  # noqa: PLC0415 - a new session has no file to read
+
     try:
         try:
             return copies.read(path)
@@ -216,7 +228,11 @@ def save_session(
             refuse_newer(stored.doc if stored else doc, path.name)
             if stored and not is_new and stored.doc["created_at"] != doc["created_at"]:
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
-            new = merge(doc, stored.doc) if stored else {**doc}
+            new = {**doc}
+            if stored:
+                from gptsh.core.merge import merge  # noqa: PLC0415 - a new session has no file to join with
+
+                new = merge(doc, stored.doc)
             if change:
                 change(new)
             if touch:
@@ -229,7 +245,7 @@ def save_session(
     return str(path)
 
 
-def _write(new: Document, path: Path, stored: Whole | None, *, fsync: bool, touch: bool) -> Path:
+def _write(new: Document, path: Path, stored: "Whole | None", *, fsync: bool, touch: bool) -> Path:
     """Write a session, under the lock, and return its path: from the archive it returns with its next message."""
     has_grown = stored is None or len(new["messages"]) > len(stored.doc["messages"])
     is_there = os.path.lexists(path)
@@ -239,6 +255,8 @@ def _write(new: Document, path: Path, stored: Whole | None, *, fsync: bool, touc
         outdated = [*stored.copies, *session_folders.marks_of(path.name)]
     with session_folders.writing(path.name):
         if has_grown and path.parent != sessions_folder():
+            from gptsh.core import archive  # noqa: PLC0415 - few sessions return from the archive
+
             path = archive.move(path, sessions_folder()) if is_there else sessions_folder() / path.name
         session_files.write_document(path, new, fsync=fsync)
         for file in outdated:
@@ -301,7 +319,9 @@ def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
         names = session_folders.names_in(place)
         files.sweep(place, names)
         for name in session_folders.deleted_among(names):
-            copies.remove_deleted(name)
+            from gptsh.core.copies import remove_deleted  # noqa: PLC0415 - few stores travel between machines
+
+            remove_deleted(name)
         used_ids |= {name[ID] for name in names}
     if doc["id"] in used_ids:
         doc["id"] = new_id(used_ids)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from gptsh.core import files
-from gptsh.core.listing import find_project
+from gptsh.core.projects import find_project
 from gptsh.core.session_folders import sessions_folder
 from gptsh.core.sessions import load_session
 from gptsh.errors import BadSession

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing
 from gptsh.core.listing import SessionSummary, Unreadable
+from gptsh.core.projects import find_project
 from gptsh.errors import OutputError, UsageError
 from gptsh.models.names import full_name, matches_model
 from gptsh.process import stdio
@@ -143,4 +144,4 @@ def current_project() -> str:
         cwd = os.getcwd()
     except FileNotFoundError as err:
         raise UsageError("the working folder does not exist any more") from err
-    return listing.find_project(cwd)
+    return find_project(cwd)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, NamedTuple
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.content.verdict import answer_error
-from gptsh.core import claims, listing, references, sessions, turns
+from gptsh.core import claims, references, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.locks import LOCK_WAIT, SHORT_LOCK_WAIT
 from gptsh.core.merge import record_use, take_agent
+from gptsh.core.projects import find_project
 from gptsh.errors import BadSession, StoreBusy, StoreError
 from gptsh.manage.labels import save_labelled
 from gptsh.messages import Message, is_empty
@@ -139,7 +140,7 @@ def start_session(
     if question is not None:
         sessions.append_messages(doc, [question], None)
     if cwd and not (options.compact and question is None):
-        record_use(doc, listing.find_project(cwd))
+        record_use(doc, find_project(cwd))
     return session
 
 

@@ -230,12 +230,20 @@ def test_a_person_is_asked(home: Home, model: ModelServer, reply: str, runs: boo
     assert (b"a tool call was denied: good__note\r\n" in seen) == (not runs)  # without advice: it was the user
 
 
+# Held while the module runs, not while it is looked for: that would hold every import of the process.
 HELD_IMPORT = """
-import os, sys, time
+import importlib.machinery, os, sys, time
 class Held:
     def find_spec(name, path=None, target=None):
-        while name == "rich" and not os.path.exists("imported"):
-            time.sleep(0.01)
+        spec = importlib.machinery.PathFinder.find_spec(name, path) if name == "rich" else None
+        if spec:
+            run = spec.loader.exec_module
+            def wait_and_run(module):
+                while not os.path.exists("imported"):
+                    time.sleep(0.01)
+                run(module)
+            spec.loader.exec_module = wait_and_run
+        return spec
 sys.meta_path.insert(0, Held)
 """
 

@@ -14,24 +14,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from gptsh.config.settings import ContextRules
-from gptsh.context.prompt_size import Size
-from gptsh.context.shorten import cut_text, pruned
-from gptsh.context.strategies import (
-    ANSWER_SHARE,
+from gptsh.context.choice import (
     FULL,
     MINIMAL,
     PRUNED,
-    SHORTEN,
     SUMMARY,
     Choice,
     CompactedPrompt,
     Record,
-    SplitHistory,
-    is_verbatim,
-    last_answer_at,
     omissions,
-    summary,
 )
+from gptsh.context.prompt_size import Size
+from gptsh.context.shorten import cut_text, pruned
+from gptsh.context.strategies import ANSWER_SHARE, SHORTEN, SplitHistory, is_verbatim, last_answer_at, summary
 from gptsh.context.summaries import LENGTH_TOLERANCE, latest, summary_of, uncovered
 from gptsh.context.token_limits import compaction_mark
 from gptsh.context.tokens import FRAMING, count_message

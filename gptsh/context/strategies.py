@@ -16,17 +16,15 @@ and no row takes room from one above it:
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gptsh.content.attachments import media_in, media_of, name_of
-from gptsh.context.prompt_size import Size
+from gptsh.context.choice import MINIMAL, PRUNED, SUMMARY, CompactedPrompt
 from gptsh.context.shorten import pruned, touched_files
 from gptsh.context.tokens import FRAMING, count_media, count_text, truncate_tokens
 from gptsh.messages import Message, Part, parts_of, starts_turn, text_of, text_parts_of, user_message
 from gptsh.text import quantity
 
-FULL = "full"
-Record = dict[str, Any]  # a compaction: see ``compaction``
 ANSWER_SHARE = 4  # the last answer may take this fraction of the room, before words and media
 _MIN_EXCERPT = 40  # tokens of a summary, an answer or a long question: a shorter excerpt is useless
 _FILES_SHARE = 4  # the list of files may take this fraction of the room
@@ -40,31 +38,6 @@ _FILES = "Files touched:"
 _LAST = "The last answer:"
 _MEDIA = "Sent with question {number}:"
 _END = "[The conversation goes on:]"
-
-
-class CompactedPrompt(NamedTuple):
-    """The messages sent in place of a session, and how many of the session's they include, summarise and leave out.
-
-    ``left_out`` counts messages and media. ``omitted_questions`` are the numbers of the questions among them, from 1,
-    and ``omitted_media`` the names of the media.
-    """
-
-    messages: Sequence[Message]
-    included: int
-    summarized: int = 0
-    left_out: int = 0
-    omitted_questions: Sequence[int] = ()
-    omitted_media: Sequence[str] = ()
-
-
-class Choice(NamedTuple):
-    """How a session is sent. ``record`` is the compaction (None: sent whole), to be saved if ``is_new``."""
-
-    strategy: str
-    prompt: CompactedPrompt
-    size: Size
-    record: Record | None = None
-    is_new: bool = False
 
 
 class SplitHistory(NamedTuple):
@@ -120,7 +93,7 @@ def minimal(history: SplitHistory) -> CompactedPrompt:
     return block.prompt(has_summary=bool(block.summary))
 
 
-PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # in the order in which they are tried
+# In the order in which they are tried.
 SHORTEN: dict[str, Callable[[SplitHistory], CompactedPrompt]] = {
     PRUNED: pruned_tools,
     SUMMARY: summary,
@@ -131,11 +104,6 @@ SHORTEN: dict[str, Callable[[SplitHistory], CompactedPrompt]] = {
 def is_verbatim(message: Message) -> bool:
     """Whether a message is always sent verbatim, however old it is."""
     return message["role"] == "system" or starts_turn(message)
-
-
-def omissions(prompt: CompactedPrompt) -> dict[str, list[Any]]:
-    """What a prompt leaves out of the user's: the numbers of questions, and the names of media."""
-    return {"questions": [*prompt.omitted_questions], "media": [*prompt.omitted_media]}
 
 
 def last_answer_at(messages: Sequence[Message]) -> int | None:

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gptsh.context import strategies
-from gptsh.context.strategies import Choice
+from gptsh.context.choice import Choice, omissions
 from gptsh.core import snapshots, turns
 from gptsh.core.document import Document
 from gptsh.messages import Message
@@ -51,4 +50,4 @@ def compaction_report(choice: Choice) -> dict[str, Any]:
     record, prompt = choice.record or {}, choice.prompt
     sizes = {key: record.get(key) for key in ("reason", "before", "after")}
     counts = {"included": prompt.included, "summarized": prompt.summarized, "left_out": prompt.left_out}
-    return {"strategy": choice.strategy, **sizes, **counts, "omitted": strategies.omissions(prompt)}
+    return {"strategy": choice.strategy, **sizes, **counts, "omitted": omissions(prompt)}

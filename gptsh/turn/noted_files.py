@@ -7,7 +7,7 @@ so that the beginning of the prompt stays the same; a compaction, which changes 
 from collections.abc import Sequence
 
 from gptsh.config.agents import Agent
-from gptsh.context import strategies
+from gptsh.context.choice import MINIMAL, SUMMARY, Record
 from gptsh.errors import StoreError
 from gptsh.messages import Message
 from gptsh.process import stdio
@@ -43,14 +43,14 @@ class NotedFiles:
             stdio.note(str(err))
         self.move_up(self._session.doc["context"].get("compaction"))
 
-    def move_up(self, record: strategies.Record | None) -> None:
+    def move_up(self, record: Record | None) -> None:
         """Send in the system prompt what is known where this compaction ends; None: where the session begins."""
         if not self:
             return
         from gptsh.context import memory  # noqa: PLC0415 - few agents have a memory
 
         messages, compacted = self._session.doc["messages"], 0
-        if record and record.get("strategy") in (strategies.SUMMARY, strategies.MINIMAL):
+        if record and record.get("strategy") in (SUMMARY, MINIMAL):
             upto = record.get("upto")
             compacted = next((at for at, message in enumerate(messages, 1) if message["id"] == upto), 0)
         if self.has_memory:

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.content.tool_calls import Tools
-from gptsh.context import shorten, strategies, tokens, valid
-from gptsh.context.strategies import FULL, Choice, CompactedPrompt
+from gptsh.context import shorten, tokens, valid
+from gptsh.context.choice import FULL, Choice, CompactedPrompt, omissions
 from gptsh.context.token_limits import TokenLimits, compaction_mark
 from gptsh.core import turns
 from gptsh.errors import TooLong
@@ -58,7 +58,7 @@ class Plan(NamedTuple):
             "included": prompt.included,
             "summarized": prompt.summarized,
             "left_out": prompt.left_out,
-            "omitted": strategies.omissions(prompt),
+            "omitted": omissions(prompt),
         }
 
 

@@ -155,7 +155,7 @@ def _run(question: str, options: Options, on_event: Callable[[Event], object]) -
     message = read_question(
         question,
         [os.fspath(path) for path in options.get("files", ())],
-        Files(app.client.windows, setup.agent.model, refuses=turn_options.truncate is None),
+        Files(app.client, setup.agent.model, refuses=turn_options.truncate is None),
         template=template_of(setup.agent, values, "values"),
     )
     if message is None:

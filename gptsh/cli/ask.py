@@ -130,7 +130,7 @@ def _add_way_back(err: GptshError | Interrupted, flags: Flags, question: Message
 def _files(flags: Flags, app: "App", setup: "TurnSetup | None") -> "Files":
     from gptsh.turn.attached_files import Files  # noqa: PLC0415 - most questions have only words
 
-    return Files(app.client.windows, setup.agent.model if setup else None, refuses=flags.truncate is None)
+    return Files(app.client, setup.agent.model if setup else None, refuses=flags.truncate is None)
 
 
 def _write_question(interrupts: Interrupts, opened: OpenedSession, words: str, piped: Sequence[Part]) -> str:

@@ -65,7 +65,7 @@ def consolidate(flags: Flags) -> int:
 
 def _named_session(flags: Flags, consolidation: Consolidation) -> tuple[str, str, str] | None:
     """Id, file name and agent of the session of ``-s`` or ``-c``. Raises UsageError if it cannot be consolidated."""
-    ref = session_ref(flags._replace(new=True), consolidation.settings)  # new: ignore GPTSH_SESSION
+    ref = session_ref(flags.changed(new=True), consolidation.settings)  # new: ignore GPTSH_SESSION
     if ref is None:
         return None
     if names := [name for name in flags.given if name in FILTERS]:

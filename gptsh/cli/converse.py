@@ -59,7 +59,7 @@ def with_picked_session(flags: Flags) -> Flags | None:
     filename = pick()
     if filename is None:
         return None
-    return flags._replace(resume=False, session=filename or None, new=not filename, interactive=is_interactive)
+    return flags.changed(resume=False, session=filename or None, new=not filename, interactive=is_interactive)
 
 
 def check_stdout(flags: Flags) -> None:

@@ -96,7 +96,7 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
         raise UsageError(f"{job} takes no prompt", _PROMPT_ADVICE.get(job, ""))
     if "GPTSH_OUTPUT" in os.environ:
         output = output_from(os.environ)  # markdown is the default on a terminal, and never used in a pipe
-        flags = flags._replace(output=flags.output or (None if output == "markdown" else output))
+        flags = flags.changed(output=flags.output or (None if output == "markdown" else output))
     module, _, function = JOBS[job].target.partition(":")
     exit_code: int = getattr(import_module(f"gptsh.cli.{module}"), function)(flags)
     return exit_code

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
@@ -33,155 +33,168 @@ class Row(NamedTuple):
     arguments: int = 1
 
 
+def option(*about: Any, **more: Any) -> Any:
+    """Declare an option by the values of its ``Row``."""
+    return Row(*about, **more)
+
+
 # fmt: off
-class Flags(NamedTuple):
-    """The command line, as typed."""
+class Flags:
+    """The command line, as typed. Its fields are made with the values that click has parsed, and never change."""
 
     prompt: tuple[str, ...] = ()
-    agent: Annotated[str | None, Row("Ask", ("-a", "--agent"),
+    agent: str | None = option("Ask", ("-a", "--agent"),
         "Agent from the config file or the folder of prompts; in a list, only its sessions.",
-        metavar="NAME", value="agent", filled=True)] = None
-    model: Annotated[str | None, Row("Ask", ("-m", "--model"),
-        "Model, as PROVIDER/NAME; in a list, a part of its name.", metavar="MODEL", value="model", filled=True)] = None
-    fallback: Annotated[tuple[str, ...], Row("Ask", ("--fallback",),
+        metavar="NAME", value="agent", filled=True)
+    model: str | None = option("Ask", ("-m", "--model"),
+        "Model, as PROVIDER/NAME; in a list, a part of its name.", metavar="MODEL", value="model", filled=True)
+    fallback: tuple[str, ...] = option("Ask", ("--fallback",),
         "Model to ask instead if the first is not available. Repeatable.",
-        metavar="MODEL", value="model", filled=True, many=True)] = ()
-    system: Annotated[str | None, Row("Ask", ("--system",),
-        "System prompt, instead of the agent's.", metavar="TEXT")] = None
-    param: Annotated[tuple[str, ...], Row("Ask", ("-p", "--param"),
+        metavar="MODEL", value="model", filled=True, many=True)
+    system: str | None = option("Ask", ("--system",),
+        "System prompt, instead of the agent's.", metavar="TEXT")
+    param: tuple[str, ...] = option("Ask", ("-p", "--param"),
         "Generation parameter, such as temperature=0.2. Repeatable.", metavar="KEY=VALUE", value="param",
-        many=True)] = ()
-    file: Annotated[tuple[str, ...], Row("Ask", ("-f", "--file"),
+        many=True)
+    file: tuple[str, ...] = option("Ask", ("-f", "--file"),
         "Send a file along: text, image, PDF, audio or video; or a folder, a quoted pattern, - for stdin. Repeatable.",
-        metavar="PATH", value="file", filled=True, many=True)] = ()
-    var: Annotated[tuple[str, ...], Row("Ask", ("--var",),
+        metavar="PATH", value="file", filled=True, many=True)
+    var: tuple[str, ...] = option("Ask", ("--var",),
         "Value of a {NAME} in the agent's prompt, such as lang=de. Repeatable.", metavar="NAME=VALUE", value="var",
-        many=True)] = ()
-    edit: Annotated[bool, Row("Ask", ("-e", "--edit"),
-        "Write the question in $VISUAL or $EDITOR, beside the piped text or the last answer.")] = False
-    no_stdin: Annotated[bool, Row("Ask", ("--no-stdin",), "Do not read standard input.")] = False
-    tools: Annotated[str | None, Row("Ask", ("--tools",),
+        many=True)
+    edit: bool = option("Ask", ("-e", "--edit"),
+        "Write the question in $VISUAL or $EDITOR, beside the piped text or the last answer.")
+    no_stdin: bool = option("Ask", ("--no-stdin",), "Do not read standard input.")
+    tools: str | None = option("Ask", ("--tools",),
         "Tools to offer instead of the agent's: SERVER, SERVER__TOOL or all, comma-separated.",
-        metavar="LIST", value="tools", filled=True)] = None
-    no_tools: Annotated[bool, Row("Ask", ("--no-tools",), "Offer no tools.")] = False
-    web: Annotated[bool, Row("Ask", ("--web",),
-        "Let the model search the web, with its provider's own search. The session keeps this.")] = False
-    no_web: Annotated[bool, Row("Ask", ("--no-web",), "Do not let the model search the web any more.")] = False
-    max_cost: Annotated[float | None, Row("Ask", ("--max-cost",),
-        "Send nothing that may bring the turn's cost above this.", metavar="USD", type=click.FloatRange(0, 1e9))] = None
-    timeout: Annotated[str | None, Row("Ask", ("--timeout",),
-        "Stop after S seconds; the partial answer is saved.", metavar="S")] = None
-    dry_run: Annotated[bool, Row("Ask", ("--dry-run",),
-        "Show what would be sent, without sending it; with -o json, show the request itself.")] = False
-    output: Annotated[str | None, Row("Answer", ("-o", "--output"),
+        metavar="LIST", value="tools", filled=True)
+    no_tools: bool = option("Ask", ("--no-tools",), "Offer no tools.")
+    web: bool = option("Ask", ("--web",),
+        "Let the model search the web, with its provider's own search. The session keeps this.")
+    no_web: bool = option("Ask", ("--no-web",), "Do not let the model search the web any more.")
+    max_cost: float | None = option("Ask", ("--max-cost",),
+        "Send nothing that may bring the turn's cost above this.", metavar="USD", type=click.FloatRange(0, 1e9))
+    timeout: str | None = option("Ask", ("--timeout",),
+        "Stop after S seconds; the partial answer is saved.", metavar="S")
+    dry_run: bool = option("Ask", ("--dry-run",),
+        "Show what would be sent, without sending it; with -o json, show the request itself.")
+    output: str | None = option("Answer", ("-o", "--output"),
         "Format of the answer and of lists; default: text in a pipe, markdown on a terminal.",
-        type=click.Choice(OUTPUTS))] = None
-    no_stream: Annotated[bool, Row("Answer", ("--no-stream",), "Request the answer in one piece.")] = False
-    extract: Annotated[bool, Row("Answer", ("-x", "--extract"),
-        "Print only the first fenced code block, or the whole answer if it has none.")] = False
-    block: Annotated[str | None, Row("Answer", ("--block",),
-        "As -x, but the first code block of this language, or the last one: last.", metavar="NAME", filled=True)] = None
-    schema: Annotated[str | None, Row("Answer", ("--schema",),
-        "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file", filled=True)] = None
-    truncate: Annotated[str | None, Row("Answer", ("--truncate",),
-        "Where to cut piped or attached text that does not fit.", type=click.Choice(ENDS))] = None
-    reasoning: Annotated[bool, Row("Answer", ("--reasoning",),
-        "Show the model's reasoning on stderr, even if that is no terminal.")] = False
-    no_reasoning: Annotated[bool, Row("Answer", ("--no-reasoning",), "Do not show the model's reasoning.")] = False
-    session: Annotated[str | None, Row("Session", ("-s", "--session"),
+        type=click.Choice(OUTPUTS))
+    no_stream: bool = option("Answer", ("--no-stream",), "Request the answer in one piece.")
+    extract: bool = option("Answer", ("-x", "--extract"),
+        "Print only the first fenced code block, or the whole answer if it has none.")
+    block: str | None = option("Answer", ("--block",),
+        "As -x, but the first code block of this language, or the last one: last.", metavar="NAME", filled=True)
+    schema: str | None = option("Answer", ("--schema",),
+        "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file", filled=True)
+    truncate: str | None = option("Answer", ("--truncate",),
+        "Where to cut piped or attached text that does not fit.", type=click.Choice(ENDS))
+    reasoning: bool = option("Answer", ("--reasoning",),
+        "Show the model's reasoning on stderr, even if that is no terminal.")
+    no_reasoning: bool = option("Answer", ("--no-reasoning",), "Do not show the model's reasoning.")
+    session: str | None = option("Session", ("-s", "--session"),
         "Continue a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",
-        metavar="REF", value="session", filled=True)] = None
-    continue_: Annotated[bool, Row("Session", ("-c", "--continue", "continue_"),
-        "Continue the session last used in this project.")] = False
-    resume: Annotated[bool, Row("Session", ("-r", "--resume"), "Pick the session from a list.")] = False
-    retry: Annotated[bool, Row("Session", ("--retry",),
-        "Ask the session's last question again, with its files; -m chooses another model.")] = False
-    new: Annotated[bool, Row("Session", ("-n", "--new"), "Start a new session, even if GPTSH_SESSION is set.")] = False
-    title: Annotated[str | None, Row("Session", ("--title",),
-        "Set the title of the session.", metavar="TEXT", filled=True)] = None
-    tag: Annotated[tuple[str, ...], Row("Session", ("--tag",),
-        "Tag the session; in a list, only sessions with it. Repeatable.", metavar="NAME", filled=True, many=True)] = ()
-    name: Annotated[str | None, Row("Session", ("--name",),
-        "Name the session; a name of another session moves.", metavar="@NAME", value="name", filled=True)] = None
-    snapshot: Annotated[str | None, Row("Session", ("--snapshot",),
-        "Take a snapshot of the session under this name; REF@NAME returns to it.", metavar="NAME", filled=True)] = None
-    compact: Annotated[bool, Row("Session", ("--compact",),
-        "Show how gptsh would shorten the session for sending; changes nothing.")] = False
-    apply: Annotated[bool, Row("Session", ("--apply",),
-        "With --compact: do it, before the prompt if there is one.")] = False
-    no_save: Annotated[bool, Row("Session", ("--no-save",), "Do not save this run.")] = False
-    list_sessions: Annotated[bool, Row("Manage", ("--list-sessions",), "List sessions, newest first.")] = False
-    show_session: Annotated[str | None, Row("Manage", ("--show-session",),
-        "Show a session, or REF@POINT.", metavar="REF", value="session", filled=True)] = None
-    full: Annotated[bool, Row("Manage", ("--full",), "With --show-session: tool calls and results in full.")] = False
-    search_sessions: Annotated[str | None, Row("Manage", ("--search-sessions",),
-        "List sessions that contain all these words, with the matching passage.", metavar="TEXT", filled=True)] = None
-    export_session: Annotated[str | None, Row("Manage", ("--export-session",),
-        "Write a session to stdout in another format.", metavar="REF", value="session", filled=True)] = None
-    format: Annotated[str | None, Row("Manage", ("--format",),
-        "With --export-session: the format; default: markdown.", type=click.Choice(FORMATS))] = None
-    import_session: Annotated[str | None, Row("Manage", ("--import-session",),
+        metavar="REF", value="session", filled=True)
+    continue_: bool = option("Session", ("-c", "--continue", "continue_"),
+        "Continue the session last used in this project.")
+    resume: bool = option("Session", ("-r", "--resume"), "Pick the session from a list.")
+    retry: bool = option("Session", ("--retry",),
+        "Ask the session's last question again, with its files; -m chooses another model.")
+    new: bool = option("Session", ("-n", "--new"), "Start a new session, even if GPTSH_SESSION is set.")
+    title: str | None = option("Session", ("--title",),
+        "Set the title of the session.", metavar="TEXT", filled=True)
+    tag: tuple[str, ...] = option("Session", ("--tag",),
+        "Tag the session; in a list, only sessions with it. Repeatable.", metavar="NAME", filled=True, many=True)
+    name: str | None = option("Session", ("--name",),
+        "Name the session; a name of another session moves.", metavar="@NAME", value="name", filled=True)
+    snapshot: str | None = option("Session", ("--snapshot",),
+        "Take a snapshot of the session under this name; REF@NAME returns to it.", metavar="NAME", filled=True)
+    compact: bool = option("Session", ("--compact",),
+        "Show how gptsh would shorten the session for sending; changes nothing.")
+    apply: bool = option("Session", ("--apply",),
+        "With --compact: do it, before the prompt if there is one.")
+    no_save: bool = option("Session", ("--no-save",), "Do not save this run.")
+    list_sessions: bool = option("Manage", ("--list-sessions",), "List sessions, newest first.")
+    show_session: str | None = option("Manage", ("--show-session",),
+        "Show a session, or REF@POINT.", metavar="REF", value="session", filled=True)
+    full: bool = option("Manage", ("--full",), "With --show-session: tool calls and results in full.")
+    search_sessions: str | None = option("Manage", ("--search-sessions",),
+        "List sessions that contain all these words, with the matching passage.", metavar="TEXT", filled=True)
+    export_session: str | None = option("Manage", ("--export-session",),
+        "Write a session to stdout in another format.", metavar="REF", value="session", filled=True)
+    format: str | None = option("Manage", ("--format",),
+        "With --export-session: the format; default: markdown.", type=click.Choice(FORMATS))
+    import_session: str | None = option("Manage", ("--import-session",),
         "Import sessions of gptsh or another tool: a file, a folder, or -.",
-        metavar="PATH", value="file", filled=True)] = None
-    keep_keys: Annotated[bool, Row("Manage", ("--keep-keys",),
-        "With --import-session: a session's key in nanobot becomes its @NAME.")] = False
-    delete_session: Annotated[tuple[str, ...], Row("Manage", ("--delete-session",),
-        "Delete a session permanently. Repeatable.", metavar="REF", value="session", filled=True, many=True)] = ()
-    archive_session: Annotated[tuple[str, ...], Row("Manage", ("--archive-session",),
+        metavar="PATH", value="file", filled=True)
+    keep_keys: bool = option("Manage", ("--keep-keys",),
+        "With --import-session: a session's key in nanobot becomes its @NAME.")
+    delete_session: tuple[str, ...] = option("Manage", ("--delete-session",),
+        "Delete a session permanently. Repeatable.", metavar="REF", value="session", filled=True, many=True)
+    archive_session: tuple[str, ...] = option("Manage", ("--archive-session",),
         "Archive a session: hidden from lists, but still found by its id. Repeatable.",
-        metavar="REF", value="session", filled=True, many=True)] = ()
-    delete_snapshot: Annotated[str | None, Row("Manage", ("--delete-snapshot",),
-        "Delete a snapshot, but no messages.", metavar="REF@NAME", value="session", filled=True)] = None
-    prune_sessions: Annotated[bool, Row("Manage", ("--prune-sessions",),
-        "Show which old sessions would be deleted; with --yes, delete them.")] = False
-    join_copies: Annotated[bool, Row("Manage", ("--join-copies",),
-        "Join sessions with the copies of them that a sync tool left behind.")] = False
-    merge_driver: Annotated[tuple[str, str, str] | None, Row("Manage", ("--merge-driver",),
+        metavar="REF", value="session", filled=True, many=True)
+    delete_snapshot: str | None = option("Manage", ("--delete-snapshot",),
+        "Delete a snapshot, but no messages.", metavar="REF@NAME", value="session", filled=True)
+    prune_sessions: bool = option("Manage", ("--prune-sessions",),
+        "Show which old sessions would be deleted; with --yes, delete them.")
+    join_copies: bool = option("Manage", ("--join-copies",),
+        "Join sessions with the copies of them that a sync tool left behind.")
+    merge_driver: tuple[str, str, str] | None = option("Manage", ("--merge-driver",),
         "Join two versions of a session into the file OURS: git calls it for %O %A %B.",
-        metavar="BASE OURS THEIRS", value="file", arguments=3)] = None
-    keep: Annotated[int | None, Row("Manage", ("--keep",),
-        "With --prune-sessions: keep the N last used sessions.", metavar="N", type=click.IntRange(0))] = None
-    older_than: Annotated[str | None, Row("Manage", ("--older-than",),
-        "With --prune-sessions: sessions not used for this long, such as 30d.", metavar="AGE")] = None
-    archive: Annotated[bool, Row("Manage", ("--archive",), "With --prune-sessions: archive them instead.")] = False
-    yes: Annotated[bool, Row("Manage", ("--yes",),
-        "With --prune-sessions: do it; with --delete-session: do not ask.")] = False
-    unanswered: Annotated[bool, Row("Manage", ("--unanswered",),
-        "With --prune-sessions: sessions whose only question has had no answer for an hour.")] = False
-    usage: Annotated[bool, Row("Manage", ("--usage",),
-        "Show tokens and cost by day and by model, of all sessions or of the one from -s.")] = False
-    consolidate: Annotated[bool, Row("Manage", ("--consolidate",),
-        "Add what is new in all sessions, or in the one from -s, to their agents' memory.")] = False
-    here: Annotated[bool, Row("Manage", ("--here",),
-        "In a list, show only sessions that began in this project.")] = False
-    archived: Annotated[bool, Row("Manage", ("--archived",),
-        "With --list-sessions, --search-sessions or --prune-sessions: archived sessions instead.")] = False
-    limit: Annotated[int | None, Row("Manage", ("--limit",),
-        "In a list, show at most N entries.", metavar="N", type=click.IntRange(0))] = None
-    interactive: Annotated[bool, Row("Other", ("-i", "--interactive"),
-        "Ask one question after another at a prompt; /help lists its commands.")] = False
-    list_agents: Annotated[bool, Row("Other", ("--list-agents",),
-        "List the agents, from the config file and the folder of prompts.")] = False
-    list_models: Annotated[bool, Row("Other", ("--list-models",),
-        "List the models that you can use now, with window and price.")] = False
-    list_tools: Annotated[bool, Row("Other", ("--list-tools",), "List the tools of the tool servers.")] = False
-    login: Annotated[str | None, Row("Other", ("--login",),
-        "Log in at a remote tool server, in the browser.", metavar="SERVER", value="server", filled=True)] = None
-    logout: Annotated[str | None, Row("Other", ("--logout",),
-        "Forget the login at a remote tool server.", metavar="SERVER", value="server", filled=True)] = None
-    init: Annotated[bool, Row("Other", ("--init",),
-        "Write a config file with every key as a comment; on a terminal, asks for your model.")] = False
-    shell_integration: Annotated[str | None, Row("Other", ("--shell-integration",),
+        metavar="BASE OURS THEIRS", value="file", arguments=3)
+    keep: int | None = option("Manage", ("--keep",),
+        "With --prune-sessions: keep the N last used sessions.", metavar="N", type=click.IntRange(0))
+    older_than: str | None = option("Manage", ("--older-than",),
+        "With --prune-sessions: sessions not used for this long, such as 30d.", metavar="AGE")
+    archive: bool = option("Manage", ("--archive",), "With --prune-sessions: archive them instead.")
+    yes: bool = option("Manage", ("--yes",),
+        "With --prune-sessions: do it; with --delete-session: do not ask.")
+    unanswered: bool = option("Manage", ("--unanswered",),
+        "With --prune-sessions: sessions whose only question has had no answer for an hour.")
+    usage: bool = option("Manage", ("--usage",),
+        "Show tokens and cost by day and by model, of all sessions or of the one from -s.")
+    consolidate: bool = option("Manage", ("--consolidate",),
+        "Add what is new in all sessions, or in the one from -s, to their agents' memory.")
+    here: bool = option("Manage", ("--here",),
+        "In a list, show only sessions that began in this project.")
+    archived: bool = option("Manage", ("--archived",),
+        "With --list-sessions, --search-sessions or --prune-sessions: archived sessions instead.")
+    limit: int | None = option("Manage", ("--limit",),
+        "In a list, show at most N entries.", metavar="N", type=click.IntRange(0))
+    interactive: bool = option("Other", ("-i", "--interactive"),
+        "Ask one question after another at a prompt; /help lists its commands.")
+    list_agents: bool = option("Other", ("--list-agents",),
+        "List the agents, from the config file and the folder of prompts.")
+    list_models: bool = option("Other", ("--list-models",),
+        "List the models that you can use now, with window and price.")
+    list_tools: bool = option("Other", ("--list-tools",), "List the tools of the tool servers.")
+    login: str | None = option("Other", ("--login",),
+        "Log in at a remote tool server, in the browser.", metavar="SERVER", value="server", filled=True)
+    logout: str | None = option("Other", ("--logout",),
+        "Forget the login at a remote tool server.", metavar="SERVER", value="server", filled=True)
+    init: bool = option("Other", ("--init",),
+        "Write a config file with every key as a comment; on a terminal, asks for your model.")
+    shell_integration: str | None = option("Other", ("--shell-integration",),
         "Print a key binding for the shell: Alt-E turns a description into a command.",
-        type=click.Choice(SHELLS))] = None
-    config: Annotated[str | None, Row("Other", ("--config",),
-        "Config file, instead of ~/.config/gptsh/config.toml.", metavar="PATH", value="file", filled=True)] = None
-    debug: Annotated[bool, Row("Other", ("--debug",),
-        "With errors, also show the traceback and the provider's response.")] = False
-    version: Annotated[bool, Row("Other", ("--version",), "Show the version.")] = False
-    short_help: Annotated[bool, Row("Other", ("-h", "short_help"), "Show the short help.")] = False
-    help: Annotated[bool, Row("Other", ("--help",), "Show all options.")] = False
+        type=click.Choice(SHELLS))
+    config: str | None = option("Other", ("--config",),
+        "Config file, instead of ~/.config/gptsh/config.toml.", metavar="PATH", value="file", filled=True)
+    debug: bool = option("Other", ("--debug",),
+        "With errors, also show the traceback and the provider's response.")
+    version: bool = option("Other", ("--version",), "Show the version.")
+    short_help: bool = option("Other", ("-h", "short_help"), "Show the short help.")
+    help: bool = option("Other", ("--help",), "Show all options.")
     # fmt: on
+
+    def __init__(self, **values: Any) -> None:
+        """``values``: the value of each field."""
+        vars(self).update(values)
+
+    def changed(self, **values: Any) -> "Flags":
+        """A copy in which these fields have other values."""
+        return Flags(**{**vars(self), **values})
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -195,9 +208,7 @@ class Flags(NamedTuple):
         return bool(self.tag) or any(label is not None for label in (self.title, self.name, self.snapshot))
 
 
-_BY_FIELD: Mapping[str, Row] = {
-    field: kind.__metadata__[0] for field, kind in Flags.__annotations__.items() if field != "prompt"
-}
+_BY_FIELD: Mapping[str, Row] = {field: row for field, row in vars(Flags).items() if isinstance(row, Row)}
 ROWS = tuple(_BY_FIELD.values())
 
 

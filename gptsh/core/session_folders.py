@@ -21,9 +21,9 @@ from gptsh.errors import BadSession
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
 ID = slice(16, 20)  # of a file name
 _SECOND = slice(0, 15)  # of a file name: yyyyMMdd-HHMMSS
-_BESIDE = re.compile(r"([0-9]{8}-[0-9]{6}-[0-9a-z]{4})(.+)", re.DOTALL)  # what begins as the name of a session file
+_BESIDE = r"(?s)([0-9]{8}-[0-9]{6}-[0-9a-z]{4})(.+)"  # what begins as the name of a session file
 _LENGTH = 25  # of the name of a session file
-_MARK = re.compile(r"\.[0-9a-f]{8}\.deleted")  # follows the beginning
+_MARK = r"\.[0-9a-f]{8}\.deleted"  # follows the beginning
 
 Names = Mapping[str, Sequence[str]]  # by the name of a session file
 Version = tuple[int, ...]  # of a folder; () if it does not exist
@@ -150,10 +150,10 @@ def names_in(folder: Path) -> list[str]:
     copies: dict[str, list[str]] = {}
     marks: dict[str, list[str]] = {}
     for name in names:
-        if len(name) != _LENGTH and (match := _BESIDE.fullmatch(name)):
+        if len(name) != _LENGTH and (match := re.fullmatch(_BESIDE, name)):
             if _is_copy(name):
                 copies.setdefault(f"{match[1]}.json", []).append(name)
-            elif _MARK.fullmatch(match[2]):
+            elif re.fullmatch(_MARK, match[2]):
                 marks.setdefault(f"{match[1]}.json", []).append(name)
     for same in copies.values():
         same.sort()

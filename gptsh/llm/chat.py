@@ -24,7 +24,6 @@ from gptsh.messages import (
     Request,
     Tool,
 )
-from gptsh.models.accepted_parameters import fit_params, lacks_effort_beside_tools
 from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
 
@@ -59,8 +58,14 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
         from gptsh.llm.prompt_cache import mark_chat  # noqa: PLC0415 - for Claude, which is mostly asked in its own API
 
         mark_chat(messages, provider, has_tools=bool(request.tools))
-    payload = {"model": provider.model, "messages": messages, **fit_params(request.params, provider, refusals).fields}
+    payload: dict[str, Any] = {"model": provider.model, "messages": messages}
+    if request.params:
+        from gptsh.models.accepted_parameters import fit_params  # noqa: PLC0415 - most prompts have none
+
+        payload |= fit_params(request.params, provider, refusals).fields
     if tools := take_tools(payload, request, provider, _declare):
+        from gptsh.models.accepted_parameters import lacks_effort_beside_tools  # noqa: PLC0415 - few have tools
+
         payload["tools"] = tools
         if lacks_effort_beside_tools(refusals):
             payload["reasoning_effort"] = "none"

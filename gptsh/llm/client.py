@@ -15,26 +15,23 @@ from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import parse_json
-from gptsh.llm import masking
 from gptsh.llm.apis import api_of
 from gptsh.llm.headers import headers
-from gptsh.llm.ollama_models import OllamaModels
 from gptsh.llm.openai_apis import OpenaiApis
 from gptsh.llm.refused_fields import RefusedFields
-from gptsh.llm.retries import Retries
 from gptsh.llm.routes import Routes, raise_no_search
 from gptsh.llm.server_cache import ServerCache
-from gptsh.llm.server_reports import ServerReports
 from gptsh.llm.thought_beginnings import expected_beginning, remember_beginning
-from gptsh.llm.windows import Windows
 from gptsh.messages import Event, Finished, Part, Request, Retrying
-from gptsh.models.accepted_parameters import adaptations
 from gptsh.models.facts import split_model
 from gptsh.models.providers import DIRECT, ApiName, Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.litellm_bridge import Bridge
     from gptsh.llm.model_lists import ModelLists
+    from gptsh.llm.ollama_models import OllamaModels
+    from gptsh.llm.server_reports import ServerReports
+    from gptsh.llm.windows import Windows
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
 _MAX_PAUSES = 10  # how often a server may pause one answer
@@ -79,11 +76,8 @@ class Client:
         self._settings, self._environ, self._owns_process = settings, environ, owns_process
         self._routes = Routes(settings, environ, keys or {}, needs_keys=needs_keys)
         self._cache = ServerCache()
-        self._reports = ServerReports(self._routes, self._cache)
-        self._ollama = OllamaModels(self._reports, self._cache)
         self._refused = RefusedFields(self._cache)
         self._openai_apis = OpenaiApis(self._refused)
-        self.windows = Windows(settings, self._reports, self._cache, self._ollama)
 
     @property
     def keys(self) -> Mapping[str, str | None]:
@@ -91,6 +85,13 @@ class Client:
         return self._routes.keys
 
     # ---- facts about models
+
+    @cached_property
+    def windows(self) -> "Windows":
+        """The context windows of models."""
+        from gptsh.llm.windows import Windows  # noqa: PLC0415 - a short prompt fits any window
+
+        return Windows(self._settings, self._reports, self._cache, self._ollama)
 
     @cached_property
     def model_lists(self) -> "ModelLists":
@@ -126,7 +127,11 @@ class Client:
         provider = self._provider_for(model, params, web=web)
         if provider.api == "litellm":
             self._litellm.preload()
-        return adaptations(params, provider, self._refused.of(provider)) if params else []
+        if not params:
+            return []
+        from gptsh.models.accepted_parameters import adaptations  # noqa: PLC0415 - most prompts have no parameters
+
+        return adaptations(params, provider, self._refused.of(provider))
 
     def connect_early(self, model: str, params: Mapping[str, Any]) -> None:
         """Open the connection for a model's next request while the request is still being made. Raises as ``prepare``.
@@ -151,6 +156,8 @@ class Client:
         provider = self._provider_for(request.model, request.params, web=request.web)
         if provider.api == "echo":
             return {"messages": request.messages}
+        from gptsh.llm import masking  # noqa: PLC0415 - few requests are shown
+
         if provider.api == "litellm":
             from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs use litellm
 
@@ -158,7 +165,7 @@ class Client:
         from gptsh.llm.json_bodies import encode, load  # noqa: PLC0415 - echo needs neither
 
         api = api_of(provider)
-        body = load(encode(api.body(request, provider, self._refused.of(provider), self._ollama)))
+        body = load(encode(api.body(request, provider, self._refused.of(provider), self._ollama_of(provider))))
         return {
             "method": "POST",
             "url": f"{provider.base_url}{api.path(request, provider)}",
@@ -179,16 +186,18 @@ class Client:
     def _ask(self, request: Request, answer: Answer, *, may_retry: bool) -> Iterator[Event]:
         """As ``ask``, without the budget. No error, and no name of the answer, shows a secret."""
         provider = self._provider_for(request.model, request.params, web=request.web)
-        retries = Retries(self._settings.network, self.deadline) if may_retry else None
         try:
-            yield from self._try(request, provider, answer, retries)
+            yield from self._try(request, provider, answer, may_retry=may_retry)
         except GptshError as err:
-            raise masking.without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
+            from gptsh.llm.masking import without_secrets  # noqa: PLC0415 - most requests do not fail
+
+            raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
         finally:
             _mask_names(answer, provider)
 
-    def _try(self, request: Request, provider: Provider, answer: Answer, retries: Retries | None) -> Iterator[Event]:
+    def _try(self, request: Request, provider: Provider, answer: Answer, *, may_retry: bool) -> Iterator[Event]:
         """Send the request, each time in another way or after a pause, until an answer begins; then yield it."""
+        retries = None
         refused_reasoning: set[str] = set()  # of earlier answers
         while True:
             answer.clear()
@@ -210,10 +219,16 @@ class Client:
                 if self._openai_apis.learn(err, provider):
                     provider = self._provider_for(request.model, request.params, web=request.web)
                     continue
-                pause = retries.next_pause(err) if retries else None
+                if not may_retry:
+                    raise
+                from gptsh.llm.masking import without_secrets  # noqa: PLC0415 - most requests do not fail
+                from gptsh.llm.retries import Retries  # noqa: PLC0415
+
+                retries = retries or Retries(self._settings.network, self.deadline)
+                pause = retries.next_pause(err)
                 if pause is None:
                     raise
-                yield Retrying(pause, str(masking.without_secrets(err, provider.secrets)))
+                yield Retrying(pause, str(without_secrets(err, provider.secrets)))
                 time.sleep(pause)
         _mask_names(answer, provider)  # also of an answer that is interrupted
         yield first
@@ -236,7 +251,7 @@ class Client:
             yield from self._litellm.read(request, provider, answer)
         else:
             api, refusals = api_of(provider), self._refused.of(provider) | {*refused_reasoning}
-            body = api.body(request, provider, refusals, self._ollama)
+            body = api.body(request, provider, refusals, self._ollama_of(provider))
             url = f"{provider.base_url}{api.path(request, provider)}"
             send = self._continued_answer if provider.api == "anthropic" else self._answer
             yield from send(url, body, provider, answer)
@@ -273,7 +288,7 @@ class Client:
                 raise refusal(response.url, response.status, response.headers, response.small_body(), provider)
             request_ids = [response.headers.get(name) for name in _REQUEST_IDS]
             answer.request_id = next(filter(None, request_ids), None)
-            yield from api_of(provider).read(response, provider, answer, self._ollama)
+            yield from api_of(provider).read(response, provider, answer, self._ollama_of(provider))
             if answer.usage and _COST in response.headers:
                 with contextlib.suppress(ValueError):
                     answer.usage["raw"].setdefault("cost", parse_json(response.headers[_COST]))
@@ -287,6 +302,22 @@ class Client:
         if web and api != provider.api:  # it has the search in that API alone
             raise_no_search(model)
         return provider._replace(api=api)
+
+    @cached_property
+    def _reports(self) -> "ServerReports":
+        from gptsh.llm.server_reports import ServerReports  # noqa: PLC0415 - few prompts need a report
+
+        return ServerReports(self._routes, self._cache)
+
+    @cached_property
+    def _ollama(self) -> "OllamaModels":
+        from gptsh.llm.ollama_models import OllamaModels  # noqa: PLC0415 - only its users need it
+
+        return OllamaModels(self._reports, self._cache)
+
+    def _ollama_of(self, provider: Provider) -> "OllamaModels | None":
+        """Ollama's models, for a request to Ollama."""
+        return self._ollama if provider.api == "ollama" else None
 
     @cached_property
     def _litellm(self) -> "Bridge":

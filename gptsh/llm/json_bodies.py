@@ -8,8 +8,6 @@ from typing import Any
 
 from gptsh.errors import ModelError, NoAnswer
 from gptsh.jsonio import as_dict
-from gptsh.llm.error_bodies import message_in
-from gptsh.llm.reported_errors import reported_error
 from gptsh.text import is_unicode
 
 ADVICE = "is the base URL right?"
@@ -72,6 +70,9 @@ def load(data: bytes) -> dict[str, Any]:
         raise ModelError(f"the response is not JSON: {err}", ADVICE, detail=debug_text(data)) from err
     if isinstance(payload, dict):
         return payload
+    from gptsh.llm.error_bodies import message_in  # noqa: PLC0415 - few servers send anything else
+    from gptsh.llm.reported_errors import reported_error  # noqa: PLC0415
+
     reason = message_in(payload)
     if not reason:
         raise ModelError("the response is not a JSON object", ADVICE)

@@ -3,7 +3,6 @@
 import re
 
 from gptsh.errors import ModelError
-from gptsh.llm.error_bodies import own_words
 from gptsh.llm.refused_fields import STATUSES, RefusedFields
 from gptsh.models.providers import ApiName, Provider
 
@@ -43,6 +42,8 @@ class OpenaiApis:
 
 def _is_refused(err: ModelError, provider: Provider) -> bool:
     """Whether an error means that the server does not serve the model by the provider's API."""
+    from gptsh.llm.error_bodies import own_words  # noqa: PLC0415 - few requests fail
+
     names_responses = err.status in STATUSES and bool(re.search(_NAMES_RESPONSES, own_words(err.detail)))
     if provider.api == "chat":
         return names_responses

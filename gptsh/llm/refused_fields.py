@@ -4,11 +4,8 @@ import re
 from collections.abc import Collection
 
 from gptsh.errors import ModelError
-from gptsh.llm.apis import api_of
-from gptsh.llm.error_bodies import own_words
 from gptsh.llm.server_cache import ServerCache, server_and_model
 from gptsh.messages import Request
-from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.providers import Provider
 
 STATUSES = (400, 404, 422, 500)  # of a refusal; OpenAI sends 404 for an item, Ollama 500
@@ -43,10 +40,11 @@ class RefusedFields:
         """
         if err.status not in STATUSES or provider.api == "litellm":
             return False
-        from gptsh.llm.unsupported_params import (  # noqa: PLC0415 - few requests are refused
-            unsupported_efforts,
-            unsupported_params,
-        )
+        # Few requests are refused.
+        from gptsh.llm.apis import api_of  # noqa: PLC0415
+        from gptsh.llm.error_bodies import own_words  # noqa: PLC0415
+        from gptsh.llm.unsupported_params import unsupported_efforts, unsupported_params  # noqa: PLC0415
+        from gptsh.models.accepted_parameters import fit_params  # noqa: PLC0415
 
         api, text = api_of(provider), own_words(err.detail)
         known = self.of(provider) | refused_reasoning

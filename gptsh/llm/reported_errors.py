@@ -7,7 +7,6 @@ from typing import Any
 
 from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import as_dict
-from gptsh.llm.error_bodies import message_in, retry_after
 
 # The codes, statuses and types of errors inside an answer that a retry may avoid, and every 5xx.
 _TEMPORARY = {
@@ -21,7 +20,9 @@ _TEMPORARY = {
 
 def reported_error(error: Any, payload: Mapping[str, Any]) -> GptshError:
     """The error for one inside an answer; --debug prints ``payload``. An overload can be retried."""
-    from gptsh.llm.too_long import means_too_long, too_long  # noqa: PLC0415 - few answers have an error
+    # Few answers have an error.
+    from gptsh.llm.error_bodies import message_in, retry_after  # noqa: PLC0415
+    from gptsh.llm.too_long import means_too_long, too_long  # noqa: PLC0415
 
     reason, detail = message_in(error), json.dumps(payload)
     what = f"the provider reported: {reason or 'an error'}"

@@ -18,7 +18,8 @@ _LONGEST_RETRY_AFTER = 30.0  # seconds; if a server asks for a longer pause, the
 class Retries:
     """The retries of one request: at most ``retries`` of the config file; while a model is loading, any number.
 
-    None of them begins after ``deadline`` (``time.monotonic``).
+    They are made at the first failure: a model has ``first_byte_timeout`` from then on to load. None of them begins
+    after ``deadline`` (``time.monotonic``).
     """
 
     def __init__(self, network: Network, deadline: float | None) -> None:

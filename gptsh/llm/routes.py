@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gptsh.config.secret import Secret, is_secret_name
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError
-from gptsh.llm.masking import secret_parameters, without_secrets
 from gptsh.models.providers import ApiName, Provider
 
 if TYPE_CHECKING:
@@ -63,6 +62,8 @@ class Routes:
                 try:
                     self.http.endpoint(provider.base_url or _UNKNOWN_URL)
                 except GptshError as err:
+                    from gptsh.llm.masking import without_secrets  # noqa: PLC0415 - most URLs are right
+
                     raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
             self._routes[model, provider.api] = provider
         return self._routes[model, provider.api]
@@ -91,7 +92,11 @@ class Routes:
         """Every text that must never be shown: what a server, a proxy or litellm may repeat in an error."""
         from gptsh.llm.proxies import proxy_secrets  # noqa: PLC0415 - echo needs no network
 
-        secrets = {provider.key or "", *secret_parameters(params), *_tokens_in(provider.base_url)}
+        secrets = {provider.key or "", *_tokens_in(provider.base_url)}
+        if params:
+            from gptsh.llm.masking import secret_parameters  # noqa: PLC0415 - most prompts have no parameters
+
+            secrets.update(secret_parameters(params))
         for value in provider.headers.values():
             secrets |= {value, value.rpartition(" ")[2]}  # a token without its scheme
         secrets |= proxy_secrets(self._environ)

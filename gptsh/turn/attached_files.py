@@ -15,7 +15,7 @@ from gptsh.process import stdio
 from gptsh.text import format_size, quantity
 
 if TYPE_CHECKING:
-    from gptsh.llm.windows import Windows
+    from gptsh.llm.client import Client
 
 _MAX_MEDIA = 50_000_000  # bytes of images, documents, audio and video in one question; no provider accepts more
 _MAX_IN_FOLDER = 1_000_000  # bytes of a text file; data and logs are larger, code and prose are not
@@ -29,14 +29,14 @@ _GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # set in hooks; th
 class Files:
     """Reads the files of one question as parts, each file once. ``sizes``: the bytes of each file by its path.
 
-    While a long text is read, ``windows`` asks for that of the model; with ``refuses`` a text that is larger than
-    a known window is refused.
+    While a long text is read, the ``client`` asks for the window of the model; with ``refuses`` a text that is larger
+    than a known window is refused.
     """
 
-    def __init__(self, windows: "Windows | None" = None, model: str | None = None, *, refuses: bool = True) -> None:
+    def __init__(self, client: "Client | None" = None, model: str | None = None, *, refuses: bool = True) -> None:
         self.sizes: dict[str, int] = {}
         self._media_size = 0
-        self._windows, self._model, self._refuses = windows, model, refuses
+        self._client, self._model, self._refuses = client, model, refuses
         self._has_asked = False
 
     def attach(self, values: Iterable[str]) -> list[Part]:
@@ -58,13 +58,13 @@ class Files:
 
         def check(data: bytearray) -> None:
             is_media = data.startswith(b"%PDF") or file_types.detect_type(data[:_HEAD])
-            if self._windows is None or self._model is None or is_media:
+            if self._client is None or self._model is None or is_media:
                 return
             if not self._has_asked:
                 self._has_asked = True
-                self._windows.ask_early(self._model)
+                self._client.windows.ask_early(self._model)
             is_large = self._refuses and len(data) > _LARGE
-            window = self._windows.of(self._model, ask=False) if is_large else None
+            window = self._client.windows.of(self._model, ask=False) if is_large else None
             if window is not None and len(data) > MAX_BYTES * window:
                 problem = f"{source} has more than {format_size(len(data))}, and the window is {window:,} tokens"
                 raise TooLong(problem, "--truncate cuts what is piped or attached")

@@ -4,7 +4,7 @@ A plan that needs a summary first asks the small model for it and saves it. Noth
 """
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.content.tool_calls import Tools
@@ -20,7 +20,6 @@ from gptsh.turn.app import App, TurnSetup
 from gptsh.turn.fixed_texts import FixedTexts, build_fixed_texts
 from gptsh.turn.noted_files import NotedFiles
 from gptsh.turn.show import Screen
-from gptsh.turn.small_model import Summariser, placeholder_summary
 from gptsh.turn.token_meter import TokenMeter
 from gptsh.turn.turn_options import TurnOptions
 from gptsh.turn.turn_session import TurnSession
@@ -28,6 +27,7 @@ from gptsh.turn.unsupported_media import find_unsupported
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser
+    from gptsh.turn.small_model import Summariser
 
 _FITS_ANY_MODEL = 2000  # tokens of a prompt, or of prompt and answer; below that no server is asked for its window
 _TYPICAL_ANSWER = 4096  # tokens; a quarter of a large window is far more than answers take
@@ -81,14 +81,14 @@ class Planner:
         """Raises ToolServerError, and UsageError if the model does not accept an attachment of the question."""
         self.agent, self.form = setup.agent, setup.form
         self.model, self.rules = setup.agent.model or "", app.settings.context
-        self._client, self._options, self._session = app.client, options, session
+        self.costs: list[float | None] = []
+        self._app, self._screen, self._options, self._session = app, screen, options, session
+        self._client = app.client
         self._provider = app.settings.providers.for_model(self.model)
         self.provider = self._provider.name
         self._tools = tools.tools() if tools else ()
         if tools and tools.missing:
             stdio.note(f"the session continues without some of its tools: {', '.join(tools.missing)}")
-        self._summariser = Summariser(app.settings, app.client, setup.agent, session, screen, fsync=options.compact)
-        self.costs = self._summariser.costs
         messages = session.doc["messages"]
         self._unsupported_kinds = find_unsupported(app.client, self.model, messages)
         self._noted_files = NotedFiles(setup.agent, session)
@@ -193,6 +193,8 @@ class Planner:
 
         state, summarise = self._session.doc["context"], self._summariser.summarise
         if dry:
+            from gptsh.turn.small_model import placeholder_summary  # noqa: PLC0415 - as Chooser
+
             state = {**state, "summaries": [*state["summaries"]]}
             summarise = partial(placeholder_summary, state["summaries"])
         return Chooser(
@@ -205,6 +207,13 @@ class Planner:
             summarise,
             self._summariser.note_failure,
         )
+
+    @cached_property
+    def _summariser(self) -> "Summariser":
+        from gptsh.turn.small_model import Summariser  # noqa: PLC0415 - most sessions are small
+
+        app, fsync = self._app, self._options.compact
+        return Summariser(app.settings, app.client, self.agent, self._session, self._screen, self.costs, fsync=fsync)
 
     def save_compaction(self, choice: Choice, messages: Sequence[Message]) -> None:
         """Save a new compaction of these messages, with a snapshot of the session before it."""

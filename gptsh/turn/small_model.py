@@ -25,14 +25,21 @@ _MAX_SUMMARY_CALLS = 4  # calls of the small model in one run
 
 
 class Summariser:
-    """Asks an agent's small model for summaries of one session. ``costs`` are those of its calls, in USD."""
+    """Asks an agent's small model for summaries of one session. It adds the costs of its calls in USD to ``costs``."""
 
     def __init__(
-        self, config: Settings, client: Client, agent: Agent, session: TurnSession, screen: Screen, *, fsync: bool
+        self,
+        config: Settings,
+        client: Client,
+        agent: Agent,
+        session: TurnSession,
+        screen: Screen,
+        costs: list[float | None],
+        *,
+        fsync: bool,
     ) -> None:
-        self.costs: list[float | None] = []
         self._settings, self._client, self._agent = config, client, agent
-        self._session, self._screen, self._fsync = session, screen, fsync
+        self._session, self._screen, self._costs, self._fsync = session, screen, costs, fsync
         self._calls_left = _MAX_SUMMARY_CALLS
 
     def summarise(
@@ -71,7 +78,7 @@ class Summariser:
         self._calls_left -= max(1, small.calls)
         for usage in small.spent:
             cost = small.price(usage)
-            self.costs.append(cost)
+            self._costs.append(cost)
             document.add_call(self._session.doc, "summary", small.model, usage, cost)
 
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 
 from gptsh import threads
-from gptsh.config import agent_choice, pricing, settings
+from gptsh.config import agent_choice, settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
@@ -68,6 +68,8 @@ class TitleThread(threading.Thread):
 
     def add_to(self, doc: Document) -> None:
         """Add the title, and the call to the ledger: even after a failure, so that nobody asks again."""
+        from gptsh.config import pricing  # noqa: PLC0415 - once the answer has begun
+
         usage = self._answer.usage
         cost = pricing.cost_of(self._settings, self._model, usage) if usage else None
         document.add_call(doc, "title", self._model, usage, cost)

@@ -18,7 +18,6 @@ from gptsh.turn.app import App, TurnSetup
 from gptsh.turn.plan import Plan, Planner
 from gptsh.turn.request_loop import RequestLoop
 from gptsh.turn.show import Screen
-from gptsh.turn.turn_end import TurnEnd, archive_old
 from gptsh.turn.turn_options import TurnOptions
 from gptsh.turn.turn_record import TurnRecord
 from gptsh.turn.turn_session import OpenedSession, start_session
@@ -93,6 +92,8 @@ class Turn:
                 self._ask_and_save(planner, plan, tools, screen)
         rules = app.settings.sessions
         if is_new and session.is_saved and session.filename and (rules.archive_after_days or rules.max_sessions):
+            from gptsh.turn.turn_end import archive_old  # noqa: PLC0415 - few configurations ask for it
+
             archive_old(app.settings, interrupts, session.filename)
         return session.failure.exit_code if session.failure else 0
 
@@ -112,7 +113,6 @@ class Turn:
         display = AnswerDisplay(screen, setup.form, interrupts)
         session.emit = display.writer.emit
         loop = RequestLoop(app, self._options, interrupts, session, setup, planner, tools, record, display)
-        end = TurnEnd(app, interrupts, session, loop, record, display, plan)
         failure: BaseException | None = None
         claim = claims.held(claims.turn_of(record.question_id)) if session.is_saved else nullcontext()
         try:
@@ -123,7 +123,9 @@ class Turn:
             failure = err
         with interrupts.shielded():
             interrupts.cancel_deadline()
-            failure = end.finish(failure)
+            from gptsh.turn.turn_end import TurnEnd  # noqa: PLC0415 - once the answer has begun
+
+            failure = TurnEnd(app, interrupts, session, loop, record, display, plan).finish(failure)
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
             failure = OutputError(f"the answer cannot be written: {failure.strerror}")
         if isinstance(failure, (GptshError, Interrupted)):

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from gptsh.config import pricing
 from gptsh.config.settings import Settings
 from gptsh.context import prompt_size
 from gptsh.core import sessions, turns
@@ -52,6 +51,8 @@ class TurnRecord:
 
     def save_answer(self, message: Message, plan: Plan, planner: Planner, *, fsync: bool) -> None:
         """Save the answer to a plan's request with its agent, model, provider and cost."""
+        from gptsh.config import pricing  # noqa: PLC0415 - once the answer has begun
+
         usage = message.get("usage")
         message["agent"], message["model"], message["provider"] = planner.agent.name, planner.model, planner.provider
         message["cost"] = pricing.cost_of(self._settings, planner.model, usage) if usage else None

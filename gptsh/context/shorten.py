@@ -1,7 +1,4 @@
-"""Shorten single long texts: what ``--truncate`` cuts, and old tool results. The session keeps them whole.
-
-The session keeps the messages whole.
-"""
+"""Shorten single long texts: what ``--truncate`` cuts, and old tool results. The session keeps them whole."""
 
 import re
 from collections.abc import Callable, Collection, Sequence

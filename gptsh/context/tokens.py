@@ -9,7 +9,6 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -76,6 +75,8 @@ def count_text(text: str) -> int:
 @cache
 def _encoding() -> "Encoding | None":
     """The tokenizer; None if its vocabulary is missing, which tiktoken would download."""
+    from importlib.util import find_spec  # noqa: PLC0415 - most prompts are only estimated
+
     spec = find_spec("litellm")
     folder = Path(spec.origin or "").parent / "litellm_core_utils" / "tokenizers" if spec else Path()
     if not (folder / _CL100K).is_file():

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gptsh.content.foreign import normalize_message
 from gptsh.content.passages import question_gist
 from gptsh.jsonio import is_cost
 from gptsh.messages import LAST_YEAR, Message, new_message_id, starts_turn, sum_costs, timestamp
@@ -152,6 +151,8 @@ def parse_document(
     have seconds, its messages no ids. Missing ids are derived in a way that gives every reader the same ones.
     Raises ValueError if the messages cannot be read.
     """
+    from gptsh.content.foreign import normalize_message  # noqa: PLC0415 - a new session reads no file
+
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError("not a session: no JSON object with a list of 'messages'")
     malformed: list[str] = []

@@ -14,7 +14,6 @@ from operator import is_
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gptsh.content.foreign import normalize_message
 from gptsh.core.document import Document, check_message, drop_secrets, parse_document, stats, update_totals
 from gptsh.core.files import (
     MAX_SIZE,
@@ -250,6 +249,8 @@ def parse_some(data: bytes, path: str, is_wanted: Callable[[bytes], bool]) -> tu
 
     Raises ValueError if the file is not a session, also while the messages are read.
     """
+    from gptsh.content.foreign import normalize_message  # noqa: PLC0415 - a new session reads no file
+
     start, head = _start_of_messages(data), _head(data, path)
     if start is None or head is None:
         doc, _ = parse_file(data, path)

@@ -1,6 +1,7 @@
 """TLS certificates: which authorities to trust, by ``SSL_CERT_FILE`` and others, else the system's, else certifi.
 
-A bundle of 150 certificates takes 20 to 50 ms to read, without the GIL. So a thread reads it while the process starts.
+A file of 150 certificates takes 20 to 50 ms to read, without the GIL. So a thread reads it while the process starts.
+A hashed folder takes half a millisecond: OpenSSL reads only the certificate that it needs.
 """
 
 import contextlib
@@ -22,8 +23,7 @@ _reading = threading.Lock()
 class Trust:
     """A TLS context, and the file with further authorities that it has not read.
 
-    Of a hashed folder OpenSSL reads only the certificate that it needs. But the system's file may contain more, where
-    somebody has added a certificate to it by hand.
+    The system's file may contain more than its hashed folder, where somebody has added a certificate by hand.
     """
 
     def __init__(self, context: ssl.SSLContext, unread_file: str | None = None) -> None:
@@ -41,7 +41,10 @@ class Trust:
 
 
 def preload(environ: Mapping[str, str]) -> None:
-    """Start to read the certificates in a thread; ``trust`` waits for it, and reports its failure."""
+    """Start to read a file of certificates in a thread; ``trust`` waits for it, and reports its failure."""
+    file, folder = _own(environ)
+    if not file and _is_hashed(folder or ssl.get_default_verify_paths().capath):
+        return
 
     def read() -> None:
         with contextlib.suppress(ConfigError):
@@ -52,15 +55,27 @@ def preload(environ: Mapping[str, str]) -> None:
 
 def trust(environ: Mapping[str, str]) -> Trust:
     """The trusted authorities, read once in a process. Raises ConfigError if they cannot be read."""
-    file = next((environ[name] for name in _FILES if environ.get(name)), None)
-    folder = environ.get(_FOLDER) or None
-    if file and os.path.isdir(file):  # REQUESTS_CA_BUNDLE may name a folder
-        file, folder = None, file
+    file, folder = _own(environ)
     with _reading:
         if file or folder:
             return _read_own(file, folder)
         system = ssl.get_default_verify_paths()
         return _read_system(system.cafile, system.capath)
+
+
+def _own(environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+    """The user's own file and folder of certificates; None: the system's."""
+    file = next((environ[name] for name in _FILES if environ.get(name)), None)
+    if file and os.path.isdir(file):  # REQUESTS_CA_BUNDLE may name a folder
+        return None, file
+    return file, environ.get(_FOLDER) or None
+
+
+def _is_hashed(folder: str | None) -> bool:
+    """Whether OpenSSL can find certificates in a folder by their names."""
+    with contextlib.suppress(OSError):
+        return any(map(_HASHED.fullmatch, os.listdir(folder or "")))
+    return False
 
 
 @cache
@@ -73,10 +88,9 @@ def _read_own(file: str | None, folder: str | None) -> Trust:
 
 @cache
 def _read_system(file: str | None, folder: str | None) -> Trust:
-    names = os.listdir(folder) if folder else []
-    if any(map(_HASHED.fullmatch, names)):
+    if _is_hashed(folder):
         return Trust(ssl.create_default_context(capath=folder), file)
-    if file or names:
+    if file or (folder and os.listdir(folder)):
         return Trust(ssl.create_default_context())
     import certifi  # noqa: PLC0415 - only if the system has no bundle
 

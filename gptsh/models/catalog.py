@@ -39,12 +39,14 @@ def _objects_in(data: bytes) -> dict[str, Entry]:
 @cache
 def entry(key: str) -> Entry | None:
     """Return the object under exactly this key of the model table, as parsing the whole table would."""
-    data, quoted = _read(_MODELS), json.dumps(key).encode()
-    start = data.find(quoted)
+    data, quoted = _read(_MODELS), json.dumps(key).encode() + b":"
+    start = data.find(b"\n    " + quoted)
     if start < 0:
+        start = data.find(b"\n" + quoted)  # one of its editors has forgotten the indentation
+    if start < 0 and quoted not in data:  # as a value a name may be in many entries
         return None
     end = data.find(b"\n    }", start)
-    if data[start - 5 : start] == b"\n    " and end > 0 and (table := _objects_in(b"{" + data[start : end + 6] + b"}")):
+    if start >= 0 and end >= 0 and (table := _objects_in(b"{" + data[start : end + 6] + b"}")):
         return table.get(key)
     return entries().get(key)  # the key is in another object, or the indentation differs
 

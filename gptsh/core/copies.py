@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gptsh.core import deletions, document, files, session_files
 from gptsh.core.document import Document
 from gptsh.core.merge import join_messages, merge, take_agent
-from gptsh.core.session_folders import ID, beside, copies_in, files_of, path_of, sessions_folder
+from gptsh.core.session_folders import ID, archive_folder, beside, copies_in, files_of, path_of, sessions_folder
 from gptsh.errors import BadSession
 from gptsh.jsonio import encode_json, parse_json
 
@@ -138,12 +138,15 @@ def head_reader(folder: Path) -> Callable[[str], Document]:
     return lambda path: read(Path(path)).doc if os.path.basename(path) in copies else session_files.read_head(path)
 
 
-def read_usage(path: str) -> "Counted":
-    """Return what ``session_files.read_usage`` does, for a session with its copies. Raises as it does."""
+def usage_reader() -> "Callable[[str], Counted]":
+    """Return ``session_files.read_usage``; of a session with copies it counts the whole document."""
     from gptsh.core import usage  # noqa: PLC0415 - lists need no sums
 
-    folder, name = os.path.split(path)
-    return usage.counted(read(Path(path)).doc) if name in copies_in(Path(folder)) else session_files.read_usage(path)
+    folders = sessions_folder(), archive_folder()
+    with_copies = {f"{folder}/{name}" for folder in folders for name in copies_in(folder)}
+    if not with_copies:
+        return session_files.read_usage
+    return lambda path: usage.counted(read(Path(path)).doc) if path in with_copies else session_files.read_usage(path)
 
 
 def time_reader(folder: Path) -> Callable[[str], float]:

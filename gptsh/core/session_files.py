@@ -40,6 +40,7 @@ _LARGE = 200_000  # bytes that are parsed in the time of the fast parser's impor
 _TAIL = 64  # bytes; enough for the end of the messages
 _USAGE, _MESSAGES, _END = b'"message_usage":', b'"messages":[', b"]}"  # begin lines of our layout
 _PIECE = 1_000_000  # bytes copied at once
+_COUNTED = ("version", "id", "created_at", "provider", "usage", "meta", "agent")  # keys that a sum needs
 _OURS = b'{"version":'  # begins every file of our layout
 
 
@@ -183,7 +184,7 @@ def read_head(path: str) -> Document:
 
 
 def read_usage(path: str) -> "Counted":
-    """Return a document, without its messages if gptsh wrote the file, and the usage of its messages.
+    """Return a document and the usage of its messages; if gptsh wrote the file, only the keys that a sum needs.
 
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
@@ -195,7 +196,8 @@ def read_usage(path: str) -> "Counted":
         with contextlib.suppress(ValueError, RecursionError):  # another program changed the line
             entries = parse_json_fast(line[len(_USAGE) :].removesuffix(b",")) if line.startswith(_USAGE) else None
             if usage.is_message_usage(entries):
-                return parse_document({**head, "messages": []}, head["id"])[0], entries
+                needed = {key: head[key] for key in _COUNTED if key in head}
+                return parse_document({**needed, "messages": []}, head["id"])[0], entries
     return usage.counted(read_document(path, LIST_LIMIT)[0])
 
 

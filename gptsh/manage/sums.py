@@ -58,14 +58,14 @@ def counted(ref: str | None, filters: Filters) -> Iterator[tuple[float, "Counted
         yield 0.0, usage.counted(sessions.load_at(ref))
         return
     here = lists.current_project() if filters.here else None
-    paths = listing.files_to_count(newest_first=filters.limit is not None)
+    paths, read_usage = listing.files_to_count(newest_first=filters.limit is not None), copies.usage_reader()
     screen = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
     with Spinner(screen, lambda: stdio.width(sys.stderr), "") as spinner:
         for number, (changed, path) in enumerate(paths):
             if number % _BAR_STEP == 0:
                 bar = "█" * (number * _BAR_WIDTH // len(paths))
                 spinner.set_text(f"counting sessions {bar:░<{_BAR_WIDTH}} {number:,} of {len(paths):,}")
-            item = listing.try_read(path, copies.read_usage)
+            item = listing.try_read(path, read_usage)
             if isinstance(item, Unreadable):
                 spinner.hide()
                 stdio.note(f"skipped {item.path}: {item.cause}")

@@ -21,11 +21,20 @@ from benchmarks.clocks import (
 )
 from benchmarks.conversations import ALL, FEW
 from benchmarks.homes import BIN, GPTSH, Home, Lab
+from tests.support.home import Home as UserHome
 from tests.support.server import ModelServer, answer
+from tests.support.talks import Talk, growing, turns_of
 
 FAST, SLOW, SLOWEST = 25, 7, 5  # rounds
 TIGHT = 15  # rounds of a slow row whose budget is as narrow as the noise of a shared machine
 PARALLEL = 32
+# Each 100 turns, in windows of 32k and more: short and long ones, with tools, an image, servers that count otherwise.
+TALKS = (
+    Talk(32_768, 10, 150), Talk(32_768, 60, 60, 1.6, small=False), Talk(32_768, 40, 800, 0.7),
+    Talk(32_768, 10, 150, image=True), Talk(32_768, 60, 60, tools=True), Talk(65_536, 40, 1600, 1.6),
+    Talk(65_536, 60, 60, tools=True), Talk(65_536, 10, 800, small=False), Talk(200_000, 40, 2000, 1.6),
+    Talk(200_000, 10, 150, image=True),
+)  # fmt: skip
 # Seconds of the floor where the budgets in seconds were set. A slower machine gets more time, by its own floor.
 FULL_SPEED = 0.056
 
@@ -162,6 +171,17 @@ def parallel_resumes(lab: Lab) -> float:
     return took
 
 
+def begun_anew(lab: Lab) -> float:
+    """Per cent of the requests of 1,000 turns that do not begin with the whole previous one."""
+    grown = total = 0
+    for talk in TALKS:
+        turns = [*turns_of(UserHome(lab.home().folder), talk, 100)]
+        if failed := [turn.notes for turn in turns if turn.code != 0]:
+            raise MeasurementError(failed[0])
+        grown, total = grown + growing(turns), total + sum(len(turn.requests) for turn in turns) - 1
+    return 100 * (1 - grown / total)
+
+
 FLOOR = Yardstick("floor", 'python -c "import click, platformdirs"', lambda lab: run_time(FLOOR_COMMAND, lab.usual.env))
 LLM = Yardstick(
     "llm", "first byte of the llm package on the same server", lambda lab: first_byte(LLM_COMMAND, lab.llm.env)
@@ -295,5 +315,6 @@ ROWS = (
         "MiB",
         1,
     ),
+    Row("requests that begin anew, of 1,000 turns", begun_anew, at_most(5, "%"), FLOOR, 1, "%", 1),
     Row(f"{PARALLEL} parallel resumes", parallel_resumes, any_time("all turns kept"), FLOORS, SLOWEST),
 )

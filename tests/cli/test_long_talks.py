@@ -2,12 +2,11 @@
 
 import json
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
 from tests.support.home import Home
-from tests.support.talks import Talk, Turn, turns_of
+from tests.support.talks import Talk, Turn, growing, turns_of
 
 IMAGE = "shot.png [image/png"
 SMALL_TURN = 0.03  # of the window: from 50 % of the budget to 80 % are six such turns and more
@@ -34,16 +33,6 @@ def holds(turns: list[Turn], talk: Talk) -> None:
 
 def compactions(turns: list[Turn]) -> int:
     return sum("are sent as" in turn.notes for turn in turns)
-
-
-def growing(turns: list[Turn]) -> int:
-    """How many requests begin with the whole previous one, byte for byte."""
-    bodies = [request for turn in turns for request in turn.requests]
-    return sum(_messages(after).startswith(_messages(before)[:-1]) for before, after in pairwise(bodies))
-
-
-def _messages(body: dict[str, Any]) -> str:
-    return json.dumps(body["messages"])
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tests.support.home import Home
@@ -111,3 +112,9 @@ def _append(home: Home, messages: list[dict[str, Any]]) -> None:
         {"id": f"{last['id']}-{at}", "timestamp": last["timestamp"], **one} for at, one in enumerate(messages)
     ]
     path.write_text(json.dumps(doc))
+
+
+def growing(turns: Sequence[Turn]) -> int:
+    """How many requests begin with the whole previous one, byte for byte."""
+    bodies = [json.dumps(request["messages"]) for turn in turns for request in turn.requests]
+    return sum(after.startswith(before[:-1]) for before, after in pairwise(bodies))

@@ -20,7 +20,7 @@ import trustme
 from benchmarks.clocks import MeasurementError
 from benchmarks.conversations import Conversations
 from benchmarks.servers import AnthropicServer
-from gptsh.core.usage import message_usage
+from gptsh.core.message_usage import message_usage
 from tests.support.attached import make_pdf
 from tests.support.gemini_server import GeminiServer
 from tests.support.hosted import Hosted

@@ -97,7 +97,7 @@ def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
 
     The messages that the file has already are copied from it, since no message ever changes.
     """
-    from gptsh.core.usage import message_usage  # noqa: PLC0415 - lists write nothing
+    from gptsh.core.message_usage import message_usage  # noqa: PLC0415 - lists write nothing
 
     update_totals(doc)
     drop_secrets(doc)
@@ -188,14 +188,14 @@ def read_usage(path: str) -> "Counted":
 
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
-    from gptsh.core import usage  # noqa: PLC0415 - lists need no sums
+    from gptsh.core import message_usage, usage  # noqa: PLC0415 - lists need no sums
 
     data = _beginning(path, lines=3)
     if data and (head := _head(data, path)):
         line = data.split(b"\n", 3)[2]
         with contextlib.suppress(ValueError, RecursionError):  # another program changed the line
             entries = parse_json_fast(line[len(_USAGE) :].removesuffix(b",")) if line.startswith(_USAGE) else None
-            if usage.is_message_usage(entries):
+            if message_usage.is_message_usage(entries):
                 needed = {key: head[key] for key in _COUNTED if key in head}
                 return parse_document({**needed, "messages": []}, head["id"])[0], entries
     return usage.counted(read_document(path, LIST_LIMIT)[0])

@@ -7,11 +7,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
-from types import NoneType
-from typing import Any, NamedTuple, TypeGuard
+from typing import Any, NamedTuple
 
 from gptsh.core.document import TOKEN_KEYS, Document
-from gptsh.messages import sum_costs, token_count
+from gptsh.core.message_usage import MessageUsage, known_counts, message_usage
+from gptsh.messages import sum_costs
 from gptsh.models.facts import with_provider
 from gptsh.models.names import full_name, matches_model
 
@@ -20,8 +20,6 @@ FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 _LAST_DAY = "9999-12-31"  # of a file whose time is in no year that a date can have
 Row = dict[str, Any]  # FIELDS after a "day" or a "model"; tokens and cost are None if unknown
 Sums = Counter[str]  # the known values of FIELDS
-# The id that counts once, the time in ISO 8601, the full name of the model, and its known counts by FIELDS.
-MessageUsage = tuple[str, str | None, str | None, dict[str, Any]]
 Counted = tuple[Document, list[MessageUsage]]  # a document, with or without its messages, and what they used
 
 
@@ -96,33 +94,6 @@ def rows(report: Report) -> Iterator[Row]:
     yield {"by": "total", **report.total}
 
 
-def message_usage(doc: Document) -> list[MessageUsage]:
-    """Return the counts of a document's messages, for its file; messages without any are left out."""
-    carried = doc["usage"].get("carried")
-    found: list[MessageUsage] = []
-    for message in doc["messages"]:
-        if message["role"] == "user" and "usage" not in message and "cost" not in message:
-            continue  # half of all messages
-        counts = _known_counts(message.get("usage"), message.get("cost"))
-        if message["role"] == "assistant":
-            is_carried = carried is not None and "usage" not in message  # its cost is part of ``carried``
-            counts |= {"answers": 1, "unpriced": int("cost" not in counts and not is_carried)}
-        if counts:
-            model = full_name(message.get("model"), message.get("provider"))
-            found.append((message["id"], message.get("timestamp"), model, counts))
-    return found
-
-
-def is_message_usage(value: Any) -> TypeGuard[list[MessageUsage]]:
-    """Whether a value from a file can be the result of ``message_usage``."""
-    return isinstance(value, list) and all(
-        isinstance(entry, list)
-        and [*map(type, entry)] in ([str, str, str, dict], [str, str, NoneType, dict])
-        and {int, float}.issuperset(map(type, entry[3].values()))
-        for entry in value
-    )
-
-
 def _entries(doc: Document, messages: list[MessageUsage]) -> Iterator[MessageUsage]:
     """All that a document counts: its messages, its calls of the small model, and what it carries."""
     usage, agent, provider = doc["usage"], doc["agent"], doc["provider"].get("name")
@@ -132,27 +103,18 @@ def _entries(doc: Document, messages: list[MessageUsage]) -> Iterator[MessageUsa
     for ident, moment, own_model, counts in messages:
         yield ident, moment, own_model or model, counts
     for call in usage["calls"]:
-        counts = _known_counts(call.get("tokens"), call.get("cost"))
+        counts = known_counts(call.get("tokens"), call.get("cost"))
         yield call["id"], call.get("at"), _full_name(call.get("model")) or small_model, counts
     if carried_tokens is None and not any(set(TOKEN_KEYS) & set(counts) for *_, counts in messages):
         carried_tokens = usage["tokens"]  # gptsh-cli 0.8 stored them only there
     carried_id = f"carried by {doc['id']} {doc['created_at']}"  # the same in an archived copy
-    yield carried_id, doc["created_at"], model, _known_counts(carried_tokens, carried)
+    yield carried_id, doc["created_at"], model, known_counts(carried_tokens, carried)
 
 
 @cache
 def _full_name(model: str | None, provider: str | None = None) -> str | None:
     """Return ``with_provider`` of a model, cached by name."""
     return with_provider(model, provider) if model else None
-
-
-def _known_counts(tokens: Mapping[str, Any] | None, cost: float | None) -> dict[str, Any]:
-    """Return the known token counts and cost."""
-    counts = {key: token_count((tokens or {}).get(key)) for key in TOKEN_KEYS}
-    known: dict[str, Any] = {key: count for key, count in counts.items() if count is not None}
-    if "total" not in known and "prompt" in known and "completion" in known:
-        known["total"] = known["prompt"] + known["completion"]
-    return known if cost is None else {**known, "cost": cost}
 
 
 def _local_day(moment: str | None) -> str | None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from gptsh.core import document, sessions
 from gptsh.core.merge import join_messages
-from gptsh.core.usage import message_usage
+from gptsh.core.message_usage import message_usage
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message, starts_turn
 from tests.support import vocabulary

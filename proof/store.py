@@ -87,6 +87,8 @@ class Store:
             is_gone = not path.exists() and not archived.exists()
             self.lost += is_gone and self._runs > 0 and "--archive" in self.kind.args
             archived.unlink(missing_ok=True)
+            for mark in self.home.sessions.glob(f"{path.stem}.*.deleted"):  # it would stay deleted
+                mark.unlink()
             if not path.exists():
                 doc = self._first | _OLD | {"id": f"old{number}"}
                 path.write_text(json.dumps(doc, separators=(",", ":")))

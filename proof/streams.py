@@ -1,6 +1,7 @@
 """Break a short answer of each API at each of its bytes: no broken answer may count as complete."""
 
 import multiprocessing
+import re
 import tempfile
 import threading
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from proof.table import Row, Table
-from tests.support import anthropic_server, ollama_server, server
+from tests.support import anthropic_server, gemini_server, ollama_server, responses_server, server
 from tests.support.home import Home
 
 PIECES = ("An answer ", "of a few words, ", "é 😀.")
@@ -44,6 +45,16 @@ APIS = {
         "ollama/m", '[providers.ollama]\nbase_url = "{server.root}"',
         ollama_server.ndjson(*map(ollama_server.line, PIECES), ollama_server.last()), b'"done": true',
         ollama_server.OllamaServer,
+    ),
+    "Responses": Api(
+        "openai/gpt-6.1-sol", '[providers.openai]\nbase_url = "{server.base_url}"\napi = "responses"',
+        b"".join(responses_server.stream(responses_server.message("".join(PIECES)))),
+        b'"type": "response.completed"', responses_server.ResponsesServer,
+    ),
+    "generateContent": Api(
+        "gemini/gemini-3.8-flash", '[providers.gemini]\nbase_url = "{server.google_url}"',
+        b"".join(gemini_server.stream({"text": "".join(PIECES)})), b'"finishReason": "STOP"',
+        gemini_server.GeminiServer,
     ),
 }  # fmt: skip
 
@@ -94,7 +105,8 @@ def _outcome(place: tuple[str, str, int]) -> Outcome:
         message["content"] for doc in home.docs() for message in doc["messages"] if message["role"] == "assistant"
     ]
     saved = answers[-1] if answers else ""
-    end = api.body.index(b"\n", api.body.index(api.end))
+    last = api.body.index(api.end)
+    end = last + len(re.split(rb"[\r\n]", api.body[last:], maxsplit=1)[0])
     missing = len(saved) < len("".join(PIECES))
     return Outcome(
         run.code == 0 and (missing if how == "corrupted" else at < end),
@@ -108,7 +120,7 @@ def _outcome(place: tuple[str, str, int]) -> Outcome:
 def _home(name: str) -> tuple[Home, server.ModelServer]:
     api = APIS[name]
     home, model = Home(Path(tempfile.mkdtemp(prefix="proof-streams-"))), api.server()
-    home.env["ANTHROPIC_API_KEY"] = "k"
+    home.env |= {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "GEMINI_API_KEY": "k"}
     timeouts = "[network]\nidle_timeout = 0.3\nfirst_byte_timeout = 0.3\nretries = 0\n"
     home.configure(f"{api.config.format(server=model)}\n{timeouts}")
     return home, model

@@ -16,6 +16,8 @@ from gptsh.text import one_line, shorten
 
 VERSION = 1
 PREVIEW_WIDTH = 100
+_COUNTED = ("id", "created_at", "provider", "usage", "meta", "agent")  # keys that a sum needs
+_UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
 MESSAGE_USAGE = "message_usage"  # a key of the file alone, computed at each save
 TOKEN_KEYS = ("prompt", "completion", "total", "reasoning_tokens", "cached_tokens")
 
@@ -169,10 +171,20 @@ def parse_document(
     return new, [*dict.fromkeys(malformed)]
 
 
+def parse_counted(head: Mapping[str, Any]) -> Document:
+    """Return what a sum of usage needs from the head of a file that gptsh wrote, without its malformed parts.
+
+    In contrast to ``parse_document`` most keys that are missing stay so: that takes a third of the time.
+    """
+    needed = {key: item for key in _COUNTED if (item := head.get(key)) is not None}
+    valid = _validated(needed, _DOCUMENT, "", [])
+    return {"created_at": _UNKNOWN_TIME, "provider": {}, "usage": {}, "meta": {}, "agent": {}, **valid}
+
+
 def _with_all_keys(head: dict[str, Any], session_id: str | None, created: str | None) -> Document:
     """Return a document without messages, of the valid keys of a file; a missing or null one has its default."""
     created = head.get("created_at") or (created if _is_time(created) else None)
-    new = blank(session_id or str(head.get("id") or ""), created or "1970-01-01T00:00:00.000Z")
+    new = blank(session_id or str(head.get("id") or ""), created or _UNKNOWN_TIME)
     for key, item in head.items():
         if key == "id":
             continue

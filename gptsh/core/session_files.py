@@ -14,7 +14,15 @@ from operator import is_
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from gptsh.core.document import Document, check_message, drop_secrets, parse_document, stats, update_totals
+from gptsh.core.document import (
+    Document,
+    check_message,
+    drop_secrets,
+    parse_counted,
+    parse_document,
+    stats,
+    update_totals,
+)
 from gptsh.core.files import (
     MAX_SIZE,
     READ,
@@ -40,7 +48,6 @@ _LARGE = 200_000  # bytes that are parsed in the time of the fast parser's impor
 _TAIL = 64  # bytes; enough for the end of the messages
 _USAGE, _MESSAGES, _END = b'"message_usage":', b'"messages":[', b"]}"  # begin lines of our layout
 _PIECE = 1_000_000  # bytes copied at once
-_COUNTED = ("version", "id", "created_at", "provider", "usage", "meta", "agent")  # keys that a sum needs
 _OURS = b'{"version":'  # begins every file of our layout
 
 
@@ -196,8 +203,7 @@ def read_usage(path: str) -> "Counted":
         with contextlib.suppress(ValueError, RecursionError):  # another program changed the line
             entries = parse_json_fast(line[len(_USAGE) :].removesuffix(b",")) if line.startswith(_USAGE) else None
             if message_usage.is_message_usage(entries):
-                needed = {key: head[key] for key in _COUNTED if key in head}
-                return parse_document({**needed, "messages": []}, head["id"])[0], entries
+                return parse_counted(head), entries
     return usage.counted(read_document(path, LIST_LIMIT)[0])
 
 

@@ -102,11 +102,11 @@ def _entries(doc: Document, messages: list[MessageUsage]) -> Iterator[MessageUsa
     carried_tokens, carried = usage.get("carried_tokens"), usage.get("carried")
     for ident, moment, own_model, counts in messages:
         yield ident, moment, own_model or model, counts
-    for call in usage["calls"]:
+    for call in usage.get("calls") or ():
         counts = known_counts(call.get("tokens"), call.get("cost"))
         yield call["id"], call.get("at"), _full_name(call.get("model")) or small_model, counts
     if carried_tokens is None and not any(set(TOKEN_KEYS) & set(counts) for *_, counts in messages):
-        carried_tokens = usage["tokens"]  # gptsh-cli 0.8 stored them only there
+        carried_tokens = usage.get("tokens")  # gptsh-cli 0.8 stored them only there
     carried_id = f"carried by {doc['id']} {doc['created_at']}"  # the same in an archived copy
     yield carried_id, doc["created_at"], model, known_counts(carried_tokens, carried)
 

@@ -1,4 +1,4 @@
-"""The tokens and the cost of sessions, by day and by model."""
+"""Print ``--usage``: choose the sessions, show a progress bar, then a table or JSON. ``core/usage.py`` sums."""
 
 import os
 import sys
@@ -75,6 +75,6 @@ def counted(ref: str | None, filters: Filters) -> Iterator[tuple[float, "Counted
                 here,
                 item[0]["agent"].get("name"),
                 item[0]["meta"].get("project"),
-                item[0]["meta"]["tags"],
+                item[0]["meta"].get("tags") or [],
             ):
                 yield changed, item

@@ -1,4 +1,4 @@
-"""How a session is sent: whole, or as a strategy shortens it, and what of it is included, summarised and left out."""
+"""The records of how a session is sent: by which strategy, and what of it is included, summarised and left out."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,7 @@
-"""Conflict copies, which a sync tool leaves beside a session file: read with it as one document, in any order the same.
+"""Read a session file and its conflict copies as one document, in any order the same; ``session_folders`` finds them.
 
-Copies have the name of the session's file with something in or behind it, and its time of creation. What cannot be
-read, or belongs to another session, is left alone.
+A copy is what a sync tool leaves beside the file of a session: with its name, something in or behind that, and its
+time of creation. What cannot be read, or belongs to another session, is left alone.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""The rows of ``--list-sessions``, newest first, each from the head of a session file; unreadable files, too."""
+"""What ``--list-sessions`` knows of each session, newest first, from the head of its file; unreadable files, too."""
 
 import contextlib
 import os

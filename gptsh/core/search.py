@@ -39,7 +39,10 @@ class Found(SessionSummary):
 
 
 def fold(text: str) -> str:
-    """Return the text as it is compared: in lower case, accents combined with letters, ``ss`` for ``ß``, one sigma."""
+    """Return the text as it is compared: in lower case, ``ss`` for ``ß``, one sigma. Accents count, in any encoding.
+
+    A change here also needs ``_bytes_test``.
+    """
     if text.isascii():
         return text.lower()
     return normalize("NFC", text).lower().replace("ß", "ss").replace("\u03c2", "\u03c3")

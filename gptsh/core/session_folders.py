@@ -1,4 +1,4 @@
-"""The folders of the store and what is in them: the files of each session, its conflict copies and its deletion marks.
+"""The folders of the store, and which names in them are session files, conflict copies of one, or deletion marks.
 
 File names are enough, except to order sessions of the same second: their heads are read. A copy of a session that a
 sync tool left beside it, such as ``20251027-091530-7x2m (conflicted copy).json``, is a part of it.
@@ -162,6 +162,7 @@ def names_in(folder: Path) -> list[str]:
 
 
 def _is_copy(name: str) -> bool:
+    """Whether a name that begins as a session's can be a conflict copy, such as ``… (conflicted copy).json``."""
     return ".json" in name and not name.endswith(".tmp")  # that is a file before it replaces another
 
 

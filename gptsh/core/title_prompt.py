@@ -1,4 +1,4 @@
-"""The title of a session: whether it wants one, what the small model is asked for, what of its answer is the title.
+"""The words of a title: what the small model is asked for, and what of its answer is used; whether one is missing.
 
 When it is asked, and by which process, is the turn's business.
 """

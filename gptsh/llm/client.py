@@ -1,7 +1,7 @@
 """Ask a model: send a request by its API, again without what the server refuses, and yield the answer's events.
 
 ``retries`` decides about a retry after a temporary failure. ``turn/budget.py`` is the ``Budget``. A fallback is another
-request, for another model, and so one of ``turn/turn.py``.
+request, for another model, and so one of ``turn/request_loop.py``.
 """
 
 import contextlib

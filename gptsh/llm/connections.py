@@ -1,4 +1,4 @@
-"""Connect to a model's server: directly or through a proxy, with TLS or without, perhaps before there is a request."""
+"""Connect to a model's server: directly or through its proxy, with or without TLS, perhaps before a request exists."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""Turn a response that is not 200 into gptsh's error: wrong key, unknown or loading model, advice, whether to retry.
+"""Turn a response that is not 200 into gptsh's error: advice, whether to retry, whether a fallback model is asked.
 
 Only an error imports this file.
 """

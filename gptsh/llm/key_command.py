@@ -1,4 +1,4 @@
-"""Run ``api_key_command``: a shell command of the config file that prints a provider's key, as from the keyring."""
+"""Run ``api_key_command``: a shell command of the config file that prints a provider's key. It may read a keyring."""
 
 import os
 import select

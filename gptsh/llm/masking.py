@@ -1,4 +1,7 @@
-"""Mask keys and other secrets in an error, and in a request that is shown: ``***`` in their place."""
+"""Mask keys and other secrets in an error, and in a request that is shown: ``***`` in their place.
+
+Headers are masked in ``headers.py``; ``config/secret.py`` knows which names are secret.
+"""
 
 from collections.abc import Collection, Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Ollama's models: with which window one is loaded or should be, what it can do, its size, whether it is loaded."""
+"""Ollama's models, as its server reports them: the window, trained and loaded; abilities; size; which are loaded."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""Learn from a refusal which optional fields a server does not take: left out when asking again, and for a day."""
+"""Decide what to leave out when asking again after a refusal: parameters, efforts, optional fields; known for a day."""
 
 import re
 from collections.abc import Collection

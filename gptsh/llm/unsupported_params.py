@@ -1,4 +1,4 @@
-"""Read in an error which parameter (-p) or effort a model refuses: it is left out, and the request is sent again.
+"""Read in an error which parameter (-p) or effort a model refuses; ``refused_fields`` decides to ask again without it.
 
 A refusal has a name, under which it is remembered for the model: ``-p temperature``, ``-p reasoning_effort=none``.
 """

@@ -1,4 +1,4 @@
-"""Escape sequences: whether a stream gets styles and colours (TERM, NO_COLOR, FORCE_COLOR); those that erase rows."""
+"""Escape sequences: who gets styles and colours (TERM, NO_COLOR, FORCE_COLOR); how rows are erased, in tmux, too."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

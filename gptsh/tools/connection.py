@@ -48,7 +48,7 @@ _CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTAL
 class Connection:
     """The connection to a tool server: to a running program, or to its URL.
 
-    ``restart`` starts the program again, and returns it. ``ask`` puts a question to the user.
+    ``start_again`` starts the program again, and returns it. ``ask`` puts a question to the user.
     """
 
     def __init__(
@@ -56,11 +56,11 @@ class Connection:
         config: ToolServer,
         environ: Mapping[str, str],
         program: Program | None,
-        restart: Callable[[], Program],
+        start_again: Callable[[], Program],
         ask: AskUser,
     ) -> None:
         self._config, self._ask, self._remembered = config, ask, Remembered(config)
-        self._transport = Pipes(program, restart) if program else StreamableHttp(config, environ)
+        self._transport = Pipes(program, start_again) if program else StreamableHttp(config, environ)
         self._asking = anyio.Lock()  # around each question
         self._calls: set[anyio.CancelScope] = set()  # those that run, each with its deadline
         self._client: Client | None = None
@@ -71,7 +71,7 @@ class Connection:
         try:
             is_served = await self._connect("legacy" if self._remembered.is_old else "auto", report)
             if not is_served and isinstance(self._transport, Pipes):
-                self._transport.restart()
+                self._transport.start_again()
                 await self._connect("legacy", report)
         # Of any type: it depends on what the server sends, and the SDK's tasks raise groups of anything. Unreported,
         # the main thread would wait for ever.

@@ -30,8 +30,8 @@ class Pipes:
         self._stray_line = ""  # the last line on its stdout that is not a message
         self.fault = ""  # what was wrong with its output: the predicate of a sentence with its name
 
-    def restart(self) -> None:
-        """Start the program again, in place of its process. Raises ToolServerError."""
+    def start_again(self) -> None:
+        """Start the program again, which ended when asked for the new protocol. Raises ToolServerError."""
         self._program = self._start_again()
 
     @contextlib.asynccontextmanager

@@ -59,7 +59,7 @@ class Processes:
             if self._may_start:
                 self._programs[config.name] = self._started(config)
 
-    def restart(self, config: ToolServer) -> Program:
+    def start_again(self, config: ToolServer) -> Program:
         """Start a program again, in place of its process. Raises ToolServerError."""
         with self._start_lock:
             if not self._may_start:
@@ -73,7 +73,7 @@ class Processes:
     def _started(self, config: ToolServer) -> Program:
         """Start a server with its stderr in a file, in a new process session, which Ctrl-C does not reach."""
         inherited = {name: value for name, value in self._environ.items() if _INHERITED.fullmatch(name)}
-        stderr_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``end`` or ``restart``
+        stderr_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``end`` or ``start_again``
         try:
             process = subprocess.Popen(
                 [str(config.command), *config.args],

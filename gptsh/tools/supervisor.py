@@ -110,8 +110,8 @@ class Supervisor:
             program = self._processes.get(config.name)
             if config.command and program is None:  # it could not be started
                 continue
-            restart = functools.partial(self._processes.restart, config)
-            self._connections[config.name] = connection_class(config, self._environ, program, restart, self._ask)
+            start_again = functools.partial(self._processes.start_again, config)
+            self._connections[config.name] = connection_class(config, self._environ, program, start_again, self._ask)
         if self._is_closing:
             return
         async with asyncio.TaskGroup() as tasks:

@@ -73,8 +73,8 @@ class Toolbox:
         return self._offered is not None
 
     @property
-    def failed(self) -> bool:
-        """Whether a server has ended since it listed its tools."""
+    def has_ended_server(self) -> bool:
+        """Whether a server has ended since it listed its tools: the next turn starts all again."""
         return self.ready and self._supervisor.any_ended(besides=self._failed)
 
     # ---- the tools

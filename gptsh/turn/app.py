@@ -1,4 +1,4 @@
-"""Resolve agent, model, key, output form and tools of a turn, before the question is read."""
+"""What a turn works with: agent, model, key and output form; its tool servers, started again if one has ended."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -147,7 +147,7 @@ class App:
         if not servers:
             yield None
             return
-        if self._toolbox and (self._servers != [*servers] or self._toolbox.failed):
+        if self._toolbox and (self._servers != [*servers] or self._toolbox.has_ended_server):
             self.close_tools(interrupts)
         try:
             if self._toolbox is None:

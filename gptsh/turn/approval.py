@@ -61,7 +61,7 @@ class Approval:
                 yield from self._tools.run(allowed_calls, answer)
 
     def refusal(self, call: Call) -> str | None:
-        """Why a call must not run, in words for the model; None if it may run. Waits for the user without limit.
+        """Ask the user about a call: why it must not run, in words for the model; None if it may. Waits without limit.
 
         Shows the arguments, JSON indented; of long ones only both ends, and all of them on request.
         """

@@ -1,4 +1,4 @@
-"""Show an answer: its output form, the writer for it, and the spinner while gptsh waits."""
+"""Show an answer: its output form, its code block (``-x``), the writer for it, and the spinner while gptsh waits."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Give a session its title: the small model is asked once, and no run waits for it.
+"""Give a session its title: whether, when and by which process the small model is asked. No run waits for it.
 
 A hosted provider is asked when the answer begins; a server of one's own after it, and only where a person reads the
 answer. There a child process asks, which has let go of the terminal. Elsewhere a thread asks, and a title that has not

@@ -1,4 +1,4 @@
-"""What follows an answer: the rest is shown, notes are printed; the title, the JSON object, the memory, the archive."""
+"""What follows an answer: the rest is shown, a denied call is reported; title, JSON object, memory and archive."""
 
 from collections.abc import Mapping
 from functools import partial

@@ -49,6 +49,7 @@ _MAX_ROOM, _ROOM_TRIES = 1.5, 8  # times the room that is likely left; attempts 
 _MAX_SHARE_LEFT = 0.9  # of the current size: saving less does not justify a new beginning of the prompt
 _SUMMARY_DIVISOR = 4  # a summary takes at most this fraction of the budget
 _SPARE_SHARE = 0.95
+_ENDS_SHARES = (1, 0.75, 0.5)  # of the room that is left for both ends of a message: tried until it fits
 _MIN_EXCERPT = 30  # tokens of a message of which the ends are sent: fewer are useless
 _MIN_DENSITY = 0.1
 _UNLIMITED = 10**9  # tokens
@@ -342,11 +343,20 @@ class Chooser:
                 longest = max(range(at, end), key=lambda index: count_message(self._messages[index]))
                 others = sum(count_message(self._messages[index]) for index in range(at, end) if index != longest)
                 room = self._spare(choice, goal) - others - FRAMING
-                if room < _MIN_EXCERPT or starts_turn(self._messages[longest]):
+                if starts_turn(self._messages[longest]):
                     return choice
-                ends = {**as_dict((choice.record or {}).get("ends")), self._ids[longest]: room}
-                return self._better(choice, {**changes, "ends": ends}, goal) or choice
+                return self._with_ends(choice, changes, self._ids[longest], room, goal)
             choice, end = longer, at
+        return choice
+
+    def _with_ends(self, choice: Choice, changes: Record, ident: str, room: int, goal: int) -> Choice:
+        """Send both ends of one more message; in less than the room if its count comes out higher than estimated."""
+        for share in _ENDS_SHARES:
+            if (tokens := round(share * room)) < _MIN_EXCERPT:
+                break
+            ends = {**as_dict((choice.record or {}).get("ends")), ident: tokens}
+            if longer := self._better(choice, {**changes, "ends": ends}, goal):
+                return longer
         return choice
 
     def _spare(self, choice: Choice, goal: int) -> int:

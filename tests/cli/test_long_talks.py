@@ -12,12 +12,10 @@ IMAGE = "shot.png [image/png"
 SMALL_TURN = 0.03  # of the window: from 50 % of the budget to 80 % are six such turns and more
 TOKENS_PER_WORD = 1.35
 FILLED = 0.8  # of the budget
-TIGHT = 0.7  # the same in a window of which one message takes a fifth
 
 
 def holds(turns: list[Turn], talk: Talk) -> None:
     """Each request has the question and the last answer, and uses its room where anything is left out."""
-    share = FILLED if talk.window >= 8192 else TIGHT
     for turn in turns:
         assert turn.code == 0, turn.notes
         text = json.dumps(turn.requests[-1]["messages"], ensure_ascii=False)
@@ -27,7 +25,7 @@ def holds(turns: list[Turn], talk: Talk) -> None:
         context = turn.context
         left_out = context["left_out"] or any(context["omitted"].values())
         is_new = "are sent as" in turn.notes
-        assert not (left_out and is_new) or context["tokens"] >= share * context["budget"], context
+        assert not (left_out and is_new) or context["tokens"] >= FILLED * context["budget"], context
         assert not talk.image or "image_url" in text or any(IMAGE in name for name in context["omitted"]["media"])
 
 

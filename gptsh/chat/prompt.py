@@ -380,6 +380,7 @@ class Prompt:
             buffer.complete_state = menu()
 
     def _bindings(self) -> KeyBindings:
+        """The keys that gptsh binds. Others are prompt_toolkit's, such as Ctrl-D, which ends an empty line only."""
         bindings, is_editing = KeyBindings(), has_focus(DEFAULT_BUFFER)  # not searching the history
 
         @bindings.add("escape", "enter", filter=is_editing)

@@ -1,4 +1,4 @@
-"""``--list-agents``, ``--list-models``, ``--list-tools``: what can be asked, and with what."""
+"""``--list-agents``, ``--list-models``, ``--list-tools``: what is listed. ``render/list_lines.py`` writes the lines."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Which agent and which model answer a question: as the command line, the session, the environment or config.toml say.
+"""Which agent and model answer a question: as the command line, the session, the environment or config.toml say.
 
 Also the small model, for titles, summaries and memories.
 """

@@ -1,4 +1,4 @@
-"""A provider as the user set it, by ``[providers.NAME]`` and variables: base URL, headers, key, ``api_key_command``.
+"""Providers as the user set them, by ``[providers.NAME]`` and variables: URL, headers, key; full names and aliases.
 
 Its key is from a variable here. ``llm/key_command.py`` runs ``api_key_command``, which may print one of the keyring.
 """

@@ -1,4 +1,4 @@
-"""Read config.toml and the environment variables ``GPTSH_...`` into Settings; the smaller tables and their defaults.
+"""Read config.toml and variables ``GPTSH_...`` into Settings; its smaller tables and defaults, such as timeouts.
 
 Nothing in the file is executed here: ``llm/key_command.py`` runs ``api_key_command`` when a key is needed.
 """

@@ -1,4 +1,4 @@
-"""A message as passages in order: words, files, media, thinking, calls; to show it, search it, or make it one text."""
+"""A message as passages in order: words, files, media, thinking, calls, sources; to show, search or join them."""
 
 import json
 import re
@@ -91,7 +91,7 @@ def passages(message: Message, *, indented: bool = True) -> list[Passage]:
     """Return the passages for people: ``indented`` arguments of calls, each tool result as one passage, cited pages."""
     parts = list(walk(message))
     if message["role"] != "tool":
-        pages = _cited_pages(message)
+        pages = _source_links(message)
         parts += [Passage("pages", pages)] if pages else []
         return [_indent(passage) if indented and passage.kind == "call" else passage for passage in parts]
     text = _join([passage for passage in parts if not passage.media], "\n", text_separator="\n")
@@ -100,7 +100,7 @@ def passages(message: Message, *, indented: bool = True) -> list[Passage]:
     return [*(passage for passage in parts if passage.kind == "thinking"), result]
 
 
-def _cited_pages(message: Message) -> str:
+def _source_links(message: Message) -> str:
     """The pages that an answer cites, as a list of links; "" without any."""
     lines: list[str] = []
     for page in as_dicts(message.get("sources")):

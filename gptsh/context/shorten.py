@@ -1,4 +1,4 @@
-"""Shorten single long texts: what ``--truncate`` cuts, and old tool results. The session keeps them whole."""
+"""Shorten long texts: what ``--truncate`` cuts, very long tool results, and old ones. The session keeps them whole."""
 
 import re
 from collections.abc import Callable, Collection, Sequence

@@ -1,4 +1,4 @@
-"""Markdown that is exported and imported again: a transcript, then a comment that holds the document.
+"""Markdown, exported and imported: the text that ``render/transcript.py`` writes, then a comment with the document.
 
 The comment is the last line: ``<!-- gptsh {"text": HASH, "session": {…}} -->``. The hash of the transcript ignores
 white space, so other line ends, a BOM or stripped blanks do not change it.

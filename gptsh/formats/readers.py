@@ -1,4 +1,4 @@
-"""Recognise the format of an import: the readers in the order in which they are tried, and advice on other files.
+"""Recognise the format of an import: the readers in the order in which they are tried; advice on others, as a zip.
 
 Each module has ``NAME`` and ``read(source)``, which returns None for a file of another format. ``IGNORED_PATHS``
 matches the paths of files that belong to a format but hold no session.

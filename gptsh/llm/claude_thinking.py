@@ -1,4 +1,4 @@
-"""Thinking (reasoning) of Claude in a request: ask for it to be shown, and send back only what the API accepts.
+"""Thinking (reasoning) of Claude in a request: ask for it to be shown, and leave out what the API would refuse.
 
 Newer models refuse thinking before which something else stands than when it arrived; older ones refuse some in a loop
 of tool calls.

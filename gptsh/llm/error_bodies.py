@@ -1,4 +1,4 @@
-"""Read an error body of any provider: its message and its retry delay."""
+"""Read an error of any provider: the message in its body, and after how long to retry, from its headers or body."""
 
 import json
 import re

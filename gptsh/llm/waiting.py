@@ -1,4 +1,4 @@
-"""Wait for what a thread receives from a server: the first-byte and idle timeouts, and signals, which end the wait."""
+"""Wait for what a thread receives from a server, until a timeout of ``[network]`` or a signal ends the wait."""
 
 import math
 import queue

@@ -1,4 +1,4 @@
-"""Label a session: its title, tags, name and snapshots; also without a question."""
+"""Label a session: title, tags, snapshots, and a name, which may move from another session; also without a question."""
 
 import os
 from collections.abc import Callable, Sequence

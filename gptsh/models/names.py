@@ -1,4 +1,4 @@
-"""A model's full name, PROVIDER/NAME, as requests, sessions and lists write it; whether a model gave an answer."""
+"""A model's full name, PROVIDER/NAME; whether it gave an answer: its signed thinking goes back to no other model."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What would be sent, as lines for users: of --dry-run and /context, of a compaction, of what a prompt leaves out."""
+"""What would be sent, as lines for users: of --dry-run and /context, of a compaction; words for what is left out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""A login at a remote tool server in the browser, which is sent back to a port of this machine; or a pasted address.
+"""Receive a login at a remote tool server: from the browser that ``process/browser.py`` opens, or as an address.
 
 The SDK's error texts quote states and bodies, so none of them is shown.
 """

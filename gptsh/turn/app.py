@@ -1,4 +1,4 @@
-"""What a turn works with: agent, model, key and output form; its tool servers, started again if one has ended."""
+"""What a turn works with: agent, model, key; output form, whether reasoning is shown; tool servers, started again."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What ``-f`` and ``/file`` attach: files, the files that match a pattern, the text files of a folder."""
+"""What ``-f`` and ``/file`` attach: files, a pattern's files, a folder's text files; the most that a window takes."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Save a compaction: with a snapshot of the session before it, a note of what it saves, and its event."""
+"""Save a compaction: with a snapshot of the session before it, notes of what it saves and leaves out, its event."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -141,7 +141,7 @@ def _ask(config: Settings) -> tuple[Choices, list[str]]:
     if provider.needs_base:
         next_steps.append(f"export {provider.base_vars[0]}=… sets the address of your server.")
     default = f"{name}/{provider.default_model}" if provider.default_model and not table.base_url else ""
-    if provider.is_local:
+    if provider.is_own_server:
         models = Client(config, os.environ).model_lists.names(provider, REMOTE_TIMEOUT, _print)[:_MAX_NAMES]
         stdio.write_stderr("".join(f"  {name}/{model}\n" for model in models))
         default = f"{name}/{models[0]}" if models else ""

@@ -1,4 +1,4 @@
-"""Providers as the user set them, by ``[providers.NAME]`` and variables: URL, headers, key; full names and aliases.
+"""Providers as the user set them: URL, headers, key, prices, whether it is one's own server; names and aliases.
 
 Its key is from a variable here. ``llm/key_command.py`` runs ``api_key_command``, which may print one of the keyring.
 """

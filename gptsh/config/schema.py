@@ -1,4 +1,4 @@
-"""Check the keys of config.toml: rules for their values, and the error of an unknown key or a wrong value.
+"""Check keys of config.toml and of front matter: rules for values, the error of an unknown key or a wrong value.
 
 Each key is declared once, as a field of a NamedTuple with type, rule, meaning and default:
 

@@ -55,11 +55,11 @@ class Network(NamedTuple):
     ] = None
     retries: Annotated[int, schema.COUNT, "How often gptsh retries a request before the first byte."] = 2
 
-    def idle_seconds(self, *, is_local: bool) -> float:
-        """How long to wait between two bytes. ``is_local``: of a user's own server, which may be loading its model."""
+    def idle_seconds(self, *, is_own_server: bool) -> float:
+        """How long to wait between two bytes. A user's own server may be loading its model."""
         if self.idle_timeout is not None:
             return self.idle_timeout
-        return max(_IDLE_TIMEOUT, self.first_byte_timeout) if is_local else _IDLE_TIMEOUT
+        return max(_IDLE_TIMEOUT, self.first_byte_timeout) if is_own_server else _IDLE_TIMEOUT
 
 
 class Limits(NamedTuple):

@@ -8,6 +8,9 @@ from gptsh.messages import Message
 
 FULL = "full"
 PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # the strategies: see ``strategies``
+# The reasons of a compaction: the user requested it (it applies whatever the settings are); the session outgrew the
+# window; the server refused the prompt for its length.
+ASKED, AUTO, REFUSED = "asked", "auto", "refused"
 Record = dict[str, Any]  # a compaction: see ``compaction``
 
 

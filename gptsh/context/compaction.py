@@ -15,6 +15,7 @@ from typing import Any
 
 from gptsh.config.settings import ContextRules
 from gptsh.context.choice import (
+    ASKED,
     FULL,
     MINIMAL,
     PRUNED,
@@ -56,7 +57,6 @@ _UNLIMITED = 10**9  # tokens
 _MIN_SUMMARY = 200  # tokens: with less room, user words are left out instead
 _NO_REPORTS = ""  # no answer has this compaction id, so the count uses no report
 PENDING = "pending"  # key in the record of a summary that a dry run did not make
-ASKED = "asked"  # reason of a compaction that the user requested: it applies whatever the settings are
 
 
 class Chooser:

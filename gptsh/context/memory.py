@@ -1,4 +1,4 @@
-"""An agent's memory: facts in MEMORY.md and a dated log in HISTORY.md, both written by the small model.
+"""An agent's memory: when it is due, and from which messages; MEMORY.md and HISTORY.md, by the small model.
 
 A session belongs to the memory of its agent. One request consolidates one piece of a session. It writes, in this order:
 all of MEMORY.md, the piece's line in HISTORY.md, which names its last message, and the position in the session

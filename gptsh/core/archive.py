@@ -1,4 +1,4 @@
-"""The archive: a session moves there and back, on another disk too, with its copies joined.
+"""The archive: a session moves there and back, on another disk too; its copies are joined into it and removed.
 
 A session is in both folders if a process died between the two steps of a move to another disk, or if a program that
 syncs folders brought an old file back. Each folder may be a link to another file system.

@@ -1,4 +1,4 @@
-"""The folders of the store, and which names in them are session files, conflict copies of one, or deletion marks.
+"""The folders of the store: which names in them are session files (newest first), conflict copies, deletion marks.
 
 File names are enough, except to order sessions of the same second: their heads are read. A copy of a session that a
 sync tool left beside it, such as ``20251027-091530-7x2m (conflicted copy).json``, is a part of it.

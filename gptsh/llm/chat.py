@@ -128,7 +128,7 @@ def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
         if provider.wants_reasoning:
             fields |= _plain_reasoning(message, provider)
     fields = {key: value for key, value in fields.items() if value}
-    if text or not calls or provider.is_local:  # llama-cpp-python refuses null
+    if text or not calls or provider.is_own_server:  # llama-cpp-python refuses null
         fields["content"] = text
     elif provider.accepts_null:
         fields["content"] = None

@@ -280,7 +280,7 @@ class Client:
         """Send one body and yield the events of its answer."""
         from gptsh.llm.json_bodies import encode  # noqa: PLC0415 - echo needs none
 
-        response = self._routes.http.send(url, encode(body), headers(provider), is_local=provider.is_local)
+        response = self._routes.http.send(url, encode(body), headers(provider), is_own_server=provider.is_own_server)
         try:
             if response.status != 200:  # OK
                 from gptsh.llm.error_statuses import refusal  # noqa: PLC0415 - few responses have an error status

@@ -165,14 +165,14 @@ class Http:
         body: bytes | None,
         headers: Mapping[str, str],
         *,
-        is_local: bool = False,
+        is_own_server: bool = False,
         seconds: float | None = None,
     ) -> Response:
         """Send a POST, or a GET without body; wait for the head. Raises ModelError, TimedOut, and as ``endpoint``.
 
-        ``is_local``: to a server of the user's own, which may need longer.
+        ``is_own_server``: to a server of the user's own, which may need longer.
         """
-        idle = self._network.idle_seconds(is_local=is_local)
+        idle = self._network.idle_seconds(is_own_server=is_own_server)
         endpoint = self.endpoint(url)
         early = self._early.pop(endpoint.way, None)
         return Response(endpoint, early, body, headers, self._network, idle, seconds)

@@ -109,7 +109,7 @@ class Bridge:
                 gc.enable()
             answer.request_id = chunk.pop("request_id", None) or answer.request_id
             yield chunk
-            timeout = self._network.idle_seconds(is_local=provider.is_local)
+            timeout = self._network.idle_seconds(is_own_server=provider.is_own_server)
 
 
 def _run_call(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:
@@ -129,7 +129,7 @@ def _run_call(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, An
 
 def arguments(request: Request, provider: Provider, network: Network) -> dict[str, Any]:
     """The arguments of litellm's call. It finds what gptsh does not know about a provider in the environment."""
-    idle = network.idle_seconds(is_local=provider.is_local)
+    idle = network.idle_seconds(is_own_server=provider.is_own_server)
     call = {
         **json.loads(encode(chat.body(request, provider))),
         "model": f"{provider.name}/{provider.model}",

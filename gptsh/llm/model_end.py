@@ -14,7 +14,7 @@ def ending_note(model: str, provider: Provider, cache: ServerCache) -> str | Non
 
     The end is from the provider's list of models (see ``windows``), else from the packaged table.
     """
-    if provider.api not in DIRECT or provider.is_local:  # a server of one's own has its own ends
+    if provider.api not in DIRECT or provider.is_own_server:  # a server of one's own has its own ends
         return None
     entry = cache.entry(provider)
     end = entry.get("end") or facts(provider.name, provider.model).entry.get("deprecation_date")

@@ -61,7 +61,7 @@ class ModelLists:
         No command is run for its key.
         """
         provider = self._settings.providers.get(name)
-        if provider is None or not provider.is_local or provider.key_command or provider.api not in DIRECT:
+        if provider is None or not provider.is_own_server or provider.key_command or provider.api not in DIRECT:
             return []
         entry = self._cache.entry(provider)
         models, valid_until = entry.get("offered", ([], 0))

@@ -1,4 +1,4 @@
-"""Retry a request: after which failures, how often, and how long the pause is before the first, second or later retry.
+"""Retry a request: after which failures, and how long each pause is; how often is ``retries`` of ``[network]``.
 
 A request without a field that the server has refused is no retry: see ``refused_fields``.
 """

@@ -18,7 +18,7 @@ _MAY_BEGIN_INSIDE = (
 def expected_beginning(provider: Provider, params: Mapping[str, Any], cache: ServerCache) -> Beginning:
     """How a model's text begins, if not with a tag; only a server of one's own may leave thoughts in the text."""
     effort = params.get("reasoning_effort")
-    if not provider.is_local or effort == "none":
+    if not provider.is_own_server or effort == "none":
         return "text"
     if effort is None and not re.match(_MAY_BEGIN_INSIDE, provider.model):
         return "text"

@@ -1,4 +1,4 @@
-"""Export a session in another format, and name what that format leaves out."""
+"""Export a session to stdout in another format, and name what that leaves out. ``chat/slash.py`` writes a file."""
 
 from collections.abc import Iterable, Iterator
 

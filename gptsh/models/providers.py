@@ -84,7 +84,7 @@ class Provider(NamedTuple):
     secrets: frozenset[str] = frozenset()  # never shown in errors
 
     @property
-    def is_local(self) -> bool:
+    def is_own_server(self) -> bool:
         """Whether it is a server of the user's own, not a vendor's: it may have only one slot."""
         is_own = self.has_custom_base or self.name in LOCAL_PROVIDERS or self.api == "ollama"
         return is_own and not self.is_cloud

@@ -291,4 +291,4 @@ def exit_by_signal(signum: int) -> int:
     """End the process by the signal itself, so that a shell's loop stops; return an exit code if that fails."""
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
-    return 128 + signum
+    return 128 + signum  # 130 for Ctrl-C

@@ -1,4 +1,4 @@
-"""The JSON of -o json and jsonl: answers, events, lists and failures; docs/scripting.md lists the keys."""
+"""The JSON of -o json and jsonl: events, lists, failures; the keys of an answer, filled by ``turn/turn_end.py``."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a turn works with: agent, model, key; output form, whether reasoning is shown; tool servers, started again."""
+"""What a turn works with: agent, key, a model whose name is checked; output form, reasoning; tool servers."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence

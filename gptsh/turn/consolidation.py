@@ -1,4 +1,4 @@
-"""Consolidate sessions into the memories of agents: after a turn when due, or all that is new."""
+"""Consolidate sessions into agents' memories: after a turn when due (``context/memory.py``), or all that is new."""
 
 import contextlib
 from collections.abc import Callable

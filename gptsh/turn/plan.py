@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.content.tool_calls import Tools
 from gptsh.context import shorten, tokens, valid
-from gptsh.context.choice import FULL, Choice, CompactedPrompt, omissions
+from gptsh.context.choice import AUTO, FULL, REFUSED, Choice, CompactedPrompt, omissions
 from gptsh.context.token_limits import TokenLimits, compaction_mark
 from gptsh.core import turns
 from gptsh.errors import TooLong
@@ -128,7 +128,7 @@ class Planner:
         # The refused prompt takes more tokens than the limit, whatever the estimate was.
         self.meter.learn_refusal(refusal.prompt or self.meter.limits.prompt or 0, refused_size)
         self._truncate(messages)
-        choice = self._choose(messages, reason="refused")
+        choice = self._choose(messages, reason=REFUSED)
         if sum(map(tokens.count_message, choice.prompt.messages)) > _MAX_RETRY_SIZE * refused_size:
             return None
         try:
@@ -175,7 +175,7 @@ class Planner:
         ]
         return valid.sendable(self._noted_files.in_questions(sent, self.meter.limits.window))
 
-    def _choose(self, messages: Sequence[Message], *, dry: bool = False, reason: str = "auto") -> Choice:
+    def _choose(self, messages: Sequence[Message], *, dry: bool = False, reason: str = AUTO) -> Choice:
         """Choose what is sent: all messages if they fit, else a compaction."""
         if not self._session.doc["context"].get("compaction") and not self._options.compact:
             sendable = self._sendable(messages)

@@ -158,7 +158,7 @@ class RequestLoop:
         self._record.sent_plan = plan
         try:
             with self._display.screen.spinning(f"waiting for {planner.model}") as spinner:
-                if spinner.is_visible and self._app.settings.providers.for_model(planner.model).is_local:
+                if spinner.is_visible and self._app.settings.providers.for_model(planner.model).is_own_server:
                     threads.start(threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True))
                 self._display.show(self._app.client.ask(plan.request, answer), self.titling.answer_begins)
             partial_reason = None

@@ -121,7 +121,7 @@ def title_model(app: App, agent: Agent, doc: Document) -> str | None:
 
 def _is_own(config: Settings, model: str) -> bool:
     """Whether a model is on a server of the user's own, which may have one slot, or end an answer for a title."""
-    return config.providers.for_model(model).is_local
+    return config.providers.for_model(model).is_own_server
 
 
 # ---- the child

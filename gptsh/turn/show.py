@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -27,9 +28,9 @@ _LAST = "last"  # as a value of --block
 class Form(NamedTuple):
     """The form of an answer on stdout: ``output`` is text, markdown, json or jsonl.
 
-    ``block``: only one code block: the first (""), the last ("last"), or the first of a language. ``schema``: only the
-    JSON that conforms to it. ``streamed``: text is shown as it arrives. ``on_event`` gets the events of jsonl instead
-    of stdout.
+    ``block``: only one code block: the first (""), the last ("last"), that of a number, or the first of a language.
+    ``schema``: only the JSON that conforms to it. ``streamed``: text is shown as it arrives. ``on_event`` gets the
+    events of jsonl instead of stdout.
     """
 
     output: str
@@ -66,7 +67,9 @@ class Form(NamedTuple):
             from gptsh.render.markdown_parser import code_blocks  # noqa: PLC0415 - most answers are shown whole
 
             languages = ", ".join(dict.fromkeys(other.language or "no language" for other in code_blocks(text)))
-            wanted = "code block" if self.block == _LAST else f"code block of {self.block}"
+            wanted = "code block"
+            if self.block != _LAST:
+                wanted += f" {self.block}" if self._block_number() else f" of {self.block}"
             raise Incomplete(f"the answer has no {wanted}", f"it has {languages or 'none'}")
 
     def _find_block(self, text: str) -> "CodeBlock | None":
@@ -75,9 +78,15 @@ class Form(NamedTuple):
         blocks = code_blocks(text)
         if self.block == _LAST:
             blocks = blocks[-1:]
+        elif number := self._block_number():
+            blocks = blocks[number - 1 :]
         elif self.block:
             blocks = [block for block in blocks if block.language == self.block.lower()]
         return next(iter(blocks), None)
+
+    def _block_number(self) -> int | None:
+        """The number of the code block that is asked, from 1; None if it is asked by its language or place."""
+        return int(self.block) if self.block and re.fullmatch("[1-9][0-9]{0,8}", self.block) else None
 
 
 _TEXT = Form("text")

@@ -72,12 +72,14 @@ MANY = "a:\n```sh\nls\n```\nb:\n```Python title=x\nprint()\n```\nc:\n```python\n
         (MANY, "python", "print()\n", ""),
         (MANY, "SH", "ls\n", ""),
         (MANY, "last", "last\n", ""),
+        (MANY, "3", "pass\n", ""),
+        (MANY, "5", "", "the answer has no code block 5: it has sh, python, no language"),
         (MANY, "go", "", "the answer has no code block of go: it has sh, python, no language"),
         ("words", "last", "", "the answer has no code block: it has none"),
         (FENCED + "\n```py\nhalf", "py", "", "the answer is incomplete: its code block has no end"),
     ],
 )
-def test_a_block_is_chosen_by_its_language_or_the_last_one(
+def test_a_block_is_chosen_by_its_language_or_its_place(
     lab: Home, model: ModelServer, said: str, name: str, out: str, problem: str
 ) -> None:
     model.say(said)

@@ -85,7 +85,7 @@ class Flags:
     extract: bool = option("Answer", ("-x", "--extract"),
         "Print only the first fenced code block, or the whole answer if it has none.")
     block: str | None = option("Answer", ("--block",),
-        "As -x, but the first code block of this language, or one by its place: 2, or last.", metavar="NAME", filled=True)
+        "As -x, but the first code block of this language, or one by its place (2, last).", metavar="NAME", filled=True)
     schema: str | None = option("Answer", ("--schema",),
         "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file", filled=True)
     truncate: str | None = option("Answer", ("--truncate",),

@@ -21,10 +21,10 @@ class TurnOptions(NamedTuple):
     """The options of a turn. Where one is None, the session decides, else the agent, else the configuration.
 
     ``tools`` are names of servers and tools. ``block``: show only one code block of the answer, the first (""), the
-    last ("last"), that of a number, or the first of a language. ``schema``: a JSON schema or its file. ``truncate``: the end at which
-    long attached text is cut. ``compact``: show a compaction instead of asking, or with ``apply`` make it.
-    ``seconds``: the time limit. ``config``: the file of ``--config``. ``on_event`` gets the events of ``-o jsonl``
-    instead of stdout.
+    last ("last"), that of a number, or the first of a language. ``schema``: a JSON schema or its file. ``truncate``:
+    the end at which long attached text is cut. ``compact``: show a compaction instead of asking, or with ``apply``
+    make it. ``seconds``: the time limit. ``config``: the file of ``--config``. ``on_event`` gets the events of
+    ``-o jsonl`` instead of stdout.
     """
 
     overrides: Overrides = NO_OVERRIDES

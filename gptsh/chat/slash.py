@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING
 from gptsh.chat import commands
 from gptsh.chat.picker import pick
 from gptsh.chat.recap import show_recap
+from gptsh.config import agent_choice
 from gptsh.config.agent_choice import Overrides
+from gptsh.config.agents import Agent
 from gptsh.core import references, session_folders, turns, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
@@ -319,9 +321,13 @@ def do_agent(chat: "Conversation", args: str) -> None:
     """
     agents = chat.settings.agents
     if not args:
-        current = chat.agent()
+        current, chosen = chat.agent(), chat.options.overrides.model
+
+        def model_of(agent: Agent) -> str | None:
+            return agent_choice.model_of(chat.settings, agent, agent.model, chosen)
+
         lines = [
-            agent_line(agent.name, agent.model, agent.name == current.name, agent.prompt_names())
+            agent_line(agent.name, model_of(agent), agent.name == current.name, agent.prompt_names())
             for agent in agents.readable(stdio.note)
         ]
         if current.name not in agents:

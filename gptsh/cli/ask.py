@@ -1,5 +1,6 @@
 """Ask one question: open the session, read the question, run the turn, return the exit code."""
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -71,7 +72,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
                 template=template,
                 write=partial(_write_question, interrupts, opened) if flags.edit else None,
             )
-        _note_option(flags, question)
+        _note_single_word(flags, question)
         if flags.edit and question is None:
             stdio.note("the question is empty: nothing is asked")
             return 0
@@ -149,12 +150,16 @@ def _write_question(interrupts: Interrupts, opened: OpenedSession, words: str, p
             raise UsageError(f"the question cannot be edited: {err}") from err
 
 
-def _note_option(flags: Flags, question: Message | None) -> None:
-    """Note a question that is only the name of an option without its dashes, as in ``gptsh list-sessions``."""
-    if len(flags.prompt) == 1 and question and question["content"] == (word := flags.prompt[0]):
-        options = [name for name in _COMMANDS if name in (f"--{word}", f"--list-{word}")]
-        if options:
-            stdio.note(f"{word!r} goes to the model as a question; the option is gptsh {options[0]}")
+def _note_single_word(flags: Flags, question: Message | None) -> None:
+    """Note a prompt that is only an option without its dashes, as in ``gptsh list-sessions``, or the path of a file."""
+    if len(flags.prompt) != 1 or question is None:
+        return
+    word = flags.prompt[0]
+    options = [name for name in _COMMANDS if name in (f"--{word}", f"--list-{word}")]
+    if options and question["content"] == word:
+        stdio.note(f"{word!r} goes to the model as a question; the option is gptsh {options[0]}")
+    elif ("." in word or "/" in word) and os.path.isfile(word) and not has_piped_input(question):
+        stdio.note(f"{word!r} goes to the model as words; -f {word} sends the file")
 
 
 # ---- checks

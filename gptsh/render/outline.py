@@ -11,12 +11,14 @@ _SHOWN_MESSAGES, _SHOWN_LINES, _SHOWN_WIDTH = 5, 10, 160  # of a request: at eac
 
 
 def context_lines(api: str, report: Mapping[str, Any], request: Request) -> Iterator[str]:
-    """What would be sent, a line for each fact and each attachment; the tokens are those of the messages."""
+    """What would be sent, a line for each fact and each attachment; the tokens are those of the whole prompt."""
     yield f"model       {one_line(request.model)}"
     yield f"api         {api}"
     yield f"window      {_tokens(report['window'])}"
     yield f"budget      {_tokens(report['budget'])}"
-    yield f"tokens      ~{report['tokens']:,} ({report['at_most']:,} at most)"
+    fixed = report["fixed"]
+    beside = f", ~{fixed:,} of them system prompt, schema and tools" if fixed else ""
+    yield f"tokens      ~{report['tokens'] + fixed:,} ({report['at_most'] + fixed:,} at most){beside}"
     yield f"strategy    {report['strategy']}"
     for key in ("included", "summarized", "left_out"):
         yield f"{key.replace('_', ' '):<11} {quantity(report[key], 'message')}"

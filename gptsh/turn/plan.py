@@ -47,12 +47,16 @@ class Plan(NamedTuple):
     request: Request
 
     def report(self) -> dict[str, Any]:
-        """The plan for ``-o json`` and ``--dry-run``. Tokens and budget are those of the messages alone."""
+        """The plan for ``-o json`` and ``--dry-run``.
+
+        Tokens and budget are those of the messages alone; ``fixed`` are those of system prompt, schema and tools.
+        """
         prompt, size = self.choice.prompt, self.choice.size
         return {
             "strategy": self.choice.strategy,
             "tokens": max(0, size.tokens - self.fixed),
             "at_most": max(0, size.at_most - self.fixed),
+            "fixed": self.fixed,
             "budget": self.limits.budget(self.fixed),
             "window": self.limits.window,
             "included": prompt.included,

@@ -91,7 +91,10 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
         if not name or not equals:
             raise UsageError(f"{option} {pair!r}: expected NAME=VALUE")
         values[name] = value
-    if agent.prompt is None and not values:
+    if agent.prompt is None:
+        if values:  # the session goes on, or the agent has none
+            problem = f"no prompt of an agent makes this question, so it has no {{{next(iter(values))}}}"
+            raise UsageError(problem, "-a NAME chooses an agent with a prompt")
         return None
     from gptsh.content import template  # noqa: PLC0415 - few agents have a prompt
 

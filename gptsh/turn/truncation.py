@@ -51,7 +51,8 @@ class Truncation:
             message["id"]: [[at, 0, len(part["text"])] for at, part in shorten.attached_texts(message).items()]
             for message in cuttable
         }
-        room = limit - self._measure(sent, {**other_cuts, **cut_all})  # for text: what remains when all of it is cut
+        rest = self._measure(sent, {**other_cuts, **cut_all})  # what remains when all text is cut
+        room = limit - rest
         cuts: AllCuts = {}
         size = self._measure(sent, other_cuts)
         while size > limit:
@@ -60,7 +61,8 @@ class Truncation:
                 break
             cuts = more_cuts
             size = self._measure(sent, {**other_cuts, **cuts})
-            room -= max(1, size - limit)  # the text that is left may take more tokens than its count
+            # The server may count more tokens than ``truncate`` does: the text has as much less room.
+            room = min(room - 1, room * (limit - rest) // max(1, size - rest))
         return cuts, size
 
     def _record(self, cuttable: Sequence[Message], cuts: AllCuts) -> None:

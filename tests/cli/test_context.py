@@ -216,6 +216,17 @@ def test_text_is_cut_when_the_server_names_its_window(lab: Home, model: ModelSer
     assert len(lab.doc()["context"]["cuts"]) == 1
 
 
+@pytest.mark.parametrize("factor", [1.5, 2, 3.5])
+def test_text_of_which_the_server_counts_more_tokens_is_cut_to_fill_its_window(
+    lab: Home, model: ModelServer, factor: float
+) -> None:
+    model.window, model.factor = 4000, factor
+    run = lab.run("--truncate", "tail", "sum up", stdin=LINES[: len(LINES) // 2])
+    assert (run.code, len(re.findall("characters cut from its tail", run.stderr))) == (0, 1)
+    refused, sent = [body for body in model.sent if body and "messages" in body]
+    assert 2400 < factor * prompt_tokens(sent) <= 4000 < factor * prompt_tokens(refused)
+
+
 def test_cut_texts_of_several_turns_fill_their_room(small: Home, model: ModelServer) -> None:
     windowed(small, model, 8192)
     room, logs = 6144, ["".join(f"{name} {number} of many\n" for number in range(4000)) for name in ("old", "new")]

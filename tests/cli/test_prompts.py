@@ -85,8 +85,19 @@ WRONG_VALUES = [
     (["--var", "lang=de"], "the prompt of agent tr has no value for tone: add --var tone=…"),
     (["--var", "lang=de", "--var", "tone=", "--var", "x=1"], "the prompt of agent tr has no {x}: it has lang, tone"),
     (["--var", "lang"], "--var 'lang': expected NAME=VALUE"),
-    (["-a", "default", "--var", "lang=de"], "the prompt of agent default has no {lang}: it has no names"),
+    (
+        ["-a", "default", "--var", "lang=de"],
+        "no prompt of an agent makes this question, so it has no {lang}: -a NAME chooses",
+    ),
 ]
+
+
+def test_a_value_without_a_prompt_that_takes_it_is_exit_2(home: Home) -> None:
+    put(home, "tr.md", "In {lang}: {input}")
+    assert home.run(*ECHO, "-a", "tr", "--var", "lang=de", "hi").code == 0
+    run = home.run("-s", "0", "--var", "lang=fr", "ho")
+    assert (run.code, run.stderr.startswith("gptsh: no prompt of an agent makes this question")) == (2, True)
+    assert home.run("-s", "0", "-a", "tr", "--var", "lang=fr", "ho").code == 0
 
 
 @pytest.mark.parametrize(("args", "problem"), WRONG_VALUES)

@@ -26,7 +26,7 @@ def test_an_answer_as_one_object(lab: Home, model: ModelServer) -> None:
     doc = lab.doc()
     reply = doc["messages"][-1]
     context = {"strategy": "full", "tokens": 4, "at_most": 18, "budget": None, "window": None, "included": 1,
-               "summarized": 0, "left_out": 0, "omitted": {"questions": [], "media": []}}  # fmt: skip
+               "summarized": 0, "left_out": 0, "fixed": 0, "omitted": {"questions": [], "media": []}}  # fmt: skip
     assert (run.code, run.stderr) == (0, "")
     assert json_output(run) == {
         "id": reply["id"], "session": doc["id"], "text": "Hello\n", "model": "lab/m", "provider": "lab",

@@ -116,9 +116,13 @@ def prompt_tokens(body: dict[str, Any]) -> int:
     return tokens + sum(corpus.tokens(json.dumps(tool)) for tool in body.get("tools") or ())
 
 
-def overflow(body: dict[str, Any], window: int) -> dict[str, Any] | None:
-    """OpenAI's error for a request that does not fit a window of so many tokens; None if it fits."""
-    prompt, completion = prompt_tokens(body), body.get("max_tokens") or body.get("max_completion_tokens") or 0
+def overflow(body: dict[str, Any], window: int, factor: float = 1.0) -> dict[str, Any] | None:
+    """OpenAI's error for a request that does not fit a window of so many tokens; None if it fits.
+
+    ``factor``: the server's tokens for each of cl100k.
+    """
+    prompt = round(prompt_tokens(body) * factor)
+    completion = body.get("max_tokens") or body.get("max_completion_tokens") or 0
     if prompt + completion <= window:
         return None
     detail = f"your messages resulted in {prompt} tokens. Please reduce the length of the messages."
@@ -137,6 +141,7 @@ class ModelServer:
     ``refuses`` checks every body, also if a response is queued; by default only echoed questions are checked.
     ``connections`` counts those accepted; after ``idle_timeout`` seconds without a request the server closes one.
     ``window``, in tokens: a larger prompt is refused, whatever is queued, and the usage of an echo is counted.
+    ``factor``: the server's tokens for each of cl100k, where it refuses.
     """
 
     def __init__(self) -> None:
@@ -144,6 +149,7 @@ class ModelServer:
         self.pages: dict[str, Any] = {}
         self.refuses: Callable[[dict[str, Any]], str | None] | None = None
         self.window: int | None = None
+        self.factor = 1.0
         self.connections = 0
         self.idle_timeout: float | None = None
         self._scripts: dict[str, deque[Script]] = defaultdict(deque)
@@ -266,7 +272,7 @@ class ModelServer:
         """The response to a question: an error, a queued response or an echo. Other paths are in ``pages``."""
         if not {"messages", "input", "contents"} & set(body or ()):
             return Script(404, {"Content-Type": "text/plain"}, (b"",), "length")
-        if self.window and (error := overflow(body, self.window)):
+        if self.window and (error := overflow(body, self.window, self.factor)):
             return _page(error)._replace(status=400)
         queue = self._scripts[(body or {}).get("model", "")] or self._scripts[""]
         wrong = self.refuses(body or {}) if self.refuses else None

@@ -148,6 +148,18 @@ def test_a_word_that_is_a_name_of_ours_gets_a_note_and_is_asked(home: Home, type
     assert len(home.files()) == 3
 
 
+def test_a_word_that_is_the_path_of_a_file_gets_a_note_and_is_asked(home: Home) -> None:
+    (home.cwd / "notes.txt").write_text("some text\n")
+    (home.cwd / "notes").write_text("some text\n")
+    (home.config.parent / "agents").mkdir(parents=True)
+    (home.config.parent / "agents" / "sum.md").write_text("Sum up: {input}\n")
+    note = "gptsh: 'notes.txt' goes to the model as words; -f notes.txt sends the file\n"
+    assert home.run("-m", "echo", "notes.txt") == ("You said: notes.txt\n", note, 0)
+    assert home.run("-m", "echo", "-a", "sum", "notes.txt").stderr == note
+    for args, stdin in ((["notes"], None), (["notes.txt"], "piped"), (["read", "notes.txt"], None)):
+        assert home.run("-m", "echo", *args, stdin=stdin).stderr == ""
+
+
 SNIPPET = '[agents.default]\nsystem = "Answer briefly."\n[providers.lab]\nbase_url = "http://10.0.0.5:8000/v1"\n'
 
 

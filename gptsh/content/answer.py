@@ -53,6 +53,7 @@ class Answer:
         self.resolved_model: str | None = None
         self.prefix: str | None = None  # see ``Message``
         self.reasoning_refused = False
+        self.showed_thought = False  # a part of the text that was shown is a thought
         self.replay: dict[str, Any] = {}
         self._blocks: list[Block] = []  # in order of arrival; text blocks have ``pieces``
         self._call_ids: set[str] = set()
@@ -127,6 +128,20 @@ class Answer:
         if piece.thought:
             self._reasoning[TAGGED] = [piece.thought]
         return piece.text
+
+    def takes_thought_from_text(self) -> bool:
+        """Make a thought of what stands before a closing tag that has no opening one; return whether there is any.
+
+        It was shown as text already.
+        """
+        first = next((block for kind, block in self._blocks if kind == "text"), None)
+        piece = separate("".join(first["pieces"]), "unknown") if first else Piece()
+        if first is None or not piece.thought:
+            return False
+        first["pieces"] = [piece.text]
+        self._reasoning[TAGGED] = [piece.thought]
+        self.showed_thought = True
+        return True
 
     def add_reasoning(self, piece: str, field: str) -> None:
         """Add a piece of reasoning under the provider's key; THINKING_BLOCKS adds to an unfinished block."""

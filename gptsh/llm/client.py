@@ -21,7 +21,7 @@ from gptsh.llm.openai_apis import OpenaiApis
 from gptsh.llm.refused_fields import RefusedFields
 from gptsh.llm.routes import Routes, raise_no_search
 from gptsh.llm.server_cache import ServerCache
-from gptsh.llm.thought_beginnings import expected_beginning, remember_beginning
+from gptsh.llm.thought_beginnings import expected_beginning, may_begin_inside, remember_beginning
 from gptsh.messages import Event, Finished, Part, Request, Retrying
 from gptsh.models.facts import split_model
 from gptsh.models.providers import DIRECT, ApiName, Provider
@@ -234,8 +234,12 @@ class Client:
         yield first
         try:
             yield from events
-            if beginning != "text" and answer.beginning is not None:
-                remember_beginning(provider, answer.beginning, self._cache)
+            found = answer.beginning
+            if beginning == "text":  # unless this model has begun otherwise than before
+                is_thought = found and may_begin_inside(provider, request.params) and answer.takes_thought_from_text()
+                found = "thought" if is_thought else None
+            if found is not None:
+                remember_beginning(provider, found, self._cache)
         finally:
             self._cache.save()  # only after a server has answered
 

@@ -15,12 +15,17 @@ _MAY_BEGIN_INSIDE = (
 )
 
 
-def expected_beginning(provider: Provider, params: Mapping[str, Any], cache: ServerCache) -> Beginning:
-    """How a model's text begins, if not with a tag; only a server of one's own may leave thoughts in the text."""
+def may_begin_inside(provider: Provider, params: Mapping[str, Any]) -> bool:
+    """Whether a model's text may begin inside a thought; only a server of one's own may leave thoughts in the text."""
     effort = params.get("reasoning_effort")
     if not provider.is_own_server or effort == "none":
-        return "text"
-    if effort is None and not re.match(_MAY_BEGIN_INSIDE, provider.model):
+        return False
+    return effort is not None or re.match(_MAY_BEGIN_INSIDE, provider.model) is not None
+
+
+def expected_beginning(provider: Provider, params: Mapping[str, Any], cache: ServerCache) -> Beginning:
+    """How a model's text begins, if not with a tag: as the last one did."""
+    if not may_begin_inside(provider, params):
         return "text"
     known: Beginning = cache.entry(provider).get("beginning", "unknown")
     return known

@@ -162,6 +162,8 @@ class RequestLoop:
                     threads.start(threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True))
                 self._display.show(self._app.client.ask(plan.request, answer), self.titling.answer_begins)
             partial_reason = None
+            if answer.showed_thought:
+                self._record.notes.append("the text before </think> is the model's thought; the next answer is without")
         except NoAnswer as err:
             if plan.limits.window is not None:
                 raise

@@ -87,7 +87,7 @@ WRONG_VALUES = [
     (["--var", "lang"], "--var 'lang': expected NAME=VALUE"),
     (
         ["-a", "default", "--var", "lang=de"],
-        "no prompt of an agent makes this question, so it has no {lang}: -a NAME chooses",
+        "no prompt of an agent makes this question, so it has no {lang}: -a NAME chooses an agent with a prompt",
     ),
 ]
 

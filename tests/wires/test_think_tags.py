@@ -77,6 +77,21 @@ def test_a_closing_tag_alone_ends_a_thought_that_began_in_the_prompt(api: tuple[
     assert home.run("hi") == ("Just text.\n", "", 0)
 
 
+def test_a_model_that_thinks_again_after_an_answer_without_a_thought_is_read_right_from_the_second_answer_on(
+    api: tuple[Home, Callable[..., None]],
+) -> None:
+    home, says = api
+    says("Just ", "text.")
+    assert home.run("hi") == ("Just text.\n", "", 0)
+    says("I gre", "et.</think>Hello.")  # it is shown as it arrives
+    note = "gptsh: the text before </think> is the model's thought; the next answer is without\n"
+    assert home.run("-s", "0", "hi") == ("I greet.</think>Hello.\n", note, 0)
+    saved = home.doc()["messages"][-1]
+    assert (saved["content"], saved["replay"]["think"]) == ("Hello.", "I greet.")
+    says("I gre", "et.</think>Hello.")
+    assert home.run("-s", "0", "--reasoning", "hi") == ("Hello.\n", "I greet.\n", 0)
+
+
 def test_a_thought_without_an_end_is_shown_and_the_answer_incomplete(api: tuple[Home, Callable[..., None]]) -> None:
     home, says = api
     says("<think>I ", "greet")

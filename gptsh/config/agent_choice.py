@@ -45,6 +45,7 @@ def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None)
     fallback = [settings.providers.full_name(name) for name in overrides.fallback]
     return base._replace(
         model=model,
+        model_small=base.model_small or configured.model_small,
         system=_system_prompt(configured, base, overrides),
         params=_params(configured, base, overrides),
         web=base.web if overrides.web is None else overrides.web,

@@ -150,6 +150,9 @@ class Providers:
     def for_model(self, model: str) -> Provider:
         """Return the provider of a model, with the model's name there. Raises ConfigError if there is none."""
         name, model_name = split_model(model)
+        if name is None and self.get(model):
+            advice = f"name it {model}/MODEL; gptsh --list-models -m {model}/ lists its models"
+            raise ConfigError(f"{model} is a provider, and no model", advice)
         if name is None:
             raise ConfigError(f"no provider is known for the model {model!r}", _HOW_TO_NAME)
         provider = self.get(name)

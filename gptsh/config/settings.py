@@ -39,7 +39,9 @@ class ContextRules(NamedTuple):
     compact_at: Annotated[float, schema.SHARE, "Share of the budget beyond which the session is compacted."] = 0.8
     reserve: Annotated[float, schema.SHARE, "Share of the window reserved for the answer."] = 0.25
     keep_messages: Annotated[int, schema.COUNT, "Number of latest messages that are not shortened."] = 6
-    summary_tokens: Annotated[int, schema.POSITIVE, "Length of a summary; at most a quarter of the budget."] = 800
+    summary_tokens: Annotated[
+        int, schema.COUNT, "Length of a summary; at most a quarter of the budget. 0: no summaries."
+    ] = 800
     snapshots: Annotated[int, schema.COUNT, "Number of automatic snapshots to keep; 0: none."] = 5
     memory_window: Annotated[int, schema.COUNT, "Number of messages that may be missing in a memory."] = 50
 

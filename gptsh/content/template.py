@@ -55,7 +55,7 @@ def from_fabric(text: str) -> str:
             return "}}"
         return match[0]
 
-    return re.sub(r"\{\{([^\W\d]\w*)\}\}|[{}]", replace, text)
+    return re.sub(r"\{\{ *([^\W\d]\w*) *\}\}|[{}]", replace, text)
 
 
 class Template(NamedTuple):

@@ -227,7 +227,7 @@ class Chooser:
         return choice if self._message_tokens(choice) <= goal else None
 
     def _try_summary(self, protected: int, goal: int, target: int) -> Choice | None:
-        """Use an existing summary or make a new one; None if there is no room for one.
+        """Use an existing summary or make a new one; None if there is no room for one, or the user wants none.
 
         Raises GptshError if the summary cannot be made.
         """
@@ -235,7 +235,7 @@ class Chooser:
         longest = min(full_length, max(_MIN_SUMMARY, (2 * target if budget is None else budget) // _SUMMARY_DIVISOR))
         if budget is not None:
             longest = min(longest, budget - protected)
-        if longest < min(_MIN_SUMMARY, full_length):
+        if longest < min(_MIN_SUMMARY, full_length) or not full_length:
             return None
         active, newest = self._active_record(), latest(self._state, self._ids)
         if newest and not (active and active.get("summary") == newest[0]["id"]):

@@ -99,6 +99,23 @@ def test_what_is_older_is_sent_shorter_and_words_of_the_user_last(
     assert body["messages"][-1]["content"].endswith("and now?")
 
 
+def test_who_wants_no_summaries_waits_for_none(home: Home, talker: Talker) -> None:
+    configure(home, talker, "[context]\nsummary_tokens = 0\n")
+    before = save(home, chat(TURNS))
+    assert context_of(home, "and now?")["strategy"] == "minimal"
+    (body,) = requests_to(talker)
+    assert for_summaries(talker) == []
+    assert [words for words in questions(before) if words not in text_in(body)] == []
+    assert before["messages"][-1]["content"] in text_in(body)
+
+
+def test_a_small_model_that_was_set_later_is_asked_in_older_sessions_too(home: Home, talker: Talker) -> None:
+    configure(home, talker)
+    save(home, chat(TURNS), small=None)
+    assert context_of(home, "and now?")["strategy"] == "summary"
+    assert {request["model"] for request in for_summaries(talker)} == {"s"}
+
+
 @pytest.mark.parametrize(
     ("tool", "result", "there", "gone"),
     [

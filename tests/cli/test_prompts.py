@@ -113,7 +113,7 @@ def test_a_folder_of_patterns_is_a_set_of_agents(lab: Home, model: ModelServer) 
     patterns = lab.folder / "patterns"
     for name, text in (
         ("extract", '# IDENTITY\n\nAnswer as {"a": {"b": [x]}} or A{Decision}}.\n\n# INPUT:\n\nINPUT:\n'),
-        ("translate", "Into {{lang_code}}, {as is}.\n\nINPUT:\n\n{{input}}"),
+        ("translate", "Into {{ lang_code }}, {as is}.\n\nINPUT:\n\n{{input}}"),
     ):
         (patterns / name).mkdir(parents=True)
         (patterns / name / "system.md").write_text(text)

@@ -72,7 +72,13 @@ def chat(turns: int, *, words: int = 12, of_answers: int = 60, seed: int = 1) ->
 
 
 def save(
-    home: Home, messages: Sequence[Any], *, small: str = "lab/s", model: str = "lab/m", ident: str = "7x2m", **more: Any
+    home: Home,
+    messages: Sequence[Any],
+    *,
+    small: str | None = "lab/s",
+    model: str = "lab/m",
+    ident: str = "7x2m",
+    **more: Any,
 ) -> dict[str, Any]:
     """Save a session with these messages; return its document."""
     stamped, before = [], None

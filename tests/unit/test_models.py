@@ -40,6 +40,7 @@ def test_whose_a_name_is(model: str, provider: str | None, name: str) -> None:
         ("gpt-5.9-foo", "no key for openai: set OPENAI_API_KEY, or api_key_command under [providers.openai]"),
         ("cohere/command-a", "no key for cohere: set COHERE_API_KEY, or api_key_command under"),  # litellm's
         ("azure/m", "no base URL for azure: set AZURE_API_BASE or base_url under [providers.azure]"),
+        ("openai", "openai is a provider, and no model: name it openai/MODEL"),
         ("mystery", "no provider is known for the model 'mystery': name it PROVIDER/MODEL"),
         ("ghost/m", "'ghost' of the model 'ghost/m' is not a known provider: set base_url under [providers.ghost]"),
         ("opnai/m", "'opnai' of the model 'opnai/m' is not a known provider: did you mean openai? Else set base_url"),

@@ -263,7 +263,7 @@ def test_only_front_matter_costs_the_import_of_yaml(home: Home) -> None:
 
 @given(st.text(st.sampled_from("{}ab \n")))
 def test_a_pattern_of_fabric_is_kept_whatever_its_braces(text: str) -> None:
-    if "{{a" in text or "{{b" in text:
+    if re.search(r"\{\{ *[ab]", text):
         return
     assert template.fill(template.from_fabric(text), {}) == text
 

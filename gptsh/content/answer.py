@@ -132,11 +132,13 @@ class Answer:
     def takes_thought_from_text(self) -> bool:
         """Make a thought of what stands before a closing tag that has no opening one; return whether there is any.
 
-        It was shown as text already.
+        It was shown as text already. A server that sends reasoning apart leaves none in the text.
         """
         first = next((block for kind, block in self._blocks if kind == "text"), None)
-        piece = separate("".join(first["pieces"]), "unknown") if first else Piece()
-        if first is None or not piece.thought:
+        if first is None or self._reasoning or self.has_thinking:
+            return False
+        piece = separate("".join(first["pieces"]), "unknown")
+        if not piece.thought:
             return False
         first["pieces"] = [piece.text]
         self._reasoning[TAGGED] = [piece.thought]

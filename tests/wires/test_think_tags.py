@@ -171,6 +171,9 @@ def test_reasoning_of_its_own_says_that_the_text_is_none(lab: Home, model: Model
     assert process.stdout.read(3) == b"So "  # not held back
     hold.set()
     assert process.communicate()[0] == b"</think> it is.\n"
+    model.script(*(chat.event(chat.chunk(delta)) for delta in deltas), *chat.answer("</think> it is."))  # it is known
+    assert lab.run("-s", "0", "-m", f"lab/{MODEL}", "hi") == ("So </think> it is.\n", "", 0)
+    assert lab.doc()["messages"][-1]["content"] == "So </think> it is."
 
 
 def test_calls_end_a_thought_without_an_end(lab: Home, model: ModelServer) -> None:

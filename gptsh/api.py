@@ -9,7 +9,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from gptsh.config import settings
 from gptsh.config.agent_choice import Overrides
@@ -20,6 +20,7 @@ from gptsh.manage.labels import Labels
 from gptsh.process import stdio
 from gptsh.process.interrupts import NoInterrupts
 from gptsh.process.reporter import Reporter
+from gptsh.records import NamedTuple
 from gptsh.turn.app import App
 from gptsh.turn.attached_files import Files
 from gptsh.turn.question import read_question, template_of

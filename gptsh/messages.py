@@ -7,10 +7,11 @@ each API in ``llm/`` selects what its provider gets. Unlisted keys and part type
 import os
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from gptsh.errors import UsageError
 from gptsh.jsonio import as_dicts
+from gptsh.records import NamedTuple
 
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
 THINKING_BLOCKS = "thinking_blocks"  # the field for reasoning in blocks

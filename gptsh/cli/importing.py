@@ -5,7 +5,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.cli.options import Flags
 from gptsh.core import references, session_folders
@@ -18,6 +18,7 @@ from gptsh.jsonio import as_dict
 from gptsh.manage.lists import write_changes
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupted, Interrupts
+from gptsh.records import NamedTuple
 from gptsh.render.progress import Bar
 from gptsh.text import one_line, quantity
 

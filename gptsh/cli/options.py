@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from gptsh.config.forms import FORMATS, OUTPUTS
 from gptsh.errors import UsageError
+from gptsh.records import NamedTuple
 
 STDIN = "-"  # as a value of -f
 ENDS = ("head", "tail", "middle")

@@ -4,7 +4,7 @@ Also the small model, for titles, summaries and memories.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
@@ -13,6 +13,7 @@ from gptsh.models.facts import split_model
 from gptsh.models.names import full_name
 from gptsh.models.parameters import safe_params
 from gptsh.models.providers import PROVIDERS
+from gptsh.records import NamedTuple
 
 AGENT_SYSTEM = "-"  # as --system: the agent's own prompt instead of the session's
 

@@ -4,13 +4,14 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 from gptsh.config import schema
 from gptsh.config.forms import OUTPUTS
 from gptsh.config.provider_tables import Providers
 from gptsh.errors import ConfigError
 from gptsh.models.facts import split_model
+from gptsh.records import NamedTuple
 
 # The system prompt of the agent ``shell``, unless the config file sets one; --shell-integration uses this agent.
 _SHELL_PROMPT = (

@@ -5,7 +5,7 @@ Its key is from a variable here. ``llm/key_command.py`` runs ``api_key_command``
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from gptsh.config import schema
 from gptsh.config.secret import Secret
@@ -27,6 +27,7 @@ from gptsh.models.providers import (
     with_api,
     with_api_at,
 )
+from gptsh.records import NamedTuple
 
 _MAX_NAME = 200  # characters of a model's name
 _HOW_TO_NAME = "name it PROVIDER/MODEL, as in ollama/qwen3"

@@ -11,11 +11,12 @@ same fields. A field without a rule is not a key.
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from gptsh.errors import ConfigError
 from gptsh.jsonio import is_json
 from gptsh.models.parameters import OWN_FIELDS
+from gptsh.records import NamedTuple
 
 MAX_SECONDS = 1e8  # three years; the maximum of a timer
 _T = TypeVar("_T")

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from gptsh.config import schema
 from gptsh.config.agents import Agent, Agents
@@ -17,6 +17,7 @@ from gptsh.config.forms import output_from
 from gptsh.config.mcp_servers import Mcp, ToolServers
 from gptsh.config.provider_tables import Providers, ProviderTable
 from gptsh.errors import ConfigError
+from gptsh.records import NamedTuple
 
 _IDLE_TIMEOUT = 120.0  # seconds
 

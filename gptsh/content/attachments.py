@@ -6,11 +6,12 @@ Parts have the shapes of OpenAI's chat API; ``foreign`` converts those of other 
 import re
 from binascii import b2a_base64
 from collections.abc import Collection, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from gptsh.content.file_types import PDF, SENDABLE
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, Part, is_text, text_part
+from gptsh.records import NamedTuple
 from gptsh.text import format_size
 
 Kind = Literal["image", "document", "audio", "video"]

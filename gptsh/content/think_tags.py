@@ -4,7 +4,9 @@ Servers send it so if they do not know the model's template. Only a tag at the v
 part of the text. Some templates write the opening tag into the prompt, so that the answer begins inside the thought.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
+
+from gptsh.records import NamedTuple
 
 _OPENING, _CLOSING = "<think>", "</think>"
 # Where an answer without an opening tag begins: with its text, inside a thought, or this is not known.

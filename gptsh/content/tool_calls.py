@@ -1,9 +1,10 @@
 """Tool calls of an answer: which are run, what runs them, and the result of one that is not run."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from gptsh.messages import COMPLETE_REASONS, Call, Message, Request, Tool, ToolResult
+from gptsh.records import NamedTuple
 
 
 class ServerQuestion(NamedTuple):

@@ -1,10 +1,11 @@
 """The records of how a session is sent: by which strategy, and what of it is included, summarised and left out."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.context.prompt_size import Size
 from gptsh.messages import Message
+from gptsh.records import NamedTuple
 
 FULL = "full"
 PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # the strategies: see ``strategies``

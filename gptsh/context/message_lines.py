@@ -5,12 +5,12 @@ import json
 import re
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import NamedTuple
 
 from gptsh.content.attachments import name_of, part_label
 from gptsh.content.passages import one_text
 from gptsh.context.tokens import MARK
 from gptsh.messages import Message, is_text, parts_of, text_parts_of
+from gptsh.records import NamedTuple
 from gptsh.text import shorten
 
 _NAME_WIDTH = 80  # characters

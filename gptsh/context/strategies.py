@@ -16,13 +16,13 @@ and no row takes room from one above it:
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from gptsh.content.attachments import media_in, media_of, name_of
 from gptsh.context.choice import MINIMAL, PRUNED, SUMMARY, CompactedPrompt
 from gptsh.context.shorten import pruned, touched_files
 from gptsh.context.tokens import FRAMING, count_media, count_text, truncate_tokens
 from gptsh.messages import Message, Part, parts_of, starts_turn, text_of, text_parts_of, user_message
+from gptsh.records import NamedTuple
 from gptsh.text import quantity
 
 ANSWER_SHARE = 4  # the last answer may take this fraction of the room, before words and media

@@ -9,9 +9,8 @@
 Code and pages use each word for this alone.
 """
 
-from typing import NamedTuple
-
 from gptsh.config.settings import ContextRules
+from gptsh.records import NamedTuple
 
 _UNKNOWN_RESERVE = 1000  # tokens for the answer if the window is not known
 

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gptsh.core import deletions, document, files, session_files
 from gptsh.core.document import Document
@@ -17,6 +17,7 @@ from gptsh.core.merge import join_messages, merge, take_agent
 from gptsh.core.session_folders import ID, archive_folder, beside, copies_in, files_of, path_of, sessions_folder
 from gptsh.errors import BadSession
 from gptsh.jsonio import encode_json, parse_json
+from gptsh.records import NamedTuple
 
 if TYPE_CHECKING:
     from gptsh.core.usage import Counted

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from gptsh.core import (
     copies,
@@ -31,6 +31,7 @@ from gptsh.errors import BadSession
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, text_of, timestamp
 from gptsh.models.parameters import safe_params
+from gptsh.records import NamedTuple
 
 Origin = tuple[str, str]  # a format, and the key of a session in it
 _OURS = "gptsh"  # our own format: its answers are complete, so a longer one was edited

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from gptsh.core import archive, copies, files, locks
 from gptsh.core.document import VERSION, Document
@@ -17,6 +16,7 @@ from gptsh.core.session_folders import (
     path_of,
     sessions_folder,
 )
+from gptsh.records import NamedTuple
 
 
 class Join(NamedTuple):

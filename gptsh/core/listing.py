@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import Any, TypedDict, TypeVar
 
 from gptsh.core.copies import head_reader, time_reader
 from gptsh.core.document import Document
@@ -21,6 +21,7 @@ from gptsh.core.session_folders import (
 )
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import token_count
+from gptsh.records import NamedTuple
 from gptsh.text import one_line, shorten
 
 Item = TypeVar("Item")

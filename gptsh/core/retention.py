@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal
 
 from gptsh.config.settings import Sessions
 from gptsh.core import copies, files, locks, references, session_folders
@@ -18,6 +18,7 @@ from gptsh.core.copies import mark_deleted, sweep_marks
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
 from gptsh.core.session_folders import archive_folder, names_in, sessions_folder
 from gptsh.jsonio import as_dict
+from gptsh.records import NamedTuple
 
 _AT_ONCE = 1000  # sessions that one run archives automatically; the next run continues
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from operator import is_
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gptsh.core.document import (
     Document,
@@ -38,6 +38,7 @@ from gptsh.core.files import (
 from gptsh.errors import StoreError
 from gptsh.jsonio import encode_json, parse_json, parse_json_fast
 from gptsh.messages import Message, just_after
+from gptsh.records import NamedTuple
 
 if TYPE_CHECKING:
     from gptsh.core.usage import Counted

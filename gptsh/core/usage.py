@@ -7,13 +7,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.core.message_usage import MessageUsage, known_counts, message_usage
 from gptsh.messages import sum_costs
 from gptsh.models.facts import with_provider
 from gptsh.models.names import full_name, matches_model
+from gptsh.records import NamedTuple
 
 FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 

@@ -16,11 +16,12 @@ from functools import cached_property
 from itertools import islice
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.core.document import Document
 from gptsh.jsonio import as_dicts, parse_json_at
 from gptsh.messages import timestamp
+from gptsh.records import NamedTuple
 
 MAX_VALUE = 100_000_000  # bytes of a JSON value of unknown format; in memory it may need ten times as many
 _MAX_FILE = 2_000_000_000  # bytes

@@ -7,13 +7,14 @@ import threading
 import time
 from collections.abc import Mapping
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from gptsh import threads
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
 from gptsh.llm import certificates
 from gptsh.llm.proxies import SOCKS, check_socks_package, connect_socks, host_and_port, proxy_for, proxy_headers
+from gptsh.records import NamedTuple
 
 _CONNECT_TIMEOUT = 15.0  # seconds for a connection
 _LONGEST_IDLE = 15.0  # seconds that a connection is kept before its request: the server or a router may drop it

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing
@@ -13,6 +13,7 @@ from gptsh.core.projects import find_project
 from gptsh.errors import OutputError, UsageError
 from gptsh.models.names import full_name, matches_model
 from gptsh.process import stdio
+from gptsh.records import NamedTuple
 
 Item = TypeVar("Item")
 Session = TypeVar("Session", bound=SessionSummary)

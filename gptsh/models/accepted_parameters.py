@@ -5,12 +5,13 @@ A refusal that its server gave is remembered by name: ``-p temperature``, ``-p r
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.models.efforts import EFFORTS, accepted_efforts, nearest_effort
 from gptsh.models.facts import OPENAIS, Facts, is_openai_reasoning, likely_facts
 from gptsh.models.parameter_forms import in_form
 from gptsh.models.providers import Provider
+from gptsh.records import NamedTuple
 
 _SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty")
 _GEMINI_WITHOUT_SAMPLING = r"gemini-(?:3\.[6-9]|[4-9]|[1-9][0-9])"  # they ignore it; later ones are to refuse it

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.jsonio import as_dicts
 from gptsh.messages import token_count
 from gptsh.models import catalog
 from gptsh.models.names import full_name
+from gptsh.records import NamedTuple
 
 # Not compiled, to save 1 ms: most runs need no pattern.
 _OPENAI_NAME = r"(?i)(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*"

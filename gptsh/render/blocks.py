@@ -6,10 +6,10 @@ of a fence, the blank line after a paragraph. Every item of a list but the last 
 
 import re
 from copy import copy
-from typing import NamedTuple
 
 from markdown_it.token import Token
 
+from gptsh.records import NamedTuple
 from gptsh.render.markdown_parser import outline_parser, parse, whole_parser
 from gptsh.text import visible
 

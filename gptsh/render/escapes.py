@@ -1,7 +1,8 @@
 """Escape sequences: who gets styles and colours (TERM, NO_COLOR, FORCE_COLOR); how rows are erased, in tmux, too."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+
+from gptsh.records import NamedTuple
 
 END_OF_FRAME = "\x1b[?2026l"  # ends a synchronised update: the terminal shows the frame at once
 # Erases all rows from the cursor on, which is in the first column. The first row is erased separately: tmux copies the

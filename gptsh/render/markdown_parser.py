@@ -3,13 +3,14 @@
 import re
 from collections.abc import Iterator, Sequence
 from functools import cache, partial
-from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, table
 from markdown_it.rules_block.table import escapedSplit
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
+
+from gptsh.records import NamedTuple
 
 _DEEPEST = 20  # levels; markdown-it drops deeper content
 _LONGEST = 1000  # characters of a formula

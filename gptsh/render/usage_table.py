@@ -1,9 +1,9 @@
 """Tokens and cost of each day and model as a table: on a terminal with bars, in a pipe plain (--usage)."""
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from gptsh.core.usage import FIELDS, Report, Row, rows
+from gptsh.records import NamedTuple
 from gptsh.render.escapes import Look
 from gptsh.text import columns, one_line, truncate_start
 

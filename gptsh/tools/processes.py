@@ -9,11 +9,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import IO, NamedTuple
+from typing import IO
 
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.secret import mask
 from gptsh.errors import ToolServerError
+from gptsh.records import NamedTuple
 
 # The variables that servers inherit. Those that a server needs besides, as for a key or a proxy, are in its config.
 _INHERITED = re.compile("PATH|HOME|LANG|LANGUAGE|TZ|TMPDIR|USER|LOGNAME|SHELL|TERM|LC_.*")

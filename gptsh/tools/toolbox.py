@@ -3,12 +3,13 @@
 import json
 import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gptsh.config.mcp_servers import SEPARATOR, ToolServer
 from gptsh.content.tool_calls import Answering, ServerQuestion, error_result
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.messages import Call, Tool, ToolResult
+from gptsh.records import NamedTuple
 from gptsh.tools import results
 from gptsh.tools.supervisor import Supervisor
 from gptsh.tools.tool_names import ToolKey, matches, names_for_model

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gptsh.config.agents import Agent
 from gptsh.config.forms import STRUCTURED
@@ -16,6 +16,7 @@ from gptsh.llm.client import Client
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupts
 from gptsh.process.reporter import Reporter
+from gptsh.records import NamedTuple
 from gptsh.turn.show import Form
 from gptsh.turn.turn_options import TurnOptions
 

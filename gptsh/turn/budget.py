@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
-from typing import NamedTuple
 
 from gptsh.config import pricing
 from gptsh.config.settings import Settings
@@ -17,6 +16,7 @@ from gptsh.manage.lists import Filters
 from gptsh.messages import Request
 from gptsh.models.facts import split_model
 from gptsh.models.token_usage import usage_from
+from gptsh.records import NamedTuple
 from gptsh.text import format_usd
 
 _ANSWER_TOKENS = 4096  # of an answer without a limit of its own

@@ -1,11 +1,12 @@
 """The texts that each request sends beside its messages: system prompt, schema of the answer, tool definitions."""
 
 import json
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.messages import Tool
 from gptsh.models.facts import facts
 from gptsh.models.providers import DIRECT, Provider
+from gptsh.records import NamedTuple
 from gptsh.turn.noted_files import NotedFiles
 from gptsh.turn.show import Form
 

@@ -5,7 +5,7 @@ A plan that needs a summary first asks the small model for it and saves it. Noth
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from gptsh.content.tool_calls import Tools
 from gptsh.context import shorten, tokens, valid
@@ -16,6 +16,7 @@ from gptsh.errors import TooLong
 from gptsh.messages import Message, Request
 from gptsh.models.token_usage import filled_window
 from gptsh.process import stdio
+from gptsh.records import NamedTuple
 from gptsh.turn.app import App, TurnSetup
 from gptsh.turn.fixed_texts import FixedTexts, build_fixed_texts
 from gptsh.turn.noted_files import NotedFiles

@@ -6,12 +6,13 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gptsh.config.forms import STRUCTURED
 from gptsh.errors import Incomplete
 from gptsh.process import stdio
 from gptsh.process.interrupts import waiting
+from gptsh.records import NamedTuple
 from gptsh.render.escapes import END_OF_FRAME, look
 from gptsh.render.spinner import Spinner
 from gptsh.render.writer import PlainWriter, ReasoningStream, Writer

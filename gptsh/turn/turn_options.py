@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 from gptsh.config import agent_choice
 from gptsh.config.agent_choice import Overrides
@@ -13,6 +13,7 @@ from gptsh.errors import UsageError
 from gptsh.jsonio import is_json
 from gptsh.manage.labels import NO_LABELS, Labels
 from gptsh.models.parameters import OWN_FIELDS
+from gptsh.records import NamedTuple
 
 NO_OVERRIDES = Overrides()
 

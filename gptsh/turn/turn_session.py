@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
@@ -19,6 +19,7 @@ from gptsh.messages import Message, is_empty
 from gptsh.models.parameters import safe_params
 from gptsh.process import stdio
 from gptsh.process.interrupts import shielded
+from gptsh.records import NamedTuple
 from gptsh.turn.turn_options import TurnOptions
 
 if TYPE_CHECKING:

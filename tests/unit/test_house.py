@@ -24,7 +24,7 @@ from tests.support.server import ModelServer
 
 FILES = sorted((ROOT / "gptsh").rglob("*.py"))
 LAYERS = [
-    {"errors", "jsonio", "text", "threads"},
+    {"errors", "jsonio", "records", "text", "threads"},
     {"messages"},
     {"models"},
     {"content"},

@@ -18,7 +18,6 @@ from gptsh.chat.picker import pick
 from gptsh.chat.recap import show_recap
 from gptsh.config import agent_choice
 from gptsh.config.agent_choice import Overrides
-from gptsh.config.agents import Agent
 from gptsh.core import references, session_folders, turns, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
@@ -322,14 +321,10 @@ def do_agent(chat: "Conversation", args: str) -> None:
     agents = chat.settings.agents
     if not args:
         current, chosen = chat.agent(), chat.options.overrides.model
-
-        def model_of(agent: Agent) -> str | None:
-            return agent_choice.model_of(chat.settings, agent, agent.model, chosen)
-
-        lines = [
-            agent_line(agent.name, model_of(agent), agent.name == current.name, agent.prompt_names())
-            for agent in agents.readable(stdio.note)
-        ]
+        lines = []
+        for agent in agents.readable(stdio.note):
+            model = agent_choice.model_of(chat.settings, agent, agent.model, chosen)
+            lines.append(agent_line(agent.name, model, agent.name == current.name, agent.prompt_names()))
         if current.name not in agents:
             lines.insert(0, agent_line(current.name, current.model, True))
         _show_lines(lines, "")

@@ -129,7 +129,7 @@ class Answer:
             self._reasoning[TAGGED] = [piece.thought]
         return piece.text
 
-    def takes_thought_from_text(self) -> bool:
+    def take_thought_from_text(self) -> bool:
         """Make a thought of what stands before a closing tag that has no opening one; return whether there is any.
 
         It was shown as text already. A server that sends reasoning apart leaves none in the text.

@@ -235,9 +235,9 @@ class Client:
         try:
             yield from events
             found = answer.beginning
-            if beginning == "text":  # unless this model has begun otherwise than before
-                is_thought = found and may_begin_inside(provider, request.params) and answer.takes_thought_from_text()
-                found = "thought" if is_thought else None
+            if beginning == "text" and found is not None:  # unless this model has begun otherwise than before
+                begins_inside = may_begin_inside(provider, request.params) and answer.take_thought_from_text()
+                found = "thought" if begins_inside else None
             if found is not None:
                 remember_beginning(provider, found, self._cache)
         finally:

@@ -141,9 +141,8 @@ class ModelLists:
 
     def _rows_of(self, provider: Provider, seconds: float) -> Iterator[dict[str, Any]]:
         """The rows of a provider: from the packaged table, or from the list of a server that the table cannot know."""
-        is_own_server = provider.has_custom_base or provider.name in LOCAL_PROVIDERS
-        knows_better = provider.api in DIRECT and is_own_server
-        table = [] if knows_better else [*models_of(provider.name)]
+        is_not_in_table = provider.has_custom_base or provider.name in LOCAL_PROVIDERS
+        table = [] if provider.api in DIRECT and is_not_in_table else [*models_of(provider.name)]
         if table:
             yield from self._table_rows(provider, table)
         elif provider.api in DIRECT:

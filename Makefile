@@ -44,10 +44,10 @@ types: .venv/bin/ruff ## Strict types
 	$(call into,.venv,-e '.[test$(comma)bench]')
 
 bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row misses
-	.venv/bin/python -m benchmarks
+	.venv/bin/python -m dev.benchmarks
 
-proof: .venv/bin/ruff ## Run the stress tests for half an hour and write docs/reliability.md; needs Linux and strace
-	.venv/bin/python -m proof
+stress: .venv/bin/ruff ## Run the stress tests for half an hour and write docs/reliability.md; needs Linux and strace
+	.venv/bin/python -m dev.stress
 
 # shell-gpt does without a click of its own, and needs one; gptsh-cli 0.8 needs the first SDK of tool servers, and a
 # litellm that goes with it.
@@ -58,29 +58,29 @@ proof: .venv/bin/ruff ## Run the stress tests for half an hour and write docs/re
 	$(call into,.venv-peers/gptsh-cli,'gptsh-cli>=0.8.3$(comma)<1' 'litellm<1.85' 'mcp<2')
 
 peers: .venv/bin/ruff .venv-peers/gptsh-cli/bin/gptsh ## The same work by three tools like this one; a section of docs/reliability.md
-	.venv/bin/python -m proof peers
+	.venv/bin/python -m dev.stress peers
 
 .venv/bin/mutmut: | .venv/bin/ruff
 	$(call into,.venv,-e '.[test$(comma)mutants]')
 
 mutants: .venv/bin/mutmut ## Change the code in places of chance, and see whether a test fails; takes an hour
-	.venv/bin/python -m proof mutants
+	.venv/bin/python -m dev.stress mutants
 
-man: .venv/bin/ruff ## Write man/gptsh.1 and docs/configuration.md from options, config keys and docs/
-	.venv/bin/python -m man.build
+man: .venv/bin/ruff ## Write dev/man/gptsh.1 and docs/configuration.md from options, config keys and docs/
+	.venv/bin/python -m dev.man.build
 
 .venv/bin/mkdocs: | .venv/bin/ruff
 	$(call into,.venv,-e '.[test$(comma)docs]')
 
 docs: .venv/bin/ruff .venv/bin/mkdocs ## docs/ as a site in build/site; fails at a broken link or a sentence of 31 words
-	.venv/bin/python -m man.sentences
-	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build
+	.venv/bin/python -m dev.man.sentences
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build -f dev/mkdocs.yml
 
 screenshot: .venv/bin/ruff ## Write the pictures of README and docs/, docs/*.svg; takes tmux
-	.venv/bin/python -m man.screenshot
+	.venv/bin/python -m dev.man.screenshot
 
 recording: .venv/bin/ruff ## Write docs/session.cast, five minutes of gptsh for asciinema; takes bash and less
-	.venv/bin/python -m man.recording
+	.venv/bin/python -m dev.man.recording
 
 # With another Python they have an environment of their own: make slow PYTHON=python3.13
 PYTHON :=
@@ -116,4 +116,4 @@ servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against re
 llama: .venv/bin/ruff .venv-llama/bin/gguf-dump ## Tests against a real llama.cpp server with a model of its own making; builds it first
 	.venv/bin/python -m pytest -n 0 -m llama
 
-.PHONY: help examples check try test lint types bench proof peers mutants man docs screenshot recording servers llama slow other coverage
+.PHONY: help examples check try test lint types bench stress peers mutants man docs screenshot recording servers llama slow other coverage

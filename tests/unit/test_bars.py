@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from proof.bars import bars
+from dev.stress.bars import bars
 
 SVG = "{http://www.w3.org/2000/svg}"
 

@@ -7,9 +7,9 @@ import tomllib
 
 import pytest
 
+from dev.man import configuration
+from dev.man.build import PAGE, page
 from gptsh.cli.options import ROWS, SHORT_HELP
-from man import configuration
-from man.build import PAGE, page
 from tests.support.paths import ROOT
 from tests.support.readme import README, exit_codes
 

@@ -1,4 +1,4 @@
-"""Write docs/session.cast, five minutes of gptsh in a shell: ``python -m man.recording``, or ``make recording``.
+"""Write docs/session.cast, five minutes of gptsh in a shell: ``python -m dev.man.recording``, or ``make recording``.
 
 A shell runs on a pseudo-terminal and gets real keys. A scripted model on loopback answers. The output is written as an
 asciinema cast. Each step waits for its expected output, so a behaviour that has changed ends the recording. The cast
@@ -24,7 +24,7 @@ from tests.support.emulator import Emulator
 from tests.support.home import Home
 from tests.support.server import ModelServer, answer, chunk, event
 
-FILE = Path(__file__).parent.parent / "docs" / "session.cast"
+FILE = Path(__file__).parent.parent.parent / "docs" / "session.cast"
 COLUMNS, ROWS = 100, 30
 _KEY, _LINE, _READ = 0.06, 0.5, 2.5  # seconds for a key, before Enter, and to read the output
 _MERGE = 0.04  # seconds within which output is one event

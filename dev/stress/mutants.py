@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from proof.table import Row, Table
+from dev.stress.table import Row, Table
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 EQUAL = Path(__file__).with_name("equal.txt")
 ROOMS = ("core", "context", "content")
 SEED = 25
@@ -42,9 +42,9 @@ _TEXT = """\
 This changes the code of three rooms in one place at a time: it inverts a condition, raises a number, leaves out an
 argument. Then the tests that reach this place run, the fastest first, for at most two minutes. If none of them fails,
 the change has *survived*. We read each survivor: most led to a new test, some to simpler code. *Equal* changes do not
-alter the behaviour; `proof/equal.txt` lists them. No test covers the remaining ones yet: wording, bounds, races and
-rare cases of merging an import. *Share* is killed of sampled, equal ones included. The sample is random (seed {seed}),
-the changes are those of mutmut {version}."""
+alter the behaviour; `dev/stress/equal.txt` lists them. No test covers the remaining ones yet: wording, bounds, races
+and rare cases of merging an import. *Share* is killed of sampled, equal ones included. The sample is random
+(seed {seed}), the changes are those of mutmut {version}."""
 
 
 class Mutant(NamedTuple):
@@ -199,7 +199,7 @@ def _run_tests_with_coverage(data: Path, times: Path) -> None:
         f"dynamic_context = test_function\ncontext = ${{{_TEST}-}}\n[paths]\nsource = gptsh\n"
     )
     coverage = [sys.executable, "-m", "coverage"]
-    pytest = ["-m", "pytest", "-pproof.mutants", f"--junitxml={times}", "--timeout=300", *_TESTS]
+    pytest = ["-m", "pytest", "-pdev.stress.mutants", f"--junitxml={times}", "--timeout=300", *_TESTS]
     env = {**os.environ, "COVERAGE_PROCESS_START": str(config)}  # for the processes of the tests
     subprocess.run([*coverage, "run", f"--rcfile={config}", *pytest], cwd=ROOT, env=env, check=False)
     subprocess.run([*coverage, "combine", "-q", f"--rcfile={config}"], cwd=ROOT, check=True)
@@ -242,7 +242,7 @@ def _is_killed(mutant: Mutant, tests: list[str], copy: Path) -> bool:
     chosen = copy / "chosen"
     chosen.write_text("\n".join(tests))
     files = sorted({f"{test.rpartition('.')[0].replace('.', '/')}.py" for test in tests})
-    options = ["-x", "-q", "-n0", "-pno:cacheprovider", "-pproof.mutants", f"--rootdir={copy}"]
+    options = ["-x", "-q", "-n0", "-pno:cacheprovider", "-pdev.stress.mutants", f"--rootdir={copy}"]
     env = {**os.environ, "PYTHONPATH": str(copy), "MUTANT_TESTS": str(chosen)}
     command = [sys.executable, "-m", "pytest", *options, *files]
     with tempfile.TemporaryDirectory(prefix="gptsh-mutant-") as temporary:

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.clocks import MeasurementError, first_byte, peak_memory, run_time
-from benchmarks.homes import GPTSH, Home, Lab, lab
-from proof.bars import bars
-from proof.table import Row, Table
+from dev.benchmarks.clocks import MeasurementError, first_byte, peak_memory, run_time
+from dev.benchmarks.homes import GPTSH, Home, Lab, lab
+from dev.stress.bars import bars
+from dev.stress.table import Row, Table
 from tests.support.server import Cut, Hold, answer
 
-_ENVIRONMENTS = Path(__file__).parent.parent / ".venv-peers"
-_CHART = Path(__file__).parent.parent / "docs" / "first-byte.svg"
+_ENVIRONMENTS = Path(__file__).parent.parent.parent / ".venv-peers"
+_CHART = Path(__file__).parent.parent.parent / "docs" / "first-byte.svg"
 _CHART_TITLE = "From Enter to the first byte of an answer, same server"
 _ROUNDS = 5
 _PARALLEL = 20

@@ -7,7 +7,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from proof.table import TALLY_HEADS, Table, Tally
+from dev.stress.table import TALLY_HEADS, Table, Tally
 from tests.support.home import Home, lab_config, texts
 from tests.support.server import Hold, ModelServer
 from tests.support.stages import EXPECTED
@@ -23,7 +23,7 @@ def at_each_stage() -> Table:
         tally = Tally(stage.__name__.replace("_", " "))
         for signum in _SIGNALS:
             for times in (1, 2, 3):
-                folder = Path(tempfile.mkdtemp(prefix="proof-signals-"))
+                folder = Path(tempfile.mkdtemp(prefix="gptsh-signals-"))
                 home, model, hold = Home(folder), ModelServer(), Hold()
                 home.configure(lab_config(model))
                 process = stage(home, model, hold)

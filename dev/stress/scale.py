@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.clocks import run_time
-from benchmarks.homes import Home, add_long_session, add_sessions, lab
-from proof.table import Row, Table
+from dev.benchmarks.clocks import run_time
+from dev.benchmarks.homes import Home, add_long_session, add_sessions, lab
+from dev.stress.table import Row, Table
 from tests.support.home import COMMAND
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parent.parent.parent / "docs"
 _COUNTS = (1_000, 10_000, 100_000)
 _SIZES = (1_000_000, 10_000_000, 100_000_000)
 _TURNS = (100, 1_000, 10_000)

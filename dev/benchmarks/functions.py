@@ -1,4 +1,4 @@
-"""Count the functions of gptsh that one run calls, and their files: ``python -m benchmarks.functions [ARGS]``.
+"""Count the functions of gptsh that one run calls, and their files: ``python -m dev.benchmarks.functions [ARGS]``.
 
 Threads are included. Without arguments, the run asks a local server for one answer. With NAMES set in the environment,
 the functions are listed.

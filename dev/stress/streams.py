@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proof.table import Row, Table
+from dev.stress.table import Row, Table
 from tests.support import anthropic_server, gemini_server, ollama_server, responses_server, server
 from tests.support.home import Home
 
@@ -119,7 +119,7 @@ def _outcome(place: tuple[str, str, int]) -> Outcome:
 @cache
 def _home(name: str) -> tuple[Home, server.ModelServer]:
     api = APIS[name]
-    home, model = Home(Path(tempfile.mkdtemp(prefix="proof-streams-"))), api.server()
+    home, model = Home(Path(tempfile.mkdtemp(prefix="gptsh-streams-"))), api.server()
     home.env |= {"ANTHROPIC_API_KEY": "k", "OPENAI_API_KEY": "k", "GEMINI_API_KEY": "k"}
     timeouts = "[network]\nidle_timeout = 0.3\nfirst_byte_timeout = 0.3\nretries = 0\n"
     home.configure(f"{api.config.format(server=model)}\n{timeouts}")

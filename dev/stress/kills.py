@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
-from proof.store import KINDS, Kind, Store, exit_code_of, store
-from proof.table import TALLY_HEADS, Table, Tally
+from dev.stress.store import KINDS, Kind, Store, exit_code_of, store
+from dev.stress.table import TALLY_HEADS, Table, Tally
 
 _LINE = re.compile(r"(\w+)\((.*)")
 # Errors of a disk, and the system calls that can fail with them.
@@ -112,7 +112,7 @@ def _injections(calls: list[Call], how: str) -> Iterator[tuple[Call, str]]:
 
 def _calls(target: Store) -> list[Call]:
     """The system calls of the main thread with the state folder, or a file in it, as an argument."""
-    log = Path(tempfile.mkdtemp(prefix="proof-trace-")) / "log"
+    log = Path(tempfile.mkdtemp(prefix="gptsh-trace-")) / "log"
     trace = ["strace", "-qq", "-y", "-o", str(log), "-e", "trace=%file,%desc"]
     process = target.start([*trace, *target.command(0)])
     assert process.wait(100) == 0

@@ -1,9 +1,9 @@
-"""The budgets of gptsh, measured side by side in one run: ``python -m benchmarks``, or ``make bench``.
+"""The budgets of gptsh, measured side by side in one run: ``python -m dev.benchmarks``, or ``make bench``.
 
 Rounds of a row and of its yardstick alternate, and their medians are compared, so that a drift of the machine's speed
 affects both. A budget in seconds is scaled by the machine's own floor. Times are wall time of new processes with warm
-caches. Bytecode is compiled first, as pip does. The exit code is 1 if a row misses its budget. ``python -m benchmarks
-litellm list`` measures only the rows with one of these words in their names.
+caches. Bytecode is compiled first, as pip does. The exit code is 1 if a row misses its budget.
+``python -m dev.benchmarks litellm list`` measures only the rows with one of these words in their names.
 """
 
 import argparse
@@ -16,11 +16,11 @@ import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from benchmarks.clocks import MeasurementError
-from benchmarks.homes import Lab, lab
-from benchmarks.rows import ROWS, Row
+from dev.benchmarks.clocks import MeasurementError
+from dev.benchmarks.homes import Lab, lab
+from dev.benchmarks.rows import ROWS, Row
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 
 
 def measure(row: Row, lab: Lab, rounds: int) -> bool:
@@ -70,7 +70,7 @@ def choose(words: list[str]) -> list[Row]:
 
 def main() -> int:
     """Print the table; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the budgets of gptsh.")
+    parser = argparse.ArgumentParser(prog="python -m dev.benchmarks", description="Measure the budgets of gptsh.")
     parser.add_argument("words", nargs="*", help="only the rows with one of these words in their names")
     parser.add_argument("--rounds", type=int, help="rounds of every row")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Print the modules that a start imports: ``python -m benchmarks.imports``, measured by ``-X importtime``."""
+"""Print the modules that a start imports: ``python -m dev.benchmarks.imports``, measured by ``-X importtime``."""
 
 import re
 import subprocess
@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from typing import NamedTuple
 
-from benchmarks.homes import Lab, lab
+from dev.benchmarks.homes import Lab, lab
 
 _LINE = re.compile(r"import time: +(\d+) \| +\d+ \| *(\S+)")  # microseconds of the module itself
 _ROUNDS = 9

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from proof.table import Row, Table
+from dev.stress.table import Row, Table
 from tests.support.histories import put, session
 from tests.support.home import COMMAND, Home, lab_config
 from tests.support.server import ModelServer, chunk, event
@@ -83,7 +83,7 @@ def run(home: Home, args: tuple[str, ...], seconds: float = 3 * SECONDS) -> Resu
 @contextlib.contextmanager
 def world() -> Iterator[tuple[Home, ModelServer]]:
     """A temporary home and its model server."""
-    folder = Path(tempfile.mkdtemp(prefix="proof-hostile-"))
+    folder = Path(tempfile.mkdtemp(prefix="gptsh-hostile-"))
     home, model = Home(folder), ModelServer()
     home.configure(lab_config(model))
     try:

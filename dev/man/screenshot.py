@@ -1,4 +1,4 @@
-"""Write the pictures of README and docs/: ``python -m man.screenshot``, or ``make screenshot``. Needs tmux.
+"""Write the pictures of README and docs/: ``python -m dev.man.screenshot``, or ``make screenshot``. Needs tmux.
 
 gptsh runs in a terminal and gets real keys. A scripted model on loopback answers. The final screen is written as SVG,
 without any data of this machine.
@@ -26,7 +26,7 @@ from tests.support.screens import Tmux
 from tests.support.server import ModelServer
 from tests.support.sessions import put
 
-FOLDER = Path(__file__).parent.parent / "docs"
+FOLDER = Path(__file__).parent.parent.parent / "docs"
 COLUMNS = 88
 ID = "7x2m"  # replaces the random id of the session
 

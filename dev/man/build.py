@@ -1,4 +1,4 @@
-"""Write man/gptsh.1 from the option table, the config keys and docs/: ``python -m man.build``, or ``make man``.
+"""Write dev/man/gptsh.1 from the option table, the config keys and docs/: ``python -m dev.man.build``, or ``make man``.
 
 It also writes docs/configuration.md.
 """
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import click
 
+from dev.man import configuration
 from gptsh import __version__
 from gptsh.cli.options import GROUPS, INTRO, ROWS, SHORT_HELP, build
 from gptsh.config import schema
 from gptsh.config.settings import Config
-from man import configuration
 
 PAGE = Path(__file__).parent / "gptsh.1"
-DOCS = PAGE.parent.parent / "docs"
+DOCS = PAGE.parent.parent.parent / "docs"
 
 _ESCAPES = {"\\": r"\(rs", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
 

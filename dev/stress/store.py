@@ -17,7 +17,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from proof.table import Tally
+from dev.stress.table import Tally
 from tests.support.home import COMMAND, Home, lab_config
 from tests.support.server import ModelServer
 from tests.support.tools import call, calling, configure
@@ -154,7 +154,7 @@ class Store:
 @contextmanager
 def store(kind: Kind) -> Iterator[Store]:
     """A store in a temporary folder, removed at the end."""
-    folder = Path(tempfile.mkdtemp(prefix="proof-"))
+    folder = Path(tempfile.mkdtemp(prefix="gptsh-"))
     target = None
     try:
         target = Store(folder, kind)

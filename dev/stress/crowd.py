@@ -4,8 +4,8 @@ import json
 import shutil
 from collections.abc import Callable
 
-from proof.store import Kind, Store, exit_code_of, store
-from proof.table import TALLY_HEADS, Row, Table, Tally
+from dev.stress.store import Kind, Store, exit_code_of, store
+from dev.stress.table import TALLY_HEADS, Row, Table, Tally
 from tests.support.home import COMMAND, start_answer
 
 _RESUME = Kind("64 writers to one session", ("-s", "@s", "turn {n}"), words=1, old=5)

@@ -1,4 +1,4 @@
-"""The text of docs/configuration.md, from the declarations of the config keys; ``python -m man.build`` writes it.
+"""The text of docs/configuration.md, from the declarations of the config keys; ``python -m dev.man.build`` writes it.
 
 The man page has the same keys, variables and files.
 """
@@ -10,7 +10,7 @@ from typing import Any
 from gptsh.config import schema
 from gptsh.config.settings import Config
 
-PAGE = Path(__file__).parent.parent / "docs" / "configuration.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "configuration.md"
 INTRO = (
     "gptsh reads `${XDG_CONFIG_HOME:-~/.config}/gptsh/config.toml`, or the file that `--config PATH` or `GPTSH_CONFIG` "
     "names.",

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeVar
 import certifi
 import trustme
 
-from benchmarks.clocks import MeasurementError
-from benchmarks.conversations import Conversations
-from benchmarks.servers import AnthropicServer
+from dev.benchmarks.clocks import MeasurementError
+from dev.benchmarks.conversations import Conversations
+from dev.benchmarks.servers import AnthropicServer
 from gptsh.core.message_usage import message_usage
 from tests.support.attached import make_pdf
 from tests.support.gemini_server import GeminiServer

@@ -1,4 +1,4 @@
-"""``python -m proof [PART ...]``: run the stress tests, print a table for each and update docs/reliability.md.
+"""``python -m dev.stress [PART ...]``: run the stress tests, print a table for each and update docs/reliability.md.
 
 The exit code is 1 if a promise did not hold. ``--quick`` runs a tenth of the random tests and writes no page.
 """
@@ -11,17 +11,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from dev.stress import crowd, hostile, kills, mounts, mutants, peers, scale, signals, streams, travel
+from dev.stress.table import Table, markdown
 from gptsh import __version__
-from proof import crowd, hostile, kills, mounts, mutants, peers, scale, signals, streams, travel
-from proof.table import Table, markdown
 
-PAGE = Path(__file__).parent.parent / "docs" / "reliability.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reliability.md"
 _KILLS = 2000
 _ON_REQUEST = ("peers", "mutants")  # they need other packages and much time, so they must be named
 _INTRO = """\
 # Reliability
 
-These stress tests try to break what gptsh promises. `make proof` repeats them on Linux, in half an hour on two cores,
+These stress tests try to break what gptsh promises. `make stress` repeats them on Linux, in half an hour on two cores,
 and writes this page. It needs `strace`. Models are servers on the same machine. `make peers` writes *Beside other
 tools*, and `make mutants` writes *Tests that miss a change*.
 """
@@ -67,7 +67,7 @@ def _update_page(title: str, section: str) -> None:
 
 def main() -> int:
     """Print the tables; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m proof", description="Stress tests of gptsh.")
+    parser = argparse.ArgumentParser(prog="python -m dev.stress", description="Stress tests of gptsh.")
     parser.add_argument("parts", nargs="*", help=f"only these of {', '.join(parts(quick=False))}")
     parser.add_argument("--quick", action="store_true", help="a tenth of the random tests")
     options = parser.parse_args()

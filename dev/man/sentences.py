@@ -1,11 +1,11 @@
-"""Find sentences in README and docs/ that are too long: ``python -m man.sentences``, or ``make docs``."""
+"""Find sentences in README and docs/ that are too long: ``python -m dev.man.sentences``, or ``make docs``."""
 
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 MAX_WORDS = 30
 
 

@@ -6,8 +6,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from proof.store import Kind, exit_code_of, store
-from proof.table import TALLY_HEADS, Table, Tally
+from dev.stress.store import Kind, exit_code_of, store
+from dev.stress.table import TALLY_HEADS, Table, Tally
 from tests.support.paths import SUPPORT
 
 _WRITERS = 16
@@ -17,7 +17,7 @@ _ERRORS = (errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)  # of flock: WSL and FUSE,
 def without_locks() -> Table:
     """A row for each error that a file system without locks reports."""
     tallies = []
-    with tempfile.TemporaryDirectory(prefix="proof-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gptsh-") as folder:
         library = Path(folder) / "faults.so"
         if shutil.which("cc"):
             subprocess.run(["cc", "-shared", "-fPIC", "-o", library, SUPPORT / "mount_faults.c", "-ldl"], check=True)

@@ -4,7 +4,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from proof.table import Row, Table
+from dev.stress.table import Row, Table
 from tests.support.machines import MEMORY, WAYS, Machines, random_steps
 
 _AT_ONCE = 50  # steps in one pair of stores, before they must be equal
@@ -18,7 +18,7 @@ def two_machines(steps: int) -> Table:
         counts: Counter[str] = Counter()
         conflicts = turns = 0
         for seed in range(steps // _AT_ONCE):
-            with tempfile.TemporaryDirectory(dir=MEMORY, prefix="proof-") as folder:
+            with tempfile.TemporaryDirectory(dir=MEMORY, prefix="gptsh-") as folder:
                 machines = Machines(Path(folder), way)
                 for step in random_steps(seed, _AT_ONCE):
                     machines.do(step)

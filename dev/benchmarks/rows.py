@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.clocks import (
+from dev.benchmarks.clocks import (
     Finish,
     MeasurementError,
     after_answer,
@@ -19,8 +19,8 @@ from benchmarks.clocks import (
     run_parallel,
     run_time,
 )
-from benchmarks.conversations import ALL, FEW
-from benchmarks.homes import BIN, GPTSH, Home, Lab
+from dev.benchmarks.conversations import ALL, FEW
+from dev.benchmarks.homes import BIN, GPTSH, Home, Lab
 from tests.support.home import Home as UserHome
 from tests.support.server import ModelServer, answer
 from tests.support.talks import Talk, growing, turns_of
@@ -188,7 +188,7 @@ LLM = Yardstick(
 )
 BARE_FIRST = Yardstick(
     "bare",
-    "first byte of benchmarks/bare_litellm.py: import and call, garbage collection off",
+    "first byte of dev/benchmarks/bare_litellm.py: import and call, garbage collection off",
     lambda lab: first_byte([*BARE, lab.anthropic.base_url], lab.through_litellm.env),
 )
 BARE_WHOLE = Yardstick(

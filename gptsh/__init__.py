@@ -17,10 +17,10 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name == "GptshError":
-        from gptsh.errors import GptshError  # noqa: PLC0415 - at first use
+        from gptsh.errors import GptshError
 
         return GptshError
-    from gptsh import api  # noqa: PLC0415 - at first use
+    from gptsh import api
 
     value: object = getattr(api, name)
     return value

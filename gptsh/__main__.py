@@ -14,7 +14,7 @@ def run() -> None:
 
     # Imports leave hardly any cyclic garbage; collecting at the default rate costs 5 % of the start-up time.
     gc.set_threshold(100_000)
-    from gptsh.cli.entrypoint import main  # noqa: PLC0415 - after gc.set_threshold, on purpose
+    from gptsh.cli.entrypoint import main
 
     code = main(sys.argv[1:])
     # Everything is saved, and all output is unbuffered. A normal exit takes a fifth of a short run to tear down the

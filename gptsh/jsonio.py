@@ -39,7 +39,7 @@ def parse_json_fast(data: bytes) -> Any:
 
 @cache
 def _from_json() -> Callable[..., Any]:
-    from jiter import from_json  # noqa: PLC0415 - 1 ms, for lists, searches and large sessions
+    from jiter import from_json
 
     return from_json
 

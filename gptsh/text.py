@@ -96,7 +96,7 @@ def columns(text: str) -> int:
     """Return the number of columns of the text in most terminals; a control character counts as one."""
     if text.isascii():
         return len(text)
-    from wcwidth import wcswidth, wcwidth  # noqa: PLC0415 - 40 ms, and most texts are ASCII
+    from wcwidth import wcswidth, wcwidth
 
     width = wcswidth(text)
     return width if width >= 0 else sum(abs(wcwidth(character)) for character in text)
@@ -109,7 +109,7 @@ def row_starts(text: str, width: int) -> list[int]:
     """
     if text.isascii() and "\t" not in text:
         return [*range(width, len(text), width)]
-    from wcwidth import wcwidth  # noqa: PLC0415 - 40 ms, and most texts are ASCII
+    from wcwidth import wcwidth
 
     starts, column = [], 0
     for index, character in enumerate(text):

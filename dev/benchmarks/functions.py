@@ -20,7 +20,7 @@ Functions = set[tuple[str, str]]
 
 def called_functions(args: list[str]) -> Functions:
     """The functions of the package that a run calls: file and qualified name. Module and class bodies do not count."""
-    from gptsh.cli.entrypoint import main  # noqa: PLC0415 - the imports are a part of the run
+    from gptsh.cli.entrypoint import main
 
     called: Functions = set()
 
@@ -42,7 +42,7 @@ def called_functions(args: list[str]) -> Functions:
 
 def run() -> None:
     """Print the number of functions and of files."""
-    from tests.support.server import ModelServer  # noqa: PLC0415 - it must not load modules before the run
+    from tests.support.server import ModelServer
 
     args = sys.argv[1:]
     server = None

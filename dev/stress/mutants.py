@@ -67,7 +67,7 @@ class Mutant(NamedTuple):
 
 def table(number: int) -> Table:
     """Test so many mutants of each room."""
-    from importlib.metadata import version  # noqa: PLC0415 - mutmut is an extra
+    from importlib.metadata import version
 
     coverage = Coverage()
     equal = {line for line in EQUAL.read_text().splitlines() if line and not line.startswith("#")}
@@ -90,9 +90,9 @@ def table(number: int) -> Table:
 
 def mutants_of(path: Path) -> list[Mutant]:
     """All mutants of a file."""
-    import libcst as cst  # noqa: PLC0415 - it comes with mutmut, an extra
-    from libcst.metadata import MetadataWrapper, PositionProvider  # noqa: PLC0415 - it comes with mutmut
-    from mutmut.mutation.mutators import mutation_operators  # noqa: PLC0415 - mutmut is an extra
+    import libcst as cst
+    from libcst.metadata import MetadataWrapper, PositionProvider
+    from mutmut.mutation.mutators import mutation_operators
 
     wrapper = MetadataWrapper(cst.parse_module(path.read_text()))
     module, positions = wrapper.module, wrapper.resolve(PositionProvider)
@@ -142,7 +142,7 @@ class Coverage:
     """The tests that reach each line, and the duration of each test, from one run of the quick tests."""
 
     def __init__(self) -> None:
-        from coverage import CoverageData  # noqa: PLC0415 - only this class needs it
+        from coverage import CoverageData
 
         data, times = _RESULTS / "coverage", _RESULTS / "times.xml"
         if not (data.exists() and times.exists()):

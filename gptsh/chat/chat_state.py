@@ -67,7 +67,7 @@ class Conversation:
     def app(self) -> "App":
         """The client and the tool servers, created at first use: the prompt appears before they are imported."""
         if self._app is None:
-            from gptsh.turn.app import App  # noqa: PLC0415 - the prompt appears first
+            from gptsh.turn.app import App
 
             self._app = App(self.settings, self._environ, self._reporter, keeps_tools=True)
         return self._app
@@ -95,7 +95,7 @@ class Conversation:
     @property
     def expects_title(self) -> bool:
         """Whether a child process may be asking for the session's title. Raises ConfigError, UsageError."""
-        from gptsh.turn.title import title_model  # noqa: PLC0415 - the prompt appears first
+        from gptsh.turn.title import title_model
 
         return bool(self.doc and not self.title and title_model(self.app, self.agent(), self.doc))
 
@@ -138,7 +138,7 @@ class Conversation:
         if self.agent().model is None:
             raise self.app.no_model_error()
         if not labels.is_empty and self.saves and self.ref:  # even if no question follows
-            from gptsh.manage.labels import label  # noqa: PLC0415 - only labels need it
+            from gptsh.manage.labels import label
 
             label(self.ref, labels, self.settings.context.snapshots)
             self.options = self.options.without_labels
@@ -194,7 +194,7 @@ class Conversation:
         self.prefill = line  # until it is saved
         files = None
         if self.paths:
-            from gptsh.turn.attached_files import Files  # noqa: PLC0415 - most questions have only words
+            from gptsh.turn.attached_files import Files
 
             files = Files(refuses=self.options.truncate is None)
         self.run_turn(read_question(line, self.paths, files, template=self.template()), self.options)
@@ -204,7 +204,7 @@ class Conversation:
 
         Raises GptshError and Interrupted after what arrived is saved.
         """
-        from gptsh.turn.turn import Turn  # noqa: PLC0415 - the prompt appears first
+        from gptsh.turn.turn import Turn
 
         self.refresh()
         interrupts = Interrupts(options.seconds, in_conversation=True)
@@ -219,8 +219,8 @@ class Conversation:
 
     def plan_turn(self, question: Message | None) -> "tuple[TurnSetup, Plan]":
         """Plan a turn with the tools that already run, and save nothing. Raises GptshError as a turn does."""
-        from gptsh.turn.plan import Planner  # noqa: PLC0415 - the prompt appears first
-        from gptsh.turn.show import Screen  # noqa: PLC0415 - the prompt appears first
+        from gptsh.turn.plan import Planner
+        from gptsh.turn.show import Screen
 
         with suppress(SessionGone):
             self.refresh()

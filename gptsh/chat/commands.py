@@ -132,7 +132,7 @@ def find(line: str) -> tuple[Command, str]:
     name = " ".join(words[:2]).lower()
     if subcommands := [command for command in _BY_NAME if command.startswith(f"{name} ")]:
         raise UsageError(f"{name} needs a second word", ", ".join(subcommands))
-    from difflib import get_close_matches  # noqa: PLC0415 - only errors need it
+    from difflib import get_close_matches
 
     near = get_close_matches(name, _BY_NAME, 1, 0.75) or get_close_matches(words[0].lower(), _BY_NAME, 1, 0.7)
     todo = f"did you mean {near[0]}?" if near else "/help shows all; a line that begins with a blank is a question"

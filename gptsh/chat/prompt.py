@@ -187,7 +187,7 @@ class CommandCompleter(Completer):
 
     def _values(self, kind: str, rest: str) -> Iterator[Completion]:
         """Values that start with ``rest``, and sessions whose titles have words that start with its words."""
-        from gptsh.manage.suggestions import VALUES  # noqa: PLC0415 - only at TAB
+        from gptsh.manage.suggestions import VALUES
 
         if kind == "param":  # several on one line
             rest = rest.rpartition(" ")[2]
@@ -317,20 +317,20 @@ class Prompt:
 
         prompt_toolkit finds its application in the ``context``.
         """
-        import gptsh.turn.turn  # noqa: PLC0415 - the prompt appears first
+        import gptsh.turn.turn
 
         self._is_loaded = True
         gc.set_threshold(*_DEFAULT_GC_THRESHOLD)  # start-up has raised it, and a conversation may last hours
         with contextlib.suppress(RuntimeError):  # the line is sent, and the loop closed
             loop.call_soon_threadsafe(self._complete_status)
         with contextlib.suppress(ImportError, RuntimeError):  # the code that needs it reports it
-            import gptsh.render.canvas  # noqa: PLC0415 - the prompt appears first
+            import gptsh.render.canvas
 
             if self._intro:
                 loop.call_soon_threadsafe(run_in_terminal, self._intro, context=context)
                 self._intro = None
-            import gptsh.chat.slash  # noqa: PLC0415 - the prompt appears first
-            import gptsh.llm.http  # noqa: F401, PLC0415 - the prompt appears first
+            import gptsh.chat.slash
+            import gptsh.llm.http  # noqa: F401 - the prompt appears first
 
     def _complete_status(self) -> None:
         self._status = status(self._chat, look_up=True)
@@ -479,8 +479,8 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     with contextlib.suppress(GptshError):  # the next question reports it
         model = chat.agent().model or ""
     if look_up:
-        from gptsh.context.tokens import estimate  # noqa: PLC0415 - the prompt appears first
-        from gptsh.models.facts import with_provider  # noqa: PLC0415 - the prompt appears first
+        from gptsh.context.tokens import estimate
+        from gptsh.models.facts import with_provider
 
         if tokens is None and doc and doc["messages"]:
             tokens, mark = estimate(doc["messages"]), "~"

@@ -33,8 +33,8 @@ def show_recap(doc: Document) -> None:
 
 def _beginning(message: Message, style: Look) -> str:
     """The first lines of a message, drawn for the terminal."""
-    from gptsh.render.layout import drawn  # noqa: PLC0415 - 0.15 s; a new session has no recap
-    from gptsh.render.transcript import message_pieces  # noqa: PLC0415 - a new session has no recap
+    from gptsh.render.layout import drawn
+    from gptsh.render.transcript import message_pieces
 
     text = "\n\n".join(message_pieces(message))
     head = "\n".join(text.split("\n", _LINES)[:_LINES])[:_CHARACTERS]

@@ -62,7 +62,7 @@ def _run_line(chat: Conversation, line: str) -> None:
     if not is_command(line):
         chat.ask(line)
         return
-    from gptsh.chat import slash  # noqa: PLC0415 - the prompt appears first
+    from gptsh.chat import slash
 
     command, args = find(line)
     getattr(slash, command.function)(chat, args)

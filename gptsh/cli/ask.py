@@ -35,8 +35,8 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     Checks the command line before reading the pipe: piped input cannot be read twice.
     Raises GptshError for every failure, Interrupted for a signal or the deadline.
     """
-    from gptsh.turn.app import App  # noqa: PLC0415 - slow; -h and completion import this module, too
-    from gptsh.turn.turn import Turn  # noqa: PLC0415 - slow, like App
+    from gptsh.turn.app import App
+    from gptsh.turn.turn import Turn
 
     # Read the configuration. The reporter needs the output form for errors before the agent is resolved.
     reporter.expects_answer = bool(flags.prompt) or not flags.compact
@@ -89,7 +89,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             if flags.has_labels and not (flags.dry_run or flags.retry):
                 if ignored := next(filter(AGENT_OPTIONS.__contains__, flags.given), None):
                     raise UsageError(f"{ignored} needs a prompt", f"add one, or leave out {ignored}")
-                from gptsh.manage.labels import label, write_events  # noqa: PLC0415 - few runs only label a session
+                from gptsh.manage.labels import label, write_events
 
                 events = label(opened.location or ref, options.labels, config.context.snapshots, opened.doc)
                 write_events(events, reporter.output)
@@ -118,7 +118,7 @@ def _add_way_back(err: GptshError | Interrupted, flags: Flags, question: Message
         return
     save_attempted = turn is not None and turn.session.save_attempted
     if flags.edit and not (turn and save_attempted and turn.session.is_saved):
-        from gptsh.process.editor import save  # noqa: PLC0415 - few questions are written in an editor
+        from gptsh.process.editor import save
 
         err.hint = "; ".join(filter(None, (err.hint, f"your question is in {save(text_of(question))}")))
     elif not save_attempted and isinstance(err, GptshError) and has_piped_input(question) and not err.hint:
@@ -129,14 +129,14 @@ def _add_way_back(err: GptshError | Interrupted, flags: Flags, question: Message
 
 
 def _files(flags: Flags, app: "App", setup: "TurnSetup | None") -> "Files":
-    from gptsh.turn.attached_files import Files  # noqa: PLC0415 - most questions have only words
+    from gptsh.turn.attached_files import Files
 
     return Files(app.client, setup.agent.model if setup else None, refuses=flags.truncate is None)
 
 
 def _write_question(interrupts: Interrupts, opened: OpenedSession, words: str, piped: Sequence[Part]) -> str:
     """Let the user write the question in an editor that shows the piped text, or else the session's last answer."""
-    from gptsh.process.editor import write_question  # noqa: PLC0415 - few questions are written in an editor
+    from gptsh.process.editor import write_question
 
     about, comment = "Standard input", "\n".join(part.get("text", "") for part in piped)
     if not comment:

@@ -28,7 +28,7 @@ def consolidate(flags: Flags) -> int:
     interrupts = Interrupts(time_limit(flags, config))
     client = Client(config, os.environ)
     if config.limits.per_day is not None:
-        from gptsh.turn.budget import budget_of  # noqa: PLC0415 - few runs have a ceiling
+        from gptsh.turn.budget import budget_of
 
         client.budget = budget_of(config, None)
     consolidation = Consolidation(config, client, interrupts)

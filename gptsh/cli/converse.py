@@ -20,7 +20,7 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
 
     Raises GptshError for an error before the first line, Interrupted for a signal that ends the process.
     """
-    from gptsh.chat.repl import run_loop  # noqa: PLC0415 - prompt_toolkit is slow; errors come before
+    from gptsh.chat.repl import run_loop
 
     check_stdout(flags)
     reporter.output = "text"  # an output format in the config file is for single runs
@@ -36,7 +36,7 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
             check_stdin(flags)
             files = None
             if paths or pipe_at is not None:
-                from gptsh.turn.attached_files import Files  # noqa: PLC0415 - most questions have only words
+                from gptsh.turn.attached_files import Files
 
                 files = Files(refuses=flags.truncate is None)
             first = read_question(words, paths, files, pipe_at=pipe_at, expects_pipe=False, template=chat.template())
@@ -50,7 +50,7 @@ def with_picked_session(flags: Flags) -> Flags | None:
     Without a question, on a terminal, they start a conversation. Raises as ``pick``, and UsageError if a conversation
     is not possible.
     """
-    from gptsh.chat.picker import pick  # noqa: PLC0415 - slow; only -r needs it
+    from gptsh.chat.picker import pick
 
     asks = flags.prompt or flags.file or flags.has_labels or set(NOT_INTERACTIVE) & set(flags.given)
     is_interactive = flags.interactive or (not asks and stdio.is_terminal(sys.stdin))

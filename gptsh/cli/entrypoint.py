@@ -39,7 +39,7 @@ def main(argv: Sequence[str]) -> int:
     reporter = Reporter()
     try:
         if request := os.environ.get("_GPTSH_COMPLETE"):
-            from gptsh.cli.complete import complete  # noqa: PLC0415 - only a shell's completion needs it
+            from gptsh.cli.complete import complete
 
             return complete(request)
         return _run(argv, reporter)
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str], reporter: Reporter) -> int:
     if _UNCONNECTED.isdisjoint(argv):
-        from gptsh.llm import certificates  # noqa: PLC0415 - a listing does without
+        from gptsh.llm import certificates
 
         certificates.preload(os.environ)
     command = build()
@@ -88,7 +88,7 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
     _check(given, job)
     if job is None:
         if flags.file and flags.prompt:
-            from gptsh.turn.attached_files import check_words  # noqa: PLC0415 - most questions have no files
+            from gptsh.turn.attached_files import check_words
 
             check_words(argv, flags.prompt)
         return _ask(flags, reporter)
@@ -110,7 +110,7 @@ def _describe(reporter: Reporter, flags: Flags) -> None:
 
 def _similar_option(option: str) -> str:
     """The advice for an unknown option: at most one similar name."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only an unknown option needs it
+    from difflib import get_close_matches
 
     names = [name for row in ROWS for name in row.names if name.startswith("--")]
     longer = [name for name in names if name.startswith(f"{option}-")]
@@ -144,7 +144,7 @@ def _check(given: Sequence[str], job: str | None) -> None:
 def _ask(flags: Flags, reporter: Reporter) -> int:
     """Ask once, or start a conversation; with ``-r`` let the user pick the session first."""
     if flags.resume or flags.interactive:
-        from gptsh.cli.converse import converse, with_picked_session  # noqa: PLC0415 - slow; few runs need it
+        from gptsh.cli.converse import converse, with_picked_session
 
         if flags.resume:
             picked = with_picked_session(flags)
@@ -153,6 +153,6 @@ def _ask(flags: Flags, reporter: Reporter) -> int:
             flags = picked
         if flags.interactive:
             return converse(flags, os.environ, reporter)
-    from gptsh.cli.ask import ask  # noqa: PLC0415 - slow; a listing does without
+    from gptsh.cli.ask import ask
 
     return ask(flags, os.environ, reporter)

@@ -198,7 +198,7 @@ def _ask_tools() -> list[str]:
 
 def _missing_sdk() -> list[str]:
     """A line about the package that tool servers need, if it is missing."""
-    from importlib.util import find_spec  # noqa: PLC0415 - a first run alone needs it
+    from importlib.util import find_spec
 
     return [] if find_spec("mcp") else ["pipx inject gptsh 'mcp>=2.3,<3' installs what tool servers need."]
 

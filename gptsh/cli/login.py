@@ -21,11 +21,11 @@ def log_in(flags: Flags) -> int:
     """Log in at the server, in the browser or by a pasted address, and keep the tokens."""
     server = _server(flags, flags.login or "", "--login")
     if importlib.util.find_spec("mcp") is None:
-        from gptsh.tools.supervisor import INSTALL  # noqa: PLC0415 - most users have the SDK
+        from gptsh.tools.supervisor import INSTALL
 
         raise ConfigError("tools need the package mcp", INSTALL)
-    import asyncio  # noqa: PLC0415 - only a login needs it
-    import logging  # noqa: PLC0415 - only a login needs it
+    import asyncio
+    import logging
 
     logging.getLogger().addHandler(logging.NullHandler())  # else Python prints the SDK's log, which quotes secrets
     asyncio.run(_log_in(server))
@@ -35,7 +35,7 @@ def log_in(flags: Flags) -> int:
 
 def log_out(flags: Flags) -> int:
     """Forget the login at the server."""
-    from gptsh.tools import logins  # noqa: PLC0415 - few runs need it
+    from gptsh.tools import logins
 
     server = _server(flags, flags.logout or "", "--logout")
     if not logins.remove(str(server.url)):
@@ -46,7 +46,7 @@ def log_out(flags: Flags) -> int:
 
 def _server(flags: Flags, name: str, option: str) -> "ToolServer":
     """The server with this name. Raises UsageError if it has no login."""
-    from gptsh.config import settings  # noqa: PLC0415 - other jobs need no config
+    from gptsh.config import settings
 
     config = settings.load(os.environ, flags.config)
     if name not in config.tool_servers.names:
@@ -64,10 +64,10 @@ def _server(flags: Flags, name: str, option: str) -> "ToolServer":
 
 
 async def _log_in(server: "ToolServer") -> None:
-    import asyncio  # noqa: PLC0415 - only a login needs it
+    import asyncio
 
-    from gptsh.process.browser import open_url  # noqa: PLC0415 - only a login needs it
-    from gptsh.tools import browser_login  # noqa: PLC0415 - the SDK takes over half a second
+    from gptsh.process.browser import open_url
+    from gptsh.tools import browser_login
 
     pasted: asyncio.Queue[str] = asyncio.Queue()
 
@@ -82,7 +82,7 @@ async def _log_in(server: "ToolServer") -> None:
 
 def _take_lines(pasted: "asyncio.Queue[str]") -> None:
     """Put each line of stdin into the queue, if there is a stdin that can be waited for."""
-    import asyncio  # noqa: PLC0415 - only a login needs it
+    import asyncio
 
     if sys.stdin is None:
         return

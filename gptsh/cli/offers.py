@@ -46,7 +46,7 @@ def list_agents(flags: Flags) -> int:
 
 def list_models(flags: Flags) -> int:
     """Print a line for each model that can be used with the keys and servers at hand."""
-    from gptsh.llm.client import Client  # noqa: PLC0415 - other lists need no network
+    from gptsh.llm.client import Client
 
     config = settings.load(os.environ, flags.config)
     models = Client(config, os.environ).model_lists.rows(flags.model or "", stdio.note)
@@ -61,7 +61,7 @@ def list_tools(flags: Flags) -> int:
 
     A server that cannot be used hides no other: its error follows the tools of the others, and is exit 3.
     """
-    from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - other lists need no tools
+    from gptsh.tools.toolbox import Toolbox
 
     config = settings.load(os.environ, flags.config)
     default: tuple[str, ...] = ("all",)

@@ -17,7 +17,7 @@ SAVE_HINT = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions
 
 def filters_of(flags: Flags) -> "Filters":
     """The sessions that a list has."""
-    from gptsh.manage.lists import Filters  # noqa: PLC0415 - a question needs no filters
+    from gptsh.manage.lists import Filters
 
     return Filters(flags.agent, flags.model, flags.tag, flags.here, flags.archived, flags.limit)
 
@@ -25,8 +25,8 @@ def filters_of(flags: Flags) -> "Filters":
 def session_ref(flags: Flags, config: "Settings") -> str | None:
     """The reference from the command line, else from the environment; None for a new session. Raises UsageError."""
     if flags.continue_:
-        from gptsh.core import projects, references  # noqa: PLC0415 - only --continue needs them
-        from gptsh.manage.lists import current_project  # noqa: PLC0415 - only --continue needs it
+        from gptsh.core import projects, references
+        from gptsh.manage.lists import current_project
 
         latest = projects.latest_in_project(current_project())
         if latest is None:
@@ -39,7 +39,7 @@ def session_ref(flags: Flags, config: "Settings") -> str | None:
 
 def time_limit(flags: Flags, config: "Settings") -> float | None:
     """Seconds that the run may take; None: no limit. Raises UsageError."""
-    from gptsh.config import settings  # noqa: PLC0415 - a list needs no config
+    from gptsh.config import settings
 
     if flags.timeout is None:
         return config.timeout
@@ -63,9 +63,9 @@ def chosen_tools(flags: Flags) -> tuple[str, ...] | None:
 
 def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
     """The options of the turns. Raises UsageError for a parameter or a time limit of another form."""
-    from gptsh.config.agent_choice import Overrides  # noqa: PLC0415 - a list asks nothing
-    from gptsh.manage.labels import Labels  # noqa: PLC0415 - a list asks nothing
-    from gptsh.turn.turn_options import TurnOptions, parse_params  # noqa: PLC0415 - a list asks nothing
+    from gptsh.config.agent_choice import Overrides
+    from gptsh.manage.labels import Labels
+    from gptsh.turn.turn_options import TurnOptions, parse_params
 
     params, removals = parse_params(flags.param)
     web = not flags.no_web if flags.web or flags.no_web else None
@@ -111,6 +111,6 @@ def check_labels(flags: Flags, config: "Settings") -> None:
     if labels and (flags.no_save or not config.sessions.save):
         raise UsageError(f"{labels[0]} needs a saved session", SAVE_HINT)
     if flags.name is not None:
-        from gptsh.core import references  # noqa: PLC0415 - few runs name a session
+        from gptsh.core import references
 
         references.filename_of_name(flags.name)  # raises for invalid characters

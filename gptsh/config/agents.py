@@ -49,7 +49,7 @@ class Agent(NamedTuple):
         """Return the names in its prompt that need a value, as with ``--var``."""
         if self.prompt is None:
             return []
-        from gptsh.content import template  # noqa: PLC0415 - few agents have a prompt
+        from gptsh.content import template
 
         return [name for name in template.names_in(self.prompt) if name != template.INPUT]
 
@@ -128,7 +128,7 @@ class Agents(Mapping[str, Agent]):
         names = list(self)
         if len(names) <= _MAX_KNOWN:
             return f"known are {', '.join(names)}"
-        from difflib import get_close_matches  # noqa: PLC0415 - only an error needs it
+        from difflib import get_close_matches
 
         near = get_close_matches(name, names, 1, 0.6)
         return f"did you mean {near[0]}?" if near else "gptsh --list-agents lists them"
@@ -177,7 +177,7 @@ def _read_file(path: Path) -> Agent:
 
     Raises ConfigError.
     """
-    from gptsh.content import template  # noqa: PLC0415 - most runs read no prompt
+    from gptsh.content import template
 
     try:
         text = path.read_text("utf-8-sig")
@@ -198,7 +198,7 @@ def _read_file(path: Path) -> Agent:
 
 
 def _parse_yaml(text: str, path: Path) -> dict[str, Any]:
-    import yaml  # type: ignore[import-untyped]  # noqa: PLC0415 - 40 ms, only for a prompt with front matter
+    import yaml  # type: ignore[import-untyped]
 
     try:
         keys = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))

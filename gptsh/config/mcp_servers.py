@@ -180,7 +180,7 @@ class ToolServers:
 
 def _secrets_of(server: ToolServer, variables: Mapping[str, str]) -> frozenset[str]:
     """Return what a server must not print: in its URL, its headers and its variables; whole, and line by line."""
-    from urllib.parse import urlsplit  # noqa: PLC0415 - only tool servers need it
+    from urllib.parse import urlsplit
 
     url = urlsplit(server.url or "")
     login = url.netloc.rpartition("@")[0]

@@ -158,7 +158,7 @@ class Providers:
             raise ConfigError(f"no provider is known for the model {model!r}", _HOW_TO_NAME)
         provider = self.get(name)
         if provider is None:
-            from difflib import get_close_matches  # noqa: PLC0415 - only for an error
+            from difflib import get_close_matches
 
             similar = get_close_matches(name.lower(), [*PROVIDERS, *catalog.compatible_endpoints()], 1, 0.75)
             advice = f"did you mean {similar[0]}? Else set" if similar else "set"

@@ -169,7 +169,7 @@ def _read_config(path: Path, *, is_named: bool) -> Config:
         if isinstance(err, (FileNotFoundError, NotADirectoryError)) and not (is_named or path.is_symlink()):
             return Config()
         raise ConfigError(f"{path}: {err.strerror}") from err
-    import tomllib  # noqa: PLC0415 - 5 ms, only for a config file
+    import tomllib
 
     try:
         table = tomllib.loads(text := data.decode("utf-8-sig"))

@@ -35,7 +35,7 @@ def detect_type(data: bytes | bytearray) -> str | None:
         is_odd = controls > 0 or not is_utf8 or b"\0\0" in data or 3 * head.count(0) > len(head)
     if is_utf8 and not is_odd:
         return None
-    import filetype  # type: ignore[import-untyped]  # noqa: PLC0415 - only for data that looks binary
+    import filetype  # type: ignore[import-untyped]
 
     # Text in an older encoding may begin like a file signature, but has no control characters.
     mime_type = filetype.guess_mime(head) if controls or has_nul or head.startswith(b"%PDF-") else ""

@@ -31,9 +31,9 @@ class AnswerSchema:
 
         Nothing is fetched: a reference leads into the schema itself or to a published meta-schema.
         """
-        from jsonschema import validators  # noqa: PLC0415 - takes 0.1 s, for --schema only
-        from jsonschema_specifications import REGISTRY  # noqa: PLC0415 - only for --schema
-        from referencing.jsonschema import specification_with  # noqa: PLC0415 - only for --schema
+        from jsonschema import validators
+        from jsonschema_specifications import REGISTRY
+        from referencing.jsonschema import specification_with
 
         self.schema = _read_schema(text_or_path)
         with _as_usage_error("--schema: not a JSON Schema"):
@@ -68,8 +68,8 @@ class AnswerSchema:
 @contextlib.contextmanager
 def _as_usage_error(problem: str) -> Iterator[None]:
     """Raise as UsageError what the libraries raise for a schema that they cannot use, also what they do not catch."""
-    from jsonschema.exceptions import SchemaError, UnknownType  # noqa: PLC0415 - only for --schema
-    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - only for --schema
+    from jsonschema.exceptions import SchemaError, UnknownType
+    from referencing.exceptions import Unresolvable
 
     try:
         yield
@@ -105,7 +105,7 @@ def _read_schema(text_or_path: str) -> dict[str, Any]:
 
 def _find_dangling(schema: dict[str, Any], specification: "Specification[Any]", registry: Any) -> str | None:
     """The first reference in a schema, or in what it refers to, that leads nowhere; None if there is none."""
-    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - only for --schema
+    from referencing.exceptions import Unresolvable
 
     root = specification.create_resource(schema)
     seen: set[int] = set()

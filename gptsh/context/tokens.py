@@ -75,14 +75,14 @@ def count_text(text: str) -> int:
 @cache
 def _encoding() -> "Encoding | None":
     """The tokenizer; None if its vocabulary is missing, which tiktoken would download."""
-    from importlib.util import find_spec  # noqa: PLC0415 - most prompts are only estimated
+    from importlib.util import find_spec
 
     spec = find_spec("litellm")
     folder = Path(spec.origin or "").parent / "litellm_core_utils" / "tokenizers" if spec else Path()
     if not (folder / _CL100K).is_file():
         return None
     os.environ["TIKTOKEN_CACHE_DIR"] = str(folder)
-    import tiktoken  # noqa: PLC0415 - takes 0.15 s, and few prompts are counted
+    import tiktoken
 
     return tiktoken.get_encoding("cl100k_base")
 

@@ -141,7 +141,7 @@ def head_reader(folder: Path) -> Callable[[str], Document]:
 
 def usage_reader() -> "Callable[[str], Counted]":
     """Return ``session_files.read_usage``; of a session with copies it counts the whole document."""
-    from gptsh.core import usage  # noqa: PLC0415 - lists need no sums
+    from gptsh.core import usage
 
     folders = sessions_folder(), archive_folder()
     with_copies = {f"{folder}/{name}" for folder in folders for name in copies_in(folder)}

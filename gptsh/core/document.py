@@ -153,7 +153,7 @@ def parse_document(
     have seconds, its messages no ids. Missing ids are derived in a way that gives every reader the same ones.
     Raises ValueError if the messages cannot be read.
     """
-    from gptsh.content.foreign import normalize_message  # noqa: PLC0415 - a new session reads no file
+    from gptsh.content.foreign import normalize_message
 
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError("not a session: no JSON object with a list of 'messages'")
@@ -205,7 +205,7 @@ def _with_ids(messages: Sequence[Message], seed: str) -> list[Message]:
     for index, message in enumerate(messages):
         message_id = message.get("id")
         if not message_id or message_id in seen:
-            from uuid import NAMESPACE_URL, uuid5  # noqa: PLC0415 - 2 ms, and few files need it
+            from uuid import NAMESPACE_URL, uuid5
 
             message_id = str(uuid5(NAMESPACE_URL, f"{seed} {index}"))
             message = {**message, "id": message_id}

@@ -37,7 +37,7 @@ def locked(path: Path, wait: float = LOCK_WAIT, note: Callable[[str], None] | No
         except OSError as err:
             if err.errno not in _NO_LOCKS:
                 raise
-            from gptsh.core.lock_files import LockFile  # noqa: PLC0415 - few file systems have no locks
+            from gptsh.core.lock_files import LockFile
 
             lock = LockFile(path)
             _take(lock.take, path, wait, _LONG_PAUSE)

@@ -25,7 +25,7 @@ def merge(ours: Document, theirs: Document) -> Document:
     new["meta"] = _merge_meta(ours["meta"], theirs["meta"])
     new["context"] = _merge_context(ours["context"], theirs["context"], messages)
     if ours["context"]["snapshots"] or theirs["context"]["snapshots"]:
-        from gptsh.core import snapshots  # noqa: PLC0415 - few sessions have any
+        from gptsh.core import snapshots
 
         new["context"]["snapshots"] = snapshots.merge(ours, theirs)
     if len(messages) > len(theirs["messages"]):

@@ -21,8 +21,8 @@ def find_project(cwd: str) -> str:
 
 def latest_in_project(project: str) -> str | None:
     """Return the file name of the session with the latest turn in this project, or None if there is none."""
-    from gptsh.core.copies import head_reader  # noqa: PLC0415 - only --continue needs it
-    from gptsh.core.listing import by_file_time  # noqa: PLC0415 - only --continue needs it
+    from gptsh.core.copies import head_reader
+    from gptsh.core.listing import by_file_time
 
     folder, latest, latest_name = sessions_folder(), 0.0, None
     read_head = head_reader(folder)

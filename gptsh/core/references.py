@@ -129,7 +129,7 @@ def names_in_use() -> Iterator[tuple[str, str]]:
 
 def similar_name(name: str) -> str | None:
     """Return the ``@NAME`` in use that a user may have meant, or None. Raises BadSession."""
-    from difflib import get_close_matches  # noqa: PLC0415 - only a name without a session needs it
+    from difflib import get_close_matches
 
     names = [other for other, _ in names_in_use()]
     return next(iter(get_close_matches(name, names, 1, 0.7)), None)

@@ -105,7 +105,7 @@ def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
 
     The messages that the file has already are copied from it, since no message ever changes.
     """
-    from gptsh.core.message_usage import message_usage  # noqa: PLC0415 - lists write nothing
+    from gptsh.core.message_usage import message_usage
 
     update_totals(doc)
     drop_secrets(doc)
@@ -196,7 +196,7 @@ def read_usage(path: str) -> "Counted":
 
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
-    from gptsh.core import message_usage, usage  # noqa: PLC0415 - lists need no sums
+    from gptsh.core import message_usage, usage
 
     data = _beginning(path, lines=3)
     if data and (head := _head(data, path)):
@@ -258,7 +258,7 @@ def parse_some(data: bytes, path: str, is_wanted: Callable[[bytes], bool]) -> tu
 
     Raises ValueError if the file is not a session, also while the messages are read.
     """
-    from gptsh.content.foreign import normalize_message  # noqa: PLC0415 - a new session reads no file
+    from gptsh.content.foreign import normalize_message
 
     start, head = _start_of_messages(data), _head(data, path)
     if start is None or head is None:

@@ -72,7 +72,7 @@ def is_deleted(filename: str) -> bool:
     marks = marks_of(filename)
     if not marks:
         return False
-    from gptsh.core.deletions import are_deleted  # noqa: PLC0415 - few stores travel between machines
+    from gptsh.core.deletions import are_deleted
 
     return are_deleted(files_of(filename), marks)
 

@@ -59,7 +59,7 @@ def get_sessions_dir(config: Mapping[str, Any] | None = None) -> Path:
 
 def list_sessions(limit: int | None = None) -> "list[SessionSummary]":
     """Return the sessions, newest first, at most ``limit``. Files that cannot be read are left out."""
-    from gptsh.core import listing  # noqa: PLC0415 - a turn lists nothing
+    from gptsh.core import listing
 
     return listing.list_sessions(limit)
 
@@ -81,7 +81,7 @@ def load_at(ref: str, note: Note | None = None) -> Document:
 
 def _read(path: Path, note: Note | None = None) -> Document:
     """Return the document of a file, joined with the copies of it. Raises BadSession."""
-    from gptsh.core.copies import is_back_line, left_alone_line  # noqa: PLC0415 - a new session has no file to read
+    from gptsh.core.copies import is_back_line, left_alone_line
 
     whole = _read_whole(path)
     if note:
@@ -98,7 +98,7 @@ def _read(path: Path, note: Note | None = None) -> Document:
 
 
 def _read_whole(path: Path) -> "Whole":
-    from gptsh.core import copies  # noqa: PLC0415 - a new session has no file to read
+    from gptsh.core import copies
 
     try:
         try:
@@ -230,7 +230,7 @@ def save_session(
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
             new = {**doc}
             if stored:
-                from gptsh.core.merge import merge  # noqa: PLC0415 - a new session has no file to join with
+                from gptsh.core.merge import merge
 
                 new = merge(doc, stored.doc)
             if change:
@@ -255,7 +255,7 @@ def _write(new: Document, path: Path, stored: "Whole | None", *, fsync: bool, to
         outdated = [*stored.copies, *session_folders.marks_of(path.name)]
     with session_folders.writing(path.name):
         if has_grown and path.parent != sessions_folder():
-            from gptsh.core import archive  # noqa: PLC0415 - few sessions return from the archive
+            from gptsh.core import archive
 
             path = archive.move(path, sessions_folder()) if is_there else sessions_folder() / path.name
         session_files.write_document(path, new, fsync=fsync)
@@ -319,7 +319,7 @@ def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
         names = session_folders.names_in(place)
         files.sweep(place, names)
         for name in session_folders.deleted_among(names):
-            from gptsh.core.copies import remove_deleted  # noqa: PLC0415 - few stores travel between machines
+            from gptsh.core.copies import remove_deleted
 
             remove_deleted(name)
         used_ids |= {name[ID] for name in names}

@@ -37,10 +37,10 @@ def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> s
     """
     if not small_model or not first_user.strip():
         return None
-    from gptsh.content.answer import Answer  # noqa: PLC0415 - lists need no title
-    from gptsh.content.think_tags import is_open  # noqa: PLC0415 - lists need no title
-    from gptsh.models.accepted_parameters import small_params  # noqa: PLC0415 - lists need no model
-    from gptsh.models.facts import likely_facts, split_model  # noqa: PLC0415 - lists need no model
+    from gptsh.content.answer import Answer
+    from gptsh.content.think_tags import is_open
+    from gptsh.models.accepted_parameters import small_params
+    from gptsh.models.facts import likely_facts, split_model
 
     source = first_user[:_SOURCE]
     messages: list[Message] = [{"role": "system", "content": _SYSTEM}, {"role": "user", "content": source}]

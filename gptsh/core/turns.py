@@ -82,7 +82,7 @@ def at_point(doc: Document, point: str) -> Document:
 
     Raises UnknownSession, which names the number of turns, if there is no such point.
     """
-    from gptsh.core import snapshots  # noqa: PLC0415 - few sessions are cut
+    from gptsh.core import snapshots
 
     messages, snapshot = doc["messages"], None
     if not point:

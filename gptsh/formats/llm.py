@@ -47,7 +47,7 @@ def read(source: Source) -> Results | None:
 
 
 def _sessions(source: Source) -> Results:
-    import sqlite3  # noqa: PLC0415 - a folder without a database needs none
+    import sqlite3
 
     for copy in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):  # left by an import that was killed
         with suppress(OSError):  # another import has just removed its copy
@@ -76,7 +76,7 @@ def _open_copy(source: Source, folder: str) -> "sqlite3.Connection":
 
     A malicious file can change only the copy. ``_Log`` limits the time of each query.
     """
-    import sqlite3  # noqa: PLC0415 - a folder without a database needs none
+    import sqlite3
 
     copy = Path(folder, "copy.db")
     if source.path is None:

@@ -34,21 +34,21 @@ def api_of(provider: Provider) -> Api:
     name: ApiName = provider.api
     match name:
         case "anthropic":
-            from gptsh.llm import anthropic  # noqa: PLC0415
+            from gptsh.llm import anthropic
 
             return anthropic
         case "responses":
-            from gptsh.llm import responses  # noqa: PLC0415
+            from gptsh.llm import responses
 
             return responses
         case "gemini":
-            from gptsh.llm import gemini  # noqa: PLC0415
+            from gptsh.llm import gemini
 
             return gemini
         case "ollama":
-            from gptsh.llm import ollama  # noqa: PLC0415
+            from gptsh.llm import ollama
 
             return ollama
-    from gptsh.llm import chat  # noqa: PLC0415
+    from gptsh.llm import chat
 
     return chat

@@ -92,6 +92,6 @@ def _read_system(file: str | None, folder: str | None) -> Trust:
         return Trust(ssl.create_default_context(capath=folder), file)
     if file or (folder and os.listdir(folder)):
         return Trust(ssl.create_default_context())
-    import certifi  # noqa: PLC0415 - only if the system has no bundle
+    import certifi
 
     return _read_own(certifi.where(), None)

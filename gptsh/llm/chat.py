@@ -55,16 +55,16 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
             messages.append({"role": "assistant", "content": _UNANSWERED})
         messages.append(_message(message, provider, request.model))
     if provider.marked_models and re.match(provider.marked_models, provider.model):
-        from gptsh.llm.prompt_cache import mark_chat  # noqa: PLC0415 - for Claude, which is mostly asked in its own API
+        from gptsh.llm.prompt_cache import mark_chat
 
         mark_chat(messages, provider, has_tools=bool(request.tools))
     payload: dict[str, Any] = {"model": provider.model, "messages": messages}
     if request.params:
-        from gptsh.models.accepted_parameters import fit_params  # noqa: PLC0415 - most prompts have none
+        from gptsh.models.accepted_parameters import fit_params
 
         payload |= fit_params(request.params, provider, refusals).fields
     if tools := take_tools(payload, request, provider, _declare):
-        from gptsh.models.accepted_parameters import lacks_effort_beside_tools  # noqa: PLC0415 - few have tools
+        from gptsh.models.accepted_parameters import lacks_effort_beside_tools
 
         payload["tools"] = tools
         if lacks_effort_beside_tools(refusals):

@@ -85,7 +85,7 @@ def prefix(payload: dict[str, Any]) -> str:
 
 def _head_digest(payload: dict[str, Any]) -> Any:
     """The digest of a system prompt and tools."""
-    import hashlib  # noqa: PLC0415 - loads OpenSSL, and few answers think
+    import hashlib
 
     head = [_without_marks(payload.get(name)) for name in ("system", "tools")]
     return hashlib.blake2b(json.dumps(head).encode(), digest_size=8)

@@ -89,14 +89,14 @@ class Client:
     @cached_property
     def windows(self) -> "Windows":
         """The context windows of models."""
-        from gptsh.llm.windows import Windows  # noqa: PLC0415 - a short prompt fits any window
+        from gptsh.llm.windows import Windows
 
         return Windows(self._settings, self._reports, self._cache, self._ollama)
 
     @cached_property
     def model_lists(self) -> "ModelLists":
         """The models that servers list."""
-        from gptsh.llm.model_lists import ModelLists  # noqa: PLC0415 - few runs need a list
+        from gptsh.llm.model_lists import ModelLists
 
         return ModelLists(self._settings, self._reports, self._cache, self._ollama)
 
@@ -107,13 +107,13 @@ class Client:
 
     def can(self, model: str, ability: str) -> bool | None:
         """Whether a model has ``vision``, ``pdf_input``, …; None: unknown. Ollama is asked. Raises ConfigError."""
-        from gptsh.llm.abilities import has_ability  # noqa: PLC0415 - few prompts have more than text
+        from gptsh.llm.abilities import has_ability
 
         return has_ability(self._settings.providers.for_model(model), ability, self._ollama)
 
     def ending_note(self, model: str) -> str | None:
         """A line about a model's end that is near or just over, once a day; None if there is none, or it is unknown."""
-        from gptsh.llm.model_end import ending_note  # noqa: PLC0415 - it is needed after the answer
+        from gptsh.llm.model_end import ending_note
 
         return ending_note(model, self._settings.providers.for_model(model), self._cache)
 
@@ -129,7 +129,7 @@ class Client:
             self._litellm.preload()
         if not params:
             return []
-        from gptsh.models.accepted_parameters import adaptations  # noqa: PLC0415 - most prompts have no parameters
+        from gptsh.models.accepted_parameters import adaptations
 
         return adaptations(params, provider, self._refused.of(provider))
 
@@ -156,13 +156,13 @@ class Client:
         provider = self._provider_for(request.model, request.params, web=request.web)
         if provider.api == "echo":
             return {"messages": request.messages}
-        from gptsh.llm import masking  # noqa: PLC0415 - few requests are shown
+        from gptsh.llm import masking
 
         if provider.api == "litellm":
-            from gptsh.llm.litellm_bridge import arguments  # noqa: PLC0415 - few runs use litellm
+            from gptsh.llm.litellm_bridge import arguments
 
             return {"call": masking.without_secret_parameters(arguments(request, provider, self._settings.network))}
-        from gptsh.llm.json_bodies import encode, load  # noqa: PLC0415 - echo needs neither
+        from gptsh.llm.json_bodies import encode, load
 
         api = api_of(provider)
         body = load(encode(api.body(request, provider, self._refused.of(provider), self._ollama_of(provider))))
@@ -189,7 +189,7 @@ class Client:
         try:
             yield from self._try(request, provider, answer, may_retry=may_retry)
         except GptshError as err:
-            from gptsh.llm.masking import without_secrets  # noqa: PLC0415 - most requests do not fail
+            from gptsh.llm.masking import without_secrets
 
             raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
         finally:
@@ -221,8 +221,8 @@ class Client:
                     continue
                 if not may_retry:
                     raise
-                from gptsh.llm.masking import without_secrets  # noqa: PLC0415 - most requests do not fail
-                from gptsh.llm.retries import Retries  # noqa: PLC0415
+                from gptsh.llm.masking import without_secrets
+                from gptsh.llm.retries import Retries
 
                 retries = retries or Retries(self._settings.network, self.deadline)
                 pause = retries.next_pause(err)
@@ -248,7 +248,7 @@ class Client:
     ) -> Iterator[Event]:
         """Send the request once and yield the events of its answer."""
         if provider.api == "echo":
-            from gptsh.llm import echo  # noqa: PLC0415 - only its users need it
+            from gptsh.llm import echo
 
             yield from echo.answer_events(request, answer)
         elif provider.api == "litellm":
@@ -262,9 +262,9 @@ class Client:
 
     def _continued_answer(self, url: str, body: dict[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
         """As ``_answer``; whenever Anthropic's server pauses the answer, ask it to continue."""
-        from gptsh.llm.anthropic import continuation  # noqa: PLC0415 - it is loaded, as the API
-        from gptsh.llm.anthropic_answers import PAUSED  # noqa: PLC0415
-        from gptsh.llm.claude_thinking import prefix  # noqa: PLC0415
+        from gptsh.llm.anthropic import continuation
+        from gptsh.llm.anthropic_answers import PAUSED
+        from gptsh.llm.claude_thinking import prefix
 
         sent = body
         for number in range(_MAX_PAUSES + 1):
@@ -282,12 +282,12 @@ class Client:
 
     def _answer(self, url: str, body: Mapping[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
         """Send one body and yield the events of its answer."""
-        from gptsh.llm.json_bodies import encode  # noqa: PLC0415 - echo needs none
+        from gptsh.llm.json_bodies import encode
 
         response = self._routes.http.send(url, encode(body), headers(provider), is_own_server=provider.is_own_server)
         try:
             if response.status != 200:  # OK
-                from gptsh.llm.error_statuses import refusal  # noqa: PLC0415 - few responses have an error status
+                from gptsh.llm.error_statuses import refusal
 
                 raise refusal(response.url, response.status, response.headers, response.small_body(), provider)
             request_ids = [response.headers.get(name) for name in _REQUEST_IDS]
@@ -309,13 +309,13 @@ class Client:
 
     @cached_property
     def _reports(self) -> "ServerReports":
-        from gptsh.llm.server_reports import ServerReports  # noqa: PLC0415 - few prompts need a report
+        from gptsh.llm.server_reports import ServerReports
 
         return ServerReports(self._routes, self._cache)
 
     @cached_property
     def _ollama(self) -> "OllamaModels":
-        from gptsh.llm.ollama_models import OllamaModels  # noqa: PLC0415 - only its users need it
+        from gptsh.llm.ollama_models import OllamaModels
 
         return OllamaModels(self._reports, self._cache)
 
@@ -325,7 +325,7 @@ class Client:
 
     @cached_property
     def _litellm(self) -> "Bridge":
-        from gptsh.llm.litellm_bridge import Bridge  # noqa: PLC0415 - few runs use litellm
+        from gptsh.llm.litellm_bridge import Bridge
 
         return Bridge(self._settings.network, self._environ, owns_process=self._owns_process)
 

@@ -53,7 +53,7 @@ def retry_after(headers: Mapping[str, str], detail: str = "") -> float | None:
         return float(match[1])
     if "retry-after" not in headers:
         return None
-    from email.utils import parsedate_to_datetime  # noqa: PLC0415 - a rare form of a rare header
+    from email.utils import parsedate_to_datetime
 
     try:
         return max(0.0, parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time())

@@ -106,7 +106,7 @@ class Response:
         encoding = self.headers.get("content-encoding", "identity").strip().lower()
         if encoding in ("identity", ""):
             return self._received()
-        from gptsh.llm import compression  # noqa: PLC0415 - gptsh asks for none, and few servers send it
+        from gptsh.llm import compression
 
         if encoding not in compression.ENCODINGS:
             error = f"{self._endpoint.host} sends its answer in the encoding {encoding}, which gptsh did not ask for"

@@ -70,8 +70,8 @@ def load(data: bytes) -> dict[str, Any]:
         raise ModelError(f"the response is not JSON: {err}", ADVICE, detail=debug_text(data)) from err
     if isinstance(payload, dict):
         return payload
-    from gptsh.llm.error_bodies import message_in  # noqa: PLC0415 - few servers send anything else
-    from gptsh.llm.reported_errors import reported_error  # noqa: PLC0415
+    from gptsh.llm.error_bodies import message_in
+    from gptsh.llm.reported_errors import reported_error
 
     reason = message_in(payload)
     if not reason:

@@ -78,7 +78,7 @@ class Bridge:
         """Import litellm. Garbage collection of its objects would take a second, and they last until the end."""
         gc.disable()
         try:
-            import litellm  # noqa: PLC0415 - the reason for this file
+            import litellm
 
             litellm.suppress_debug_info = True
             litellm.disable_hf_tokenizer_download = True  # else counting a stream without usage downloads a file
@@ -115,7 +115,7 @@ class Bridge:
 def _run_call(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:
     """In the thread: make one call and yield its chunks. Raises ModelError or TooLong."""
     try:
-        import litellm  # noqa: PLC0415 - the reason for this file
+        import litellm
 
         response = litellm.completion(**call)
         fields = response._hidden_params.get("additional_headers") or {}  # noqa: SLF001 - documented

@@ -42,7 +42,7 @@ class OpenaiApis:
 
 def _is_refused(err: ModelError, provider: Provider) -> bool:
     """Whether an error means that the server does not serve the model by the provider's API."""
-    from gptsh.llm.error_bodies import own_words  # noqa: PLC0415 - few requests fail
+    from gptsh.llm.error_bodies import own_words
 
     names_responses = err.status in STATUSES and bool(re.search(_NAMES_RESPONSES, own_words(err.detail)))
     if provider.api == "chat":

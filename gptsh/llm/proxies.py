@@ -65,7 +65,7 @@ def proxy_headers(proxy: SplitResult) -> dict[str, str]:
 def check_socks_package() -> None:
     """Raise ConfigError if the package that connects through SOCKS proxies is missing."""
     try:
-        import socks  # noqa: F401, PLC0415 - few install the package
+        import socks  # noqa: F401 - few install the package
     except ImportError as err:
         advice = "pip install PySocks, or name an HTTP proxy"
         raise ConfigError("a SOCKS proxy needs the package PySocks", advice) from err
@@ -73,7 +73,7 @@ def check_socks_package() -> None:
 
 def connect_socks(target: SplitResult, proxy: SplitResult, seconds: float) -> socket.socket:
     """Connect through a SOCKS proxy. Raises OSError."""
-    import socks  # noqa: PLC0415 - few install the package
+    import socks
 
     host, port = host_and_port(proxy)
     sock: socket.socket = socks.create_connection(
@@ -102,6 +102,6 @@ def proxy_secrets(environ: Mapping[str, str]) -> set[str]:
 
 def _basic(login: str) -> str:
     """Encode a login of a proxy URL, which is percent-encoded, for a Basic header."""
-    import base64  # noqa: PLC0415 - few proxies need one
+    import base64
 
     return base64.b64encode(unquote(login).encode()).decode()

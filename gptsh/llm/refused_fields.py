@@ -41,10 +41,10 @@ class RefusedFields:
         if err.status not in STATUSES or provider.api == "litellm":
             return False
         # Few requests are refused.
-        from gptsh.llm.apis import api_of  # noqa: PLC0415
-        from gptsh.llm.error_bodies import own_words  # noqa: PLC0415
-        from gptsh.llm.unsupported_params import unsupported_efforts, unsupported_params  # noqa: PLC0415
-        from gptsh.models.accepted_parameters import fit_params  # noqa: PLC0415
+        from gptsh.llm.apis import api_of
+        from gptsh.llm.error_bodies import own_words
+        from gptsh.llm.unsupported_params import unsupported_efforts, unsupported_params
+        from gptsh.models.accepted_parameters import fit_params
 
         api, text = api_of(provider), own_words(err.detail)
         known = self.of(provider) | refused_reasoning

@@ -21,8 +21,8 @@ _TEMPORARY = {
 def reported_error(error: Any, payload: Mapping[str, Any]) -> GptshError:
     """The error for one inside an answer; --debug prints ``payload``. An overload can be retried."""
     # Few answers have an error.
-    from gptsh.llm.error_bodies import message_in, retry_after  # noqa: PLC0415
-    from gptsh.llm.too_long import means_too_long, too_long  # noqa: PLC0415
+    from gptsh.llm.error_bodies import message_in, retry_after
+    from gptsh.llm.too_long import means_too_long, too_long
 
     reason, detail = message_in(error), json.dumps(payload)
     what = f"the provider reported: {reason or 'an error'}"

@@ -58,6 +58,6 @@ def schema_as_text(request: Request) -> Request:
     """The request with its schema in the system prompt, for a server that refuses the field."""
     if request.schema is None:
         return request
-    from gptsh.context.answer_schema import messages_with_schema  # noqa: PLC0415 - few answers have a schema
+    from gptsh.context.answer_schema import messages_with_schema
 
     return request._replace(messages=messages_with_schema(request.messages, request.schema), schema=None)

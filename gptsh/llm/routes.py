@@ -44,7 +44,7 @@ class Routes:
     @cached_property
     def http(self) -> "Http":
         """The connections to servers."""
-        from gptsh.llm.http import Http  # noqa: PLC0415 - takes 50 ms, and echo needs none
+        from gptsh.llm.http import Http
 
         return Http(self._settings.network, self._environ)
 
@@ -62,7 +62,7 @@ class Routes:
                 try:
                     self.http.endpoint(provider.base_url or _UNKNOWN_URL)
                 except GptshError as err:
-                    from gptsh.llm.masking import without_secrets  # noqa: PLC0415 - most URLs are right
+                    from gptsh.llm.masking import without_secrets
 
                     raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
             self._routes[model, provider.api] = provider
@@ -74,7 +74,7 @@ class Routes:
         if name in self.keys:  # a command that asks for a passphrase runs once
             key = self.keys[name]
         elif provider.key_command:
-            from gptsh.llm.key_command import printed_key  # noqa: PLC0415 - few providers have one
+            from gptsh.llm.key_command import printed_key
 
             key = printed_key(provider.key_command, name)
         if key is None and provider.needs_key and is_needed:
@@ -90,11 +90,11 @@ class Routes:
 
     def _secrets_of(self, provider: Provider, params: Mapping[str, Any]) -> set[str]:
         """Every text that must never be shown: what a server, a proxy or litellm may repeat in an error."""
-        from gptsh.llm.proxies import proxy_secrets  # noqa: PLC0415 - echo needs no network
+        from gptsh.llm.proxies import proxy_secrets
 
         secrets = {provider.key or "", *_tokens_in(provider.base_url)}
         if params:
-            from gptsh.llm.masking import secret_parameters  # noqa: PLC0415 - most prompts have no parameters
+            from gptsh.llm.masking import secret_parameters
 
             secrets.update(secret_parameters(params))
         for value in provider.headers.values():

@@ -39,22 +39,22 @@ def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
     if format_name == "json":
         return _json(doc)
     if format_name == "html":
-        from gptsh.render import html  # noqa: PLC0415 - only this format
+        from gptsh.render import html
 
         return html.page(doc, details_of(doc, ref))
     if format_name == "openai":
-        from gptsh.formats import openai  # noqa: PLC0415 - only this format
+        from gptsh.formats import openai
 
         return openai.write(doc)
     if format_name == "nanobot":
-        from gptsh.formats import nanobot  # noqa: PLC0415 - only this format
+        from gptsh.formats import nanobot
 
         key = nanobot.session_key(doc, _name_of(ref) if ref else None)
         old, new = nanobot.file_names(key)
         stdio.note(f"nanobot reads it as {new} (from 2026-06-27 on), older ones as {old}")
         return nanobot.write(doc, key)
-    from gptsh.formats import markdown  # noqa: PLC0415 - only this format
-    from gptsh.render.transcript import transcript  # noqa: PLC0415 - only this format
+    from gptsh.formats import markdown
+    from gptsh.render.transcript import transcript
 
     return markdown.write(doc, transcript(doc, details_of(doc, ref), full=True))
 

@@ -35,7 +35,7 @@ NO_LABELS = Labels()
 
 def check_snapshot(name: str, doc: Document | None) -> None:
     """Raise UsageError if a snapshot with this name cannot be taken of the session."""
-    from gptsh.core import snapshots  # noqa: PLC0415 - few runs take a snapshot
+    from gptsh.core import snapshots
 
     snapshots.check_name(name)
     snapshots.check_position(doc["messages"] if doc else ())
@@ -81,8 +81,8 @@ def label(ref: str, labels: Labels, keep: int, doc: Document | None = None) -> "
     filename = references.filename_of(ref)
     doc, events = doc or sessions.load_session(filename), []
     if labels.snapshot is not None:
-        from gptsh.context.tokens import estimate  # noqa: PLC0415 - only snapshots need it
-        from gptsh.core import snapshots  # noqa: PLC0415 - only snapshots need it
+        from gptsh.context.tokens import estimate
+        from gptsh.core import snapshots
 
         events = snapshots.record(doc, keep, name=labels.snapshot, tokens=estimate(doc["messages"]))
     save_labelled(doc, labels, filename)
@@ -95,7 +95,7 @@ def label(ref: str, labels: Labels, keep: int, doc: Document | None = None) -> "
 def write_events(events: "Sequence[SessionEvent]", output: str | None) -> None:
     """Write the events for ``-o jsonl``, what the last one reports for ``-o json``, else nothing."""
     if output in STRUCTURED:
-        from gptsh.render import structured  # noqa: PLC0415 - only JSON needs it
+        from gptsh.render import structured
 
         lines = [{"type": kind, **fields} for kind, fields in events] if output == "jsonl" else [events[-1][1]]
         stdio.write_lines(map(structured.line, lines))

@@ -40,7 +40,7 @@ def lines_of(
     """Format the items of a list: with ``line`` for users, with ``fields`` for the outputs json and jsonl."""
     if output not in STRUCTURED:
         return map(line, items)
-    from gptsh.render import structured  # noqa: PLC0415 - only JSON needs it
+    from gptsh.render import structured
 
     return structured.listing(map(fields, items), output)
 

@@ -43,7 +43,7 @@ def search_sessions(words: str, filters: Filters, output: str | None) -> int:
 
 def found_sessions(words: str, filters: Filters) -> Iterator["Found"]:
     """The sessions that contain the words and match the filters, each with a passage of one line."""
-    from gptsh.core.search import search  # noqa: PLC0415 - lists need no search
+    from gptsh.core.search import search
 
     room = max(_MIN_WIDTH, stdio.width(stdio.stdout())) - len(INDENT)
     return lists.filter_sessions(filters, search(words, room, archived=filters.archived))

@@ -23,7 +23,7 @@ def show_session(ref: str, output: str | None, *, full: bool) -> int:
     ref = references.pin_ref(ref)
     doc = sessions.load_at(ref, stdio.note)
     if output in STRUCTURED:
-        from gptsh.render import structured  # noqa: PLC0415 - a transcript needs no JSON
+        from gptsh.render import structured
 
         stdio.write_lines(map(structured.line, [doc] if output == "json" else doc["messages"]))
         return 0
@@ -37,12 +37,12 @@ def show_document(doc: Document, details: "list[Detail]", output: str | None = N
     is_rendered = output == "markdown" or (output is None and on_terminal)
 
     def lines() -> Iterator[str]:
-        from gptsh.render.transcript import transcript  # noqa: PLC0415 - JSON needs none
+        from gptsh.render.transcript import transcript
 
         pieces = transcript(doc, details, full=full)
         if is_rendered:
-            from gptsh.render.escapes import look  # noqa: PLC0415 - only rendering needs it
-            from gptsh.render.layout import drawn  # noqa: PLC0415 - 0.15 s, for rendering alone
+            from gptsh.render.escapes import look
+            from gptsh.render.layout import drawn
 
             yield from drawn(pieces, look(os.environ, terminal=on_terminal), stdio.width(stdio.stdout()))
             return
@@ -54,14 +54,14 @@ def show_document(doc: Document, details: "list[Detail]", output: str | None = N
     if not on_terminal:
         stdio.write_lines(lists.batches(lines()), safe=True)
         return
-    from gptsh.process.pager import show  # noqa: PLC0415 - a pipe needs none
+    from gptsh.process.pager import show
 
     show(lambda: lists.batches(lines()))
 
 
 def details_of(doc: Document, ref: str | None) -> "list[Detail]":
     """The facts about a session, its names and whether it is archived. ``ref`` is None if it has no file."""
-    from gptsh.render.details import session_details  # noqa: PLC0415 - JSON needs none
+    from gptsh.render.details import session_details
 
     if ref is None:
         return session_details(doc)

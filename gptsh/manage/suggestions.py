@@ -35,7 +35,7 @@ def _models(config_path: str | None, prefix: str | None) -> _Values:
     yield from ((model, "") for model in recent_models(config))
     provider, slash, _ = (prefix or "").partition("/")
     if slash:
-        from gptsh.llm.client import Client  # noqa: PLC0415 - only the models of one's own server need it
+        from gptsh.llm.client import Client
 
         yield from ((model, "") for model in Client(config, os.environ).model_lists.offered_models(provider))
 

@@ -22,13 +22,13 @@ _BAR_STEP = 100  # sessions that are counted before the bar changes
 
 def show_usage(ref: str | None, filters: Filters, output: str | None) -> int:
     """Print tokens and cost by day and by model, of one session or of those that match: a table, or JSON."""
-    from gptsh.core import usage  # noqa: PLC0415 - lists need no sums
+    from gptsh.core import usage
 
     report = usage.count(counted(ref, filters), filters.model, filters.limit)
     if not report.models and (note := lists.nothing_found(filters)):
         stdio.note(note)
     if output in STRUCTURED:
-        from gptsh.render import structured  # noqa: PLC0415 - only JSON needs it
+        from gptsh.render import structured
 
         stdio.write_lines(map(structured.line, usage.rows(report) if output == "jsonl" else [report._asdict()]))
         return 0
@@ -38,7 +38,7 @@ def show_usage(ref: str | None, filters: Filters, output: str | None) -> int:
 
 def draw_usage(report: "Report", output: str | None) -> None:
     """Print tokens and cost as a table."""
-    from gptsh.render.usage_table import drawn, plain  # noqa: PLC0415 - only the table needs it
+    from gptsh.render.usage_table import drawn, plain
 
     out = stdio.stdout()
     is_rendered = stdio.is_terminal(out) and output != "text"
@@ -51,8 +51,8 @@ def counted(ref: str | None, filters: Filters) -> Iterator[tuple[float, "Counted
 
     A fork comes after its origin, which names the model of old answers. A limit needs the newest file first.
     """
-    from gptsh.core import copies, usage  # noqa: PLC0415 - lists need no sums
-    from gptsh.render.spinner import Spinner  # noqa: PLC0415 - lists wait for nothing
+    from gptsh.core import copies, usage
+    from gptsh.render.spinner import Spinner
 
     if ref:
         yield 0.0, usage.counted(sessions.load_at(ref))

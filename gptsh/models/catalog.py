@@ -19,7 +19,7 @@ Entry = dict[str, Any]
 @cache
 def _read(*parts: str) -> bytes:
     """Return a file of the litellm package; empty if there is none."""
-    from importlib.util import find_spec  # noqa: PLC0415 - few runs need it
+    from importlib.util import find_spec
 
     spec = find_spec("litellm")  # of a top-level name only: find_spec("litellm.x") would import litellm
     paths = (Path(root, *parts) for root in (spec and spec.submodule_search_locations) or ())

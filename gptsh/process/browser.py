@@ -9,7 +9,7 @@ def open_url(url: str) -> bool:
     has_windows = sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
     if not has_windows:
         return False
-    import webbrowser  # noqa: PLC0415 - few runs open a URL
+    import webbrowser
 
     try:
         return webbrowser.open(url)

@@ -31,7 +31,7 @@ class Reporter:
 
     def fail(self, err: GptshError | Interrupted) -> int:
         """Report a failure, for a signal only its hint; return the exit code."""
-        from gptsh.config.settings import is_set  # noqa: PLC0415 - only a failure needs it
+        from gptsh.config.settings import is_set
 
         failure = as_error(err) if isinstance(err, Interrupted) else err
         self.add_config_path(failure)
@@ -48,7 +48,7 @@ class Reporter:
 
     def add_config_path(self, err: GptshError) -> None:
         """Add the path of the config file to an error that names one of its tables."""
-        from gptsh.config.settings import config_path  # noqa: PLC0415 - only a failure needs it
+        from gptsh.config.settings import config_path
 
         text = str(err)
         ends = [match.end() for match in re.finditer(_CONFIG_TABLE, text)]
@@ -63,7 +63,7 @@ class Reporter:
             err.args = (f"{text[:end]} in {file}{text[end:]}",)
 
     def _write_json(self, err: GptshError, output: str) -> None:
-        from gptsh.render import structured  # noqa: PLC0415 - only -o json and jsonl need it
+        from gptsh.render import structured
 
         error = structured.error(str(err), err.hint, err.exit_code)
         result: dict[str, Any] = {"error": error}

@@ -118,7 +118,7 @@ def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
 
     Raises termios.error if they cannot be set. A terminal that is gone at the end is ignored.
     """
-    import termios  # noqa: PLC0415 - few runs have a terminal to themselves
+    import termios
 
     old_modes = termios.tcgetattr(terminal)
     modes = [*old_modes]
@@ -311,7 +311,7 @@ def report(err: GptshError, *, debug: bool) -> None:
     if err.hint:
         note(err.hint)
     if debug:
-        import traceback  # noqa: PLC0415 - only for --debug
+        import traceback
 
         write_stderr("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
 

@@ -25,7 +25,7 @@ def context_lines(api: str, report: Mapping[str, Any], request: Request) -> Iter
     if omitted := omitted_words(report["omitted"]):
         yield f"omitted     {omitted}"
     if request.tools:
-        from gptsh.context.tokens import count_tools  # noqa: PLC0415 - a list counts none
+        from gptsh.context.tokens import count_tools
 
         yield f"tools       {len(request.tools)}, their definitions ~{count_tools(request.tools):,} tokens"
     for part, media in (found for message in request.messages for found in media_in(message)):

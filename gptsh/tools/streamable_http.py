@@ -37,7 +37,7 @@ class StreamableHttp:
         """The SDK's streams to the URL."""
         url, auth = str(self._config.url), None
         if not self._has_token and logins.read(url):
-            from gptsh.tools import oauth  # noqa: PLC0415 - few servers have a login
+            from gptsh.tools import oauth
 
             auth = self._login = oauth.kept_login(self._config)
         client = http_client(self._config, self._environ, auth, [self._raise_for_status])

@@ -55,7 +55,7 @@ class Supervisor:
 
     def call(self, server: str, tool: str, arguments: dict[str, Any]) -> "Future[tuple[dict[str, Any], int]]":
         """Start a call of a tool that a server has reported; see ``Connection.call``."""
-        import asyncio  # noqa: PLC0415 - already loaded by the thread
+        import asyncio
 
         assert self._loop  # its thread has reported the tool
         return asyncio.run_coroutine_threadsafe(self._connections[server].call(tool, arguments), self._loop)
@@ -87,7 +87,7 @@ class Supervisor:
         """Start the programs, import the SDK while they start up, and serve them until ``close``."""
         try:
             self._start_programs()
-            import asyncio  # noqa: PLC0415 - 40 ms that only tools need
+            import asyncio
 
             connection_class = _import_connection()
             asyncio.run(self._serve(connection_class))
@@ -104,7 +104,7 @@ class Supervisor:
 
     async def _serve(self, connection_class: "type[Connection]") -> None:
         """Serve all servers until the task is cancelled."""
-        import asyncio  # noqa: PLC0415 - 40 ms that only tools need
+        import asyncio
 
         for config in self._servers:
             program = self._processes.get(config.name)
@@ -123,14 +123,14 @@ class Supervisor:
 
 def _import_connection() -> "type[Connection]":
     """Import the SDK, quietly and quickly. Raises ConfigError if it cannot be imported."""
-    import logging  # noqa: PLC0415 - only tools need it
-    import warnings  # noqa: PLC0415 - only tools need it
+    import logging
+    import warnings
 
     logging.getLogger().addHandler(logging.NullHandler())  # else Python prints the SDK's log
     warnings.simplefilter("ignore")
     gc.disable()  # collections are a fifth of the import, and the SDK's objects live until the end anyway
     try:
-        from gptsh.tools.connection import Connection  # noqa: PLC0415 - the SDK takes over half a second
+        from gptsh.tools.connection import Connection
     except ImportError as err:
         raise ConfigError(f"the package mcp cannot be used: {err}", INSTALL) from err
     finally:

@@ -190,7 +190,7 @@ class Toolbox:
 
     def _ask(self, question: ServerQuestion) -> "Future[dict[str, Any] | None]":
         """Hand a server's question to ``run``; decline it if no call runs. For the servers' thread."""
-        from concurrent.futures import Future  # noqa: PLC0415 - already loaded by the thread
+        from concurrent.futures import Future
 
         asked: Future[dict[str, Any] | None] = Future()
         if arrivals := self._arrivals:
@@ -204,7 +204,7 @@ class Toolbox:
         name = call["function"]["name"]
         offered = self._offered or {}
         if name not in offered:
-            import difflib  # noqa: PLC0415 - few models invent names
+            import difflib
 
             near = difflib.get_close_matches(name, offered, cutoff=0.5) or [*offered][:_MAX_LISTED]
             return f"there is no tool {name!r}" + (f", there is {', '.join(near)}" if near else "")

@@ -85,7 +85,7 @@ class App:
             raise UsageError(f"{name} and --schema exclude each other", "--schema alone removes the code fence")
         schema = None
         if options.schema is not None:
-            from gptsh.context.answer_schema import AnswerSchema  # noqa: PLC0415 - few answers have a schema
+            from gptsh.context.answer_schema import AnswerSchema
 
             schema = AnswerSchema(options.schema)
         self.reporter.output = output
@@ -123,7 +123,7 @@ class App:
         """Give the client a new budget if a ceiling is set."""
         self.client.budget = None
         if agent.max_cost is not None or self.settings.limits.per_day is not None:
-            from gptsh.turn.budget import budget_of  # noqa: PLC0415 - few runs have a ceiling
+            from gptsh.turn.budget import budget_of
 
             self.client.budget = budget_of(self.settings, agent.max_cost)
 
@@ -152,7 +152,7 @@ class App:
             self.close_tools(interrupts)
         try:
             if self._toolbox is None:
-                from gptsh.tools.toolbox import Toolbox  # noqa: PLC0415 - few runs have tools
+                from gptsh.tools.toolbox import Toolbox
 
                 with interrupts.shielded():
                     on_error = _note_missing_server if lenient else None

@@ -50,7 +50,7 @@ class Approval:
             with screen.spinning(f"running {names}") as spinner:
 
                 def answer(question: ServerQuestion) -> dict[str, Any] | None:
-                    from gptsh.turn import elicitation  # noqa: PLC0415 - few servers ask
+                    from gptsh.turn import elicitation
 
                     spinner.hide()
                     try:

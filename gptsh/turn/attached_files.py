@@ -107,7 +107,7 @@ def _read(value: str, check_of: Callable[[str], stdio.Check]) -> Iterator[tuple[
     elif is_path(path) or "://" in path or not re.search(r"[*?[]", path):
         yield path, stdio.read_file(path, check_of(path))
     else:
-        import glob  # noqa: PLC0415 - most values of -f are no pattern
+        import glob
 
         matches = sorted(match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
         if not matches:
@@ -171,7 +171,7 @@ def _known_to_git(folder: str) -> set[str]:
 
     Empty if git is missing, the folder is in no repository, or the repository ignores it.
     """
-    import subprocess  # noqa: PLC0415 - few questions come with a folder
+    import subprocess
 
     # A repository may name a program as its file system monitor, and nothing in a folder is executed.
     command = ["git", "-C", folder, "-c", "core.fsmonitor=", "ls-files", "-zco", "--exclude-standard"]

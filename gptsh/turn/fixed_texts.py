@@ -34,7 +34,7 @@ def build_fixed_texts(
     """
     system, schema = noted_files.in_system_prompt(system, window), None
     if form.schema:
-        from gptsh.context.answer_schema import system_with_schema  # noqa: PLC0415 - few answers have a schema
+        from gptsh.context.answer_schema import system_with_schema
 
         # Ollama accepts a schema for every model, but the model does not see it: so it is sent as both.
         accepts = None if provider.api == "ollama" else facts(provider.name, provider.model).can("response_schema")

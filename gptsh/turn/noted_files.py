@@ -32,7 +32,7 @@ class NotedFiles:
         """Note memory and file in a new question, if they have changed. Prints a note if one cannot be read."""
         if not self:
             return
-        from gptsh.context import memory, project_file  # noqa: PLC0415 - few agents have them
+        from gptsh.context import memory, project_file
 
         try:
             if self.has_memory:
@@ -47,7 +47,7 @@ class NotedFiles:
         """Send in the system prompt what is known where this compaction ends; None: where the session begins."""
         if not self:
             return
-        from gptsh.context import memory  # noqa: PLC0415 - few agents have a memory
+        from gptsh.context import memory
 
         messages, compacted = self._session.doc["messages"], 0
         if record and record.get("strategy") in (SUMMARY, MINIMAL):
@@ -61,11 +61,11 @@ class NotedFiles:
     def in_system_prompt(self, system: str | None, window: int | None) -> str | None:
         """The system prompt with what stands in it; of a long memory only as much as the window has room for."""
         if self._file_at_start is not None:
-            from gptsh.context.project_file import system_with_project_file  # noqa: PLC0415 - few agents have one
+            from gptsh.context.project_file import system_with_project_file
 
             system = system_with_project_file(system, self._file_at_start["project_file"])
         if self._memory_at_start is not None:
-            from gptsh.context.memory import system_with_memory  # noqa: PLC0415 - few agents have a memory
+            from gptsh.context.memory import system_with_memory
 
             system = system_with_memory(system, self._memory_at_start["memory"], window)
         return system
@@ -74,14 +74,14 @@ class NotedFiles:
         """The messages, each question with the memory and the file that it noted and that stand nowhere else."""
         sent = list(messages)
         if self.has_memory:
-            from gptsh.context.memory import with_memory  # noqa: PLC0415 - few agents have a memory
+            from gptsh.context.memory import with_memory
 
             start = self._memory_at_start.get("id") if self._memory_at_start else None
             for at, message in enumerate(sent):
                 if "memory" in message and message.get("id") != start:
                     sent[at] = with_memory(message, window)
         if self._project_file:
-            from gptsh.context.project_file import with_project_file  # noqa: PLC0415 - few agents have one
+            from gptsh.context.project_file import with_project_file
 
             start = self._file_at_start.get("id") if self._file_at_start else None
             for at, message in enumerate(sent):

@@ -153,7 +153,7 @@ class Painter(Writer):
         width, height = stdio.size(self._stream)
         if isinstance(item, str) and item and self._region:
             self._out.draw(self._region.frame((), plain_rows(item, width)[1 - height :], width))
-        from gptsh.render.canvas import Canvas  # noqa: PLC0415 - imports rich in 0.15 s
+        from gptsh.render.canvas import Canvas
 
         canvas = self._canvas = Canvas(self._out, self._look, lambda: stdio.size(self._stream), self._region)
         next_frame, is_stale, size = 0.0, False, (width, height)

@@ -194,11 +194,11 @@ class Planner:
 
     def chooser(self, messages: Sequence[Message], *, dry: bool = False) -> "Chooser":
         """The chooser of the compaction; ``dry``: with placeholders instead of new summaries."""
-        from gptsh.context.compaction import Chooser  # noqa: PLC0415 - most sessions are small
+        from gptsh.context.compaction import Chooser
 
         state, summarise = self._session.doc["context"], self._summariser.summarise
         if dry:
-            from gptsh.turn.small_model import placeholder_summary  # noqa: PLC0415 - as Chooser
+            from gptsh.turn.small_model import placeholder_summary
 
             state = {**state, "summaries": [*state["summaries"]]}
             summarise = partial(placeholder_summary, state["summaries"])
@@ -215,14 +215,14 @@ class Planner:
 
     @cached_property
     def _summariser(self) -> "Summariser":
-        from gptsh.turn.small_model import Summariser  # noqa: PLC0415 - most sessions are small
+        from gptsh.turn.small_model import Summariser
 
         app, fsync = self._app, self._options.compact
         return Summariser(app.settings, app.client, self.agent, self._session, self._screen, self.costs, fsync=fsync)
 
     def save_compaction(self, choice: Choice, messages: Sequence[Message]) -> None:
         """Save a new compaction of these messages, with a snapshot of the session before it."""
-        from gptsh.turn.compacting import save_compaction  # noqa: PLC0415 - most sessions are small
+        from gptsh.turn.compacting import save_compaction
 
         save_compaction(self._session, choice, messages, self.rules.snapshots, fsync=self._options.compact)
 
@@ -287,7 +287,7 @@ class Planner:
         choice = self._choose(messages, dry=True)
         if choice.size.tokens <= limit and not choice.prompt.omitted_questions and not choice.is_new:
             return
-        from gptsh.turn.truncation import Truncation  # noqa: PLC0415 - few prompts are truncated
+        from gptsh.turn.truncation import Truncation
 
         self.meter.forget_reports()
 

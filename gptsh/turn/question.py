@@ -96,7 +96,7 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
             problem = f"no prompt of an agent makes this question, so it has no {{{next(iter(values))}}}"
             raise UsageError(problem, "-a NAME chooses an agent with a prompt")
         return None
-    from gptsh.content import template  # noqa: PLC0415 - few agents have a prompt
+    from gptsh.content import template
 
     names = agent.prompt_names()
     if missing := [name for name in names if name not in values]:

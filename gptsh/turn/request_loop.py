@@ -245,6 +245,6 @@ class RequestLoop:
 
 
 def _approval_of(tools: Tools, doc: Document) -> "Approval":
-    from gptsh.turn.approval import Approval  # noqa: PLC0415 - few runs have tools
+    from gptsh.turn.approval import Approval
 
     return Approval(tools, doc)

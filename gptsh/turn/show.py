@@ -65,7 +65,7 @@ class Form(NamedTuple):
             problem = "the answer is incomplete: its code block has no end"
             raise Incomplete(problem, "ask again, or without -x and --block for all of the answer")
         if self.block and not block:
-            from gptsh.render.markdown_parser import code_blocks  # noqa: PLC0415 - most answers are shown whole
+            from gptsh.render.markdown_parser import code_blocks
 
             languages = ", ".join(dict.fromkeys(other.language or "no language" for other in code_blocks(text)))
             wanted = "code block"
@@ -74,7 +74,7 @@ class Form(NamedTuple):
             raise Incomplete(f"the answer has no {wanted}", f"it has {languages or 'none'}")
 
     def _find_block(self, text: str) -> "CodeBlock | None":
-        from gptsh.render.markdown_parser import code_blocks  # noqa: PLC0415 - most answers are shown whole
+        from gptsh.render.markdown_parser import code_blocks
 
         blocks = code_blocks(text)
         if self.block == _LAST:
@@ -127,7 +127,7 @@ class Screen:
             shared=self._on_terminal and err_on_terminal and not form.is_buffered,
         )
         if form.is_buffered or form.is_structured:
-            from gptsh.render import structured  # noqa: PLC0415 - only JSON, -x and --schema
+            from gptsh.render import structured
 
             if form.on_event:
                 return structured.EventListener(out, reasoning, form.on_event)
@@ -136,7 +136,7 @@ class Screen:
             return structured.EventWriter(out, reasoning, shows_reasoning=form.reasoning)
         if form.output != "markdown":
             return PlainWriter(out, reasoning, streamed=form.streamed)
-        from gptsh.turn.painter import Painter  # noqa: PLC0415 - slow; plain text does without
+        from gptsh.turn.painter import Painter
 
         painter = Painter(out, reasoning, look(os.environ, terminal=self._on_terminal), stdio.stdout())
         if not painter.is_running:

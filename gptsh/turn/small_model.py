@@ -46,7 +46,7 @@ class Summariser:
         self, older: Sequence[Message], fresh: Sequence[Message], previous: str | None, size: int
     ) -> dict[str, Any]:
         """Make a summary of the older messages and record it and its cost in the document. Raises GptshError."""
-        from gptsh.context import summaries  # noqa: PLC0415 - most sessions are small
+        from gptsh.context import summaries
 
         model = agent_choice.small_model(self._settings, self._agent) or self._agent.model or ""
         if split_model(model)[0] == "echo":
@@ -96,7 +96,7 @@ def placeholder_summary(
 
 def make_small_model(config: Settings, client: Client, ask: Ask, model: str) -> "SmallModel":
     """Make a small model, asked through ``ask`` (as ``client.ask``). Its window is looked up on first use."""
-    from gptsh.context.summaries import SmallModel  # noqa: PLC0415 - few runs ask it for more than a title
+    from gptsh.context.summaries import SmallModel
 
     window, learn = partial(client.windows.of, model, ask=True), partial(client.windows.learn, model)
     return SmallModel(ask, model, window, learn, partial(pricing.cost_of, config, model))

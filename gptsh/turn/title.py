@@ -68,7 +68,7 @@ class TitleThread(threading.Thread):
 
     def add_to(self, doc: Document) -> None:
         """Add the title, and the call to the ledger: even after a failure, so that nobody asks again."""
-        from gptsh.config import pricing  # noqa: PLC0415 - once the answer has begun
+        from gptsh.config import pricing
 
         usage = self._answer.usage
         cost = pricing.cost_of(self._settings, self._model, usage) if usage else None
@@ -160,7 +160,7 @@ def run_child() -> None:
     config = settings.load(os.environ, config_file or None)
     client = Client(config, os.environ, keys)
     if allowance:
-        from gptsh.turn.budget import Budget, Ceiling  # noqa: PLC0415 - few runs have a ceiling
+        from gptsh.turn.budget import Budget, Ceiling
 
         client.budget = Budget(config, [Ceiling("max_cost", float(allowance))])
     thread = TitleThread(config, client, filename, model)

@@ -65,7 +65,7 @@ class Turn:
         app.client.deadline = interrupts.deadline
         app.limit_cost(setup.agent)
         if self._only_compacts:
-            from gptsh.turn.preview import compact  # noqa: PLC0415 - few sessions are compacted by hand
+            from gptsh.turn.preview import compact
 
             screen = Screen(setup.form)
             planner = Planner(app, options, setup, session, None, screen)
@@ -83,7 +83,7 @@ class Turn:
             if app.client.budget and not options.dry_run:
                 app.client.budget.check(plan.request)
             if options.dry_run:
-                from gptsh.turn.preview import print_request  # noqa: PLC0415 - most requests are sent
+                from gptsh.turn.preview import print_request
 
                 return print_request(app, plan, setup.form)
             if is_new:
@@ -92,7 +92,7 @@ class Turn:
                 self._ask_and_save(planner, plan, tools, screen)
         rules = app.settings.sessions
         if is_new and session.is_saved and session.filename and (rules.archive_after_days or rules.max_sessions):
-            from gptsh.turn.turn_end import archive_old  # noqa: PLC0415 - few configurations ask for it
+            from gptsh.turn.turn_end import archive_old
 
             archive_old(app.settings, interrupts, session.filename)
         return session.failure.exit_code if session.failure else 0
@@ -123,7 +123,7 @@ class Turn:
             failure = err
         with interrupts.shielded():
             interrupts.cancel_deadline()
-            from gptsh.turn.turn_end import TurnEnd  # noqa: PLC0415 - once the answer has begun
+            from gptsh.turn.turn_end import TurnEnd
 
             failure = TurnEnd(app, interrupts, session, loop, record, display, plan).finish(failure)
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):

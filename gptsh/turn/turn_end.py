@@ -84,7 +84,7 @@ class TurnEnd:
 
     def _update_memory(self) -> BaseException | None:
         """Update the agent's memory if that is due; return a signal that the JSON object has not reported."""
-        from gptsh.turn.consolidation import Consolidation  # noqa: PLC0415 - few agents have a memory
+        from gptsh.turn.consolidation import Consolidation
 
         if self._display.screen.is_written:
             stdio.detach_stdout()
@@ -94,7 +94,7 @@ class TurnEnd:
 
     def _json_result(self, failure: BaseException | None) -> dict[str, Any]:
         """The JSON object of ``-o json``."""
-        from gptsh.render import structured  # noqa: PLC0415 - only -o json and jsonl need it
+        from gptsh.render import structured
 
         session, planner, record, form = self._session, self._loop.planner, self._record, self._loop.setup.form
         message: Mapping[str, Any] = record.last_answer or {}
@@ -125,7 +125,7 @@ def archive_old(config: Settings, interrupts: Interrupts, filename: str) -> None
 
     The reader already has the whole answer, and signals are ignored.
     """
-    from gptsh.core import retention  # noqa: PLC0415 - few configurations ask for it
+    from gptsh.core import retention
 
     stdio.detach_stdout()
     with interrupts.ignored():

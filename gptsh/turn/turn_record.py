@@ -51,7 +51,7 @@ class TurnRecord:
 
     def save_answer(self, message: Message, plan: Plan, planner: Planner, *, fsync: bool) -> None:
         """Save the answer to a plan's request with its agent, model, provider and cost."""
-        from gptsh.config import pricing  # noqa: PLC0415 - once the answer has begun
+        from gptsh.config import pricing
 
         usage = message.get("usage")
         message["agent"], message["model"], message["provider"] = planner.agent.name, planner.model, planner.provider

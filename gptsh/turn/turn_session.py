@@ -131,8 +131,8 @@ def start_session(
         origin, _ = references.split_ref(doc["meta"]["forked_from"])
         session.pending_events.append(("snapshot_restored", {"snapshot": point, "session": origin}))
     if options.labels.snapshot is not None:
-        from gptsh.context import tokens  # noqa: PLC0415 - few runs take a snapshot
-        from gptsh.core import snapshots  # noqa: PLC0415 - few runs take a snapshot
+        from gptsh.context import tokens
+        from gptsh.core import snapshots
 
         size = tokens.estimate(doc["messages"])
         session.pending_events += snapshots.record(
@@ -222,7 +222,7 @@ class TurnSession:
         if self._agent_wins:
             take_agent(saved, self.doc)
         if any(kind == "snapshot_created" for kind, _ in self.pending_events):
-            from gptsh.core import snapshots  # noqa: PLC0415 - few runs take a snapshot
+            from gptsh.core import snapshots
 
             snapshots.keep_newest(saved, self._keep_snapshots)
 

@@ -40,8 +40,8 @@ def _checker(adapter: Any) -> Any:
 @pytest.fixture(scope="module")
 def of_openai() -> Any:
     """A function that raises if a request does not conform."""
-    from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming  # noqa: PLC0415 - slow
-    from pydantic import TypeAdapter  # noqa: PLC0415 - slow
+    from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
+    from pydantic import TypeAdapter
 
     return _checker(TypeAdapter(ResponseCreateParamsNonStreaming))
 
@@ -147,7 +147,7 @@ TRAVELLED: list[Any] = [
 def of_claude() -> Any:
     """A function that raises if a request does not conform."""
     types = pytest.importorskip("anthropic.types.message_create_params", reason="make servers installs it")
-    from pydantic import TypeAdapter  # noqa: PLC0415 - slow
+    from pydantic import TypeAdapter
 
     return _checker(TypeAdapter(types.MessageCreateParamsNonStreaming))
 
@@ -155,10 +155,10 @@ def of_claude() -> Any:
 @pytest.fixture(scope="module")
 def of_chat() -> Any:
     """A function that raises if a request does not conform."""
-    from openai.types.chat.completion_create_params import (  # noqa: PLC0415 - slow
+    from openai.types.chat.completion_create_params import (
         CompletionCreateParamsNonStreaming,
     )
-    from pydantic import TypeAdapter  # noqa: PLC0415 - slow
+    from pydantic import TypeAdapter
 
     return _checker(TypeAdapter(CompletionCreateParamsNonStreaming))
 

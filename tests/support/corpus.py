@@ -33,7 +33,7 @@ def _encoding() -> Any:
     """A real tokenizer; litellm packages its files."""
     (litellm,) = importlib.util.find_spec("litellm").submodule_search_locations
     os.environ["TIKTOKEN_CACHE_DIR"] = str(Path(litellm) / "litellm_core_utils" / "tokenizers")
-    import tiktoken  # noqa: PLC0415 - it reads the variable at import
+    import tiktoken
 
     return tiktoken.get_encoding("o200k_base")
 

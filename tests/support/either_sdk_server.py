@@ -70,7 +70,7 @@ def end_with_stdin() -> None:
 
 def serve_http() -> None:
     """Serve on a free port."""
-    import uvicorn  # noqa: PLC0415 - stdio needs none
+    import uvicorn
 
     app = server.streamable_http_app()
     listening = socket.socket()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 def main() -> None:
     """Load a session, save it, and print the result."""
-    from nanobot.session.manager import SessionManager  # noqa: PLC0415 - not in our own environment
+    from nanobot.session.manager import SessionManager
 
     given = json.load(sys.stdin)
     folder = Path(given["folder"])

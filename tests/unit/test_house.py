@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -114,11 +113,6 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     house = modules_of_the_house()
     order = TopologicalSorter({name: {*imported_modules(path, house)} - {name} for name, path in house.items()})
     order.prepare()  # raises CycleError
-
-
-def test_no_file_name_stands_twice() -> None:
-    names = Counter(path.name for path in FILES if path.name != "__init__.py")
-    assert [name for name, count in names.items() if count > 1] == []
 
 
 # ---- what a run loads

@@ -76,7 +76,7 @@ def test_a_pause_of_ones_own_server_may_last_as_long_as_the_first_byte(home: Hom
 
 
 def test_its_pauses_are_longer_than_those_of_others() -> None:
-    from gptsh.config.settings import Network  # noqa: PLC0415 - the limits are too long for a test of the command
+    from gptsh.config.settings import Network
 
     assert [Network().idle_seconds(is_own_server=own) for own in (True, False)] == [600, 120]
     assert [Network(idle_timeout=7).idle_seconds(is_own_server=own) for own in (True, False)] == [7, 7]

@@ -37,7 +37,6 @@ from prompt_toolkit.layout.processors import Processor, TabsProcessor, Transform
 from prompt_toolkit.layout.utils import explode_text_fragments
 from prompt_toolkit.styles import Style
 
-from gptsh import threads
 from gptsh.chat.commands import COMMANDS
 from gptsh.chat.terminal_io import exit_with, input_terminal, terminal_input, terminal_output
 from gptsh.config.folders import app_folder
@@ -309,8 +308,7 @@ class Prompt:
             loop.call_soon(self._start_thread, loop, copy_context())
 
     def _start_thread(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
-        if not threads.start(threading.Thread(target=self._load, args=(loop, context), daemon=True)):
-            exit_with(self._session.app, RuntimeError(threads.NO_THREAD))  # the library cannot do without
+        threading.Thread(target=self._load, args=(loop, context), daemon=True).start()
 
     def _load(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
         """Import what turns, answers and commands need, in a thread, while the user types the first line.

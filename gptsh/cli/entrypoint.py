@@ -14,10 +14,10 @@ from gptsh.models.parameters import safe_params
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupted, exit_by_signal
 from gptsh.process.reporter import Reporter
-from gptsh.threads import NO_THREAD
 
 _MANAGE_OPTIONS = {row.names[0] for row in ROWS if row.group == "Manage"}  # not used with a question
 _UNCONNECTED = {"-h", "--help", "--version", "echo", *JOBS}  # words of command lines that need no certificates
+_NO_THREAD = "can't start new thread"  # what Python says
 _REPEAT = "give it once for each session"
 _PROMPT_ADVICE = {  # for words beside a job: what the user probably meant
     "--search-sessions": "put the words in quotes",
@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:  # gptsh --list-sessions | head: the reader has left
         return 0
     except RuntimeError as err:
-        if str(err) != NO_THREAD:
+        if str(err) != _NO_THREAD:
             raise
         return reporter.fail(GptshError("no thread can start", "raise the limit: see ulimit -u and ulimit -v"))
     except MemoryError:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Mapping
 from functools import cache
 
-from gptsh import threads
 from gptsh.errors import ConfigError
 
 _FILES, _FOLDER = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"), "SSL_CERT_DIR"
@@ -50,7 +49,7 @@ def preload(environ: Mapping[str, str]) -> None:
         with contextlib.suppress(ConfigError):
             trust(environ)
 
-    threads.start(threading.Thread(target=read, daemon=True))
+    threading.Thread(target=read, daemon=True).start()
 
 
 def trust(environ: Mapping[str, str]) -> Trust:

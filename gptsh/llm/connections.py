@@ -10,7 +10,6 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from gptsh import threads
 from gptsh.errors import ConfigError, GptshError, ModelError, TimedOut
 from gptsh.llm import certificates
 from gptsh.llm.proxies import SOCKS, check_socks_package, connect_socks, host_and_port, proxy_for, proxy_headers
@@ -62,7 +61,7 @@ class EarlyConnection:
         self._result: HTTPConnection | GptshError | None = None
         self._opened_at = 0.0  # of ``time.monotonic``
         self._thread = threading.Thread(target=self._open, daemon=True)
-        self._is_started = threads.start(self._thread)
+        self._thread.start()
 
     def _open(self) -> None:
         try:
@@ -73,8 +72,7 @@ class EarlyConnection:
 
     def take(self) -> HTTPConnection | None:
         """Wait for the connection; None if it has become too old. Raises as ``connect``."""
-        if self._is_started:
-            self._thread.join()
+        self._thread.join()
         if time.monotonic() - self._opened_at > _LONGEST_IDLE:
             if isinstance(self._result, HTTPConnection):
                 self._result.close()

@@ -153,7 +153,8 @@ class Http:
         """
         endpoint = self.endpoint(url)
         if endpoint.target.scheme == "https" and endpoint.way not in self._early:
-            self._early[endpoint.way] = EarlyConnection(endpoint)
+            with contextlib.suppress(RuntimeError):  # no thread can start
+                self._early[endpoint.way] = EarlyConnection(endpoint)
 
     def endpoint(self, url: str) -> Endpoint:
         """Resolve proxy and certificates for a URL. Raises ConfigError for an invalid URL, proxy or CA bundle."""

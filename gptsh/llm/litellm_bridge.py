@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gptsh import threads
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer
 from gptsh.llm import chat, chat_answers, reading_loop
@@ -60,8 +59,7 @@ class Bridge:
             warnings.simplefilter("ignore")
             logging.disable(logging.CRITICAL)
             sys.stdout = sys.stderr
-        if not threads.start(self._loader):
-            self._load()
+        self._loader.start()
 
     def _prepare_environment(self) -> None:
         """Set what litellm and its libraries read: switches, the hosts without proxy, the CA bundle."""

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from gptsh import threads
 from gptsh.errors import TimedOut
 
 _FINAL_WAIT = 5.0  # seconds to wait for usage after a complete answer, or for the body of an error response
@@ -15,17 +14,14 @@ Item = TypeVar("Item")
 
 
 class Incoming(Generic[Item]):
-    """Items that a thread produces, so that signals and timeouts reach the main thread. Errors name ``host``.
-
-    If no thread can start, the caller waits for each item, and only the timeouts of the socket apply.
-    """
+    """Items that a thread produces, so that signals and timeouts reach the main thread. Errors name ``host``."""
 
     def __init__(self, items: Iterator[Item], host: str) -> None:
         self._queue: queue.SimpleQueue[Item | BaseException | None] = queue.SimpleQueue()
         self._host, self._is_closed = host, False
         self._deadline = math.inf  # of ``time.monotonic``
         thread = threading.Thread(target=self._produce, args=(items,), daemon=True)
-        self._unthreaded = None if threads.start(thread) else items
+        thread.start()
 
     def _produce(self, items: Iterator[Item]) -> None:
         """In the thread: put each item into the queue, then None, or the error that ended them."""
@@ -40,8 +36,6 @@ class Incoming(Generic[Item]):
 
     def next_item(self, timeout: float) -> Item | None:
         """Wait for the next item; None after the last. Raises the thread's error, or TimedOut."""
-        if self._unthreaded is not None:
-            return next(self._unthreaded, None)
         seconds_left = min(timeout, self._deadline - time.monotonic())
         try:
             item = self._queue.get(timeout=max(seconds_left, 0))

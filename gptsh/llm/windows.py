@@ -3,7 +3,6 @@
 import threading
 from functools import partial
 
-from gptsh import threads
 from gptsh.config.settings import Settings
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import ollama_models
@@ -45,7 +44,8 @@ class Windows:
         if provider.context_window is None:
             self._cache.entry(provider)  # so that the thread adds no entry while the cache may be saving them
             thread = threading.Thread(target=self._reported, args=(provider,), kwargs={"ask": True}, daemon=True)
-            self._early = thread if threads.start(thread) else None
+            thread.start()
+            self._early = thread
 
     def learn(self, model: str, window: int) -> None:
         """Limit the model's window to this number of tokens, which a refusal has named."""

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
-from gptsh import threads
-
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MIN_TIMER = 0.001  # seconds; 0 would disable the timer
 _TIMER_INTERVAL = 0.2  # seconds until the deadline is raised again, in case a destructor swallowed it
@@ -84,8 +82,7 @@ class Interrupts:
         read_fd, self._wakeup_fd = os.pipe()
         os.set_blocking(self._wakeup_fd, False)
         self._previous_wakeup_fd = signal.set_wakeup_fd(self._wakeup_fd, warn_on_full_buffer=False)
-        if not threads.start(threading.Thread(target=self._resend_lost_signals, args=(read_fd,), daemon=True)):
-            os.close(read_fd)  # then a signal may end a wait only when something arrives
+        threading.Thread(target=self._resend_lost_signals, args=(read_fd,), daemon=True).start()
         _entered.append(self)
         return self
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
-from gptsh import threads
 from gptsh.render.writer import Sink
 from gptsh.text import one_line, truncate_end
 
@@ -36,7 +35,7 @@ class Spinner:
     def __enter__(self) -> "Spinner":
         if self._screen:
             self.show()
-            threads.start(self._thread)  # if it cannot, there is no spinner
+            self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -14,7 +14,6 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-from gptsh import threads
 from gptsh.process import stdio
 from gptsh.process.interrupts import shielded, waiting
 from gptsh.render.escapes import Look
@@ -50,8 +49,7 @@ class Painter(Writer):
         self._queue: SimpleQueue[_Item] = SimpleQueue()
         self._has_undrawn_text = False
         self.is_running = True  # the thread
-        if not threads.start(threading.Thread(target=self._run, daemon=True)):
-            self.is_running = False
+        threading.Thread(target=self._run, daemon=True).start()
 
     # ---- for the answer
 

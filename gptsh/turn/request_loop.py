@@ -4,7 +4,6 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gptsh import threads
 from gptsh.content.answer import Answer
 from gptsh.content.tool_calls import Tools, calls_to_run
 from gptsh.content.verdict import answer_error
@@ -159,7 +158,7 @@ class RequestLoop:
         try:
             with self._display.screen.spinning(f"waiting for {planner.model}") as spinner:
                 if spinner.is_visible and self._app.settings.providers.for_model(planner.model).is_own_server:
-                    threads.start(threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True))
+                    threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True).start()
                 self._display.show(self._app.client.ask(plan.request, answer), self.titling.answer_begins)
             partial_reason = None
             if answer.showed_thought:

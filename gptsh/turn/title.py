@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 
-from gptsh import threads
 from gptsh.config import agent_choice, settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
@@ -96,7 +95,8 @@ class Titling:
             start_child(self._app, filename, model, self._config_file)
         else:
             self._thread = TitleThread(self._app.settings, self._app.client, filename, model)
-            threads.start(self._thread)  # if it cannot, there is no title
+            with contextlib.suppress(RuntimeError):  # no thread can start: then there is no title
+                self._thread.start()
 
     def turn_ends(self, *, has_answer: bool) -> None:
         """Save the title that has arrived beside the answer; ask a server of one's own in the background."""

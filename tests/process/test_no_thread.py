@@ -1,4 +1,4 @@
-"""Where the system starts no more threads, an answer arrives without what needs one; else an error is one line."""
+"""Where the system starts no more threads, nothing is asked, and the error is one line."""
 
 import resource
 import sys
@@ -27,32 +27,22 @@ def limit() -> None:
     resource.setrlimit(resource.RLIMIT_STACK, (_STACK, resource.RLIM_INFINITY))
 
 
-@pytest.mark.parametrize("args", [(), ("-o", "markdown"), ("--no-stream",)])
-def test_an_answer_arrives_and_is_saved(lab: Home, model: ModelServer, args: tuple[str, ...]) -> None:
-    model.say("an ", "answer", model="m")
-    process = lab.start(*args, "hi", preexec_fn=limit)
-    assert process.communicate(timeout=30) == (b"an answer\n", b"")
-    assert (wait_for_exit(process), len(lab.doc()["messages"])) == (0, 2)
-
-
-def test_there_is_no_title(hosted: Home, model: ModelServer) -> None:
-    model.say("an answer", model="gpt-4.9")
-    process = hosted.start("hi", preexec_fn=limit)
-    assert process.communicate(timeout=30) == (b"an answer\n", b"")
-    assert (wait_for_exit(process), hosted.doc()["title"]) == (0, None)
-
-
-def test_a_terminal_shows_it_as_it_is(lab: Home, model: ModelServer) -> None:
-    model.say("an *answer*", model="m")
-    terminal = Terminal(lab, "hi", command=[sys.executable, "-c", LIMITED, *COMMAND])
-    assert terminal.close() == (b"an *answer*\r\n", 0)
-
-
-def test_tools_and_a_conversation_end_in_a_line(lab: Home, model: ModelServer) -> None:
+@pytest.mark.parametrize("args", [("hi",), ("--tools", "time", "hi")])
+def test_a_question_ends_in_a_line_before_it_is_sent(lab: Home, model: ModelServer, args: tuple[str, ...]) -> None:
     lab.configure(lab.config.read_text() + '[mcp.servers.time]\ncommand = "cat"\n')
-    process = lab.start("--tools", "time", "hi", preexec_fn=limit)
+    process = lab.start(*args, preexec_fn=limit)
     assert process.communicate(timeout=30) == (b"", NO_THREAD.encode())
     assert (wait_for_exit(process), model.requests) == (1, [])
-    terminal = Terminal(lab, "-i", command=[sys.executable, "-c", LIMITED, *COMMAND])
+
+
+@pytest.mark.parametrize("args", [("hi",), ("-i",)])
+def test_a_terminal_shows_that_line(lab: Home, args: tuple[str, ...]) -> None:
+    terminal = Terminal(lab, *args, command=[sys.executable, "-c", LIMITED, *COMMAND])
     out, code = terminal.close()
     assert (out.endswith(NO_THREAD.replace("\n", "\r\n").encode()), code, b"Traceback" in out) == (True, 1, False)
+
+
+def test_lists_need_no_thread(lab: Home) -> None:
+    lab.run("-m", "echo", "hi")
+    process = lab.start("--list-sessions", preexec_fn=limit)
+    assert b"hi" in process.communicate(timeout=30)[0]

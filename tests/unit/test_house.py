@@ -23,7 +23,7 @@ from tests.support.server import ModelServer
 
 FILES = sorted((ROOT / "gptsh").rglob("*.py"))
 LAYERS = [
-    {"errors", "jsonio", "records", "text", "threads"},
+    {"errors", "jsonio", "records", "text"},
     {"messages"},
     {"models"},
     {"content"},

@@ -20,7 +20,7 @@ import trustme
 from dev.benchmarks.clocks import MeasurementError
 from dev.benchmarks.conversations import Conversations
 from dev.benchmarks.servers import AnthropicServer
-from gptsh.core.message_usage import message_usage
+from gptsh.core.usage import sums_by_day
 from tests.support.attached import make_pdf
 from tests.support.gemini_server import GeminiServer
 from tests.support.hosted import Hosted
@@ -258,7 +258,8 @@ def _first_session(home: Home) -> tuple[Path, dict[str, Any]]:
 
 
 def _bytes(doc: dict[str, Any]) -> bytes:
-    return in_lines({**doc, "message_usage": message_usage(doc)})
+    stats = {**doc["stats"], "days": sums_by_day(doc)}
+    return in_lines({**doc, "stats": stats})
 
 
 def add_sessions(home: Home, count: int) -> Home:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dev.stress import crowd, hostile, kills, mounts, mutants, peers, scale, signals, streams, travel
+from dev.stress import crowd, hostile, kills, mutants, peers, scale, signals, streams
 from dev.stress.table import Table, markdown
 from gptsh import __version__
 
@@ -35,8 +35,6 @@ def parts(*, quick: bool) -> dict[str, Callable[[], Table]]:
         "disk": kills.disk_errors,
         "damage": crowd.store_damaged,
         "crowd": lambda: crowd.parallel_writers(64),
-        "travel": lambda: travel.two_machines(200 if quick else 2000),
-        "mounts": mounts.without_locks,
         "streams": lambda: streams.every_byte(10 if quick else 1),
         "signals": signals.at_each_stage,
         "attacks": hostile.attacks,

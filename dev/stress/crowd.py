@@ -83,11 +83,6 @@ def _replace_session_by_folder(target: Store) -> None:
         path.mkdir()
 
 
-def _replace_lock_by_folder(target: Store) -> None:
-    (target.home.state / ".lock").unlink()
-    (target.home.state / ".lock").mkdir()
-
-
 DAMAGES: dict[str, Callable[[Store], None]] = {
     "the state folder is removed": _remove_state,
     "the sessions folder is removed": _remove_sessions,
@@ -97,7 +92,6 @@ DAMAGES: dict[str, Callable[[Store], None]] = {
     "the session is removed": _remove_session,
     "the session is truncated": _truncate_session,
     "a folder replaces the session": _replace_session_by_folder,
-    "a folder replaces the lock": _replace_lock_by_folder,
 }
 _HEADS = ("What happens during an answer", "Answer on stdout", "Lines on stderr", "Exit code")
 

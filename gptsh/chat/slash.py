@@ -479,7 +479,7 @@ def do_usage(chat: "Conversation", args: str) -> None:
         return
     with contextlib.suppress(GptshError):
         chat.refresh()
-    sums.draw_usage(usage.count([(0.0, usage.counted(chat.doc))] if chat.doc else []), None)
+    sums.draw_usage(usage.count([usage.sums_by_day(chat.doc)] if chat.doc else []), None)
 
 
 def do_help(_chat: "Conversation", args: str) -> None:

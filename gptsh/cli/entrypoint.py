@@ -21,7 +21,6 @@ _NO_THREAD = "can't start new thread"  # what Python says
 _REPEAT = "give it once for each session"
 _PROMPT_ADVICE = {  # for words beside a job: what the user probably meant
     "--search-sessions": "put the words in quotes",
-    "--import-session": "name one file or folder, in quotes where a name has blanks",
     "--delete-session": _REPEAT,
     "--archive-session": _REPEAT,
 }
@@ -92,7 +91,7 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
 
             check_words(argv, flags.prompt)
         return _ask(flags, reporter)
-    if flags.prompt:
+    if flags.prompt and job != "--import-session":  # more paths
         raise UsageError(f"{job} takes no prompt", _PROMPT_ADVICE.get(job, ""))
     if "GPTSH_OUTPUT" in os.environ:
         output = output_from(os.environ)  # markdown is the default on a terminal, and never used in a pipe

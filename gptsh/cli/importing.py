@@ -146,11 +146,12 @@ class _Progress:
 
 
 def import_session(flags: Flags) -> int:
-    """Import a file or a folder; print a line for each session, then a note for each part that cannot be read.
+    """Import files and folders; print a line for each session, then a note for each part that cannot be read.
 
     Raises UsageError if nothing was imported.
     """
-    path, report = flags.import_session or "", _Report()
+    paths = [flags.import_session or "", *flags.prompt]
+    report = _Report()
     progress, interrupts, stopped = _Progress(report), Interrupts(None), list[Interrupted]()
 
     def on_read(position: int) -> None:
@@ -158,7 +159,7 @@ def import_session(flags: Flags) -> int:
         progress.read_to(position)
 
     def rows() -> Iterator[_Row]:
-        sources = _sources(path, report, progress, on_read)
+        sources = _sources(paths, report, progress, on_read)
         try:
             for row in _rows(importer, sources, report, progress, is_named=flags.keep_keys):
                 progress.before_line()
@@ -173,7 +174,8 @@ def import_session(flags: Flags) -> int:
             raise
         finally:
             progress.hide()
-        report.finish(_PIPE if path == "-" else path, single=not os.path.isdir(path))
+        names = [_PIPE if path == "-" else path for path in paths]
+        report.finish(", ".join(names), single=len(paths) == 1 and not os.path.isdir(paths[0]))
 
     with interrupts, interrupts.shielded(), importing() as importer:
         try:
@@ -186,9 +188,11 @@ def import_session(flags: Flags) -> int:
     return 0
 
 
-def _sources(path: str, report: _Report, progress: _Progress, on_read: Callable[[int], None]) -> Iterator[Source]:
-    """The readable files of a path. Raises UsageError if the path does not exist."""
-    if path == "-":
+def _sources(
+    paths: list[str], report: _Report, progress: _Progress, on_read: Callable[[int], None]
+) -> Iterator[Source]:
+    """The readable files of these paths. Raises UsageError if one does not exist."""
+    if paths == ["-"]:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("--import-session - reads standard input", "pipe a file in")
         try:
@@ -196,9 +200,12 @@ def _sources(path: str, report: _Report, progress: _Progress, on_read: Callable[
         except BadInput as err:
             raise UsageError(f"{_PIPE}: {err}") from err
         return
-    if not os.path.exists(path):  # unlike Path.exists, False for an invalid path
-        raise UsageError(f"{path}: no such file or folder")
-    files = {file: _size(file) for file in (_files(path, report) if os.path.isdir(path) else [path])}
+    files: dict[str, int] = {}
+    for path in paths:
+        if not os.path.exists(path):  # unlike Path.exists, False for an invalid path
+            raise UsageError(f"{path}: no such file or folder")
+        for file in _files(path, report) if os.path.isdir(path) else [path]:
+            files[file] = _size(file)
     progress.begin(files.values())
     for file, size in files.items():
         try:

@@ -20,7 +20,7 @@ class Row(NamedTuple):
     """One option: its group in the help, its names, its help text. Without ``metavar`` and ``type`` it is a flag.
 
     ``value`` is a key of ``complete.COMPLETERS``, "" if a shell has nothing to offer. ``filled``: a blank value is
-    an error. ``arguments`` is the number of its values.
+    an error.
     """
 
     group: str
@@ -31,7 +31,6 @@ class Row(NamedTuple):
     type: Any = None
     many: bool = False
     filled: bool = False
-    arguments: int = 1
 
 
 def option(*about: Any, **more: Any) -> Any:
@@ -127,8 +126,8 @@ class Flags:
     format: str | None = option("Manage", ("--format",),
         "With --export-session: the format; default: markdown.", type=click.Choice(FORMATS))
     import_session: str | None = option("Manage", ("--import-session",),
-        "Import sessions of gptsh or another tool: a file, a folder, or -.",
-        metavar="PATH", value="file", filled=True)
+        "Import sessions of gptsh or another tool: files, folders, or -.",
+        metavar="PATH...", value="file", filled=True)
     keep_keys: bool = option("Manage", ("--keep-keys",),
         "With --import-session: a session's key in nanobot becomes its @NAME.")
     delete_session: tuple[str, ...] = option("Manage", ("--delete-session",),
@@ -140,11 +139,6 @@ class Flags:
         "Delete a snapshot, but no messages.", metavar="REF@NAME", value="session", filled=True)
     prune_sessions: bool = option("Manage", ("--prune-sessions",),
         "Show which old sessions would be deleted; with --yes, delete them.")
-    join_copies: bool = option("Manage", ("--join-copies",),
-        "Join sessions with the copies of them that a sync tool left behind.")
-    merge_driver: tuple[str, str, str] | None = option("Manage", ("--merge-driver",),
-        "Join two versions of a session into the file OURS: git calls it for %O %A %B.",
-        metavar="BASE OURS THEIRS", value="file", arguments=3)
     keep: int | None = option("Manage", ("--keep",),
         "With --prune-sessions: keep the N last used sessions.", metavar="N", type=click.IntRange(0))
     older_than: str | None = option("Manage", ("--older-than",),
@@ -236,8 +230,6 @@ JOBS: Mapping[str, Job] = {
         "pruning:prune_sessions",
         (*FILTERS, "--archived", "--keep", "--older-than", "--unanswered", "--archive", "--yes"),
     ),
-    "--join-copies": Job("joining:join_copies"),
-    "--merge-driver": Job("joining:merge_for_git"),
     "--usage": Job("stored:show_usage", (*FILTERS, "-s")),
     "--list-agents": Job("offers:list_agents", ("-m", "--limit")),
     "--list-models": Job("offers:list_models", ("-m", "--limit")),
@@ -319,7 +311,6 @@ def build(completers: Mapping[str, Callable[..., list[Any]]] = MappingProxyType(
             metavar=row.metavar or None,
             type=row.type,
             multiple=row.many,
-            nargs=row.arguments,
             callback=_not_blank if row.filled else None,
             shell_complete=completers.get(row.value),
         )

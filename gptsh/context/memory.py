@@ -258,7 +258,7 @@ def locked(agent: str, wait: float) -> Iterator[None]:
         with files.as_store_error(_UNUSABLE, folder):
             make_private(folder.parent)
             make_private(folder)
-            stack.enter_context(locks.locked(folder / ".lock", wait))
+            stack.enter_context(locks.locked(folder, wait))
             files.sweep(folder, names_in(folder))
         yield
 

@@ -1,18 +1,12 @@
-"""The archive: a session moves there and back, on another disk too; its copies are joined into it and removed.
-
-A session is in both folders if a process died between the two steps of a move to another disk, or if a program that
-syncs folders brought an old file back. Each folder may be a link to another file system.
-"""
+"""The archive: a session moves there and back, on another disk too: each folder may be a link to one."""
 
 import errno
 import os
 from pathlib import Path
 
-from gptsh.core import copies, files, session_files
-from gptsh.core.copies import Whole
-from gptsh.core.session_folders import archive_folder, files_of, make_private
-
-_LATER = 1_000_000_000  # nanoseconds
+from gptsh.core import files, session_files
+from gptsh.core.merge import merge
+from gptsh.core.session_folders import archive_folder, make_private, same_folder
 
 
 def move(source: Path, folder: Path) -> Path:
@@ -34,29 +28,30 @@ def move(source: Path, folder: Path) -> Path:
 
 
 def move_to_archive(path: Path) -> None:
-    """Move a session file to the archive; if it has copies, join them there.
+    """Move a session file to the archive. If an older file of the session is there, that gets what is new.
 
-    Raises OSError; FileExistsError if the file in the archive is not a copy of this session.
+    Raises OSError; FileExistsError if the file in the archive is another session.
     """
     folder = archive_folder()
     make_private(folder)
     target = folder / path.name
-    if files_of(path.name) == [path]:
+    if not os.path.lexists(target) or same_folder(path.parent, folder):
         move(path, folder)
         return
-    whole = copies.read(path)
-    if target in (other for other, _ in whole.left_alone):
+    if not is_same_session(path, target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    write_whole(whole, path, target)
+    ours, _ = session_files.read_document(path)
+    theirs, _ = session_files.read_document(target)
+    status = path.stat()
+    session_files.write_document(target, {**merge(ours, theirs), "updated_at": ours["updated_at"]}, fsync=True)
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    path.unlink()
 
 
-def write_whole(whole: Whole, path: Path, target: Path) -> None:
-    """Write a session that was read from ``path`` to ``target``, then remove its other files.
-
-    Its file time is a second after theirs, since ``rsync -u`` goes by seconds. Raises OSError, StoreError.
-    """
-    times = max((os.stat(file) for file in (path, *whole.copies) if os.path.exists(file)), key=lambda of: of.st_mtime)
-    session_files.write_document(target, whole.doc, fsync=True)
-    os.utime(target, ns=(times.st_atime_ns, times.st_mtime_ns + _LATER))
-    for file in {path, *whole.copies} - {target}:
-        file.unlink(missing_ok=True)
+def is_same_session(path: Path, other: Path) -> bool:
+    """Whether two files of one name are versions of one session, as far as they can be read."""
+    try:
+        created = {session_files.read_head(str(file))["created_at"] for file in (path, other)}
+    except (OSError, ValueError, KeyError):
+        return False
+    return len(created) == 1

@@ -118,12 +118,13 @@ def release(claim: int) -> None:
 
 @contextlib.contextmanager
 def held(claim: int) -> Iterator[None]:
-    """Claim something inside this block."""
-    take(claim)
+    """Claim something inside this block, if nobody else has claimed it."""
+    is_own = take(claim)
     try:
         yield
     finally:
-        release(claim)
+        if is_own:
+            release(claim)
 
 
 def is_taken(claim: int) -> bool:

@@ -16,9 +16,7 @@ from gptsh.text import one_line, shorten
 
 VERSION = 1
 PREVIEW_WIDTH = 100
-_COUNTED = ("id", "created_at", "provider", "usage", "meta", "agent")  # keys that a sum needs
 _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
-MESSAGE_USAGE = "message_usage"  # a key of the file alone, computed at each save
 TOKEN_KEYS = ("prompt", "completion", "total", "reasoning_tokens", "cached_tokens")
 
 Document = dict[str, Any]
@@ -158,7 +156,7 @@ def parse_document(
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError("not a session: no JSON object with a list of 'messages'")
     malformed: list[str] = []
-    head = {key: item for key, item in value.items() if key not in ("messages", MESSAGE_USAGE)}
+    head = {key: item for key, item in value.items() if key != "messages"}
     valid = _validated(head, _DOCUMENT, "", malformed)
     new = _with_all_keys(valid, session_id, created)
     messages: list[Message] = []
@@ -169,16 +167,6 @@ def parse_document(
         _convert_old_totals(new)
     new["stats"] |= stats(new["messages"], new["stats"]["preview"])
     return new, [*dict.fromkeys(malformed)]
-
-
-def parse_counted(head: Mapping[str, Any]) -> Document:
-    """Return what a sum of usage needs from the head of a file that gptsh wrote, without its malformed parts.
-
-    Other than with ``parse_document``, a missing key stays missing, which is faster.
-    """
-    needed = {key: item for key in _COUNTED if (item := head.get(key)) is not None}
-    valid = _validated(needed, _DOCUMENT, "", [])
-    return {"created_at": _UNKNOWN_TIME, "provider": {}, "usage": {}, "meta": {}, "agent": {}, **valid}
 
 
 def _with_all_keys(head: dict[str, Any], session_id: str | None, created: str | None) -> Document:

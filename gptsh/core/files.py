@@ -28,8 +28,6 @@ _IS_LINK = (errno.ELOOP, errno.EMLINK)  # of O_NOFOLLOW; the other one is FreeBS
 _LEVELS = 4  # folders from a file of the store up to the state folder
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # CIFS and FUSE, for a folder: the names in it are written all the same
 
-Version = tuple[int, ...]  # of a file: it changes with each change
-
 
 def refuse_foreign_links(path: Path | str) -> None:
     """Raise OSError if the path, or one of the folders that lead to it within the store, is a link of another user.
@@ -159,25 +157,19 @@ def is_temporary(name: str) -> bool:
     return bool(_TEMPORARY.fullmatch(name))
 
 
-def version_of(status: os.stat_result) -> Version:
-    """Return what changes with each change of a file: another program replaces it, or writes it."""
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
+@again_if_stale
 def read_bytes(path: Path | str, limit: int = MAX_SIZE) -> bytes:
     """Return the bytes of a file, in half the time of ``Path.read_bytes``. Raises OSError, also as ``size_of`` does."""
-    return read_version(path, limit)[1]
-
-
-@again_if_stale
-def read_version(path: Path | str, limit: int = MAX_SIZE) -> tuple[Version, bytes]:
-    """Return the version of a file and its bytes. Raises OSError as ``read_bytes`` does."""
     descriptor = open_own(path, READ)
     try:
-        size, version, data = size_of(descriptor, limit), version_of(os.fstat(descriptor)), b""
-        while len(data) < size and (piece := os.read(descriptor, size - len(data))):  # usually one read
+        size = size_of(descriptor, limit)
+        data = b""
+        while len(data) < size:  # usually one read
+            piece = os.read(descriptor, size - len(data))
+            if not piece:
+                break
             data += piece
-        return version, data
+        return data
     finally:
         os.close(descriptor)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gptsh.core import (
-    copies,
     document,
     files,
     listing,
@@ -35,7 +34,6 @@ from gptsh.records import NamedTuple
 
 Origin = tuple[str, str]  # a format, and the key of a session in it
 _OURS = "gptsh"  # our own format: its answers are complete, so a longer one was edited
-_LOCK = ".import"
 _UNSAVED = "the session cannot be saved"
 
 
@@ -62,7 +60,7 @@ def importing() -> Iterator["Importer"]:
     with contextlib.ExitStack() as stack:
         with saving():
             folder = sessions.get_sessions_dir()
-            stack.enter_context(locks.locked(folder.parent / _LOCK))
+            stack.enter_context(locks.locked(folder))  # not that of the store, which each save holds
         importer = Importer()
         try:
             yield importer
@@ -83,9 +81,8 @@ class Importer:
         self._filenames: dict[Origin, list[str]] = {}
         self._ids: set[str] = set()
         for folder in (sessions_folder(), archive_folder()):
-            names, read_head = [*session_names(folder)], copies.head_reader(folder)
-            for name in names:
-                head = listing.try_read(f"{folder}/{name}", read_head)
+            for name in session_names(folder):
+                head = listing.try_read(f"{folder}/{name}", session_files.read_head)
                 self._remember(name, head if isinstance(head, dict) else None)
 
     def _remember(self, filename: str, head: Document | None) -> None:
@@ -101,20 +98,20 @@ class Importer:
         doc, folder = _sanitized(doc), sessions_folder()
         names = dict.fromkeys(name for origin in _origins(doc) for name in self._filenames.get(origin, ()))
         saving = files.as_store_error(_UNSAVED, folder)
-        with saving, locks.locked(folder.parent / ".lock"):
+        with saving, locks.locked(folder.parent):
             for name in names:
                 path = session_folders.path_of(name)
-                whole = listing.try_read(str(path), lambda path: copies.read(Path(path)))
-                if whole is None or isinstance(whole, listing.Unreadable):
+                read = listing.try_read(str(path), session_files.read_document)
+                if read is None or isinstance(read, listing.Unreadable):
                     continue
-                stored = whole.doc
+                stored, _ = read
                 copy = _with_our_ids(doc, stored)
                 if is_copy(copy, stored):
                     new = merge_copy(copy, stored)
                     if new == stored:
                         return Imported("known", name, stored)
                     sessions.refuse_newer(stored, name)
-                    self._write(new, path, int(copies.time_reader(path.parent)(str(path)) * 1e9))
+                    self._write(new, path, path.stat().st_mtime_ns)
                     before = {message["id"]: message for message in stored["messages"]}
                     completed = sum(before.get(message["id"], message) != message for message in new["messages"])
                     return Imported("grown", name, new, len(new["messages"]) - len(before), completed)
@@ -130,16 +127,12 @@ class Importer:
     def name(self, name: str, filename: str) -> None:
         """Let an unused ``@NAME`` point at an imported session. Raises StoreError."""
         folder = sessions_folder()
-        with files.as_store_error(_UNSAVED, folder), locks.locked(folder.parent / ".lock"):
+        with files.as_store_error(_UNSAVED, folder), locks.locked(folder.parent):
             references.point_name(name, filename, fsync=True)
 
     def _write(self, doc: Document, path: Path, file_time: int) -> None:
         """Write the document; its file gets ``file_time`` (ns), since an import is no use of the session."""
-        marks = session_folders.marks_of(path.name)
-        with session_folders.writing(path.name):
-            session_files.write_document(path, doc, fsync=False)
-            for mark in marks:  # it was deleted, and is imported again
-                mark.unlink(missing_ok=True)
+        session_files.write_document(path, doc, fsync=False)
         os.utime(path, ns=(file_time, file_time))
         self.written.append(path)
 
@@ -218,14 +211,15 @@ def _is_same(new: Message, old: Message) -> bool:
 
 
 def merge_copy(doc: Document, stored: Document) -> Document:
-    """Return the stored document with the new messages of a copy of it, or ``stored`` itself if there are none.
+    """Return the stored document with what is new in a copy of it, or ``stored`` itself if there is nothing.
 
     The title of the copy is taken unless another one was set here. ``agent`` and ``provider`` do not change.
     """
+    is_ours = _format_of(doc) == _OURS
     incoming = {message["id"]: message for message in doc["messages"]}
     known = [_completed(message, incoming.get(message["id"])) for message in stored["messages"]]
     messages = join_messages(doc["messages"], known)
-    if messages == stored["messages"]:
+    if messages == stored["messages"] and not is_ours:
         return stored
     new = merge({**doc, "updated_at": ""}, {**stored, "messages": known})
     new |= {"agent": stored["agent"], "provider": stored["provider"], "meta": stored["meta"]}
@@ -233,8 +227,11 @@ def merge_copy(doc: Document, stored: Document) -> Document:
     imported = stored["meta"].get("imported") or {}
     if stored["title"] in (None, imported.get("title")):
         new["title"] = doc["title"] or stored["title"]
-    if _format_of(doc) == _OURS:  # an agent's memory belongs to each machine
-        new["context"]["consolidated"] = stored["context"]["consolidated"]
+    if is_ours:  # memory belongs to each machine, a summary to the turns of its own file
+        own = {key: stored["context"][key] for key in ("compaction", "summaries", "consolidated")}
+        new["context"] = {**new["context"], **own}
+        if {**new, "updated_at": stored["updated_at"]} == stored:
+            return stored
     elif _format_of(stored) == _format_of(doc):
         new["meta"]["imported"] = doc["meta"]["imported"]
     return {**new, "updated_at": max(stored["updated_at"], doc["updated_at"])}

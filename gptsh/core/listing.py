@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
-from gptsh.core.copies import head_reader, time_reader
 from gptsh.core.document import Document
 from gptsh.core.references import names_by_file
+from gptsh.core.session_files import read_head
 from gptsh.core.session_folders import (
     ID,
     archive_folder,
@@ -69,7 +69,7 @@ def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[Sessi
     ``archived`` reads the archive instead. Sessions that are left out or unreadable keep their index.
     """
     folder = archive_folder() if archived else sessions_folder()
-    path, names, read_head = str(folder), names_by_file(), head_reader(folder)
+    path, names = str(folder), names_by_file()
     for index, name in enumerate(newest_first(folder)):
         if name[ID].startswith(prefix):
             head = try_read(f"{path}/{name}", read_head)
@@ -79,20 +79,11 @@ def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[Sessi
                 yield summary_of(head, None if archived else index, name, names.get(name, ()))
 
 
-def files_to_count(*, newest_first: bool) -> list[tuple[float, str]]:
-    """Return the file time (seconds since 1970) and the path of each session, also archived ones.
-
-    They are in the order in which the sessions began, or with the newest file first. Of a session that is in both
-    folders, it is the one that is not archived.
-    """
+def all_paths() -> list[str]:
+    """Return the path of each session, also of archived ones; of one in both folders that which is not archived."""
     folders = (archive_folder(), sessions_folder())
     folder_of = {name: folder for folder in folders for name in session_names(folder)}
-    times = {folder: time_reader(folder) for folder in folders}
-    dated = []
-    for name, folder in sorted(folder_of.items()):
-        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-            dated.append((times[folder](f"{folder}/{name}"), f"{folder}/{name}"))
-    return sorted(dated, reverse=True) if newest_first else dated
+    return [f"{folder}/{name}" for name, folder in folder_of.items()]
 
 
 def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
@@ -149,7 +140,7 @@ def _text(value: object) -> str | None:
 def summary_at(filename: str) -> SessionSummary | None:
     """Return the list row of a session in either folder, or None if it cannot be read."""
     path = path_of(filename)
-    head = try_read(str(path), head_reader(path.parent))
+    head = try_read(str(path), read_head)
     return summary_of(head, None, filename) if isinstance(head, dict) else None
 
 
@@ -166,7 +157,7 @@ def last_written() -> Iterator[SessionSummary]:
     Raises BadSession, before iteration, if the folder cannot be read.
     """
     folder = sessions_folder()
-    names, read_head = names_by_file(), head_reader(folder)
+    names = names_by_file()
     heads = ((name, try_read(f"{folder}/{name}", read_head)) for _, name in by_file_time(folder))
     return (summary_of(head, None, name, names.get(name, ())) for name, head in heads if isinstance(head, dict))
 
@@ -186,9 +177,13 @@ def title_of(doc: Document) -> str:
 
 def by_file_time(folder: Path) -> list[tuple[float, str]]:
     """Return the file time (seconds since 1970) and the name of each session, newest first."""
-    names, time_of = [*session_names(folder)], time_reader(folder)
     dated = []
-    for name in names:
+    for name in session_names(folder):
         with contextlib.suppress(OSError):
-            dated.append((time_of(f"{folder}/{name}"), name))
+            dated.append((_file_time(f"{folder}/{name}"), name))
     return sorted(dated, reverse=True)
+
+
+def _file_time(path: str) -> float:
+    """When a file was last changed; a dangling link counts with its own time. Raises OSError."""
+    return os.stat(path, follow_symlinks=os.path.exists(path)).st_mtime

@@ -1,10 +1,10 @@
-"""The lock: one writer at a time, also among processes. It is a lock on a file beside the sessions (``.lock``)."""
+"""A lock for a folder: writers get it in turn. It ends with its process, however that ends."""
 
 import contextlib
 import errno
 import fcntl
 import os
-import time
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,54 +13,66 @@ from gptsh.errors import StoreBusy
 
 LOCK_WAIT = 5.0  # seconds; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save before the model is asked
-_PAUSE, _LONG_PAUSE = 0.005, 0.05  # seconds between two attempts; each costs a network file system several messages
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)  # some NFS, FUSE and WSL mounts
 _DAY = 86_400  # seconds
 
 
 @contextlib.contextmanager
-def locked(path: Path, wait: float = LOCK_WAIT, note: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold the lock file while the block runs.
+def locked(folder: Path, wait: float = LOCK_WAIT, note: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold the lock of a folder while the block runs.
 
-    It is no session file: replacing that would leave the lock on a dead inode. A file system without locks gets a
-    file beside it; ``note`` receives a line about that, once a day. Raises StoreBusy if another process holds the lock
-    for more than ``wait`` seconds, OSError if it cannot be created.
+    The lock is on the folder itself, so that nobody can remove it, and no file that is replaced: that would leave it
+    on a dead inode. Where the file system cannot lock folders it is on ``.lock`` in it, and where it has no locks at
+    all there is none: then ``note`` receives a line, once a day.
+    Raises StoreBusy if ``wait`` seconds pass in which no other process gets the lock, OSError if the folder cannot be
+    opened.
     """
     with contextlib.ExitStack() as stack:
-        descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os.close, descriptor)
-        if os.fstat(descriptor).st_mode & 0o077:
-            with contextlib.suppress(PermissionError):  # owned by another user, who shares it on purpose
-                os.fchmod(descriptor, 0o600)
-        try:
-            _take(lambda: _flock(descriptor), path, wait, _PAUSE)
-        except OSError as err:
-            if err.errno not in _NO_LOCKS:
-                raise
-            from gptsh.core.lock_files import LockFile
-
-            lock = LockFile(path)
-            _take(lock.take, path, wait, _LONG_PAUSE)
-            stack.callback(lock.release)
-            if note and is_due(path.with_name(f"{path.name}.noted"), _DAY):
-                note(f"{path.parent} is on a file system without locks: gptsh uses a lock file there")
+        is_free = _try_lock(descriptor)
+        if is_free is None:
+            descriptor = open_own(folder / ".lock", os.O_RDWR | os.O_CREAT)
+            stack.callback(os.close, descriptor)
+            is_free = _try_lock(descriptor)
+        if is_free is None:
+            if note and is_due(folder / ".unlocked.noted", _DAY):
+                note(f"{folder} is on a file system without locks: do not use gptsh twice at once there")
+        elif not is_free:
+            _wait_in_turn(descriptor, folder, wait)
+        with contextlib.suppress(OSError):  # owned by another user, who shares it
+            os.utime(descriptor)  # for those who wait: somebody got the lock
         yield
 
 
-def _take(take: Callable[[], bool], path: Path, wait: float, longest: float) -> None:
-    """Try to take a lock until it is taken, with pauses of at most ``longest`` seconds. Raises StoreBusy."""
-    deadline, pause = time.monotonic() + wait, 0.001
-    while not take():
-        if time.monotonic() > deadline:
-            raise StoreBusy(f"{path} is locked by another process", "try again")
-        time.sleep(pause)
-        pause = min(pause * 1.5, longest)
-
-
-def _flock(descriptor: int) -> bool:
-    """Lock an open file; False if another process has locked it. Raises OSError."""
+def _try_lock(descriptor: int) -> bool | None:
+    """Lock an open file or folder; False if another process has locked it, None if it cannot be locked."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as err:
+        if err.errno in (errno.EBADF, *_NO_LOCKS):  # NFS locks no folder
+            return None
+        raise
     return True
+
+
+def _wait_in_turn(descriptor: int, folder: Path, wait: float) -> None:
+    """Wait in the kernel's queue for the lock. Raises StoreBusy after ``wait`` seconds without a change of owner."""
+    own = os.dup(descriptor)
+    taken = threading.Event()
+
+    def take() -> None:
+        try:
+            fcntl.flock(own, fcntl.LOCK_EX)
+            taken.set()
+        finally:
+            os.close(own)  # the last one if the wait was given up: then this releases the lock
+
+    threading.Thread(target=take, daemon=True).start()
+    changed = os.fstat(descriptor).st_mtime_ns
+    while not taken.wait(wait):
+        before, changed = changed, os.fstat(descriptor).st_mtime_ns
+        if changed == before:
+            raise StoreBusy(f"{folder} is locked by another process", "try again")

@@ -21,11 +21,10 @@ def find_project(cwd: str) -> str:
 
 def latest_in_project(project: str) -> str | None:
     """Return the file name of the session with the latest turn in this project, or None if there is none."""
-    from gptsh.core.copies import head_reader
     from gptsh.core.listing import by_file_time
+    from gptsh.core.session_files import read_head
 
     folder, latest, latest_name = sessions_folder(), 0.0, None
-    read_head = head_reader(folder)
     for file_time, name in by_file_time(folder):
         if file_time < latest - _PRECISION:  # a file is written after each of its turns
             break

@@ -8,14 +8,13 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal
 
 from gptsh.config.settings import Sessions
-from gptsh.core import copies, files, locks, references, session_folders
-from gptsh.core.archive import move_to_archive
-from gptsh.core.copies import mark_deleted, sweep_marks
+from gptsh.core import files, locks, references, session_folders
+from gptsh.core.archive import is_same_session, move_to_archive
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
+from gptsh.core.session_files import read_head
 from gptsh.core.session_folders import archive_folder, names_in, sessions_folder
 from gptsh.jsonio import as_dict
 from gptsh.records import NamedTuple
@@ -52,13 +51,11 @@ def remove(
     folders = folder, archive_path = sessions_folder(), archive_folder()
     names = references.names_by_file()
     leftovers = [place / name for place in folders for name in names_in(place) if files.is_temporary(name)]
-    sweep_marks()
     try:
         for filename, updated_at in sessions.items():
             problem = f"the session cannot be {'archived' if archive else 'deleted'}"
-            lock = locks.locked(folder.parent / ".lock", wait)
-            with files.as_store_error(problem, folder), lock, session_folders.writing(filename):
-                path, every_file = session_folders.path_of(filename), copies.to_delete(filename)
+            with files.as_store_error(problem, folder), locks.locked(folder.parent, wait):
+                path, every_file = session_folders.path_of(filename), session_folders.files_of(filename)
                 was, is_archived = summary_at(filename), path.parent == archive_path
                 change = Change(filename, "deleted", was, names.get(filename, ()))
                 if not every_file:
@@ -71,7 +68,6 @@ def remove(
                     move_to_archive(path)
                     change = change._replace(state="archived")
                 else:
-                    mark_deleted(filename)
                     temporary = [file for file in leftovers if file.name.startswith(filename)]
                     for file in (*every_file, *temporary, *map(references.pointer_of, change.names)):
                         file.unlink(missing_ok=True)
@@ -115,16 +111,11 @@ def archive_old(rules: Sessions, just_used: str) -> None:
     for position, (file_time, name) in enumerate(dated):
         if name != just_used and (position < excess or file_time < since) and len(old) < _AT_ONCE:
             path = session_folders.path_of(name)
-            head = try_read(str(path), copies.head_reader(path.parent))
-            if name in archived and not _is_joinable(path):  # nobody knows which of the two is to stay
+            head = try_read(str(path), read_head)
+            # If another session has this name in the archive, nobody knows which of the two is to stay.
+            if name in archived and not is_same_session(path, archive_folder() / name):
                 continue
             if isinstance(head, dict) and (position < excess or imported_at(as_dict(head.get("meta"))) < since):
                 old[name] = summary_of(head, None, name)["updated_at"]
     for _ in remove(old, archive=True, wait=0):
         pass
-
-
-def _is_joinable(path: Path) -> bool:
-    """Whether the file of the same name in the archive is a copy of this session."""
-    whole = try_read(str(path), lambda _: copies.read(path))
-    return isinstance(whole, copies.Whole) and archive_folder() / path.name in whole.copies

@@ -2,18 +2,16 @@
 
 import contextlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from unicodedata import normalize
 
 from gptsh.content.passages import walk
-from gptsh.core import copies, files, session_files
+from gptsh.core import files, session_files
 from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
 from gptsh.core.references import names_by_file
-from gptsh.core.session_folders import archive_folder, copies_in, newest_first, sessions_folder
+from gptsh.core.session_folders import archive_folder, newest_first, sessions_folder
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message
 from gptsh.text import one_line, shorten
@@ -132,13 +130,7 @@ def search(
     """
     query, folder = Query(text, width), archive_folder() if archived else sessions_folder()
 
-    with_copies = copies_in(folder)
-
     def best_match(path: str) -> tuple[Document, Passage] | None:
-        if with_copies and os.path.basename(path) in with_copies:
-            doc = copies.read(Path(path)).doc
-            best = query.best(_passages(doc, doc["messages"]))
-            return best and (doc, best)
         data = files.read_bytes(path, session_files.LIST_LIMIT)
         if not query.may_match(data.lower()) and data.rstrip().endswith(b"}"):
             return None

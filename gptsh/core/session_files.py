@@ -1,167 +1,60 @@
 """The bytes of a session file: the order of its lines, written and read whole, or only its head for a list.
 
-``write_document`` begins a new line before the context, the usage and each message. JSON has no line breaks within a
+``write_document`` begins a new line before the context and before each message. JSON has no line breaks within a
 string, so lines of such a file are safe to read alone: a list reads the first, a search those with a word.
 """
 
-import contextlib
-import errno
 import os
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
-from operator import is_
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gptsh.core.document import (
-    Document,
-    check_message,
-    drop_secrets,
-    parse_counted,
-    parse_document,
-    stats,
-    update_totals,
-)
-from gptsh.core.files import (
-    MAX_SIZE,
-    READ,
-    Version,
-    again_if_stale,
-    open_own,
-    read_version,
-    replace_pieces,
-    size_of,
-    too_large,
-    version_of,
-)
+from gptsh.core.document import Document, check_message, drop_secrets, parse_document, update_totals
+from gptsh.core.files import MAX_SIZE, READ, again_if_stale, open_own, read_bytes, replace_pieces, size_of, too_large
 from gptsh.errors import StoreError
-from gptsh.jsonio import encode_json, parse_json, parse_json_fast
+from gptsh.jsonio import as_dict, encode_json, parse_json, parse_json_fast
 from gptsh.messages import Message, just_after
-from gptsh.records import NamedTuple
 
 if TYPE_CHECKING:
-    from gptsh.core.usage import Counted
+    from gptsh.core.usage import Days
 
 LIST_LIMIT = 200_000_000  # bytes; of a file that a list, a search or the usage would read whole
 _BLOCK = 4096  # bytes; holds the first line of nearly every session
 _LARGE = 200_000  # bytes that are parsed in the time of the fast parser's import
 _TAIL = 64  # bytes; enough for the end of the messages
-_USAGE, _MESSAGES, _END = b'"message_usage":', b'"messages":[', b"]}"  # begin lines of our layout
-_PIECE = 1_000_000  # bytes copied at once
 _OURS = b'{"version":'  # begins every file of our layout
-
-
-class _KnownFile(NamedTuple):
-    """A file whose messages are known as long as it has not changed.
-
-    ``start`` and ``end`` are the positions of its first message, and of the byte after its last one.
-    """
-
-    path: str
-    version: Version
-    messages: Sequence[Message]
-    start: int
-    end: int
-
-
-class _LatestFile(threading.local):
-    """The file that a thread read or wrote last."""
-
-    _known: _KnownFile | None = None
-
-    def remember(self, path: Path | str, version: Version, messages: Sequence[Message], start: int, end: int) -> None:
-        """Record the messages of a file, and where they stand in it."""
-        self._known = _KnownFile(os.path.realpath(path), version, list(messages), start, end)
-
-    def forget(self) -> None:
-        """Record that nothing is known of any file."""
-        self._known = None
-
-    @contextlib.contextmanager
-    def opened(self, path: Path) -> Iterator[tuple[int, _KnownFile | None]]:
-        """Open a file in the block if it is the latest one; yield what is known of it, None if it has changed."""
-        known = self._known
-        if known is None or known.path != os.path.realpath(path):
-            yield -1, None
-            return
-        try:
-            descriptor = open_own(path, READ)
-        except FileNotFoundError:
-            yield -1, None
-            return
-        try:
-            yield descriptor, known if version_of(os.fstat(descriptor)) == known.version else None
-        finally:
-            os.close(descriptor)
-
-
-_latest = _LatestFile()
+_MESSAGES = b'"messages":['  # its third line
+_END = b"]}"  # its last line
 
 
 @again_if_stale
 def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
-    """Replace a document's file, with its totals and without secrets. Raises OSError, StoreError if it is not JSON.
-
-    The messages that the file has already are copied from it, since no message ever changes.
-    """
-    from gptsh.core.message_usage import message_usage
+    """Replace a document's file, with its totals and without secrets. Raises OSError, StoreError if it is not JSON."""
+    from gptsh.core.usage import sums_by_day
 
     update_totals(doc)
+    doc["stats"]["days"] = sums_by_day(doc)
     drop_secrets(doc)
-    keys, messages = list(doc), doc["messages"]
-    first = {key: doc[key] for key in keys[: keys.index("context")]}
-    rest = {key: doc[key] for key in keys if key not in first and key != "messages"}
-    with _latest.opened(path) as (source, known):
-        start = end = count = 0
-        if known and 0 < len(known.messages) <= len(messages) and all(map(is_, known.messages, messages)):
-            start, end, count = known.start, known.end, len(known.messages)
-        try:
-            lines = [*map(encode_json, (first, rest)), encode_json(message_usage(doc))]
-            new = list(map(encode_json, messages[count:]))
-        except ValueError as err:
-            raise StoreError(f"the session cannot be saved: {err}") from err
-        head = b"%b,\n%b,\n%b%b,\n%b\n" % (lines[0][:-1], lines[1][1:-1], _USAGE, lines[2], _MESSAGES)
-        separator = b",\n" if count and new else b""
-        tail = separator + b",\n".join(new)
-        replace_pieces(path, chain([head], _pieces(source, start, end - start), [tail, b"\n" + _END]), fsync=fsync)
-    size = len(head) + end - start + len(tail)
-    _latest.remember(path, version_of(path.stat()), messages, len(head), size)
-
-
-def _pieces(descriptor: int, start: int, size: int) -> Iterator[bytes]:
-    """A part of a file, a megabyte at a time. Raises OSError if the file is shorter."""
-    end = start + size
-    while start < end:
-        piece = os.pread(descriptor, min(_PIECE, end - start), start)
-        if not piece:
-            raise OSError(errno.EIO, "the file has become shorter")
-        yield piece
-        start += len(piece)
+    keys = list(doc)
+    head = {key: doc[key] for key in keys[: keys.index("context")]}
+    rest = {key: doc[key] for key in keys if key not in head and key != "messages"}
+    try:
+        first_line = encode_json(head)[:-1]
+        second_line = encode_json(rest)[1:-1]
+        messages = [encode_json(message) for message in doc["messages"]]
+    except ValueError as err:
+        raise StoreError(f"the session cannot be saved: {err}") from err
+    beginning = b"%b,\n%b,\n%b\n" % (first_line, second_line, _MESSAGES)
+    replace_pieces(path, [beginning, b",\n".join(messages), b"\n" + _END], fsync=fsync)
 
 
 @again_if_stale
 def read_document(path: Path | str, limit: int = MAX_SIZE) -> tuple[Document, list[str]]:
     """Return the whole document, its id taken from the file name, and the paths of malformed parts, which are left out.
 
-    Of the file that this thread read or wrote last, and that has not changed, only the head is read again.
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
-    with _latest.opened(Path(path)) as (descriptor, known):
-        if known:
-            head = b"".join(_pieces(descriptor, 0, known.start))
-            doc, malformed = parse_file(head + _END, os.fspath(path))
-            doc["messages"] = list(known.messages)
-            doc["stats"] |= stats(doc["messages"], doc["stats"]["preview"])
-            return doc, malformed
-    version, data = read_version(path, limit)
-    doc, malformed = parse_file(data, os.fspath(path))
-    start = None if malformed else _start_of_messages(data)
-    if start is None:
-        _latest.forget()
-    else:
-        _latest.remember(path, version, doc["messages"], start, len(data) - len(_END) - 1)
-    return doc, malformed
+    return parse_file(read_bytes(path, limit), os.fspath(path))
 
 
 def parse_file(data: bytes, path: str) -> tuple[Document, list[str]]:
@@ -187,32 +80,32 @@ def read_head(path: str) -> Document:
     A file that another program wrote is read whole, up to ``LIST_LIMIT``.
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
-    data = _beginning(path, lines=1)
+    data = _beginning(path)
     return (data and _head(data, path)) or read_document(path, LIST_LIMIT)[0]
 
 
-def read_usage(path: str) -> "Counted":
-    """Return a document and the usage of its messages; if gptsh wrote the file, only the keys that a sum needs.
+def read_days(path: str) -> "tuple[Document, Days]":
+    """Return the head of a file as ``read_head`` does, and what the session used; see ``usage.sums_by_day``.
 
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
-    from gptsh.core import message_usage, usage
+    from gptsh.core.usage import checked_days, sums_by_day
 
-    data = _beginning(path, lines=3)
-    if data and (head := _head(data, path)):
-        line = data.split(b"\n", 3)[2]
-        with contextlib.suppress(ValueError, RecursionError):  # another program changed the line
-            entries = parse_json_fast(line[len(_USAGE) :].removesuffix(b",")) if line.startswith(_USAGE) else None
-            if message_usage.is_message_usage(entries):
-                return parse_counted(head), entries
-    return usage.counted(read_document(path, LIST_LIMIT)[0])
+    doc = read_head(path)
+    days = checked_days(as_dict(doc.get("stats")).get("days"))
+    if "messages" in doc:  # another program wrote the file, and may have kept our sums
+        return doc, sums_by_day(doc)
+    if days is None:
+        doc, _ = read_document(path, LIST_LIMIT)
+        days = sums_by_day(doc)
+    return doc, days
 
 
 @again_if_stale
-def _beginning(path: str, lines: int) -> bytes | None:
-    """The beginning of a file with so many lines, if there are as many; None if it does not look like ours.
+def _beginning(path: str) -> bytes | None:
+    """The beginning of a file with its first line; None if it does not look like ours.
 
-    Raises OSError, also if these lines are too long.
+    Raises OSError, also if the line is too long.
     """
     descriptor = open_own(path, READ)
     try:
@@ -222,7 +115,10 @@ def _beginning(path: str, lines: int) -> bytes | None:
         is_ours = data.startswith(_OURS) and end.rstrip().endswith(_END)
         if not is_ours:  # or it is torn, or has keys after the messages
             return None
-        while data.count(b"\n") < lines and (block := os.read(descriptor, len(data))):
+        while b"\n" not in data:
+            block = os.read(descriptor, len(data))
+            if not block:
+                break
             data += block
             if len(data) > LIST_LIMIT:
                 raise too_large(LIST_LIMIT)
@@ -249,7 +145,7 @@ def _start_of_messages(data: bytes) -> int | None:
     marker = b"\n" + _MESSAGES + b"\n"
     at = data.find(marker)
     lines = data[:at].split(b"\n") if at > 0 and data.endswith(b"\n" + _END) else ()
-    is_ours = len(lines) == 3 and lines[1].startswith(b'"context":') and lines[2].startswith(_USAGE)
+    is_ours = len(lines) == 2 and lines[1].startswith(b'"context":')
     return at + len(marker) if is_ours else None
 
 

@@ -35,7 +35,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from gptsh.core.copies import Whole
     from gptsh.core.listing import SessionSummary
 
 Note = Callable[[str], None]
@@ -80,36 +79,22 @@ def load_at(ref: str, note: Note | None = None) -> Document:
 
 
 def _read(path: Path, note: Note | None = None) -> Document:
-    """Return the document of a file, joined with the copies of it. Raises BadSession."""
-    from gptsh.core.copies import is_back_line, left_alone_line
-
-    whole = _read_whole(path)
-    if note:
-        if whole.malformed:
-            more = ", …" if len(whole.malformed) > _MAX_LISTED else ""
-            listed = ", ".join(whole.malformed[:_MAX_LISTED])
-            note(f"session {whole.doc['id']}: left out malformed keys: {listed}{more}")
-        if session_folders.marks_of(path.name):
-            note(is_back_line(path.name))
-        for other, cause in whole.left_alone:
-            if other.name != path.name:
-                note(left_alone_line(other, cause))
-    return whole.doc
-
-
-def _read_whole(path: Path) -> "Whole":
-    from gptsh.core import copies
-
+    """Return the document of a file. Raises BadSession."""
     try:
         try:
-            return copies.read(path)
+            doc, malformed = session_files.read_document(path)
         except FileNotFoundError:  # another run has just archived it, or moved it back
             (other,) = {sessions_folder(), archive_folder()} - {path.parent}
-            return copies.read(other / path.name)
+            doc, malformed = session_files.read_document(other / path.name)
     except OSError as err:
         raise BadSession(f"{path}: {err.strerror}", "the file was not changed") from err
     except ValueError as err:
         raise BadSession(f"{path}: {err}", "the file was not changed") from err
+    if note and malformed:
+        more = ", …" if len(malformed) > _MAX_LISTED else ""
+        listed = ", ".join(malformed[:_MAX_LISTED])
+        note(f"session {doc['id']}: left out malformed keys: {listed}{more}")
+    return doc
 
 
 # ---- creating and appending
@@ -222,17 +207,17 @@ def save_session(
         folder = get_sessions_dir() if is_new else sessions_folder()
         if note and is_new and (line := session_folders.note_on_others()):
             note(line)
-        with locks.locked(folder.parent / ".lock", wait, note):
+        with locks.locked(folder.parent, wait, note):
             path = _path_for(doc, at, is_new=is_new)
-            stored = _read_whole(path) if not is_new or exists(path.name) else None
-            refuse_newer(stored.doc if stored else doc, path.name)
-            if stored and not is_new and stored.doc["created_at"] != doc["created_at"]:
+            stored = _read(path) if not is_new or exists(path.name) else None
+            refuse_newer(stored or doc, path.name)
+            if stored and not is_new and stored["created_at"] != doc["created_at"]:
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
             new = {**doc}
             if stored:
                 from gptsh.core.merge import merge
 
-                new = merge(doc, stored.doc)
+                new = merge(doc, stored)
             if change:
                 change(new)
             if touch:
@@ -245,22 +230,15 @@ def save_session(
     return str(path)
 
 
-def _write(new: Document, path: Path, stored: "Whole | None", *, fsync: bool, touch: bool) -> Path:
+def _write(new: Document, path: Path, stored: Document | None, *, fsync: bool, touch: bool) -> Path:
     """Write a session, under the lock, and return its path: from the archive it returns with its next message."""
-    has_grown = stored is None or len(new["messages"]) > len(stored.doc["messages"])
-    is_there = os.path.lexists(path)
-    status = path.stat() if is_there and not touch else None
-    outdated: list[Path] = []
-    if fsync and stored:  # its copies are a part of it, which is on disk then; and what was deleted went on
-        outdated = [*stored.copies, *session_folders.marks_of(path.name)]
-    with session_folders.writing(path.name):
-        if has_grown and path.parent != sessions_folder():
-            from gptsh.core import archive
+    has_grown = stored is None or len(new["messages"]) > len(stored["messages"])
+    status = path.stat() if stored and not touch else None
+    if has_grown and path.parent != sessions_folder():
+        from gptsh.core import archive
 
-            path = archive.move(path, sessions_folder()) if is_there else sessions_folder() / path.name
-        session_files.write_document(path, new, fsync=fsync)
-        for file in outdated:
-            file.unlink(missing_ok=True)
+        path = archive.move(path, sessions_folder())
+    session_files.write_document(path, new, fsync=fsync)
     if status:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     return path
@@ -272,7 +250,7 @@ def name_session(name: str, filename: str, *, fsync: bool = True, wait: float = 
     ``wait`` is how many seconds to wait for the lock.
     """
     folder = sessions_folder()
-    with files.as_store_error(_UNSAVED, folder), locks.locked(folder.parent / ".lock", wait):
+    with files.as_store_error(_UNSAVED, folder), locks.locked(folder.parent, wait):
         references.point_name(name, filename, fsync=fsync, moves=True)
 
 
@@ -318,10 +296,6 @@ def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
     for place in (folder, archive_folder(), session_folders.names_folder(), folder.parent):
         names = session_folders.names_in(place)
         files.sweep(place, names)
-        for name in session_folders.deleted_among(names):
-            from gptsh.core.copies import remove_deleted
-
-            remove_deleted(name)
         used_ids |= {name[ID] for name in names}
     if doc["id"] in used_ids:
         doc["id"] = new_id(used_ids)

@@ -7,6 +7,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gptsh.config.forms import STRUCTURED
+from gptsh.core.session_folders import conflict_copies, sessions_folder
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.process import stdio
@@ -25,7 +26,18 @@ def list_sessions(filters: Filters, output: str | None) -> int:
     none_yet = "no session is archived" if filters.archived else 'there is no session yet: gptsh "hello" starts one'
     items = lists.or_note(lists.matching_sessions(filters), lists.nothing_found(filters, none_yet))
     stdio.write_lines(lists.batches(lists.lines_of(items, line, lists.session_object, output)))
+    if stdio.is_terminal(stdio.stdout()):
+        _note_conflict_copies()
     return 0
+
+
+def _note_conflict_copies() -> None:
+    """Print a note if a sync tool left other versions of sessions beside them."""
+    folder = sessions_folder()
+    names = conflict_copies(folder)
+    if names:
+        count = "a conflict copy" if len(names) == 1 else f"{len(names):,} conflict copies"
+        stdio.note(f"a sync tool left {count}, to be joined with gptsh --import-session: see {folder}")
 
 
 def search_sessions(words: str, filters: Filters, output: str | None) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gptsh.config.forms import STRUCTURED
-from gptsh.core import listing, sessions
+from gptsh.core import listing, session_files, sessions
 from gptsh.core.listing import Unreadable
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
@@ -14,7 +14,7 @@ from gptsh.process import stdio
 from gptsh.render.escapes import look
 
 if TYPE_CHECKING:
-    from gptsh.core.usage import Counted, Report
+    from gptsh.core.usage import Days, Report
 
 _BAR_WIDTH = 20  # columns
 _BAR_STEP = 100  # sessions that are counted before the bar changes
@@ -46,35 +46,29 @@ def draw_usage(report: "Report", output: str | None) -> None:
     stdio.write_lines(lines, safe=is_rendered)
 
 
-def counted(ref: str | None, filters: Filters) -> Iterator[tuple[float, "Counted"]]:
-    """The session, or those that match, to count, with their file times; a terminal shows a bar of how many are done.
-
-    A fork comes after its origin, which names the model of old answers. A limit needs the newest file first.
-    """
-    from gptsh.core import copies, usage
+def counted(ref: str | None, filters: Filters) -> Iterator["Days"]:
+    """What the session used, or each of those that match; a terminal shows a bar of how many are done."""
+    from gptsh.core import usage
     from gptsh.render.spinner import Spinner
 
     if ref:
-        yield 0.0, usage.counted(sessions.load_at(ref))
+        yield usage.sums_by_day(sessions.load_at(ref))
         return
     here = lists.current_project() if filters.here else None
-    paths, read_usage = listing.files_to_count(newest_first=filters.limit is not None), copies.usage_reader()
+    paths = listing.all_paths()
     screen = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
     with Spinner(screen, lambda: stdio.width(sys.stderr), "") as spinner:
-        for number, (changed, path) in enumerate(paths):
+        for number, path in enumerate(paths):
             if number % _BAR_STEP == 0:
                 bar = "█" * (number * _BAR_WIDTH // len(paths))
                 spinner.set_text(f"counting sessions {bar:░<{_BAR_WIDTH}} {number:,} of {len(paths):,}")
-            item = listing.try_read(path, read_usage)
+            item = listing.try_read(path, session_files.read_days)
             if isinstance(item, Unreadable):
                 spinner.hide()
                 stdio.note(f"skipped {item.path}: {item.cause}")
                 spinner.show()
-            elif item and lists.matches_filters(
-                filters,
-                here,
-                item[0]["agent"].get("name"),
-                item[0]["meta"].get("project"),
-                item[0]["meta"].get("tags") or [],
-            ):
-                yield changed, item
+            elif item is not None:
+                head, days = item
+                row = listing.summary_of(head, None, os.path.basename(path))
+                if lists.matches_filters(filters, here, row["agent"], row["project"], row["tags"]):
+                    yield days

@@ -47,7 +47,7 @@ def _models(doc: Document) -> list[str]:
 
 def _spending(doc: Document) -> Iterator[Detail]:
     """The tokens and the cost, as far as they are known."""
-    spent = usage.count([(0.0, usage.counted(doc))]).total
+    spent = usage.count([usage.sums_by_day(doc)]).total
     prompts = (token_count(as_dict(message.get("usage")).get("prompt")) for message in reversed(doc["messages"]))
     latest_prompt = next((prompt for prompt in prompts if prompt is not None), None)
     tokens = [(spent["total"], "in all"), (latest_prompt, "in the latest prompt")]

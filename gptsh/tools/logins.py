@@ -30,7 +30,7 @@ def write(url: str, issuer: str, client: dict[str, Any], kept: dict[str, Any]) -
     folder = _folder()
     with files.as_store_error("the login cannot be saved", folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with locks.locked(folder / "lock"):
+        with locks.locked(folder):
             _remove(url)
             path = folder / f"{hashlib.sha256(issuer.encode()).hexdigest()[:20]}.json"
             content = {"issuer": issuer, "servers": {}} | (_read_file(path) or {})
@@ -43,7 +43,7 @@ def remove(url: str) -> bool:
     folder = _folder()
     if read(url) is None:
         return False
-    with files.as_store_error("the login cannot be removed", folder), locks.locked(folder / "lock"):
+    with files.as_store_error("the login cannot be removed", folder), locks.locked(folder):
         _remove(url)
     return True
 

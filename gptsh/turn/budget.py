@@ -96,6 +96,6 @@ def budget_of(config: Settings, max_cost: float | None) -> Budget | None:
 
 def _spent_today() -> float:
     """USD of today's answers, as far as they are saved and their cost is known."""
-    days = usage.count(sums.counted(None, Filters(limit=1)), limit=1).days
+    days = usage.count(sums.counted(None, Filters()), limit=1).days
     today = [row["cost"] or 0.0 for row in days if row["day"] == date.today().isoformat()]
     return sum(today)

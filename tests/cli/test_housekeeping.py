@@ -117,15 +117,12 @@ def questions(doc: Any) -> list[str]:
     return sorted(text for text in texts(doc) if text.startswith("user: "))
 
 
-def test_a_session_that_is_also_in_the_archive_is_read_with_what_is_there(twice: Home) -> None:
-    assert questions(json.loads(twice.run("--show-session", "0", "-o", "json").stdout)) == BOTH
-    assert len(archived(twice)) == 1
-
-
-def test_its_next_turn_joins_the_two(twice: Home) -> None:
+def test_of_a_session_in_both_folders_that_among_the_sessions_goes_on(twice: Home) -> None:
     assert twice.run("-s", "0", "three")[1:] == ("", 0)
-    assert questions(twice.doc()) == sorted([*BOTH, "user: three"])
-    assert archived(twice) == []
+    assert questions(twice.doc()) == ["user: hi", "user: three", "user: two"]
+    assert len(archived(twice)) == 1
+    assert twice.run("--delete-session", twice.doc()["id"], "--yes").code == 0
+    assert archived(twice) == twice.files() == []
 
 
 def test_archiving_it_joins_the_two(twice: Home) -> None:

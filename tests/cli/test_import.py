@@ -1,6 +1,5 @@
 """--import-session: what is brought in, found again, and never in the place of another session."""
 
-import fcntl
 import json
 import os
 import re
@@ -34,6 +33,7 @@ from tests.support.home import COMMAND, Home, Result, lab_config, read_until
 from tests.support.paths import HISTORIES
 from tests.support.readme import EXCHANGE
 from tests.support.server import ModelServer
+from tests.support.sessions import lock_held
 
 NANOBOT = next((HISTORIES / "nanobot_py_2026-02").rglob("*.jsonl"))
 
@@ -86,9 +86,8 @@ def test_an_import_beside_a_save_joins_what_was_saved_before_it_got_the_lock(hom
     saved = path.read_bytes()
     path.write_bytes(before)
     grown = session("7x2m", question("hello"), answer("hi"), question("more", "m3"), answer("yes", "m4"))
-    with open(home.state / ".lock", "wb") as lock:  # held by another run, which saves its turn before it lets go
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        threading.Timer(0.3, lambda: (path.write_bytes(saved), fcntl.flock(lock, fcntl.LOCK_UN))).start()
+    with lock_held(home) as release:  # another run, which saves its turn before it lets go
+        threading.Timer(0.3, lambda: (path.write_bytes(saved), release())).start()
         assert taken(home, grown) == "grown 7x2m: 2 more messages, From elsewhere (gptsh)\n"
     contents = [message["content"] for message in home.doc()["messages"]]
     assert contents == ["hello", "hi", "asked here", "You said: asked here", "more", "yes"]

@@ -1,6 +1,5 @@
 """Deleting, putting away and pruning sessions, through the command; also while others use them."""
 
-import fcntl
 import json
 import re
 import threading
@@ -12,7 +11,7 @@ import pytest
 
 from tests.support.home import Home, start_answer, texts
 from tests.support.server import ModelServer
-from tests.support.sessions import archived, change, put, session_ids
+from tests.support.sessions import archived, change, lock_held, put, session_ids
 from tests.support.terminal import Terminal
 
 DELETE, ARCHIVE = "--delete-session", "--archive-session"
@@ -38,8 +37,7 @@ def test_a_session_is_deleted_for_good_and_its_name_is_free_again(home: Home) ->
     leftover = home.sessions / f"{path.name}.4711.abcdef.tmp"
     leftover.write_text("half of it")
     assert home.run(DELETE, "@work") == (f"deleted {ident} A Talk (1 turn, @work)\n", "", 0)
-    (mark,) = [*home.sessions.iterdir(), *(home.state / "names").iterdir()]
-    assert mark.suffix == ".deleted"
+    assert [*home.sessions.iterdir(), *(home.state / "names").iterdir()] == []
     assert home.run("--show-session", ident).code == 2
     assert home.run("-m", "echo", "-s", "@work", "two").code == 0
     assert texts(home.doc()) == ["user: two", "assistant: You said: two"]
@@ -184,9 +182,8 @@ def test_what_is_archived_between_being_found_and_being_read_is_read_there(home:
 def test_what_was_used_since_it_was_chosen_stays(home: Home) -> None:
     path, _ = put(home, "aaaa", 400), put(home, "bbbb", 400)
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    with open(home.state / ".lock", "wb") as lock:  # held by another, who uses the one before it lets go
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        threading.Timer(0.3, lambda: (change(path, "updated_at", now), fcntl.flock(lock, fcntl.LOCK_UN))).start()
+    with lock_held(home) as release:  # another run, which uses the one before it lets go
+        threading.Timer(0.3, lambda: (change(path, "updated_at", now), release())).start()
         run = home.run("--prune-sessions", "--older-than", "1y", "--yes")
     assert (run.code, session_ids(home)) == (0, ["aaaa"])
 

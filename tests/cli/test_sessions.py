@@ -38,20 +38,19 @@ def test_a_session_is_a_compact_file_for_its_owner_alone(home: Home) -> None:
     change(home.files()[0], "x_mine", {"a": [1, None, False]})
     home.run("-m", "echo", "-s", "@work", "two")
     (path,) = home.files()
-    (home.state / ".lock").chmod(0o666)
     home.run("-s", "0", "--tag", "t")
     raw, doc = path.read_bytes(), home.doc()
     assert re.fullmatch(r"\d{8}-\d{6}-[0-9a-z]{4}\.json", path.name)
     assert (path.name[16:20], doc["id"].isdigit()) == (doc["id"], False)
-    assert (next(iter(doc)), [*doc][-3:]) == ("version", ["x_mine", "message_usage", "messages"])
+    assert (next(iter(doc)), [*doc][-3:]) == ("version", ["context", "x_mine", "messages"])
     assert doc["x_mine"] == {"a": [1, None, False]}
     assert not re.search(r"\": |, \"", raw.decode("utf-8"))
     lines = raw.decode("utf-8").split("\n")
-    assert [json.loads(line.removesuffix(",")) for line in lines[4:-1]] == doc["messages"]
+    assert [json.loads(line.removesuffix(",")) for line in lines[3:-1]] == doc["messages"]
     assert {**json.loads(lines[0][:-1] + "}"), "title": "Größe"}.items() <= doc.items()
     assert "Größe".encode() in raw
     assert b"\\udc80 one" in raw  # what is no text survives as an escape
-    assert doc["stats"] == {"turns": 2, "messages": 4, "preview": "\udc80 one"}
+    assert doc["stats"].items() >= {"turns": 2, "messages": 4, "preview": "\udc80 one"}.items()
     for moment in (doc["created_at"], doc["updated_at"], *(message["timestamp"] for message in doc["messages"])):
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", moment)
     assert [m["parent"] for m in doc["messages"]] == [None, *(m["id"] for m in doc["messages"][:-1])]

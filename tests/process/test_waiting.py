@@ -1,6 +1,5 @@
 """Another process that holds the lock of the store, and a clock that is far off."""
 
-import fcntl
 import subprocess
 import sys
 import time
@@ -9,6 +8,7 @@ import pytest
 
 from tests.support.home import Home, read_until, wait_for_exit
 from tests.support.server import ModelServer
+from tests.support.sessions import lock_held
 
 WAITING = b"gptsh: waiting to save: another process uses the sessions\n"
 
@@ -21,8 +21,7 @@ def test_a_save_waits_five_seconds_for_the_lock_and_says_so_after_one(
     model.say("hello", model="m")
     lab.run("first")
     model.say("an answer", model="m")
-    with (lab.state / ".lock").open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with lock_held(lab) as release:
         started = time.monotonic()
         process = lab.start("-s", "0", "hi")
         assert read_until(process.stderr, b"\n") == WAITING
@@ -30,12 +29,12 @@ def test_a_save_waits_five_seconds_for_the_lock_and_says_so_after_one(
         assert read_until(process.stdout, b"answer") == b"an answer"
         answered = time.monotonic()
         if is_released:
-            fcntl.flock(lock, fcntl.LOCK_UN)
+            release()
         assert wait_for_exit(process) == (0 if is_released else 1)
         assert time.monotonic() - answered < (2 if is_released else 7)
     assert process.stderr
     error = process.stderr.read().decode()
-    assert error == ("" if is_released else f"gptsh: {lab.state}/.lock is locked by another process: try again\n")
+    assert error == ("" if is_released else f"gptsh: {lab.state} is locked by another process: try again\n")
     assert len(lab.doc()["messages"]) == (4 if is_released else 2)
 
 

@@ -111,7 +111,7 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     document.update_totals(doc)
     facts = session_details(doc)
     assert all(list(transcript(doc, facts, full=full)) for full in (False, True))
-    usage.count([(0.0, usage.counted(doc))])
+    usage.count([usage.sums_by_day(doc)])
     turns.unanswered(doc["messages"])
     turns.at_point(doc, "-0" if turns.starts_of(doc["messages"]) else "")
     joined = merge(doc, {**doc, "messages": doc["messages"][:1]})

@@ -1,9 +1,11 @@
 """Write, change and list sessions."""
 
+import contextlib
+import fcntl
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -35,11 +37,21 @@ def compact(value: Any) -> bytes:
 
 
 def in_lines(doc: dict[str, Any]) -> bytes:
-    """A document as gptsh writes it: a line for the head, the context, the usage and each message."""
-    first = {key: doc[key] for key in doc if key not in ("context", "message_usage", "messages")}
-    usage, start = compact(doc.get("message_usage", [])), b'"messages":['
-    head = (compact(first)[:-1], b'"context":' + compact(doc["context"]), b'"message_usage":' + usage, start)
+    """A document as gptsh writes it: a line for the head, the context and each message."""
+    first = {key: doc[key] for key in doc if key not in ("context", "messages")}
+    head = (compact(first)[:-1], b'"context":' + compact(doc["context"]), b'"messages":[')
     return b",\n".join(head) + b"\n" + b",\n".join(map(compact, doc["messages"])) + b"\n]}"
+
+
+@contextlib.contextmanager
+def lock_held(home: Home) -> Iterator[Callable[[], None]]:
+    """Hold the lock of the store in the block, or until the function that this yields is called."""
+    descriptor = os.open(home.state, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    try:
+        yield lambda: fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
 
 
 def put_file(home: Home, name: str, doc: dict[str, Any] | bytes) -> Path:

@@ -59,7 +59,7 @@ def in_the_answer(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
 def at_the_lock(lab: Home, model: ModelServer, hold: Hold, *args: str) -> Any:
     """The answer is complete and waits for the lock."""
     process = in_the_answer(lab, model, hold, *args)
-    lock = locked(lab.state / ".lock")
+    lock = locked(lab.state)
     lock.__enter__()
     hold.set()
     settle(process)

@@ -1,6 +1,7 @@
 """The state of a conversation: what goes where, whatever fails or happens beside it; nothing is lost."""
 
 import json
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -20,14 +21,21 @@ TWO = ["user: two", "assistant: You said: two"]
 
 def block(home: Home) -> None:
     """From now on nothing can be saved, and all can be read."""
-    home.state.mkdir(parents=True, exist_ok=True)
-    lock = home.state / ".lock"
-    lock.unlink(missing_ok=True)
-    lock.mkdir()
+    home.sessions.mkdir(parents=True, exist_ok=True)
+    if os.geteuid():
+        home.sessions.chmod(0o500)
+        return
+    elsewhere = home.sessions.rename(home.state / "elsewhere")  # root may write everywhere, but not by such a link
+    home.sessions.symlink_to(elsewhere)
+    os.lchown(home.sessions, 65534, 65534)
 
 
 def unblock(home: Home) -> None:
-    (home.state / ".lock").rmdir()
+    if os.geteuid():
+        home.sessions.chmod(0o700)
+        return
+    home.sessions.unlink()
+    (home.state / "elsewhere").rename(home.sessions)
 
 
 def labels(doc: dict[str, Any]) -> tuple[str | None, list[str], list[str]]:

@@ -83,6 +83,18 @@ def _merge_context(ours: Context, theirs: Context, messages: Sequence[Message]) 
     }
 
 
+def add_keys(theirs: list[Message], ours: Sequence[Message]) -> None:
+    """Give their messages the keys that only ours have, such as the memory with which a saved question is asked again.
+
+    A key that both have stays as it is on disk.
+    """
+    our_messages = {message["id"]: message for message in ours}
+    for index, message in enumerate(theirs):
+        our_message = our_messages.get(message["id"])
+        if our_message is not None and not our_message.keys() <= message.keys():
+            theirs[index] = {**our_message, **message}
+
+
 def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Message]:
     """Return all messages of theirs, with each of ours that they lack after the last message of its own turn.
 

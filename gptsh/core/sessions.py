@@ -215,8 +215,9 @@ def save_session(
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
             new = {**doc}
             if stored:
-                from gptsh.core.merge import merge
+                from gptsh.core.merge import add_keys, merge
 
+                add_keys(stored["messages"], doc["messages"])
                 new = merge(doc, stored)
             if change:
                 change(new)

@@ -107,6 +107,18 @@ def test_a_memory_that_changed_comes_at_the_end_and_prompts_begin_as_before(agen
     assert "memory" not in agent.doc()["messages"][2]  # only where it changed
 
 
+def test_a_memory_with_which_a_question_is_asked_again_is_saved(agent: Home, model: ModelServer) -> None:
+    model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"}, model="m")
+    assert agent.run("one").code == 1
+    remember(agent, "- likes tea")
+    agent.run("-s", "0")
+    agent.run("-s", "0", "two")
+    first, second = [body["messages"] for body in model.sent if body and body["model"] == "m"][-2:]
+    assert "likes tea" in str(first)
+    assert second[: len(first)] == first
+    assert [message.get("memory") for message in agent.doc()["messages"]] == ["- likes tea", None, None, None]
+
+
 def test_a_compaction_moves_the_memory_to_the_front(agent: Home, model: ModelServer) -> None:
     remember(agent, "- likes tea\n")
     for words in ("one", "two", "three", "four"):

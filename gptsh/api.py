@@ -36,7 +36,8 @@ class Options(TypedDict, total=False):
 
     ``session`` is a REF, such as ``"0"`` or ``"@work"``; without it a new session begins. ``values`` are those of the
     ``{names}`` in the agent's prompt. ``tools`` are names of servers and tools; an empty list offers none. ``schema``
-    is a JSON schema, or the path of its file. ``name`` is an ``@NAME`` for the session.
+    is a JSON schema, or the path of its file. ``title`` True lets the small model make one; without it that happens
+    only where ``model_small`` is set. ``name`` is an ``@NAME`` for the session.
     """
 
     session: str | None
@@ -51,7 +52,7 @@ class Options(TypedDict, total=False):
     web: bool | None
     max_cost: float | None
     truncate: str | None
-    title: str | None
+    title: str | bool | None
     tags: Sequence[str]
     name: str | None
     save: bool
@@ -169,6 +170,7 @@ def _run(question: str, options: Options, on_event: Callable[[Event], object]) -
 
 def _turn_options(options: Options, on_event: Callable[[Event], object]) -> TurnOptions:
     schema, tools, config = options.get("schema"), options.get("tools"), options.get("config")
+    title = options.get("title")
     if isinstance(schema, Mapping):
         schema = json.dumps(schema)
     return TurnOptions(
@@ -184,9 +186,10 @@ def _turn_options(options: Options, on_event: Callable[[Event], object]) -> Turn
         output="jsonl",
         schema=None if schema is None else os.fspath(schema),
         truncate=options.get("truncate"),
-        labels=Labels(options.get("title"), tuple(options.get("tags", ())), options.get("name")),
+        labels=Labels(title if isinstance(title, str) else None, tuple(options.get("tags", ())), options.get("name")),
         save=options.get("save", True),
         config=None if config is None else os.fspath(config),
+        titles=title is True,
         on_event=on_event,
     )
 

@@ -85,7 +85,7 @@ class Conversation:
 
     @property
     def title(self) -> str:
-        """The session's title, or "" without one. A child process saves it while the user reads."""
+        """The session's title, or "" without one. The background process saves it while the user reads."""
         title = self.doc["title"] if self.doc else None
         if self.doc and not title and self.ref:
             on_disk = listing.summary_at(self.session.location or "")
@@ -94,10 +94,10 @@ class Conversation:
 
     @property
     def expects_title(self) -> bool:
-        """Whether a child process may be asking for the session's title. Raises ConfigError, UsageError."""
-        from gptsh.turn.title import title_model
+        """Whether the background process may be asking for the session's title. Raises ConfigError, UsageError."""
+        from gptsh.turn.titles import title_model
 
-        return bool(self.doc and not self.title and title_model(self.app, self.agent(), self.doc))
+        return bool(self.doc and not self.title and title_model(self.settings, self.agent(), self.doc))
 
     @property
     def saves(self) -> bool:

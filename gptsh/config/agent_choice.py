@@ -115,10 +115,19 @@ def model_of(settings: Settings, agent: Agent, *preferred: str | None) -> str | 
 
 def small_model(settings: Settings, agent: Agent) -> str | None:
     """Return the model for titles: the agent's ``model_small``, else its provider's, else its main model."""
+    return _chosen_small_model(settings, agent) or agent.model
+
+
+def has_small_model(settings: Settings, agent: Agent) -> bool:
+    """Whether ``model_small`` is set, of the agent or of its provider."""
+    return _chosen_small_model(settings, agent) is not None
+
+
+def _chosen_small_model(settings: Settings, agent: Agent) -> str | None:
     if agent.model_small or not agent.model:
         return agent.model_small
     provider = settings.providers.get(split_model(agent.model)[0] or "")
-    return (provider.model_small if provider else None) or agent.model
+    return provider.model_small if provider else None
 
 
 def stored_agent(doc: Mapping[str, Any]) -> Agent:

@@ -14,8 +14,7 @@ from zlib import crc32
 from gptsh.core import files
 from gptsh.core.session_folders import make_private, sessions_folder
 
-OWN_TITLE = 2 << 32  # asking a server of one's own for a title
-NEXT_TITLE = OWN_TITLE + 1  # waiting for that
+BACKGROUND = 2 << 32  # the process that makes titles
 _TURNS = 1 << 32  # the first bytes are turns, then come the titles of sessions
 _ATTEMPTS, _PAUSE = 5, 0.002  # a process that looks at a claim holds it for microseconds
 _SHARED, _EXCLUSIVE = fcntl.LOCK_SH | fcntl.LOCK_NB, fcntl.LOCK_EX | fcntl.LOCK_NB

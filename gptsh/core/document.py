@@ -72,7 +72,7 @@ def _is_tool(value: object) -> bool:
 # The expected value of each key: a type, a test, a table of shapes, or a list with the shape of its items. A key may be
 # absent or null, except the id of a record in a list.
 Shape = dict[str, Any]
-_CALL: Shape = {"id": str, "kind": str, "model": str, "tokens": dict, "cost": is_cost, "at": str}
+_CALL: Shape = {"id": str, "kind": str, "model": str, "tokens": dict, "cost": is_cost, "at": str, "late": bool}
 _SUMMARY: Shape = {
     "id": str, "created_at": str, "model": str, "first": str, "last": str, "until": str, "text": str,
     "messages": int, "tokens": int,
@@ -259,15 +259,32 @@ def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]
     return {"turns": len(questions), "messages": len(messages), "preview": preview}
 
 
-def add_call(doc: Document, kind: str, model: str, tokens: Mapping[str, Any] | None, cost: float | None) -> None:
+def add_call(
+    doc: Document,
+    kind: str,
+    model: str | None,
+    tokens: Mapping[str, Any] | None,
+    cost: float | None,
+    *,
+    late: bool = False,
+) -> None:
     """Record a call of the small model in the session's ledger, the only place that has its cost.
 
     ``kind`` is ``title``, ``summary`` or ``memory``; ``tokens`` is read by TOKEN_KEYS, None for a call that failed;
-    ``cost`` is in USD.
+    ``cost`` is in USD. ``late``: the answer is not awaited. A call without a ``model`` is left to another process, and
+    its entry is replaced by the next of its kind.
     """
     counts = {key: tokens[key] for key in TOKEN_KEYS if key in tokens} if tokens else None
     call = {"id": new_message_id(), "kind": kind, "model": model, "tokens": counts, "cost": cost, "at": timestamp()}
-    doc["usage"] = {**doc["usage"], "calls": [*doc["usage"]["calls"], call]}
+    if late:
+        call["late"] = True
+    calls = []
+    for other in doc["usage"]["calls"]:
+        if other.get("kind") == kind and other.get("late") and other.get("model") is None:
+            call["id"] = other["id"]
+        else:
+            calls.append(other)
+    doc["usage"] = {**doc["usage"], "calls": [*calls, call]}
 
 
 def update_totals(doc: Document) -> None:

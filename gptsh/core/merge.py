@@ -20,7 +20,10 @@ def merge(ours: Document, theirs: Document) -> Document:
     """
     messages = join_messages(ours["messages"], theirs["messages"])
     new = {**ours, **theirs, "title": theirs["title"] or ours["title"], "messages": messages}
-    calls = {call["id"]: call for doc in (theirs, ours) for call in doc["usage"]["calls"]}
+    calls: dict[str, dict[str, Any]] = {}
+    for call in (*theirs["usage"]["calls"], *ours["usage"]["calls"]):
+        if call["id"] not in calls or calls[call["id"]].get("late"):  # another process has answered a late one
+            calls[call["id"]] = call
     new["usage"] = {**ours["usage"], **theirs["usage"], "calls": [*calls.values()]}
     new["meta"] = _merge_meta(ours["meta"], theirs["meta"])
     new["context"] = _merge_context(ours["context"], theirs["context"], messages)

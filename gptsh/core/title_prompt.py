@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.core.document import Document
 from gptsh.errors import GptshError
+from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Message, Request, final_answer, starts_turn, text_of
 from gptsh.text import one_line
 
@@ -25,9 +26,21 @@ _QUOTES = "\"'`*#“”‘’ "  # noqa: RUF001
 
 
 def wants_title(doc: Document) -> bool:
-    """Whether to ask for a title: the session has none, and nobody has asked for one, whatever came of it."""
-    was_asked = any(call.get("kind") == "title" for call in doc["usage"]["calls"])
-    return not (doc["title"] or was_asked) and any(map(starts_turn, doc["messages"]))
+    """Whether to ask for a title: the session has none, and each request for one was late."""
+    if doc["title"] or not all(call.get("late") for call in _title_calls(doc)):
+        return False
+    return any(map(starts_turn, doc["messages"]))
+
+
+def is_left_to_background(head: Document) -> bool:
+    """Whether a run has left the title of a session to the background process, by the head of its file."""
+    calls = _title_calls(head)
+    return not head.get("title") and bool(calls) and all(call.get("late") is True for call in calls)
+
+
+def _title_calls(doc: Document) -> list[dict[str, Any]]:
+    calls = as_dicts(as_dict(doc.get("usage")).get("calls"))
+    return [call for call in calls if call.get("kind") == "title"]
 
 
 def generate_title(first_user: str, *, small_model: str | None, llm: "Ask") -> str | None:

@@ -26,7 +26,7 @@ from gptsh.text import quantity
 from gptsh.turn.answer_display import AnswerDisplay
 from gptsh.turn.app import App, TurnSetup
 from gptsh.turn.plan import Plan, Planner
-from gptsh.turn.title import Titling
+from gptsh.turn.titles import Title
 from gptsh.turn.turn_options import TurnOptions
 from gptsh.turn.turn_record import TurnRecord
 from gptsh.turn.turn_session import TurnSession
@@ -43,7 +43,7 @@ _LOADING = ("loading", "downloading")  # the states of llama.cpp's router that t
 class RequestLoop:
     """Sends the requests of one turn, and saves the answers and tool results in its ``record``.
 
-    ``setup``, ``planner`` and ``titling`` are those of the model that is asked; a fallback replaces all three.
+    ``setup``, ``planner`` and ``title`` are those of the model that is asked; a fallback replaces all three.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class RequestLoop:
         display: AnswerDisplay,
     ) -> None:
         self.setup, self.planner = setup, planner
-        self.titling = Titling(app, session, setup.agent, options.config)
+        self.title = Title(app, session, setup.agent, options)
         self.approval = _approval_of(tools, session.doc) if tools else None
         self._app, self._options, self._interrupts, self._session = app, options, interrupts, session
         self._tools, self._record, self._display = tools, record, display
@@ -132,7 +132,7 @@ class RequestLoop:
             stdio.note(f"{err}; asking {planner.model} instead")
             self._record.costs += self.planner.costs
             self.setup, self.planner = setup, planner
-            self.titling = Titling(self._app, self._session, setup.agent, self._options.config)
+            self.title = Title(self._app, self._session, setup.agent, self._options)
             return plan
         raise err
 
@@ -159,7 +159,7 @@ class RequestLoop:
             with self._display.screen.spinning(f"waiting for {planner.model}") as spinner:
                 if spinner.is_visible and self._app.settings.providers.for_model(planner.model).is_own_server:
                     threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True).start()
-                self._display.show(self._app.client.ask(plan.request, answer), self.titling.answer_begins)
+                self._display.show(self._app.client.ask(plan.request, answer), self.title.answer_begins)
             partial_reason = None
             if answer.showed_thought:
                 self._record.notes.append("the text before </think> is the model's thought; the next answer is without")

@@ -38,7 +38,7 @@ class TurnEnd:
         """Show the rest, see to the title, write the JSON object, update the memory; return the first failure."""
         form, display = self._loop.setup.form, self._display
         failure = self._show_rest(failure)
-        self._loop.titling.turn_ends(has_answer=self._record.last_answer is not None)
+        self._loop.title.turn_ends(has_answer=self._record.last_answer is not None)
         failure = failure or self._denial()
         if form.is_structured:
             self._app.reporter.reported = True

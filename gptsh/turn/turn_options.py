@@ -24,8 +24,9 @@ class TurnOptions(NamedTuple):
     ``tools`` are names of servers and tools. ``block``: show only one code block of the answer, the first (""), the
     last ("last"), that of a number, or the first of a language. ``schema``: a JSON schema or its file. ``truncate``:
     the end at which long attached text is cut. ``compact``: show a compaction instead of asking, or with ``apply``
-    make it. ``seconds``: the time limit. ``config``: the file of ``--config``. ``on_event`` gets the events of
-    ``-o jsonl`` instead of stdout.
+    make it. ``seconds``: the time limit. ``config``: the file of ``--config``. Without ``titles``, a title is made
+    only where ``model_small`` is set, and only beside the answer. ``on_event`` gets the events of ``-o jsonl`` instead
+    of stdout.
     """
 
     overrides: Overrides = NO_OVERRIDES
@@ -44,6 +45,7 @@ class TurnOptions(NamedTuple):
     interactive: bool = False
     seconds: float | None = None
     config: str | None = None
+    titles: bool = True
     on_event: Callable[[dict[str, Any]], object] | None = None
 
     @property

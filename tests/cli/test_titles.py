@@ -1,7 +1,9 @@
 """The title of a session: asked of the small model, once; nothing is lost by it, and no run waits for it."""
 
-import json
+import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from gptsh.core import sessions
 from tests.support.home import Home, lab_config, read_until, wait_for_exit, wait_until
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import Cut, ModelServer, answer
+from tests.support.sessions import put
 from tests.support.terminal import Conversation, Terminal
 
 TITLE = "A Good Title"
@@ -140,15 +143,6 @@ def test_a_title_that_fails_is_never_asked_again(
     assert asked(model) == [HOSTED, SMALL, HOSTED]
 
 
-def test_a_pipe_from_a_server_of_ones_own_has_one_request_a_question(titled: Home, model: ModelServer) -> None:
-    assert titled.run("the first words").code == 0
-    assert titled.run("-s", "0", "more").code == 0
-    assert asked(model) == ["m", "m"]
-    assert '"the first words"' in titled.run("--list-sessions").stdout
-    (row,) = json.loads(titled.run("--list-sessions", "-o", "json").stdout)
-    assert (row["title"], row["preview"]) == (None, "the first words")
-
-
 def test_a_title_that_would_not_be_saved_is_an_error(hosted: Home, model: ModelServer) -> None:
     run = hosted.run("--no-save", "--title", "X", "hi")
     assert (run.code, "--title" in run.stderr, asked(model)) == (2, True, [])
@@ -173,22 +167,22 @@ def test_a_hosted_provider_is_asked_beside_an_answer(hosted: Home, model: ModelS
     assert (process.returncode, hosted.doc()["title"]) == (0, TITLE)
 
 
-def test_a_run_in_a_pipe_ends_without_its_title_and_the_next_asks(
-    hosted: Home, model: ModelServer, answer_slowly: Any
-) -> None:
-    never, end = threading.Event(), threading.Event()
+def test_a_late_title_of_a_hosted_provider_is_left_to_the_background(hosted: Home, model: ModelServer) -> None:
+    never, end, hold = threading.Event(), threading.Event(), threading.Event()
     first, *rest = answer("first ", "second")[1:]
     model.script(first, end, *rest, model=HOSTED)
     model.script(never, model=SMALL)
     process = hosted.start("first question")
     wait_until(lambda: len(model.requests) == 2)
+    model.unstreamed(TITLE, hold, model=SMALL)
     end.set()
     assert process.communicate(timeout=3) == (b"first second\n", b"")
-    assert (hosted.doc()["title"], hosted.doc()["usage"]["calls"]) == (None, [])
-    answer_slowly()
-    model.unstreamed(TITLE, model=SMALL)
-    hosted.run("-s", "0", "second question")
-    assert hosted.doc()["title"] == TITLE
+    (late,) = hosted.doc()["usage"]["calls"]
+    assert (hosted.doc()["title"], late["model"], late["tokens"], late["late"]) == (None, f"openai/{SMALL}", None, True)
+    wait_until(lambda: len(title_requests(model)) == 2)
+    hold.set()
+    wait_until(lambda: hosted.doc()["title"] == TITLE)
+    assert [call.get("late") for call in hosted.doc()["usage"]["calls"]] == [True, None]
     assert title_requests(model)[1]["messages"][1]["content"] == "first question"
     never.set()
 
@@ -240,35 +234,85 @@ def test_a_session_whose_first_turn_failed_gets_its_title_with_the_next(
     assert (hosted.doc()["title"], request["messages"][1]["content"]) == (TITLE, "the question")
 
 
-# ---- on a terminal
+@pytest.mark.parametrize("way", ["pipe", "terminal"])
+def test_a_self_hosted_server_with_a_small_model_is_asked_beside_the_answer(
+    titled: Home, model: ModelServer, way: str
+) -> None:
+    first, *rest = answer("first ", "second")[1:]
+    model.script(first, ARRIVES, *rest, model="m")
+    model.unstreamed(TITLE, model="small")
+    if way == "pipe":
+        assert titled.run("go").code == 0
+    else:
+        assert Terminal(titled, "go").close()[1] == 0
+    (call,) = titled.doc()["usage"]["calls"]
+    assert (titled.doc()["title"], call["model"], asked(model)) == (TITLE, "lab/small", ["m", "small"])
 
 
-def test_on_a_terminal_a_child_asks_ones_own_server_after_the_answer(home: Home, model: ModelServer) -> None:
-    key = 'api_key_command = "echo x >> ran; echo key"\n'
-    home.configure(lab_config(model, key).replace("[providers", 'model_small = "lab/small"\n[providers'))
+# ---- the background process
+
+
+def test_a_self_hosted_server_without_a_small_model_is_asked_after_the_answer(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, 'api_key_command = "echo x >> ran; echo key"\n'))
+    model.say("an answer", model="m")
     hold = threading.Event()
-    model.unstreamed(TITLE, hold, model="small")
-    seen, code = Terminal(home, "go").close()
-    assert (code, b"You said: go" in seen) == (0, True)
+    model.unstreamed(TITLE, hold, model="m")
+    assert home.run("go", stdin="the piped text") == ("an answer\n", "", 0)
     wait_until(lambda: len(model.requests) == 2)  # after the run has ended
-    assert home.doc()["title"] is None
+    (waiting,) = home.doc()["usage"]["calls"]
+    assert (home.doc()["title"], waiting["model"], waiting["late"]) == (None, None, True)
     before = home.doc()["updated_at"]
     hold.set()
     wait_until(lambda: home.doc()["title"])
     (call,) = home.doc()["usage"]["calls"]
-    assert (home.doc()["title"], home.doc()["updated_at"], call["kind"]) == (TITLE, before, "title")
+    assert (home.doc()["title"], home.doc()["updated_at"]) == (TITLE, before)
+    assert (call["kind"], call["model"], call.get("late"), call["id"]) == ("title", "lab/m", None, waiting["id"])
     assert (home.cwd / "ran").read_text() == "x\n"  # it may ask for a passphrase
-    assert title_requests(model, "small")[0]["messages"][1]["content"] == "go"
+    assert model.sent[1]["messages"][1]["content"] == "go\n\nthe piped text"
 
 
-def test_on_a_terminal_a_slow_title_of_a_hosted_provider_comes_after_the_run(hosted: Home, model: ModelServer) -> None:
+def test_one_process_titles_all_sessions_newest_first(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, ""))
     hold = threading.Event()
-    model.unstreamed(TITLE, hold, model=SMALL)
-    _, code = Terminal(hosted, "go").close()
-    wait_until(lambda: len(title_requests(model)) == 1)
-    assert (code, hosted.doc()["title"]) == (0, None)
+    for number in range(6):
+        model.script(hold, *answer(f"answer {number}"), model="m")
+    runs = [home.start(f"question {number}") for number in range(6)]
+    wait_until(lambda: len(model.requests) == 6)
+    for number in range(6):
+        model.unstreamed(f"Title {number}", model="m")
     hold.set()
-    wait_until(lambda: hosted.doc()["title"] == TITLE)
+    assert [run.wait(timeout=30) for run in runs] == [0] * 6
+    wait_until(lambda: all(doc["title"] for doc in home.docs()))
+    titles = [body["messages"][1]["content"] for body in model.sent if not body.get("stream")]
+    assert sorted(titles) == [f"question {number}" for number in range(6)]
+    assert {len(doc["usage"]["calls"]) for doc in home.docs()} == {1}
+
+
+def test_the_background_asks_for_no_session_that_nobody_left_to_it(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, ""))
+    put(home, "aaaa", 0, agent={"name": "default", "model": "lab/m"})
+    model.say("an answer", model="m")
+    model.unstreamed(TITLE, model="m")
+    assert home.run("go").code == 0
+    wait_until(lambda: any(doc["title"] == TITLE for doc in home.docs()))
+    time.sleep(2)
+    assert len(model.requests) == 2
+
+
+def test_the_background_holds_no_descriptor_of_the_run(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, ""))
+    hold = threading.Event()
+    model.say("an answer", model="m")
+    model.unstreamed(TITLE, hold, model="m")
+    reader, writer = os.pipe()
+    process = home.start("go", pass_fds=[writer])
+    os.close(writer)
+    assert process.communicate(timeout=30)[0] == b"an answer\n"
+    wait_until(lambda: len(model.requests) == 2)
+    assert os.read(reader, 1) == b""  # every writer has closed it, while the title is still on its way
+    os.close(reader)
+    hold.set()
+    wait_until(lambda: home.doc()["title"] == TITLE)
 
 
 @needs_tmux
@@ -276,6 +320,7 @@ def test_the_status_line_of_a_conversation_shows_a_title_that_comes_while_the_us
     hosted: Home, model: ModelServer
 ) -> None:
     hold = threading.Event()
+    model.script(threading.Event(), model=SMALL)  # the title is late
     model.unstreamed(TITLE, hold, model=SMALL)
     with Tmux(hosted, "-i", "go", size=(100, 24)) as tmux:
         tmux.until("^> *$")
@@ -286,30 +331,42 @@ def test_the_status_line_of_a_conversation_shows_a_title_that_comes_while_the_us
 
 
 @pytest.mark.slow
-def test_a_child_gives_way_to_a_question(titled: Home, model: ModelServer) -> None:
+def test_the_background_gives_way_to_a_question(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, ""))
     never, more = threading.Event(), threading.Event()
-    model.script(never, model="small")
-    Terminal(titled, "one").close()
-    wait_until(lambda: asked(model) == ["m", "small"])
+    model.say("an answer", model="m")
+    model.script(never, model="m")
+    assert home.run("one").code == 0
+    wait_until(lambda: len(model.requests) == 2)
     model.script(more, *answer("yes"), model="m")
-    process = titled.start("-s", "0", "two")
+    model.unstreamed(TITLE, model="m")
+    process = home.start("-s", "0", "two")
     wait_until(lambda: len(model.requests) == 3)
     time.sleep(1)
+    assert len(model.requests) == 3
     more.set()
-    process.communicate(timeout=30)
-    time.sleep(1.5)  # no child is left that asks again
-    assert (asked(model), titled.doc()["usage"]["calls"]) == (["m", "small", "m"], [])
-    model.unstreamed(TITLE, model="small")
-    Terminal(titled, "-s", "0", "three").close()
-    wait_until(lambda: titled.doc()["title"] == TITLE)
+    assert process.communicate(timeout=30)[0] == b"yes\n"
+    wait_until(lambda: home.doc()["title"] == TITLE)
     never.set()
 
 
 @pytest.mark.slow
-def test_a_title_is_asked_while_the_user_reads_in_a_conversation(titled: Home, model: ModelServer) -> None:
-    model.unstreamed(TITLE, model="small")
-    with Conversation(titled) as talk:
+def test_a_title_is_asked_while_the_user_reads_in_a_conversation(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, ""))
+    model.say("You said: one", model="m")
+    model.unstreamed(TITLE, model="m")
+    with Conversation(home) as talk:
         talk.plays(("one", "You said: one"))
-        wait_until(lambda: titled.doc()["title"] == TITLE)
+        wait_until(lambda: home.doc()["title"] == TITLE)
         talk.plays(("two", "You said: two"), ("/session info", TITLE))
-    assert asked(model) == ["m", "small", "m"]
+
+
+def test_a_program_gets_a_title_only_if_it_wants_one_or_a_small_model_is_set(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, ""))
+    program = "import gptsh; gptsh.ask('go'); gptsh.ask('go', title=True)"
+    for _ in range(2):
+        model.say("an answer", model="m")
+    model.unstreamed(TITLE, model="m")
+    subprocess.run([sys.executable, "-c", program], env=home.env, cwd=home.cwd, check=True)
+    wait_until(lambda: any(doc["title"] == TITLE for doc in home.docs()))
+    assert sorted(len(doc["usage"]["calls"]) for doc in home.docs()) == [0, 1]

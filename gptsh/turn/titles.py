@@ -1,0 +1,241 @@
+"""Give a session its title: asked beside the answer, or by one background process for the whole store.
+
+A hosted provider, or any server that has a ``model_small``, is asked when the answer begins, and its title is kept if
+it is there when the answer has ended. A title that is late, or that a self-hosted server is to make with the model that
+answers, is left to the background process. No run waits for either.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+
+from gptsh.config import agent_choice, settings
+from gptsh.config.agents import Agent
+from gptsh.config.settings import Settings
+from gptsh.content.answer import Answer
+from gptsh.core import claims, document, listing, session_files, sessions
+from gptsh.core.document import Document
+from gptsh.core.session_folders import newest_first, sessions_folder
+from gptsh.core.title_prompt import generate_title, is_left_to_background, wants_title
+from gptsh.errors import GptshError
+from gptsh.llm.client import Client
+from gptsh.messages import Event, Request, beginning_of, starts_turn
+from gptsh.models.facts import split_model
+from gptsh.turn.app import App
+from gptsh.turn.turn_options import TurnOptions
+from gptsh.turn.turn_session import TurnSession
+
+_ATTACHED = 1000  # characters of each piped or attached text; the words alone often are the same ones
+_PROCESS = "import os; os.closerange(3, 65536); from gptsh.turn.titles import run_background; run_background()"
+_LONGEST_REQUEST = 60.0  # seconds
+_LONGEST_WAIT = 600.0  # seconds that the background process waits for the turns of others
+_IDLE = 1.0  # seconds without a turn, until the background process asks
+_POLL = 0.1  # seconds
+_NICE = 10  # added to the niceness of the background process: it yields to the user's programs
+
+
+class TitleThread(threading.Thread):
+    """Asks for the title of a session, if it still wants one and nobody else is asking; saves nothing.
+
+    ``has_asked``: a request was sent. ``is_done``: the model has answered it, or failed; then ``title`` is its title,
+    if any.
+    """
+
+    def __init__(self, config: Settings, client: Client, filename: str, model: str) -> None:
+        super().__init__(daemon=True)
+        self.has_asked = self.is_done = False
+        self.title: str | None = None
+        self._settings, self._client, self._filename, self._model = config, client, filename, model
+        self._answer = Answer()
+
+    def run(self) -> None:
+        """Ask once; a claim keeps other processes from asking at the same time."""
+        if not claims.take(claims.title_of(self._filename)):
+            return
+        with contextlib.suppress(GptshError):  # the session was deleted, or cannot be read any more
+            doc = sessions.load_session(self._filename)
+            if wants_title(doc):
+                first = next(filter(starts_turn, doc["messages"]))
+                question = beginning_of(first, _ATTACHED)
+                self.has_asked = True
+                self.title = generate_title(question, small_model=self._model, llm=self._ask)
+                self.is_done = True
+
+    def _ask(self, request: Request, answer: Answer) -> Iterator[Event]:
+        self._answer = answer
+        return self._client.ask(request, answer, may_retry=False)
+
+    def record(self, doc: Document) -> None:
+        """Add the title to a document, and the call to its ledger; one without an answer yet is late."""
+        if not self.is_done:
+            document.add_call(doc, "title", self._model, None, None, late=True)
+            return
+        from gptsh.config import pricing
+
+        usage = self._answer.usage
+        cost = pricing.cost_of(self._settings, self._model, usage) if usage else None
+        document.add_call(doc, "title", self._model, usage, cost)
+        doc["title"] = doc["title"] or self.title
+
+    def release(self) -> None:
+        """Let others ask for the title of this session."""
+        claims.release(claims.title_of(self._filename))
+
+
+class Title:
+    """Sees to the title of one turn's session."""
+
+    def __init__(self, app: App, session: TurnSession, agent: Agent, options: TurnOptions) -> None:
+        self._app, self._session, self._agent, self._options = app, session, agent, options
+        self._has_begun = self._is_left = False
+        self._thread: TitleThread | None = None
+
+    def answer_begins(self) -> None:
+        """Ask beside the answer, or leave a note in the document for the background process."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        session, agent = self._session, self._agent
+        model = title_model(self._app.settings, agent, session.doc)
+        if model is None or session.filename is None:
+            return
+        is_chosen = agent_choice.has_small_model(self._app.settings, agent)
+        if not (is_chosen or self._options.titles):
+            return
+        if is_chosen or not self._app.settings.providers.for_model(model).is_own_server:
+            self._thread = TitleThread(self._app.settings, self._app.client, session.filename, model)
+            with contextlib.suppress(RuntimeError):  # no thread can start: the next turn asks
+                self._thread.start()
+        else:
+            document.add_call(session.doc, "title", None, None, None, late=True)
+            self._is_left = True
+
+    def turn_ends(self, *, has_answer: bool) -> None:
+        """Save the title that has arrived beside the answer; leave a late one to the background process."""
+        thread, session = self._thread, self._session
+        if thread and thread.has_asked:
+            is_saved = session.save_change(thread.record)
+            if is_saved and thread.title and thread.is_done:
+                session.emit("title", title=thread.title)
+            self._is_left = is_saved and not thread.is_done
+        if thread:
+            thread.release()
+        if self._is_left and has_answer and self._options.titles:
+            start_background(self._app, self._options.config)
+
+
+def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
+    """The model to ask for the title of a session; None if the session wants none, or ``echo`` would be asked."""
+    model = agent_choice.small_model(config, agent)
+    if not (config.sessions.titles and model and wants_title(doc)):
+        return None
+    return None if "echo" in (split_model(agent.model or "")[0], split_model(model)[0]) else model
+
+
+# ---- the background process
+
+_children: set[int] = set()  # ids of child processes; a conversation outlives them
+
+
+def start_background(app: App, config_file: str | None) -> None:
+    """Start the background process, unless it runs; it lets go of the terminal, and nobody waits for it.
+
+    It gets the keys through a pipe: a command that prints one may ask the user for a passphrase.
+    """
+    for child in [*_children]:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            _children.remove(child)
+    if claims.is_taken(claims.BACKGROUND):
+        return
+    reader, writer = os.pipe()
+    allowance = f"{app.client.budget.remaining}" if app.client.budget else ""
+    command = [sys.executable, "-P", "-c", _PROCESS, config_file or "", allowance]
+    streams: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
+        (os.POSIX_SPAWN_DUP2, reader, 0),
+        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+    ]
+    with contextlib.suppress(OSError):  # too many processes: a later run starts it
+        os.write(writer, json.dumps({**app.client.keys}).encode())
+        _children.add(os.posix_spawn(command[0], command, os.environ, file_actions=streams, setsid=True))
+    os.close(reader)
+    os.close(writer)
+
+
+def run_background() -> None:
+    """Title the sessions of the last day that were left to this process, newest first; end the process.
+
+    It ends at the first failure: the next run that leaves a title to it starts it again.
+    """
+    config_file, allowance = sys.argv[1:]
+    keys: Mapping[str, str | None] = json.load(sys.stdin)
+    if not claims.take(claims.BACKGROUND):
+        os._exit(0)
+    os.nice(_NICE)
+    config = settings.load(os.environ, config_file or None)
+    client = Client(config, os.environ, keys)
+    if allowance:
+        from gptsh.turn.budget import Budget, Ceiling
+
+        client.budget = Budget(config, [Ceiling("max_cost", float(allowance))])
+    tried: set[str] = set()
+    while filename := _next_untitled(tried):
+        tried.add(filename)
+        if not (_wait_until_idle() and _add_title(config, client, filename)):
+            break
+    os._exit(0)  # litellm has threads
+
+
+def _next_untitled(tried: set[str]) -> str | None:
+    """The newest session of the last day whose title was left to this process, and was not tried yet."""
+    folder = sessions_folder()
+    since = f"{datetime.now(UTC) - timedelta(days=1):%Y%m%d-%H%M%S}"
+    for filename in newest_first(folder):
+        if filename < since:
+            return None
+        head = listing.try_read(f"{folder}/{filename}", session_files.read_head)
+        if filename not in tried and isinstance(head, dict) and is_left_to_background(head):
+            return filename
+    return None
+
+
+def _wait_until_idle() -> bool:
+    """Wait until no run asks anything; False if that takes too long."""
+    idle_since = begun = time.monotonic()
+    while (now := time.monotonic()) - begun < _LONGEST_WAIT:
+        if claims.is_any_turn_taken():
+            idle_since = now
+        elif now - idle_since >= _IDLE:
+            return True
+        time.sleep(_POLL)
+    return False
+
+
+def _add_title(config: Settings, client: Client, filename: str) -> bool:
+    """Ask for the title of a session and save it; False after a failure."""
+    doc = sessions.load_session(filename)
+    stored = agent_choice.stored_agent(doc)
+    configured = config.agents.get(stored.name)
+    agent = stored._replace(model_small=stored.model_small or (configured.model_small if configured else None))
+    model = title_model(config, agent, doc)
+    if model is None:
+        return True
+    is_own = config.providers.for_model(model).is_own_server
+    thread = TitleThread(config, client, filename, model)
+    thread.start()
+    deadline = time.monotonic() + _LONGEST_REQUEST
+    while thread.is_alive() and time.monotonic() < deadline:
+        thread.join(_POLL)
+        if is_own and thread.is_alive() and claims.is_any_turn_taken():
+            os._exit(0)  # closes the connection, so that the server is free for the question
+    if thread.has_asked:
+        thread.is_done = True  # what has not answered by now has failed
+        thread.record(doc)
+        sessions.save_session(doc, at=filename, touch=False)
+    thread.release()
+    return thread.title is not None or not thread.has_asked

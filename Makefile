@@ -46,6 +46,9 @@ types: .venv/bin/ruff ## Strict types
 bench: .venv/bin/ruff .venv/bin/llm ## Measure the budgets; fails when a row misses
 	.venv/bin/python -m dev.benchmarks
 
+measure: .venv/bin/ruff ## Measure the code: its size, the functions of a run, what each kind of run loads
+	.venv/bin/python -m dev.measure
+
 stress: .venv/bin/ruff ## Run the stress tests for half an hour and write docs/reliability.md; needs Linux and strace
 	.venv/bin/python -m dev.stress
 
@@ -116,4 +119,4 @@ servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against re
 llama: .venv/bin/ruff .venv-llama/bin/gguf-dump ## Tests against a real llama.cpp server with a model of its own making; builds it first
 	.venv/bin/python -m pytest -n 0 -m llama
 
-.PHONY: help examples check try test lint types bench stress peers mutants man docs screenshot recording servers llama slow other coverage
+.PHONY: help examples check try test lint types bench measure stress peers mutants man docs screenshot recording servers llama slow other coverage

@@ -24,7 +24,7 @@ _, status, usage = os.wait4(child, 0)
 print(usage.ru_maxrss)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
-_PROMPT = rb"\x1b\[\?2004h.*> ?\x1b.*\x1b\[\?25h"  # bracketed paste on, the prompt, cursor shown
+PROMPT = rb"\x1b\[\?2004h.*> ?\x1b.*\x1b\[\?25h"  # bracketed paste on, the prompt, cursor shown
 _RSS_UNITS = 1 << 20 if sys.platform == "darwin" else 1 << 10  # per MiB: macOS counts bytes, Linux KiB
 
 
@@ -114,7 +114,7 @@ def prompt_ready(command: Command, env: Env) -> float:
     pid, terminal = pty.fork()
     if not pid:
         os.execvpe(command[0], [*command], {**env, "TERM": "xterm-256color"})
-    seen = _read_until(terminal, _PROMPT)
+    seen = _read_until(terminal, PROMPT)
     took = time.perf_counter() - started
     os.write(terminal, b"w")
     seen += _read_until(terminal, b"w")

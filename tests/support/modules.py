@@ -1,7 +1,8 @@
-"""The modules that a run imports."""
+"""What a run loads, and which functions it calls."""
 
 import subprocess
 import sys
+from typing import NamedTuple
 
 from tests.support.home import Home
 
@@ -13,18 +14,72 @@ MARKDOWN = {
     "gptsh.render.layout",
     "gptsh.render.markdown_parser",
 }
+_PROBE = """
+import sys, threading
+report, profiles, *args = sys.argv[1:]
+sys.argv = ["gptsh", *args]
+before = set(sys.modules)
+functions = set()
+
+def note(frame, event, _arg):
+    code = frame.f_code
+    if event != "call" or not code.co_filename.startswith(package):
+        return
+    is_class_body = "__qualname__" in code.co_names
+    if not is_class_body and not code.co_name.startswith("<"):
+        functions.add(f"{code.co_filename[len(package):]}:{code.co_firstlineno} {code.co_qualname}")
+
+import gptsh
+from gptsh.cli.entrypoint import main
+package = gptsh.__file__.removesuffix("__init__.py")
+if profiles:
+    threading.setprofile(note)
+    sys.setprofile(note)
+try:
+    sys.exit(main(args))
+finally:
+    sys.setprofile(None)
+    with open(report, "w") as file:
+        print(*[name for name in list(sys.modules) if name not in before], file=file)
+        print(*sorted(functions.copy()), sep="\\n", file=file)
+"""
+
+
+class Run(NamedTuple):
+    """What a run did."""
+
+    modules: list[str]  # in the order of their import, without those that Python itself starts with
+    functions: list[str]  # "FILE:LINE NAME", without lambdas, comprehensions and class bodies
+
+
+def probe(home: Home, *, functions: bool = False) -> list[str]:
+    """The command that runs gptsh with the arguments that follow, for ``read_run``."""
+    report = str(home.folder / "run")
+    return [sys.executable, "-c", _PROBE, report, "functions" if functions else ""]
+
+
+def read_run(home: Home) -> Run:
+    """What the last run of ``probe`` did."""
+    modules, *functions = (home.folder / "run").read_text().splitlines()
+    return Run(modules.split(), list(filter(None, functions)))
+
+
+def observe(home: Home, *args: str, functions: bool = False) -> Run:
+    """Run gptsh with these arguments in a pipe."""
+    command = [*probe(home, functions=functions), *args]
+    done = subprocess.run(
+        command,
+        env=home.env,
+        cwd=home.cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return read_run(home)
 
 
 def modules_after(home: Home, *args: str) -> set[str]:
-    code = (
-        "import sys, os\n"
-        "sys.stdout = open(os.devnull, 'w')\n"
-        "from gptsh.cli.entrypoint import main\n"
-        f"code = main({list(args)!r})\n"
-        "print(*sys.modules, file=sys.stderr)\n"
-        "sys.exit(code)"
-    )
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return set(done.stderr.split())
+    """The modules that a run imports."""
+    return set(observe(home, *args).modules)

@@ -7,6 +7,7 @@ are, which functions a run calls, what each kind of run loads, and the processor
     python -m dev.measure --against before.md  # the figures before and now
     python -m dev.measure --package ../other   # the gptsh of another checkout
     python -m dev.measure --functions          # the functions that `gptsh hi` calls
+    python -m dev.measure --loads              # writes tests/data/loads.txt
 """
 
 import argparse
@@ -27,7 +28,7 @@ from typing import NamedTuple
 from dev.benchmarks.clocks import PROMPT
 from dev.benchmarks.rows import FLOOR_COMMAND
 from tests.support.home import Home, lab_config
-from tests.support.modules import Run, observe, probe, read_run
+from tests.support.modules import KINDS, TABLE, Run, as_table, loads_of, observe, probe, read_run
 from tests.support.paths import ROOT
 from tests.support.server import ModelServer
 from tests.support.terminal import Terminal
@@ -224,6 +225,15 @@ def print_table(figures: Figures, before: Figures | None) -> None:
         print(f"| {' | '.join([name, *earlier, figures.get(name, '')])} |")
 
 
+def write_loads() -> None:
+    """Write the table of what each kind of run loads."""
+    loads = {}
+    for kind in KINDS:
+        with new_home(ROOT) as (home, server):
+            loads[kind] = loads_of(kind, home, server)
+    TABLE.write_text(as_table(loads))
+
+
 def main() -> None:
     """Print what the command line asks for."""
     about = "Measure the code of gptsh."
@@ -233,8 +243,11 @@ def main() -> None:
     add("--package", type=Path, metavar="FOLDER", help="where gptsh/ is", default=ROOT)
     add("--suite", action="store_true", help="time the quick suite, too: it takes minutes")
     add("--functions", action="store_true", help="print the functions that `gptsh hi` calls")
+    add("--loads", action="store_true", help="write tests/data/loads.txt")
     options = parser.parse_args()
     folder = options.package.resolve()
+    if options.loads:
+        return write_loads()
     if options.functions:
         return print("\n".join(called_functions(folder, "hi")))
     before = options.against and read_figures(options.against)

@@ -258,7 +258,6 @@ def test_only_front_matter_costs_the_import_of_yaml(home: Home) -> None:
     put(home, "keys.md", "---\nmodel: echo\n---\nBe brief.")
     assert "yaml" not in modules_after(home, "-m", "echo", "-a", "plain", "hi")
     assert "yaml" in modules_after(home, "-a", "keys", "hi")
-    assert "gptsh.content.template" not in modules_after(home, "-m", "echo", "hi")
 
 
 @given(st.text(st.sampled_from("{}ab \n")))

@@ -1,19 +1,29 @@
-"""What a run loads, and which functions it calls."""
+"""What a run loads, and which functions it calls.
+
+tests/data/loads.txt has what each kind of run loads; ``python -m dev.measure --loads`` writes it.
+"""
 
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import NamedTuple
 
-from tests.support.home import Home
+from tests.support.home import Home, lab_config
+from tests.support.paths import DATA
+from tests.support.server import ModelServer
 
-MARKDOWN = {
-    "rich",
-    "markdown_it",
-    "pygments",
-    "gptsh.render.canvas",
-    "gptsh.render.layout",
-    "gptsh.render.markdown_parser",
+TABLE = DATA / "loads.txt"
+KINDS = {
+    "help": ["--help"],
+    "list": ["--list-sessions"],
+    "show": ["--show-session", "0"],
+    "usage": ["--usage"],
+    "export": ["--export-session", "0"],
+    "echo": ["-m", "echo", "hi"],
+    "chat": ["hi"],  # asked of a server with chat completions
 }
+# Of Python's own modules the table has only these, which take long to import.
+_SLOW = {"asyncio", "http.client", "ssl"}
 _PROBE = """
 import sys, threading
 report, profiles, *args = sys.argv[1:]
@@ -83,3 +93,32 @@ def observe(home: Home, *args: str, functions: bool = False) -> Run:
 def modules_after(home: Home, *args: str) -> set[str]:
     """The modules that a run imports."""
     return set(observe(home, *args).modules)
+
+
+def loads_of(kind: str, home: Home, model: ModelServer) -> set[str]:
+    """What a run loads of gptsh, which libraries, and which of the slow modules of Python."""
+    home.configure(lab_config(model))
+    home.run("-m", "echo", "hello")
+    modules = modules_after(home, *KINDS[kind])
+    ours = {name for name in modules if name.partition(".")[0] == "gptsh"}
+    libraries = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"gptsh"}
+    return ours | libraries | modules & _SLOW
+
+
+def as_table(loads: Mapping[str, set[str]]) -> str:
+    """A line for each module: its name and the kinds of run that load it."""
+    lines = []
+    for name in sorted(set().union(*loads.values())):
+        kinds = [kind if name in modules else " " * len(kind) for kind, modules in loads.items()]
+        lines.append(f"{name:31} {' '.join(kinds)}".rstrip())
+    return "\n".join(lines) + "\n"
+
+
+def read_table() -> dict[str, set[str]]:
+    """The modules of each kind of run, as the table has them."""
+    loads: dict[str, set[str]] = {kind: set() for kind in KINDS}
+    for line in TABLE.read_text().splitlines():
+        name, *kinds = line.split()
+        for kind in kinds:
+            loads[kind].add(name)
+    return loads

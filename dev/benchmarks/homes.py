@@ -135,8 +135,7 @@ class Lab:
     def titled(self) -> Home:
         """A home whose model makes titles, too; each question begins a session without one."""
         url = self.server.base_url
-        config = f'[agents.default]\nmodel = "lab/m"\nmodel_small = "lab/small"\n[providers.lab]\nbase_url = "{url}"\n'
-        return self.home(config)
+        return self.home(f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{url}"\n')
 
     @cached_property
     def hosted(self) -> tuple[ModelServer, Home]:

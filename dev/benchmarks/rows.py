@@ -344,7 +344,7 @@ ROWS = (
     Row("append to 1,000 messages, 1 MB", lambda lab: append(lab.megabyte), within(0.02), FLOOR, digits=4),
     Row("append to 1,000 messages, 10 MB", lambda lab: append(lab.ten_megabytes), within(0.15), FLOOR, digits=4),
     Row(
-        "end of the answer to the exit, title asked by a child",
+        "end of the answer to the exit, title left to the background",
         lambda lab: end_of_run(lab.server, lab.titled, "m", terminal=True),
         within(0.05),
         FLOOR,

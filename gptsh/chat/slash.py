@@ -125,7 +125,7 @@ def do_resume(chat: "Conversation", args: str) -> None:
 def do_sessions(chat: "Conversation", args: str) -> None:
     """List the sessions, the current one with a star."""
     lines = [
-        f"{'*' if item['filename'] == chat.session.location else ' '} {listing_line(item, aligned=True)}"
+        f"{'*' if item['filename'] == chat.session.location else ' '} {listing_line(item)}"
         for item in matching_sessions(Filters(here=not args))
     ]
     _show_lines(lines, "there is no session" if args else "this project has no session: /sessions all lists all")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gptsh.cli.options import AGENT_OPTIONS, JOBS, Flags
+from gptsh.cli.options import AGENT_OPTIONS, Flags
 from gptsh.cli.resolve import SAVE_HINT, check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
 from gptsh.config import settings
 from gptsh.config.settings import Settings
@@ -25,8 +25,20 @@ if TYPE_CHECKING:
     from gptsh.turn.attached_files import Files
     from gptsh.turn.turn import Turn
 
-# Options that do something alone: a prompt of one such word without dashes may be a mistake.
-_COMMANDS = (*JOBS, "--help", "--version", "--interactive", "--resume", "--continue")
+# Options that make sense alone: a prompt of one such word without dashes may be a mistake.
+_COMMANDS = (
+    "--list-sessions",
+    "--list-agents",
+    "--list-models",
+    "--list-tools",
+    "--usage",
+    "--consolidate",
+    "--init",
+    "--interactive",
+    "--resume",
+    "--help",
+    "--version",
+)
 
 
 def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
@@ -156,7 +168,7 @@ def _note_single_word(flags: Flags, question: Message | None) -> None:
         return
     word = flags.prompt[0]
     options = [name for name in _COMMANDS if name in (f"--{word}", f"--list-{word}")]
-    if options and question["content"] == word:
+    if options and question["content"] == word and not flags.given:
         stdio.note(f"{word!r} goes to the model as a question; the option is gptsh {options[0]}")
     elif ("." in word or "/" in word) and os.path.isfile(word) and not has_piped_input(question):
         stdio.note(f"{word!r} goes to the model as words; -f {word} sends the file")

@@ -7,11 +7,12 @@ from typing import Literal
 
 from gptsh.content.attachments import Media, media_in, media_of, name_of, part_label
 from gptsh.jsonio import as_dict, as_dicts, parse_json
-from gptsh.messages import COMPLETE_REASONS, Message, Part, blocks_of, is_text, labelled_text, typed_text
+from gptsh.messages import COMPLETE_REASONS, Message, Part, blocks_of, is_text, labelled_text, text_parts_of, typed_text
 from gptsh.records import NamedTuple
 from gptsh.text import escape_markdown, format_size, shorten
 
 _ROUND = str.maketrans("[]", "()")  # brackets would end the text of a link
+_PREVIEW_WORDS = 40  # characters of a question's words before what was piped into it
 LINE_WIDTH = 120  # characters of a tool's arguments or result in a line
 
 
@@ -152,6 +153,17 @@ def _join(passages: Iterable[Passage], separator: str, text_separator: str) -> s
 def question_gist(message: Message) -> str:
     """Return what a question is about: its typed words, else its text, else labels of its media."""
     return typed_text(message) or " ".join(str(media) for _, media in media_in(message))
+
+
+def question_preview(message: Message) -> str:
+    """Return what a list shows of a question: its words, then the first words of what was piped or attached to it."""
+    parts = text_parts_of(message)
+    attached = next((part for part in parts if "source" in part), None)
+    words = question_gist(message)
+    if attached is None or all("source" in part for part in parts):
+        return words
+    about = attached["text"] if attached["source"] == "stdin" else attached["source"]
+    return f"{shorten(words, _PREVIEW_WORDS)}: {shorten(about, LINE_WIDTH)}"
 
 
 def speaker(message: Message) -> str:

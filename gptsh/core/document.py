@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gptsh.content.passages import question_gist
+from gptsh.content.passages import question_preview
 from gptsh.jsonio import is_cost
 from gptsh.messages import LAST_YEAR, Message, new_message_id, starts_turn, sum_costs, timestamp
 from gptsh.models.names import full_name
@@ -255,7 +255,7 @@ def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]
     """Return the number of ``turns`` and ``messages``, and a ``preview`` of the first question if none is given."""
     questions = [message for message in messages if starts_turn(message)]
     if not isinstance(preview, str) or not preview:
-        preview = shorten(question_gist(questions[0]), PREVIEW_WIDTH) if questions else ""
+        preview = shorten(question_preview(questions[0]), PREVIEW_WIDTH) if questions else ""
     return {"turns": len(questions), "messages": len(messages), "preview": preview}
 
 

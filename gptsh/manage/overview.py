@@ -22,10 +22,9 @@ _MIN_WIDTH = 40  # columns for the passage of a found session, even on a narrowe
 
 def list_sessions(filters: Filters, output: str | None) -> int:
     """Print a line for each session that matches the filters; an unreadable one gets a note."""
-    line = partial(listing_line, aligned=stdio.is_terminal(stdio.stdout()))
     none_yet = "no session is archived" if filters.archived else 'there is no session yet: gptsh "hello" starts one'
     items = lists.or_note(lists.matching_sessions(filters), lists.nothing_found(filters, none_yet))
-    stdio.write_lines(lists.batches(lists.lines_of(items, line, lists.session_object, output)))
+    stdio.write_lines(lists.batches(lists.lines_of(items, listing_line, lists.session_object, output)))
     if stdio.is_terminal(stdio.stdout()):
         _note_conflict_copies()
     return 0

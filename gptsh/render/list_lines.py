@@ -16,18 +16,17 @@ _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
 INDENT = "    "  # before the matching passage, under the line of its session
 
 
-def listing_line(summary: SessionSummary, *, aligned: bool = False) -> str:
+def listing_line(summary: SessionSummary) -> str:
     """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line; ``[-]`` for an archived one.
 
-    Without a title it has the first question in quotes. ``[@NAME]`` and ``[fork of ID@POINT]`` stand after the title.
-    ``aligned`` makes columns, for a terminal.
+    Without a title it has the first question in quotes. ``[@NAME]`` and ``[fork of ID@POINT]`` are at the end.
     """
     index = f"[{'-' if summary['index'] is None else summary['index']}]"
     names = "".join(f" [{name}]" for name in summary["names"])
     fork = f" [fork of {summary['forked_from']}]" if summary["forked_from"] else ""
     title = display_title(summary["title"], summary["preview"])
-    what = f"{title}{names}{fork} ({summary['agent'] or '?'}|{summary['model'] or '?'})"
-    return f"{index:<{4 if aligned else 0}} {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
+    what = f"{title} ({summary['agent'] or '?'}|{summary['model'] or '?'}){names}{fork}"
+    return f"{index} {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
 
 
 def model_line(item: Mapping[str, Any]) -> str:

@@ -375,3 +375,23 @@ def test_the_same_words_after_a_failure_go_on_with_the_session_that_has_them(lab
     assert lab.run("hi", cwd=elsewhere).code == 0
     assert lab.run("hi", cwd=elsewhere).code == 0  # it has its answer: this is a new question
     assert sorted(len(doc["messages"]) for doc in lab.docs()) == [1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("word", "option"),
+    [
+        ("models", "--list-models"),
+        ("list-sessions", "--list-sessions"),
+        ("help", "--help"),
+        ("usage", "--usage"),
+        ("continue", None),
+        ("delete-session", None),
+    ],
+)
+def test_a_word_that_is_an_option_gets_a_note_only_where_it_may_be_a_mistake(
+    lab: Home, word: str, option: str | None
+) -> None:
+    note = f"gptsh: {word!r} goes to the model as a question; the option is gptsh {option}\n" if option else ""
+    assert lab.run(word).stderr == note
+    assert lab.run("-s", "0", word).stderr == ""
+    assert lab.run("-m", "echo", word).stderr == ""

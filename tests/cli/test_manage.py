@@ -1,6 +1,5 @@
 """Lists of sessions: their lines, their filters, and what they are not for."""
 
-import json
 import re
 
 import pytest
@@ -32,14 +31,6 @@ def test_a_list_is_newest_first_in_stable_columns_and_local_time(four: Home) -> 
         "[3] aaaa 2025-10-28 08:15 First One (other|gpt-4.1)",
     ]
     assert (run.stderr, run.code) == ("", 0)
-
-
-def test_a_list_names_the_origin_of_a_fork_and_aligns_its_columns_on_a_terminal(four: Home) -> None:
-    assert four.run("-m", "echo", "-s", "aaaa@1", "more").code == 0
-    ident = json.loads(four.run("--list-sessions", "-o", "json").stdout)[0]["id"]
-    assert f"[0] {ident} 2" in four.run("--list-sessions").stdout
-    shown = Terminal(four, "--list-sessions").close()[0].decode()
-    assert re.search(rf"^\[0\]  {ident} .* First One \[fork of aaaa@1\] ", shown)
 
 
 @pytest.mark.parametrize("args", [["--list-sessions"], ["--usage"], ["--search-sessions", "question"]])
@@ -87,3 +78,23 @@ def test_an_empty_list_says_so_in_its_own_words(home: Home, args: list[str], not
 def test_an_agent_without_tools_is_named(home: Home) -> None:
     home.configure('[mcp.servers.time]\ncommand = "mcp-server-time"\n')
     assert home.run("--list-tools", "-a", "default") == ("", "gptsh: agent default has no tools\n", 0)
+
+
+def test_an_untitled_session_shows_its_words_and_what_was_piped_into_them(home: Home) -> None:
+    home.run("-m", "echo", "write a commit message", stdin="diff --git a/README.md b/README.md\n+one\n")
+    home.run("-m", "echo", stdin="only a pipe")
+    (home.cwd / "notes.txt").write_text("some notes\n")
+    home.run("-m", "echo", "-f", "notes.txt", "sum this up")
+    titles = re.findall(r'"(.*)" \(', home.run("--list-sessions").stdout)
+    assert titles[:2] == ["sum this up: notes.txt", "only a pipe"]
+    assert titles[2].startswith("write a commit message: diff --git a/README.md")
+
+
+def test_on_a_terminal_a_list_has_the_same_lines_as_in_a_pipe(home: Home) -> None:
+    home.run("-m", "echo", "-s", "@work", "one")
+    home.run("-s", "@work@1", "two")
+    listed = home.run("--list-sessions").stdout
+    assert Terminal(home, "--list-sessions", columns=200).close()[0].decode().replace("\r\n", "\n") == listed
+    endings = [line.partition(" (default|echo)")[2] for line in listed.splitlines()]
+    assert re.fullmatch(r" \[fork of \w{4}@1\]", endings[0])
+    assert endings[1] == " [@work]"

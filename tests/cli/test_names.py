@@ -25,7 +25,7 @@ def test_lists_their_json_and_a_shown_session_have_the_names(home: Home) -> None
     for args in (("--list-sessions",), ("--search-sessions", "needle")):
         lines = home.run(*args).stdout.splitlines()[:: 1 if args[1:] == () else 2]
         assert [line.split("A Talk")[1] for line in lines] == [
-            f" [@b:2] [fork of {first}@1] (default|echo)", " [@also] [@work] (default|echo)",
+            f" (default|echo) [@b:2] [fork of {first}@1]", " (default|echo) [@also] [@work]",
         ]  # fmt: skip
         items = json.loads(home.run(*args, "-o", "json").stdout)
         assert [item["names"] for item in items] == [["@b:2"], ["@also", "@work"]]

@@ -373,7 +373,7 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
         )
         assert re.search(recap, talk.greeting)
         talk.plays(
-            ("/sessions", re.compile(rf"(?s)^  \[0\]  {second} .*^\* \[1\]  {first} ", re.MULTILINE)),
+            ("/sessions", re.compile(rf"(?s)^  \[0\] {second} .*^\* \[1\] {first} ", re.MULTILINE)),
             ("/sessions none", "expected nothing, or all"),
             ("/session info", re.compile(r"^turns +3 \(6 messages\)$", re.MULTILINE)),
             ("/history", ("alpha one", "alpha three")),

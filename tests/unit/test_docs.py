@@ -23,7 +23,7 @@ def test_the_page_about_the_functions_runs(store: Store, home: Home) -> None:
     assert len(blocks) == 9
     assert [name for name in sessions.__all__ if name not in API] == ["fork_session", "load_at"]
     assert sessions.get_sessions_dir() == Path(names["path"]).parent == home.sessions
-    assert "Fine [@fine] (script|openai/gpt-4.1)" in home.run("--list-sessions").stdout
+    assert "Fine (script|openai/gpt-4.1) [@fine]" in home.run("--list-sessions").stdout
     assert json.loads(home.run("--show-session", "1", "-o", "json").stdout)["usage"]["cost"] == 0.0004
 
 

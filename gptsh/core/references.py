@@ -1,6 +1,7 @@
 """Resolve a reference to a session: an index (``-s 0``), an id, a unique prefix, a file name or an ``@NAME``."""
 
 import contextlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from gptsh.core.session_folders import (
     names_folder,
     names_in,
     newest_first,
+    path_of,
     session_names,
     sessions_folder,
 )
@@ -31,9 +33,12 @@ _LONGEST_POINTER = 1000  # bytes of the file of an ``@NAME``
 
 
 def split_ref(ref: str) -> tuple[str, str | None]:
-    """Split ``REF@POINT`` into ``(REF, POINT)``; the point is None if no ``@`` follows the first character."""
+    """Split ``REF@POINT`` into ``(REF, POINT)``; the point is None if no ``@`` follows the first character.
+
+    The folders of a path may have an ``@`` in their names.
+    """
     at = ref.rfind("@")
-    return (ref[:at], ref[at + 1 :]) if at > 0 else (ref, None)
+    return (ref[:at], ref[at + 1 :]) if at > 0 and "/" not in ref[at:] else (ref, None)
 
 
 def is_name(ref: str) -> bool:
@@ -50,7 +55,7 @@ def pin_ref(ref: str) -> str:
 def resolve_session_ref(ref: str) -> str:
     """Return the id of the session that a reference names; the point of ``REF@POINT`` is ignored.
 
-    A reference is an index (0 = newest), an id, a unique prefix of one, a file name or an ``@NAME``.
+    A reference is an index (0 = newest), an id, a unique prefix of one, a file name, its path or an ``@NAME``.
     Raises UnknownSession, a ValueError, with the candidates of an ambiguous prefix.
     """
     base, _ = split_ref(ref)
@@ -75,6 +80,9 @@ def filename_of(ref: str) -> str:
         raise UnknownSession(f"there is no session {ref}", available)
     if FILENAME.fullmatch(ref) and exists(ref):
         return ref
+    name = os.path.basename(ref)
+    if "/" in ref and FILENAME.fullmatch(name) and _is_same_file(ref, path_of(name)):
+        return name
     candidates: list[str] = []
     # Sessions are read twice: another run may move a file back from the archive while both folders are read.
     for folder in (sessions_folder(), archive_folder(), sessions_folder()):
@@ -88,6 +96,13 @@ def filename_of(ref: str) -> str:
         choices = names if exact else [name[ID] for name in names]
         raise UnknownSession(f"{ref!r} is ambiguous", f"it could be {abbreviate(choices)}")
     return names[0]
+
+
+def _is_same_file(path: str, session: Path) -> bool:
+    try:
+        return os.path.samefile(path, session)
+    except (OSError, ValueError):
+        return False
 
 
 def ref_of(filename: str) -> str:

@@ -6,7 +6,9 @@ writers never overwrite each other, and a session only grows. An archived sessio
 
 import os
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +16,13 @@ from gptsh.core import document, files, locks, references, session_files, sessio
 from gptsh.core.document import VERSION, Document
 from gptsh.core.projects import find_project
 from gptsh.core.references import resolve_session_ref
-from gptsh.core.session_folders import FILENAME, ID, archive_folder, exists, path_of, session_names, sessions_folder
+from gptsh.core.session_folders import FILENAME, ID, archive_folder, exists, path_of, sessions_folder
 from gptsh.core.title_prompt import generate_title, resolve_small_model
 from gptsh.errors import BadSession, SessionGone, StoreError
 from gptsh.messages import Message, just_after, new_message_id, starts_turn, sum_costs, timestamp
 
 __all__ = [
+    "SessionSummary",
     "append_messages",
     "fork_session",
     "generate_title",
@@ -43,6 +46,15 @@ Change = Callable[[Document], object]
 _MAX_LISTED = 5  # malformed keys in a note
 _NOT_SAVED = "this turn is not saved"
 _UNSAVED = "the session cannot be saved"
+
+
+def __getattr__(name: str) -> Any:
+    """Import the type of the rows of a list when a script asks for it."""
+    if name == "SessionSummary":
+        from gptsh.core.listing import SessionSummary
+
+        return SessionSummary
+    raise AttributeError(f"module {__name__} has no attribute {name}")
 
 
 def get_sessions_dir(config: Mapping[str, Any] | None = None) -> Path:
@@ -187,31 +199,34 @@ def save_session(
 ) -> str:
     """Write the union of ``doc`` and its file, update ``doc`` from it, and return the path.
 
-    Keys that ``doc`` lacks are filled in, and ids of its messages.
+    The document is that of the file with its id and its time of creation; if there is none, it is saved as a new
+    session. Keys that it lacks are filled in, and ids of its messages.
     ``change`` gets the union, under the lock, before it is written: so a title, a tag or a snapshot is changed in what
     is on disk then. What it raises ends the save.
-    ``at`` is the file name of the document, or an ``@NAME`` for a new session. If another process used that name first,
-    the document becomes part of that session, with its id.
+    ``at`` is the file name of the document, which must still be there, or an ``@NAME`` for a new session. If another
+    process used that name first, the document becomes part of that session, with its id.
     ``fsync`` waits for the disk; without it, the wait for the lock is short too.
     Without ``touch`` the times of the session and its file do not change.
     ``wait`` is how many seconds to wait for the lock. ``note`` gets a line where the file system has no locks, once a
     day, and where other users can change the store, once.
-    Raises SessionGone if the session was deleted since it was read, StoreError if it cannot be written, BadSession if
-    its file must not be written.
+    Raises SessionGone if there is no such session ``at`` that place any more, StoreError if it cannot be written,
+    BadSession if its file must not be written.
     """
     _fill_in(doc)
-    is_new = document.is_unsaved(doc)
     if wait is None:
         wait = locks.LOCK_WAIT if fsync else locks.SHORT_LOCK_WAIT
     with files.as_store_error(_UNSAVED, sessions_folder()):
-        folder = get_sessions_dir() if is_new else sessions_folder()
-        if note and is_new and (line := session_folders.note_on_others()):
-            note(line)
+        if at and FILENAME.fullmatch(at):
+            folder = sessions_folder()
+        else:
+            folder = get_sessions_dir()
+            if note and (line := session_folders.note_on_others()):
+                note(line)
         with locks.locked(folder.parent, wait, note):
-            path = _path_for(doc, at, is_new=is_new)
-            stored = _read(path) if not is_new or exists(path.name) else None
+            path = _path_for(doc, at)
+            stored = _read(path) if exists(path.name) else None
             refuse_newer(stored or doc, path.name)
-            if stored and not is_new and stored["created_at"] != doc["created_at"]:
+            if stored and path.name == at and stored["created_at"] != doc["created_at"]:
                 raise SessionGone(f"session {doc['id']} was replaced by another of the same id", _NOT_SAVED)
             new = {**doc}
             if stored:
@@ -279,28 +294,40 @@ def refuse_newer(doc: Document, filename: str) -> None:
         raise BadSession(f"{path_of(filename)} was written by a newer gptsh", advice)
 
 
-def _path_for(doc: Document, at: str | None, *, is_new: bool) -> Path:
-    """Return the path to write to, under the lock. The document's id may change, but only before its first save."""
-    folder = sessions_folder()
-    if not is_new:
-        name = at if at and FILENAME.fullmatch(at) else name_for(doc)
-        if exists(name):
-            return path_of(name)
-        for name in (*session_names(folder), *session_names(archive_folder())):
-            if name[ID] == doc["id"]:
-                return path_of(name)
-        raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
+def _path_for(doc: Document, at: str | None) -> Path:
+    """Return the path to write to, under the lock. The id of a new document, and a future time, may change."""
+    if at and FILENAME.fullmatch(at):
+        if not exists(at):
+            raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
+        return path_of(at)
     if at and (joined := references.filename_of_name(at)):
         doc["id"] = joined[ID]
         return path_of(joined)
     used_ids = set()
-    for place in (folder, archive_folder(), session_folders.names_folder(), folder.parent):
+    for place in (sessions_folder(), archive_folder(), session_folders.names_folder(), sessions_folder().parent):
         names = session_folders.names_in(place)
         files.sweep(place, names)
-        used_ids |= {name[ID] for name in names}
-    if doc["id"] in used_ids:
+        for name in names:
+            used_ids.add(name[ID])
+            if name[ID] == doc["id"] and FILENAME.fullmatch(name) and _is_of_time(path_of(name), doc["created_at"]):
+                return path_of(name)
+    doc["created_at"] = min(timestamp(datetime.fromisoformat(doc["created_at"])), timestamp())
+    if doc["id"] in used_ids or not _is_id(doc["id"]):
         doc["id"] = new_id(used_ids)
-    return folder / name_for(doc)
+    return sessions_folder() / name_for(doc)
+
+
+def _is_of_time(path: Path, created_at: str) -> bool:
+    """Whether a session file was created at this time, as far as it can be read."""
+    try:
+        stored = session_files.read_head(str(path)).get("created_at")
+        return datetime.fromisoformat(stored or "") == datetime.fromisoformat(created_at)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _is_id(value: str) -> bool:
+    return bool(re.fullmatch("[0-9a-z]{4}", value)) and not value.isdigit()
 
 
 def name_for(doc: Document) -> str:

@@ -11,20 +11,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from gptsh.config import agent_choice, settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
+from gptsh.content.think_tags import is_open
 from gptsh.core import claims, document, listing, session_files, sessions
 from gptsh.core.document import Document
 from gptsh.core.session_folders import newest_first, sessions_folder
-from gptsh.core.title_prompt import generate_title, is_left_to_background, wants_title
+from gptsh.core.title_prompt import is_left_to_background, title_in, title_request, wants_title
 from gptsh.errors import GptshError
 from gptsh.llm.client import Client
-from gptsh.messages import Event, Request, beginning_of, starts_turn
+from gptsh.messages import Request, beginning_of, final_answer, starts_turn, text_of
 from gptsh.models.facts import split_model
 from gptsh.turn.app import App
 from gptsh.turn.turn_options import TurnOptions
@@ -63,12 +64,19 @@ class TitleThread(threading.Thread):
                 first = next(filter(starts_turn, doc["messages"]))
                 question = beginning_of(first, _ATTACHED)
                 self.has_asked = True
-                self.title = generate_title(question, small_model=self._model, llm=self._ask)
+                self.title = self._ask(title_request(question, self._model)) if question.strip() else None
                 self.is_done = True
 
-    def _ask(self, request: Request, answer: Answer) -> Iterator[Event]:
-        self._answer = answer
-        return self._client.ask(request, answer, may_retry=False)
+    def _ask(self, request: Request) -> str | None:
+        """Return the title that the model gives; None if it fails, or does not end its reasoning."""
+        try:
+            for _ in self._client.ask(request, self._answer, may_retry=False):
+                pass
+        except GptshError:
+            return None
+        message = self._answer.message()
+        text = text_of(final_answer(message)) if message else ""
+        return None if is_open(text.strip()) else title_in(text)
 
     def record(self, doc: Document) -> None:
         """Add the title to a document, and the call to its ledger; one without an answer yet is late."""

@@ -214,7 +214,9 @@ class TurnSession:
             self._write_within((LOCK_WAIT if fsync else SHORT_LOCK_WAIT) - _USUAL_WAIT, fsync=fsync)
 
     def _write_within(self, wait: float, *, fsync: bool) -> None:
-        self.filename = save_labelled(self.doc, self._labels, self.location, self._change, fsync=fsync, wait=wait)
+        self.filename = save_labelled(
+            self.doc, self._labels, self.filename or self.location, self._change, fsync=fsync, wait=wait
+        )
         self._labels = self._labels._replace(name=None)  # another run may move the name during this turn
 
     def _change(self, saved: Document) -> None:

@@ -371,3 +371,57 @@ def test_a_save_keeps_what_another_program_wrote_meanwhile(home: Home, monkeypat
     found = [message["content"] for message in home.doc()["messages"] if "s " in str(message["content"])]
     assert found == [f"{who} {number}" for number in range(3) for who in ("ours", "theirs")]
     assert home.doc()["messages"] == doc["messages"]
+
+
+# ---- documents that a script made
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {},
+        {"created_at": "2025-10-27T09:15:30Z"},
+        {"created_at": "2025-10-27T09:15:30Z", "updated_at": "2025-10-27T09:15:30Z"},
+        {"created_at": "2025-10-27T11:15:30+02:00", "updated_at": "2025-10-28T09:15:30Z"},
+        {"created_at": "2025-10-27T09:15:30Z", "updated_at": "2024-10-27T09:15:30Z"},
+    ],
+)
+@pytest.mark.parametrize("ident", [{}, {"id": "7x2m"}, {"id": "1234"}, {"id": "../x"}])
+def test_a_document_of_a_scripts_own_is_saved_and_found_again(
+    store: Store, times: dict[str, Any], ident: dict[str, Any]
+) -> None:
+    doc: dict[str, Any] = {**ident, **times, "messages": [{"role": "user", "content": "hello"}]}
+    path = sessions.save_session(doc)
+    assert os.path.basename(path)[16:20] == doc["id"]
+    if times:
+        assert os.path.basename(path).startswith("20251027-091530-")
+    doc["title"] = "Mine"
+    assert sessions.save_session(doc) == path
+    assert sessions.load_session(path)["title"] == "Mine"
+    again = {**ident, **times, "messages": [{"role": "user", "content": "hello again"}]}
+    sessions.save_session(again)
+    assert len(store()) == (1 if times and ident.get("id") == "7x2m" else 2)
+
+
+def test_a_time_in_the_future_counts_as_now(store: Store) -> None:
+    sessions.save_session({"created_at": "2199-01-01T00:00:00Z", "messages": [{"role": "user", "content": "hello"}]})
+    (doc,) = store()
+    assert doc["created_at"] <= doc["updated_at"] < "2100"
+
+
+def test_a_path_is_a_reference(home: Home, tmp_path: Path) -> None:
+    home.run("-m", "echo", "one")
+    (path,) = home.files()
+    home.run("-m", "echo", "two")
+    assert home.run("-s", str(path), "more").stdout == "You said: more\n"
+    assert len(json.loads(path.read_bytes())["messages"]) == 4
+    assert home.run("--show-session", f"{path}@1", "-o", "json").code == 0
+    elsewhere = tmp_path / path.name
+    elsewhere.write_bytes(path.read_bytes())
+    assert home.run("-s", str(elsewhere), "more").code == 2
+
+
+def test_the_type_of_a_row_can_be_imported() -> None:
+    from gptsh.core.sessions import SessionSummary
+
+    assert "filename" in SessionSummary.__annotations__

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gptsh.content.answer import Answer
 from gptsh.core import sessions
+from gptsh.core.title_prompt import title_in
 from tests.support.home import Home, lab_config, read_until, wait_for_exit, wait_until
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import Cut, ModelServer, answer
@@ -79,18 +80,44 @@ def test_the_same_words_about_other_input_get_another_title(
     ("said", "title"),
     [
         ('"Feeling Fine Check."\n', "Feeling Fine Check"), ("  \n **Bold Title!** \n more", "Bold Title"),
-        ("x" * 500, "x" * 80), ("<think>hm\nhm</think>\nAfter", "After"), ("<think>cut", None), ("...", None),
+        ("x" * 500, "x" * 80), ("...", None),
         ("Red \x1b]52;c;eA==\x07\x9b1m\u202e", "Red ␛]52;c;eA==␇\\x9b1m\\u202e"),
     ],
 )  # fmt: skip
 def test_a_title_is_one_clean_line(said: str, title: str | None) -> None:
-    def llm(request: Any, answer: Answer) -> Iterator[Any]:
-        assert len(request.messages[-1]["content"]) == 2000
-        answer.add_text(said)
-        answer.finish("stop")
-        return iter(())
+    assert title_in(said) == title
 
-    assert sessions.generate_title("I am feeling fine " * 1000, small_model="lab/small", llm=llm) == title
+
+@pytest.mark.parametrize("said", ["<think>cut", "", "..."])
+def test_a_reply_without_a_title_leaves_none(hosted: Home, model: ModelServer, answer_slowly: Any, said: str) -> None:
+    model.unstreamed(said, model=SMALL)
+    answer_slowly()
+    hosted.run("hi")
+    (call,) = hosted.doc()["usage"]["calls"]
+    assert (hosted.doc()["title"], call["kind"]) == (None, "title")
+
+
+def test_a_program_gives_its_own_client_for_a_title() -> None:
+    def complete(model: str, messages: list[dict[str, Any]], **params: Any) -> Any:
+        assert (model, params["max_tokens"]) == ("lab/small", 24)
+        assert len(messages[-1]["content"]) == 2000
+        return completion
+
+    def fail(**_: Any) -> None:
+        raise RuntimeError("no network")
+
+    question = "I am feeling fine " * 1000
+    client = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=complete)))
+    message = SimpleNamespace(content="Feeling Fine.")
+    as_dict = {"choices": [{"message": {"content": "Feeling Fine."}}]}
+    as_object = SimpleNamespace(choices=[SimpleNamespace(message=message)])
+    completion: Any
+    for completion in ("Feeling Fine.", as_dict, as_object):  # noqa: B007 - ``complete`` returns it
+        for llm in (complete, client):
+            assert sessions.generate_title(question, small_model="lab/small", llm=llm) == "Feeling Fine"
+    assert sessions.generate_title(question, small_model="lab/small", llm=fail) is None
+    completion = {"choices": []}
+    assert sessions.generate_title(question, small_model="lab/small", llm=complete) is None
 
 
 @pytest.mark.parametrize(("agent", "provider", "small"), [("a", "p", "a"), ("", "p", "p"), ("", "", HOSTED)])

@@ -42,10 +42,15 @@ def record(
     if name is not None:
         check_name(name)
     check_position(messages)
+    # ``merge`` recognizes new snapshots by their time. An automatic one is of the session before the compaction, whose
+    # summary was made since.
+    created_at = just_after(doc["updated_at"])
+    if name is not None:
+        created_at = max(timestamp(), created_at)
     snapshot: Snapshot = {
         "id": new_message_id(),
         "name": name,
-        "created_at": max(timestamp(), just_after(doc["updated_at"])),  # ``merge`` recognizes new snapshots by it
+        "created_at": created_at,
         "message": messages[-1]["id"],
         "tokens": tokens,
         "reason": "asked" if name else "auto",
@@ -119,12 +124,16 @@ def context_at(
 ) -> dict[str, Any]:
     """Return the context of a session cut to its first ``end`` messages, without references to the others.
 
-    At a ``snapshot``, a later compaction is left out too; each automatic snapshot was taken before one.
+    At a ``snapshot``, a later compaction and later summaries are left out too; each automatic snapshot was taken before
+    a compaction.
     ``consolidated`` moves to the last remaining message: none is remembered twice.
     """
     ids = [message["id"] for message in messages[:end]]
     remaining = set(ids)
     summaries = [item for item in context["summaries"] if {item.get("first"), item.get("last")} <= remaining]
+    if snapshot is not None:
+        taken_at = snapshot.get("created_at") or ""
+        summaries = [item for item in summaries if (item.get("created_at") or "") < taken_at]
     compaction, consolidated = context["compaction"], context["consolidated"]
     if compaction and not _still_applies(compaction, ids, summaries, snapshot, is_cut=end < len(messages)):
         compaction = None

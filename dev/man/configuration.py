@@ -58,7 +58,7 @@ def _lines() -> Iterator[str]:
     yield from (
         *INTRO,
         "",
-        "`gptsh --init` writes this file, with every key as a comment. On a terminal it also asks for your model.",
+        "`gptsh --init` writes this file, with every key as a comment. On a terminal it asks for provider and model.",
         "",
     )
     for name, meaning, keys in schema.tables(Config):

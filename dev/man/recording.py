@@ -135,19 +135,18 @@ def record(home: Home, model: ModelServer) -> Recorder:
 
 def _first_steps(tape: Recorder, model: ModelServer) -> None:
     tape.chapter("First steps: a config file")
-    tape.enter("gptsh --init", "Provider .*: *$")
-    tape.enter(model.base_url, r"name for this server \[lab\]: *$", 1)
-    tape.enter("", r"\[none\]: *$", 1)
-    tape.enter("", r"Default model \[lab/qwen3\]: *$", 1)
-    tape.enter("", r"is written\.(.|\n)*^\$$")
+    tape.enter("gptsh --init", r"Provider \[openai\]: *$")
+    tape.enter("hosted_vllm", "Model: *$", 1)
+    tape.enter("qwen3", r"is written\.(.|\n)*^\$$")
     tape.enter("gptsh --init", "is there already: edit it")
-    tape.enter("head -12 config.toml", "default_agent")
+    tape.enter("head -14 config.toml", "default_agent")
 
 
 def _mistakes(tape: Recorder, model: ModelServer) -> None:
     tape.chapter("Mistakes get an answer that helps")
     _queue_answer(model, "I do not know which models you have.", title="Models at Hand")
     tape.enter("gptsh models", r"the option is gptsh --list-models(.|\n)*which models you have(.|\n)*^\$$")
+    _wait_for_title(tape, model)
     tape.enter("gptsh -f https://example.org/a.txt 'sum it up'", r"curl -sSL https")
 
 
@@ -155,8 +154,10 @@ def _answer(tape: Recorder, model: ModelServer) -> None:
     tape.chapter("An answer is shown as it is written")
     _queue_answer(model, "Hello!", title="A Greeting")
     tape.enter("gptsh -p temperature=0.2 hello", r"^Hello!")
+    _wait_for_title(tape, model)
     _queue_answer(model, *_RING, title="Ring Buffers", pace=0.25)
     tape.enter("gptsh 'what is a ring buffer?'", r"deque\(maxlen=N\)(.|\n)*^\$$", 4)
+    _wait_for_title(tape, model)
 
 
 def _failed_call(tape: Recorder, model: ModelServer) -> None:
@@ -165,6 +166,7 @@ def _failed_call(tape: Recorder, model: ModelServer) -> None:
     tape.enter("gptsh 'name three colours'", "the question is saved")
     _queue_answer(model, "Red, green and blue.", title="Three Colours")
     tape.enter("gptsh 'name three colours'", "^Red, green")
+    _wait_for_title(tape, model)
 
 
 def _lists(tape: Recorder, model: ModelServer) -> None:
@@ -187,7 +189,7 @@ def _shell_command(tape: Recorder, model: ModelServer) -> None:
 
 def _conversation(tape: Recorder, model: ModelServer) -> None:
     tape.chapter("A conversation")
-    tape.enter("gptsh -i", "^new session · lab/qwen3 · /help shows", 2)
+    tape.enter("gptsh -i", "^new session · hosted_vllm/qwen3 · /help shows", 2)
     tape.enter("/help", "^ *Session:|^:", 2)
     tape.write(" ")
     tape.until("Ctrl-D exits", 2)
@@ -197,7 +199,7 @@ def _conversation(tape: Recorder, model: ModelServer) -> None:
     tape.write("what fails here? ")
     tape.write(f"\x1b[200~{_PASTE}\x1b[201~")
     tape.until(r"^> what fails here\? \[test_01 ... ok … 40 lines … test_40 ... ok\]")
-    tape.enter("", r"one item too many(.|\n)*Test 17 Fails · lab/qwen3 · ~")
+    tape.enter("", r"one item too many(.|\n)*Test 17 Fails · hosted_vllm/qwen3 · ~")
     _queue_answer(model, *_LONG, pace=0.1)
     tape.enter("tell me a long story", "lighthouse", 1)
     tape.write("a shorter one, please")
@@ -236,6 +238,12 @@ def _dumb_terminal(tape: Recorder, model: ModelServer) -> None:
     tape.until("^gptsh: the session is saved(.|\n)*^\\$ *$", 3)
 
 
+def _wait_for_title(tape: Recorder, model: ModelServer) -> None:
+    """Wait until gptsh has asked for the title, which it does a second after the answer."""
+    while model.has_queued:
+        tape.pump(0.1)
+
+
 def _queue_answer(model: ModelServer, *pieces: str, title: str = "", pace: float = 0.05) -> None:
     """Queue an answer, a piece each ``pace`` seconds, and the title that gptsh asks for after it; without usage."""
     steps: list[Any] = []
@@ -256,7 +264,8 @@ def main() -> None:
         path = f"{Path(sys.executable).parent}:{home.env['PATH']}"
         home.env |= {
             "PATH": path, "TERM": "xterm-256color", "SHELL": "/bin/bash", "LESS": "FRX", "GPTSH_CONFIG": "config.toml",
-            "OLLAMA_API_BASE": "http://127.0.0.1:9", "INPUTRC": "/dev/null", "BASH_SILENCE_DEPRECATION_WARNING": "1",
+            "HOSTED_VLLM_API_BASE": model.base_url, "OLLAMA_API_BASE": "http://127.0.0.1:9",
+            "INPUTRC": "/dev/null", "BASH_SILENCE_DEPRECATION_WARNING": "1",
         }  # fmt: skip
         tape = record(home, model)
     finally:

@@ -170,7 +170,7 @@ class Flags:
     logout: str | None = option("Other", ("--logout",),
         "Forget the login at a remote tool server.", metavar="SERVER", value="server", filled=True)
     init: bool = option("Other", ("--init",),
-        "Write a config file with every key as a comment; on a terminal, asks for your model.")
+        "Write a config file with every key as a comment; on a terminal, asks for provider and model.")
     shell_integration: str | None = option("Other", ("--shell-integration",),
         "Print a key binding for the shell: Alt-E turns a description into a command.",
         type=click.Choice(SHELLS))

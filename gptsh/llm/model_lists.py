@@ -1,4 +1,4 @@
-"""The models that servers list: for ``--list-models``, completion, ``--init``, and a model name without provider."""
+"""The models that servers list: for ``--list-models``, completion, and a model name without provider."""
 
 import math
 import time
@@ -26,14 +26,11 @@ class ModelLists:
     def __init__(self, settings: Settings, reports: ServerReports, cache: ServerCache, ollama: OllamaModels) -> None:
         self._settings, self._reports, self._cache, self._ollama = settings, reports, cache, ollama
 
-    def names(
-        self, provider: Provider, seconds: float = PROBE_TIMEOUT, note: Callable[[str], object] = lambda _: None
-    ) -> list[str]:
-        """The models that a server lists; empty if it does not do so in time, and ``note`` receives the cause."""
+    def names(self, provider: Provider) -> list[str]:
+        """The models that a server lists; empty if it does not do so in time."""
         try:
-            return [entry["id"] for entry in self._reports.listed_models(provider, seconds)]
-        except GptshError as err:
-            note(str(err))
+            return [entry["id"] for entry in self._reports.listed_models(provider, PROBE_TIMEOUT)]
+        except GptshError:
             return []
 
     def full_name(self, model: str) -> str:

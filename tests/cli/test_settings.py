@@ -244,3 +244,19 @@ def test_an_alias_is_a_name_without_a_slash(home: Home, alias: str) -> None:
     home.configure(f"[aliases]\n{alias}\n")
     expected = "aliases: expected a table of short names, without a slash and not echo, and their models"
     assert home.run("hi") == ("", f"gptsh: {home.config}: {expected}\n", 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[a]\nx = 1\n[b]\nx = 1\nx = 2 # more\n", "x in line 5 is already in line 4: leave out one of them"),
+        ("default_agent = 'a'\ndefault_agent = 'b'\n", "default_agent in line 2 is already in line 1: leave out"),
+        ("[agents.default]\nmodel = 'x'\n[agents.default]\n", "[agents.default] in line 3 is already in line 1: add"),
+        ("[agents.'a b']\n[ agents.\"a b\" ]\n", '[agents."ab"] in line 2 is already in line 1: add the keys'),
+        ("agents = {}\n[agents]\n", "not TOML: Cannot declare ('agents',) twice"),
+    ],
+)
+def test_a_table_or_key_that_is_there_twice_is_an_error_with_both_lines(home: Home, text: str, expected: str) -> None:
+    home.configure(text)
+    run = home.run("-m", "echo", "hi")
+    assert (run.code, run.stderr.startswith(f"gptsh: {home.config}: {expected}")) == (2, True), run.stderr

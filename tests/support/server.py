@@ -243,6 +243,11 @@ class ModelServer:
         """The bodies of the requests."""
         return [asked.body for asked in self.requests]
 
+    @property
+    def has_queued(self) -> bool:
+        """Whether a queued response was not asked for yet."""
+        return any(self._scripts.values())
+
     def _serve(self, handler: BaseHTTPRequestHandler) -> None:
         length = int(handler.headers.get("Content-Length") or 0)
         raw = handler.rfile.read(length)

@@ -1,0 +1,62 @@
+"""Notes about what was likely meant: a word that is an option or a file, a URL as a file, no question at all."""
+
+import pytest
+
+from tests.support.home import Home
+from tests.support.server import ModelServer
+from tests.support.terminal import Terminal
+
+
+@pytest.mark.parametrize(
+    ("typed", "option"),
+    [("models", "--list-models"), ("list-sessions", "--list-sessions"), ("help", "--help"), ("usage", "--usage"),
+     ("init", "--init"), ("help me", None), ("Models", None), ("file", None), ("new", None)],
+)  # fmt: skip
+def test_a_word_that_is_a_name_of_ours_gets_a_note_and_is_asked(home: Home, typed: str, option: str | None) -> None:
+    note = f"gptsh: {typed!r} goes to the model as a question; the option is gptsh {option}" if option else ""
+    seen, code = Terminal(home, "-m", "echo", "-o", "text", typed, columns=200).close()
+    assert (seen.decode(), code) == (f"{note}\r\n"[0 if note else 2 :] + f"You said: {typed}\r\n", 0)
+    assert home.run("-m", "echo", typed) == (f"You said: {typed}\n", f"{note}\n"[0 if note else 1 :], 0)
+    assert home.run("-m", "echo", typed, stdin="of this").stderr == ""  # a question about what is piped in
+    assert len(home.files()) == 3
+
+
+def test_a_word_that_is_the_path_of_a_file_gets_a_note_and_is_asked(home: Home) -> None:
+    (home.cwd / "notes.txt").write_text("some text\n")
+    (home.cwd / "notes").write_text("some text\n")
+    (home.config.parent / "agents").mkdir(parents=True)
+    (home.config.parent / "agents" / "sum.md").write_text("Sum up: {input}\n")
+    note = "gptsh: 'notes.txt' goes to the model as words; -f notes.txt sends the file\n"
+    assert home.run("-m", "echo", "notes.txt") == ("You said: notes.txt\n", note, 0)
+    assert home.run("-m", "echo", "-a", "sum", "notes.txt").stderr == note
+    for args, stdin in ((["notes"], None), (["notes.txt"], "piped"), (["read", "notes.txt"], None)):
+        assert home.run("-m", "echo", *args, stdin=stdin).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("args", "way"),
+    [((), "gptsh -i opens a conversation"), (("-c",), "continue it with gptsh -i -s"), (("-s", "@x"), "with gptsh -i")],
+)
+def test_without_a_question_on_a_terminal_the_conversation_is_named(
+    home: Home, args: tuple[str, ...], way: str
+) -> None:
+    home.run("-m", "echo", "-s", "@x", "hi")
+    seen, code = Terminal(home, "-m", "echo", *args, columns=200).close()
+    assert (code, seen.count(b"gptsh: no prompt")) == (2, 1)
+    assert way in seen.decode()
+    assert "gptsh -i" not in home.run("-m", "echo", *args).stderr
+
+
+def test_a_parameter_that_nobody_knows_is_sent_as_it_is(lab: Home, model: ModelServer) -> None:
+    for name in ("temprature", "maxTokens", "top_k", "x_own"):
+        assert lab.run("-p", f"{name}=1", "hi") == ("You said: hi\n", "", 0)
+        assert model.sent[-1][name] == 1
+
+
+def test_a_url_in_the_place_of_a_file_gets_the_way_to_send_what_is_there(home: Home) -> None:
+    run = home.run("-m", "echo", "-f", "https://example.org/a.txt", "sum it up")
+    assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert (
+        "https://example.org/a.txt: No such file or directory: curl -sSL https://example.org/a.txt | gptsh"
+        in run.stderr
+    )

@@ -12,7 +12,7 @@ class ServerQuestion(NamedTuple):
 
     server: str
     message: str
-    form: dict[str, Any]  # a JSON Schema with properties that are no objects
+    form: dict[str, Any]  # a JSON Schema of an object, whose properties are not checked
     url: str = ""  # instead of a form
 
 

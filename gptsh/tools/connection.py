@@ -150,9 +150,13 @@ class Connection:
             result = _error_result("the result cannot be read")
         except ValueError as err:
             result = _error_result(f"the arguments cannot be sent: {err}")
+        return self._without_secrets(result), round(1000 * (time.monotonic() - started))
+
+    def _without_secrets(self, value: dict[str, Any]) -> dict[str, Any]:
+        """What a server sent, with the values of its secret headers and variables masked."""
         keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self._secrets]
-        masked_result: dict[str, Any] = json.loads(mask(json.dumps(result, ensure_ascii=False), keys))
-        return masked_result, round(1000 * (time.monotonic() - started))
+        masked: dict[str, Any] = json.loads(mask(json.dumps(value, ensure_ascii=False), keys))
+        return masked
 
     # ---- questions
 
@@ -164,7 +168,8 @@ class Connection:
         if isinstance(params, mcp_types.ElicitRequestURLParams):
             question = ServerQuestion(self._config.name, message, {}, params.url)
         else:
-            question = ServerQuestion(self._config.name, message, params.requested_schema)
+            form = self._without_secrets(params.requested_schema)
+            question = ServerQuestion(self._config.name, message, form)
         async with self._asking:
             asked, deadlines = anyio.current_time(), {scope: scope.deadline for scope in self._calls}
             for scope in deadlines:

@@ -174,7 +174,8 @@ class Toolbox:
                 arrival = arrivals.get()
                 if isinstance(arrival, tuple):
                     question, asked = arrival
-                    asked.set_result(answer(question))
+                    if asked.set_running_or_notify_cancel():  # else its server has ended
+                        asked.set_result(answer(question))
                     continue
                 unfinished -= 1
                 if isinstance(exception := arrival.exception(), ToolServerError):

@@ -1,154 +1,251 @@
 """Answer what a tool server asks during a call: the fields of a form, or a URL to open."""
 
-import math
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gptsh.content.tool_calls import ServerQuestion
+from gptsh.jsonio import as_dict
 from gptsh.process import stdio
 from gptsh.process.asking import ask_choice, ask_line, marked_lines
 from gptsh.process.browser import open_url
-from gptsh.text import one_line
+from gptsh.text import one_line, shorten
 
-_LEFT_OUT = object()  # the value of a field that the user left empty
-_STOPPED = object()  # at the end of input
+_MAX_SIZE = 20_000  # characters of a question, its form as JSON included
+_MAX_FIELDS = 30
+_MAX_CHOICES = 300
+_MAX_NUMBER = 1e30
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "string": (str,),
+    "integer": (int,),
+    "number": (int, float),
+    "boolean": (bool,),
+}
+_KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "y/n"}
+
+Schema = Mapping[str, Any]  # of a field
 
 
 def answer(question: ServerQuestion) -> dict[str, Any] | None:
-    """Ask the user; return the values of the form, ``{}`` for an opened URL, or None if the user declines.
+    """Ask the user; return the values of the form, ``{}`` for an opened URL, or None if declined.
 
-    Without a terminal a note says that the question was declined.
+    An odd question, and any without a terminal, is declined with a note.
     """
     server = one_line(question.server)
-    intro = "".join(f"{line}\n" for line in marked_lines(question.message))
-    if question.url:
-        if not question.url.startswith(("https://", "http://")):
-            stdio.note(f"tool server {server} asks to open an address that is no URL: it was declined")
-            return None
-        intro += "".join(f"{line}\n" for line in marked_lines(question.url))
-        ask = f"{server} asks you to open this URL. Open it? [y]es, [n]o: "
-    else:
+    decision = None
+    fault = _fault_of(question)
+    if not fault:
+        intro = _marked(question.message)
         ask = f"{server} asks you this. Answer it? [y]es, [n]o: "
-    decision = ask_choice(intro, ask, ("yes", "no"))
+        if question.url:
+            intro += _marked(question.url)
+            ask = f"{server} asks you to open this URL. Open it? [y]es, [n]o: "
+        decision = ask_choice(intro, ask, ("yes", "no"))
+        fault = "there is no terminal to ask on"
     if decision is None:
-        stdio.note(f"tool server {server} asked a question, which was declined: there is no terminal to ask on")
+        stdio.note(f"tool server {server} asked a question, which was declined: {fault}")
     if decision != "yes":
         return None
+    if not question.url:
+        return _fill_in(question.form)
+    if not open_url(question.url):
+        stdio.note("there is no browser to open it: open the URL above yourself")
+    return {}
+
+
+def _marked(text: str) -> str:
+    """The server's words as rows for the terminal, each with a mark."""
+    return "".join(f"{row}\n" for row in marked_lines(text))
+
+
+# ---- what the server asks
+
+
+def _fault_of(question: ServerQuestion) -> str:
+    """Why the user is not asked a question; empty if nothing is odd about it."""
+    form = question.form
+    size = len(question.message) + len(question.url) + len(json.dumps(form, ensure_ascii=False))
+    if size > _MAX_SIZE:
+        return f"it has more than {_MAX_SIZE:,} characters"
     if question.url:
-        if not open_url(question.url):
-            stdio.note("there is no browser to open it: open the URL above yourself")
-        return {}
-    return _fill_in(question.form)
+        is_url = question.url.startswith(("https://", "http://"))
+        return "" if is_url else "it asks to open an address that is no URL"
+    fields = form["properties"]  # the SDK has checked the form, but not its fields
+    if len(fields) > _MAX_FIELDS:
+        return f"its form has more than {_MAX_FIELDS} fields"
+    if not fields.keys() >= set(form.get("required") or []):
+        return "its form requires fields that it does not have"
+    for name, schema in fields.items():
+        fault = _fault_of_field(schema)
+        if fault:
+            return f"{shorten(name, 40)!r} in its form {fault}"
+    return ""
+
+
+def _fault_of_field(schema: Any) -> str:
+    """Why the user is not asked for a field; empty if nothing is odd about it."""
+    schema = as_dict(schema)
+    kind = schema.get("type")
+    has_choices = "enum" in schema or "oneOf" in schema
+    if kind not in [*_TYPES] or (has_choices and kind != "string"):
+        return "is neither text, a number, yes or no, nor a choice of texts"
+    if not _are_texts([schema.get("title", ""), schema.get("description", "")]):
+        return "has a title or a description that is no text"
+    values, titles = _choices(schema)
+    if has_choices and not (_are_texts(values) and _are_texts(titles)):
+        return "has choices that are no texts"
+    if has_choices and not 0 < len(set(values)) == len(values) <= _MAX_CHOICES:
+        return f"has no choices, one twice, or more than {_MAX_CHOICES}"
+    least, most = _bounds(schema)
+    are_numbers = type(least) in (int, float) and type(most) in (int, float)
+    if not are_numbers or not -_MAX_NUMBER <= least <= most <= _MAX_NUMBER:
+        return "has bounds that nothing is within"
+    default = schema.get("default")
+    if default is not None and not _fits(default, schema):
+        return "has a default that does not fit"
+    return ""
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, str) for value in values)
+
+
+def _choices(schema: Schema) -> tuple[Any, Any]:
+    """The values that a field may have, and their titles; two empty lists: any value."""
+    if schema["type"] == "boolean":
+        return [True, False], ["yes", "no"]
+    options = schema.get("oneOf")
+    if not isinstance(options, list):
+        values = schema.get("enum", [])
+        return values, values
+    values = []
+    titles = []
+    for option in options:
+        value = as_dict(option).get("const")
+        values.append(value)
+        titles.append(as_dict(option).get("title", value))
+    return values, titles
+
+
+def _bounds(schema: Schema) -> tuple[float, float]:
+    """The smallest and the largest number, or length of a text, that a field may have."""
+    suffix = "Length" if schema["type"] == "string" else "imum"
+    least = schema.get(f"min{suffix}", -_MAX_NUMBER)
+    most = schema.get(f"max{suffix}", _MAX_NUMBER)
+    return least, most
+
+
+def _fits(value: Any, schema: Schema) -> bool:
+    """Whether a value has the type of a field, and is one of its choices or within its bounds."""
+    if type(value) not in _TYPES[schema["type"]]:
+        return False
+    values, _ = _choices(schema)
+    if values:
+        return value in values
+    least, most = _bounds(schema)
+    return least <= (len(value) if isinstance(value, str) else value) <= most
+
+
+# ---- what the user answers
 
 
 def _fill_in(form: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Ask for each field; return the values, or None if input ends."""
-    required, values = form.get("required") or (), {}
-    for name, schema in (form.get("properties") or {}).items():
-        value = _ask_field(str(name), _without_null(schema), is_required=name in required)
-        if value is _STOPPED or value is None:
+    """Ask for each field; return the values, or None if the input ends."""
+    required = form.get("required") or []
+    values = {}
+    for name, schema in form["properties"].items():
+        is_required = name in required
+        value = _ask_field(name, schema, is_required=is_required)
+        if value is None:
             return None
-        if value is not _LEFT_OUT:
+        if value != "" or is_required:
             values[name] = value
     return values
 
 
-def _ask_field(name: str, schema: Mapping[str, Any], *, is_required: bool) -> Any:
-    """Ask for one field, with its description and its choices."""
-    description, choices, default = schema.get("description"), _choices(schema), schema.get("default")
-    lines = [str(description)] if description else []
-    lines += [f"{number}. {title}" for number, title in enumerate(choices.values(), 1)]
-    intro = "".join(f"{line}\n" for text in lines for line in marked_lines(text))
-    hint = "y/n" if schema.get("type") == "boolean" else "several, with commas" if _is_list(schema) else ""
-    shown_default = "" if default is None else "/".join(map(str, default)) if _is_list(schema) else _shown(default)
-    hints = ", ".join(filter(None, (hint, shown_default and f"empty for {shown_default}")))
-    question = one_line(f"{schema.get('title') or name}{f' ({hints})' if hints else ''}") + ": "
+def _ask_field(name: str, schema: Schema, *, is_required: bool) -> Any:
+    """Ask for the value of a field; "" means to leave it out, None that the input ended."""
+    default = schema.get("default")
+    hints = _hints(schema)
+    if default is not None:
+        hints.append("empty for the default")
+    elif not is_required:
+        hints.append("empty to leave it out")
 
     def read(line: str) -> Any:
         if line:
-            return _read_list(line, schema, choices) if _is_list(schema) else _read_value(line, schema, choices)
-        if default is not None:
-            return default
-        if is_required:
+            return _read_value(line, schema)
+        if is_required and default is None:
             raise ValueError("an answer is required; Ctrl-D declines")
-        return _LEFT_OUT
+        return "" if default is None else default
 
-    return ask_line(intro, question, read, _STOPPED)
-
-
-def _read_list(line: str, schema: Mapping[str, Any], choices: Mapping[Any, str]) -> list[Any]:
-    """Read values between commas."""
-    values = [_read_value(item.strip(), {}, choices) for item in line.split(",") if item.strip()]
-    _check_between(len(values), schema.get("minItems"), schema.get("maxItems"), "values")
-    return values
+    rows = _marked("\n".join(_rows(name, schema)))
+    return ask_line(rows, f"Answer ({', '.join(hints)}): ", read, at_end=None)
 
 
-def _read_value(line: str, schema: Mapping[str, Any], choices: Mapping[Any, str]) -> Any:
-    """Read a value of the schema's type. Raises ValueError in words for the user."""
-    if choices:
-        return _choose(line, choices)
-    match schema.get("type"):
-        case "boolean":
-            return _choose(line.lower(), {True: "yes", False: "no"})
-        case "integer" | "number" as kind:
-            return _read_number(line, schema, int if kind == "integer" else float)
-    _check_between(len(line), schema.get("minLength"), schema.get("maxLength"), "characters")
+def _rows(name: str, schema: Schema) -> list[str]:
+    """The server's words about a field: title, description, choices and default."""
+    rows = [one_line(schema.get("title") or name)]
+    if schema.get("description"):
+        rows.append(schema["description"])
+    values, titles = _choices(schema)
+    if schema["type"] != "boolean":
+        for number, title in enumerate(titles, 1):
+            rows.append(f"{number}. {one_line(title)}")
+    default = schema.get("default")
+    if default is not None:
+        shown = titles[values.index(default)] if values else str(default)
+        rows.append(f"default: {one_line(shown)}")
+    return rows
+
+
+def _hints(schema: Schema) -> list[str]:
+    """What may be typed for a field, in words of gptsh alone."""
+    kind = schema["type"]
+    values, _ = _choices(schema)
+    if values and kind == "string":
+        return ["a number or a name above"]
+    unit = " characters" if kind == "string" else ""
+    least, most = _bounds(schema)
+    hints = [_KINDS[kind]]
+    if least > -_MAX_NUMBER:
+        hints.append(f"at least {least}{unit}")
+    if most < _MAX_NUMBER:
+        hints.append(f"at most {most}{unit}")
+    return hints
+
+
+def _read_value(line: str, schema: Schema) -> Any:
+    """The value that a line means. Raises ValueError in words for the user."""
+    values, titles = _choices(schema)
+    value = _choose(line, values, titles) if values else _parse(line, schema["type"])
+    if not _fits(value, schema):
+        raise ValueError(f"expected: {', '.join(_hints(schema))}")
+    return value
+
+
+def _parse(line: str, kind: str) -> str | float | None:
+    """A line as text or number; None if it is no number."""
+    try:
+        if kind == "integer":
+            return int(line)
+        if kind == "number":
+            return float(line)
+    except ValueError:
+        return None
     return line
 
 
-def _read_number(line: str, schema: Mapping[str, Any], kind: Callable[[str], float]) -> float:
-    try:
-        number = kind(line)
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError("a whole number is expected" if kind is int else "a number is expected")
-    _check_between(number, schema.get("minimum"), schema.get("maximum"), "")
-    return number
-
-
-def _check_between(size: float, least: float | None, most: float | None, unit: str) -> None:
-    """Raise ValueError if the size is outside the bounds."""
-    if (least is not None and size < least) or (most is not None and size > most):
-        bounds = (f"at least {least}" if least is not None else "", f"at most {most}" if most is not None else "")
-        raise ValueError(f"{' and '.join(filter(None, bounds))} {unit}".rstrip() + ", please")
-
-
-def _choose(line: str, choices: Mapping[Any, str]) -> Any:
-    """Return the choice with this number or title, or whose title begins so."""
-    values = [*choices]
+def _choose(line: str, values: Sequence[Any], titles: Sequence[str]) -> Any:
+    """The value with this number or title, or the only one whose title begins so; else None."""
     if line.isdecimal() and 0 < int(line) <= len(values):
         return values[int(line) - 1]
-    exact = [value for value, title in choices.items() if line in (title, value)]
-    begun = [value for value, title in choices.items() if title.lower().startswith(line.lower())]
-    if len(exact or begun) != 1:
-        raise ValueError(one_line(f"one of these, please: {', '.join(choices.values())}"))
-    return (exact or begun)[0]
-
-
-def _choices(schema: Mapping[str, Any]) -> dict[Any, str]:
-    """The allowed values, each with its title."""
-    schema = schema.get("items") or schema
-    titled = schema.get("oneOf") or schema.get("anyOf") or ()
-    if titled and all("const" in choice for choice in titled):
-        return {choice["const"]: str(choice.get("title") or choice["const"]) for choice in titled}
-    values = schema.get("enum") or ()
-    titles = schema.get("enumNames") or ()
-    titles = titles if len(titles) == len(values) else values
-    return dict(zip(values, map(str, titles), strict=True))
-
-
-def _is_list(schema: Mapping[str, Any]) -> bool:
-    return schema.get("type") == "array"
-
-
-def _shown(default: Any) -> str:
-    return ("no", "yes")[default] if isinstance(default, bool) else str(default)
-
-
-def _without_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema of a field that may be null, without the null."""
-    for choice in schema.get("anyOf") or ():
-        if choice.get("type") not in (None, "null"):
-            return {**schema, **choice}
-    return schema
+    exact = []
+    begun = []
+    for value, title in zip(values, titles, strict=True):
+        if line in (title, value):
+            exact.append(value)
+        if title.lower().startswith(line.lower()):
+            begun.append(value)
+    matches = exact or begun
+    return matches[0] if len(matches) == 1 else None

@@ -6,6 +6,7 @@ If the second argument names a file, the server appends the ids of its processes
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -74,7 +75,8 @@ def called(ident: Any, tool: str, given: Any) -> None:
             sys.stdout.flush()
     elif tool == "ask" and not MODERN:
         replies[ident] = queue.SimpleQueue()
-        put(json.dumps({"jsonrpc": "2.0", "id": f"q{ident}", "method": "elicitation/create", "params": given["asked"]}))
+        request = {"jsonrpc": "2.0", "id": f"q{ident}", "method": "elicitation/create", "params": given["asked"]}
+        put(re.sub('"(NaN|Infinity)"', r"\1", json.dumps(request)))
         answer(ident, {"content": [{"type": "text", "text": json.dumps(replies[ident].get())}]})
 
 
@@ -150,7 +152,7 @@ def main() -> None:
         message = json.loads(line)
         ident, method, params = message.get("id"), message.get("method"), message.get("params") or {}
         if method is None:
-            replies[int(ident.removeprefix("q"))].put(message["result"])
+            replies[int(ident.removeprefix("q"))].put(message.get("result", message.get("error")))
             continue
         if MODE == "old" and not greeted:
             if method != "initialize":  # as servers in Rust of 2025

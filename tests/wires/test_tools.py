@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -378,12 +378,13 @@ FORM = {
     "type": "object",
     "required": ["city", "days"],
     "properties": {
-        "city": {"type": "string", "title": "City", "minLength": 2, "description": "Where to?"},
+        "city": {"type": "string", "title": "City\n| ?", "minLength": 2, "description": "Where\x1b[2Jto?"},
         "days": {"type": "integer", "minimum": 1, "maximum": 7, "default": 3},
-        "unit": {"oneOf": [{"const": "c", "title": "Celsius"}, {"const": "f", "title": "Fahrenheit"}]},
+        "unit": {"type": "string", "oneOf": [{"const": "c", "title": "Cel\x07"}, {"const": "f", "title": "Fahr"}]},
+        "sky": {"type": "string", "enum": ["blue", "grey"], "default": "grey"},
         "rain": {"type": "boolean"},
-        "days_off": {"type": "array", "items": {"enum": ["Sat", "Sun"]}},
-        "note": {"type": "string"},
+        "cost": {"type": "number"},
+        "note": {"type": "string", "default": "a\x1b"},
     },
 }  # fmt: skip
 
@@ -393,7 +394,7 @@ def asking(
     model: ModelServer,
     mode: str,
     asked: dict[str, Any],
-    *replies: tuple[bytes, str],
+    *replies: tuple[bytes, str | Callable[[], str]],
     env: Any = None,
     timeout: int = 20,
 ) -> tuple[str, int]:
@@ -407,7 +408,7 @@ def asking(
         terminal.until(prompt)
         time.sleep(1.2 if timeout == 1 else 0)
         terminal.seen = b""
-        terminal.write(reply)
+        terminal.write(reply if isinstance(reply, str) else reply())
     seen, code = terminal.close()
     return seen.decode(), code
 
@@ -418,14 +419,21 @@ def test_a_server_asks_the_user_to_fill_in_a_form(home: Home, model: ModelServer
     _, code = asking(
         home, model, mode, asked,
         (rb"\| About\r\n\| your [^\x1b]*trip\r\nbad asks you this. Answer it\? \[y\]es, \[n\]o: ", "y\n"),
-        (rb"\| Where to\?\r\nCity: ", "\n"), (rb"(?s)an answer is required.*City: ", "X\n"),
-        (rb"at least 2 characters, please\r\nCity: ", "Prague\n"), (rb"days \(empty for 3\): ", "many\n"),
-        (rb"a whole number is expected\r\ndays .*: ", "8\n"), (rb"(?s)at least 1 and at most 7, please.*: ", "\n"),
-        (rb"\| 1. Celsius\r\n\| 2. Fahrenheit\r\nunit: ", "kelvin\n"),
-        (rb"one of these, please: Celsius, Fahrenheit\r\nunit: ", "f\n"), (rb"rain \(y/n\): ", "no\n"),
-        (rb"days_off \(several, with commas\): ", "1, sun\n"), (rb"note: ", "\n"),
+        (rb"\r\n\| City \| \?\r\n\| Where[^\x1b]*to\?\r\nAnswer \(text, at least 2 characters\): ", "\n"),
+        (rb"an answer is required; Ctrl-D declines\r\nAnswer [^\n]*: ", "X\n"),
+        (rb"expected: text, at least 2 characters\r\nAnswer [^\n]*: ", "Prague\n"),
+        (rb"\| days\r\n\| default: 3\r\nAnswer [^\n]*1, at most 7, empty for the default\): ", "many\n"),
+        (rb"expected: a whole number, at least 1, at most 7\r\nAnswer [^\n]*: ", "8\n"),
+        (rb"expected: a whole number[^\n]*\nAnswer [^\n]*: ", "\n"),
+        (rb"\| unit\r\n\| 1. Cel[^\x07]*\r\n\| 2. Fahr\r\nAnswer [^\n]*leave it out\): ", "kelvin\n"),
+        (rb"expected: a number or a name above\r\nAnswer [^\n]*: ", "F\n"),
+        (rb"\| 2. grey\r\n\| default: grey\r\nAnswer [^\n]*: ", "1\n"),
+        (rb"\| rain\r\nAnswer \(y/n, empty to leave it out\): ", "no\n"),
+        (rb"\| cost\r\nAnswer \(a number, empty to leave it out\): ", "1e999\n"),
+        (rb"expected: a number\r\nAnswer [^\n]*: ", "\n"),
+        (rb"\| default: a[^\x1b]+\r\nAnswer [^\n]*: ", "\n"),
     )  # fmt: skip
-    content = {"city": "Prague", "days": 3, "unit": "f", "rain": False, "days_off": ["Sat", "Sun"]}
+    content = {"city": "Prague", "days": 3, "unit": "f", "sky": "blue", "rain": False, "note": "a\x1b"}
     reply = {"action": "accept", "content": content}
     told = json.loads(results(home)["c1"]["content"])
     assert (code, told) == (0, {"reply": reply, "state": "sealed"} if mode else reply)
@@ -461,6 +469,130 @@ def test_without_a_terminal_a_question_of_a_server_is_declined_in_one_line(
     note = "gptsh: tool server bad asked a question, which was declined: there is no terminal to ask on\n"
     assert run == ("done\n", note, 0)
     assert '"action": "decline"' in results(home)["c1"]["content"]
+
+
+def a_field(**schema: Any) -> dict[str, Any]:
+    """A form with this field."""
+    return {"type": "object", "properties": {"x": schema}}
+
+
+NO_KIND = "'x' in its form is neither text, a number, yes or no, nor a choice of texts"
+NO_CHOICES = "'x' in its form has choices that are no texts"
+WRONG_CHOICES = "'x' in its form has no choices, one twice, or more than 300"
+WRONG_BOUNDS = "'x' in its form has bounds that nothing is within"
+WRONG_DEFAULT = "'x' in its form has a default that does not fit"
+WRONG_TITLE = "'x' in its form has a title or a description that is no text"
+NO_SUCH_FIELD = "its form requires fields that it does not have"
+ODD_FORMS: list[tuple[str, dict[str, Any], str]] = [
+    ("required and unknown", {**a_field(type="string"), "required": ["x", "y"]}, NO_SUCH_FIELD),
+    ("a field that is a text", {"type": "object", "properties": {"x": "string"}}, NO_KIND),
+    ("a field that is null", {"type": "object", "properties": {"x": None}}, NO_KIND),
+    ("an empty field", a_field(), NO_KIND),
+    ("a field without type", a_field(title="X"), NO_KIND),
+    ("an unknown type", a_field(type="date"), NO_KIND),
+    ("two types", a_field(type=["string", "null"]), NO_KIND),
+    ("a type that is a table", a_field(type={"string": 1}), NO_KIND),
+    ("null", a_field(type="null"), NO_KIND),
+    ("an object", a_field(type="object", properties={"y": {"type": "string"}}), NO_KIND),
+    ("several texts", a_field(type="array", items={"type": "string", "enum": ["a", "b"]}), NO_KIND),
+    ("one of two types", a_field(anyOf=[{"type": "string"}, {"type": "integer"}]), NO_KIND),
+    ("a reference", a_field(**{"$ref": "#/$defs/X"}), NO_KIND),
+    ("choices of numbers", a_field(type="integer", enum=[1, 2]), NO_KIND),
+    ("a title that is a number", a_field(type="string", title=7), WRONG_TITLE),
+    ("a description in a list", a_field(type="string", description=["a"]), WRONG_TITLE),
+    ("choices that are a text", a_field(type="string", enum="ab"), NO_CHOICES),
+    ("choices by number", a_field(type="string", enum={"a": 1}), NO_CHOICES),
+    ("a choice that is a number", a_field(type="string", enum=["a", 1]), NO_CHOICES),
+    ("a choice that is a list", a_field(type="string", enum=[["a"]]), NO_CHOICES),
+    ("null as choices", a_field(type="string", enum=None), NO_CHOICES),
+    ("titled choices that are no tables", a_field(type="string", oneOf=["a", "b"]), NO_CHOICES),
+    ("titled choices in a table", a_field(type="string", oneOf={"const": "a"}), WRONG_CHOICES),
+    ("a title without value", a_field(type="string", oneOf=[{"title": "A"}]), NO_CHOICES),
+    ("a choice whose title is a number", a_field(type="string", oneOf=[{"const": "a", "title": 1}]), NO_CHOICES),
+    ("no choices", a_field(type="string", enum=[]), WRONG_CHOICES),
+    ("a choice twice", a_field(type="string", enum=["a", "a"]), WRONG_CHOICES),
+    ("a huge choice", a_field(type="string", enum=[str(number) for number in range(301)]), WRONG_CHOICES),
+    ("lengths that exclude each other", a_field(type="string", minLength=3, maxLength=2), WRONG_BOUNDS),
+    ("a length that is a text", a_field(type="string", minLength="2"), WRONG_BOUNDS),
+    ("numbers that exclude each other", a_field(type="number", minimum=2, maximum=1), WRONG_BOUNDS),
+    ("a bound that is true", a_field(type="integer", minimum=True), WRONG_BOUNDS),
+    ("a bound that is no number", a_field(type="number", minimum="NaN"), WRONG_BOUNDS),
+    ("an endless bound", a_field(type="number", maximum="Infinity"), WRONG_BOUNDS),
+    ("a bound of 400 digits", a_field(type="integer", maximum=10**400), WRONG_BOUNDS),
+    ("a text as default of a number", a_field(type="integer", default="3"), WRONG_DEFAULT),
+    ("true as default of a number", a_field(type="integer", default=True), WRONG_DEFAULT),
+    ("no number as default", a_field(type="number", default="NaN"), WRONG_DEFAULT),
+    ("1 as default of yes or no", a_field(type="boolean", default=1), WRONG_DEFAULT),
+    ("a list as default of a text", a_field(type="string", default=["a"]), WRONG_DEFAULT),
+    ("a default outside the bounds", a_field(type="integer", default=9, maximum=7), WRONG_DEFAULT),
+    ("a default that is no choice", a_field(type="string", enum=["a"], default="b"), WRONG_DEFAULT),
+    ("too many fields", {"type": "object", "properties": {str(n): {"type": "boolean"} for n in range(31)}},
+     "its form has more than 30 fields"),
+    ("too long a text", a_field(type="string", description="x" * 20_000), "it has more than 20,000 characters"),
+    ("one odd field of two", {"type": "object", "properties": {"a": {"type": "string"}, "x\x1b[2J": {}}},
+     NO_KIND.replace("'x'", r"'x\x1b[2J'")),
+]  # fmt: skip
+
+
+def test_an_odd_form_is_declined_whole_before_anybody_is_asked(home: Home, model: ModelServer) -> None:
+    calls = []
+    for number, (_, form, _) in enumerate(ODD_FORMS):
+        asked = {"mode": "form", "message": "Well?", "requestedSchema": form}
+        calls.append(made("bad__ask", {"asked": asked}, f"c{number}"))
+    run = called(home, model, entry(home, more='auto_approve = ["*"]'), *calls)
+    assert (run.stdout, run.code) == ("done\n", 0)
+    notes = [f"gptsh: tool server bad asked a question, which was declined: {reason}" for *_, reason in ODD_FORMS]
+    said = [line for line in run.stderr.splitlines() if "cut the rest" not in line]
+    assert sorted(said) == sorted(notes)
+    replies = {name: result["content"] for name, result in results(home).items()}
+    assert replies == {f"c{number}": '{"action": "decline"}' for number in range(len(ODD_FORMS))}
+
+
+def test_an_odd_form_is_no_question_on_a_terminal(home: Home, model: ModelServer) -> None:
+    asked = {"mode": "form", "message": "Well?", "requestedSchema": a_field(type="array", items={"type": "string"})}
+    seen, code = asking(home, model, "", asked)
+    assert (code, "asks you" in seen, NO_KIND in re.sub(r"\s+", " ", seen)) == (0, False, True)
+    assert results(home)["c1"]["content"] == '{"action": "decline"}'
+
+
+def test_a_form_does_not_show_a_servers_key(home: Home, model: ModelServer) -> None:
+    form = {"type": "object", "properties": {"k-12345678/+=": {"type": "date"}}}
+    asked = {"mode": "form", "message": "Well?", "requestedSchema": form}
+    more = 'auto_approve = ["*"]\nenv = { MY_KEY = "k-12345678/+=" }'
+    run = called(home, model, entry(home, more=more), made("bad__ask", {"asked": asked}))
+    assert (NO_KIND.replace("'x'", "'***'") in run.stderr, "k-1234" in run.stderr) == (True, False)
+
+
+@pytest.mark.parametrize("mode", ["", "modern"])
+@pytest.mark.parametrize(
+    "form",
+    [{}, {"type": "object"}, {"type": "object", "properties": [1]}, {"type": "array", "properties": {}},
+     {"type": "object", "properties": {}, "required": "x"}, {"type": "object", "properties": {}, "required": [[]]}],
+)  # fmt: skip
+def test_what_is_no_form_at_all_ends_the_call_alone(home: Home, model: ModelServer, mode: str, form: Any) -> None:
+    asked = {"mode": "form", "message": "Well?", "requestedSchema": form}
+    run = called(home, model, entry(home, mode=mode, more='auto_approve = ["*"]'), made("bad__ask", {"asked": asked}))
+    assert run == ("done\n", "", 0)
+
+
+def test_a_server_that_ends_while_the_user_is_asked_is_one_line(home: Home, model: ModelServer) -> None:
+    asked = {"mode": "form", "message": "Well?", "requestedSchema": a_field(type="string")}
+
+    def kill() -> str:
+        pid = int((home.folder / "pids").read_text())
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not is_running(pid))
+        time.sleep(0.5)  # until gptsh has noticed
+        return "n\n"
+
+    seen, code = asking(home, model, "", asked, (rb"Answer it\? .*: ", kill))
+    assert (code, "tool server bad was ended by Killed" in seen, "Traceback" in seen) == (3, True, False), seen
+
+
+def test_a_form_without_fields_is_a_question(home: Home, model: ModelServer) -> None:
+    asked = {"mode": "form", "message": "Well?", "requestedSchema": {"type": "object", "properties": {}}}
+    _, code = asking(home, model, "", asked, (rb"\| Well\?\r\nbad asks you this. Answer it\? .*: ", "y\n"))
+    assert (code, json.loads(results(home)["c1"]["content"])) == (0, {"action": "accept", "content": {}})
 
 
 # ---- over HTTP

@@ -53,7 +53,9 @@ class ProviderTable(NamedTuple):
     api_key_env: Annotated[str | None, schema.VARIABLE, "The variable that contains the key."] = None
     api_key_command: Annotated[str | None, schema.TEXT, "A shell command whose first line of output is the key."] = None
     model_small: Annotated[str | None, schema.TEXT, "Its model for titles, summaries and memories."] = None
-    context_window: Annotated[int, schema.COUNT, "Window of its models in tokens; 0: ask the server."] = 0
+    context_window: Annotated[
+        int, schema.COUNT, "Window of its models in tokens; 0: as its server or the model table says."
+    ] = 0
     cache: Annotated[CacheTime, schema.one_of(*CACHE_TIMES), "How long Claude's prompt cache lasts unread."] = "5m"
     headers: Annotated[Mapping[str, str], schema.HEADERS, "Headers for every request."] = {}
     prices: Annotated[Mapping[str, Prices], schema.Tables(Prices, shared=True), _PRICES] = {}

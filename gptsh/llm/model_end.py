@@ -10,14 +10,11 @@ _NEAR_END = 60  # days from a model's end
 
 
 def ending_note(model: str, provider: Provider, cache: ServerCache) -> str | None:
-    """A line about a model's end that is near or just over; None if there is none, it is unknown, or was noted today.
-
-    The end is from the provider's list of models (see ``windows``), else from the packaged table.
-    """
+    """A line about a model's end, if the table has one that is near or just over; None once it was noted today."""
     if provider.api not in DIRECT or provider.is_own_server:  # a server of one's own has its own ends
         return None
     entry = cache.entry(provider)
-    end = entry.get("end") or facts(provider.name, provider.model).entry.get("deprecation_date")
+    end = facts(provider.name, provider.model).entry.get("deprecation_date")
     try:
         days_left = (date.fromisoformat(str(end)) - date.today()).days
     except ValueError:

@@ -27,8 +27,7 @@ _PROBE_BYTES = 1 << 22  # read from a local server: its time does not cover pars
 _LIST_BYTES = 1 << 25  # of a list of all models
 _LOOPBACK = r"https?://(localhost|127\.|\[::1\])"
 _LIST_PATHS = {"ollama": "/v1/models", "gemini": "/models?pageSize=1000", "anthropic": "/models?limit=1000"}
-# Of a model's window in lists: OpenRouter's and xAI's, Google's, Anthropic's, Mistral's, Groq's.
-_WINDOW_KEYS = ("context_length", "inputTokenLimit", "max_input_tokens", "max_context_length", "context_window")
+_WINDOW_KEYS = ("context_length", "inputTokenLimit", "max_input_tokens")  # in OpenAI's API, Google's, Anthropic's
 
 Get = Callable[..., Any]  # (URL, body to post) -> document, or None for any status but 200; raises GptshError
 

@@ -1,4 +1,4 @@
-"""Where a model's context window comes from: the config file, the server's report, the model table, or a refusal."""
+"""Where a model's context window comes from: the config file, a self-hosted server, the model table, or a refusal."""
 
 import threading
 from functools import partial
@@ -22,18 +22,21 @@ class Windows:
         self._early: threading.Thread | None = None  # asks for a window that may be needed
 
     def of(self, model: str, *, ask: bool) -> int | None:
-        """A model's window: from the config file, else the server, else the packaged model table; None: unknown.
+        """A model's window: from the config file, else from its server, else from the model table; None: unknown.
 
-        A smaller window that a refusal has named wins. ``ask``: the server may be asked. Raises ConfigError.
+        A smaller window that a refusal has named wins. ``ask``: a self-hosted server may be asked; no hosted provider
+        ever is. Raises ConfigError.
         """
         if ask and self._early:
             self._early.join()
         provider = self._settings.providers.for_model(model)
-        window = provider.context_window or self._reported(provider, ask=ask)
+        window = provider.context_window
+        if window is None and _reports_windows(provider):
+            window = self._reported(provider, ask=ask)
         if window is None and provider.name not in LOCAL_PROVIDERS:
             # A local server's window depends on how it was started, and the table is wrong about Ollama's models.
             window = facts(provider.name, provider.model).window
-            if window is None and ask and not provider.has_custom_base:  # reading the whole table takes 20 ms
+            if window is None and not provider.has_custom_base:
                 window = window_of_family(provider.name, provider.model)
         limit = self._limits.get(server_and_model(provider))
         return min(filter(None, (window, limit)), default=None)
@@ -41,7 +44,7 @@ class Windows:
     def ask_early(self, model: str) -> None:
         """Let a thread ask for a window that is needed soon; ``of`` then waits for it. Raises ConfigError."""
         provider = self._settings.providers.for_model(model)
-        if provider.context_window is None:
+        if provider.context_window is None and _reports_windows(provider):
             self._cache.entry(provider)  # so that the thread adds no entry while the cache may be saving them
             thread = threading.Thread(target=self._reported, args=(provider,), kwargs={"ask": True}, daemon=True)
             thread.start()
@@ -53,52 +56,38 @@ class Windows:
         self._limits[key] = min(window, self._limits.get(key, window))
 
     def _reported(self, provider: Provider, *, ask: bool) -> int | None:
-        """The window that the server reports or has reported today.
-
-        Servers of the user's own are asked, OpenRouter, and any provider for a model that the table lacks.
-        """
+        """The window that a server reports or has reported today."""
         if provider.api == "ollama":
             info = self._ollama.info(provider) if ask else {}
             return info.get("trained") or info.get("num_ctx")
-        if provider.api not in DIRECT:
-            return None
-        is_own = provider.has_custom_base or provider.name in (*LOCAL_PROVIDERS, "openrouter")
-        if not is_own and facts(provider.name, provider.model).window is not None:
-            return None
         if ask:
-            read = _read_from_own_server if is_own else self._read_from_list
-            self._reports.learn(provider, "window", partial(read, provider))
+            self._reports.learn(provider, "window", partial(_read_window, provider))
         return self._cache.entry(provider).get("window")
 
-    def _read_from_list(self, provider: Provider, get: Get) -> int | None:
-        """The window in a vendor's list of its models; the model's end, if it is there, is remembered, too."""
-        for entry in models_in(get(list_url(provider))):
-            aliases = entry.get("aliases")
-            names = [entry["id"], *aliases] if isinstance(aliases, list) else [entry["id"]]
-            if provider.model in names:
-                self._cache.entry(provider)["end"] = entry.get("shutdown_date")  # see ``model_end``
-                return window_in(entry)
-        return None
+
+# ---- self-hosted servers
 
 
-# ---- servers of the user's own, and OpenRouter
+def _reports_windows(provider: Provider) -> bool:
+    """Whether a provider is asked: a self-hosted server, unless litellm asks it, and Ollama's cloud."""
+    return provider.api == "ollama" or (provider.is_own_server and provider.api in DIRECT)
 
 
-def _read_from_own_server(provider: Provider, get: Get) -> int | None:
+def _read_window(provider: Provider, get: Get) -> int | None:
     """The window that a server reports, from the first document that has it."""
     if provider.name == "lm_studio":
         return _read_from_lm_studio(provider, get)
-    window = _read_from_own_list(provider, get)
+    window = _read_from_list(provider, get)
     if window or provider.api == "gemini":
         return window
-    if provider.name not in ("hosted_vllm", "openrouter"):
+    if provider.name != "hosted_vllm":
         window = _read_from_llama_cpp(provider, get)
-    if window or provider.name in (*LOCAL_PROVIDERS, "openrouter"):
+    if window or provider.name in LOCAL_PROVIDERS:
         return window
     return _read_from_ollama(provider, get)
 
 
-def _read_from_own_list(provider: Provider, get: Get) -> int | None:
+def _read_from_list(provider: Provider, get: Get) -> int | None:
     entries = models_in(get(list_url(provider)))
     for entry in entries:
         # llama.cpp lists its one model under a name of its own, and serves it under any name.

@@ -132,32 +132,56 @@ def likely_facts(provider: str | None, name: str) -> Facts:
     return family
 
 
+@cache
 def window_of_family(provider: str, name: str) -> int | None:
-    """Return the window of the nearest relative of a model that the table lacks: of the same name and newest version.
+    """Return the window of the nearest relative of a model that the table lacks; None: unknown.
 
-    If no name is the same but for the version, any name counts that begins like it, with the smallest window.
+    Relatives have the same name but for the version, else at least the same beginning. The nearest
+    version counts, and of several models the smallest window. VENDOR/NAME may be a router's name:
+    then the models of the vendor count, or those of that name at any provider.
     """
-    match = re.match(_VERSIONED, name)
+    bare_name = name.rpartition("/")[2]
+    match = re.match(_VERSIONED, bare_name)
     if not match:
         return None
-    best, window = (False, 0.0), None
-    for known in models_of(provider):
-        relative = re.match(_VERSIONED, known.name)
-        if known.window is None or relative is None or relative["beginning"] != match["beginning"]:
+    version = _number(match["version"])
+    has_vendor = "/" in name
+    owner = (split_model(bare_name)[0] if has_vendor else None) or provider
+    relatives = []
+    for known in _chat_models():
+        relative = re.match(_VERSIONED, known.name.rpartition("/")[2])
+        if not known.window or not relative or relative["beginning"] != match["beginning"]:
             continue
-        nearness = (relative["end"] == match["end"], float(relative["version"].replace("-", ".")))
-        if nearness > best or window is None:
-            best, window = nearness, known.window
-        elif nearness == best:
-            window = min(window, known.window)
-    return window
+        is_foreign = known.provider != owner
+        ends_otherwise = relative["end"] != match["end"]
+        if is_foreign and (ends_otherwise or not has_vendor):
+            continue
+        distance = abs(_number(relative["version"]) - version)
+        relatives.append((is_foreign, ends_otherwise, distance, known.window))
+    if not relatives:
+        return likely_facts(provider, name).window
+    return min(relatives)[-1]
+
+
+def _number(version: str) -> float:
+    """A version as a number: 5-5 is 5.5."""
+    return float(version.replace("-", "."))
 
 
 def models_of(provider: str) -> Iterator[Facts]:
     """Yield the chat models of a provider that are not retired, in the table's order."""
-    prefix, today = f"{provider}/", date.today().isoformat()
+    for known in _chat_models():
+        if known.provider == provider:
+            yield known
+
+
+def _chat_models() -> Iterator[Facts]:
+    """Yield the chat models of all providers that are not retired, in the table's order."""
+    today = date.today().isoformat()
     for key, entry in catalog.entries().items():
-        has_provider = "/" not in key or key.startswith(prefix)
-        is_retired = str(entry.get("deprecation_date") or "9") < today
-        if has_provider and not is_retired and entry.get("mode") in _CHAT_MODES and _request_name(entry) == provider:
+        if entry.get("mode") not in _CHAT_MODES or str(entry.get("deprecation_date") or "9") < today:
+            continue
+        provider = _request_name(entry)
+        prefix = f"{provider}/"
+        if "/" not in key or key.startswith(prefix):
             yield Facts(provider, key.removeprefix(prefix), entry)

@@ -276,7 +276,8 @@ def test_list_models_shows_aliases_and_which_name_they_hide(lab: Home, model: Mo
 
 def test_list_models_asks_servers_for_their_own_lists(home: Home, model: ModelServer) -> None:
     pricing = {"prompt": "0.000001", "completion": "0.000005"}
-    model.pages["/v1/models"] = {"data": [{"id": "qwen/qwen3-max", "context_length": 262144, "pricing": pricing}]}
+    windows = {"context_length": 999_999, "top_provider": {"context_length": 262144}}
+    model.pages["/v1/models"] = {"data": [{"id": "qwen/qwen3-max", **windows, "pricing": pricing}]}
     found = listed(home, OPENROUTER_API_KEY="a-key", OPENROUTER_API_BASE=model.base_url)
     assert found["openrouter/qwen/qwen3-max"] == ["chat", "262144", "1.00", "5.00"]
     assert model.requests[0].headers["authorization"] == "Bearer a-key"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import threading
 import time
@@ -15,7 +16,7 @@ from tests.support.home import Home, Result
 from tests.support.hosted import Hosted
 from tests.support.server import Hold, ModelServer, Script
 
-BASES = ["OLLAMA", "LM_STUDIO", "LLAMAFILE", "HOSTED_VLLM", "OPENROUTER"]
+BASES = ["OLLAMA", "LM_STUDIO", "LLAMAFILE", "HOSTED_VLLM"]
 PAGES = ["/v1/models", "/props", "/api/ps", "/api/show", "/api/v1/models"]
 
 
@@ -23,7 +24,7 @@ PAGES = ["/v1/models", "/props", "/api/ps", "/api/show", "/api/v1/models"]
 def served(home: Home, model: ModelServer) -> Home:
     """Every kind of server, and ``lab``, is the model server."""
     home.configure(f'[providers.lab]\nbase_url = "{model.base_url}"\n[network]\nretries = 0\n')
-    home.env |= {f"{stem}_API_BASE": model.base_url for stem in BASES} | {"OPENROUTER_API_KEY": "or-secret"}
+    home.env |= {f"{stem}_API_BASE": model.base_url for stem in BASES} | {"HOSTED_VLLM_API_KEY": "vllm-secret"}
     return home
 
 
@@ -74,8 +75,6 @@ PROPS = {"default_generation_settings": {"n_ctx": 2048}}
         ("llamafile/any", {"/v1/models": {"data": [{"id": "m", "meta": {"n_ctx_train": 9}}]}, "/props": PROPS}, 2048),
         ("hosted_vllm/m", {"/v1/models": vllm(32768)}, 32768),
         ("hosted_vllm/m", {"/v1/models": vllm(500, "n")}, None),
-        ("openrouter/a/b", {"/v1/models": listing({"id": "a/b", "context_length": 900,
-                                                   "top_provider": {"context_length": 700}})}, 700),
         ("lm_studio/m", {"/api/v1/models": LM_STUDIO}, 4096),
         ("lm_studio/idle", {"/api/v1/models": LM_STUDIO}, 32768),
         ("lab/m", {"/v1/models": vllm(4096)}, 4096),
@@ -122,47 +121,37 @@ def test_the_packaged_table_is_for_who_cannot_tell(
 # ---- models that the packaged table lacks
 
 KEYS = {f"{stem}_API_KEY": "k" for stem in ("ANTHROPIC", "GEMINI", "MISTRAL", "XAI", "GROQ", "OPENROUTER")}
-GOOGLES = {"name": "models/gemini-9-neon", "inputTokenLimit": 900, "supportedGenerationMethods": ["generateContent"]}
-LISTS: dict[str, tuple[str, dict[str, Any]]] = {
-    "anthropic/claude-opus-9-9": (
-        "/v1/models?limit=1000", {"data": [{"id": "claude-opus-9-9", "max_input_tokens": 900}], "has_more": False}
-    ),
-    "gemini/gemini-9-neon": ("/v1beta/models?pageSize=1000", {"models": [GOOGLES]}),
-    "mistral/mistral-large-9": ("/v1/models", listing({"id": "mistral-large-9", "max_context_length": 900})),
-    "xai/grok-9": ("/v1/models", listing({"id": "grok-9-0101", "aliases": ["grok-9"], "context_length": 900})),
-    "groq/new/llama-9": ("/openai/v1/models", listing({"id": "new/llama-9", "context_window": 900})),
-    "openrouter/new/m": ("/api/v1/models", listing({"id": "new/m", "context_length": 900})),
-}  # fmt: skip
+RELATIVES: dict[str, int | None] = {
+    "openai/gpt-6.2-sol": 922000,
+    "openai/gpt-6.9-unheard-of": 922000,
+    "openai/gpt-4.9": 272000,  # of gpt-5, which is nearer than gpt-4.1
+    "openai/unheard-of": None,
+    "anthropic/claude-opus-5-6": 1000000,
+    "anthropic/claude-haiku-6-20270101": 1000000,
+    "anthropic/claude-unheard-6": 200000,  # by the table's rule for Claude
+    "gemini/gemini-4-neon": 1048576,
+    "xai/grok-4.8": 500000,
+    "mistral/mistral-large-9": 1048576,
+    "groq/new/llama-9": None,
+    "openrouter/anthropic/claude-sonnet-5.6": 1000000,
+    "openrouter/x-ai/grok-4.7": 500000,  # the smallest at any provider
+    "openrouter/new/m": None,
+}
 
 
-@pytest.mark.parametrize("name", LISTS)
-def test_of_a_model_that_the_table_lacks_the_provider_tells(hosted: Home, model: ModelServer, name: str) -> None:
-    path, page = LISTS[name]
-    model.pages[path] = page
-    assert window(hosted, name, **KEYS) == 900
-    (asked,) = model.requests
-    assert "k" in (asked.headers.get("x-api-key"), asked.headers.get("x-goog-api-key"),
-                   asked.headers.get("authorization", "").removeprefix("Bearer "))  # fmt: skip
+@pytest.mark.parametrize("name", RELATIVES)
+def test_a_model_that_the_table_lacks_has_the_window_of_its_nearest_relative(home: Home, name: str) -> None:
+    run = home.run("-m", name, "--dry-run", "hi", env={**KEYS, "OPENAI_API_KEY": "k"})
+    window = RELATIVES[name]
+    shown = f"{window:,} tokens" if window else "unknown"
+    assert (run.code, re.findall("(?m)^window +(.*)$", run.stdout)) == (0, [shown])
 
 
-def test_it_is_asked_once_a_day_and_for_no_model_of_the_table(hosted: Home, model: ModelServer) -> None:
-    model.pages["/v1/models"] = listing({"id": "mistral-large-9", "max_context_length": 20000})
-    hosted.env |= KEYS
-    for name, expected in (("large-9", 20000), ("large-9", 20000), ("large-4", 1048576)):
-        assert long(hosted, f"mistral/mistral-{name}") == expected
-    assert [asked.path for asked in model.requests].count("/v1/models") == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("openai/gpt-6.3-astra", 922000), ("openai/gpt-6.9-unheard-of", 922000), ("openai/unheard-of", None),
-        ("anthropic/claude-opus-5-6", 1000000), ("anthropic/claude-haiku-6-20270101", 1000000),
-        ("gemini/gemini-4-neon", 1048576), ("xai/grok-4.8", 500000), ("mistral/mistral-large-9", 1048576),
-    ],
-)  # fmt: skip
-def test_where_no_list_tells_it_is_that_of_the_nearest_relative(hosted: Home, name: str, expected: int | None) -> None:
-    assert window(hosted, name, **KEYS) == expected
+@pytest.mark.parametrize("name", ["openai/gpt-6.2-sol", "anthropic/claude-opus-9-9", "openrouter/new/m", "groq/new/m"])
+def test_no_hosted_provider_is_asked_for_a_window(hosted: Home, model: ModelServer, name: str) -> None:
+    dry(hosted, name, **KEYS)
+    hosted.run("-m", name, "--dry-run", stdin="a word " * 4000, env=KEYS)
+    assert model.requests == []
 
 
 def test_a_server_of_ones_own_has_no_relatives(served: Home, model: ModelServer) -> None:
@@ -173,41 +162,27 @@ def test_a_server_of_ones_own_has_no_relatives(served: Home, model: ModelServer)
 # ---- the end of a model
 
 
-def ending(days: int) -> str:
-    """A date so many days from today."""
-    return (date.today() + timedelta(days=days)).isoformat()
-
-
 @pytest.mark.parametrize(
-    ("days", "said"),
-    [(60, " ends on {}"), (0, " ends on {}"), (-5, " was to end on {}"), (61, None), (-61, None), (None, None)],
+    ("days", "said"), [(60, " ends on {}"), (0, " ends on {}"), (-5, " was to end on {}"), (61, None), (-61, None)]
 )
-def test_the_end_of_a_model_is_said_once_a_day(
-    hosted: Home, model: ModelServer, days: int | None, said: str | None
+def test_the_end_of_a_model_in_the_table_is_said_once_a_day(
+    home: Home, model: ModelServer, days: int, said: str | None
 ) -> None:
-    end = None if days is None else ending(days)
-    model.pages["/v1/models"], model.window = listing({"id": "gpt-4.9", "shutdown_date": end}), 20000
-    runs = [hosted.run("--title", "t", question).stderr for question in ("word " * 4000, "hi")]
-    line = f"gptsh: openai/gpt-4.9{said.format(end)}: choose another model with -m\n" if said else ""
-    assert runs == [line, ""]
-    assert len(model.requests) == 3
-
-
-def test_the_tables_date_counts_where_no_list_was_read(home: Home, model: ModelServer) -> None:
     vendor = Hosted(model, home.folder)
     package = home.folder / "lib" / "litellm"
     package.mkdir(parents=True)
-    entry = {"litellm_provider": "openai", "mode": "chat", "deprecation_date": ending(30)}
+    end = (date.today() + timedelta(days=days)).isoformat()
+    entry = {"litellm_provider": "openai", "mode": "chat", "deprecation_date": end}
     (package / "__init__.py").touch()
     (package / "model_prices_and_context_window_backup.json").write_text(json.dumps({"gpt-4.9": entry}))
     home.env |= {**vendor.env, "PYTHONPATH": f"{package.parent}:{home.env['PYTHONPATH']}"}
     runs = [home.process("--title", "t", "-m", "openai/gpt-4.9", "hi").stderr for _ in range(2)]
     vendor.close()
-    assert runs == [f"gptsh: openai/gpt-4.9 ends on {ending(30)}: choose another model with -m\n", ""]
+    assert runs == [f"gptsh: openai/gpt-4.9{said.format(end)}: choose another model with -m\n" if said else "", ""]
 
 
 def test_a_server_of_ones_own_ends_no_models(served: Home) -> None:
-    own = {"OPENAI_BASE_URL": served.env["OPENROUTER_API_BASE"], "OPENAI_API_KEY": "k"}
+    own = {"OPENAI_BASE_URL": served.env["OLLAMA_API_BASE"], "OPENAI_API_KEY": "k"}
     assert served.run("-m", "openai/gpt-4.1", "hi", env=own).stderr == ""
 
 
@@ -223,7 +198,7 @@ def long(home: Home, name: str = "lab/m") -> Any:
 
 @pytest.mark.parametrize(
     ("name", "pages", "found"),
-    [("lab/m", vllm(20000), 20000), ("lab/m", {}, None), ("openrouter/m", vllm(20000), 20000)],
+    [("lab/m", vllm(20000), 20000), ("lab/m", {}, None), ("hosted_vllm/m", vllm(20000), 20000)],
 )  # fmt: skip
 def test_a_second_prompt_sends_no_probe_and_a_dry_run_keeps_nothing(
     served: Home, model: ModelServer, name: str, pages: dict[str, Any], found: int | None
@@ -363,9 +338,9 @@ def test_the_key_goes_along_and_nowhere_else(served: Home, model: ModelServer) -
     keyed = 'api_key_env = "LAB_KEY"\n[providers.lab.headers]\nx-team = "team-secret"\n[network]'
     served.configure(served.config.read_text().replace("[network]", keyed))
     model.pages["/v1/models"] = Script(401, {}, (b'{"error": "sk-secret is wrong"}',), "length")
-    first_run, second_run = dry(served, "lab/m", LAB_KEY="sk-secret"), dry(served, "openrouter/other")
+    first_run, second_run = dry(served, "lab/m", LAB_KEY="sk-secret"), dry(served, "hosted_vllm/other")
     first, *_, last = model.requests
     assert (first.headers["authorization"], first.headers["x-team"]) == ("Bearer sk-secret", "team-secret")
-    assert last.headers["authorization"] == "Bearer or-secret"
+    assert last.headers["authorization"] == "Bearer vllm-secret"
     assert all("secret" not in asked.path for asked in model.requests)
     assert all("secret" not in run.stdout + run.stderr for run in (first_run, second_run))

@@ -39,9 +39,9 @@ from prompt_toolkit.styles import Style
 
 from gptsh.chat.commands import COMMANDS
 from gptsh.chat.terminal_io import exit_with, input_terminal, terminal_input, terminal_output
-from gptsh.config.folders import app_folder
 from gptsh.core import files
 from gptsh.core.session_folders import ID, make_private
+from gptsh.core.typed import typed_file
 from gptsh.errors import ConfigError, GptshError, UsageError
 from gptsh.messages import token_count
 from gptsh.process import stdio
@@ -87,7 +87,7 @@ class _History(FileHistory):
     def __init__(self, chat: "Conversation", pastes: "Pastes") -> None:
         self._chat, self._pastes = chat, pastes
         try:
-            self._path = app_folder("state") / "typed"
+            self._path = typed_file()
         except ConfigError:  # no home folder: nothing is saved in this conversation
             self._path = pathlib.Path(os.devnull)
         super().__init__(self._path)

@@ -47,15 +47,22 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
 def with_picked_session(flags: Flags) -> Flags | None:
     """The options of the command line with the session that the user picks; None if the user leaves the list.
 
-    Without a question, on a terminal, they start a conversation. Raises as ``pick``, and UsageError if a conversation
-    is not possible.
+    The first word may name the session instead, as in ``gptsh -r 7x2m``. Without a question, on a terminal, they start
+    a conversation. Raises as ``pick``, and UsageError if a conversation is not possible.
     """
-    from gptsh.chat.picker import pick
+    from gptsh.core import references
 
+    named = flags.prompt[0] if flags.prompt and references.is_reference(flags.prompt[0]) else None
+    if named:
+        flags = flags.changed(prompt=flags.prompt[1:])
     asks = flags.prompt or flags.file or flags.has_labels or set(NOT_INTERACTIVE) & set(flags.given)
     is_interactive = flags.interactive or (not asks and stdio.is_terminal(sys.stdin))
     if is_interactive:
         check_stdout(flags)
+    if named:
+        return flags.changed(resume=False, session=named, interactive=is_interactive)
+    from gptsh.chat.picker import pick
+
     filename = pick()
     if filename is None:
         return None

@@ -98,7 +98,7 @@ class Flags:
         metavar="REF", value="session", filled=True)
     continue_: bool = option("Session", ("-c", "--continue", "continue_"),
         "Continue the session last used in this project.")
-    resume: bool = option("Session", ("-r", "--resume"), "Pick the session from a list.")
+    resume: bool = option("Session", ("-r", "--resume"), "Pick the session from a list, or name it: -r REF.")
     retry: bool = option("Session", ("--retry",),
         "Ask the session's last question again, with its files; -m chooses another model.")
     new: bool = option("Session", ("-n", "--new"), "Start a new session, even if GPTSH_SESSION is set.")

@@ -98,6 +98,16 @@ def filename_of(ref: str) -> str:
     return names[0]
 
 
+def is_reference(word: str) -> bool:
+    """Whether a word names an existing session, other than by the beginning of its id. Raises BadSession."""
+    base, _ = split_ref(word)
+    try:
+        name = filename_of(base)
+    except UnknownSession:
+        return False
+    return base in (name, name[ID]) or bool(INDEX.fullmatch(base)) or base.startswith("@") or "/" in base
+
+
 def _is_same_file(path: str, session: Path) -> bool:
     try:
         return os.path.samefile(path, session)

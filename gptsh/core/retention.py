@@ -8,15 +8,17 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Literal
 
 from gptsh.config.settings import Sessions
-from gptsh.core import files, locks, references, session_folders
+from gptsh.core import files, locks, references, session_files, session_folders, typed
 from gptsh.core.archive import is_same_session, move_to_archive
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
 from gptsh.core.session_files import read_head
 from gptsh.core.session_folders import archive_folder, names_in, sessions_folder
 from gptsh.jsonio import as_dict
+from gptsh.messages import starts_turn, typed_text
 from gptsh.records import NamedTuple
 
 _AT_ONCE = 1000  # sessions that one run archives automatically; the next run continues
@@ -68,6 +70,7 @@ def remove(
                     move_to_archive(path)
                     change = change._replace(state="archived")
                 else:
+                    _forget_questions(path)
                     temporary = [file for file in leftovers if file.name.startswith(filename)]
                     for file in (*every_file, *temporary, *map(references.pointer_of, change.names)):
                         file.unlink(missing_ok=True)
@@ -76,6 +79,15 @@ def remove(
         with contextlib.suppress(OSError):  # the files are removed; only a power cut may restore them
             for place in filter(os.path.isdir, folders):
                 files.sync(place)
+
+
+def _forget_questions(path: Path) -> None:
+    """Remove the questions of a session from those that the prompt of a conversation remembers."""
+    if not os.path.lexists(typed.typed_file()):
+        return
+    with contextlib.suppress(OSError, ValueError):
+        doc, _ = session_files.read_document(path)
+        typed.forget({typed_text(message) for message in filter(starts_turn, doc["messages"])})
 
 
 # ---- which sessions to prune or archive

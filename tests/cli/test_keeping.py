@@ -261,3 +261,14 @@ def test_what_cannot_be_read_is_never_pruned(home: Home) -> None:
     assert run.stdout.splitlines() == ["deleted bbbb Title of bbbb (1 turn)"]
     assert run.stderr.startswith(f"gptsh: skipped {path}: ")
     assert session_ids(home) == ["aaaa"]
+
+
+def test_what_was_asked_in_a_deleted_session_leaves_the_history_of_the_prompt(home: Home) -> None:
+    home.run("-m", "echo", "my secret\nin two lines")
+    home.run("-s", "0", "more of it")
+    typed = home.state / "typed"
+    entry = "\n# 2026-11-28 10:00:00.000000\n+"
+    others = f"{entry}hello\n{entry}my secret\n{entry}last\n"
+    typed.write_text(f"{entry}my secret\n+in two lines\n{entry}more of it\n{others}")
+    assert home.run(DELETE, "0", "--yes").code == 0
+    assert typed.read_text() == others

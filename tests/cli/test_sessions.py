@@ -425,3 +425,14 @@ def test_the_type_of_a_row_can_be_imported() -> None:
     from gptsh.core.sessions import SessionSummary
 
     assert "filename" in SessionSummary.__annotations__
+
+
+@pytest.mark.parametrize("ref", ["{id}", "0", "@work", "{name}", "{path}", "{id}@1"])
+def test_a_session_to_resume_can_be_named(home: Home, ref: str) -> None:
+    home.run("-m", "echo", "-s", "@work", "one")
+    (path,) = home.files()
+    named = ref.format(id=path.name[16:20], name=path.name, path=path)
+    assert home.run("-r", named, "and", "two").stdout == "You said: and two\n"
+    last = home.docs()[0] if "@1" in ref else home.doc()
+    assert texts(last)[0] == "user: one"
+    assert "user: and two" in texts(last)

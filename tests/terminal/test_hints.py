@@ -13,11 +13,12 @@ from tests.support.terminal import Terminal
      ("init", "--init"), ("help me", None), ("Models", None), ("file", None), ("new", None)],
 )  # fmt: skip
 def test_a_word_that_is_a_name_of_ours_gets_a_note_and_is_asked(home: Home, typed: str, option: str | None) -> None:
+    home.configure('[agents.default]\nmodel = "echo"\noutput = "text"\n')
     note = f"gptsh: {typed!r} goes to the model as a question; the option is gptsh {option}" if option else ""
-    seen, code = Terminal(home, "-m", "echo", "-o", "text", typed, columns=200).close()
+    seen, code = Terminal(home, typed, columns=200).close()
     assert (seen.decode(), code) == (f"{note}\r\n"[0 if note else 2 :] + f"You said: {typed}\r\n", 0)
-    assert home.run("-m", "echo", typed) == (f"You said: {typed}\n", f"{note}\n"[0 if note else 1 :], 0)
-    assert home.run("-m", "echo", typed, stdin="of this").stderr == ""  # a question about what is piped in
+    assert home.run(typed) == (f"You said: {typed}\n", f"{note}\n"[0 if note else 1 :], 0)
+    assert home.run(typed, stdin="of this").stderr == ""  # a question about what is piped in
     assert len(home.files()) == 3
 
 

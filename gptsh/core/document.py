@@ -64,11 +64,6 @@ def _is_cut_table(value: object) -> bool:
     )
 
 
-def _is_tool(value: object) -> bool:
-    """Whether a value is the name of a tool server and that of one of its tools."""
-    return isinstance(value, list) and [*map(type, value)] == [str, str]
-
-
 # The expected value of each key: a type, a test, a table of shapes, or a list with the shape of its items. A key may be
 # absent or null, except the id of a record in a list.
 Shape = dict[str, Any]
@@ -92,7 +87,7 @@ _DOCUMENT: Shape = {
     "stats": {},
     "meta": {
         "output": str, "cwd": str, "project": str, "used_in": _is_use_table, "tags": [str], "forked_from": str,
-        "mcp_allowed_servers": [str], "mcp_approved": [_is_tool], "imported": dict, "imported_at": str,
+        "mcp_allowed_servers": [str], "imported": dict, "imported_at": str,
     },
     "agent": {"name": str, "model": str, "model_small": str, "system": str, "params": dict, "web": bool},
     "context": {

@@ -1,6 +1,6 @@
 """Take sessions from elsewhere into the store: an origin identifies each, a known one gets its new messages.
 
-An imported document is not trusted: it gets a new file name, no approvals and no time in the future. It is merged into
+An imported document is not trusted: it gets a new file name and no time in the future. It is merged into
 a session only if they share a message and do not contradict each other. The store loses nothing.
 """
 
@@ -146,13 +146,13 @@ def _origins(head: Document) -> list[Origin]:
 
 
 def _sanitized(doc: Document) -> Document:
-    """Return the document without approvals, offered tools and uses, which belong to the user; no future times."""
+    """Return the document without offered tools and uses, which belong to the user; no future times."""
     if doc["version"] > VERSION:
         raise BadSession("it was written by a newer gptsh", "update gptsh")
     now = timestamp()
     created = min(timestamp(datetime.fromisoformat(doc["created_at"])), now)
     updated = max(min(timestamp(datetime.fromisoformat(doc["updated_at"])), now), just_after(created))
-    meta = {key: value for key, value in doc["meta"].items() if key not in ("mcp_approved", "used_in")}
+    meta = {key: value for key, value in doc["meta"].items() if key != "used_in"}
     imported = meta.get("imported") or {"format": _OURS, "key": f"{doc['id']} {doc['created_at']}"}
     meta |= {"imported": imported, "mcp_allowed_servers": [], "imported_at": now}
     agent = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}

@@ -44,13 +44,10 @@ def take_agent(doc: Document, source: Document) -> None:
 
 
 def _merge_meta(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
-    """The labels and uses on disk, with our uses and the tools that were approved in our turns."""
+    """The labels and uses on disk, with our uses."""
     new = {**ours, **theirs}
     if used_in := _join_uses(theirs.get("used_in"), ours.get("used_in")):
         new["used_in"] = used_in
-    if approved := ours.get("mcp_approved"):
-        present = theirs.get("mcp_approved") or []
-        new["mcp_approved"] = [*present, *(tool for tool in approved if tool not in present)]
     return new
 
 
@@ -62,15 +59,17 @@ def record_use(doc: Document, project: str) -> None:
 def _join_uses(*tables: dict[str, str] | None) -> dict[str, str]:
     """Return the time of the last turn in each project; only the projects that were used last."""
     latest: dict[str, str] = {}
+    now = timestamp()
     for project, at in (use for table in tables for use in (table or {}).items()):
-        latest[project] = max(at, latest.get(project, ""))
+        latest[project] = max(min(at, now), latest.get(project, ""))
     return dict(sorted(latest.items(), key=lambda use: use[1])[-_MAX_PROJECTS:])
 
 
 def _merge_context(ours: Context, theirs: Context, messages: Sequence[Message]) -> Context:
     """The newer compaction, the newest summaries and the one that it uses, all cuts, the later end of the memory."""
     compactions = [record for record in (theirs["compaction"], ours["compaction"]) if record]
-    compaction = max(compactions, key=lambda record: record.get("at") or "", default=None)
+    now = timestamp()
+    compaction = max(compactions, key=lambda record: min(record.get("at") or "", now), default=None)
     used_summary = compaction and compaction.get("summary")
     summaries = {item["id"]: item for item in (*theirs["summaries"], *ours["summaries"])}
     newest = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")[-_MAX_SUMMARIES:]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -31,7 +32,7 @@ def latest_in_project(project: str) -> str | None:
         with contextlib.suppress(OSError, ValueError, TypeError):
             meta = as_dict(read_head(f"{folder}/{name}").get("meta"))
             if used_at := as_dict(meta.get("used_in")).get(project):
-                used = datetime.fromisoformat(used_at).timestamp()
+                used = min(datetime.fromisoformat(used_at).timestamp(), file_time, time.time())
                 if used > latest:
                     latest, latest_name = used, name
     return latest_name

@@ -137,7 +137,7 @@ def fork_session(doc: Document, point: str) -> Document:
     """Return a new session that begins with the messages of ``doc``, which ``load_at`` cut at ``point``."""
     new = document.blank(new_id(()), timestamp())
     fresh = {key: new[key] for key in ("version", "id", "created_at", "updated_at", "usage", "stats")}
-    not_inherited = ("mcp_approved", "imported", "imported_at", "used_in")
+    not_inherited = ("imported", "imported_at", "used_in")
     meta = {key: value for key, value in doc["meta"].items() if key not in not_inherited}
     meta["forked_from"] = f"{doc['id']}@{point}"
     return {**doc, **fresh, "meta": meta, "messages": list(doc["messages"])}

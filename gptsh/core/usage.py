@@ -4,7 +4,7 @@ A session counts its own answers: those that a fork inherited count in the sessi
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 from gptsh.core.document import TOKEN_KEYS, Document
@@ -112,9 +112,10 @@ def _add(sums: Sums, counts: Mapping[str, Any]) -> None:
 
 
 def _local_day(moment: str | None) -> str | None:
-    """The local day of a time in ISO 8601; None for none, and for a year that no date can have."""
+    """The local day of a time in ISO 8601, at most today; None for none, and for a year that no date can have."""
     try:
-        return datetime.fromisoformat(moment or "").astimezone().date().isoformat()
+        day = datetime.fromisoformat(moment or "").astimezone().date()
+        return min(day, date.today()).isoformat()
     except (ValueError, OverflowError, OSError):
         return None
 

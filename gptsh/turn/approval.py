@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gptsh.content.tool_calls import ServerQuestion, Tools, error_result
-from gptsh.core.document import Document
+from gptsh.core import approvals
+from gptsh.errors import StoreError
 from gptsh.messages import Call, ToolResult
 from gptsh.process import stdio
 from gptsh.process.asking import ask_choice, marked_lines
@@ -15,6 +16,7 @@ from gptsh.text import one_line, shorten
 
 if TYPE_CHECKING:
     from gptsh.turn.show import Screen
+    from gptsh.turn.turn_session import TurnSession
 
 NO_TERMINAL = "denied: this tool call needs the user's approval, and there is no terminal to ask on"
 BY_USER = "denied: the user did not allow this tool call"
@@ -22,13 +24,14 @@ _SHOWN_LINES = 12  # of the arguments, until the user asks for all
 
 
 class Approval:
-    """Runs the tool calls of a turn that are approved. Permanent approvals are in the session's ``meta``."""
+    """Runs the tool calls of a turn that are approved. What is always approved is kept for the session's file."""
 
-    def __init__(self, tools: Tools, doc: Document) -> None:
+    def __init__(self, tools: Tools, session: "TurnSession") -> None:
         self.denied: list[str] = []  # names of tools
         self.not_offered: list[str] = []  # names that the model made up; it is sent an error
         self.has_terminal = True  # unless a question found none
-        self._tools, self._doc = tools, doc
+        self._tools, self._session = tools, session
+        self._approved = approvals.approved_in(session.filename)
 
     def run(self, calls: Sequence[Call], screen: "Screen") -> Iterator[ToolResult]:
         """Yield the denied results, then the others as they arrive. Raises ToolServerError after the last result."""
@@ -65,8 +68,8 @@ class Approval:
 
         Shows the arguments, JSON indented; of long ones only both ends, and all of them on request.
         """
-        tool_key, approved = self._tools.needs_approval(call), self._doc["meta"].get("mcp_approved") or []
-        if tool_key is None or [*tool_key] in approved:
+        tool_key = self._tools.needs_approval(call)
+        if tool_key is None or tool_key in self._approved:
             return None
         arguments = str(call["function"].get("arguments", ""))
         with contextlib.suppress(ValueError, RecursionError):
@@ -86,9 +89,18 @@ class Approval:
             decision = ask_choice(intro, f"{question}{', [s]how all' if has_more else ''}: ", choices)
             shown_lines = lines
         if decision == "always":
-            self._doc["meta"]["mcp_approved"] = [*approved, [*tool_key]]
+            self._approved.add(tool_key)
+            self._remember(tool_key)
         if decision in ("yes", "always"):
             return None
         self.denied.append(str(call["function"]["name"]))
         self.has_terminal = decision is not None
         return BY_USER if self.has_terminal else NO_TERMINAL
+
+    def _remember(self, tool: approvals.Tool) -> None:
+        """Keep an approval for later turns, unless this session is not saved."""
+        if self._session.is_saved and self._session.filename:
+            try:
+                approvals.approve(self._session.filename, tool)
+            except StoreError as err:
+                stdio.note(str(err))

@@ -8,7 +8,6 @@ from gptsh.content.answer import Answer
 from gptsh.content.tool_calls import Tools, calls_to_run
 from gptsh.content.verdict import answer_error
 from gptsh.core import turns
-from gptsh.core.document import Document
 from gptsh.errors import (
     GptshError,
     Incomplete,
@@ -60,7 +59,7 @@ class RequestLoop:
     ) -> None:
         self.setup, self.planner = setup, planner
         self.title = Title(app, session, setup.agent, options)
-        self.approval = _approval_of(tools, session.doc) if tools else None
+        self.approval = _approval_of(tools, session) if tools else None
         self._app, self._options, self._interrupts, self._session = app, options, interrupts, session
         self._tools, self._record, self._display = tools, record, display
         self._fallbacks = [*setup.fallbacks]
@@ -243,7 +242,7 @@ class RequestLoop:
             self._ask_until_answered(plan)
 
 
-def _approval_of(tools: Tools, doc: Document) -> "Approval":
+def _approval_of(tools: Tools, session: TurnSession) -> "Approval":
     from gptsh.turn.approval import Approval
 
-    return Approval(tools, doc)
+    return Approval(tools, session)

@@ -254,8 +254,8 @@ def test_an_id_is_no_path(home: Home, ident: str) -> None:
 # What a document says, and what stands at these places of it once it is in.
 CLAIMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no tool is approved or offered": (
-        {"meta": {"mcp_approved": [["shell", "run"]], "mcp_allowed_servers": ["shell"], "tags": ["mine"]}},
-        {"meta.mcp_approved": None, "meta.mcp_allowed_servers": [], "meta.tags": ["mine"]},
+        {"meta": {"mcp_allowed_servers": ["shell"], "tags": ["mine"]}},
+        {"meta.mcp_allowed_servers": [], "meta.tags": ["mine"]},
     ),
     "a cost that is none is none": ({"usage": {"tokens": {}, "cost": "dear"}}, {"usage.cost": None}),
     **{f"an origin that is none: {odd}": ({"meta": {"imported": odd}}, {"id": "7x2m"})

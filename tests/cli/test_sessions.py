@@ -436,3 +436,26 @@ def test_a_session_to_resume_can_be_named(home: Home, ref: str) -> None:
     last = home.docs()[0] if "@1" in ref else home.doc()
     assert texts(last)[0] == "user: one"
     assert "user: and two" in texts(last)
+
+
+def test_a_time_in_the_future_does_not_keep_a_session_the_latest_of_its_project(home: Home) -> None:
+    home.run("-m", "echo", "one")
+    (path,) = home.files()
+    doc = json.loads(path.read_bytes())
+    doc["meta"]["used_in"] = dict.fromkeys(doc["meta"]["used_in"], "2199-01-01T00:00:00.000Z")
+    path.write_text(json.dumps(doc))
+    os.utime(path, (time.time() - 60,) * 2)
+    home.run("-m", "echo", "two")
+    home.run("-c", "more")
+    assert [text for text in texts(home.docs()[0]) if text == "user: more"]
+
+
+def test_usage_of_the_future_counts_today(home: Home) -> None:
+    home.run("-m", "echo", "one")
+    (path,) = home.files()
+    doc = json.loads(path.read_bytes())
+    for message in doc["messages"]:
+        message["timestamp"] = "2199-01-01T00:00:00.000Z"
+    path.write_text(json.dumps(doc))
+    (day,) = json.loads(home.run("--usage", "-o", "json").stdout)["days"]
+    assert day["day"] < "2100"

@@ -19,7 +19,7 @@ DOC: dict[str, Any] = {
               "calls": [{"id": "c", "kind": "title", "model": "m", "tokens": {"total": 1}, "cost": 0.1, "at": "x"}]},
     "stats": {"turns": 1, "messages": 2, "preview": "q"},
     "meta": {"output": "text", "cwd": "/", "project": "/", "tags": ["t"], "forked_from": "a@1",
-             "mcp_allowed_servers": [], "mcp_approved": [["s", "t"]], "imported": {"format": "llm", "key": "k"},
+             "mcp_allowed_servers": [], "imported": {"format": "llm", "key": "k"},
              "imported_at": "2026-01-01T00:00:00.000Z"},
     "agent": {"name": "default", "model": "echo", "model_small": None, "params": {"seed": 1}, "system": "Be brief."},
     "context": {

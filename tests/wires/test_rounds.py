@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.home import Home, read_until, wait_for_exit, wait_until
 from tests.support.server import ModelServer, answer, chunk, event
+from tests.support.sessions import change
 from tests.support.terminal import Terminal
 from tests.support.tools import BAD, SERVER, call, calling, configure, is_running, roles
 
@@ -277,7 +278,22 @@ def test_a_question_names_the_server_whatever_underscores_are_in_a_tools_name(ho
     terminal.until(rb"Run b__note of good\? .*: ")
     terminal.write("always\n")
     assert terminal.close()[1] == 0
-    assert (target.exists(), home.doc()["meta"]["mcp_approved"]) == (True, [["good", "b__note"]])
+    assert target.exists()
+    (approved,) = json.loads((home.state / "approved.json").read_text()).values()
+    assert approved == [["good", "b__note"]]
+
+
+def test_an_approval_in_a_session_file_counts_for_nothing(home: Home, model: ModelServer) -> None:
+    configure(home, model, approved="")
+    target = home.cwd / "noted"
+    model.say("an answer")
+    assert home.run("go").code == 0
+    (path,) = home.files()
+    change(path, "meta.mcp_approved", [["good", "note"]])  # as somebody who can write the synced folder would
+    model.script(*calling(call("note", path=str(target))))
+    model.say("again")
+    assert home.run("-s", "0", "again").code == 4
+    assert not target.exists()
 
 
 @pytest.mark.slow
@@ -285,7 +301,7 @@ def test_what_is_always_allowed_is_not_asked_again_in_this_session_alone(home: H
     configure(home, model, approved="")
     target = home.cwd / "noted"
     asked_on_terminal(home, model, "always\n", path=str(target))
-    assert home.doc()["meta"]["mcp_approved"] == [["good", "note"]]
+    assert "approved" not in json.dumps(home.doc())
     for ref, code in (("0", 0), ("0@1", 4)):
         model.script(*calling(call("note", path=str(target))))
         model.say("again")

@@ -42,11 +42,11 @@ class Budget(Protocol):
     """Limits what requests cost."""
 
     @property
-    def remaining(self) -> float:
-        """USD that may still be spent."""
+    def remaining(self) -> float | None:
+        """USD that this turn may still spend; None without a limit for it."""
 
-    def check(self, request: Request) -> float:
-        """Return what a request costs at most in USD. Raises TooExpensive."""
+    def check(self, request: Request) -> None:
+        """Raise TooExpensive if a request may cost too much."""
 
     def spending(self, request: Request, answer: Answer) -> contextlib.AbstractContextManager[None]:
         """Count the cost of a request, which is sent inside the block. Raises TooExpensive before it is."""

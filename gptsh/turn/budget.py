@@ -9,93 +9,138 @@ from gptsh.config import pricing
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.context import tokens
-from gptsh.core import usage
-from gptsh.errors import ConfigError, TooExpensive
+from gptsh.core import spending, usage
+from gptsh.errors import ConfigError, TooExpensive, UsageError
 from gptsh.manage import sums
 from gptsh.manage.lists import Filters
 from gptsh.messages import Request
 from gptsh.models.facts import split_model
 from gptsh.models.token_usage import usage_from
-from gptsh.records import NamedTuple
 from gptsh.text import format_usd
 
 _ANSWER_TOKENS = 4096  # of an answer without a limit of its own
 
 
-class Ceiling(NamedTuple):
-    """A limit in USD by its name, and what was spent before this budget began."""
-
-    name: str
-    limit: float
-    before: float = 0.0
-
-
 class Budget:
-    """What requests may still cost. Several threads may use it."""
+    """What requests may still cost: ``max_cost`` of this turn, ``per_day`` of all runs. Several threads may use it."""
 
-    def __init__(self, config: Settings, ceilings: list[Ceiling]) -> None:
-        self._settings, self._ceilings = config, ceilings
+    def __init__(self, config: Settings, max_cost: float | None) -> None:
+        self._settings = config
+        self._max_cost = max_cost
+        self._per_day = config.limits.per_day
         self._spent = 0.0  # with what running requests cost at most
         self._lock = threading.Lock()
 
     @property
-    def remaining(self) -> float:
-        """USD that may still be spent."""
-        return min(ceiling.limit - ceiling.before for ceiling in self._ceilings) - self._spent
+    def remaining(self) -> float | None:
+        """USD that this turn may still spend; None without ``max_cost``."""
+        return None if self._max_cost is None else self._max_cost - self._spent
 
-    def check(self, request: Request) -> float:
-        """Return what a request costs at most. Raises TooExpensive, and ConfigError if its price is unknown."""
+    def check(self, request: Request) -> None:
+        """Raise TooExpensive if a request may cost too much, ConfigError if its price is unknown."""
         at_most = self._price_of(request)
-        for ceiling in self._ceilings:
-            left = ceiling.limit - ceiling.before - self._spent
-            if not at_most <= left:  # also for a ceiling that is no number
-                what = f"a request to {request.model} may cost {format_usd(at_most)}, and {format_usd(max(0.0, left))}"
-                raise TooExpensive(
-                    f"{what} of {ceiling.name} ({format_usd(ceiling.limit)}) are left",
-                    f"shorten it, lower max_tokens, choose another model with -m, or raise {ceiling.name}",
-                )
-        return at_most
+        self._check_turn(request, at_most)
+        if self._per_day is not None:
+            spent = spending.spent_today(_saved_today)
+            _check(request, at_most, name="per_day", limit=self._per_day, spent=spent)
 
     @contextmanager
     def spending(self, request: Request, answer: Answer) -> Iterator[None]:
         """Count a request while it runs with what it costs at most, then with its actual cost. Raises as ``check``."""
+        at_most = self._price_of(request)
         with self._lock:
-            at_most = self.check(request)
+            self._check_turn(request, at_most)
             self._spent += at_most
+        if self._per_day is not None:
+            try:
+                self._reserve_today(request, at_most)
+            except TooExpensive:
+                with self._lock:
+                    self._spent -= at_most
+                raise
         try:
             yield
         finally:
             cost = pricing.cost_of(self._settings, request.model, answer.usage) if answer.usage else None
             if cost is None and answer.message("error") is None:  # nothing has arrived
                 cost = 0.0
-            with self._lock:
-                self._spent += (at_most if cost is None else cost) - at_most
+            if cost is not None:
+                with self._lock:
+                    self._spent += cost - at_most
+                if self._per_day is not None:
+                    self._add_today(cost - at_most)
+
+    def _check_turn(self, request: Request, at_most: float) -> None:
+        if self._max_cost is not None:
+            _check(request, at_most, name="max_cost", limit=self._max_cost, spent=self._spent)
+
+    def _reserve_today(self, request: Request, at_most: float) -> None:
+        """Count what a request may cost in the ledger of this day, unless that would exceed ``per_day``."""
+        limit = self._per_day or 0.0
+
+        def reserve(spent: float) -> float:
+            _check(request, at_most, name="per_day", limit=limit, spent=spent)
+            return spent + at_most
+
+        spending.change_today(reserve, _saved_today)
+
+    def _add_today(self, difference: float) -> None:
+        spending.change_today(lambda spent: max(0.0, spent + difference), _saved_today)
 
     def _price_of(self, request: Request) -> float:
+        """What a request costs at most, with one search of the web where its fee is known; echo costs nothing."""
         provider = split_model(request.model)[0]
         if provider == "echo":
             return 0.0
         prompt = sum(map(tokens.count_message, request.messages)) + tokens.count_tools(request.tools)
-        limits = (request.params.get(name) for name in ("max_tokens", "max_completion_tokens"))
-        answer = next((limit for limit in limits if type(limit) is int), _ANSWER_TOKENS)
-        counts = usage_from({"prompt_tokens": prompt, "completion_tokens": answer}, request.params.get("service_tier"))
+        answer = _limit(request, "max_tokens") or _limit(request, "max_completion_tokens") or _ANSWER_TOKENS
+        answers = _limit(request, "n") or 1
+        counts = usage_from(
+            {"prompt_tokens": prompt, "completion_tokens": answer * answers}, request.params.get("service_tier")
+        )
+        if request.web:
+            counts["searches"] = 1
         price = pricing.cost_of(self._settings, request.model, counts)
         if price is None and not self._settings.limits.allow_unknown:
+            ceiling = "max_cost" if self._max_cost is not None else "per_day"
             ways = f"set [providers.{provider}.prices], or allow_unknown = true under [limits]"
-            raise ConfigError(f"{self._ceilings[0].name} is set, and the price of {request.model} is unknown", ways)
+            raise ConfigError(f"{ceiling} is set, and the price of {request.model} is unknown", ways)
         return price or 0.0
 
 
+def _limit(request: Request, name: str) -> int | None:
+    """The value of a parameter that limits the answer. Raises UsageError for a negative one."""
+    value = request.params.get(name)
+    if type(value) is not int:
+        return None
+    if value < 0:
+        raise UsageError(f"{name} is {value}, and a ceiling of cost is set", f"{name} needs a positive number")
+    return value
+
+
+def _check(request: Request, at_most: float, *, name: str, limit: float, spent: float) -> None:
+    left = limit - spent
+    if not at_most <= left:  # also for a ceiling that is no number
+        what = f"a request to {request.model} may cost {format_usd(at_most)}, and {format_usd(max(0.0, left))}"
+        raise TooExpensive(
+            f"{what} of {name} ({format_usd(limit)}) are left",
+            f"shorten it, lower max_tokens, choose another model with -m, or raise {name}",
+        )
+
+
 def budget_of(config: Settings, max_cost: float | None) -> Budget | None:
-    """Return a new budget of ``max_cost`` and what is left of ``per_day``; None if there is no ceiling."""
-    ceilings = [] if max_cost is None else [Ceiling("max_cost", max_cost)]
-    if config.limits.per_day is not None:
-        ceilings.append(Ceiling("per_day", config.limits.per_day, _spent_today()))
-    return Budget(config, ceilings) if ceilings else None
+    """Return a new budget of ``max_cost`` and what is left of ``per_day``; None if there is no ceiling.
+
+    Raises UsageError for a negative one.
+    """
+    if max_cost is not None and max_cost < 0:
+        raise UsageError(f"max_cost is {max_cost}", "it is an amount in USD, 0 or more")
+    if max_cost is None and config.limits.per_day is None:
+        return None
+    return Budget(config, max_cost)
 
 
-def _spent_today() -> float:
+def _saved_today() -> float:
     """USD of today's answers, as far as they are saved and their cost is known."""
     days = usage.count(sums.counted(None, Filters()), limit=1).days
-    today = [row["cost"] or 0.0 for row in days if row["day"] == date.today().isoformat()]
-    return sum(today)
+    return sum(row["cost"] or 0.0 for row in days if row["day"] == date.today().isoformat())

@@ -161,7 +161,8 @@ def start_background(app: App, config_file: str | None) -> None:
     if claims.is_taken(claims.BACKGROUND):
         return
     reader, writer = os.pipe()
-    allowance = f"{app.client.budget.remaining}" if app.client.budget else ""
+    remaining = app.client.budget.remaining if app.client.budget else None
+    allowance = "" if remaining is None else f"{remaining}"
     command = [sys.executable, "-P", "-c", _PROCESS, config_file or "", allowance]
     streams: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_DUP2, reader, 0),
@@ -187,10 +188,10 @@ def run_background() -> None:
     os.nice(_NICE)
     config = settings.load(os.environ, config_file or None)
     client = Client(config, os.environ, keys)
-    if allowance:
-        from gptsh.turn.budget import Budget, Ceiling
+    if allowance or config.limits.per_day is not None:
+        from gptsh.turn.budget import budget_of
 
-        client.budget = Budget(config, [Ceiling("max_cost", float(allowance))])
+        client.budget = budget_of(config, float(allowance) if allowance else None)
     tried: set[str] = set()
     while filename := _next_untitled(tried):
         tried.add(filename)

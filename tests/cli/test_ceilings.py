@@ -1,13 +1,13 @@
 """``--max-cost``, ``max_cost`` and ``per_day``: no request is sent that may cost more than is left."""
 
 import json
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+import threading
+from datetime import date
 
 import pytest
 
-from tests.support.home import Home, lab_config, texts
-from tests.support.server import ModelServer
+from tests.support.home import Home, lab_config, texts, wait_until
+from tests.support.server import ModelServer, answer
 from tests.support.tools import call, calling, configure
 
 # An answer of up to 4,096 tokens costs 0.04096 USD.
@@ -68,14 +68,51 @@ def test_what_the_day_has_cost_counts(priced: Home, model: ModelServer) -> None:
     assert run.code == 6
     assert "and 0.03 USD of per_day (0.07 USD) are left" in run.stderr
     for path in priced.files():
-        age(path)
-    assert priced.run("four").code == 0
+        path.unlink()
+    assert priced.run("--no-save", "four").code == 6  # whatever was deleted
+    ledger = json.loads((priced.state / "spent.json").read_text())
+    assert ledger == {"day": date.today().isoformat(), "usd": 0.04}
+    (priced.state / "spent.json").write_text(json.dumps({**ledger, "day": "2025-01-01"}))
+    assert priced.run("five").code == 0
 
 
-def age(path: Path) -> None:
-    """Let all of a session have happened a week ago."""
-    today = datetime.now(UTC)
-    path.write_text(path.read_text().replace(f"{today:%Y-%m-%d}", f"{today - timedelta(7):%Y-%m-%d}"))
+def test_what_was_spent_before_the_limit_was_set_counts(priced: Home, model: ModelServer) -> None:
+    model.say("yes", usage=SPENT)
+    assert priced.run("one").code == 0
+    priced.configure(priced.config.read_text() + "[limits]\nper_day = 0.06\n")
+    assert "and 0.04 USD of per_day" in priced.run("two").stderr
+
+
+def test_runs_that_are_not_saved_count_for_the_day(priced: Home, model: ModelServer) -> None:
+    priced.configure(priced.config.read_text() + "[limits]\nper_day = 0.06\n")
+    model.say("yes", usage=SPENT)
+    assert priced.run("--no-save", "one").code == 0
+    assert priced.run("two").code == 6
+
+
+def test_of_parallel_runs_no_more_are_sent_than_the_day_allows(priced: Home, model: ModelServer) -> None:
+    priced.configure(priced.config.read_text() + "[limits]\nper_day = 0.1\n")
+    hold = threading.Event()
+    for _ in range(6):
+        model.script(hold, *answer("yes"), model="m")
+    runs = [priced.start(f"question {number}") for number in range(6)]
+    wait_until(lambda: sum(run.poll() is not None for run in runs) == 4)  # each may cost 0.041
+    hold.set()
+    assert sorted(run.wait(timeout=30) for run in runs) == [0, 0, 6, 6, 6, 6]
+    assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize(("params", "code"), [(["n=3"], 6), (["n=1"], 0), (["max_tokens=-1"], 2), (["n=-5"], 2)])
+def test_the_number_of_answers_counts_and_no_limit_is_negative(priced: Home, params: list[str], code: int) -> None:
+    args = [arg for param in params for arg in ("-p", param)]
+    assert priced.run("--max-cost", "0.05", *args, "hi").code == code
+
+
+def test_the_fee_of_a_search_counts_where_it_is_known(hosted: Home, model: ModelServer) -> None:
+    hosted.configure('[agents.default]\nmodel = "openai/gpt-4.1"\n[sessions]\ntitles = "off"\n')
+    args = ("--max-cost", "0.02", "-p", "max_tokens=1000", "hi")  # 0.008 USD, and a search
+    assert hosted.run(*args).code == 0
+    assert hosted.process("--web", *args).code == 6
 
 
 def test_a_model_without_a_known_price_is_not_asked_unless_that_is_allowed(lab: Home, model: ModelServer) -> None:

@@ -4,11 +4,15 @@ Same files, same locks, same failures, as exceptions. Nothing is printed, no sig
 a tool call that needs approval is denied. Several threads may ask at once, also in one session.
 """
 
+import gc
 import json
+import logging
 import os
 import queue
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, TypedDict, Unpack
 
 from gptsh.config import settings
@@ -16,6 +20,8 @@ from gptsh.config.agent_choice import Overrides
 from gptsh.core import references
 from gptsh.errors import GptshError, Incomplete, SchemaMismatch, UsageError
 from gptsh.jsonio import parse_json
+from gptsh.llm.litellm_bridge import VARIABLES
+from gptsh.llm.waiting import left
 from gptsh.manage.labels import Labels
 from gptsh.process import stdio
 from gptsh.process.interrupts import NoInterrupts
@@ -29,6 +35,8 @@ from gptsh.turn.turn_options import TurnOptions
 from gptsh.turn.turn_session import open_session
 
 Event = dict[str, Any]
+_VARIABLES = (*VARIABLES, "TIKTOKEN_CACHE_DIR")  # of the environment: those that a call sets
+_LONGEST_END = 1.0  # seconds until a turn that nobody reads any more has ended
 
 
 class Options(TypedDict, total=False):
@@ -87,13 +95,14 @@ def ask(question: str, **options: Unpack[Options]) -> Answer:
     An answer that the model did not finish is returned with ``whole`` False. Raises GptshError for every other failure;
     its ``answer`` has what had arrived, and is None if nothing had.
     """
+    _check_names("ask", options)
     last: Event = {}
 
     def remember(event: Event) -> None:
         nonlocal last
         last = event
 
-    with stdio.silent() as notes:
+    with _process_left_alone(), stdio.silent() as notes:
         try:
             _run(question, options, remember)
         except GptshError as err:
@@ -110,9 +119,14 @@ def ask(question: str, **options: Unpack[Options]) -> Answer:
 def stream(question: str, **options: Unpack[Options]) -> Iterator[Event]:
     """Ask a question and yield the events of ``-o jsonl`` as they happen, the last of them ``done``.
 
-    A caller who stops early ends the turn with the next event; what had arrived is saved. After the last event it
+    A caller who stops early ends the turn within a second; what had arrived is saved. After the last event it
     raises GptshError for a failure, also for an answer that is not whole.
     """
+    _check_names("stream", options)
+    return _stream(question, options)
+
+
+def _stream(question: str, options: Options) -> Iterator[Event]:
     events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()  # None: the turn has ended
     has_left = threading.Event()
 
@@ -123,8 +137,9 @@ def stream(question: str, **options: Unpack[Options]) -> Iterator[Event]:
 
     def run() -> None:
         end: BaseException | None = None
+        left.set(has_left)
         try:
-            with stdio.silent():
+            with _process_left_alone(), stdio.silent():
                 _run(question, options, put)
         except BaseException as err:  # noqa: BLE001 - raised again, by the thread that reads the events
             end = err
@@ -137,9 +152,75 @@ def stream(question: str, **options: Unpack[Options]) -> Iterator[Event]:
             yield event
     finally:
         has_left.set()
-        thread.join()
+        thread.join(_LONGEST_END)
     if event:
         raise event
+
+
+def _check_names(function: str, options: Options) -> None:
+    """Raise TypeError for an unknown option, as Python does for an argument."""
+    for name in options:
+        if name not in Options.__annotations__:
+            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+
+
+class _Before(NamedTuple):
+    """What of the process a call may change."""
+
+    collects_garbage: bool
+    frozen: int
+    environ: dict[str, str | None]
+    warnings: "warnings.catch_warnings[None]"
+    handlers: list[logging.Handler]
+
+
+_calls = threading.Lock()  # of the two below
+_running_calls = 0
+_before: _Before | None = None
+
+
+@contextmanager
+def _process_left_alone() -> Iterator[None]:
+    """Restore what calls change in the process when the last one that runs at the same time has ended.
+
+    That is the garbage collection, variables of the environment, filters of warnings and handlers of the log.
+    """
+    global _running_calls, _before
+    with _calls:
+        if not _running_calls:
+            _before = _Before(
+                gc.isenabled(),
+                gc.get_freeze_count(),
+                {name: os.environ.get(name) for name in _VARIABLES},
+                warnings.catch_warnings(),
+                list(logging.getLogger().handlers),
+            )
+            _before.warnings.__enter__()
+        _running_calls += 1
+    try:
+        yield
+    finally:
+        with _calls:
+            _running_calls -= 1
+            if not _running_calls and _before:
+                _restore(_before)
+
+
+def _restore(before: _Before) -> None:
+    before.warnings.__exit__(None, None, None)
+    if not before.frozen:
+        gc.unfreeze()
+    if before.collects_garbage:
+        gc.enable()
+    for name, value in before.environ.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if handler not in before.handlers and isinstance(handler, logging.NullHandler):
+            root.removeHandler(handler)
 
 
 def _run(question: str, options: Options, on_event: Callable[[Event], object]) -> None:

@@ -74,6 +74,12 @@ class _Claims:
             fcntl.lockf(self._descriptor(create=False), fcntl.LOCK_UN, length, start)
             return False
 
+    def close(self) -> None:
+        """Close the file, which ends all claims of the process."""
+        if self._opened is not None:
+            os.close(self._opened[1])
+            self._opened = None
+
     def _descriptor(self, *, create: bool) -> int:
         """The file of the claims, opened once. Raises OSError."""
         folder = sessions_folder().parent
@@ -90,6 +96,16 @@ class _Claims:
 
 
 _claims = _Claims()
+
+
+def _forget() -> None:
+    """In a forked child: it claims nothing, since these locks are those of its parent."""
+    global _claims
+    _claims.close()
+    _claims = _Claims()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def turn_of(question_id: str) -> int:

@@ -29,11 +29,13 @@ def locked(folder: Path, wait: float = LOCK_WAIT, note: Callable[[str], None] | 
     """
     with contextlib.ExitStack() as stack:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        stack.callback(os.close, descriptor)
+        stack.callback(_close, descriptor)
+        _open.add(descriptor)
         is_free = _try_lock(descriptor)
         if is_free is None:
             descriptor = open_own(folder / ".lock", os.O_RDWR | os.O_CREAT)
-            stack.callback(os.close, descriptor)
+            stack.callback(_close, descriptor)
+            _open.add(descriptor)
             is_free = _try_lock(descriptor)
         if is_free is None:
             if note and is_due(folder / ".unlocked.noted", _DAY):
@@ -43,6 +45,24 @@ def locked(folder: Path, wait: float = LOCK_WAIT, note: Callable[[str], None] | 
         with contextlib.suppress(OSError):  # owned by another user, who shares it
             os.utime(descriptor)  # for those who wait: somebody got the lock
         yield
+
+
+_open: set[int] = set()  # descriptors of this process that have a lock, or wait for it
+
+
+def _close(descriptor: int) -> None:
+    if descriptor in _open:
+        _open.discard(descriptor)
+        os.close(descriptor)
+
+
+def _close_all() -> None:
+    """In a forked child: have no lock, which would last as long as the child."""
+    for descriptor in [*_open]:
+        _close(descriptor)
+
+
+os.register_at_fork(after_in_child=_close_all)
 
 
 def _try_lock(descriptor: int) -> bool | None:
@@ -61,6 +81,7 @@ def _try_lock(descriptor: int) -> bool | None:
 def _wait_in_turn(descriptor: int, folder: Path, wait: float) -> None:
     """Wait in the kernel's queue for the lock. Raises StoreBusy after ``wait`` seconds without a change of owner."""
     own = os.dup(descriptor)
+    _open.add(own)
     taken = threading.Event()
 
     def take() -> None:
@@ -68,7 +89,7 @@ def _wait_in_turn(descriptor: int, folder: Path, wait: float) -> None:
             fcntl.flock(own, fcntl.LOCK_EX)
             taken.set()
         finally:
-            os.close(own)  # the last one if the wait was given up: then this releases the lock
+            _close(own)  # the last one if the wait was given up: then this releases the lock
 
     threading.Thread(target=take, daemon=True).start()
     changed = os.fstat(descriptor).st_mtime_ns

@@ -32,6 +32,9 @@ _SWITCHES = {
     "LITELLM_LOG": "ERROR",
     "REPEATED_STREAMING_CHUNK_LIMIT": str(10**9),  # else an answer that repeats itself is an error
 }
+_NOT_WANTED = "LITELLM_PRINT_STANDARD_LOGGING_PAYLOAD"
+_NO_PROXY = ("NO_PROXY", "no_proxy")
+VARIABLES = (*_SWITCHES, _NOT_WANTED, *_NO_PROXY, "SSL_CERT_FILE")  # of the environment: what a call may change
 _GRACE = 30.0  # seconds by which litellm's timeout is longer than gptsh's
 _LOOPBACK = "localhost,127.0.0.1,::1"  # never proxied: a proxy's loopback is another machine
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
@@ -64,8 +67,8 @@ class Bridge:
     def _prepare_environment(self) -> None:
         """Set what litellm and its libraries read: switches, the hosts without proxy, the CA bundle."""
         os.environ.update(_SWITCHES)
-        os.environ.pop("LITELLM_PRINT_STANDARD_LOGGING_PAYLOAD", None)
-        for name in ("NO_PROXY", "no_proxy"):
+        os.environ.pop(_NOT_WANTED, None)
+        for name in _NO_PROXY:
             hosts = os.environ.get(name)
             os.environ[name] = f"{hosts},{_LOOPBACK}" if hosts else _LOOPBACK
         bundles = [bundle for name in _BUNDLES if (bundle := self._environ.get(name))]

@@ -5,6 +5,7 @@ import queue
 import threading
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 from gptsh.errors import TimedOut
@@ -13,10 +14,16 @@ _FINAL_WAIT = 5.0  # seconds to wait for usage after a complete answer, or for t
 Item = TypeVar("Item")
 
 
+# Set by a program that no longer waits for its answer; signals end the waits of a command.
+left: ContextVar[threading.Event | None] = ContextVar("left", default=None)
+_LOOK = 0.1  # seconds between two looks whether it is set
+
+
 class Incoming(Generic[Item]):
     """Items that a thread produces, so that signals and timeouts reach the main thread. Errors name ``host``."""
 
     def __init__(self, items: Iterator[Item], host: str) -> None:
+        self._left = left.get()
         self._queue: queue.SimpleQueue[Item | BaseException | None] = queue.SimpleQueue()
         self._host, self._is_closed = host, False
         self._deadline = math.inf  # of ``time.monotonic``
@@ -35,10 +42,12 @@ class Incoming(Generic[Item]):
             self._queue.put(err)
 
     def next_item(self, timeout: float) -> Item | None:
-        """Wait for the next item; None after the last. Raises the thread's error, or TimedOut."""
-        seconds_left = min(timeout, self._deadline - time.monotonic())
+        """Wait for the next item; None after the last.
+
+        Raises the thread's error, TimedOut, or BrokenPipeError if the program does not wait any more.
+        """
         try:
-            item = self._queue.get(timeout=max(seconds_left, 0))
+            item = self._get(time.monotonic() + timeout)
         except queue.Empty:
             has_deadline = self._deadline < math.inf
             todo = "" if has_deadline else "raise first_byte_timeout or idle_timeout under [network]"
@@ -46,6 +55,21 @@ class Incoming(Generic[Item]):
         if isinstance(item, BaseException):
             raise item
         return item
+
+    def _get(self, until: float) -> Item | BaseException | None:
+        """Return the next item, or raise queue.Empty at this time of ``time.monotonic``, or at the deadline."""
+        until = min(until, self._deadline)
+        if self._left is None:
+            return self._queue.get(timeout=max(until - time.monotonic(), 0))
+        while True:
+            if self._left.is_set():
+                raise BrokenPipeError
+            seconds = max(until - time.monotonic(), 0)
+            try:
+                return self._queue.get(timeout=min(seconds, _LOOK))
+            except queue.Empty:
+                if seconds <= _LOOK:
+                    raise
 
     def limit_wait(self, seconds: float = _FINAL_WAIT) -> None:
         """Wait at most ``seconds`` more for all remaining items. Only the first call counts."""

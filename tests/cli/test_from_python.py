@@ -177,3 +177,75 @@ def test_the_import_alone_loads_nothing(python: Home) -> None:
     command = [sys.executable, "-c", program]
     loaded = subprocess.run(command, env=python.env, capture_output=True, text=True, check=True).stdout
     assert loaded == "set()\n"
+
+
+def test_who_leaves_the_loop_while_the_model_is_silent_is_released_within_a_second(
+    python: Home, model: ModelServer
+) -> None:
+    hold = Hold()
+    model.script(*answer("first ", "second")[:2], hold, *answer("x")[2:], model="m")
+    for received in stream("go"):
+        if received["type"] == "text":
+            left_at = time.monotonic()
+            break
+    assert time.monotonic() - left_at < 1.5
+    assert texts(python.doc()) == ["user: go", "assistant: first "]
+    hold.set()
+
+
+def test_an_unknown_option_is_a_type_error(python: Home) -> None:
+    for function in (ask, stream):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'modle'"):
+            function("hi", modle="echo")
+
+
+STATE = """
+import gc, logging, os, warnings
+import gptsh
+def state():
+    root = logging.getLogger()
+    return gc.isenabled(), gc.get_freeze_count(), dict(os.environ), warnings.filters[:], root.handlers[:]
+before = state()
+try:
+    gptsh.ask("hi", {options})
+except gptsh.GptshError as err:
+    print(type(err).__name__)
+assert state() == before, (state(), before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [("tools=['good']", ""), ("model='azure_ai/nobody'", "ModelError\n")],
+    ids=["a tool server", "litellm"],
+)
+def test_a_call_leaves_the_process_as_it_was(python: Home, options: str, printed: str) -> None:
+    servers = f'[mcp.servers.good]\ncommand = "{sys.executable}"\nargs = ["{SERVER}"]\n'
+    python.configure(python.config.read_text() + servers + "[network]\nretries = 0\n")
+    env = {**python.env, "AZURE_AI_API_BASE": "http://127.0.0.1:9", "AZURE_AI_API_KEY": "x"}
+    program = [sys.executable, "-c", STATE.format(options=options)]
+    done = subprocess.run(program, env=env, cwd=python.cwd, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, printed), done.stderr
+
+
+def test_a_forked_child_holds_no_lock_of_the_store(python: Home) -> None:
+    program = """
+import os, time
+from gptsh.core import sessions
+child = 0
+def fork(saved):
+    global child
+    child = os.fork()
+    if not child:
+        time.sleep(20)
+        os._exit(0)
+doc = {"messages": [{"role": "user", "content": "hi"}]}
+sessions.save_session(doc, fork)
+begun = time.monotonic()
+sessions.save_session(doc)
+print(time.monotonic() - begun < 1)
+os.kill(child, 9)
+os.waitpid(child, 0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], env=python.env, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"

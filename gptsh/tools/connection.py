@@ -97,7 +97,8 @@ class Connection:
             try:
                 with anyio.fail_after(self._start_timeout):
                     report((self._config.name, await listed))
-            except Exception as err:  # noqa: BLE001 - reported here, as the end of the transport may take long
+            # Of any type, as in ``serve``; reported here, since the end of the transport may take long.
+            except Exception as err:  # noqa: BLE001 - see above
                 if mode == "auto" and self._has_closed(err):
                     return False
                 report((self._config.name, await self._error(err, self._start_timeout)))
@@ -115,7 +116,7 @@ class Connection:
                 self._client = client
                 listed.set_result(tools)
                 await anyio.sleep_forever()
-        except Exception as err:  # noqa: BLE001 - reported by the other task
+        except Exception as err:  # noqa: BLE001 - of any type, as in ``serve``; the other task reports it
             if not listed.done():
                 listed.set_exception(err)
 

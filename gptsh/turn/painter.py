@@ -138,7 +138,7 @@ class Painter(Writer):
     def _run(self) -> None:
         try:
             self._draw_items()
-        except BaseException as err:  # noqa: BLE001 - of any type: a thread would lose it; raised in the main thread
+        except BaseException as err:  # noqa: BLE001 - whatever a renderer raises; the main thread raises it again
             self._failure = err
         self.is_running = False
 

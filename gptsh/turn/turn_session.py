@@ -239,7 +239,7 @@ class TurnSession:
                 return "the partial answer is kept: /retry continues it"
             return "the partial answer is kept" if message and answer_error(message) else ""
         if not self.is_saved:
-            return ""
+            return "nothing of this turn is saved: ask again" if self._saves and self.failure else ""
         if is_unanswered:
             return f"the question is saved: 'gptsh -s {self.ref}' asks it again"
         if has_calls:

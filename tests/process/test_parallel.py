@@ -5,6 +5,7 @@ import random
 import signal
 import socket
 import subprocess
+import threading
 import time
 from typing import Any
 
@@ -110,3 +111,30 @@ def test_40_killed_saves_lose_no_acknowledged_turn(home: Home) -> None:
     lines = texts(home.doc())
     for done in acknowledged:  # an answer may hold the unanswered questions of killed runs before its own
         assert lines[lines.index(f"user: turn {done}") + 1].endswith(f"turn {done}")
+
+
+@pytest.mark.slow
+def test_of_150_runs_on_one_session_32_at_once_none_is_given_up_whatever_is_cleaned_up(home: Home) -> None:
+    home.run("-m", "echo", "-s", "@work", "first")
+    is_over = threading.Event()
+
+    def clean_up() -> None:
+        while not is_over.wait(0.01):
+            for path in home.state.glob(".*lock*"):
+                path.unlink(missing_ok=True)
+
+    cleaner = threading.Thread(target=clean_up)
+    cleaner.start()
+    waiting = [f"turn {number}" for number in range(150)]
+    running: list[Any] = []
+    outputs = []
+    while waiting or running:
+        while waiting and len(running) < 32:
+            running.append(home.start("-s", "@work", waiting.pop()))
+        process = running.pop(0)
+        outputs.append((process.communicate(timeout=60), process.returncode))
+    is_over.set()
+    cleaner.join()
+    waited = b"gptsh: waiting to save: another process uses the sessions\n"
+    assert [output for output in outputs if output[0][1] not in (b"", waited) or output[1]] == []
+    assert len(home.doc()["messages"]) == 302

@@ -1,5 +1,6 @@
 """Another process that holds the lock of the store, and a clock that is far off."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -62,3 +63,16 @@ sys.exit(main(["-m", "echo", "hi"]))
     )
     assert (run.stdout, run.returncode, run.stderr.count("\n")) == ("", 2, 1)
     assert run.stderr.startswith("gptsh: the clock of this machine is wrong: ")
+
+
+@pytest.mark.slow
+def test_ctrl_c_while_the_question_waits_to_be_saved_says_that_it_is_not(lab: Home, model: ModelServer) -> None:
+    model.say("hello", model="m")
+    lab.run("first")
+    with lock_held(lab):
+        process = lab.start("-s", "0", "hi")
+        assert read_until(process.stderr, b"\n") == WAITING
+        process.send_signal(signal.SIGINT)
+        assert wait_for_exit(process) == 130
+        assert process.stderr.read() == b"gptsh: nothing of this turn is saved: ask again\n"
+    assert len(model.requests) == 1

@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
-from gptsh.content.think_tags import Beginning, Piece, ThinkTags, separate
+from gptsh.content.think_tags import Piece, ThinkTags, split
 from gptsh.messages import (
     COMMENTARY,
-    COMPLETE_REASONS,
     TAGGED,
     THINKING_BLOCKS,
     Block,
@@ -42,8 +42,11 @@ class Answer:
         self._started = time.monotonic()
         self.clear()
 
-    def clear(self) -> None:
-        """Start again: the same request is sent a second time."""
+    def clear(self, *, reads_think_tags: bool = False) -> None:
+        """Start again: a request is sent, or sent a second time.
+
+        ``reads_think_tags``: a thought in tags before the text is reasoning.
+        """
         self.usage: Usage | None = None
         self.finish_reason: str | None = None
         self.stop_sequence: str | None = None  # the sequence at which the answer ended
@@ -53,7 +56,6 @@ class Answer:
         self.resolved_model: str | None = None
         self.prefix: str | None = None  # see ``Message``
         self.reasoning_refused = False
-        self.showed_thought = False  # a part of the text that was shown is a thought
         self.replay: dict[str, Any] = {}
         self._blocks: list[Block] = []  # in order of arrival; text blocks have ``pieces``
         self._call_ids: set[str] = set()
@@ -61,20 +63,12 @@ class Answer:
         self._refusal: list[str] = []
         self._sources: dict[str, str] = {}  # titles, by URL
         self._halves: dict[str | None, str] = {}  # of surrogate pairs, by the reasoning's field; None: text
-        self._tags = ThinkTags()
+        self._reads_think_tags = reads_think_tags
+        self._tags = ThinkTags(reads=reads_think_tags)
         self._events: list[Event] = []
 
-    def expect(self, beginning: Beginning) -> None:
-        """Say how the text of this answer begins, before any of it arrives."""
-        self._tags = ThinkTags(beginning)
-
-    @property
-    def beginning(self) -> Beginning | None:
-        """How the text began, if the answer is complete and shows that."""
-        return self._tags.found if (self.finish_reason or "").lower() in COMPLETE_REASONS else None
-
     def add_text(self, piece: str) -> None:
-        """Add a piece of the answer; a thought in tags before it becomes reasoning."""
+        """Add a piece of the answer."""
         if piece:
             self._add_piece(self._tags.add(self._with_half(None, piece)))
 
@@ -97,7 +91,7 @@ class Answer:
         A blank line separates it from a commentary before it, at whose end it is saved.
         """
         if any(kind == "text" for kind, _ in self._blocks):
-            self._add_piece(self._tags.end_thought())
+            self._add_piece(self._tags.end(is_complete=False))
         last = next((block for kind, block in reversed(self._blocks) if kind == "text"), {})
         if last.get("phase") == COMMENTARY and last["pieces"] and not last["pieces"][-1].endswith("\n"):
             last["pieces"].append(_BLANK_LINE)
@@ -110,7 +104,8 @@ class Answer:
         """Replace a text by what the server sent at its end; only an end that has not arrived is shown."""
         text, shown = join_surrogates(text), "".join(block["pieces"])
         self._halves.pop(None, None)
-        if block is next(first for kind, first in self._blocks if kind == "text"):
+        is_first = block is next(first for kind, first in self._blocks if kind == "text")
+        if is_first and not (shown and self._tags.is_undecided):
             text = self._set_tagged(text)
         if shown == f"{text}{_BLANK_LINE}":
             return
@@ -120,35 +115,22 @@ class Answer:
 
     def _set_tagged(self, text: str) -> str:
         """Replace the thought before the first text by that of the whole text; return the text behind it."""
-        piece = separate(text, self._tags.beginning)
-        self._tags.end(is_complete=True)
+        may_begin_inside = self._tags.may_begin_inside
+        self._tags = ThinkTags(reads=self._reads_think_tags)
+        self._tags.may_begin_inside = may_begin_inside
+        first, rest = self._tags.add(text), self._tags.end(is_complete=True)
+        thought = "" if rest.is_text else first.thought + rest.thought
         shown = "".join(self._reasoning.pop(TAGGED, ()))
-        if piece.thought.startswith(shown):
-            self._add_reasoning(piece.thought[len(shown) :], TAGGED)
-        if piece.thought:
-            self._reasoning[TAGGED] = [piece.thought]
-        return piece.text
-
-    def take_thought_from_text(self) -> bool:
-        """Make a thought of what stands before a closing tag that has no opening one; return whether there is any.
-
-        It was shown as text already. A server that sends reasoning apart leaves none in the text.
-        """
-        first = next((block for kind, block in self._blocks if kind == "text"), None)
-        if first is None or self._reasoning or self.has_thinking:
-            return False
-        piece = separate("".join(first["pieces"]), "unknown")
-        if not piece.thought:
-            return False
-        first["pieces"] = [piece.text]
-        self._reasoning[TAGGED] = [piece.thought]
-        self.showed_thought = True
-        return True
+        if thought.startswith(shown):
+            self._add_reasoning(thought[len(shown) :], TAGGED)
+        if thought:
+            self._reasoning[TAGGED] = [thought]
+        return first.text + rest.text
 
     def add_reasoning(self, piece: str, field: str) -> None:
         """Add a piece of reasoning under the provider's key; THINKING_BLOCKS adds to an unfinished block."""
         if text := self._with_half(field, piece):
-            self._add_piece(self._tags.expect_text())
+            self._tags.may_begin_inside = False
             self._add_reasoning(text, field)
 
     def _add_reasoning(self, text: str, field: str) -> None:
@@ -158,6 +140,7 @@ class Answer:
 
     def add_thinking(self, block: Part) -> None:
         """Add a complete thinking block: ``{"type": "thinking", "thinking", "signature"?}``, or a redacted one."""
+        self._tags.may_begin_inside = False
         self._blocks.append(("thinking", block))
         self._reasoning.pop(THINKING_BLOCKS, None)
 
@@ -173,7 +156,7 @@ class Answer:
 
     def add_call(self, call: Call) -> None:
         """Add a tool call. Ids are made unique within the answer, so that results are not mixed up."""
-        self._add_piece(self._tags.end_thought())
+        self._add_piece(self._tags.end(is_complete=False))
         call_id, number = call["id"] or new_call_id(), len(self._call_ids)
         if call_id in self._call_ids:
             call_id = f"{call_id}_{number + 1}"
@@ -224,6 +207,9 @@ class Answer:
         if end_reason and not (blocks or self._reasoning or self._refusal):
             return None
         reasoning = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
+        if self._tags.is_undecided:
+            blocks, thought = _without_thought(blocks)
+            reasoning |= {TAGGED: thought} if thought else {}
         if THINKING_BLOCKS in reasoning:
             blocks.append(("thinking", {"type": "thinking", "thinking": reasoning.pop(THINKING_BLOCKS)}))
         message = with_blocks({"role": "assistant", "content": None}, blocks)
@@ -260,12 +246,31 @@ class Answer:
                 blocks.append(("text", {"type": "text", "text": text, **more}))
         return blocks
 
+    @property
+    def text(self) -> str:
+        """The text as its events had it, then the refusal. ``message`` may take a thought out."""
+        texts = [block["pieces"] for kind, block in self._blocks if kind == "text"]
+        return "".join(chain(*texts, self._refusal))
+
     def _with_half(self, field: str | None, piece: str) -> str:
         """Return the piece with the pending half of a surrogate pair; some servers cut pairs in two."""
         text = self._halves.get(field, "") + piece
         half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         self._halves[field] = half
         return join_surrogates(text.removesuffix(half))
+
+
+def _without_thought(blocks: list[Block]) -> tuple[list[Block], str]:
+    """Take the thought that the prompt opened out of the first text.
+
+    Return the blocks and the thought.
+    """
+    for index, (kind, block) in enumerate(blocks):
+        if kind == "text":
+            thought, text = split(block["text"])
+            rest: list[Block] = [("text", {**block, "text": text})] if text else []
+            return [*blocks[:index], *rest, *blocks[index + 1 :]], thought or ""
+    return blocks, ""
 
 
 Ask = Callable[[Request, Answer], Iterator[Event]]  # it writes the answer into the second argument

@@ -1,20 +1,30 @@
-"""Think tags: the thought in front of an answer, between ``<think>`` and ``</think>``, separated while it arrives.
+"""Separate the thought in front of an answer's text from the text while it arrives.
 
-Servers send it so if they do not know the model's template. Only a tag at the very beginning counts: a later one is a
-part of the text. Some templates write the opening tag into the prompt, so that the answer begins inside the thought.
+Servers leave it there if they do not know the model's template: between ``<think>`` and
+``</think>``, or in gpt-oss's channels. Only a tag at the very beginning counts: a later one is a
+part of the text. Some templates open the thought in the prompt, so that only its end arrives. By
+then a stream has passed it on as text; see ``split``.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 from gptsh.records import NamedTuple
 
-_OPENING, _CLOSING = "<think>", "</think>"
-# Where an answer without an opening tag begins: with its text, inside a thought, or this is not known.
-Beginning = Literal["text", "thought", "unknown"]
+_FINAL = "<|channel|>final<|message|>"
+# The tags that end a thought, by the one that begins it.
+_ENDS = {
+    "<think>": ("</think>",),
+    "<|channel|>analysis<|message|>": (f"<|end|><|start|>assistant{_FINAL}", _FINAL),
+}
+_TAGS = (*_ENDS, *(end for ends in _ENDS.values() for end in ends))
 
 
 class Piece(NamedTuple):
-    """The next piece of the thought and of the text. ``is_text``: what was taken for a thought is text as well."""
+    """The next piece of the thought and of the text.
+
+    ``is_text``: what was taken for a thought is text as well.
+    """
 
     thought: str = ""
     text: str = ""
@@ -22,15 +32,25 @@ class Piece(NamedTuple):
 
 
 class ThinkTags:
-    """Separates one answer. ``found`` is where it began, as soon as that is known; None with an opening tag."""
+    """Separates one answer. Unless it ``reads`` tags, all of the answer is text.
 
-    def __init__(self, beginning: Beginning = "text") -> None:
-        self.beginning: Beginning = beginning
-        self.found: Beginning | None = None
-        self._state: Literal["start", "waiting", "thought", "text"] = "start"
+    ``may_begin_inside``: the prompt may have opened a thought. Not if the server sends reasoning
+    apart.
+    """
+
+    def __init__(self, *, reads: bool) -> None:
+        self.may_begin_inside = reads
+        self._state: Literal["start", "thought", "text"] = "start" if reads else "text"
+        self._has_found_tag = False
+        self._ends: Sequence[str] = ()  # of the thought
         self._received: list[str] = []  # all pieces, until the text begins
-        self._tail = ""  # what may be the beginning of a tag
-        self._skips_space = True  # white space beside a tag belongs to neither
+        self._tail = ""  # what is not passed on yet: it may be the beginning of a tag
+        self._skips_space = False  # white space beside a tag belongs to neither
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the text is a thought up to its first tag, if that ends one."""
+        return self.may_begin_inside and not self._has_found_tag
 
     def add(self, piece: str) -> Piece:
         """Return what is known with this piece of the answer."""
@@ -38,80 +58,56 @@ class ThinkTags:
             return Piece(text=self._without_space(piece))
         self._received.append(piece)
         self._tail += piece
-        if self._state == "start":
-            beginning = self._tail.lstrip()
-            if _OPENING.startswith(beginning) and beginning != _OPENING:
-                return Piece()  # too little has arrived
-            self._start(beginning)
-        return self._in_thought() if self._state == "thought" else self._wait()
+        return self._begin() if self._state == "start" else self._think()
 
-    def _start(self, beginning: str) -> None:
-        """Decide how the answer begins."""
-        if beginning.startswith(_OPENING):
-            self._state, self._tail = "thought", beginning.removeprefix(_OPENING)
-        elif self.beginning == "thought":
-            self._state, self.found = "thought", "thought"
-        else:
-            self._state = "waiting"
+    def _begin(self) -> Piece:
+        """Decide how the answer begins, as soon as enough of it has arrived."""
+        beginning = self._tail.lstrip()
+        if any(tag.startswith(beginning) for tag in _TAGS if tag != beginning):
+            return Piece()
+        for opening, ends in _ENDS.items():
+            if beginning.startswith(opening):
+                self._state = "thought"
+                self._ends = ends
+                self._has_found_tag = self._skips_space = True
+                self._tail = beginning.removeprefix(opening)
+                return self._think()
+        thought, text = split(self._tail) if self.may_begin_inside else (None, self._tail)
+        self._has_found_tag = thought is not None
+        self._begin_text(skips_space=self._has_found_tag and not text)
+        return Piece(thought or "", text)
 
-    def _in_thought(self) -> Piece:
-        thought, tag, text = self._tail.partition(_CLOSING)
-        if tag:
-            thought = self._without_space(thought)
-            return Piece(thought, self._begin_text(text))
-        self._tail = _partial_tag(self._tail, _CLOSING)
-        return Piece(self._without_space(thought.removesuffix(self._tail)))
-
-    def _wait(self) -> Piece:
-        """Wait for the first tag, if the answer may have begun inside a thought."""
-        closing, opening = self._tail.find(_CLOSING), self._tail.find(_OPENING)
-        is_closed = closing >= 0 and not 0 <= opening < closing
-        is_opened = opening >= 0 and not is_closed  # in the middle
-        if self.beginning == "text" or is_opened:
-            self.found = "text"
-            return Piece(text=self._all_as_text())
-        if is_closed:
-            self.found = "thought"
-            thought = "".join(self._received).partition(_CLOSING)[0]
-            return Piece(thought.lstrip(), self._begin_text(self._tail[closing + len(_CLOSING) :]))
-        self._tail = _partial_tag(self._tail, _OPENING, _CLOSING)
-        return Piece()
-
-    def expect_text(self) -> Piece:
-        """Return what has been waiting: the server sends thoughts apart from the text, so this is no thought."""
-        was_waiting, self.beginning, self.found = self._state == "waiting", "text", "text"
-        return Piece(text=self._all_as_text()) if was_waiting else Piece()
-
-    def end_thought(self) -> Piece:
-        """Return the rest before something else than text: it ends a thought without a closing tag."""
-        if self._state == "thought":
-            thought = self._without_space(self._tail)
-            self._begin_text("")
-            return Piece(thought)
-        return self.end(is_complete=False)
+    def _think(self) -> Piece:
+        end = _first_tag(self._tail, self._ends)
+        if end is None:
+            thought = self._tail
+            self._tail = _partial_tag(thought, self._ends)
+            return Piece(self._without_space(thought.removesuffix(self._tail)))
+        thought, _, text = self._tail.partition(end)
+        thought = self._without_space(thought)
+        self._begin_text(skips_space=True)
+        return Piece(thought, self._without_space(text))
 
     def end(self, *, is_complete: bool) -> Piece:
-        """Return the rest. Of a complete answer a thought without a closing tag is text, so that it is not lost."""
+        """Return the rest: of the answer, or of its beginning before something else than text.
+
+        Of a complete answer a thought without an end is text, so that it is not lost.
+        """
         if self._state == "text":
             return Piece()
-        if self._state == "thought":
-            if is_complete:
-                self.found = "text" if self.found else None
-                return Piece(text=self._all_as_text(), is_text=True)
-            thought, self._tail = self._without_space(self._tail), ""
-            return Piece(thought)
-        has_begun = self._state == "waiting"
-        self.found = "text" if has_begun else None
-        return Piece(text=self._all_as_text()) if has_begun or self._tail else Piece()
+        received, rest = "".join(self._received), self._tail
+        is_thought = self._state == "thought"
+        thought = self._without_space(rest)
+        self._begin_text(skips_space=is_thought)
+        if not is_thought:
+            return Piece(text=rest)
+        return Piece(text=received, is_text=True) if is_complete else Piece(thought)
 
-    def _begin_text(self, text: str) -> str:
-        self._state, self._tail, self._received, self._skips_space = "text", "", [], True
-        return self._without_space(text)
-
-    def _all_as_text(self) -> str:
-        everything = "".join(self._received)
-        self._state, self._tail, self._received, self._skips_space = "text", "", [], False
-        return everything
+    def _begin_text(self, *, skips_space: bool) -> None:
+        self._state = "text"
+        self._received = []
+        self._tail = ""
+        self._skips_space = skips_space
 
     def _without_space(self, piece: str) -> str:
         if self._skips_space:
@@ -120,21 +116,38 @@ class ThinkTags:
         return piece
 
 
-def separate(text: str, beginning: Beginning, *, is_complete: bool = True) -> Piece:
-    """Return the thought and the text of a whole answer."""
-    tags = ThinkTags(beginning)
-    first, rest = tags.add(text), tags.end(is_complete=is_complete)
-    thought = "" if rest.is_text else first.thought + rest.thought
-    return Piece(thought, first.text + rest.text, rest.is_text)
+def split(text: str) -> tuple[str | None, str]:
+    """Return the thought that the prompt opened, and the text behind it.
+
+    Its end is the first tag. Without one: None, and all of the text.
+    """
+    tag = _first_tag(text, _TAGS)
+    if tag is None or tag in _ENDS:
+        return None, text
+    thought, _, rest = text.partition(tag)
+    return thought.lstrip(), rest.lstrip()
 
 
 def is_open(text: str) -> bool:
     """Whether an answer begins with a thought that has no end: so it was cut off."""
-    return text.lstrip().startswith(_OPENING) and _CLOSING not in text
+    beginning = text.lstrip()
+    for opening, ends in _ENDS.items():
+        if beginning.startswith(opening):
+            return _first_tag(beginning, ends) is None
+    return False
 
 
-def _partial_tag(text: str, *tags: str) -> str:
+def _first_tag(text: str, tags: Sequence[str]) -> str | None:
+    """The one of the tags that is in a text before all others."""
+    found = filter(text.__contains__, tags)
+    return min(found, key=text.index, default=None)
+
+
+def _partial_tag(text: str, tags: Sequence[str]) -> str:
     """The longest end of a text with which one of the tags begins."""
     longest = max(map(len, tags)) - 1
-    ends = (text[-size:] for size in range(min(longest, len(text)), 0, -1))
-    return next((end for end in ends if any(tag.startswith(end) for tag in tags)), "")
+    for start in range(max(0, len(text) - longest), len(text)):
+        end = text[start:]
+        if any(tag.startswith(end) for tag in tags):
+            return end
+    return ""

@@ -1,8 +1,7 @@
 """Whether an answer is whole: the error for one that was cut off, filtered, refused, or is empty."""
 
-from gptsh.content.think_tags import is_open
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
-from gptsh.messages import COMPLETE_REASONS, Message, text_of
+from gptsh.messages import COMPLETE_REASONS, Message
 from gptsh.models.token_usage import filled_window
 from gptsh.text import shorten
 
@@ -32,8 +31,6 @@ def answer_error(message: Message) -> GptshError | None:
         return _early_end(message, reason)
     if message.get("refusal"):
         return Incomplete("the model refused to answer")
-    if is_open(text_of(message)):
-        return Incomplete("the answer is incomplete: its <think> has no end")
     content = message["content"]
     if content and not (isinstance(content, str) and content.isspace()):
         return None

@@ -21,7 +21,6 @@ from gptsh.llm.openai_apis import OpenaiApis
 from gptsh.llm.refused_fields import RefusedFields
 from gptsh.llm.routes import Routes, raise_no_search
 from gptsh.llm.server_cache import ServerCache
-from gptsh.llm.thought_beginnings import expected_beginning, may_begin_inside, remember_beginning
 from gptsh.messages import Event, Finished, Part, Request, Retrying
 from gptsh.models.facts import split_model
 from gptsh.models.providers import DIRECT, ApiName, Provider
@@ -200,9 +199,7 @@ class Client:
         retries = None
         refused_reasoning: set[str] = set()  # of earlier answers
         while True:
-            answer.clear()
-            beginning = expected_beginning(provider, request.params, self._cache)
-            answer.expect(beginning)
+            answer.clear(reads_think_tags=provider.reads_think_tags)
             answer.reasoning_refused = bool(refused_reasoning)
             try:
                 events = self._events(request, provider, answer, refused_reasoning)
@@ -234,12 +231,6 @@ class Client:
         yield first
         try:
             yield from events
-            found = answer.beginning
-            if beginning == "text" and found is not None:  # unless this model has begun otherwise than before
-                begins_inside = may_begin_inside(provider, request.params) and answer.take_thought_from_text()
-                found = "thought" if begins_inside else None
-            if found is not None:
-                remember_beginning(provider, found, self._cache)
         finally:
             self._cache.save()  # only after a server has answered
 

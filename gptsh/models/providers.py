@@ -70,6 +70,7 @@ class Provider(NamedTuple):
     parts: Literal["openai", "mistral"] = "openai"  # the shapes of documents and audio
     user_after_tool: bool = True  # a question may follow a tool result
     web_search: WebSearch | None = None
+    think_tags: bool = False  # a model's thought may arrive in its text, between tags
     name: str = ""
     model: str = ""  # the model's name at the provider
     key: str | None = None  # a ``Secret``; None if not needed, or if ``key_command`` prints it
@@ -89,6 +90,14 @@ class Provider(NamedTuple):
         """Whether it is a server of the user's own, not a vendor's: it may have only one slot."""
         is_own = self.has_custom_base or self.name in LOCAL_PROVIDERS or self.api == "ollama"
         return is_own and not self.is_cloud
+
+    @property
+    def reads_think_tags(self) -> bool:
+        """Whether a thought in tags before the text is reasoning.
+
+        A self-hosted server may not know the model's template.
+        """
+        return self.think_tags or self.is_own_server
 
     @property
     def is_cloud(self) -> bool:
@@ -122,9 +131,9 @@ def _by_stem(base_url: str, stem: str, default_model: str | None = None, **more:
     return Provider(base_url, (f"{stem}_API_KEY",), (f"{stem}_API_BASE",), default_model, **more)
 
 
-def _by_litellm(*key_vars: str, needs_key: bool = True) -> Provider:
+def _by_litellm(*key_vars: str, needs_key: bool = True, think_tags: bool = False) -> Provider:
     """Return a provider that litellm calls."""
-    return Provider("", key_vars, needs_key=needs_key, api="litellm")
+    return Provider("", key_vars, needs_key=needs_key, api="litellm", think_tags=think_tags)
 
 
 # OpenAI's models that chat completions serve as well as ever, or alone; others reason.
@@ -212,7 +221,9 @@ PROVIDERS: dict[str, Provider] = {
         "https://api.deepseek.com", "DEEPSEEK", "deepseek-flash", effort="with thinking", wants_reasoning=True
     ),
     "xai": _by_stem("https://api.x.ai/v1", "XAI", "grok-4.7", web_search=_RESPONSES_SEARCH),
-    "groq": _by_stem("https://api.groq.com/openai/v1", "GROQ", "openai/gpt-oss-120b", accepts_null=False),
+    "groq": _by_stem(
+        "https://api.groq.com/openai/v1", "GROQ", "openai/gpt-oss-120b", accepts_null=False, think_tags=True
+    ),
     "moonshot": _by_stem(
         "https://api.moonshot.ai/v1", "MOONSHOT", "kimi-k3", effort="switch for k2", wants_reasoning=True
     ),
@@ -223,7 +234,7 @@ PROVIDERS: dict[str, Provider] = {
     "cerebras": _by_stem("https://api.cerebras.ai/v1", "CEREBRAS", "gpt-oss-120b", stream_options=False),
     "perplexity": Provider(
         "https://api.perplexity.ai", ("PERPLEXITYAI_API_KEY", "PERPLEXITY_API_KEY"), ("PERPLEXITY_API_BASE",),
-        "sonar", stream_options=False, web_search=WebSearch("chat", {}),
+        "sonar", stream_options=False, web_search=WebSearch("chat", {}), think_tags=True,
     ),
     "openrouter": Provider(
         "https://openrouter.ai/api/v1", ("OPENROUTER_API_KEY", "OR_API_KEY"), ("OPENROUTER_API_BASE",),
@@ -233,16 +244,16 @@ PROVIDERS: dict[str, Provider] = {
     "together_ai": Provider(
         "https://api.together.ai/v1",
         ("TOGETHER_API_KEY", "TOGETHER_AI_API_KEY", "TOGETHERAI_API_KEY", "TOGETHER_AI_TOKEN"),
-        ("TOGETHER_AI_API_BASE",), effort="with switch",
+        ("TOGETHER_AI_API_BASE",), effort="with switch", think_tags=True,
     ),
     "fireworks_ai": Provider(
         "https://api.fireworks.ai/inference/v1",
         ("FIREWORKS_API_KEY", "FIREWORKS_AI_API_KEY", "FIREWORKSAI_API_KEY", "FIREWORKS_AI_TOKEN"),
-        ("FIREWORKS_API_BASE",),
+        ("FIREWORKS_API_BASE",), think_tags=True,
     ),
     "nvidia_nim": Provider(
         "https://integrate.api.nvidia.com/v1", ("NVIDIA_NIM_API_KEY", "NVIDIA_API_KEY"), ("NVIDIA_NIM_API_BASE",),
-        effort="template",
+        effort="template", think_tags=True,
     ),
     "azure": Provider(
         "", ("AZURE_API_KEY", "AZURE_OPENAI_API_KEY"), ("AZURE_API_BASE",), api="litellm", needs_base=True,
@@ -252,7 +263,8 @@ PROVIDERS: dict[str, Provider] = {
     "ai21_chat": _by_litellm("AI21_API_KEY"),
     "baseten": _by_litellm("BASETEN_API_KEY"),
     "deepinfra": _by_litellm("DEEPINFRA_API_KEY"),
-    "huggingface": _by_litellm("HF_TOKEN", "HUGGINGFACE_API_KEY"),
+    "huggingface": _by_litellm("HF_TOKEN", "HUGGINGFACE_API_KEY", think_tags=True),
+    "minimax": _by_litellm("MINIMAX_API_KEY", think_tags=True),
     "nebius": _by_litellm("NEBIUS_API_KEY"),
     "novita": _by_litellm("NOVITA_API_KEY"),
     "vercel_ai_gateway": _by_litellm("VERCEL_AI_GATEWAY_API_KEY"),

@@ -3,11 +3,10 @@
 import sys
 from collections.abc import Callable, Iterator, Mapping
 
-from gptsh.messages import Event, Message, Reasoning, Refusal, Retrying, Text, ToolCall
+from gptsh.messages import Event, Reasoning, Refusal, Retrying, Text, ToolCall
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupted, Interrupts
 from gptsh.turn.show import Form, Screen
-from gptsh.turn.turn_record import answer_text
 
 
 class AnswerDisplay:
@@ -45,9 +44,9 @@ class AnswerDisplay:
         if self._has_shown_text and not self._shown_chars and is_plain:
             self.writer.write(Text("\n"))
 
-    def remember_rest(self, message: Message) -> None:
-        """Remember what of an answer arrived as a signal came: it is shown at the end."""
-        self._unshown_text = answer_text(message)[self._shown_chars :]
+    def remember_rest(self, text: str) -> None:
+        """Remember what of an answer's text arrived as a signal came: it is shown at the end."""
+        self._unshown_text = text[self._shown_chars :]
 
     def close_answer(self) -> None:
         """Write what the writer still keeps of a complete answer."""

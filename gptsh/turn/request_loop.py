@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gptsh.content.answer import Answer
+from gptsh.content.think_tags import is_open
 from gptsh.content.tool_calls import Tools, calls_to_run
 from gptsh.content.verdict import answer_error
 from gptsh.core import turns
@@ -18,7 +19,8 @@ from gptsh.errors import (
     TooExpensive,
     TooLong,
 )
-from gptsh.messages import Call, Message, user_message
+from gptsh.messages import Call, Message, text_of, user_message
+from gptsh.models.providers import Provider
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupted, Interrupts
 from gptsh.text import quantity
@@ -147,7 +149,14 @@ class RequestLoop:
             return
         if failure := answer_error(answer):
             raise failure
+        if self._provider.reads_think_tags and is_open(text_of(answer)):
+            raise Incomplete("the answer is incomplete: its reasoning has no end")
         self._note_not_offered([str(call["function"].get("name")) for call in answer.get("tool_calls") or ()])
+
+    @property
+    def _provider(self) -> Provider:
+        """The provider of the model that is asked."""
+        return self._app.settings.providers.for_model(self.planner.model)
 
     def _receive(self, plan: Plan) -> None:
         """Send one request; show the answer as it arrives, and save it, complete or partial."""
@@ -156,12 +165,10 @@ class RequestLoop:
         self._record.sent_plan = plan
         try:
             with self._display.screen.spinning(f"waiting for {planner.model}") as spinner:
-                if spinner.is_visible and self._app.settings.providers.for_model(planner.model).is_own_server:
+                if spinner.is_visible and self._provider.is_own_server:
                     threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True).start()
                 self._display.show(self._app.client.ask(plan.request, answer), self.title.answer_begins)
             partial_reason = None
-            if answer.showed_thought:
-                self._record.notes.append("the text before </think> is the model's thought; the next answer is without")
         except NoAnswer as err:
             if plan.limits.window is not None:
                 raise
@@ -179,12 +186,13 @@ class RequestLoop:
                 raise
         finally:
             with self._interrupts.shielded():
-                self._save_what_arrived(answer.message(partial_reason), plan)
+                message = answer.message(partial_reason)
+                self._display.remember_rest(answer.text)
+                self._save_what_arrived(message, plan)
 
     def _save_what_arrived(self, message: Message | None, plan: Plan) -> None:
         """Save an answer, complete or partial; None: nothing has arrived."""
         if message is not None:
-            self._display.remember_rest(message)
             has_calls = bool(calls_to_run(message, plan.request))
             self._record.save_answer(message, plan, self.planner, fsync=not has_calls)  # the tool results: with fsync
 

@@ -174,6 +174,7 @@ def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool
     api, streamed = dialect.partition(",")[0], dialect in ("anthropic", "chat", "responses", "gemini")
     pieces = [(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads]
     answer, failed = Answer(), False
+    answer.clear(reads_think_tags=True)
     try:
         read_body(api, pieces, answer, "text/event-stream" if streamed else "")
     except (ModelError, TooLong):

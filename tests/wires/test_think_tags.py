@@ -1,4 +1,7 @@
-"""A thought between <think> tags in front of an answer is reasoning, on each API and wherever the stream is cut."""
+"""A thought in tags in front of an answer is reasoning at one's own server, on each API and wherever the stream is cut.
+
+So it is at the providers that leave thoughts in the text. At all others the answer is the answer, byte for byte.
+"""
 
 import json
 import re
@@ -6,10 +9,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gptsh.content.think_tags import Beginning, Piece, ThinkTags, separate
+from gptsh.models.providers import PROVIDERS
 from tests.support import anthropic_server as claude
 from tests.support import gemini_server as google
 from tests.support import ollama_server as llama
@@ -20,8 +23,9 @@ from tests.support.home import Home
 from tests.support.server import Cut, ModelServer
 
 Stream = Callable[..., list[bytes]]
-MODEL = "qwen3-8b"  # of a family whose templates may write the opening tag into the prompt
-PLAIN = "m"
+ANALYSIS = "<|channel|>analysis<|message|>"
+FINAL = "<|channel|>final<|message|>"
+END = f"<|end|><|start|>assistant{FINAL}"
 
 
 def from_openai(*pieces: str) -> list[bytes]:
@@ -49,10 +53,16 @@ def api(request: Any, home: Home, model: ModelServer) -> tuple[Home, Callable[..
     name = request.param
     base = model.base_url.removesuffix("/v1") if name == "ollama" else model.base_url
     home.configure(
-        f'[agents.default]\nmodel = "own/{MODEL}"\n[sessions]\ntitles = "off"\n'
+        f'[agents.default]\nmodel = "own/m"\n[sessions]\ntitles = "off"\n'
         f'[providers.own]\nbase_url = "{base}"\napi = "{name}"\n'
     )
     return home, lambda *pieces: model.script(*STREAMS[name](*pieces))
+
+
+def kept(home: Home) -> tuple[str, str | None]:
+    """The text and the thought of the last answer, as they were saved."""
+    message = home.docs()[0]["messages"][-1]
+    return message["content"], message.get("replay", {}).get("think")
 
 
 def test_the_thought_is_no_part_of_the_answer_and_goes_back_to_no_model(
@@ -61,35 +71,28 @@ def test_the_thought_is_no_part_of_the_answer_and_goes_back_to_no_model(
     home, says = api
     says("<th", "ink>\nI gre", "et.\n</thi", "nk>\n\nHel", "lo.")
     assert home.run("--reasoning", "hi") == ("Hello.\n", "I greet.\n", 0)
-    assert home.doc()["messages"][-1]["replay"]["think"] == "I greet.\n"
+    assert kept(home) == ("Hello.", "I greet.\n")
     says("Again.")
     assert home.run("-s", "0", "more").stdout == "Again.\n"
     sent = json.dumps([body for body in model.sent if body][-1])
     assert ("Hello." in sent, "greet" in sent) == (True, False)
 
 
-def test_a_closing_tag_alone_ends_a_thought_that_began_in_the_prompt(api: tuple[Home, Callable[..., None]]) -> None:
-    home, says = api
-    for _ in range(2):  # the second time it is known, and the thought is shown as it arrives
-        says("I gre", "et.</th", "ink>Hello.")
-        assert home.run("--reasoning", "hi") == ("Hello.\n", "I greet.\n", 0)
-    says("Just ", "text.")
-    assert home.run("hi") == ("Just text.\n", "", 0)
-
-
-def test_a_model_that_thinks_again_after_an_answer_without_a_thought_is_read_right_from_the_second_answer_on(
-    api: tuple[Home, Callable[..., None]],
+def test_a_thought_that_the_prompt_opened_is_shown_by_a_stream_but_not_saved_as_text(
+    api: tuple[Home, Callable[..., None]], model: ModelServer
 ) -> None:
     home, says = api
-    says("Just ", "text.")
-    assert home.run("hi") == ("Just text.\n", "", 0)
-    says("I gre", "et.</think>Hello.")  # it is shown as it arrives
-    note = "gptsh: the text before </think> is the model's thought; the next answer is without\n"
-    assert home.run("-s", "0", "hi") == ("I greet.</think>Hello.\n", note, 0)
-    saved = home.doc()["messages"][-1]
-    assert (saved["content"], saved["replay"]["think"]) == ("Hello.", "I greet.")
+    says("I gre", "et.</th", "ink>\n\nHello.")
+    assert home.run("hi") == ("I greet.</think>\n\nHello.\n", "", 0)
+    assert kept(home) == ("Hello.", "I greet.")
+    says("Again.")
+    assert home.run("-s", "0", "more").stdout == "Again.\n"
+    sent = json.dumps([body for body in model.sent if body][-1])
+    assert ("Hello." in sent, "greet" in sent) == (True, False)
     says("I gre", "et.</think>Hello.")
-    assert home.run("-s", "0", "--reasoning", "hi") == ("Hello.\n", "I greet.\n", 0)
+    assert json_output(home.run("-o", "json", "hi"))["text"] == "Hello."
+    says("I gre", "et.```\na\n```</think>Hello.\n```\nb\n```")
+    assert home.run("-x", "hi") == ("b\n", "", 0)
 
 
 def test_a_thought_without_an_end_is_shown_and_the_answer_incomplete(api: tuple[Home, Callable[..., None]]) -> None:
@@ -97,8 +100,31 @@ def test_a_thought_without_an_end_is_shown_and_the_answer_incomplete(api: tuple[
     says("<think>I ", "greet")
     run = home.run("hi")
     assert (run.stdout, run.code) == ("<think>I greet\n", 5)
-    assert "the answer is incomplete: its <think> has no end" in run.stderr
-    assert "replay" not in home.doc()["messages"][-1]
+    assert "the answer is incomplete: its reasoning has no end" in run.stderr
+    assert kept(home) == ("<think>I greet", None)
+
+
+# ---- at which servers
+
+
+TEXTS = ("<think>hm</think>So.", "hm</think>So.", "<think>hm", f"{ANALYSIS}hm{END}So.")
+HOSTED = {"groq": "qwen/qwen3-32b", "perplexity": "sonar-reasoning-pro", "openrouter": "m", "openai": "gpt-4.9"}
+
+
+@pytest.mark.parametrize("name", HOSTED)
+def test_a_provider_whose_row_does_not_say_so_sends_the_answer_byte_for_byte(
+    hosted: Home, model: ModelServer, name: str
+) -> None:
+    env = {PROVIDERS[name].key_vars[0]: "a-key"}
+    for text in TEXTS:
+        model.say(text, usage=None)
+        run = hosted.run("-m", f"{name}/{HOSTED[name]}", "--title", "t", "-o", "json", "hi", env=env)
+        said = json_output(run)["text"]
+        reads_tags = name in ("groq", "perplexity")
+        if text == "<think>hm":
+            assert (said, run.code) == (text, 5 if reads_tags else 0)
+        else:
+            assert (said, run.code) == ("So." if reads_tags else text, 0)
 
 
 # ---- what a run prints, and with what exit code
@@ -111,26 +137,25 @@ class Case(NamedTuple):
     text: str
     thought: str = ""
     code: int = 0
-    model: str = MODEL
     args: tuple[str, ...] = ()
 
 
 CASES = {
     "a tag in the middle": Case(("Use <think>", "a</think> here."), "Use <think>a</think> here."),
-    "a closing tag of a model that does not reason": Case(("It is </think>.",), "It is </think>.", model=PLAIN),
-    "a closing tag of a model that is asked to reason": Case(
-        ("hm</think>So.",), "So.", "hm", model=PLAIN, args=("-p", "reasoning_effort=low")
-    ),
-    "a closing tag of one that is asked not to": Case(
-        ("hm</think>So.",), "hm</think>So.", args=("-p", "reasoning_effort=none")
-    ),
     "no thought in the tags": Case(("<think>\n\n</think>\n\nSo.",), "So."),
+    "no thought, and its tags in the text": Case(("<think></think>", "Write </think>."), "Write </think>."),
+    "an end at the very beginning": Case(("</th", "ink>\n\n", "So </think>."), "So </think>."),
     "a second thought": Case(("<think>a</think><think>b</think>c",), "<think>b</think>c", "a"),
     "only the beginning of a tag": Case(("<thi", "nk"), "<think"),
     "white space before the tag": Case(("\n <think>a</think>b",), "b", "a"),
-    "an answer without a tag": Case(("Just ", "so."), "Just so."),
+    "an answer without a tag": Case(("  Just ", "so."), "  Just so."),
     "no streaming": Case(("<think>a</think>b",), "b", "a", args=("--no-stream",)),
+    "no streaming, and the prompt opened the thought": Case(("a</think>\nb",), "b", "a", args=("--no-stream",)),
     "-x": Case(("<think>```\na\n```</think>b\n```\nc\n```",), "c", "```\na\n```", args=("-x",)),
+    "gpt-oss": Case(("<|chan", "nel|>analysis<|message|>hm<|e", "nd|><|start|>assis", f"tant{FINAL}So."), "So.", "hm"),
+    "gpt-oss without an end of its message": Case((f"{ANALYSIS}h<|m{FINAL}So.",), "So.", "h<|m"),
+    "gpt-oss without a thought": Case(("<|channel|>", "final<|message|>So."), "So."),
+    "gpt-oss, cut off": Case((f"{ANALYSIS}hm<|end|>",), f"{ANALYSIS}hm<|end|>", code=5),
 }
 
 
@@ -141,18 +166,18 @@ def test_what_is_thought_and_what_is_text(lab: Home, model: ModelServer, name: s
         model.unstreamed("".join(case.pieces))
     else:
         model.say(*case.pieces)
-    reasoning = f"{case.thought}\n" if case.thought else ""
-    run = lab.run("-m", f"lab/{case.model}", "--reasoning", *case.args, "hi")
-    assert run == (f"{case.text}\n", reasoning, case.code)
+    run = lab.run("--reasoning", *case.args, "hi")
+    assert (run.stdout, run.code) == (f"{case.text}\n", case.code)
+    if not case.code:
+        assert run.stderr == (f"{case.thought}\n" if case.thought else "")
 
 
 def test_programs_get_the_answer_without_the_thought(lab: Home, model: ModelServer, tmp_path: Any) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "object", "required": ["n"]}')
-    model.say('<think>{"a": 1}</think>{"n": 1}')
-    assert lab.run("--schema", str(schema), "hi") == ('{"n": 1}\n', "", 0)
-    model.say("<think>hm</think>So.")
-    assert json_output(lab.run("-o", "json", "hi"))["text"] == "So."
+    for opening in ("<think>", ""):
+        model.say(f'{opening}{{"a": 1}}', '</think>{"n": 1}')
+        assert lab.run("--schema", str(schema), "hi") == ('{"n": 1}\n', "", 0)
 
 
 def test_a_thought_that_breaks_off_is_kept_as_a_thought(lab: Home, model: ModelServer) -> None:
@@ -162,18 +187,18 @@ def test_a_thought_that_breaks_off_is_kept_as_a_thought(lab: Home, model: ModelS
     assert lab.doc()["messages"][-1]["replay"] == {"think": "I greet"}
 
 
-def test_reasoning_of_its_own_says_that_the_text_is_none(lab: Home, model: ModelServer) -> None:
-    hold = chat.Hold()
-    deltas = [{"reasoning_content": "hm"}, {"content": "So "}]
-    model.script(*(chat.event(chat.chunk(delta)) for delta in deltas), hold, *chat.answer("</think> it is."))
-    process = lab.start("-m", f"lab/{MODEL}", "hi")
-    assert process.stdout is not None
-    assert process.stdout.read(3) == b"So "  # not held back
-    hold.set()
-    assert process.communicate()[0] == b"</think> it is.\n"
-    model.script(*(chat.event(chat.chunk(delta)) for delta in deltas), *chat.answer("</think> it is."))  # it is known
-    assert lab.run("-s", "0", "-m", f"lab/{MODEL}", "hi") == ("So </think> it is.\n", "", 0)
-    assert lab.doc()["messages"][-1]["content"] == "So </think> it is."
+@pytest.mark.parametrize("args", [(), ("--no-stream",)])
+def test_reasoning_of_its_own_says_that_the_text_has_none(lab: Home, model: ModelServer, args: tuple[str, ...]) -> None:
+    text = "So </think> it is."
+    if args:
+        message = {"role": "assistant", "reasoning_content": "hm", "content": text}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        model.script(json.dumps({"id": "c", "choices": [choice]}).encode(), framing="length",
+                     headers={"Content-Type": "application/json"})  # fmt: skip
+    else:
+        model.script(chat.event(chat.chunk({"reasoning_content": "hm"})), *chat.answer("So ", "</think> it is."))
+    assert lab.run(*args, "hi") == (f"{text}\n", "", 0)
+    assert kept(lab) == (text, None)
 
 
 def test_calls_end_a_thought_without_an_end(lab: Home, model: ModelServer) -> None:
@@ -187,28 +212,29 @@ def test_calls_end_a_thought_without_an_end(lab: Home, model: ModelServer) -> No
 
 # ---- all cuts
 
-FRAGMENTS = st.sampled_from(["<think>", "</think>", "<", "think>", "</", "a", "\n", " ", "<think", "b>"])
-TEXTS = st.lists(FRAGMENTS, max_size=7).map("".join)
+FRAGMENTS = st.sampled_from(
+    ["<think>", "</think>", "<", "think>", "</", "a", "\n", " ", "<think", "b>", ANALYSIS, "<|end|>", END, FINAL, "<|"]
+)
+ANSWERS = st.lists(FRAGMENTS, min_size=1, max_size=7).map("".join)
 
 
-@given(TEXTS, st.sampled_from(["text", "thought", "unknown"]), st.booleans(), st.data())
-def test_where_the_pieces_end_makes_no_difference(
-    text: str, beginning: Beginning, is_complete: bool, data: st.DataObject
+def bare(text: str) -> str:
+    """A text without its tags and white space."""
+    return re.sub(r"</?think>|\s|<\|channel\|>(analysis|final)<\|message\|>|<\|end\|>(<\|start\|>assistant)?", "", text)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(answer=ANSWERS, data=st.data())
+def test_where_the_stream_is_cut_makes_no_difference_and_only_tags_are_lost(
+    lab: Home, model: ModelServer, answer: str, data: st.DataObject
 ) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=len(text))))
-    ends = [*cuts, len(text)]
-    tags = ThinkTags(beginning)
-    pieces = [tags.add(text[start:end]) for start, end in zip([0, *cuts], ends, strict=True)]
-    rest = tags.end(is_complete=is_complete)
-    thought = "" if rest.is_text else "".join(piece.thought for piece in (*pieces, rest))
-    found = Piece(thought, "".join(piece.text for piece in (*pieces, rest)), rest.is_text)
-    assert found == separate(text, beginning, is_complete=is_complete)
-
-
-@given(TEXTS, st.sampled_from(["text", "thought", "unknown"]))
-def test_only_tags_and_white_space_are_lost(text: str, beginning: Beginning) -> None:
-    def bare(text: str) -> str:
-        return re.sub(r"</?think>|\s", "", text)
-
-    piece = separate(text, beginning)
-    assert bare(piece.thought) + bare(piece.text) == bare(text)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(answer)), max_size=len(answer))))
+    ends = [*cuts, len(answer)]
+    model.say(*(answer[start:end] for start, end in zip([0, *cuts], ends, strict=True)))
+    streamed = lab.run("hi")
+    from_stream = kept(lab)
+    model.unstreamed(answer)
+    whole = lab.run("--no-stream", "hi")
+    assert (from_stream, streamed.code) == (kept(lab), whole.code)
+    text, thought = from_stream
+    assert bare(f"{thought or ''}{text}") == bare(answer)

@@ -15,7 +15,7 @@ from gptsh.llm.anthropic_answers import BLOCKS, PAUSED, THINKING_TYPES, Reader, 
 from gptsh.llm.claude_thinking import drop_unbound, fit_to_tool_loop, show_thinking, without_thinking
 from gptsh.llm.json_bodies import as_object
 from gptsh.llm.prompt_cache import mark_payload
-from gptsh.llm.request_tools import schema_as_text, take_tools
+from gptsh.llm.request_tools import Refusable, schema_as_text, take_tools
 from gptsh.messages import (
     PARTIAL_REASONS,
     Call,
@@ -42,12 +42,14 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
 REFUSABLE = {
-    "budget": r"thinking\.type\.enabled\W{1,4}is not supported",
-    "adaptive": "(?i)adaptive thinking is not supported",
-    "display": r"thinking[.\w]*\.display\b",
-    "schema": "(?i)output[_. ]?(?:config|format)|compiled grammar",
-    "thinking": "`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"
-    "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking",
+    "budget": Refusable(names=("thinking.type.enabled",)),
+    "adaptive": Refusable(wording="(?i)adaptive thinking is not supported"),
+    "display": Refusable(names=("thinking.display", "thinking.adaptive.display", "thinking.enabled.display")),
+    "schema": Refusable(wording=r"(?i)output_config\.format|output_format|compiled grammar"),
+    "thinking": Refusable(
+        wording="`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"
+        "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking"
+    ),
 }
 _DEFAULT_LIMIT = 4096  # tokens of an answer of an unknown model
 _MIN_ANSWER = 1024  # tokens in addition to thinking

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gptsh.content.answer import Answer
+from gptsh.llm.request_tools import Refusable
 from gptsh.messages import Event, Part, Request
 from gptsh.models.providers import ApiName, Provider
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 class Api(Protocol):
     """One API: how to write its requests and read its answers. A module of ``llm/`` has the name of its API."""
 
-    REFUSABLE: dict[str, str]  # optional field -> pattern that matches a refusal of it
+    REFUSABLE: dict[str, Refusable]  # by the field
 
     def path(self, request: Request, provider: Provider) -> str:
         """The path of the request's URL, after the base URL."""

@@ -10,7 +10,7 @@ from gptsh.content.passages import one_text
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop, sse
 from gptsh.llm.chat_answers import REPLAY_KEYS, Reader, as_chunks
-from gptsh.llm.request_tools import openai_schema, schema_as_text, take_tools
+from gptsh.llm.request_tools import Refusable, openai_schema, schema_as_text, take_tools
 from gptsh.messages import (
     PARTIAL_REASONS,
     PROVIDER_FIELDS,
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
 REFUSABLE = {
-    "stream_options": "stream_options",
-    "response_format": "(?i)response.?format|json.?schema",
-    "limit": "max_completion_tokens",  # OpenAI's newer models, through a gateway
+    "stream_options": Refusable(names=("stream_options",)),
+    "schema": Refusable(names=("response_format",), wording="(?i)response.?format|json_schema"),
+    "limit": Refusable(wording="(?i)use .?max_completion_tokens"),  # OpenAI's newer models, through a gateway
 }
 _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
@@ -46,7 +46,7 @@ def path(_request: Request, _provider: Provider) -> str:
 
 def body(request: Request, provider: Provider, refusals: Collection[str] = (), _ollama: Any = None) -> dict[str, Any]:
     """The JSON body, without the refused fields."""
-    if "response_format" in refusals:
+    if "schema" in refusals:
         request = schema_as_text(request)
     messages: list[dict[str, Any]] = []
     for message in openai_parts.move_tool_media(request.messages):

@@ -6,7 +6,7 @@ request, for another model, and so one of ``turn/request_loop.py``.
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,7 +18,7 @@ from gptsh.jsonio import parse_json
 from gptsh.llm.apis import api_of
 from gptsh.llm.headers import headers
 from gptsh.llm.openai_apis import OpenaiApis
-from gptsh.llm.refused_fields import RefusedFields
+from gptsh.llm.refused_fields import REASONING, RefusedFields
 from gptsh.llm.routes import Routes, raise_no_search
 from gptsh.llm.server_cache import ServerCache
 from gptsh.messages import Event, Finished, Part, Request, Retrying
@@ -197,12 +197,12 @@ class Client:
     def _try(self, request: Request, provider: Provider, answer: Answer, *, may_retry: bool) -> Iterator[Event]:
         """Send the request, each time in another way or after a pause, until an answer begins; then yield it."""
         retries = None
-        refused_reasoning: set[str] = set()  # of earlier answers
+        left_out: set[str] = set()  # what the server has refused of this request
         while True:
             answer.clear(reads_think_tags=provider.reads_think_tags)
-            answer.reasoning_refused = bool(refused_reasoning)
+            answer.reasoning_refused = bool(left_out & REASONING)
             try:
-                events = self._events(request, provider, answer, refused_reasoning)
+                events = self._events(request, provider, answer, left_out)
                 first = next(events)  # raises if an overloaded server reports that inside the stream
                 break
             except NoAnswer:
@@ -211,10 +211,11 @@ class Client:
                     raise
                 request = request._replace(stream=False)
             except ModelError as err:
-                if self._refused.learn(err, request, provider, refused_reasoning):
-                    continue
-                if self._openai_apis.learn(err, provider):
-                    provider = self._provider_for(request.model, request.params, web=request.web)
+                new = self._refused.refused_by(err, request, provider, left_out)
+                new = new or self._openai_apis.refused_by(err, provider, left_out)
+                if new:
+                    left_out |= new
+                    provider = self._provider_for(request.model, request.params, web=request.web, left_out=left_out)
                     continue
                 if not may_retry:
                     raise
@@ -227,6 +228,7 @@ class Client:
                     raise
                 yield Retrying(pause, str(without_secrets(err, provider.secrets)))
                 time.sleep(pause)
+        self._refused.remember(provider, left_out)
         _mask_names(answer, provider)  # also of an answer that is interrupted
         yield first
         try:
@@ -234,9 +236,7 @@ class Client:
         finally:
             self._cache.save()  # only after a server has answered
 
-    def _events(
-        self, request: Request, provider: Provider, answer: Answer, refused_reasoning: Collection[str]
-    ) -> Iterator[Event]:
+    def _events(self, request: Request, provider: Provider, answer: Answer, left_out: Set[str]) -> Iterator[Event]:
         """Send the request once and yield the events of its answer."""
         if provider.api == "echo":
             from gptsh.llm import echo
@@ -245,7 +245,7 @@ class Client:
         elif provider.api == "litellm":
             yield from self._litellm.read(request, provider, answer)
         else:
-            api, refusals = api_of(provider), self._refused.of(provider) | {*refused_reasoning}
+            api, refusals = api_of(provider), self._refused.of(provider) | left_out
             body = api.body(request, provider, refusals, self._ollama_of(provider))
             url = f"{provider.base_url}{api.path(request, provider)}"
             send = self._continued_answer if provider.api == "anthropic" else self._answer
@@ -290,10 +290,12 @@ class Client:
         finally:
             response.close()
 
-    def _provider_for(self, model: str, params: Mapping[str, Any], *, web: bool = False) -> Provider:
+    def _provider_for(
+        self, model: str, params: Mapping[str, Any], *, web: bool = False, left_out: Set[str] = frozenset()
+    ) -> Provider:
         """The provider of a model with the API that its server has, as far as that is known."""
         provider = self._routes.of(model, params, web=web)
-        api = self._openai_apis.choose(provider)
+        api = self._openai_apis.choose(provider, left_out)
         if web and api != provider.api:  # it has the search in that API alone
             raise_no_search(model)
         return provider._replace(api=api)

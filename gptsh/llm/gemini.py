@@ -18,7 +18,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop, sse
 from gptsh.llm.gemini_answers import PARTS, SIGNATURE, Reader, as_documents
 from gptsh.llm.json_bodies import as_object
-from gptsh.llm.request_tools import openai_schema, schema_as_text, take_tools
+from gptsh.llm.request_tools import Refusable, openai_schema, schema_as_text, take_tools
 from gptsh.messages import (
     COMPLETE_REASONS,
     Call,
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
 REFUSABLE = {
-    "store": r"(?i)unknown name \W{0,4}store\b|\bstore\b.{0,20}not (?:supported|permitted)",
-    "thoughts": r"(?i)include_?thoughts|thinking(?:[_ ]?config)? is not (?:supported|enabled)",
-    "schema": r"(?i)response[_ ]?(?:json[_ ]?)?(?:schema|mime)|json mode",
-    PARTS: r"(?i)thought[_ ]?signature",
+    "store": Refusable(names=("store",)),
+    "thoughts": Refusable(wording=r"(?i)include_?thoughts|thinking(?:[_ ]?config)? is not (?:supported|enabled)"),
+    "schema": Refusable(wording=r"(?i)response[_ ]?(?:json[_ ]?)?(?:schema|mime)|json mode"),
+    PARTS: Refusable(wording=r"(?i)thought[_ ]?signature"),
 }
 _UNSIGNED = "skip_thought_signature_validator"  # Google's own value for calls that another model made
 _WITHOUT_SIGNATURES = "gemini-[12]|gemma"  # models that do not require one

@@ -13,6 +13,7 @@ from gptsh.jsonio import as_dict
 from gptsh.llm import reading_loop
 from gptsh.llm.json_bodies import as_object
 from gptsh.llm.ollama_answers import THINKING, Reader, json_lines
+from gptsh.llm.request_tools import Refusable, schema_as_text
 from gptsh.messages import Call, Event, Message, Part, Request, is_text, parts_of, starts_turn, text_of
 from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.names import is_answer_of
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
     from gptsh.llm.ollama_models import OllamaModels
 
 REFUSABLE = {
-    "level": r"(?i)think value .{0,12} is not supported|\bthink must be|ChatRequest\.think",  # older servers
-    "think": r"(?i)support thinking",
-    "format": "(?i)invalid format|for format|ChatRequest.format|schema|grammar",  # not "image: unknown format"
+    # of older servers
+    "level": Refusable(wording=r"(?i)think value .{0,12} is not supported|\bthink must be|ChatRequest\.think"),
+    "think": Refusable(wording="(?i)not support thinking"),
+    # not "image: unknown format"
+    "schema": Refusable(wording=r"(?i)invalid format|schema in format|for format|ChatRequest\.format|grammar"),
 }
 # Parameters outside ``options``.
 _TOP_LEVEL = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")
@@ -45,6 +48,8 @@ def body(
     With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops the oldest messages
     silently.
     """
+    if "schema" in refusals:
+        request = schema_as_text(request)
     params = fit_params(request.params, provider, refusals).fields
     top_level = {name: params.pop(name) for name in _TOP_LEVEL if name in params}
     if "level" in refusals and "think" in top_level:

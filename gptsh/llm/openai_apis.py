@@ -1,6 +1,7 @@
 """Which of OpenAI's two APIs a server has for a model, Responses or chat completions: tried, and known for a day."""
 
 import re
+from collections.abc import Set
 
 from gptsh.errors import ModelError
 from gptsh.llm.refused_fields import STATUSES, RefusedFields
@@ -13,31 +14,32 @@ _NAMES_RESPONSES = "(?i)/responses|responses (?:api|endpoint|operation)"
 
 
 class OpenaiApis:
-    """Chooses between the two APIs. One that a server lacks is among its refused fields, under the API's name."""
+    """Chooses between the two APIs.
+
+    One that a server lacks is among its refused fields, under the API's name. ``left_out`` are
+    those that the request at hand was refused for so far.
+    """
 
     def __init__(self, refused: RefusedFields) -> None:
         self._refused = refused
 
-    def choose(self, provider: Provider) -> ApiName:
+    def choose(self, provider: Provider, left_out: Set[str] = frozenset()) -> ApiName:
         """The provider's API, or the other one if only that may be served."""
-        other, refusals = _OTHER.get(provider.api), self._refused.of(provider)
+        other, refusals = _OTHER.get(provider.api), self._refused.of(provider) | left_out
         lacks_own = provider.api in refusals
         return other if other and lacks_own and other not in refusals else provider.api
 
-    def learn(self, err: ModelError, provider: Provider) -> bool:
-        """Remember that a server does not serve a model by this API; return whether to try the other.
+    def refused_by(self, err: ModelError, provider: Provider, left_out: Set[str]) -> set[str]:
+        """Return the provider's API if an error says that only the other one may be served.
 
         Some servers lack Responses. OpenAI's serves many models, or their tools, by Responses alone.
         """
-        other, refusals = _OTHER.get(provider.api), self._refused.of(provider)
+        other, refusals = _OTHER.get(provider.api), self._refused.of(provider) | left_out
         if other is None or not _is_refused(err, provider):
-            return False
+            return set()
         # Chat completions have pointed to Responses, for the tools: they take these without reasoning.
         goes_back = provider.api == "responses" and provider.api not in refusals
-        if other in refusals and not goes_back:
-            return False
-        self._refused.add(provider, {provider.api}, {provider.api})
-        return True
+        return {provider.api} if goes_back or other not in refusals else set()
 
 
 def _is_refused(err: ModelError, provider: Provider) -> bool:

@@ -1,7 +1,10 @@
-"""Decide what to leave out when asking again after a refusal: parameters, efforts, optional fields; known for a day."""
+"""Decide what to leave out when asking again after a refusal.
+
+It is remembered for a day, once the request without it was answered.
+"""
 
 import re
-from collections.abc import Collection
+from collections.abc import Set
 
 from gptsh.errors import ModelError
 from gptsh.llm.server_cache import ServerCache, server_and_model
@@ -9,9 +12,9 @@ from gptsh.messages import Request
 from gptsh.models.providers import Provider
 
 STATUSES = (400, 404, 422, 500)  # of a refusal; OpenAI sends 404 for an item, Ollama 500
-_PER_REQUEST = {"schema"}  # refused because of one request's content: not remembered for the server
 # Refused because of earlier answers: the next answer remembers it, see ``Message``.
-_REASONING = {"thinking", "items", "parts"}
+REASONING = {"thinking", "items", "parts"}
+_PER_REQUEST = {"schema"}  # refused because of one request's content: not remembered for the server
 
 
 class RefusedFields:
@@ -26,37 +29,48 @@ class RefusedFields:
         here = self._by_model.get(server_and_model(provider), set())
         return here | set(self._cache.entry(provider).get("refused", ()))
 
-    def add(self, provider: Provider, fields: Collection[str], lasting_fields: Collection[str]) -> None:
-        """Remember refused fields for this process; ``lasting_fields`` also in the cache file."""
+    def remember(self, provider: Provider, left_out: Set[str]) -> None:
+        """Remember what an answered request was sent without: most of it for a day."""
+        fields = left_out - REASONING
+        lasting = fields - _PER_REQUEST
         self._by_model.setdefault(server_and_model(provider), set()).update(fields)
-        if lasting_fields:
+        if lasting:
             entry = self._cache.entry(provider)
-            entry["refused"] = sorted({*entry.get("refused", ()), *lasting_fields})
+            entry["refused"] = sorted({*entry.get("refused", ()), *lasting})
 
-    def learn(self, err: ModelError, request: Request, provider: Provider, refused_reasoning: set[str]) -> bool:
-        """Remember the fields that an error refuses; return whether the next request differs without them.
+    def refused_by(
+        self,
+        err: ModelError,
+        request: Request,
+        provider: Provider,
+        left_out: Set[str],
+    ) -> set[str]:
+        """Return the fields to leave out of this request as well, because an error refuses them.
 
-        Refused reasoning of earlier answers goes into ``refused_reasoning``: it concerns this session alone.
+        Empty if the request would be the same without them. ``left_out`` are those that earlier
+        errors refused.
         """
         if err.status not in STATUSES or provider.api == "litellm":
-            return False
-        # Few requests are refused.
+            return set()
         from gptsh.llm.apis import api_of
         from gptsh.llm.error_bodies import own_words
-        from gptsh.llm.unsupported_params import unsupported_efforts, unsupported_params
+        from gptsh.llm.unsupported_params import (
+            refuses_field,
+            unsupported_efforts,
+            unsupported_params,
+        )
         from gptsh.models.accepted_parameters import fit_params
 
-        api, text = api_of(provider), own_words(err.detail)
-        known = self.of(provider) | refused_reasoning
+        api = api_of(provider)
+        text = own_words(err.detail)
+        known = self.of(provider) | left_out
         effort = fit_params(request.params, provider, known).effort
-        new = {name for name, pattern in api.REFUSABLE.items() if re.search(pattern, text)}
-        new |= unsupported_efforts(text, effort)
-        new |= unsupported_params(text, request.params)
+        new = unsupported_efforts(text, effort) | unsupported_params(text, request.params)
+        for field, refusable in api.REFUSABLE.items():
+            if refuses_field(text, refusable.names) or re.search(refusable.wording, text):
+                new.add(field)
         new -= known
+        if not new:
+            return new
         body = api.body(request, provider, known, None)
-        if api.body(request, provider, known | new, None) == body:
-            return False
-        refused_reasoning |= new & _REASONING
-        of_server = new - _REASONING
-        self.add(provider, of_server, of_server - _PER_REQUEST)
-        return True
+        return new if api.body(request, provider, known | new, None) != body else set()

@@ -1,4 +1,4 @@
-"""The tools of a request, as its provider accepts them: its web search and those of tool servers; a schema as text."""
+"""What the requests of several APIs have in common: tools, a schema as text, optional fields."""
 
 import json
 import re
@@ -7,9 +7,17 @@ from typing import Any
 
 from gptsh.messages import Part, Request, Tool
 from gptsh.models.providers import Provider
+from gptsh.records import NamedTuple
 
 # Refused at the top of a tool's schema by OpenAI, and most of them by Anthropic.
 _CONDITIONS = ("allOf", "anyOf", "oneOf", "enum", "const", "not")
+
+
+class Refusable(NamedTuple):
+    """How an error refuses an optional field: by one of its names, or in a set wording."""
+
+    names: tuple[str, ...] = ()
+    wording: str = "(?!)"  # a pattern; this one matches nothing
 
 
 def take_tools(

@@ -13,7 +13,7 @@ from gptsh.content.passages import one_text
 from gptsh.content.replay import Frame, filled
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop, sse
-from gptsh.llm.request_tools import openai_schema, schema_as_text, take_tools
+from gptsh.llm.request_tools import Refusable, openai_schema, schema_as_text, take_tools
 from gptsh.llm.responses_answers import ITEMS, Reader, as_events
 from gptsh.messages import (
     COMPLETE_REASONS,
@@ -41,13 +41,15 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
 REFUSABLE = {
-    "prompt_cache_key": "prompt_cache_key",
-    "store": r"(?i)(?:unknown|unsupported|extra).{0,40}\bstore\b|\bstore\b.{0,20}not (?:supported|permitted)",
-    "include": r"(?i)encrypted content is not supported|\binclude\b",
-    "summary": r"(?i)reasoning[._ ]summar",
-    "schema": r"(?i)text[._]format|json.?schema|response.?format",
-    ITEMS: r"(?i)encrypted_content|encrypted content .{0,80}could not be|required following item|without its required"
-    r"|items are not persisted|no tool output found",
+    "prompt_cache_key": Refusable(names=("prompt_cache_key",)),
+    "store": Refusable(names=("store",)),
+    "include": Refusable(names=("include",), wording="(?i)encrypted content is not supported"),
+    "summary": Refusable(names=("reasoning.summary",), wording="(?i)verified to generate reasoning summaries"),
+    "schema": Refusable(names=("text.format",), wording="(?i)text[._]format|response.?format|json_schema"),
+    ITEMS: Refusable(
+        wording="(?i)encrypted_content|encrypted content .{0,80}could not be|required following item"
+        "|without its required|items are not persisted|no tool output found"
+    ),
 }
 _LONGEST_KEY = 64  # characters, of ``prompt_cache_key``
 _ENCRYPTED = "reasoning.encrypted_content"

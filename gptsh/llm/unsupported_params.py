@@ -31,7 +31,42 @@ _OPTIONAL = (
     "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop",
     "logit_bias", "logprobs", "top_logprobs", "verbosity", "tool_choice", "parallel_tool_calls",
 )  # fmt: skip
+_ENGLISH_WORDS = ("seed", "stop")
 _BESIDE_TOOLS = "(?i)function tools with reasoning_effort"  # refused because of the tools: the other API takes both
+# What comes before the name of a field that an error refuses, and after it.
+_BEFORE_NAME = (
+    r"(?:un(?:supported|known|recognized|expected)|extra|not support(?:ed)?)(?: the)?(?: request)?"
+    r" (?:parameter|argument|field|name|key|propert|input|option)\w*(?:\(s\))?(?: supplied| not permitted| in object)?"
+    r":?\W{1,5}"
+)
+_AFTER_NAME = (
+    r"\W{1,5}(?:is |are |was )?(?:not (?:be )?(?:supported|permitted|allowed)|extra inputs are not permitted"
+    r"|un(?:supported|known|recognized|expected))"
+)
+
+
+def refuses_field(text: str, names: Iterable[str]) -> bool:
+    """Whether an error refuses a field with one of these names, or a part of it.
+
+    Its ``param`` says so, as OpenAI sends it, its ``loc``, as pydantic does, or a set wording. A
+    word in prose does not.
+    """
+    plain = text.replace('\\"', '"')  # an error inside another's text
+    return any(_points_to(plain, name) or _words_unsupported(plain, name) for name in names)
+
+
+def _points_to(text: str, name: str) -> bool:
+    """Whether the ``param`` or the ``loc`` of an error is a field, or a part of it."""
+    steps = [re.escape(step) for step in name.split(".")]
+    param = r"\.".join(steps)
+    loc = r'",\s*"'.join(steps)
+    return bool(re.search(rf'"param":\s*"{param}[".\[]|"loc":\s*\["body",\s*"{loc}"', text))
+
+
+def _words_unsupported(text: str, name: str) -> bool:
+    """Whether an error calls a field unsupported in a set wording."""
+    field = re.escape(name)
+    return bool(re.search(rf"(?i){_BEFORE_NAME}{field}\b|(?<![\w.]){field}{_AFTER_NAME}", text))
 
 
 def unsupported_params(text: str, params: Iterable[str]) -> set[str]:
@@ -41,6 +76,8 @@ def unsupported_params(text: str, params: Iterable[str]) -> set[str]:
 
 def _calls_unsupported(text: str, name: str) -> bool:
     """Whether an error calls a parameter unsupported, in snake or camel case."""
+    if name in _ENGLISH_WORDS:
+        return _words_unsupported(text, name)
     spelled = rf"(?<![a-z_]){name.replace('_', '_?')}(?![a-z_])"
     before = rf"(?:un(?:supported|known|recognized)|not support(?:ed)?\b)[^.]{{0,40}}{spelled}"
     after = rf"{spelled}[^.]{{0,60}}(?:not (?:be )?(?:support|permitted|allowed)|unsupported|deprecated)"

@@ -10,7 +10,7 @@ from gptsh.cli.options import AGENT_OPTIONS, Flags
 from gptsh.cli.resolve import SAVE_HINT, check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
 from gptsh.config import settings
 from gptsh.config.settings import Settings
-from gptsh.core import references, unanswered
+from gptsh.core import references
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage.labels import check_snapshot
 from gptsh.messages import Message, Part, text_of
@@ -107,12 +107,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
                 write_events(events, reporter.output)
                 return 0
 
-        # Ask. If the same question has failed just now, ask it again in its own session.
-        if question is not None and ref is None and options.saves(config) and not flags.dry_run:
-            filename = unanswered.take_unanswered(question)
-            if filename is not None:
-                opened, question = open_session(filename), None
-                stdio.note(f"this question failed before: it continues session {references.ref_of(filename)}")
+        # Ask.
         setup = setup or app.resolve(options, opened.doc)
         note_new_name(opened)
         turn: Turn | None = None

@@ -8,7 +8,7 @@ import sys
 from contextlib import nullcontext
 
 from gptsh.content.tool_calls import Tools
-from gptsh.core import claims, document, turns, unanswered
+from gptsh.core import claims, document, turns
 from gptsh.errors import GptshError, OutputError, ToolServerError, UsageError
 from gptsh.messages import Message
 from gptsh.process import stdio
@@ -129,7 +129,5 @@ class Turn:
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
             failure = OutputError(f"the answer cannot be written: {failure.strerror}")
         if isinstance(failure, (GptshError, Interrupted)):
-            if record.last_answer is None and session.is_saved and session.filename and record.is_first:
-                unanswered.remember_unanswered(session.filename)
             failure.hint = failure.hint or session.resume_hint(record.last_answer)
             raise failure

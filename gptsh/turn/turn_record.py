@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from gptsh.config.settings import Settings
 from gptsh.context import prompt_size
 from gptsh.core import sessions, turns
-from gptsh.messages import Call, Message, final_answer, starts_turn, text_of
+from gptsh.messages import Call, Message, final_answer, text_of
 from gptsh.turn.plan import Plan, Planner
 from gptsh.turn.turn_session import TurnSession
 
@@ -30,12 +30,6 @@ class TurnRecord:
         self.sources: dict[str, str | None] = {}  # titles of the pages that the answers cite, by URL
         self.notes: list[str] = []  # printed after the answer
         self._session, self._settings = session, config
-
-    @property
-    def is_first(self) -> bool:
-        """Whether the question is the session's first."""
-        first = next(filter(starts_turn, self._session.doc["messages"]))
-        return bool(first["id"] == self.question_id)
 
     @property
     def final_text(self) -> str:

@@ -238,7 +238,7 @@ class TurnSession:
             if has_calls:
                 return "the partial answer is kept: /retry continues it"
             return "the partial answer is kept" if message and answer_error(message) else ""
-        if not self.is_saved:
+        if not (self.is_saved and self.filename):
             return "nothing of this turn is saved: ask again" if self._saves and self.failure else ""
         if is_unanswered:
             return f"the question is saved: 'gptsh -s {self.ref}' asks it again"

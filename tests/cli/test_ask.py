@@ -208,14 +208,21 @@ def test_a_question_whose_call_failed_stays_and_is_asked_again(lab: Home, model:
     assert "no question without an answer" in again.stderr
 
 
-def test_the_same_question_again_says_that_it_continues_the_failed_session(lab: Home, model: ModelServer) -> None:
+@pytest.mark.parametrize("args", [(), ("-n",)])
+def test_the_same_question_again_is_a_new_session(lab: Home, model: ModelServer, args: tuple[str, ...]) -> None:
     model.refuse(400, {"error": {"message": "bad day"}})
     lab.run("hello?")
-    note = f"gptsh: this question failed before: it continues session {lab.doc()['id']}\n"
-    assert lab.run("hello?") == ("You said: hello?\n", note, 0)
+    (failed,) = lab.files()
+    before = failed.read_bytes()
+    assert lab.run(*args, "hello?") == ("You said: hello?\n", "", 0)
+    assert (len(lab.files()), failed.read_bytes()) == (2, before)
+
+
+def test_continue_without_a_prompt_asks_the_question_that_failed(lab: Home, model: ModelServer) -> None:
+    model.refuse(400, {"error": {"message": "bad day"}})
+    lab.run("hello?")
+    assert lab.run("-c") == ("You said: hello?\n", "", 0)
     assert texts(lab.doc()) == ["user: hello?", "assistant: You said: hello?"]
-    assert lab.run("hello?").stderr == ""
-    assert len(lab.files()) == 2
 
 
 @pytest.mark.parametrize("why", ["refused", "empty"])
@@ -360,21 +367,6 @@ def test_an_error_of_many_lines_is_one_line_and_the_hint(lab: Home, model: Model
     run = lab.run("hi")
     assert len(run.stderr.splitlines()) == 2
     assert run.stderr.startswith("gptsh: lab refused (400): many lines of")
-
-
-def test_the_same_words_after_a_failure_go_on_with_the_session_that_has_them(lab: Home, model: ModelServer) -> None:
-    for _ in range(3):
-        model.refuse(401, {})
-    assert lab.run("hi").code == 1
-    assert lab.run("hi").code == 1
-    elsewhere = lab.folder / "elsewhere"
-    (elsewhere / ".git").mkdir(parents=True)
-    assert lab.run("hi", cwd=elsewhere).code == 1  # another project
-    assert [len(doc["messages"]) for doc in lab.docs()] == [1, 1]
-    assert lab.run("other words").code == 0
-    assert lab.run("hi", cwd=elsewhere).code == 0
-    assert lab.run("hi", cwd=elsewhere).code == 0  # it has its answer: this is a new question
-    assert sorted(len(doc["messages"]) for doc in lab.docs()) == [1, 2, 2, 2]
 
 
 @pytest.mark.parametrize(

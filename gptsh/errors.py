@@ -17,6 +17,7 @@ GptshError                      1
 ├── ToolServerError             3   a tool server died, hung or sent a broken message
 ├── Denied                      4   a tool call was denied
 ├── Incomplete                  5   truncated, filtered or refused, or too many rounds of tools
+│   ├── Filtered                5   the provider's filter refused the question
 │   └── SchemaMismatch          5   the answer does not conform to --schema
 ├── TooLong                     6   the input does not fit the model's window
 ├── TooExpensive                6   a request may cost more than a ceiling allows
@@ -84,12 +85,14 @@ class ModelError(GptshError):
     """The model or the network failed.
 
     ``status`` is the HTTP status, if there was a response. ``can_retry``: the same request may succeed soon, after
-    ``retry_after`` seconds if the server named a time.
+    ``retry_after`` seconds if the server named a time. ``refuses_images``: the same request may succeed without those
+    of the session.
     """
 
     status: int | None = None
     can_retry: bool = False
     retry_after: float | None = None
+    refuses_images: bool = False
 
 
 class EmptyAnswer(ModelError):
@@ -126,6 +129,10 @@ class Incomplete(GptshError):
     """There is an answer, but not a complete one."""
 
     exit_code = 5
+
+
+class Filtered(Incomplete):
+    """The provider's filter refused the question instead of answering it."""
 
 
 class SchemaMismatch(Incomplete):

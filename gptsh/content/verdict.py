@@ -1,24 +1,45 @@
 """Whether an answer is whole: the error for one that was cut off, filtered, refused, or is empty."""
 
+from collections.abc import Sequence
+
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
-from gptsh.messages import COMPLETE_REASONS, Message
+from gptsh.messages import COMPLETE_REASONS, Message, starts_turn
 from gptsh.models.token_usage import filled_window
 from gptsh.text import shorten
 
 _REASON_WIDTH = 60  # characters of a finish reason in an error
+CONTENT_FILTER = "content_filter"
 # Finish reasons of a filter; the last nine are Google's, of which some are for the prompt alone.
 _FILTERS = (
-    "content_filter", "safety", "recitation", "language", "blocklist", "prohibited_content", "spii", "image_safety",
+    CONTENT_FILTER, "safety", "recitation", "language", "blocklist", "prohibited_content", "spii", "image_safety",
     "model_armor", "jailbreak",
 )  # fmt: skip
+_REFUSAL = "refusal"
 _CAUSES = {
     "length": "cut by the token limit",
     "max_tokens": "cut by the token limit",
     "model_length": "cut by the model's window",
     "model_context_window_exceeded": "cut by the model's window",
-    "refusal": "refused",
+    _REFUSAL: "refused",
     **dict.fromkeys(_FILTERS, "stopped by the provider's filter"),
 }
+
+
+def filtered_questions(messages: Sequence[Message]) -> set[str]:
+    """Return the ids of the questions whose last answer a filter ended.
+
+    A server would refuse any other request with them as well.
+    """
+    filtered: set[str] = set()
+    question = ""
+    for message in messages:
+        if starts_turn(message):
+            question = message["id"]
+        elif message["role"] == "assistant":
+            filtered.discard(question)
+            if (message.get("finish_reason") or "").lower() in (*_FILTERS, _REFUSAL):
+                filtered.add(question)
+    return filtered
 
 
 def answer_error(message: Message) -> GptshError | None:

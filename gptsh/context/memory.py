@@ -17,6 +17,7 @@ from typing import Literal
 
 from gptsh.config.folders import app_folder
 from gptsh.config.settings import ContextRules
+from gptsh.content.verdict import filtered_questions
 from gptsh.context.message_lines import Lengths, in_tags, lines_of, moment_of
 from gptsh.context.summaries import SmallModel
 from gptsh.context.tokens import count_text, truncate_tokens
@@ -137,11 +138,15 @@ def _limit(window: int | None) -> int:
 
 
 def pending_messages(doc: Document) -> list[Message]:
-    """The messages that the memory lacks: all after the position, except imported ones and an unanswered turn."""
+    """The messages that the memory lacks: all after the position, except imported ones.
+
+    The turns without an answer, and those that a filter ended, do not count.
+    """
     messages: list[Message] = doc["messages"]
     last = doc["context"].get("consolidated")
     start = next((at for at, message in enumerate(messages, 1) if message["id"] == last), 0)
-    pending = messages[start : turns.question_index(messages)]
+    answered = messages[start : turns.question_index(messages)]
+    pending = turns.without_turns(answered, filtered_questions(messages))
     return [message for message in pending if not turns.is_imported(message)]
 
 

@@ -110,6 +110,16 @@ class Client:
 
         return has_ability(self._settings.providers.for_model(model), ability, self._ollama)
 
+    def refused_images(self, model: str) -> frozenset[str]:
+        """The digests of the images that a model's server has refused, for a day. Raises ConfigError."""
+        return frozenset(self._cache.entry(self._settings.providers.for_model(model)).get("images", ()))
+
+    def remember_refused_images(self, model: str, digests: Set[str]) -> None:
+        """Remember images that a model's server has refused. Raises ConfigError."""
+        images = self.refused_images(model) | digests
+        self._cache.entry(self._settings.providers.for_model(model))["images"] = sorted(images)
+        self._cache.save()
+
     def ending_note(self, model: str) -> str | None:
         """A line about a model's end that is near or just over, once a day; None if there is none, or it is unknown."""
         from gptsh.llm.model_end import ending_note

@@ -6,8 +6,8 @@ Only an error imports this file.
 import re
 from collections.abc import Mapping
 
-from gptsh.errors import GptshError, LoadingModel, ModelError
-from gptsh.llm.error_bodies import message_in_body, retry_after
+from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError
+from gptsh.llm.error_bodies import message_in_body, own_words, retry_after
 from gptsh.llm.too_long import means_too_long, too_long
 from gptsh.models.providers import Provider
 
@@ -36,6 +36,29 @@ WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("llama.cpp's router", "model '[^']{1,200}' not found", "model 'lab' not found"),
     ),
     "no tools": (("Ollama", "not support tools", "registry.ollama.ai/library/m does not support tools"),),
+    "images": (
+        ("Anthropic", "(?i)could not process image|image format .{1,40} not supported", "Could not process image"),
+        ("DeepSeek", "unknown variant .image_url", "messages[0]: unknown variant `image_url`, expected `text`"),
+        ("OpenRouter, Ollama", "support image input", "No endpoints found that support image input"),
+        ("llama.cpp", "image input is not supported", "image input is not supported - hint: …"),
+        ("Google", "(?i)unable to process input image|image input modality", "Unable to process input image."),
+        ("Groq", "content.{1,3}must be a string", "messages[0].content must be a string"),
+        ("vLLM", "not a multimodal model", "lab/m is not a multimodal model"),
+        (
+            "OpenAI",
+            r'"param":\s*"[^"]{1,60}image_url|image_parse_error|image_url is only supported',
+            '{"param": "messages[0].content[1].image_url", "code": "invalid_value"}',
+        ),
+    ),
+    "filter": (
+        ("Azure, Moonshot", r'"(?:code|type)":\s*"content_filter"', '{"code": "content_filter", "param": "prompt"}'),
+        ("OpenAI", "content_policy_violation|flagged as potentially violating", '"code": "content_policy_violation"'),
+        ("DashScope", "(?i)data_?inspection_?failed", "<400> InternalError.Algo.DataInspectionFailed: Input text"),
+        ("DeepSeek", "Content Exists Risk", "Content Exists Risk"),
+        ("xAI", "violates usage guidelines", "Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO"),
+        ("Anthropic", "blocked by content filtering policy", "Output blocked by content filtering policy"),
+        ("OpenRouter", "requires moderation", 'm requires moderation. Your input was flagged for "violence".'),
+    ),
     "wrong type": (  # with status 500: a retry would not help
         ("Ollama", r'option \\?"\w+\\?" must be of type', 'option "num_ctx" must be of type integer'),
     ),
@@ -48,15 +71,24 @@ def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, prov
     reason, detail = message_in_body(body), body.decode("utf-8", "replace")
     if status in _TOO_LONG and means_too_long(detail):
         return too_long(f"{provider.name} has no room for the prompt: {reason}", reason, detail)
+    if is_filtered(detail):
+        said = f"({status}): {reason}" if reason else f"({status})"
+        return Filtered(f"{provider.name}'s filter refused the question {said}", detail=detail)
     if status == _LOADING and _says("loading", reason):
         err: ModelError = LoadingModel(f"{provider.name} is loading {provider.model}", detail=detail)
     else:
         what, todo = _explain(url, status, headers, reason, detail, provider)
         err = ModelError(what, todo, detail=detail)
-        err.can_retry = _is_temporary(status, headers, detail)
+        err.refuses_images = _says("images", own_words(detail))
+        err.can_retry = _is_temporary(status, headers, detail) and not err.refuses_images
         err.may_fall_back = _is_unavailable(status, reason, detail)
     err.status, err.retry_after = status, retry_after(headers, detail)
     return err
+
+
+def is_filtered(detail: str) -> bool:
+    """Whether an error means that the provider's filter refused the question."""
+    return _says("filter", own_words(detail))
 
 
 def _says(meaning: str, text: str) -> bool:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gptsh.errors import GptshError, ModelError
+from gptsh.errors import Filtered, GptshError, ModelError
 from gptsh.jsonio import as_dict
 
 # The codes, statuses and types of errors inside an answer that a retry may avoid, and every 5xx.
@@ -22,12 +22,15 @@ def reported_error(error: Any, payload: Mapping[str, Any]) -> GptshError:
     """The error for one inside an answer; --debug prints ``payload``. An overload can be retried."""
     # Few answers have an error.
     from gptsh.llm.error_bodies import message_in, retry_after
+    from gptsh.llm.error_statuses import is_filtered
     from gptsh.llm.too_long import means_too_long, too_long
 
     reason, detail = message_in(error), json.dumps(payload)
     what = f"the provider reported: {reason or 'an error'}"
     if means_too_long(json.dumps(error)):
         return too_long(what, reason, detail)
+    if is_filtered(json.dumps(error)):
+        return Filtered(f"the provider's filter refused the question: {reason or 'an error'}", detail=detail)
     err, fields = ModelError(what, detail=detail), as_dict(error)
     err.can_retry = any(_is_temporary(str(fields.get(key))) for key in ("code", "status", "type"))
     err.may_fall_back = err.can_retry

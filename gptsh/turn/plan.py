@@ -19,12 +19,12 @@ from gptsh.process import stdio
 from gptsh.records import NamedTuple
 from gptsh.turn.app import App, TurnSetup
 from gptsh.turn.fixed_texts import FixedTexts, build_fixed_texts
+from gptsh.turn.not_sent import NotSent
 from gptsh.turn.noted_files import NotedFiles
 from gptsh.turn.show import Screen
 from gptsh.turn.token_meter import TokenMeter
 from gptsh.turn.turn_options import TurnOptions
 from gptsh.turn.turn_session import TurnSession
-from gptsh.turn.unsupported_media import find_unsupported
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser
@@ -71,7 +71,8 @@ class Planner:
     """Plans the requests of a turn for one model. ``costs`` are those of the calls for summaries, in USD.
 
     What changes from one plan to the next has an owner each: ``meter`` the window and how tokens are counted,
-    ``NotedFiles`` the memory and the project's file, the session its cuts and compactions.
+    ``NotedFiles`` the memory and the project's file, ``not_sent`` what is left out, the session its cuts and
+    compactions.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class Planner:
         if tools and tools.missing:
             stdio.note(f"the session continues without some of its tools: {', '.join(tools.missing)}")
         messages = session.doc["messages"]
-        self._unsupported_kinds = find_unsupported(app.client, self.model, messages)
+        self.not_sent = NotSent(app.client, self.model, messages)
         self._noted_files = NotedFiles(setup.agent, session)
         self._noted_files.note_changes(messages)
         self.meter = TokenMeter(
@@ -175,8 +176,12 @@ class Planner:
         if cuts is None:
             cuts = self._session.doc["context"]["cuts"]
         sent = [
-            shorten.as_sent(message, self._unsupported_kinds, cuts.get(message.get("id", ""), ()))
-            for message in messages
+            shorten.as_sent(
+                self.not_sent.without_refused(message),
+                self.not_sent.kinds,
+                cuts.get(message.get("id", ""), ()),
+            )
+            for message in self.not_sent.without_filtered(messages)
         ]
         return valid.sendable(self._noted_files.in_questions(sent, self.meter.limits.window))
 

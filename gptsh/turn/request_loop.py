@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from gptsh.content.answer import Answer
 from gptsh.content.think_tags import is_open
 from gptsh.content.tool_calls import Tools, calls_to_run
-from gptsh.content.verdict import answer_error
+from gptsh.content.verdict import CONTENT_FILTER, answer_error
 from gptsh.core import turns
 from gptsh.errors import (
+    Filtered,
     GptshError,
     Incomplete,
     ModelError,
@@ -88,7 +89,11 @@ class RequestLoop:
             try:
                 self._ask(plan)
             except (ModelError, TimedOut) as err:
-                plan = self._plan_fallback(err)
+                has_answer = self._record.last_answer is not previous_answer
+                if not has_answer and self.planner.not_sent.learn(err, self._record.messages):
+                    plan = self.planner.plan(self._record.messages)
+                else:
+                    plan = self._plan_fallback(err)
                 continue
             except TooExpensive as err:
                 if rounds == 0:
@@ -178,6 +183,10 @@ class RequestLoop:
         except TimedOut:
             partial_reason = "timeout"
             raise
+        except Filtered:
+            answer.finish(CONTENT_FILTER)  # so that the question is known to be refused
+            partial_reason = None
+            raise
         except (Interrupted, OSError) as err:
             self._interrupts.cancel_deadline()
             self._timed_out = isinstance(err, Interrupted) and err.by_deadline
@@ -193,6 +202,7 @@ class RequestLoop:
     def _save_what_arrived(self, message: Message | None, plan: Plan) -> None:
         """Save an answer, complete or partial; None: nothing has arrived."""
         if message is not None:
+            self.planner.not_sent.remember()
             has_calls = bool(calls_to_run(message, plan.request))
             self._record.save_answer(message, plan, self.planner, fsync=not has_calls)  # the tool results: with fsync
 

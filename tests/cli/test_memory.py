@@ -240,6 +240,15 @@ def test_a_signal_while_the_memory_is_made_costs_no_answer(
 # ---- on request
 
 
+def test_a_question_that_a_filter_refused_is_not_consolidated(agent: Home, model: ModelServer) -> None:
+    refused = {**reply(""), "finish_reason": "content_filter"}
+    save(agent, [question("good"), reply("yes"), question("bad"), refused], ident="s000", small="lab/small")
+    model.unstreamed(memory_answer("- good"), model="small")
+    assert agent.run("--consolidate").stdout == "s000 (default) 2 messages\n"
+    (asked,) = of_small(model)
+    assert ("good" in json.dumps(asked), "bad" in json.dumps(asked)) == (True, False)
+
+
 def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, model: ModelServer) -> None:
     paths = [put(agent, number) for number in range(2)]
     put(agent, 2, agent={"name": "plain", "model": "lab/m", "model_small": "lab/small"})

@@ -160,7 +160,7 @@ def question_preview(message: Message) -> str:
     parts = text_parts_of(message)
     attached = next((part for part in parts if "source" in part), None)
     words = question_gist(message)
-    if attached is None or all("source" in part for part in parts):
+    if attached is None or message.get("input") or all("source" in part for part in parts):
         return words
     about = attached["text"] if attached["source"] == "stdin" else attached["source"]
     return f"{shorten(words, _PREVIEW_WORDS)}: {shorten(about, LINE_WIDTH)}"

@@ -68,8 +68,7 @@ def _join_uses(*tables: dict[str, str] | None) -> dict[str, str]:
 def _merge_context(ours: Context, theirs: Context, messages: Sequence[Message]) -> Context:
     """The newer compaction, the newest summaries and the one that it uses, all cuts, the later end of the memory."""
     compactions = [record for record in (theirs["compaction"], ours["compaction"]) if record]
-    now = timestamp()
-    compaction = max(compactions, key=lambda record: min(record.get("at") or "", now), default=None)
+    compaction = max(compactions, key=lambda record: record.get("at") or "", default=None)
     used_summary = compaction and compaction.get("summary")
     summaries = {item["id"]: item for item in (*theirs["summaries"], *ours["summaries"])}
     newest = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")[-_MAX_SUMMARIES:]

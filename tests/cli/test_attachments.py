@@ -87,7 +87,7 @@ def test_words_then_files_in_their_order_then_stdin(lab: Home, model: ModelServe
     ]}]  # fmt: skip
     stored = lab.doc()["messages"][0]["content"]
     assert [part.get("source") for part in stored] == [None, "a.pdf", "notes.txt", "a.png", "a.mp3", "stdin"]
-    assert lab.doc()["stats"]["preview"] == "what is this"
+    assert lab.doc()["stats"]["preview"] == "what is this: notes.txt"
     shown = lab.run("--show-session", "0").stdout
     for name in ("a.png", "a.pdf", "a.mp3"):
         assert f"\n`[{name}, {FILES[name][1]}, " in shown

@@ -138,16 +138,17 @@ def _limit(window: int | None) -> int:
 
 
 def pending_messages(doc: Document) -> list[Message]:
-    """The messages that the memory lacks: all after the position, except imported ones.
+    """The messages that the memory lacks: all after the position; none of an imported session that was not used here.
 
     The turns without an answer, and those that a filter ended, do not count.
     """
     messages: list[Message] = doc["messages"]
+    if all(map(turns.is_imported, messages)):
+        return []
     last = doc["context"].get("consolidated")
     start = next((at for at, message in enumerate(messages, 1) if message["id"] == last), 0)
     answered = messages[start : turns.question_index(messages)]
-    pending = turns.without_turns(answered, filtered_questions(messages))
-    return [message for message in pending if not turns.is_imported(message)]
+    return turns.without_turns(answered, filtered_questions(messages))
 
 
 def due_messages(doc: Document, rules: ContextRules) -> list[Message]:

@@ -156,7 +156,7 @@ def _sanitized(doc: Document) -> Document:
     imported = meta.get("imported") or {"format": _OURS, "key": f"{doc['id']} {doc['created_at']}"}
     meta |= {"imported": imported, "mcp_allowed_servers": [], "imported_at": now}
     agent = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
-    marked: list[Any] = [  # as imported: an agent's memory ignores them
+    marked: list[Any] = [  # as imported: an agent's memory has them once the session is used here
         {**message, "source": {**as_dict(as_dict(message).get("source")), "imported": True}}
         for message in doc["messages"]
     ]

@@ -504,3 +504,33 @@ def test_a_memory_that_is_no_usual_file_costs_one_line(agent: Home, name: str, k
     run = agent.run("--consolidate", "-s", "s000")
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("s000 (default) failed\n", 1, 1)
     assert f"{path}: {why}" in run.stderr
+
+
+def test_imported_messages_are_consolidated_in_order_once_the_session_is_used_here(
+    agent: Home, model: ModelServer, tmp_path: Path
+) -> None:
+    agent.configure(agent.config.read_text().replace("memory_window = 4", "memory_window = 50"))
+    lines = [{"role": role, "content": f"{role} {number}"} for number in range(3) for role in ("user", "assistant")]
+    for number, line in enumerate(lines):
+        line["timestamp"] = f"2026-01-01T00:00:0{number}"
+    header = {"_type": "metadata", "key": "a:1", "created_at": "2026-01-01T00:00:00", "metadata": {}}
+    header |= {"updated_at": "2026-01-01T00:00:05", "last_consolidated": 2}
+    path = tmp_path / "a_1.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *lines)))
+    assert agent.run("--import-session", str(path)).code == 0
+
+    def exported() -> int:
+        run = agent.run("--export-session", "0", "--format", "nanobot")
+        position: int = json.loads(run.stdout.splitlines()[0])["last_consolidated"]
+        return position
+
+    agent.run("--consolidate")
+    assert (of_small(model), exported()) == ([], 2)
+    agent.run("-s", "0", "asked here")
+    assert exported() == 2
+    model.unstreamed(memory_answer("- a fact", "told"), model="small")
+    assert agent.run("--consolidate").code == 0
+    (request,) = of_small(model)
+    material = request["messages"][1]["content"]
+    told = [text for text in ("user 0", "user 1", "assistant 2", "asked here") if text in material]
+    assert (told, exported()) == (["user 1", "assistant 2", "asked here"], 8)

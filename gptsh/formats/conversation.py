@@ -104,7 +104,8 @@ class Conversation:
     def _document(self) -> Document:
         """The session document, not saved yet."""
         times = [moment for item in self.messages if (moment := item.get("timestamp"))]
-        created = utc(self.created_at) or min(times, default=self.source.modified)
+        first = min(times, default=None) or utc(self.source.modified)
+        created = utc(self.created_at) or first or timestamp()
         updated = utc(self.updated_at) or max(times, default=created)
         system = self.system if isinstance(self.system, str) and self.system.strip() else None
         agent: dict[str, Any] = {"name": None, "model": label(self.model), "model_small": None, "system": system}

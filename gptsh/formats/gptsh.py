@@ -12,7 +12,7 @@ _MESSAGE = {"id", "parent", "timestamp", "role", "content"}  # keys of a line th
 def read(source: Source) -> Results | None:
     """The document. Messages without their session are skipped with advice; None for any other file."""
     doc = source.value
-    if not source.is_database and source.first and source.first[0].keys() >= _MESSAGE:
+    if source.first and source.first[0].keys() >= _MESSAGE:
         why = "messages of gptsh without their session: export both with --export-session REF --format json"
         return iter([source.skipped(why)])
     if not isinstance(doc, dict) or not isinstance(doc.get("messages"), list):

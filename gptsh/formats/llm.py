@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gptsh.content.attachments import media_part, url_part
 from gptsh.core.files import STALE_AFTER
 from gptsh.formats.conversation import Conversation, without
-from gptsh.formats.source import MAX_VALUE, BadInput, Results, Source, open_regular
+from gptsh.formats.source import BadInput, Results, Source, open_regular
 from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.facts import split_model
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 NAME = "llm"
 _MAX_DATABASE = 4_000_000_000  # bytes
+_MAX_CELL = 100_000_000  # bytes
 _PREFIX = "gptsh-import-"  # of the folders with copies of databases
 _QUERY_SECONDS = 20.0
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]+")
@@ -91,7 +92,7 @@ def _open_copy(source: Source, folder: str) -> "sqlite3.Connection":
     db = sqlite3.connect(copy)
     db.row_factory = sqlite3.Row
     db.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
-    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
+    db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL)
     db.execute("PRAGMA trusted_schema=OFF")
     for table, column in _INDEXED:
         with suppress(sqlite3.OperationalError):  # an older log lacks some of the tables

@@ -8,10 +8,11 @@ import codecs
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from gptsh.core import document
 from gptsh.core.document import Document
-from gptsh.formats.source import MAX_SESSION, Results, Source, read_value
+from gptsh.formats.source import Results, Source, read_values
 from gptsh.jsonio import as_dict
 
 NAME = "markdown"
@@ -88,7 +89,8 @@ def _find_comment(source: Source) -> tuple[int, int] | None:
 
 def _session(source: Source, start: int, end: int) -> Results:
     try:
-        data = as_dict(read_value(source.blocks(start + len(_START), end), levels=3, max_bytes=MAX_SESSION)[0])
+        read_comment = partial(source.blocks, start + len(_START), end)
+        data = as_dict(next(read_values(read_comment), None))
         digest, decoder = _Digest(), codecs.getincrementaldecoder("utf-8-sig")()
         for block in source.blocks(0, start):
             digest.add(decoder.decode(block))

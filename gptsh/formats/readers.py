@@ -21,7 +21,7 @@ from gptsh.formats import (
 )
 from gptsh.formats.source import Results, Source
 
-_READERS = (claude_code, gptsh, llm, codelet, nanocoder, ollm, chatgpt, claude_ai, nanobot, openai, markdown)
+_READERS = (llm, claude_code, gptsh, codelet, nanocoder, ollm, chatgpt, claude_ai, nanobot, openai, markdown)
 NAMES = tuple(reader.NAME for reader in _READERS)
 IGNORED_PATHS = re.compile("|".join(reader.IGNORED_PATHS for reader in (claude_code, codelet, nanocoder, ollm)))
 

@@ -1,71 +1,68 @@
-"""The input of an import: the bytes of one file, read piece by piece as one JSON value or as lines of JSON.
+"""The input of an import: one file, read as a JSON value, as an array or as lines of JSON.
 
-No path that a file names is opened. Only what a session consists of is in memory at once: an archive of two gigabytes
-takes no more than its largest conversation. Input that is too large or nested too deeply is refused.
+No path that a file names is opened. An array is read item by item, so that an archive of two
+gigabytes takes no more memory than its largest conversation. Input that is too large or nested too
+deeply is refused.
 """
 
-import codecs
 import io
+import math
 import os
 import re
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import cached_property
-from itertools import islice
-from json import JSONDecodeError
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from gptsh.core.document import Document
 from gptsh.jsonio import as_dicts, parse_json_at
-from gptsh.messages import timestamp
 from gptsh.records import NamedTuple
+from gptsh.text import quantity
 
-MAX_VALUE = 100_000_000  # bytes of a JSON value of unknown format; in memory it may need ten times as many
 _MAX_FILE = 2_000_000_000  # bytes
-_MAX_PIPED = 100_000_000  # bytes; they are in memory
-MAX_SESSION = 250_000_000  # bytes of a session whose format is known: 80 MB of Cyrillic in our own Markdown
-_TOO_LARGE = f"more than {_MAX_FILE // 1_000_000:,} MB: split it, an array with jq '.[:5000]' and so on"
-_SESSION_TOO_LARGE = f"a session of more than {MAX_SESSION // 1_000_000} MB: split it, lines with split -C 200m"
-_VALUE_TOO_LARGE = f"a value of more than {MAX_VALUE // 1_000_000} MB: a file of sessions/ can be copied there instead"
-_MAX_ITEMS = 250_000  # of an array or object that is read item by item: half a second
-_MAX_OPENED = 2_000_000  # brackets of a value that is parsed whole: half a second, and half a gigabyte
-_TOO_MANY = f"more than {_MAX_ITEMS:,} items in one array or object: split it"
-_BLOCK = 1 << 20  # bytes read at once
+_MAX_SESSION = 250_000_000  # bytes: 80 MB of Cyrillic in our own Markdown
+_MAX_LINE = 100_000_000  # bytes; several copies of a line are in memory
+_MAX_RECORDS = 1_000_000  # lines, or items of an array
+_MAX_EVENTS = 5_000_000  # keys, values and brackets of one value: two seconds, and half a gigabyte
 _MAX_DEPTH = 100  # levels of JSON; every reader of the session recurses as deep
-_MAX_LINE = 100_000_000  # bytes
+_FILE_TOO_LARGE = "more than 2,000 MB: split it, an array with jq '.[:5000]' and so on"
+_SESSION_TOO_LARGE = "a session of more than 250 MB: split it, lines with split -C 200m"
+_LINE_TOO_LARGE = "a line of more than 100 MB"
+_TOO_MANY = "more than {:,} values in it: split it"
+_TOO_DEEP = "nested more than 100 levels deep"
+_BLOCK = 1 << 20  # bytes read at once
 _DATABASE = b"SQLite format 3\0"
 _BOM = b"\xef\xbb\xbf"
-_BLANK = " \t\r\n\0"  # between values; a crash can leave NULs in a file
+_BLANK = " \t\r\n\0"  # between values on a line; a crash can leave NULs in a file
 _BLANKS = re.compile(f"[{_BLANK}]*")
-_NUMBER_END = re.compile(r"[-+.0-9eE]*\Z")  # a number at the end of the text may go on in the next block
-_CUT_LITERAL = 10  # characters: the start of a literal or of an escape that ends with the text may go on behind it
 _FIRST = 10  # lines, or items of an array, by which a format is recognised
+_INFINITE = (math.inf, -math.inf)
+_STEPS = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}  # of ijson's depth
 
 
 class Skipped(NamedTuple):
-    """Input that cannot be read: ``path`` or ``path:line``, and why. ``is_foreign``: no file of a known tool."""
+    """Input that cannot be read: ``path`` or ``path:line``, and why.
+
+    ``is_foreign``: no file of a known tool.
+    """
 
     where: str
     why: str
     is_foreign: bool = False
 
 
-Results = Iterator[Document | Skipped]  # the sessions in a file, and the parts of it that cannot be read
+Results = Iterator[Document | Skipped]  # the sessions in a file, and what cannot be read of it
 
 
 class BadInput(ValueError):
     """A file, or a part of one, that cannot be read. Its text gives the reason."""
 
 
-class TooLarge(BadInput):
-    """A file, or a part of one, that is too large to be read."""
-
-
 class Line(NamedTuple):
-    """A JSON object on a line: the line's number, counted from 1, the object's text and its value.
+    """A JSON object on a line: the line's number from 1, the object's text and its value.
 
     Only ``Source.lines_as_written`` keeps the text.
     """
@@ -78,8 +75,9 @@ class Line(NamedTuple):
 class Source:
     """One file, or piped input: ``name`` is shown to the user, ``path`` is None for a pipe.
 
-    ``start`` is the beginning of the content, ``size`` its bytes. ``on_read`` is called with the number of bytes that
-    were read. Raises BadInput for a file that is not a regular one, too large, or unreadable.
+    ``start`` is the beginning of the content, ``size`` its bytes, ``modified`` the time of the file
+    in seconds since 1970. ``on_read`` is called with the number of bytes that were read.
+    Raises BadInput for a file that is not a regular one, too large, or unreadable.
     """
 
     def __init__(
@@ -89,24 +87,21 @@ class Source:
         data: bytes = b"",
         on_read: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self.name, self.path = name, path
-        self.json_error = ""  # why ``value`` is not JSON, once it was read
-        self.modified = timestamp()
+        self.name = name
+        self.path = path
+        self.json_error = ""  # why the file is no JSON value or array, once it was read as one
+        self.modified: float | None = None
         self.size = len(data)
-        self._data, self._on_read = data, on_read
-        self._parsed: list[Line | Skipped] = []
-        self._unparsed = self._parse_lines()
-        with self._open() as file:
-            if path is not None:
+        self._data = data
+        self._on_read = on_read
+        if path is not None:
+            with self._open() as file:
                 status = os.fstat(file.fileno())
-                self.size = status.st_size
-                with suppress(ValueError, OverflowError):  # a year that no date can have
-                    self.modified = timestamp(datetime.fromtimestamp(status.st_mtime, UTC))
-            self.start = self._read(file, _BLOCK >> 4)
-        if path is None and self.size > _MAX_PIPED:
-            raise BadInput(f"more than {_MAX_PIPED // 1_000_000} MB: give the file itself, which may have more")
+            self.modified = status.st_mtime
+            self.size = status.st_size
+        self.start = b"".join(self.blocks(0, _BLOCK >> 4))
         if self.size > _MAX_FILE and not self.is_database:
-            raise BadInput(_TOO_LARGE)
+            raise BadInput(_FILE_TOO_LARGE)
 
     # ---- bytes
 
@@ -122,11 +117,17 @@ class Source:
         return b"".join(self.blocks())
 
     def blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """Yield the content from ``start`` to ``end`` in pieces. Raises BadInput if it cannot be read."""
+        """Yield the content from ``start`` to ``end``. Raises BadInput if it cannot be read."""
         end = self.size if end is None else end
         with self._open() as file:
             file.seek(start)
-            while start < end and (block := self._read(file, min(_BLOCK, end - start))):
+            while start < end:
+                try:
+                    block = file.read(min(_BLOCK, end - start))
+                except OSError as err:
+                    raise BadInput(err.strerror or str(err)) from err
+                if not block:
+                    break
                 start += len(block)
                 self._on_read(start)
                 yield block
@@ -139,22 +140,15 @@ class Source:
         except OSError as err:
             raise BadInput(err.strerror or str(err)) from err
 
-    @staticmethod
-    def _read(file: Any, size: int) -> bytes:
-        try:
-            data: bytes = file.read(size)
-        except OSError as err:
-            raise BadInput(err.strerror or str(err)) from err
-        return data
-
     def _check_size(self) -> None:
-        if self.size > MAX_SESSION:
+        if self.size > _MAX_SESSION:
             raise BadInput(_SESSION_TOO_LARGE)
 
     def sibling(self, *names: str) -> "Source | None":
-        """A file at a path that the format fixes, relative to this file's folder; None if it cannot be read.
+        """A file at a path relative to this file's folder; None if it cannot be read.
 
-        Never pass a name that a file supplied, unless it was checked to be a hash or an id.
+        The format must fix the path. Never pass a name that a file supplied, unless it was checked
+        to be a hash or an id.
         """
         if self.path is None:
             return None
@@ -173,37 +167,41 @@ class Source:
     @cached_property
     def is_array(self) -> bool:
         """Whether the file is a JSON array, complete or torn."""
-        return self.start.removeprefix(_BOM).lstrip(_BLANK.encode()).startswith(b"[")
+        return self.start.removeprefix(_BOM).lstrip().startswith(b"[")
 
     @cached_property
     def value(self) -> Any:
-        """The JSON value of the whole file; None if the file is an array, or not exactly one value. Raises TooLarge."""
-        if self.is_array or self.is_database:
+        """The JSON value of the file; None for an array, lines of JSON, or what is not JSON."""
+        if self.is_array:
             return None
+        values: list[Any] = []
         try:
-            value, is_single = read_value(self.blocks(), levels=2)
-        except TooLarge:
-            raise
+            values.extend(read_values(self._json))
         except BadInput as err:
-            self.json_error = str(err)
+            if not values:  # else they are lines of JSON
+                self.json_error = str(err)
             return None
-        return value if is_single else None
+        return values[0] if len(values) == 1 else None
 
     def items(self) -> Iterator[Any]:
-        """Yield the items of the array that the file is, or its one value. Raises BadInput at what is not JSON."""
-        if not self.is_array:
+        """Yield the items of the array that the file is, or its one value.
+
+        Raises BadInput at what is not JSON.
+        """
+        if self.is_array:
+            yield from read_items(self._json)
+        else:
             yield self.value
-            return
-        text = _Text(self.blocks())
-        for item in text.items():
-            yield item
-            text.reset_limit()
-        if text.peek():
-            raise text.error("something follows the array", text.at)
+
+    def _json(self) -> Iterator[bytes]:
+        return self.blocks(len(_BOM) if self.start.startswith(_BOM) else 0)
 
     @property
     def all_items(self) -> list[Any]:
-        """The items of an array that is one session. Raises BadInput as ``items`` does, or if they are too large."""
+        """The items of an array that is one session.
+
+        Raises BadInput as ``items`` does, or if they are too large.
+        """
         self._check_size()
         return [*self.items()]
 
@@ -214,56 +212,69 @@ class Source:
         try:
             found.extend(islice(self.items(), _FIRST))
         except BadInput as err:
-            self.json_error = self.json_error or str(err)
+            self.json_error = str(err)
         return as_dicts(found)
 
     # ---- lines of JSON
 
     @cached_property
     def first(self) -> list[dict[str, Any]]:
-        """The objects on the first lines, by which a format of lines is recognised; or the one object of the file."""
+        """The one object of the file, or those on its first lines: they tell the format."""
         if isinstance(self.value, dict):
             return [self.value]
-        return [item.value for item in self._lines(_FIRST)[:_FIRST] if isinstance(item, Line)]
+        return [item.value for item in self._first_lines if isinstance(item, Line)]
 
     @property
     def lines(self) -> list[Line]:
-        """The JSON objects in order; a line with two objects counts as two. Raises BadInput if they are too large."""
-        return [item for item in self._lines() if isinstance(item, Line)]
+        """The JSON objects in order; a line with two objects counts as two.
+
+        Raises BadInput if they are too large.
+        """
+        return [item for item in self._lines if isinstance(item, Line)]
 
     @property
     def lines_as_written(self) -> list[Line]:
         """The lines with their text. Raises BadInput as ``lines`` does."""
         self._check_size()
-        return [item for item in self._parse_lines() if isinstance(item, Line)]
+        return [item for item in self._parse_lines(keep_text=True) if isinstance(item, Line)]
 
     @property
     def bad_lines(self) -> list[Skipped]:
-        """The lines that are not JSON objects."""
-        return [item for item in self._lines() if isinstance(item, Skipped)]
+        """The lines that are not JSON objects. Raises BadInput as ``lines`` does."""
+        return [item for item in self._lines if isinstance(item, Skipped)]
 
-    def _lines(self, limit: int | None = None) -> list[Line | Skipped]:
-        """The parsed lines: all of them, or at least ``limit`` if there are so many. Each is parsed once."""
-        if limit is None:
-            self._check_size()
-        new = islice(self._unparsed, None if limit is None else max(limit - len(self._parsed), 0))
-        self._parsed.extend(item._replace(raw="") if isinstance(item, Line) else item for item in new)
-        return self._parsed
+    @cached_property
+    def _first_lines(self) -> list[Line | Skipped]:
+        return [*islice(self._parse_lines(), _FIRST)]
 
-    def _parse_lines(self) -> Iterator[Line | Skipped]:
-        if self.is_array or self.is_database:
+    @cached_property
+    def _lines(self) -> list[Line | Skipped]:
+        self._check_size()
+        return [*self._parse_lines()]
+
+    def _parse_lines(self, *, keep_text: bool = False) -> Iterator[Line | Skipped]:
+        if self.is_array:
             return
         for number, data in enumerate(_split(self.blocks()), 1):
+            if number > _MAX_RECORDS:
+                raise BadInput(_TOO_MANY.format(_MAX_RECORDS))
             try:
-                for raw, value in _json_values(data.removeprefix(_BOM) if number == 1 else data, number):
-                    is_object = isinstance(value, dict)
-                    yield Line(number, raw, value) if is_object else self.skipped("not a JSON object", number)
+                for raw, value in _values_on_line(data):
+                    if isinstance(value, dict):
+                        yield Line(number, raw if keep_text else "", value)
+                    else:
+                        yield self.skipped("not a JSON object", number)
             except BadInput as err:
                 yield self.skipped(str(err), number)
+            except (ValueError, RecursionError):
+                yield self.skipped("not JSON", number)
 
 
 def open_regular(path: Path) -> io.FileIO:
-    """Open a regular file, without waiting if it is a pipe. Raises OSError, and BadInput for any other kind of file."""
+    """Open a regular file, without waiting if it is a pipe.
+
+    Raises OSError, and BadInput for any other kind of file.
+    """
     file = io.FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()
@@ -273,193 +284,129 @@ def open_regular(path: Path) -> io.FileIO:
 
 def _split(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """Yield the lines without their ends. Raises BadInput for a line that is too large."""
-    pieces: list[bytes] = []  # of the line that has not ended
-    size = 0
+    rest = bytearray()
     for block in blocks:
-        first, *others = block.split(b"\n")
-        pieces.append(first)
-        size += len(first)
-        if size > _MAX_LINE:
-            raise BadInput(f"a line of more than {_MAX_LINE // 1_000_000} MB")
-        if others:
-            yield b"".join(pieces)
-            yield from others[:-1]
-            pieces = [others[-1]]
-            size = len(others[-1])
-    if size:
-        yield b"".join(pieces)
+        *lines, end = block.split(b"\n")
+        for line in lines:
+            yield bytes(rest) + line
+            rest.clear()
+        rest += end
+        if len(rest) > _MAX_LINE:
+            raise BadInput(_LINE_TOO_LARGE)
+    yield bytes(rest)
+
+
+def _values_on_line(data: bytes) -> Iterator[tuple[str, Any]]:
+    """Yield the text and the value of each JSON value on a line.
+
+    Raises BadInput for one that is too large or nested too deeply, ValueError or RecursionError at
+    what is not JSON.
+    """
+    brackets = data.count(b"{") + data.count(b"[")
+    if brackets > _MAX_RECORDS:  # 95 MB of ``{},`` are gigabytes of empty objects
+        raise BadInput(_TOO_MANY.format(_MAX_RECORDS))
+    text = data.decode("utf-8-sig").rstrip(_BLANK)
+    end = 0
+    while end < len(text):
+        blanks = _BLANKS.match(text, end)
+        start = blanks.end() if blanks else end
+        value, end = parse_json_at(text, start)
+        if _is_deeper(value, _MAX_DEPTH):
+            raise BadInput(_TOO_DEEP)
+        yield text[start:end], value
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return False
+    return not levels or any(_is_deeper(item, levels - 1) for item in value)
 
 
 # ---- JSON that is read piece by piece
 
 
-def read_value(blocks: Iterator[bytes], *, levels: int, max_bytes: int = MAX_VALUE) -> tuple[Any, bool]:
-    """The first JSON value in these bytes, and whether it is the only one. Raises BadInput if it is not JSON.
+def read_values(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[Any]:
+    """Yield the JSON values in a text: one, unless commas separate several.
 
-    The text of its outer ``levels`` is never in memory as a whole, only that of an item within them.
+    Raises BadInput as ``read_items``.
     """
-    text = _Text(blocks, max_bytes)
-    value = text.value(levels)
-    return value, not text.peek()
+    return read_items(lambda: chain([b"["], open_blocks(), [b"]"]))
 
 
-class _Text:
-    """JSON text of which only a part is in memory: what is parsed makes room for the next block.
+def read_items(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[Any]:
+    """Yield the items of a JSON array. One item at a time is in memory.
 
-    Every method raises BadInput for bytes that are not UTF-8, and for more than ``max_bytes`` since ``reset_limit``.
+    ``open_blocks`` returns the text in pieces, at each call from its start.
+    Raises BadInput at what is not JSON, too large or nested too deeply.
     """
+    import ijson
 
-    def __init__(self, blocks: Iterator[bytes], max_bytes: int = MAX_VALUE) -> None:
-        self._max_bytes = max_bytes
-        self._blocks, self._decode = blocks, codecs.getincrementaldecoder("utf-8-sig")()
-        self._text, self.at, self._has_ended = "", 0, False
-        self._line, self._column = 1, 1  # of the first character of ``_text``
-        self._size = 0  # bytes read since the limit was reset
-
-    def reset_limit(self) -> None:
-        """Begin a new session: the limit counts from here."""
-        self._size = len(self._text) - self.at
-
-    def items(self, levels: int = 0) -> Iterator[Any]:
-        """Yield the items of the array that begins here."""
-        self._expect("[")
-        if not self._accept("]"):
-            yield self.value(levels)
-            count = 1
-            while not self._accept("]"):
-                self._expect(",")
-                yield self.value(levels)
+    count = 0
+    for backend in (ijson, ijson.get_backend("python")):
+        try:
+            for item in islice(_items(open_blocks(), backend), count, None):
                 count += 1
-                if count > _MAX_ITEMS:
-                    raise TooLarge(_TOO_MANY)
-
-    def value(self, levels: int = 0) -> Any:
-        """The value that begins here. Its outer ``levels`` are read item by item, what is in them is parsed whole."""
-        start = self.peek()
-        if levels and start == "[":
-            return [*self.items(levels - 1)]
-        if levels and start == "{":
-            return self._object(levels - 1)
-        while True:
-            try:
-                value, end = parse_json_at(self._text, self.at)
-            except RecursionError as err:
-                raise BadInput("nested too deeply") from err
-            except JSONDecodeError as err:
-                is_cut = err.msg.startswith("Unterminated string") or len(self._text) - err.pos < _CUT_LITERAL
-                if is_cut and self._read_on():
-                    continue
-                raise self.error("not JSON", err.pos) from err
-            except ValueError as err:  # such as NaN
-                raise BadInput(f"not JSON: {err}") from err
-            if not (isinstance(value, (int, float)) and _NUMBER_END.match(self._text, end) and self._read_on()):
+                if count > _MAX_RECORDS:
+                    raise BadInput(_TOO_MANY.format(_MAX_RECORDS))
+                yield item
+            return
+        except BadInput:
+            raise
+        except (ijson.JSONError, ValueError) as err:
+            # yajl, ijson's parser in C, refuses half a character (\udcff) and an integer of more
+            # than 64 bits. The one in Python reads them, but takes ten times as long.
+            if not isinstance(err, UnicodeDecodeError) and "integer overflow" not in str(err):
                 break
-        opened = self._text.count("{", self.at, end) + self._text.count("[", self.at, end)
-        if opened > _MAX_DEPTH and _is_deeper(value, _MAX_DEPTH):
-            raise BadInput(f"nested more than {_MAX_DEPTH} levels deep")
-        self.at = end
-        return value
-
-    def _object(self, levels: int) -> dict[str, Any]:
-        result: dict[str, Any] = {}
-        self._expect("{")
-        if self._accept("}"):
-            return result
-        while True:
-            if self.peek() != '"':
-                raise self.error("not JSON", self.at)
-            key = self.value()
-            self._expect(":")
-            result[key] = self.value(levels)
-            if self._accept("}"):
-                return result
-            self._expect(",")
-            if len(result) > _MAX_ITEMS:
-                raise TooLarge(_TOO_MANY)
-
-    def peek(self) -> str:
-        """The next character that is not blank; "" at the end."""
-        while True:
-            blanks = _BLANKS.match(self._text, self.at)
-            self.at = blanks.end() if blanks else self.at
-            if self.at < len(self._text) or not self._read_on():
-                return self._text[self.at : self.at + 1]
-
-    def _accept(self, mark: str) -> bool:
-        is_next = self.peek() == mark
-        self.at += is_next
-        return is_next
-
-    def _expect(self, mark: str) -> None:
-        if not self._accept(mark):
-            raise self.error("not JSON", self.at)
-
-    def error(self, problem: str, position: int) -> BadInput:
-        """The error at a position of the text, with its line and column in the file."""
-        line, column = self._place(position)
-        return BadInput(f"{problem} at line {line} column {column}")
-
-    def _place(self, position: int) -> tuple[int, int]:
-        last = self._text.rfind("\n", 0, position)
-        if last < 0:
-            return self._line, self._column + position
-        return self._line + self._text.count("\n", 0, position), position - last
-
-    def _read_on(self) -> bool:
-        """Drop what is parsed, and read as much as is left, at least one block; False at the end of the file."""
-        self._line, self._column = self._place(self.at)
-        pieces = [self._text[self.at :]]
-        self._text, wanted, self.at = "", len(pieces[0]), 0
-        try:
-            while not self._has_ended and (len(pieces) == 1 or wanted > 0):
-                block = next(self._blocks, b"")
-                self._has_ended = not block
-                self._size += len(block)
-                if self._size > self._max_bytes:
-                    raise TooLarge(_VALUE_TOO_LARGE if self._max_bytes == MAX_VALUE else _SESSION_TOO_LARGE)
-                pieces.append(self._decode.decode(block, final=not block))
-                wanted -= len(block)
-        except UnicodeDecodeError as err:
-            raise BadInput("not UTF-8") from err
-        self._text = "".join(pieces)
-        _check_opened(self._text)
-        return len(pieces) > 1
+    raise BadInput(f"not JSON after {quantity(count, 'item')}" if count else "not JSON")
 
 
-def _json_values(data: bytes, line: int = 1) -> Iterator[tuple[str, Any]]:
-    """The text and the value of each JSON value in ``data``. Raises BadInput at the first that is not JSON.
+def _items(blocks: Iterable[bytes], backend: Any) -> Iterator[Any]:
+    """Yield the items of an array.
 
-    ``line`` is the number of the first line.
+    Raises BadInput for one that is too large or nested too deeply, else as ``_events``.
     """
+    import ijson
+
+    builder = ijson.ObjectBuilder()  # of the array, which loses each item as soon as it is complete
+    depth = size = count = 0
+    for block_size, events in _events(blocks, backend):
+        size += block_size
+        count += len(events)
+        if size > _MAX_SESSION:
+            raise BadInput(_SESSION_TOO_LARGE)
+        if count > _MAX_EVENTS:
+            raise BadInput(_TOO_MANY.format(_MAX_EVENTS))
+        for event, value in events:
+            depth += _STEPS.get(event, 0)
+            if depth > _MAX_DEPTH + 1:
+                raise BadInput(_TOO_DEEP)
+            if event == "number" and value in _INFINITE:
+                raise ValueError("too large a number")
+            builder.event(event, value)
+            if depth == 1 and builder.value:
+                yield builder.value.pop()
+                size = count = 0
+
+
+def _events(blocks: Iterable[bytes], backend: Any) -> Iterator[tuple[int, list[tuple[str, Any]]]]:
+    """Yield the size of each block and ijson's events in it, also those before an error.
+
+    Raises ijson's JSONError, or ValueError.
+    """
+    import ijson
+
+    events = ijson.sendable_list()
+    parser = backend.basic_parse_coro(events, use_float=True)  # else yajl crashes at 5,000 digits
     try:
-        text = data.decode().rstrip(_BLANK)
-    except UnicodeDecodeError as err:
-        raise BadInput("not UTF-8") from err
-    _check_opened(text)
-    at = len(text) - len(text.lstrip(_BLANK))
-    while at < len(text):
-        try:
-            value, end = parse_json_at(text, at)
-        except RecursionError as err:
-            raise BadInput("nested too deeply") from err
-        except JSONDecodeError as err:
-            raise BadInput(f"not JSON at line {line + err.lineno - 1} column {err.colno}") from err
-        except ValueError as err:  # such as NaN
-            raise BadInput(f"not JSON: {err}") from err
-        if text.count("{", at, end) + text.count("[", at, end) > _MAX_DEPTH and _is_deeper(value, _MAX_DEPTH):
-            raise BadInput(f"nested more than {_MAX_DEPTH} levels deep")
-        yield text[at:end], value
-        while end < len(text) and text[end] in _BLANK:
-            end += 1
-        at = end
-
-
-def _check_opened(text: str) -> None:
-    """Raise TooLarge for text with too many brackets: 95 MB of ``{},`` are gigabytes of empty objects."""
-    if len(text) > _MAX_OPENED and text.count("{") + text.count("[") > _MAX_OPENED:
-        raise TooLarge(f"more than {_MAX_OPENED:,} brackets in one value")
-
-
-def _is_deeper(value: Any, levels: int) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return not levels or any(_is_deeper(item, levels - 1) for item in inner if isinstance(item, (dict, list)))
+        for block in blocks:
+            try:
+                parser.send(block)
+            finally:
+                yield len(block), events
+            events.clear()
+        parser.close()
+    finally:
+        with suppress(ijson.JSONError):  # without it, the one in Python complains on stderr
+            parser.close()

@@ -46,6 +46,7 @@ ROOMS = {
     "certifi": {"llm/certificates.py"},
     "litellm": {"llm/litellm_bridge.py"},
     "filetype": {"content/file_types.py"},
+    "ijson": {"formats/source.py"},
     "jiter": {"jsonio.py"},
     "wcwidth": {"text.py"},
     "rich": {f"render/{name}.py" for name in ("theme", "styled_lines", "inline", "highlight", "tables", "layout")},
@@ -143,7 +144,7 @@ LOADS: list[tuple[list[str], set[str]]] = [  # arguments that the table lacks, a
     (["--version"], QUIET),
     (["--usage", "-o", "json"], QUIET),
     (["--show-session", "0", "-o", "json"], QUIET | {"gptsh.core.usage"}),
-    (["--export-session", "0", "--format", "html"], NETWORK | {"gptsh.formats.readers"}),
+    (["--export-session", "0", "--format", "html"], NETWORK | {"gptsh.formats.readers", "ijson"}),
 ]
 
 

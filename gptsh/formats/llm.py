@@ -1,7 +1,7 @@
-"""The log of Simon Willison's llm, ``logs.db``: its message store (since 0.32) and the tables of older versions.
+"""The log of Simon Willison's llm, ``logs.db``: its message store, which it has since 0.32.
 
-A file can have both. A conversation in both is one session: first its responses in the older tables, then its other
-messages in the store. Attachments that are a path are not opened.
+What older versions logged stays in older tables, which are counted alone. Attachments that are a
+path are not opened.
 """
 
 import re
@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from gptsh.messages import Part, Usage, token_count
 from gptsh.models.facts import split_model
 from gptsh.models.providers import known_provider
 from gptsh.models.token_usage import usage_from
+from gptsh.text import quantity
 
 if TYPE_CHECKING:
     import sqlite3
@@ -34,11 +34,8 @@ _MAX_CELL = 100_000_000  # bytes
 _PREFIX = "gptsh-import-"  # of the folders with copies of databases
 _QUERY_SECONDS = 20.0
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]+")
+_STORE = {"threads", "turns", "messages", "parts"}
 _REQUEST_ROLES = ("user", "tool")  # of messages that an answer follows
-_INDEXED = (
-    ("responses", "conversation_id"), ("tool_calls", "response_id"), ("tool_results", "response_id"),
-    ("turns", "thread_id"), ("parts", "message_hash"),
-)  # fmt: skip
 Row = dict[str, Any]
 
 
@@ -57,9 +54,12 @@ def _sessions(source: Source) -> Results:
     try:
         with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, closing(_open_copy(source, folder)) as db:
             log = _Log(db)
-            if not log.tables >= {"threads", "turns", "messages", "parts"} and not log.tables >= {"responses"}:
+            if not log.tables >= _STORE and "responses" not in log.tables:
                 yield source.skipped("a database, but not the log of llm")._replace(is_foreign=True)
                 return
+            if number := log.count_old():
+                old = f"{quantity(number, 'conversation')} of llm before 0.32"
+                yield source.skipped(f"{old}: pass its text on with llm logs --cid ID | gptsh")
             for key in log.sessions():
                 session = Conversation(source, NAME, key)
                 log.session = session
@@ -94,9 +94,9 @@ def _open_copy(source: Source, folder: str) -> "sqlite3.Connection":
     db.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL)
     db.execute("PRAGMA trusted_schema=OFF")
-    for table, column in _INDEXED:
-        with suppress(sqlite3.OperationalError):  # an older log lacks some of the tables
-            db.execute(f"CREATE INDEX gptsh_{table} ON {table} ({column})")
+    with suppress(sqlite3.OperationalError):  # it has no message store
+        db.execute("CREATE INDEX gptsh_turns ON turns (thread_id)")
+        db.execute("CREATE INDEX gptsh_parts ON parts (message_hash)")
     return db
 
 
@@ -110,12 +110,10 @@ class _Log:
         self.tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         self._tree = {row["hash"]: row for row in self._rows("messages")}
         turns = self._rows("turns", "ORDER BY id DESC", columns="id, tip_message_hash")
-        self._ends = {
-            row["tip_message_hash"]: row["id"] for row in turns
-        }  # message hash: id of the first turn that ends with it
-        self._turn_ids = {row["id"] for row in turns}
+        # message hash: id of the first turn that ends with it
+        self._ends = {row["tip_message_hash"]: row["id"] for row in turns}
 
-    def _rows(self, table: str, where: str = "", *values: object, columns: str = "rowid AS number, *") -> list[Row]:
+    def _rows(self, table: str, where: str = "", *values: object, columns: str = "*") -> list[Row]:
         """The rows of a table; none if the table does not exist."""
         deadline = time.monotonic() + _QUERY_SECONDS
         self._db.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
@@ -126,30 +124,31 @@ class _Log:
         self.session.skipped.append(self.session.source.skipped(why))
 
     def sessions(self) -> list[str]:
-        """The id of each session: of its thread or conversation, else of its single turn or response."""
+        """The id of each session: of its thread, else of its single turn."""
         ids = {row["id"] for row in self._rows("threads")}
         ids |= {row["thread_id"] or row["id"] for row in self._rows("turns", columns="id, thread_id")}
-        responses = self._rows("responses", columns="id, conversation_id")
-        ids |= {row["conversation_id"] or row["id"] for row in responses if row["id"] not in self._turn_ids}
         return sorted(key for key in ids if isinstance(key, str))
+
+    def count_old(self) -> int:
+        """The number of conversations that are only in the tables of llm before 0.32."""
+        rows = self._rows("responses", columns="id, conversation_id")
+        return len({row["conversation_id"] or row["id"] for row in rows}.difference(self.sessions()))
 
     def fill(self) -> None:
         """Read the current session."""
         session, key = self.session, self.session.key
-        turns = self._rows("turns", "WHERE thread_id = ? OR (thread_id IS NULL AND id = ?) ORDER BY id", key, key)
-        where = "WHERE conversation_id = ? OR (conversation_id IS NULL AND id = ?) ORDER BY id"
-        rows = [row for row in self._rows("responses", where, key, key) if row["id"] not in self._turn_ids]
-        heads = [*self._rows("threads", "WHERE id = ?", key), *self._rows("conversations", "WHERE id = ?", key), {}]
-        head, latest = heads[0], [{}, *rows, *turns][-1]
-        session.title, session.model = head.get("name"), latest.get("model") or head.get("model")
-        session.provider, session.params = _provider(session.model), _json(latest.get("options_json"))
-        session.created_at = None if latest else head.get("datetime_utc")
-        session.extra = without({"forked_from": head.get("forked_from")})
-        messages = [message for row in rows for message in self._response(row)]
-        # The older tables win: they have more fields, and an earlier import has stored the ids of their messages.
-        messages += self._stored(turns, heads[0], only_turns=bool(rows))
+        where = "WHERE thread_id = ? OR (thread_id IS NULL AND id = ?) ORDER BY id"
+        turns = self._rows("turns", where, key, key)
+        thread = next(iter(self._rows("threads", "WHERE id = ?", key)), {})
+        latest = turns[-1] if turns else {}
+        session.title = thread.get("name")
+        session.model = latest.get("model")
+        session.provider = _provider(session.model)
+        session.params = _json(latest.get("options_json"))
+        session.created_at = None if latest else thread.get("datetime_utc")
+        session.extra = without({"forked_from": thread.get("forked_from")})
         system = None  # the current system prompt; a change of it is a message
-        for message in messages:
+        for message in self._messages(turns, thread):
             is_system, before = message["role"] == "system", system
             system = message["content"] if is_system else system
             if is_system and not session.messages and session.system is None:
@@ -157,12 +156,10 @@ class _Log:
             elif not is_system or system != before:
                 session.add_message(message)
 
-    # ---- the message store: a tree of messages, turns with the model of each answer, threads
+    def _messages(self, turns: list[Row], thread: Row) -> Iterator[Row]:
+        """The messages of each turn, and the others of its thread.
 
-    def _stored(self, turns: list[Row], thread: Row, *, only_turns: bool) -> Iterator[Row]:
-        """The messages of each turn, and the others of its thread. A turn has an answer and the messages before it.
-
-        ``only_turns`` leaves out the messages before the first turn.
+        Messages are a tree. A turn has an answer and the messages before it.
         """
         seen: set[str] = set()
         for tip in (row.get("tip_message_hash") for row in (*turns, thread)):
@@ -180,8 +177,7 @@ class _Log:
                 if ending or (was_request and row["role"] not in _REQUEST_ROLES):
                     turn = ending[0] if ending else {}
                 was_request = row["role"] in _REQUEST_ROLES
-                if turn or not only_turns:
-                    messages.append(self._message(row, turn, is_end=bool(ending)))
+                messages.append(self._message(row, turn, is_end=bool(ending)))
                 tip = row["parent_hash"]
             yield from reversed(messages)
 
@@ -189,7 +185,12 @@ class _Log:
         """A message in the blocks of Anthropic's API, which have a place for everything in llm's parts."""
         parts = self._rows("parts", "WHERE message_hash = ? ORDER BY position", row["hash"])
         blocks = [block for part in parts if (block := self._block(part))]
-        message = {"id": row["hash"], "role": row["role"], "timestamp": _moment(turn), "content": _content(blocks)}
+        message = {
+            "id": row["hash"],
+            "role": row["role"],
+            "timestamp": turn.get("datetime_utc"),
+            "content": _content(blocks),
+        }
         if any(block["type"] == "tool_result" for block in blocks):
             message["role"] = "user"
         return message | (_answer_fields(turn, is_last=is_end) if row["role"] == "assistant" else {})
@@ -219,45 +220,6 @@ class _Log:
                 return self._attachment(as_dict(payload.get("attachment")).get("id"))
         self._skip(f"unknown type of part: {row['type']!r}")
         return {**payload, "type": row["type"]} if isinstance(row["type"], str) else None
-
-    # ---- the older tables: a row for each response and its question
-
-    def _response(self, row: Row) -> list[Row]:
-        """The system prompt, the tool results, the question and the answer, as far as the row has them."""
-        ident, moment = row["id"], _moment(row)
-        pieces = [*self._fragments("system", ident), _text(row.get("system"))]
-        system = "\n\n".join(piece.strip() for piece in pieces if piece.strip())
-        messages: list[Row] = [{"role": "system", "id": f"{ident}:system", "content": system}] if system else []
-        results: list[Part] = []
-        for result in self._rows("tool_results", "WHERE response_id = ?", ident):
-            media = self._attachments("tool_results_attachments", "tool_result_id", result["number"])
-            results.append(_result({**result, "output": _text(result["output"])}, media))
-            messages.append({"role": "user", "id": f"{ident}:result:{result['number']}", "content": results[-1:]})
-        prompt = "\n".join(filter(None, [*self._fragments("prompt", ident), _text(row["prompt"])]))
-        question = [{"type": "text", "text": prompt}] if prompt else []
-        question += self._attachments("prompt_attachments", "response_id", ident)
-        in_results = [part for result in results if isinstance(result["content"], list) for part in result["content"]]
-        if question and not (results and all(part in in_results for part in question)):
-            messages.append({"role": "user", "id": f"{ident}:prompt", "content": _content(question)})
-        reasoning, response = _text(row.get("reasoning")), _text(row["response"])
-        blocks: list[Part] = [{"type": "thinking", "thinking": reasoning}] if reasoning else []
-        blocks += [{"type": "text", "text": response}] if response else []
-        for call in self._rows("tool_calls", "WHERE response_id = ?", ident):
-            arguments = _text(call["arguments"]) or None
-            blocks.append({"type": "tool_use", "id": call["tool_call_id"], "name": call["name"], "input": arguments})
-        fields = _answer_fields(row, is_last=True)
-        messages.append({"role": "assistant", "id": ident, "content": _content(blocks), **fields})
-        return [{**message, "timestamp": moment} for message in messages]
-
-    def _fragments(self, kind: str, ident: str) -> list[str]:
-        rows = self._rows(f"{kind}_fragments", 'WHERE response_id = ? ORDER BY "order"', ident)
-        return [self._fragment(row["fragment_id"]) for row in rows]
-
-    def _attachments(self, table: str, column: str, value: object) -> list[Part]:
-        rows = self._rows(table, f'WHERE {column} = ? ORDER BY "order"', value)
-        return [self._attachment(row["attachment_id"]) for row in rows]
-
-    # ---- shared by both
 
     def _fragment(self, number: object) -> str:
         rows = self._rows("fragments", "WHERE id = ?", number)
@@ -307,7 +269,7 @@ def _json(cell: object) -> dict[str, Any]:
 
 
 def _answer_fields(row: Row, *, is_last: bool) -> Row:
-    """The model and provider of a turn or a response; for its last message also the response id, usage and times."""
+    """The model and provider of a turn; for its last message also the response id and the usage."""
     model, provider = row.get("model"), _provider(row.get("model"))
     fields = {"model": model, "provider": provider}
     if is_last:
@@ -327,13 +289,6 @@ def _provider(model: str | None) -> str | None:
     """The provider in the name of a model; None if gptsh does not know it."""
     provider = split_model(model)[0] if isinstance(model, str) else None
     return provider if provider and known_provider(provider) else None
-
-
-def _moment(row: Row) -> Any:
-    """The time of a row, in UTC if it has no zone."""
-    time = row.get("datetime_utc")
-    with suppress(ValueError):
-        return f"{time}Z" if time and datetime.fromisoformat(time).tzinfo is None else time
 
 
 def _usage(row: Row, provider: str | None) -> Usage | None:

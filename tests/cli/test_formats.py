@@ -22,7 +22,7 @@ from tests.support.histories import (
     write,
 )
 from tests.support.home import Home
-from tests.support.llm_logs import ASKED, BEFORE, HELLO, STORE
+from tests.support.llm_logs import ASKED, HELLO, STORE
 from tests.support.paths import HISTORIES
 
 # ---- samples: what several of them tell
@@ -39,16 +39,6 @@ JUDGED = SIGNED.replace("tool A", "tool A well").replace("tool B", "tool B faile
 END = "user: TWO [image/png]\nassistant: LOOKED\n"
 ENDS = END.replace("[image/png]", "[image/png] [application/pdf]")
 LOG = TALK.replace("tool B", "tool B failed") + ENDS.replace("TWO", "a synthetic fragment\nTWO")
-LEGACY = (
-    LOG
-    + """user: A picture, please
-assistant: picture{}=
-tool: here [image/png]
-assistant: One pixel.
-user: And this file? [image/png] [image_url]
-assistant: A file of your own.
-"""
-)
 TEA = """user: [image_asset_pointer] How hot? [attachment]
 assistant: (Heat
 
@@ -141,14 +131,7 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
         "messages.3.raw": {"exception": "OSError: ENOENT: /nope"}, "messages.4.usage.prompt": 15515,
         "messages.4.resolved_model": "synthetic-2026", "messages.4.response_id": "msg_01Synth",
     })]),
-    "llm/logs_legacy_0.31.db": ("llm", [
-        (LEGACY, {"title": "Grüße, 世界 🐍! Read config.json a…", "messages.4.usage.reasoning_tokens": 7,
-                  "agent.system": "Use SI units.\n\nYou are a shell helper.", "messages.4.finish_reason": "stop",
-                  "messages.11.content.2.image_url.url": "https://example.com/a.png"}),
-        ("user: One question\nassistant: Alone.\n", {"title": "One question"}),
-    ]),
 }  # fmt: skip
-NOT_IN_THE_LOG = [": an attachment that is not in the database: /home/u/own.png", "not read: 1"]
 
 
 @pytest.mark.parametrize("sample", SAMPLES)
@@ -156,7 +139,7 @@ def test_a_sample_comes_in_with_all_that_it_has(home: Home, sample: str) -> None
     path, (format_name, expected) = HISTORIES / sample, SAMPLES[sample]
     kept = (path.read_bytes(), path.stat().st_mtime_ns)
     run = home.run("--import-session", str(path), "-o", "json")
-    assert (run.code, import_notes(run, path)) == (0, NOT_IN_THE_LOG if LEGACY in expected[0][0] else [])
+    assert (run.code, import_notes(run, path)) == (0, [])
     items, docs = json.loads(run.stdout), {doc["id"]: doc for doc in home.docs()}
     for item, (lines_of_it, facts) in zip(items, expected, strict=True):
         doc = docs[item["session"]]
@@ -180,7 +163,7 @@ def carried(form: str, of_it: str) -> str:
     return re.sub(r"\s+", " ", re.sub(r" \([^()]*\)", "", of_it) if form == "openai" else of_it)  # texts are joined
 
 
-UNANSWERED = {f"{CHECKPOINT}/conversation.json", "llm/logs_legacy_0.31.db"}  # calls or results alone
+UNANSWERED = {f"{CHECKPOINT}/conversation.json"}  # calls or results alone
 WAYS = [(sample, form) for sample in SAMPLES for form in ("json", "openai", "nanobot")
         if form == "json" or sample not in UNANSWERED]  # fmt: skip
 
@@ -217,7 +200,8 @@ def test_a_folder_of_all_samples_comes_in_at_once_and_what_only_goes_with_them_i
     formats = {line.rpartition("(")[2].rstrip(")") for line in run.stdout.splitlines()}
     known = import_file(home, write(home.folder, [1])).stderr.rpartition("known formats: ")[2].strip().split(", ")
     assert formats == set(known) - {"markdown", "openai"}
-    assert run.stderr.count(NOT_IN_THE_LOG[0]) == len(import_notes(run, folder)) - 1 == 2
+    (old, total) = import_notes(run, folder)
+    assert (old.partition(": ")[0], total) == ("/llm/logs_continued_0.36.db", "not read: 1")
     assert set(states(import_file(home, folder))) == {"known"}
 
 
@@ -324,20 +308,6 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     "gptsh: the first one took the id from the file's name": ("20251027-091530-ab1c.json", {
         key: value for key, value in read_sample(OWN).items() if key != "id"
     }, [SAMPLES[OWN][1][0][0]], {"id": "ab1c"}),
-    "llm: a response that is a turn too counts once": ("logs.db", Script(
-        STORE + ASKED + BEFORE
-        + "INSERT INTO responses (id, prompt, response, conversation_id) VALUES ('u1', 'hello', 'hi', 't1');"
-    ), [HELLO], {"title": "hello", "agent.model": "gpt-4o"}),
-    "llm: an older table without the later columns": ("logs.db", Script(
-        BEFORE + """
-        INSERT INTO responses (id, model, prompt, system, options_json, response, conversation_id, datetime_utc) VALUES
-        ('b', 'gpt-4', 'second', 'Terse.', '{"temperature": 0.5, "frob": 1}', 'two', 'c', '2023-08-17T21:39:38'),
-        ('a', 'gpt-4', 'first', 'Terse.', '{}', 'one', 'c', '2023-08-17T21:39:37'),
-        ('d', 'gpt-4', 'alone', NULL, NULL, 'three', NULL, NULL);"""
-    ), ["user: first\nassistant: one\nuser: second\nassistant: two\n", "user: alone\nassistant: three\n"], {
-        "agent.system": "Terse.", "agent.params": {"temperature": 0.5}, "meta.imported.key": "c",
-        "created_at": "2023-08-17T21:39:37.000Z", "provider.name": "openai",
-    }),
     "llm: a fork has what it came from": ("logs.db", Script(
         STORE + ASKED + "INSERT INTO threads VALUES ('t2', 'fork', 'a1', 't1', NULL);"
     ), [HELLO, HELLO], {"messages.1.model": "gpt-4o"}),

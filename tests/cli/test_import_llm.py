@@ -1,4 +1,4 @@
-"""The log of llm as a database: of both its eras at once, while it is written, and as it stays."""
+"""The log of llm as a database: what is read of it, while it is written, and as it stays."""
 
 import contextlib
 import os
@@ -8,19 +8,26 @@ from pathlib import Path
 
 from tests.support.histories import Script, import_file, import_notes, states, transcript_of, write
 from tests.support.home import Home
-from tests.support.llm_logs import ASKED, HELLO, STORE
+from tests.support.llm_logs import ASKED, HELLO, OLD, STORE
 from tests.support.paths import HISTORIES
 
 SAMPLES = HISTORIES / "llm"
-LOGS, LEGACY, CONTINUED = (SAMPLES / f"logs{name}.db" for name in ("", "_legacy_0.31", "_continued_0.36"))
+LOGS, CONTINUED = SAMPLES / "logs.db", SAMPLES / "logs_continued_0.36.db"
+ADVICE = "of llm before 0.32: pass its text on with llm logs --cid ID | gptsh"
 
 
-def test_a_conversation_of_both_eras_is_one_and_nothing_of_it_is_there_twice(home: Home) -> None:
-    logs = home.folder / "logs.db"
-    for path, became in ((LEGACY, "imported"), (LEGACY, "known"), (CONTINUED, "grown"), (LEGACY, "known")):
-        shutil.copyfile(path, logs)
-        assert states(import_file(home, logs))[0] == became
-    assert sorted(doc["stats"]["messages"] for doc in home.docs()) == [2, 17]
+def test_what_llm_logged_before_its_message_store_is_counted_and_the_way_is_told(home: Home) -> None:
+    path = write(home.folder, Script(OLD), "logs.db")
+    run = import_file(home, path)
+    assert (run.stdout, run.stderr, run.code) == ("", f"gptsh: {path}: 2 conversations {ADVICE}\n", 2)
+    run = import_file(home, write(home.folder, Script(OLD + STORE + ASKED), "both.db"))
+    assert (states(run), run.code, run.stderr.count(f": 2 conversations {ADVICE}\n")) == (["imported"], 0, 1)
+
+
+def test_a_conversation_that_was_continued_since_is_read_with_its_earlier_messages(home: Home) -> None:
+    run = import_file(home, CONTINUED)
+    assert (states(run), home.doc()["stats"]["messages"]) == (["imported"], 17)
+    assert import_notes(run, CONTINUED)[-2:] == [f": 1 conversation {ADVICE}", "not read: 1"]
 
 
 def test_the_original_is_never_touched_and_what_its_writer_has_not_merged_is_read(home: Home) -> None:

@@ -1,11 +1,9 @@
 """Tables of llm's log, as SQL."""
 
-# The tables of the first version with conversations, and of 0.32, as far as gptsh reads them.
-BEFORE = """
-CREATE TABLE conversations (id TEXT PRIMARY KEY, name TEXT, model TEXT);
-CREATE TABLE responses (id TEXT PRIMARY KEY, model TEXT, prompt TEXT, system TEXT, prompt_json TEXT, options_json TEXT,
-    response TEXT, response_json TEXT, conversation_id TEXT, duration_ms INTEGER, datetime_utc TEXT);
-CREATE TABLE tool_calls (response_id TEXT, name TEXT, arguments, tool_call_id TEXT);
+# A table of llm before 0.32, and the message store, as far as gptsh reads them.
+OLD = """
+CREATE TABLE responses (id TEXT PRIMARY KEY, prompt TEXT, response TEXT, conversation_id TEXT);
+INSERT INTO responses VALUES ('a', 'first', 'one', 'c'), ('b', 'second', 'two', 'c'), ('d', 'alone', 'three', NULL);
 """
 STORE = """
 CREATE TABLE threads (id TEXT PRIMARY KEY, name TEXT, tip_message_hash TEXT, forked_from TEXT, datetime_utc TEXT);

@@ -119,3 +119,23 @@ def test_two_machines_that_continued_a_session_keep_all_turns_of_both(
         before = path.read_bytes()
         assert first.run("--import-session", str(copy)).stdout.startswith("known ")
         assert path.read_bytes() == before
+
+
+def test_an_import_rescues_what_is_whole_in_a_torn_file(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    home.run("-m", "echo", "--title", "A Talk", "one")
+    home.run("-s", "0", "two")
+    (path,) = home.files()
+    data = path.read_bytes()
+    start = data.index(b'"messages":[\n') + len(b'"messages":[\n')
+    for size in range(data.index(b"\n", start), len(data) - 2, 97):
+        (tmp_path / str(size)).mkdir()
+        other = Home(tmp_path / str(size))
+        torn = tmp_path / f"{size}.json"
+        torn.write_bytes(data[:size])
+        run = other.run("--import-session", str(torn))
+        whole = data[start:size].count(b"\n")
+        assert (run.code, "torn" in run.stderr) == (0, True)
+        doc = other.doc()
+        assert doc["title"] == "A Talk"
+        assert len(doc["messages"]) >= whole

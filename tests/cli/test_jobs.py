@@ -9,7 +9,7 @@ from tests.support.home import Home
 
 VALUED = ("--show-session", "--search-sessions", "--export-session", "--import-session", "--delete-session")
 NAMED = (*VALUED, "--archive-session", "--delete-snapshot")
-VALUES = {**dict.fromkeys(NAMED, "0"), "--shell-integration": "bash", "--merge-driver": "base ours theirs",
+VALUES = {**dict.fromkeys(NAMED, "0"), "--shell-integration": "bash",
           "--login": "web", "--logout": "web"}  # fmt: skip
 ASKING = (["--dry-run"], ["--no-save"], ["-x"], ["--schema", "{}"], ["-p", "a=1"], ["-f", "x"], ["--system", "x"],
           ["-n"], ["--truncate", "tail"], ["--compact"], ["--title", "x"], ["--snapshot", "x"])  # fmt: skip
@@ -41,14 +41,13 @@ def test_what_says_nothing_of_a_job_is_refused(home: Home, job: str) -> None:
 def test_what_only_says_how_is_taken_by_every_job_and_the_environment_never_fails_one(one: Home, job: str) -> None:
     one.configure("")
     value = {"--import-session": [str(one.files()[0])], "--search-sessions": ["hello"],
-             "--prune-sessions": ["--keep", "9"], "--shell-integration": ["bash"],
-             "--merge-driver": [str(one.files()[0])] * 3}  # fmt: skip
+             "--prune-sessions": ["--keep", "9"], "--shell-integration": ["bash"]}  # fmt: skip
     args = [job, *value.get(job, [one.doc()["id"]] if job in NAMED else [])]
     how = ["--no-stdin", "--no-stream", "--no-reasoning", "--debug", "--config", str(one.config)]
     env = {"GPTSH_SESSION": "@none", "GPTSH_TIMEOUT": "5", "GPTSH_MODEL": "echo", "GPTSH_NO_STDIN": "1"}
     run = one.run(*args, *how, env=env)
     assert run.code == 0, run.stderr
-    if job not in ("--export-session", "--shell-integration", "--merge-driver"):
+    if job not in ("--export-session", "--shell-integration"):
         told = one.run(*args, "-o", "json")
         assert told.code == 0
         json.loads(told.stdout)

@@ -1,17 +1,17 @@
 """The process: ends with the exit code of the command."""
 
+import _signal  # signal itself imports enum: a Ctrl-C meanwhile would end in a traceback
+
+if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
+    _signal.signal(_signal.SIGINT, _signal.SIG_DFL)  # until there is something to save, it ends the process at once
+
 import gc
 import os
-import signal
 import sys
 
 
 def run() -> None:
     """Console entry point."""
-    # While modules are imported there is nothing to save: Ctrl-C ends the process at once, without a traceback.
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-
     # Imports leave hardly any cyclic garbage; collecting at the default rate costs 5 % of the start-up time.
     gc.set_threshold(100_000)
     from gptsh.cli.entrypoint import main

@@ -16,6 +16,12 @@ from gptsh.llm.proxies import SOCKS, check_socks_package, connect_socks, host_an
 from gptsh.records import NamedTuple
 
 _CONNECT_TIMEOUT = 15.0  # seconds for a connection
+_KEEP_ALIVE = {  # seconds, and a number of tries
+    "TCP_KEEPIDLE": 60,
+    "TCP_KEEPALIVE": 60,  # the same on macOS
+    "TCP_KEEPINTVL": 30,
+    "TCP_KEEPCNT": 4,
+}
 _LONGEST_IDLE = 15.0  # seconds that a connection is kept before its request: the server or a router may drop it
 
 
@@ -133,6 +139,7 @@ def _open(endpoint: Endpoint) -> HTTPConnection:
         host: Any = name.encode() if name.isascii() else name
         sock = socket.create_connection((host, port), _CONNECT_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    _keep_alive(sock)
     connection.sock = context.wrap_socket(sock, server_hostname=target.hostname) if context else sock
     return connection
 
@@ -142,7 +149,17 @@ def _open_through_http_proxy(endpoint: Endpoint, proxy: SplitResult) -> HTTPConn
     if endpoint.target.scheme == "https":
         connection.set_tunnel(*host_and_port(endpoint.target), proxy_headers(proxy))
     connection.connect()
+    _keep_alive(connection.sock)
     return connection
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Let the system notice within minutes that the other end of a silent connection is gone, and routers keep it."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        option = getattr(socket, name, None)
+        if option is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _unconnected(first_hop: SplitResult, context: ssl.SSLContext | None) -> HTTPConnection:

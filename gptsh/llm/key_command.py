@@ -37,9 +37,11 @@ def _printed(process: subprocess.Popen[bytes]) -> bytes:
     A program that it leaves in the background, such as an agent that keeps a passphrase, may keep its stdout open.
     """
     data, output = b"", process.stdout.fileno() if process.stdout else -1
+    poller = select.poll()  # select knows no descriptor above 1,023
+    poller.register(output, select.POLLIN)
     while len(data) <= _MAX_PRINTED:
         has_ended = process.poll() is not None  # before the pipe is looked at: what was printed is in it
-        if select.select([output], [], [], 0 if has_ended else _POLL)[0]:
+        if poller.poll(0 if has_ended else _POLL * 1000):
             piece = os.read(output, _MAX_PRINTED)
             if not piece:
                 process.wait()

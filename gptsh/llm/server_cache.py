@@ -10,14 +10,16 @@ import time
 from typing import Any
 
 from gptsh.config.folders import app_folder
-from gptsh.core import files
-from gptsh.errors import ConfigError
+from gptsh.core import files, locks
+from gptsh.errors import ConfigError, StoreBusy
 from gptsh.jsonio import as_dict, encode_json
 from gptsh.messages import token_count
 from gptsh.models.providers import Provider
 
 _FILE = "servers.json"
 _DAY = 86_400  # seconds
+_LOCK_WAIT = 1.0  # seconds
+_LARGEST = 10_000_000  # bytes
 
 Entry = dict[str, Any]  # "at", the time at which it was made; the other keys belong to those that write them
 
@@ -43,12 +45,13 @@ class ServerCache:
         if all(entry == self._saved_entries().get(key) for key, entry in entries.items()):
             return
         copies: dict[str, Entry] = json.loads(json.dumps(entries))
-        self._saved = {**_read(), **copies}
-        with contextlib.suppress(OSError, ConfigError):
+        with contextlib.suppress(OSError, ConfigError, StoreBusy):
             path = app_folder("cache") / _FILE
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.sweep(path.parent, os.listdir(path.parent))
-            files.replace(path, encode_json(self._saved), fsync=False)
+            with locks.locked(path.parent, _LOCK_WAIT):
+                self._saved = {**_read(), **copies}
+                files.sweep(path.parent, os.listdir(path.parent))
+                files.replace(path, encode_json(self._saved), fsync=False)
 
     def _saved_entries(self) -> dict[str, Entry]:
         if self._saved is None:
@@ -64,9 +67,9 @@ def server_and_model(provider: Provider) -> str:
 def _read() -> dict[str, Entry]:
     """The entries of the file that are at most a day old."""
     try:
-        content = json.loads((app_folder("cache") / _FILE).read_bytes())
+        content = json.loads(files.read_bytes(app_folder("cache") / _FILE, _LARGEST))
     except (OSError, ValueError, RecursionError, ConfigError):
         return {}
-    since = time.time() - _DAY
+    now = time.time()
     entries = {key: as_dict(entry) for key, entry in as_dict(content).items()}
-    return {key: entry for key, entry in entries.items() if (token_count(entry.get("at")) or 0) > since}
+    return {key: entry for key, entry in entries.items() if -1 < now - (token_count(entry.get("at")) or 0) < _DAY}

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import select
 import shutil
 import termios
 from collections.abc import Callable, Sequence
@@ -60,11 +59,10 @@ def ask_line(intro: str, question: str, read: Callable[[str], Answer], at_end: A
             while True:
                 stdio.write_all(terminal, question.encode("utf-8", "replace"))
                 try:
-                    select.select([terminal], [], [])
+                    line = os.read(terminal, _MAX_INPUT)
                 except Interrupted:
                     stdio.write_all(terminal, b"\n")  # after the question
                     raise
-                line = os.read(terminal, _MAX_INPUT)
                 ended = not line.endswith(b"\n")
                 if ended and not line.strip():
                     return at_end

@@ -102,9 +102,11 @@ class Interrupts:
         A signal that arrives just before the main thread starts to wait does not end that wait.
         """
         handled_before = 0
+        more = select.poll()  # select knows no descriptor above 1,023
+        more.register(read_fd, select.POLLIN)
         while received := os.read(read_fd, 64):
             time.sleep(_HANDLER_DELAY)
-            if select.select([read_fd], [], [], 0)[0]:  # the interpreter may handle several signals as one
+            if more.poll(0):  # the interpreter may handle several signals as one
                 received += os.read(read_fd, 64)
             handled = self._handled_count
             ours = [signum for signum in received if signum in self._previous_handlers]

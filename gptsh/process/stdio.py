@@ -26,6 +26,7 @@ _CHECK_EVERY = 1_000_000  # bytes read between two checks of what was read
 _DEFAULT_SIZE = 80, 24  # columns and rows
 _LOCAL_MODES = 3  # index of the local modes in ``termios.tcgetattr``
 _NOTE_END = 2000  # characters of a long note at both ends; a reason of a server may have megabytes
+_SELECTABLE = 1024  # FD_SETSIZE
 _NOTE_AFTER = 2.0  # seconds of a silent pipe until a note tells the user what gptsh waits for
 _POLL = 0.2  # seconds until a thread that waits for a reader sees a call of ``limit_waiting``
 READER_WAIT = 1.0  # seconds that a slow reader gets after ``limit_waiting``
@@ -190,7 +191,21 @@ class Sink:
 
     def is_writable(self, wait: float | None) -> bool:
         """Whether a short text can be written within ``wait`` seconds (None: no limit)."""
-        return self._descriptor is not None and bool(select.select([], [self._descriptor], [], wait)[1])
+        return self._descriptor is not None and _is_ready(self._descriptor, wait, select.POLLOUT)
+
+
+def _is_ready(descriptor: int, wait: float | None, event: int) -> bool:
+    """Whether a descriptor can be read (``POLLIN``) or written within ``wait`` seconds (None: no limit).
+
+    ``select`` knows no descriptor above 1,023, and ``poll`` no terminal of some versions of macOS.
+    """
+    if descriptor < _SELECTABLE:
+        reads, writes = ([descriptor], []) if event == select.POLLIN else ([], [descriptor])
+        readable, writable, _ = select.select(reads, writes, [], wait)
+        return bool(readable or writable)
+    poller = select.poll()
+    poller.register(descriptor, event)
+    return bool(poller.poll(None if wait is None else wait * 1000))
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -204,7 +219,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 def is_pending(stream: TextIO | None) -> bool:
     """Whether a pipe is still open and has nothing to read yet."""
-    return stream is not None and not stream.isatty() and not select.select([stream.fileno()], [], [], 0)[0]
+    return stream is not None and not stream.isatty() and not _is_ready(stream.fileno(), 0, select.POLLIN)
 
 
 Check = Callable[[bytearray], object]  # gets what was read so far of a long source, and may raise to stop the reading
@@ -221,7 +236,7 @@ def read_piped(*, prompted: bool, check: Check = len) -> bytearray:
     descriptor = sys.stdin.fileno()
     try:
         os.read(descriptor, 0)  # fails for a write-only stream, which ``select`` would wait for without end
-        if prompted and not select.select([descriptor], [], [], _NOTE_AFTER)[0]:
+        if prompted and not _is_ready(descriptor, _NOTE_AFTER, select.POLLIN):
             note("still waiting for standard input: --no-stdin does without")
         return _read_all(descriptor, "standard input", check)
     except OSError as err:
@@ -247,7 +262,7 @@ def _read_piece(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, _PIECE)
     except BlockingIOError:  # an inherited stream may be non-blocking
-        select.select([descriptor], [], [])
+        _is_ready(descriptor, None, select.POLLIN)
         return _read_piece(descriptor)
 
 

@@ -1,24 +1,24 @@
 """A run that inherits many descriptors, and what the system is told about a connection."""
 
-import os
 import resource
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.support.home import Home, lab_config, read_until, wait_for_exit
+from tests.support.home import COMMAND, Home, lab_config, read_until, wait_for_exit
 from tests.support.server import Hold, ModelServer, answer
 
-MANY = 1100  # select knows 1,024
-
-
-def inherit_many() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
-    for _ in range(MANY):
-        os.set_inheritable(os.dup(2), True)
+LAUNCHER = """
+import os, resource, sys
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (4096, hard))
+for _ in range(1100):  # select knows 1,024
+    os.set_inheritable(os.dup(2), True)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 
 
 @pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 4096, reason="so many cannot be open")
@@ -26,12 +26,15 @@ def test_a_run_works_with_more_descriptors_than_select_knows(home: Home, model: 
     home.configure(lab_config(model).replace("[sessions]", 'api_key_command = "echo key"\n[sessions]'))
     hold = Hold()
     model.script(*answer("first ", "second")[:2], hold, *answer("x")[2:], model="m")
-    process = home.start("go", preexec_fn=inherit_many, close_fds=False)
+    command = [sys.executable, "-c", LAUNCHER, *COMMAND, "go"]
+    process = subprocess.Popen(
+        command, env=home.env, cwd=home.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert read_until(process.stdout, b"first ") == b"first "
     process.send_signal(signal.SIGINT)
     assert wait_for_exit(process) == 130
     hold.set()
-    assert b"the partial answer is saved" in process.stderr.read()
+    assert b"the partial answer is saved" in process.communicate()[1]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system tells about its timers")

@@ -159,7 +159,7 @@ def import_session(flags: Flags) -> int:
         progress.read_to(position)
 
     def rows() -> Iterator[_Row]:
-        sources = _sources(paths, report, progress, on_read)
+        sources = _files_in(paths, report, progress, on_read) if piped is None else _pipe(piped)
         try:
             for row in _rows(importer, sources, report, progress, is_named=flags.keep_keys):
                 progress.before_line()
@@ -177,29 +177,38 @@ def import_session(flags: Flags) -> int:
         names = [_PIPE if path == "-" else path for path in paths]
         report.finish(", ".join(names), single=len(paths) == 1 and not os.path.isdir(paths[0]))
 
-    with interrupts, interrupts.shielded(), importing() as importer:
-        try:
-            write_changes(rows(), _Row.line, _Row.fields, flags.output, interruptible=True)
-        except Interrupted as interrupt:  # while a reader of stdout is slow
-            stopped.append(interrupt)
+    with interrupts:
+        piped = _read_pipe() if paths == ["-"] else None  # a signal may end this wait
+        with interrupts.shielded(), importing() as importer:
+            try:
+                write_changes(rows(), _Row.line, _Row.fields, flags.output, interruptible=True)
+            except Interrupted as interrupt:  # while a reader of stdout is slow
+                stopped.append(interrupt)
     if stopped:
         stopped[0].hint, stopped[0].reported = report.stopped(), True
         raise stopped[0]
     return 0
 
 
-def _sources(
+def _read_pipe() -> bytes:
+    """All of standard input. Raises UsageError if that is a terminal."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("--import-session - reads standard input", "pipe a file in")
+    return bytes(stdio.read_piped(prompted=False))
+
+
+def _pipe(data: bytes) -> Iterator[Source]:
+    """What was piped in. Raises UsageError if it cannot be read."""
+    try:
+        yield Source(_PIPE, None, data)
+    except BadInput as err:
+        raise UsageError(f"{_PIPE}: {err}") from err
+
+
+def _files_in(
     paths: list[str], report: _Report, progress: _Progress, on_read: Callable[[int], None]
 ) -> Iterator[Source]:
     """The readable files of these paths. Raises UsageError if one does not exist."""
-    if paths == ["-"]:
-        if sys.stdin is None or sys.stdin.isatty():
-            raise UsageError("--import-session - reads standard input", "pipe a file in")
-        try:
-            yield Source(_PIPE, None, bytes(stdio.read_piped(prompted=False)))
-        except BadInput as err:
-            raise UsageError(f"{_PIPE}: {err}") from err
-        return
     files: dict[str, int] = {}
     for path in paths:
         if not os.path.exists(path):  # unlike Path.exists, False for an invalid path

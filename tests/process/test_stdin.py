@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import zipfile
@@ -14,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from gptsh.content.file_types import detect_type
-from tests.support.home import COMMAND, Home, read_until, wait_for_exit
+from tests.support.home import COMMAND, Home, read_until, wait_for_exit, wait_until
 from tests.support.server import ModelServer
+from tests.support.stages import unread_bytes
 
 WAITING = b"gptsh: still waiting for standard input: --no-stdin does without\n"
 
@@ -218,3 +220,14 @@ def test_words_that_are_no_utf_8_are_said_to_be_none(lab: Home) -> None:
     done = subprocess.run(command, env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30)
     assert done.returncode == 0
     assert done.stderr.startswith(b"gptsh: not valid UTF-8: the prompt: ")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_import_that_waits_for_a_silent_pipe_ends_by_a_signal(home: Home, signum: int) -> None:
+    process = home.start("--import-session", "-", stdin=subprocess.PIPE)
+    process.stdin.write(b"[")
+    process.stdin.flush()
+    wait_until(lambda: not unread_bytes(process.stdin))
+    process.send_signal(signum)
+    assert process.wait(timeout=5) == -signum
+    assert process.stderr.read() == b""

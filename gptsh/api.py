@@ -10,7 +10,6 @@ import logging
 import os
 import queue
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypedDict, Unpack
@@ -167,10 +166,8 @@ def _check_names(function: str, options: Options) -> None:
 class _Before(NamedTuple):
     """What of the process a call may change."""
 
-    collects_garbage: bool
     frozen: int
     environ: dict[str, str | None]
-    warnings: "warnings.catch_warnings[None]"
     handlers: list[logging.Handler]
 
 
@@ -183,19 +180,16 @@ _before: _Before | None = None
 def _process_left_alone() -> Iterator[None]:
     """Restore what calls change in the process when the last one that runs at the same time has ended.
 
-    That is the garbage collection, variables of the environment, filters of warnings and handlers of the log.
+    That is what the garbage collection leaves alone, variables of the environment, and handlers of the log.
     """
     global _running_calls, _before
     with _calls:
         if not _running_calls:
             _before = _Before(
-                gc.isenabled(),
                 gc.get_freeze_count(),
                 {name: os.environ.get(name) for name in _VARIABLES},
-                warnings.catch_warnings(),
                 list(logging.getLogger().handlers),
             )
-            _before.warnings.__enter__()
         _running_calls += 1
     try:
         yield
@@ -207,11 +201,8 @@ def _process_left_alone() -> Iterator[None]:
 
 
 def _restore(before: _Before) -> None:
-    before.warnings.__exit__(None, None, None)
     if not before.frozen:
         gc.unfreeze()
-    if before.collects_garbage:
-        gc.enable()
     for name, value in before.environ.items():
         if value is None:
             os.environ.pop(name, None)

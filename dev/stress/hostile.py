@@ -171,6 +171,11 @@ _ANSWERS: dict[str, Callable[[Home, ModelServer], object]] = {
     "100 MB without an end of line": _answers(b"x" * 100_000_000),
     "a million comments before the answer": _answers(b": wait\n\n" * 1_000_000, event(chunk({"content": "x"})), _DONE),
     "5,000 tool calls": _answers(event(chunk({"tool_calls": _CALLS})), _DONE),
+    "the arguments of a call in 40,000 pieces": _answers(
+        event(chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "x", "arguments": "["}}]}))
+        + event(chunk({"tool_calls": [{"index": 0, "function": {"arguments": "1,"}}]})) * 40_000,
+        _DONE,
+    ),
     "a call with an index of a billion": _answers(
         event(chunk({"tool_calls": [{"index": 10**9, "id": "c", "function": {"name": "x", "arguments": "{}"}}]})), _DONE
     ),
@@ -182,6 +187,42 @@ _ANSWERS: dict[str, Callable[[Home, ModelServer], object]] = {
     "escapes in an error": _answers(
         json.dumps({"error": {"message": EVIL}}).encode(), status=400, headers={"Content-Type": "application/json"}
     ),
+}
+
+
+_DRAWN: dict[str, Callable[[Home, ModelServer], object]] = {
+    "a line of 10,000 blanks": _answers(event(chunk({"content": "a" + " " * 10_000 + "b"})), _DONE),
+    "a paragraph of 30 MB": _answers(event(chunk({"content": "word " * 6_000_000})), _DONE),
+}
+
+# ---- prompts and attachments
+
+_LAUGHS = "\n".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 10))
+
+
+def _prompt_file(text: str) -> Callable[[Home, ModelServer], object]:
+    def prepare(home: Home, _model: ModelServer) -> None:
+        folder = home.config.parent / "agents"
+        folder.mkdir(parents=True)
+        (folder / "evil.md").write_text(text)
+
+    return prepare
+
+
+def _deep_folder(home: Home, _model: ModelServer) -> None:
+    """Folders 1,500 deep, whose path is longer than the system allows."""
+    command = "for number in $(seq 1500); do mkdir deep && cd deep || exit 1; done; echo hi > a.txt"
+    subprocess.run(["sh", "-c", command], cwd=home.cwd, check=True)
+
+
+_GIVEN: dict[str, tuple[Callable[[Home, ModelServer], object], tuple[str, ...]]] = {
+    "an agent's name of 300 letters": (lambda _home, _model: None, ("-a", "x" * 300, "hi")),
+    "front matter whose aliases multiply": (
+        _prompt_file(f"---\na0: &a0 [x]\n{_LAUGHS}\n---\n{{input}}\n"),
+        ("-a", "evil", "hi"),
+    ),
+    "folders 1,500 deep, `-f`": (_deep_folder, ("-f", "deep", "hi")),
+    "folders 1,500 deep, `--import-session`": (_deep_folder, ("--import-session", "deep")),
 }
 
 
@@ -254,6 +295,8 @@ def _tools(mode: str) -> Callable[[Home, ModelServer], object]:
 def attacks() -> Table:
     """A row for each attack: the exit code, time and memory of the command."""
     cases = [Attack(name, prepare, ("hi",)) for name, prepare in _ANSWERS.items()]
+    cases += [Attack(f"{name}, `-o markdown`", prepare, ("-o", "markdown", "hi")) for name, prepare in _DRAWN.items()]
+    cases += [Attack(name, prepare, args) for name, (prepare, args) in _GIVEN.items()]
     cases += [Attack(name, prepare, ("-f", "pipe", "hi")) for name, prepare in _ENDLESS.items()]
     cases += [Attack(name, _import("in", write), ("--import-session", "in")) for name, write in _IMPORTS.items()]
     cases += [Attack(name, _configured(text), ("--timeout", "3", "hi")) for name, text in _CONFIGS.items()]

@@ -39,10 +39,10 @@ from prompt_toolkit.styles import Style
 
 from gptsh.chat.commands import COMMANDS
 from gptsh.chat.terminal_io import exit_with, input_terminal, terminal_input, terminal_output
-from gptsh.core import files
+from gptsh.core import files, locks
 from gptsh.core.session_folders import ID, make_private
 from gptsh.core.typed import typed_file
-from gptsh.errors import ConfigError, GptshError, UsageError
+from gptsh.errors import ConfigError, GptshError, StoreBusy, UsageError
 from gptsh.messages import token_count
 from gptsh.process import stdio
 from gptsh.process.editor import edit
@@ -60,6 +60,7 @@ _DEFAULT_GC_THRESHOLD = (700, 10, 10)  # Python's own
 _MAX_LINES, _MAX_CHARACTERS = 20, 5000
 _FIRST_PASTE = 0x10F000  # in Unicode's private use area: the code point of the first folded paste
 _MAX_HISTORY = 1 << 20  # bytes; a larger history file is cut to its newest half of that
+_HISTORY_WAIT = 0.5  # seconds for the lock
 _MAX_ENTRY = 1 << 16  # characters of one entry of the history; a longer paste is in the session
 _TITLE_POLL, _TITLE_SECONDS = 1.0, 60.0  # between two looks whether the title has come, and until the last look
 _TITLE_WIDTH = 40  # columns of a title in the status line
@@ -105,10 +106,11 @@ class _History(FileHistory):
         """Add a line to the file, unless it is huge. A write error is ignored: saving the session reports it."""
         string = self._pastes.unfold(string)
         if self._chat.saves and string.strip() and len(string) < _MAX_ENTRY:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, StoreBusy):
                 make_private(self._path.parent)
-                os.close(files.open_own(self._path, os.O_WRONLY | os.O_CREAT))
-                super().store_string(string)
+                with locks.locked(self._path.parent, _HISTORY_WAIT):
+                    os.close(files.open_own(self._path, os.O_WRONLY | os.O_CREAT))
+                    super().store_string(string)
 
 
 class Pastes(Processor):

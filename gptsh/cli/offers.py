@@ -1,6 +1,7 @@
 """``--list-agents``, ``--list-models``, ``--list-tools``: what is listed. ``render/list_lines.py`` writes the lines."""
 
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -71,6 +72,7 @@ def list_tools(flags: Flags) -> int:
     servers = config.tool_servers.select(default if chosen is None else chosen, failures.append)
     if failures and not servers:
         raise failures[0]
+    warnings.simplefilter("ignore")  # the SDK's
     toolbox = Toolbox(servers, os.environ, on_error=failures.append)
     with Interrupts(None) as interrupts:
         try:

@@ -4,6 +4,7 @@ Whoever can write or sync session files must not have tools run unasked.
 """
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
 from gptsh.core import files, locks
@@ -36,12 +37,23 @@ def approve(filename: str, tool: Tool) -> None:
             every_session[filename] = sorted(tools)
             for oldest in [*every_session][:-_KEPT]:
                 del every_session[oldest]
-            files.replace(folder / "approved.json", encode_json(every_session), fsync=False)
+            files.replace(_path(), encode_json(every_session), fsync=False)
+
+
+def forget(filename: str) -> None:
+    """Remove the approvals of a deleted session. The caller holds the store's lock. Raises OSError."""
+    every_session = _read()
+    if every_session.pop(filename, None) is not None:
+        files.replace(_path(), encode_json(every_session), fsync=False)
+
+
+def _path() -> Path:
+    return sessions_folder().parent / "approved.json"
 
 
 def _read() -> dict[str, Any]:
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        content = parse_json(files.read_bytes(sessions_folder().parent / "approved.json", _LARGEST).decode())
+        content = parse_json(files.read_bytes(_path(), _LARGEST).decode())
         if isinstance(content, dict):
             return content
     return {}

@@ -40,10 +40,10 @@ def move_to_archive(path: Path) -> None:
         return
     if not is_same_session(path, target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    ours, _ = session_files.read_document(path)
-    theirs, _ = session_files.read_document(target)
+    current, _ = session_files.read_document(path)
+    older, _ = session_files.read_document(target)
     status = path.stat()
-    session_files.write_document(target, {**merge(ours, theirs), "updated_at": ours["updated_at"]}, fsync=True)
+    session_files.write_document(target, merge(older, current), fsync=True)
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     path.unlink()
 

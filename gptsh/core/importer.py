@@ -52,9 +52,9 @@ class Imported(NamedTuple):
 
 @contextlib.contextmanager
 def importing() -> Iterator["Importer"]:
-    """Import sessions in the block, one import at a time; at its end they are on disk.
+    """Import sessions in the block; at its end they are on disk. Waits for another import.
 
-    Raises StoreBusy during another import, StoreError if the store cannot be written.
+    Raises StoreBusy if that does not go on, StoreError if the store cannot be written.
     """
     saving = partial(files.as_store_error, _UNSAVED, sessions_folder())
     with contextlib.ExitStack() as stack:
@@ -118,6 +118,8 @@ class Importer:
             if not FILENAME.fullmatch(f"20000101-000000-{doc['id']}.json") or doc["id"].isdigit():
                 doc["id"] = ""
             if not doc["id"] or doc["id"] in self._ids:
+                doc["id"] = sessions.new_id(self._ids)
+            while session_folders.exists(sessions.name_for(doc)):  # another run has just taken this id
                 doc["id"] = sessions.new_id(self._ids)
             name = sessions.name_for(doc)
             self._write(doc, folder / name, int(datetime.fromisoformat(doc["updated_at"]).timestamp() * 1e9))

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -192,6 +192,15 @@ def point_name(name: str, filename: str, *, fsync: bool, moves: bool = False) ->
     if moves or filename_of_name(name) is None:
         make_private(names_folder())
         files.replace(pointer_of(name), f"{filename}\n".encode(), fsync=fsync)
+
+
+def free_names(names: Iterable[str], filename: str) -> None:
+    """Remove the pointers of these ``@NAME``s, as far as they still point at this session. Raises OSError."""
+    for name in names:
+        pointer = pointer_of(name)
+        with contextlib.suppress(FileNotFoundError):
+            if files.read_bytes(pointer, _LONGEST_POINTER).decode("utf-8", "replace").strip() == filename:
+                pointer.unlink()
 
 
 def pointer_of(name: str) -> Path:

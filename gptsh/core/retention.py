@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from gptsh.config.settings import Sessions
-from gptsh.core import files, locks, references, session_files, session_folders, typed
+from gptsh.core import approvals, files, locks, references, session_files, session_folders, typed
 from gptsh.core.archive import is_same_session, move_to_archive
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
 from gptsh.core.session_files import read_head
@@ -72,8 +72,10 @@ def remove(
                 else:
                     _forget_questions(path)
                     temporary = [file for file in leftovers if file.name.startswith(filename)]
-                    for file in (*every_file, *temporary, *map(references.pointer_of, change.names)):
+                    for file in (*every_file, *temporary):
                         file.unlink(missing_ok=True)
+                    references.free_names(change.names, filename)
+                    approvals.forget(filename)
             yield change
     finally:
         with contextlib.suppress(OSError):  # the files are removed; only a power cut may restore them

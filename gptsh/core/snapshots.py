@@ -69,7 +69,8 @@ def _added(snapshots: Sequence[Snapshot], new: Snapshot) -> list[Snapshot]:
         matches = [re.fullmatch("auto-([0-9]{1,9})", item.get("name") or "") for item in snapshots]
         numbers_in_use = {int(match[1]) for match in matches if match}
         # Another run may have taken its number.
-        if new["name"] is None or int(new["name"].removeprefix("auto-")) in numbers_in_use:
+        match = re.fullmatch("auto-([0-9]{1,9})", new["name"] or "")
+        if match is None or int(match[1]) in numbers_in_use:
             new["name"] = f"auto-{1 + max(numbers_in_use, default=0)}"
     return [*(item for item in snapshots if item.get("name") != new["name"]), new]
 

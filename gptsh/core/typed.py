@@ -15,7 +15,7 @@ def typed_file() -> Path:
 
 
 def forget(texts: Collection[str]) -> None:
-    """Remove the entries with these texts. Raises OSError."""
+    """Remove the entries with these texts. The caller holds the store's lock, as whoever adds one. Raises OSError."""
     try:
         content = files.read_bytes(typed_file(), _LARGEST).decode("utf-8", "surrogateescape")
     except FileNotFoundError:

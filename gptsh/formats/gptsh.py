@@ -6,7 +6,7 @@ from typing import Any
 from gptsh.core import document
 from gptsh.core.document import VERSION, Document
 from gptsh.formats.source import Results, Source
-from gptsh.jsonio import parse_json
+from gptsh.jsonio import as_dict, parse_json
 from gptsh.text import quantity
 
 NAME = "gptsh"
@@ -39,18 +39,21 @@ def _rescued(source: Source) -> Results | None:
     if not isinstance(doc, dict):
         return None
     messages = []
-    lost = 0
+    has_context = False
     for line in lines:
         text = line.removesuffix(b",")
         if text.startswith(b'"context":'):
             context = _parsed(b"{" + text + b"}")
+            has_context = isinstance(context, dict)
             doc |= context if isinstance(context, dict) else {}
         elif text and text not in (_MESSAGES, _END):
             message = _parsed(text)
             is_whole = isinstance(message, dict) and isinstance(message.get("role"), str)
             messages += [message] if is_whole else []
-            lost += not is_whole
-    skipped = source.skipped(f"the file is torn: {quantity(lost, 'message')} in it could not be read")
+    total = as_dict(doc.get("stats")).get("messages")
+    lost = [quantity(total - len(messages), "message")] if isinstance(total, int) and total > len(messages) else []
+    lost += [] if has_context else ["its summaries and snapshots"]
+    skipped = source.skipped(f"the file is torn; not read: {' and '.join(lost) or 'its end'}")
     sessions = _sessions(source, {**doc, "messages": messages}) if messages else iter(())
     return chain(sessions, [skipped])
 

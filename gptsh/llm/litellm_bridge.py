@@ -4,6 +4,7 @@ The import takes seconds. It runs in a thread while gptsh reads standard input; 
 signals and timeouts reach the main thread. Everything that litellm prints goes to stderr: stdout is for the answer.
 """
 
+import contextlib
 import gc
 import json
 import logging
@@ -77,14 +78,20 @@ class Bridge:
 
     def _load(self) -> None:
         """Import litellm. Garbage collection of its objects would take a second, and they last until the end."""
+        is_collecting = gc.isenabled()
         gc.disable()
         try:
-            import litellm
+            # It sets filters of its own.
+            with contextlib.nullcontext() if self._owns_process else warnings.catch_warnings():
+                import litellm
 
             litellm.suppress_debug_info = True
             litellm.disable_hf_tokenizer_download = True  # else counting a stream without usage downloads a file
         except BaseException as err:  # noqa: BLE001 - an import may raise or exit as it likes; ``read`` raises it
             self._failure = err
+        finally:
+            if not self._owns_process and is_collecting:
+                gc.enable()
 
     def read(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
         """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
@@ -105,7 +112,7 @@ class Bridge:
         """Yield the chunks of an answer as they arrive. Raises TimedOut."""
         timeout = self._network.first_byte_timeout
         while (chunk := incoming.next_item(timeout)) is not None:
-            if not gc.isenabled():  # litellm is loaded
+            if self._owns_process and not gc.isenabled():  # litellm is loaded
                 gc.freeze()
                 gc.enable()
             answer.request_id = chunk.pop("request_id", None) or answer.request_id

@@ -127,13 +127,16 @@ def _import_connection() -> "type[Connection]":
     import warnings
 
     logging.getLogger().addHandler(logging.NullHandler())  # else Python prints the SDK's log
-    warnings.simplefilter("ignore")
+    is_collecting = gc.isenabled()
     gc.disable()  # collections are a fifth of the import, and the SDK's objects live until the end anyway
     try:
-        from gptsh.tools.connection import Connection
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from gptsh.tools.connection import Connection
     except ImportError as err:
         raise ConfigError(f"the package mcp cannot be used: {err}", INSTALL) from err
     finally:
         gc.freeze()
-        gc.enable()
+        if is_collecting:
+            gc.enable()
     return Connection

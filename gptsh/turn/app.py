@@ -1,6 +1,7 @@
 """What a turn works with: agent, key, a model whose name is checked; output form, reasoning; tool servers."""
 
 import sys
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,7 @@ class App:
         self.settings, self.reporter = config, reporter
         self.client = Client(config, environ, needs_keys=sends, owns_process=owns_process)
         self._environ, self._keeps_tools, self._sends = environ, keeps_tools, sends
+        self._owns_process = owns_process
         self._toolbox: Toolbox | None = None
         self._servers: list[ToolServer] = []
         self._noted: set[str] = set()  # what need not be said again: agents with a conflict, and lines
@@ -156,6 +158,8 @@ class App:
 
                 with interrupts.shielded():
                     on_error = _note_missing_server if lenient else None
+                    if self._owns_process:
+                        warnings.simplefilter("ignore")  # the SDK's
                     self._toolbox = Toolbox(servers, self._environ, lenient=lenient, on_error=on_error)
                     self._servers = [*servers]
                     self._toolbox.start()

@@ -10,12 +10,13 @@ from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.context import tokens
 from gptsh.core import spending, usage
-from gptsh.errors import ConfigError, TooExpensive, UsageError
+from gptsh.errors import ConfigError, StoreError, TooExpensive, UsageError
 from gptsh.manage import sums
 from gptsh.manage.lists import Filters
 from gptsh.messages import Request
 from gptsh.models.facts import split_model
 from gptsh.models.token_usage import usage_from
+from gptsh.process import stdio
 from gptsh.text import format_usd
 
 _ANSWER_TOKENS = 4096  # of an answer without a limit of its own
@@ -46,15 +47,19 @@ class Budget:
 
     @contextmanager
     def spending(self, request: Request, answer: Answer) -> Iterator[None]:
-        """Count a request while it runs with what it costs at most, then with its actual cost. Raises as ``check``."""
+        """Count a request while it runs with what it costs at most, then with its actual cost.
+
+        Raises as ``check``, and StoreError: without its ledger a limit of the day cannot be kept.
+        """
         at_most = self._price_of(request)
         with self._lock:
             self._check_turn(request, at_most)
             self._spent += at_most
+        day = ""
         if self._per_day is not None:
             try:
-                self._reserve_today(request, at_most)
-            except TooExpensive:
+                day = self._reserve_today(request, at_most)
+            except (TooExpensive, StoreError):
                 with self._lock:
                     self._spent -= at_most
                 raise
@@ -67,25 +72,22 @@ class Budget:
             if cost is not None:
                 with self._lock:
                     self._spent += cost - at_most
-                if self._per_day is not None:
-                    self._add_today(cost - at_most)
+                if day:
+                    _settle(day, cost - at_most)
 
     def _check_turn(self, request: Request, at_most: float) -> None:
         if self._max_cost is not None:
             _check(request, at_most, name="max_cost", limit=self._max_cost, spent=self._spent)
 
-    def _reserve_today(self, request: Request, at_most: float) -> None:
-        """Count what a request may cost in the ledger of this day, unless that would exceed ``per_day``."""
+    def _reserve_today(self, request: Request, at_most: float) -> str:
+        """Count what a request may cost in the ledger, unless that would exceed ``per_day``; return its day."""
         limit = self._per_day or 0.0
 
-        def reserve(spent: float) -> float:
+        def add(spent: float) -> float:
             _check(request, at_most, name="per_day", limit=limit, spent=spent)
             return spent + at_most
 
-        spending.change_today(reserve, _saved_today)
-
-    def _add_today(self, difference: float) -> None:
-        spending.change_today(lambda spent: max(0.0, spent + difference), _saved_today)
+        return spending.reserve(add, _saved_today)
 
     def _price_of(self, request: Request) -> float:
         """What a request costs at most, with one search of the web where its fee is known; echo costs nothing."""
@@ -106,6 +108,14 @@ class Budget:
             ways = f"set [providers.{provider}.prices], or allow_unknown = true under [limits]"
             raise ConfigError(f"{ceiling} is set, and the price of {request.model} is unknown", ways)
         return price or 0.0
+
+
+def _settle(day: str, difference: float) -> None:
+    """Correct the ledger; where that fails, the answer counts with what it may have cost."""
+    try:
+        spending.settle(day, difference)
+    except StoreError as err:
+        stdio.note(str(err))
 
 
 def _limit(request: Request, name: str) -> int | None:

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 from gptsh.config import agent_choice, settings
 from gptsh.config.agents import Agent
@@ -41,7 +42,7 @@ _NICE = 10  # added to the niceness of the background process: it yields to the 
 
 
 class TitleThread(threading.Thread):
-    """Asks for the title of a session, if it still wants one and nobody else is asking; saves nothing.
+    """Asks for the title of a session, if it still wants one; saves nothing. The caller has claimed the title.
 
     ``has_asked``: a request was sent. ``is_done``: the model has answered it, or failed; then ``title`` is its title,
     if any.
@@ -55,9 +56,7 @@ class TitleThread(threading.Thread):
         self._answer = Answer()
 
     def run(self) -> None:
-        """Ask once; a claim keeps other processes from asking at the same time."""
-        if not claims.take(claims.title_of(self._filename)):
-            return
+        """Ask once."""
         with contextlib.suppress(GptshError):  # the session was deleted, or cannot be read any more
             doc = sessions.load_session(self._filename)
             if wants_title(doc):
@@ -78,9 +77,9 @@ class TitleThread(threading.Thread):
         text = text_of(final_answer(message)) if message else ""
         return None if is_open(text.strip()) else title_in(text)
 
-    def record(self, doc: Document) -> None:
-        """Add the title to a document, and the call to its ledger; one without an answer yet is late."""
-        if not self.is_done:
+    def record(self, doc: Document, *, is_late: bool) -> None:
+        """Add the title to a document, and the call to its ledger; of a late one only the call."""
+        if is_late:
             document.add_call(doc, "title", self._model, None, None, late=True)
             return
         from gptsh.config import pricing
@@ -90,10 +89,6 @@ class TitleThread(threading.Thread):
         document.add_call(doc, "title", self._model, usage, cost)
         doc["title"] = doc["title"] or self.title
 
-    def release(self) -> None:
-        """Let others ask for the title of this session."""
-        claims.release(claims.title_of(self._filename))
-
 
 class Title:
     """Sees to the title of one turn's session."""
@@ -101,6 +96,7 @@ class Title:
     def __init__(self, app: App, session: TurnSession, agent: Agent, options: TurnOptions) -> None:
         self._app, self._session, self._agent, self._options = app, session, agent, options
         self._has_begun = self._is_left = False
+        self._claim: int | None = None
         self._thread: TitleThread | None = None
 
     def answer_begins(self) -> None:
@@ -116,9 +112,12 @@ class Title:
         if not (is_chosen or self._options.titles):
             return
         if is_chosen or not self._app.settings.providers.for_model(model).is_own_server:
-            self._thread = TitleThread(self._app.settings, self._app.client, session.filename, model)
-            with contextlib.suppress(RuntimeError):  # no thread can start: the next turn asks
-                self._thread.start()
+            claim = claims.title_of(session.filename)
+            if claims.take(claim):  # else another run is asking
+                self._claim = claim
+                self._thread = TitleThread(self._app.settings, self._app.client, session.filename, model)
+                with contextlib.suppress(RuntimeError):  # no thread can start: the next turn asks
+                    self._thread.start()
         else:
             document.add_call(session.doc, "title", None, None, None, late=True)
             self._is_left = True
@@ -126,13 +125,14 @@ class Title:
     def turn_ends(self, *, has_answer: bool) -> None:
         """Save the title that has arrived beside the answer; leave a late one to the background process."""
         thread, session = self._thread, self._session
-        if thread and thread.has_asked:
-            is_saved = session.save_change(thread.record)
-            if is_saved and thread.title and thread.is_done:
+        if thread and (thread.has_asked or thread.is_alive()):
+            is_late = not thread.is_done  # from here on: the title may arrive during the save
+            is_saved = session.save_change(partial(thread.record, is_late=is_late))
+            if is_saved and thread.title and not is_late:
                 session.emit("title", title=thread.title)
-            self._is_left = is_saved and not thread.is_done
-        if thread:
-            thread.release()
+            self._is_left = is_saved and is_late
+        if self._claim is not None:
+            claims.release(self._claim)
         if self._is_left and has_answer and self._options.titles:
             start_background(self._app, self._options.config)
 
@@ -232,7 +232,8 @@ def _add_title(config: Settings, client: Client, filename: str) -> bool:
     configured = config.agents.get(stored.name)
     agent = stored._replace(model_small=stored.model_small or (configured.model_small if configured else None))
     model = title_model(config, agent, doc)
-    if model is None:
+    claim = claims.title_of(filename)
+    if model is None or not claims.take(claim):
         return True
     is_own = config.providers.for_model(model).is_own_server
     thread = TitleThread(config, client, filename, model)
@@ -243,8 +244,7 @@ def _add_title(config: Settings, client: Client, filename: str) -> bool:
         if is_own and thread.is_alive() and claims.is_any_turn_taken():
             os._exit(0)  # closes the connection, so that the server is free for the question
     if thread.has_asked:
-        thread.is_done = True  # what has not answered by now has failed
-        thread.record(doc)
+        thread.record(doc, is_late=False)  # what has not answered by now has failed
         sessions.save_session(doc, at=filename, touch=False)
-    thread.release()
+    claims.release(claim)
     return thread.title is not None or not thread.has_asked

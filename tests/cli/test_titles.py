@@ -17,7 +17,7 @@ from gptsh.core.title_prompt import title_in
 from tests.support.home import Home, lab_config, read_until, wait_for_exit, wait_until
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import Cut, ModelServer, answer
-from tests.support.sessions import put
+from tests.support.sessions import lock_held, put
 from tests.support.terminal import Conversation, Terminal
 
 TITLE = "A Good Title"
@@ -212,6 +212,24 @@ def test_a_late_title_of_a_hosted_provider_is_left_to_the_background(hosted: Hom
     assert [call.get("late") for call in hosted.doc()["usage"]["calls"]] == [True, None]
     assert title_requests(model)[1]["messages"][1]["content"] == "first question"
     never.set()
+
+
+def test_a_title_that_arrives_while_the_turn_is_saved_is_not_lost(hosted: Home, model: ModelServer) -> None:
+    hold = threading.Event()
+    model.say("x" * 1_000_000, model=HOSTED)
+    model.unstreamed("Too Late", hold, model=SMALL)
+    model.unstreamed(TITLE, model=SMALL)
+    process = hosted.start("--no-stream", "go")
+    wait_until(lambda: len(model.requests) == 2)
+    wait_until(lambda: hosted.doc()["stats"]["messages"] == 2)  # the answer is saved, but the pipe is full
+    with lock_held(hosted) as release:
+        read_until(process.stdout, b"x\n")
+        time.sleep(ARRIVES)  # now the run waits for the lock, to save that the title is late
+        hold.set()
+        time.sleep(ARRIVES)
+        release()
+    assert wait_for_exit(process) == 0
+    wait_until(lambda: hosted.doc()["title"] == TITLE)
 
 
 def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(hosted: Home, model: ModelServer) -> None:

@@ -156,8 +156,12 @@ def start_background(app: App, config_file: str | None) -> None:
     It gets the keys through a pipe: a command that prints one may ask the user for a passphrase.
     """
     for child in [*_children]:
-        if os.waitpid(child, os.WNOHANG)[0]:
-            _children.remove(child)
+        try:
+            has_ended = os.waitpid(child, os.WNOHANG)[0] == child
+        except ChildProcessError:  # the program reaps its children itself, or this is a fork of it
+            has_ended = True
+        if has_ended:
+            _children.discard(child)
     if claims.is_taken(claims.BACKGROUND):
         return
     reader, writer = os.pipe()

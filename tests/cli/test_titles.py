@@ -415,3 +415,18 @@ def test_a_program_gets_a_title_only_if_it_wants_one_or_a_small_model_is_set(hom
     subprocess.run([sys.executable, "-c", program], env=home.env, cwd=home.cwd, check=True)
     wait_until(lambda: any(doc["title"] == TITLE for doc in home.docs()))
     assert sorted(len(doc["usage"]["calls"]) for doc in home.docs()) == [0, 1]
+
+
+def test_a_program_may_reap_the_background_itself(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, ""))
+    program = """
+import contextlib, os, signal, gptsh
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+gptsh.ask('one', title=True)
+with contextlib.suppress(ChildProcessError):
+    os.waitpid(-1, 0)
+gptsh.ask('two', title=True)
+"""
+    run = subprocess.run([sys.executable, "-c", program], env=home.env, cwd=home.cwd, capture_output=True, check=False)
+    assert (run.stderr, run.returncode) == (b"", 0)
+    wait_until(lambda: all(doc["title"] for doc in home.docs()))

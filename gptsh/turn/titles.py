@@ -24,7 +24,7 @@ from gptsh.core import claims, document, listing, session_files, sessions
 from gptsh.core.document import Document
 from gptsh.core.session_folders import newest_first, sessions_folder
 from gptsh.core.title_prompt import is_left_to_background, title_in, title_request, wants_title
-from gptsh.errors import GptshError
+from gptsh.errors import BadSession, GptshError, SessionGone, UnknownSession
 from gptsh.llm.client import Client
 from gptsh.messages import Request, beginning_of, final_answer, starts_turn, text_of
 from gptsh.models.facts import split_model
@@ -199,8 +199,11 @@ def run_background() -> None:
     tried: set[str] = set()
     while filename := _next_untitled(tried):
         tried.add(filename)
-        if not (_wait_until_idle() and _add_title(config, client, filename)):
-            break
+        try:
+            if not (_wait_until_idle() and _add_title(config, client, filename)):
+                break
+        except (BadSession, SessionGone, UnknownSession):  # deleted meanwhile, or damaged
+            continue
     os._exit(0)  # litellm has threads
 
 

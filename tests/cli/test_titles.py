@@ -344,6 +344,25 @@ def test_the_background_asks_for_no_session_that_nobody_left_to_it(home: Home, m
     assert len(model.requests) == 2
 
 
+def test_the_background_goes_on_when_a_session_is_deleted(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, ""))
+    hold, both = threading.Event(), threading.Event()
+    model.script(both, *answer("an answer"), model="m")
+    model.script(both, *answer("an answer"), model="m")
+    runs = [home.start(question) for question in ("one", "two")]
+    wait_until(lambda: len(model.requests) == 2)
+    model.unstreamed("Of A Deleted Session", hold, model="m")
+    model.unstreamed(TITLE, model="m")
+    both.set()
+    assert [run.wait(timeout=30) for run in runs] == [0, 0]
+    wait_until(lambda: len(model.requests) == 3)
+    asked_for = model.sent[2]["messages"][1]["content"]
+    (path,) = [file for file in home.files() if f'"preview":"{asked_for}"' in file.read_text()]
+    path.unlink()
+    hold.set()
+    wait_until(lambda: home.doc()["title"] == TITLE)
+
+
 def test_the_background_holds_no_descriptor_of_the_run(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, ""))
     hold = threading.Event()

@@ -109,10 +109,10 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
         # Ask.
         setup = setup or app.resolve(options, opened.doc)
-        note_new_name(opened)
         turn: Turn | None = None
         try:
             turn = Turn(app, options, interrupts, opened, question, setup)
+            note_new_name(opened)
             return turn.run()
         except (GptshError, Interrupted) as err:
             _add_way_back(err, flags, question, turn)

@@ -48,6 +48,7 @@ def test_a_note_says_that_a_name_begins_a_session(home: Home) -> None:
     assert home.run(*ECHO, "-s", "@wrok", "oh").stderr == "gptsh: @wrok is a new session; @work is another one\n"
     assert home.run(*ECHO, "-n", "-f", "none", "bad", env={"GPTSH_SESSION": "@x"}).stderr.count("\n") == 1
     assert home.run(*ECHO, "hi", env={"GPTSH_SESSION": "@home"}).stderr == "gptsh: @home is a new session\n"
+    assert home.run(*ECHO, "-s", "@none").stderr.startswith("gptsh: no prompt, ")  # nothing begins
 
 
 @pytest.mark.parametrize("ref", ["work", "@wrok", "wrok"])

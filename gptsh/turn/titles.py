@@ -24,7 +24,7 @@ from gptsh.core import claims, document, listing, session_files, sessions
 from gptsh.core.document import Document
 from gptsh.core.session_folders import newest_first, sessions_folder
 from gptsh.core.title_prompt import is_left_to_background, title_in, title_request, wants_title
-from gptsh.errors import BadSession, GptshError, SessionGone, UnknownSession
+from gptsh.errors import GptshError, SessionGone, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Request, beginning_of, final_answer, starts_turn, text_of
 from gptsh.models.facts import split_model
@@ -202,7 +202,7 @@ def run_background() -> None:
         try:
             if not (_wait_until_idle() and _add_title(config, client, filename)):
                 break
-        except (BadSession, SessionGone, UnknownSession):  # deleted meanwhile, or damaged
+        except (UsageError, SessionGone):  # deleted meanwhile, damaged, or another run has the key
             continue
     os._exit(0)  # litellm has threads
 
@@ -233,22 +233,30 @@ def _wait_until_idle() -> bool:
 
 
 def _add_title(config: Settings, client: Client, filename: str) -> bool:
-    """Ask for the title of a session and save it; False after a failure."""
+    """Ask for the title of a session and save it; False after a failure.
+
+    Raises UsageError for what cannot be asked here, SessionGone, and StoreError.
+    """
     doc = sessions.load_session(filename)
     stored = agent_choice.stored_agent(doc)
     configured = config.agents.get(stored.name)
     agent = stored._replace(model_small=stored.model_small or (configured.model_small if configured else None))
     model = title_model(config, agent, doc)
-    claim = claims.title_of(filename)
-    if model is None or not claims.take(claim):
+    if model is None:
         return True
-    is_own = config.providers.for_model(model).is_own_server
+    provider = config.providers.for_model(model)
+    if provider.key_command and provider.name not in client.keys:  # it may ask the user for a passphrase
+        return True
+    client.prepare(model, {})
+    claim = claims.title_of(filename)
+    if not claims.take(claim):
+        return True
     thread = TitleThread(config, client, filename, model)
     thread.start()
     deadline = time.monotonic() + _LONGEST_REQUEST
     while thread.is_alive() and time.monotonic() < deadline:
         thread.join(_POLL)
-        if is_own and thread.is_alive() and claims.is_any_turn_taken():
+        if provider.is_own_server and thread.is_alive() and claims.is_any_turn_taken():
             os._exit(0)  # closes the connection, so that the server is free for the question
     if thread.has_asked:
         thread.record(doc, is_late=False)  # what has not answered by now has failed

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gptsh.core import sessions
+from gptsh.core import claims, sessions
 from gptsh.core.title_prompt import title_in
 from tests.support.home import Home, lab_config, read_until, wait_for_exit, wait_until
 from tests.support.screens import Tmux, needs_tmux
@@ -361,6 +361,31 @@ def test_the_background_goes_on_when_a_session_is_deleted(home: Home, model: Mod
     path.unlink()
     hold.set()
     wait_until(lambda: home.doc()["title"] == TITLE)
+
+
+def test_the_background_leaves_a_title_for_which_it_has_no_key(
+    home: Home, model: ModelServer, store: Callable[[], list[dict[str, Any]]]
+) -> None:
+    two = f'[providers.two]\nbase_url = "{model.base_url}"\napi_key_env = "TWO_KEY"\n'
+    home.configure(lab_config(model, two))
+    env, hold = {"TWO_KEY": "x"}, threading.Event()
+    model.script(hold, *answer("an answer"), model="other")
+    process = home.start("-m", "two/other", "second", env=env)
+    wait_until(lambda: len(model.requests) == 1)
+    model.say("an answer", model="m")
+    model.unstreamed(TITLE, model="m")
+    assert home.run("first").code == 0
+    wait_until(lambda: claims.is_taken(claims.BACKGROUND))  # it waits until no run asks anything
+    hold.set()
+    assert wait_for_exit(process) == 0
+    wait_until(lambda: any(doc["title"] for doc in store()))
+    wait_until(lambda: not claims.is_taken(claims.BACKGROUND))
+    (untitled,) = [doc for doc in store() if not doc["title"]]
+    assert [call["late"] for call in untitled["usage"]["calls"]] == [True]
+    model.say("more", model="other")
+    model.unstreamed(TITLE, model="other")
+    assert home.run("-s", untitled["id"], "third", env=env).code == 0
+    wait_until(lambda: all(doc["title"] == TITLE for doc in store()))
 
 
 def test_the_background_holds_no_descriptor_of_the_run(home: Home, model: ModelServer) -> None:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import chain, takewhile
 
 from gptsh.config import agent_choice, settings
 from gptsh.config.agents import Agent
@@ -133,8 +134,8 @@ class Title:
             self._is_left = is_saved and is_late
         if self._claim is not None:
             claims.release(self._claim)
-        if self._is_left and has_answer and self._options.titles:
-            start_background(self._app, self._options.config)
+        if self._is_left and has_answer and self._options.titles and session.filename:
+            start_background(self._app, self._options.config, session.filename)
 
 
 def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
@@ -150,10 +151,11 @@ def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
 _children: set[int] = set()  # ids of child processes; a conversation outlives them
 
 
-def start_background(app: App, config_file: str | None) -> None:
+def start_background(app: App, config_file: str | None, filename: str) -> None:
     """Start the background process, unless it runs; it lets go of the terminal, and nobody waits for it.
 
-    It gets the keys through a pipe: a command that prints one may ask the user for a passphrase.
+    It begins with the session of ``filename``, which may be an old one. It gets the keys through a pipe: a command
+    that prints one may ask the user for a passphrase.
     """
     for child in [*_children]:
         try:
@@ -167,7 +169,7 @@ def start_background(app: App, config_file: str | None) -> None:
     reader, writer = os.pipe()
     remaining = app.client.budget.remaining if app.client.budget else None
     allowance = "" if remaining is None else f"{remaining}"
-    command = [sys.executable, "-P", "-c", _PROCESS, config_file or "", allowance]
+    command = [sys.executable, "-P", "-c", _PROCESS, config_file or "", allowance, filename]
     streams: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_DUP2, reader, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -181,11 +183,11 @@ def start_background(app: App, config_file: str | None) -> None:
 
 
 def run_background() -> None:
-    """Title the sessions of the last day that were left to this process, newest first; end the process.
+    """Title a session and those of the last day that were left to this process, newest first; end the process.
 
     It ends at the first failure: the next run that leaves a title to it starts it again.
     """
-    config_file, allowance = sys.argv[1:]
+    config_file, allowance, first = sys.argv[1:]
     keys: Mapping[str, str | None] = json.load(sys.stdin)
     if not claims.take(claims.BACKGROUND):
         os._exit(0)
@@ -197,7 +199,7 @@ def run_background() -> None:
 
         client.budget = budget_of(config, float(allowance) if allowance else None)
     tried: set[str] = set()
-    while filename := _next_untitled(tried):
+    while filename := _next_untitled(first, tried):
         tried.add(filename)
         try:
             if not (_wait_until_idle() and _add_title(config, client, filename)):
@@ -207,15 +209,16 @@ def run_background() -> None:
     os._exit(0)  # litellm has threads
 
 
-def _next_untitled(tried: set[str]) -> str | None:
-    """The newest session of the last day whose title was left to this process, and was not tried yet."""
+def _next_untitled(first: str, tried: set[str]) -> str | None:
+    """The first session, or the newest of the last day, that was left to this process and is not tried yet."""
     folder = sessions_folder()
     since = f"{datetime.now(UTC) - timedelta(days=1):%Y%m%d-%H%M%S}"
-    for filename in newest_first(folder):
-        if filename < since:
-            return None
+    of_last_day = takewhile(lambda filename: filename >= since, newest_first(folder))
+    for filename in chain([first], of_last_day):
+        if filename in tried:
+            continue
         head = listing.try_read(f"{folder}/{filename}", session_files.read_head)
-        if filename not in tried and isinstance(head, dict) and is_left_to_background(head):
+        if isinstance(head, dict) and is_left_to_background(head):
             return filename
     return None
 

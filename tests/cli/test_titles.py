@@ -334,14 +334,26 @@ def test_one_process_titles_all_sessions_newest_first(home: Home, model: ModelSe
 
 
 def test_the_background_asks_for_no_session_that_nobody_left_to_it(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model))
+    model.say("an answer", model="m")
+    assert home.run("without titles").code == 0
     home.configure(lab_config(model, ""))
-    put(home, "aaaa", 0, agent={"name": "default", "model": "lab/m"})
     model.say("an answer", model="m")
     model.unstreamed(TITLE, model="m")
     assert home.run("go").code == 0
     wait_until(lambda: any(doc["title"] == TITLE for doc in home.docs()))
     time.sleep(2)
-    assert len(model.requests) == 2
+    assert len(model.requests) == 3
+
+
+def test_an_old_session_that_continues_gets_its_title(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, ""))
+    put(home, "aaaa", 0, title=None, agent={"name": "default", "model": "lab/m"})
+    model.say("an answer", model="m")
+    model.unstreamed(TITLE, model="m")
+    assert home.run("-s", "aaaa", "go on").code == 0
+    wait_until(lambda: home.doc()["title"] == TITLE)
+    assert model.sent[1]["messages"][1]["content"] == "question of aaaa"
 
 
 def test_the_background_goes_on_when_a_session_is_deleted(home: Home, model: ModelServer) -> None:

@@ -112,7 +112,9 @@ class Title:
         is_chosen = agent_choice.has_small_model(self._app.settings, agent)
         if not (is_chosen or self._options.titles):
             return
-        if is_chosen or not self._app.settings.providers.for_model(model).is_own_server:
+        if self._options.titles and is_left_to_background(session.doc):  # by an earlier turn
+            self._is_left = True
+        elif is_chosen or not self._app.settings.providers.for_model(model).is_own_server:
             claim = claims.title_of(session.filename)
             if claims.take(claim):  # else another run is asking
                 self._claim = claim

@@ -232,6 +232,23 @@ def test_a_title_that_arrives_while_the_turn_is_saved_is_not_lost(hosted: Home, 
     wait_until(lambda: hosted.doc()["title"] == TITLE)
 
 
+def test_a_late_title_is_asked_again_only_in_the_background(hosted: Home, model: ModelServer) -> None:
+    late = {"id": "c1", "kind": "title", "model": f"openai/{SMALL}", "tokens": None, "cost": None, "late": True}
+    put(hosted, "aaaa", 0, title=None, usage={"tokens": {}, "cost": None, "calls": [late]})
+    end = threading.Event()
+    first, *rest = answer("first ", "second")[1:]
+    model.script(first, end, *rest, model=HOSTED)
+    model.unstreamed(TITLE, model=SMALL)
+    process = hosted.start("-s", "0", "-m", f"openai/{HOSTED}", "more")
+    read_until(process.stdout, b"first ")
+    time.sleep(ARRIVES)
+    assert asked(model) == [HOSTED]
+    end.set()
+    assert wait_for_exit(process) == 0
+    wait_until(lambda: hosted.doc()["title"] == TITLE)
+    assert [call.get("late") for call in hosted.doc()["usage"]["calls"]] == [True, None]
+
+
 def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(hosted: Home, model: ModelServer) -> None:
     hold, end = threading.Event(), threading.Event()
     for number in range(4):

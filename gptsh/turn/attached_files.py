@@ -1,10 +1,8 @@
 """What ``-f`` and ``/file`` attach: files, a pattern's files, a folder's text files; the most that a window takes."""
 
-import contextlib
 import os
 import re
-import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gptsh.content import attachments, file_types
@@ -22,8 +20,7 @@ _MAX_IN_FOLDER = 1_000_000  # bytes of a text file; data and logs are larger, co
 _MAX_FOLDER = 50_000_000  # bytes of a folder's text files together; no window is that large
 _HEAD = 1 << 16  # bytes by which the type of a long file is detected while it is read
 _LARGE = 1_000_000  # bytes of text; more may not fit the window
-_MAX_NAMED = 8  # files left out that a note names
-_GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # set in hooks; they may be about another folder
+_WILDCARD = r"[*?[]"
 
 
 class Files:
@@ -35,6 +32,7 @@ class Files:
 
     def __init__(self, client: "Client | None" = None, model: str | None = None, *, refuses: bool = True) -> None:
         self.sizes: dict[str, int] = {}
+        self._read: set[tuple[int, int] | str] = set()  # the identities of the files
         self._media_size = 0
         self._client, self._model, self._refuses = client, model, refuses
         self._has_asked = False
@@ -48,10 +46,75 @@ class Files:
         return [part for value in values for part in self.parts(self._unread(value))]
 
     def _unread(self, value: str) -> Iterator[tuple[str, bytearray]]:
-        for path, data in _read(value, self.check_of):
-            if path not in self.sizes:
-                self.sizes[path] = len(data)
-                yield path, data
+        """Yield path and data of each file that a value means.
+
+        A file whose name looks like a pattern is that file.
+        """
+        path = value if os.path.lexists(value) else os.path.expanduser(value)
+        if os.path.isdir(path):
+            yield from self._texts_of_folder(path)
+        elif is_path(path) or "://" in path or not re.search(_WILDCARD, path):
+            if _identity(path) not in self._read:
+                yield path, self._remember(path, stdio.read_file(path, self.check_of(path)))
+        else:
+            yield from self._files_of_pattern(path)
+
+    def _remember(self, path: str, data: bytearray) -> bytearray:
+        self._read.add(_identity(path))
+        self.sizes[path] = len(data)
+        return data
+
+    def _files_of_pattern(self, pattern: str) -> Iterator[tuple[str, bytearray]]:
+        """Yield path and data of the files that match, then note which are left out."""
+        from gptsh.turn.folder_search import FolderSearch
+
+        levels = pattern.split("/")
+        first = next(index for index, level in enumerate(levels) if re.search(_WILDCARD, level))
+        search = FolderSearch("/".join(levels[:first]) or ("/" if first else "."))
+        is_empty = True
+        for path in search.matches(levels[first:]):
+            is_empty = False
+            if _identity(path) not in self._read:
+                yield path, self._remember(path, stdio.read_file(path, self.check_of(path)))
+        names = search.names_left_out()
+        if is_empty:
+            raise UsageError(f"no file matches {pattern}", names and f"left out: {names}")
+        if names:
+            stdio.note(f"{pattern}: left out: {names}")
+
+    def _texts_of_folder(self, folder: str) -> Iterator[tuple[str, bytearray]]:
+        """Yield path and data of the text files, then note their number and which are left out."""
+        from gptsh.turn.folder_search import FolderSearch
+
+        search = FolderSearch(folder)
+        count = 0
+        size = 0
+        sent_size = 0  # with the path above each file
+        is_empty = True
+        for path in search.all_files():
+            if _identity(path) in self._read:
+                is_empty = False
+                continue
+            data, reason = _short_text(path)
+            if reason:
+                search.left_out[path] = reason
+                continue
+            is_empty = False
+            count += 1
+            size += len(data)
+            sent_size += len(data) + len(labelled_text(text_part(path, "")))
+            if size > _MAX_FOLDER:
+                problem = f"{folder} has more than {format_size(_MAX_FOLDER)} of text"
+                raise TooLong(problem, "name a smaller folder")
+            yield path, self._remember(path, data)
+        names = search.names_left_out()
+        if is_empty:
+            raise UsageError(f"{folder} has no text file to send", names and f"left out: {names}")
+        tokens = sent_size // BYTES
+        files = quantity(count, "file")
+        stdio.note(f"{folder}: {files}, {format_size(size)}, about {tokens:,} tokens")
+        if names:
+            stdio.note(f"{folder}: left out: {names}")
 
     def check_of(self, source: str) -> stdio.Check:
         """Return a check for reading a source: it raises TooLong once a text is larger than the window can be."""
@@ -99,99 +162,25 @@ def is_path(value: str) -> bool:
     return os.path.lexists(os.path.expanduser(value))
 
 
-def _read(value: str, check_of: Callable[[str], stdio.Check]) -> Iterator[tuple[str, bytearray]]:
-    """Yield path and data of each file that a value means. A file whose name looks like a pattern is that file."""
-    path = value if os.path.lexists(value) else os.path.expanduser(value)
-    if os.path.isdir(path):
-        yield from _read_folder(path)
-    elif is_path(path) or "://" in path or not re.search(r"[*?[]", path):
-        yield path, stdio.read_file(path, check_of(path))
-    else:
-        import glob
-
-        matches = sorted(match for match in glob.glob(path, recursive=True) if os.path.isfile(match))
-        if not matches:
-            raise UsageError(f"no file matches {path}")
-        yield from ((match, stdio.read_file(match, check_of(match))) for match in matches)
-
-
-# ---- folders
-
-
-def _read_folder(folder: str) -> Iterator[tuple[str, bytearray]]:
-    """Yield path and data of the text files of a folder, then note how many there are and which are left out."""
-    left_out: list[str] = []
-    count = size = sent_size = 0  # sent: with the path above each file
-    for name in sorted(_known_to_git(folder) or _not_hidden(folder)):
-        path = os.path.join(folder, name).removeprefix("./")
-        try:
-            data = _text_of(path)
-        except UsageError as err:
-            left_out.append(str(err))
-            continue
-        if data is not None:
-            count, size = count + 1, size + len(data)
-            sent_size += len(data) + len(labelled_text(text_part(path, "")))
-            if size > _MAX_FOLDER:
-                raise TooLong(f"{folder} has more than {format_size(_MAX_FOLDER)} of text", "name a smaller folder")
-            yield path, data
-    names = ", ".join(left_out[:_MAX_NAMED])
-    if len(left_out) > _MAX_NAMED:
-        names += f" and {len(left_out) - _MAX_NAMED:,} others"
-    if not count:
-        raise UsageError(f"{folder} has no text file to send", names and f"left out: {names}")
-    stdio.note(f"{folder}: {quantity(count, 'file')}, {format_size(size)}, about {sent_size // BYTES:,} tokens")
-    if left_out:
-        stdio.note(f"{folder}: left out: {names}")
-
-
-def _text_of(path: str) -> bytearray | None:
-    """The data of a text file; None if there is no file. Raises UsageError with the path for what a folder leaves out.
-
-    Links are left out: in somebody else's repository they may lead to any file of this machine.
-    """
+def _identity(path: str) -> tuple[int, int] | str:
+    """Return what the names of one file have in common: links, or names in other case."""
     try:
-        info = os.lstat(path)
-    except OSError:  # git still knows a deleted file
-        return None
-    if stat.S_ISLNK(info.st_mode):
-        raise UsageError(f"{path} (a link)")
-    if not stat.S_ISREG(info.st_mode):  # git names a submodule
-        return None
-    if info.st_size > _MAX_IN_FOLDER:
-        raise UsageError(f"{path} ({format_size(info.st_size)})")
-    data = stdio.read_file(path)
-    if kind := file_types.detect_type(data):
-        raise UsageError(f"{path} ({kind})")
-    return data
+        info = os.stat(path)
+    except (OSError, ValueError):  # reading it reports why
+        return path
+    return info.st_dev, info.st_ino
 
 
-def _known_to_git(folder: str) -> set[str]:
-    """The files of a folder that git tracks or would add, relative to it.
-
-    Empty if git is missing, the folder is in no repository, or the repository ignores it.
-    """
-    import subprocess
-
-    # A repository may name a program as its file system monitor, and nothing in a folder is executed.
-    command = ["git", "-C", folder, "-c", "core.fsmonitor=", "ls-files", "-zco", "--exclude-standard"]
-    environ = {name: value for name, value in os.environ.items() if name not in _GIT_PLACES}
-    with contextlib.suppress(OSError):
-        run = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, env=environ, check=False)
-        if run.returncode == 0:
-            return set(map(os.fsdecode, filter(None, run.stdout.split(b"\0"))))
-    return set()
-
-
-def _not_hidden(folder: str) -> Iterator[str]:
-    """The files of a folder and of those in it, relative to it, without hidden ones. Raises UsageError."""
+def _short_text(path: str) -> tuple[bytearray, str]:
+    """Read a file of a folder; return its data, and what else it is than a short text, else ""."""
+    size = os.path.getsize(path)
+    if size > _MAX_IN_FOLDER:
+        return bytearray(), format_size(size)
     try:
-        os.scandir(folder).close()
-    except OSError as err:
-        raise UsageError(f"{folder}: {err.strerror}") from err
-    for place, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (os.path.relpath(os.path.join(place, name), folder) for name in names if not name.startswith("."))
+        data = stdio.read_file(path)
+    except UsageError as err:
+        return bytearray(), str(err).removeprefix(f"{path}: ")
+    return data, file_types.detect_type(data) or ""
 
 
 # ---- the command line

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.attached import make_png
+from tests.support.attached import make_png, nested_folders
 from tests.support.home import Home
 from tests.support.server import ModelServer
 
@@ -56,7 +56,8 @@ def test_a_folder_means_its_text_files_without_hidden_ones(home: Home) -> None:
     assert run.stdout == f"You said: what?\n\nsrc/b.txt:\nB\n\nsrc/sub/a.txt:\nA\n\nsrc/z.txt:\n{'Z' * 4000}\n"
     assert run.stderr == (
         "gptsh: src: 3 files, 4.0 kB, about 1,009 tokens\n"
-        "gptsh: src: left out: src/link (a link), src/logo.png (image/png), src/sub/big.txt (1.0 MB)\n"
+        "gptsh: src: left out: src/.cache (hidden), src/.env (hidden), src/link (a link), "
+        "src/logo.png (image/png), src/sub/big.txt (1.0 MB)\n"
     )
     assert home.run(*ECHO, "-f", ".", "what?", cwd=home.cwd / "src").stdout.startswith("You said: what?\n\nb.txt:\nB\n")
     assert "../b.txt:\nB" in home.run(*ECHO, "-f", "..", "what?", cwd=home.cwd / "src" / "sub").stdout
@@ -70,6 +71,80 @@ def test_in_a_repository_a_folder_means_what_git_knows_or_would_add(home: Home) 
     said = home.run(*ECHO, "-f", ".", "what?").stdout
     assert said == "You said: what?\n\n.gitignore:\nbuild\n*.log\n\n\nknown.txt:\nK\n\nnew.txt:\nN\n"
     assert "build/out.txt:\nO" in home.run(*ECHO, "-f", "build", "what?").stdout  # named, though ignored
+
+
+def test_a_folder_sends_no_hidden_file_that_git_does_not_track_and_no_key(home: Home) -> None:
+    git(home.cwd, "init", "-q")
+    put(home.cwd, a_txt="A", deploy_PEM="K", sub__credentials="K", _netrc="K", _env_local="K", _notes="N")
+    put(home.cwd, _ci__build_yml="B")
+    (home.cwd / "sub" / "id_rsa").write_text("K")
+    git(home.cwd, "add", "a.txt", "deploy.PEM", ".ci", ".env.local")
+    run = home.run(*ECHO, "-f", ".", "what?")
+    assert run.stdout == "You said: what?\n\n.ci/build.yml:\nB\n\na.txt:\nA\n"
+    assert run.stderr.splitlines()[1] == (
+        "gptsh: .: left out: .env.local (may contain a key), .netrc (hidden), .notes (hidden), "
+        "deploy.PEM (may contain a key), sub/credentials (may contain a key), sub/id_rsa (may contain a key)"
+    )
+    assert home.run(*ECHO, "-f", ".env.local", "what?").stdout == "You said: what?\n\n.env.local:\nK\n"  # named
+
+
+def test_a_pattern_sends_no_link_no_hidden_file_and_no_key(home: Home) -> None:
+    put(home.cwd, src__a_txt="A", src__b_key="K", src___notes="N", outside_txt="O", other__c_txt="C")
+    (home.cwd / "src" / "link.txt").symlink_to("../outside.txt")
+    (home.cwd / "src" / "other").symlink_to("../other")
+    run = home.run(*ECHO, "-f", "src/**/*", "-f", "src/.*", "-f", "src/a.txt", "what?")
+    assert (run.stdout, run.code) == ("", 2)
+    assert run.stderr.splitlines()[1] == "gptsh: no file matches src/.*: left out: src/.notes (hidden)"
+    run = home.run(*ECHO, "-f", "src/**/*", "what?")
+    assert run.stdout == "You said: what?\n\nsrc/a.txt:\nA\n"
+    left_out = "src/b.key (may contain a key), src/link.txt (a link), src/other (a link)"
+    assert run.stderr == f"gptsh: src/**/*: left out: {left_out}\n"
+
+
+def test_links_in_a_circle_do_not_keep_a_pattern_busy(home: Home) -> None:
+    put(home.cwd, a__a_txt="A")
+    (home.cwd / "a" / "self").symlink_to(".")
+    (home.cwd / "a" / "me").symlink_to(".")
+    assert home.run(*ECHO, "-f", "**/**/*.txt", "what?").stdout == "You said: what?\n\na/a.txt:\nA\n"
+
+
+def test_what_git_tracks_below_a_link_is_not_sent(home: Home) -> None:
+    put(home.cwd, repo__sub__a_txt="A", repo__b_txt="B", outside__a_txt="SECRET")
+    git(home.cwd / "repo", "init", "-q")
+    git(home.cwd / "repo", "add", ".")
+    (home.cwd / "repo" / "sub" / "a.txt").unlink()
+    (home.cwd / "repo" / "sub").rmdir()
+    (home.cwd / "repo" / "sub").symlink_to("../outside")
+    run = home.run(*ECHO, "-f", "repo", "what?")
+    assert run.stdout == "You said: what?\n\nrepo/b.txt:\nB\n"
+    assert run.stderr.endswith("left out: repo/sub (a link), repo/sub/a.txt (a link)\n")
+
+
+def test_a_file_is_sent_once_under_all_its_names(home: Home) -> None:
+    put(home.cwd, a_txt="A", b_md="B")
+    (home.cwd / "hard.txt").hardlink_to(home.cwd / "a.txt")
+    (home.cwd / "soft").symlink_to("a.txt")
+    values = ("-f", "soft", "-f", "*.txt", "-f", "./hard.txt", "-f", "**/*", "-f", ".", "-f", "b.md")
+    run = home.run(*ECHO, *values, "what?")
+    assert (run.stdout, run.code) == ("You said: what?\n\nsoft:\nA\n\nb.md:\nB\n", 0)
+
+
+def test_folders_nested_deeper_than_a_path_may_be_long_are_walked_as_far_as_possible(home: Home) -> None:
+    put(home.cwd, src__a_txt="A")
+    with nested_folders(home.cwd / "src"):
+        for value in ("src", "src/**/*.txt"):
+            run = home.run(*ECHO, "-f", value, "what?")
+            assert (run.stdout, run.code) == ("You said: what?\n\nsrc/a.txt:\nA\n", 0)
+            assert run.stderr.endswith("/deep (File name too long)\n")
+
+
+@pytest.mark.slow
+def test_a_git_that_hangs_is_one_line_after_ten_seconds(home: Home) -> None:
+    put(home.cwd, bin__git="#!/bin/sh\nsleep 60\n", src__a_txt="A")
+    (home.cwd / "bin" / "git").chmod(0o700)
+    run = home.run(*ECHO, "-f", "src", "what?", env={"PATH": f"{home.cwd / 'bin'}:{home.env['PATH']}"})
+    error = "gptsh: git has not listed src within 10 s: name its files, or a pattern\n"
+    assert run == ("", error, 2)
 
 
 def test_a_repository_cannot_make_gptsh_run_a_program(home: Home) -> None:
@@ -156,4 +231,5 @@ def test_an_unreadable_folder_is_one_line(home: Home) -> None:
     (home.cwd / "closed").mkdir(mode=0)
     if os.access(home.cwd / "closed", os.R_OK):
         pytest.skip("this user may read everything")
-    assert home.run(*ECHO, "-f", "closed", "hi") == ("", "gptsh: closed: Permission denied\n", 2)
+    error = "gptsh: closed has no text file to send: left out: closed (Permission denied)\n"
+    assert home.run(*ECHO, "-f", "closed", "hi") == ("", error, 2)

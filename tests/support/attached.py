@@ -1,7 +1,12 @@
 """Files to attach, and texts that attack the program that shows them."""
 
+import contextlib
+import os
 import struct
+import subprocess
 import zlib
+from collections.abc import Iterator
+from pathlib import Path
 
 
 def make_png(width: int = 1, height: int = 1) -> bytes:
@@ -18,6 +23,22 @@ def make_pdf(count: int = 1, *, more: int = 0) -> bytes:
     tree = b"<< /Type /Pages /Kids [ 3 0 R ] /Count %d >>" % count
     filler = b"4 0 obj\n<< /Length %d >> stream\n%s\nendstream endobj\n" % (more, b"x" * more) if more else b""
     return b"%PDF-1.5\n" + filler + b"2 0 obj\n" + tree + b"\nendobj\nstartxref\n0\n%%EOF\n"
+
+
+@contextlib.contextmanager
+def nested_folders(parent: Path, depth: int = 1500) -> Iterator[None]:
+    """A folder in a folder in a folder: its path is too long for the system. pytest could not remove it."""
+    folder = os.open(parent, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("deep", dir_fd=folder)
+        inner = os.open("deep", os.O_RDONLY, dir_fd=folder)
+        os.close(folder)
+        folder = inner
+    os.close(folder)
+    try:
+        yield
+    finally:
+        subprocess.run(["rm", "-r", parent / "deep"], check=True)
 
 
 HOSTILE = [

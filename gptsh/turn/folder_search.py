@@ -1,0 +1,181 @@
+"""Find the files below a folder that ``-f`` may send: no links, no keys, few hidden files."""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+
+from gptsh.errors import UsageError
+from gptsh.text import quantity
+
+_MAX_NAMED = 8  # files left out that a note names
+_GIT_PLACES = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE")  # set in hooks
+_GIT_TIMEOUT = 10  # seconds
+_UNTRACKED = "?"  # how ``git ls-files -t`` marks a file
+_HIDDEN = "hidden"
+_LINK = "a link"
+
+# The names of files that contain keys, as a rule; their case does not matter.
+_KEY_FILES = "|".join(
+    (
+        r"\.env.*",  # variables
+        r".*\.env",
+        r"id_[^.]*",  # SSH
+        r".*\.(pem|key|p12|pfx|jks|ppk|kdbx)",  # TLS, PuTTY, KeePass
+        r"[._]netrc|\.npmrc|\.pypirc|\.pgpass|\.htpasswd",
+        r"\.?(git-)?credentials(\.json|\.toml|\.ya?ml)?",
+    )
+)
+
+
+class FolderSearch:
+    """Finds the files below a folder that may be sent.
+
+    ``left_out`` has the others by path, with the reason. The folder may be somebody else's: no link
+    is followed, since it may lead to any file of this machine.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.left_out: dict[str, str] = {}
+        self._has_link = {"": False}  # by the name of a folder in it: whether a link leads there
+
+    def all_files(self) -> Iterator[str]:
+        """Yield the paths that git tracks or would add.
+
+        Without git, or where it ignores the folder, yield all of them.
+        """
+        names = _listed_by_git(self.folder)
+        if not names:
+            names = dict.fromkeys(self._walk(["**", "*"], notes_hidden=True), False)
+        for name in sorted(names):
+            if self._may_send(name, is_tracked=names[name]):
+                yield self._path(name)
+
+    def matches(self, patterns: list[str]) -> Iterator[str]:
+        """Yield the paths that match: a pattern for each level, ``**`` for any number of them."""
+        names = sorted(set(self._walk(patterns)))
+        in_git = _listed_by_git(self.folder) if any(map(_is_hidden, names)) else {}
+        for name in names:
+            if self._may_send(name, is_tracked=in_git.get(name, False)):
+                yield self._path(name)
+
+    def names_left_out(self) -> str:
+        """Name the first files with their reasons, and say how many more there are."""
+        names = [f"{path} ({self.left_out[path]})" for path in sorted(self.left_out)]
+        text = ", ".join(names[:_MAX_NAMED])
+        more = len(names) - _MAX_NAMED
+        return f"{text} and {quantity(more, 'other')}" if more > 0 else text
+
+    def _walk(self, patterns: list[str], *, notes_hidden: bool = False) -> Iterator[str]:
+        """Yield the names of files that match, relative to the folder.
+
+        A hidden one matches only a pattern that begins with a dot. With ``notes_hidden`` the others
+        count as left out.
+        """
+        todo = [("", patterns)]
+        seen = set()  # with two ** a folder is reached in many ways
+        while todo:
+            place, patterns = todo.pop()
+            if (place, len(patterns)) in seen:
+                continue
+            seen.add((place, len(patterns)))
+            pattern, *rest = patterns
+            is_deep = pattern == "**"
+            if is_deep:
+                todo.append((place, rest or ["*"]))
+            for entry in self._entries(place):
+                name = os.path.join(place, entry.name)
+                if entry.name.startswith(".") and not pattern.startswith("."):
+                    if notes_hidden:
+                        self.left_out[self._path(name)] = _HIDDEN
+                elif not (is_deep or fnmatchcase(entry.name, pattern)):
+                    continue
+                elif entry.is_dir(follow_symlinks=False):
+                    if is_deep or rest:
+                        todo.append((name, patterns if is_deep else rest))
+                elif not (is_deep or rest):
+                    yield name
+                elif entry.is_dir():
+                    self.left_out[self._path(name)] = _LINK
+
+    def _entries(self, place: str) -> "list[os.DirEntry[str]]":
+        path = self._path(place) if place else self.folder
+        try:
+            with os.scandir(path) as entries:
+                return list(entries)
+        except OSError as err:
+            self.left_out[path] = err.strerror or str(err)
+            return []
+
+    def _may_send(self, name: str, *, is_tracked: bool) -> bool:
+        """Whether the name is a file that may be sent; a file that may not is left out."""
+        path = self._path(name)
+        try:
+            mode = os.lstat(path).st_mode
+        except FileNotFoundError:  # git still knows a deleted file
+            return False
+        except OSError as err:
+            self.left_out[path] = err.strerror or str(err)
+            return False
+        if stat.S_ISLNK(mode) or self._is_behind_link(os.path.dirname(name)):
+            self.left_out[path] = _LINK
+        elif not stat.S_ISREG(mode):  # git names a submodule
+            return False
+        elif _is_hidden(name) and not is_tracked:
+            self.left_out[path] = _HIDDEN
+        elif re.fullmatch(_KEY_FILES, os.path.basename(name), re.IGNORECASE):
+            self.left_out[path] = "may contain a key"
+        return path not in self.left_out
+
+    def _is_behind_link(self, place: str) -> bool:
+        """Whether a link leads to a folder: git knows what was in one that a link replaced."""
+        unknown = []
+        while place not in self._has_link:
+            unknown.append(place)
+            place = os.path.dirname(place)
+        has_link = self._has_link[place]
+        for inner in reversed(unknown):
+            has_link = has_link or os.path.islink(self._path(inner))
+            self._has_link[inner] = has_link
+        return has_link
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self.folder, name).removeprefix("./")
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".") or "/." in name
+
+
+def _listed_by_git(folder: str) -> dict[str, bool]:
+    """Return the files of a folder that git tracks or would add, relative to it: whether tracked.
+
+    Empty if git is missing, the folder is in no repository, or the repository ignores it. Raises
+    UsageError if git takes too long: without its answer, ignored files would be sent.
+    """
+    import subprocess
+
+    # A repository may name a program as its file system monitor; nothing in a folder is executed.
+    options = ["-C", folder, "-c", "core.fsmonitor="]
+    command = ["git", *options, "ls-files", "-zcot", "--exclude-standard"]
+    environ = {name: value for name, value in os.environ.items() if name not in _GIT_PLACES}
+    try:
+        run = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environ,
+            check=False,
+            timeout=_GIT_TIMEOUT,
+        )
+    except OSError:
+        return {}
+    except subprocess.TimeoutExpired as err:
+        advice = "name its files, or a pattern"
+        raise UsageError(f"git has not listed {folder} within {_GIT_TIMEOUT} s", advice) from err
+    if run.returncode:
+        return {}
+    lines = os.fsdecode(run.stdout).split("\0")
+    return {line[2:]: line[0] != _UNTRACKED for line in lines if line}

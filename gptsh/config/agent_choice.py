@@ -8,6 +8,7 @@ from typing import Any
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
+from gptsh.config.text_file import read_text
 from gptsh.errors import ConfigError
 from gptsh.models.facts import split_model
 from gptsh.models.names import full_name
@@ -90,7 +91,7 @@ def _system_prompt(configured: Agent, base: Agent, overrides: Overrides) -> str 
     if agent.system_file is None:
         return agent.system
     try:
-        text = agent.system_file.read_text("utf-8-sig")
+        text = read_text(agent.system_file)
     except (OSError, ValueError) as err:
         problem = f"{agent.system_file}: {getattr(err, 'strerror', None) or err}"
         raise ConfigError(problem, f"system_file under [agents.{agent.name}] names it") from err

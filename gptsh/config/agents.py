@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from gptsh.config import schema
 from gptsh.config.forms import OUTPUTS
 from gptsh.config.provider_tables import Providers
+from gptsh.config.text_file import read_text
 from gptsh.errors import ConfigError
 from gptsh.models.facts import split_model
 from gptsh.records import NamedTuple
@@ -22,6 +23,7 @@ _SHELL_PROMPT = (
 _BUILT_IN = ("default", "shell")
 _PATTERN = "system.md"  # in a folder with the agent's name, as fabric keeps its patterns
 _EXPLANATIONS = ("readme", "pattern_explanations")  # files for people in such a folder; the second is fabric's
+_FRONT_MATTER = r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)"
 _MAX_KNOWN = 12  # names that an error lists
 
 
@@ -138,7 +140,7 @@ class Agents(Mapping[str, Agent]):
         if not name or name.startswith(".") or "/" in name or name.lower() in _EXPLANATIONS:
             return None
         paths = (self._folder / f"{name}.md", self._folder / name / _PATTERN)
-        return next((path for path in paths if path.is_file()), None)
+        return next((path for path in paths if os.path.isfile(path)), None)  # a long one is none
 
     def _completed(self, name: str, agent: Agent, folder: Path, where: str) -> Agent:
         """The agent with its name, the full names of its models, and the path of its ``system_file`` in a folder.
@@ -175,19 +177,20 @@ class Agents(Mapping[str, Agent]):
 def _read_file(path: Path) -> Agent:
     """Read front matter with the keys of an agent, and the text below it: its system prompt, or with names its prompt.
 
-    Raises ConfigError.
+    A pattern is somebody else's: all of it is text. Raises ConfigError.
     """
     from gptsh.content import template
 
     try:
-        text = path.read_text("utf-8-sig")
+        text = read_text(path)
     except (OSError, ValueError) as err:
         raise ConfigError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
-    front = re.match(r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)", text, re.DOTALL | re.MULTILINE)
+    is_pattern = path.name == _PATTERN
+    front = None if is_pattern else re.match(_FRONT_MATTER, text, re.DOTALL | re.MULTILINE)
     keys = _parse_yaml(front[1], path) if front else {}
     agent = schema.read(Agent, keys, f"{path}: ")
     body = text[front.end() :].strip() if front else text.strip()
-    if path.name == _PATTERN:
+    if is_pattern:
         body = template.from_fabric(body)
     if not body:
         return agent
@@ -200,8 +203,11 @@ def _read_file(path: Path) -> Agent:
 def _parse_yaml(text: str, path: Path) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
-        keys = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        if any(getattr(event, "anchor", None) for event in yaml.parse(text, loader)):
+            raise ConfigError(f"{path}: an anchor or alias of YAML: write out what it stands for")
+        keys = yaml.load(text, loader)
     except (yaml.YAMLError, ValueError, RecursionError) as err:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(err).split())}") from err
     if not isinstance(keys, dict | None):

@@ -10,12 +10,14 @@ from typing import Annotated, Any
 
 from gptsh.config import schema
 from gptsh.config.secret import Secret, is_secret_name
+from gptsh.config.text_file import read_text
 from gptsh.errors import ConfigError
 from gptsh.records import NamedTuple
 
 SEPARATOR = "__"  # between the names of a server and its tool
 _VARIABLE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"
 _TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url"}  # the key that each transport needs
+_MAX_FILE = 100_000_000  # bytes; other programs keep more than tool servers in such a file
 _MIN_SECRET = 8  # characters; a shorter value is not a key, and masking it would hide words
 
 
@@ -144,7 +146,7 @@ class ToolServers:
         path = self._file.parent / os.path.expanduser(self._config.servers_file)
         where = f"{self._file}: mcp.servers_file: {path}: "
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(read_text(path, max_bytes=_MAX_FILE))
         except OSError as err:
             raise ConfigError(f"{where}{err.strerror}") from err
         except (ValueError, RecursionError) as err:

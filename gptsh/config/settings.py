@@ -16,6 +16,7 @@ from gptsh.config.folders import app_folder
 from gptsh.config.forms import output_from
 from gptsh.config.mcp_servers import Mcp, ToolServers
 from gptsh.config.provider_tables import Providers, ProviderTable
+from gptsh.config.text_file import read_text
 from gptsh.errors import ConfigError
 from gptsh.records import NamedTuple
 
@@ -164,7 +165,9 @@ def is_set(environ: Mapping[str, str], name: str) -> bool:
 def _read_config(path: Path, *, is_named: bool) -> Config:
     """Return the content of the file. It must exist only if the user named it."""
     try:
-        data = path.read_bytes()
+        text = read_text(path, may_be_pipe=True)
+    except UnicodeDecodeError as err:
+        raise ConfigError(f"{path}: not TOML: {err}") from err
     except OSError as err:
         if isinstance(err, (FileNotFoundError, NotADirectoryError)) and not (is_named or path.is_symlink()):
             return Config()
@@ -172,8 +175,8 @@ def _read_config(path: Path, *, is_named: bool) -> Config:
     import tomllib
 
     try:
-        table = tomllib.loads(text := data.decode("utf-8-sig"))
-    except (UnicodeDecodeError, RecursionError) as err:
+        table = tomllib.loads(text)
+    except RecursionError as err:
         raise ConfigError(f"{path}: not TOML: {err}") from err
     except ValueError as err:
         raise ConfigError(f"{path}: {_declared_twice(text, str(err)) or f'not TOML: {err}'}") from err

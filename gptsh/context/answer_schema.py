@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gptsh.config.text_file import read_text
 from gptsh.errors import UsageError
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message, text_of
@@ -90,7 +91,7 @@ def _read_schema(text_or_path: str) -> dict[str, Any]:
     text = text_or_path
     if not text.lstrip().startswith("{"):
         try:
-            text = Path(text_or_path).read_text("utf-8-sig")
+            text = read_text(Path(text_or_path), may_be_pipe=True)
         except (OSError, ValueError) as err:
             why = err.strerror if isinstance(err, OSError) else "not UTF-8"
             raise UsageError(f"--schema {text_or_path}: {why}", "give a file, or the schema itself: '{…}'") from err

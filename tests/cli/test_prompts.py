@@ -127,6 +127,27 @@ def test_a_folder_of_patterns_is_a_set_of_agents(lab: Home, model: ModelServer) 
     assert [line.split()[0] for line in lab.run("--list-agents").stdout.splitlines()][-2:] == ["extract", "translate"]
 
 
+def test_a_pattern_is_text_whatever_it_begins_with(lab: Home, model: ModelServer) -> None:
+    text = "---\nmodel: lab/other\nsystem_file: /etc/passwd\n---\nSum up {input}."
+    put(lab, "sum/system.md", text)
+    assert lab.run("-a", "sum", "hi").code == 0
+    assert model.sent[0]["model"] == "m"
+    assert [message["content"] for message in model.sent[0]["messages"]] == [text, "hi"]
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+def test_a_name_that_is_too_long_for_a_file_is_no_agent(home: Home, length: int) -> None:
+    name = "n" * length
+    put(home, "good.md", "S")
+    for run in (home.run(*ECHO, "-a", name, "hi"), home.run(*ECHO, "hi", env={"GPTSH_AGENT": name})):
+        assert (run.code, run.stderr.count("\n")) == (2, 1)
+        assert run.stderr.startswith("gptsh: there is no agent 'nnn")
+    home.configure(f'[agents.{name}]\nmodel = "echo"\nmemory = true\n')
+    assert home.run("-a", name, "hi").stdout == "You said: hi\n"
+    home.config.unlink()
+    assert home.run("-s", "0", "on").stdout == "You said: on\n"  # the session has its agent
+
+
 def test_lists_and_tab_know_the_prompts_and_a_broken_one_hides_no_other(home: Home) -> None:
     home.configure('[agents.mine]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\n')
     put(home, "terse.md", "---\nmodel: lab/small\n---\nBe terse.")
@@ -241,6 +262,9 @@ BROKEN = [
     ("---\nsystem: a\n---\nb", "the text below the second --- is the system too"),
     ("---\nprompt: '{input}'\n---\n{input}", "the text below the second --- is the prompt too"),
     (b"caf\xe9", "'utf-8' codec can't decode"),
+    ("---\nmodel: &m echo\n---\n", "an anchor or alias of YAML: write out what it stands for"),
+    ("---\nparams: {a: &a [x, x], b: &b [*a, *a], c: [*b, *b]}\n---\n", "an anchor or alias of YAML: "),
+    ("x" * 1_000_001, "larger than 1.0 MB"),
 ]
 
 

@@ -1,6 +1,7 @@
 """config.toml and the environment: what is accepted, and the line for everything else."""
 
 import json
+import os
 import re
 
 import pytest
@@ -28,6 +29,35 @@ def test_a_system_file_may_have_a_byte_order_mark_or_be_blank(lab: Home, model: 
         (lab.config.parent / "s.txt").write_text(text)
         assert lab.run("-a", "filed", "hi").code == 0
         assert [message["content"] for message in model.sent[-1]["messages"]] == roles
+
+
+def test_a_system_file_is_a_regular_file_of_at_most_1_mb(home: Home) -> None:
+    for name, problem in (
+        ("pipe", "not a regular file"),
+        ("/dev/zero", "not a regular file"),
+        ("large", "larger than 1.0 MB"),
+        ("n" * 300, "File name too long"),
+    ):
+        home.configure(f'[agents.default]\nsystem_file = "{name}"\n')
+        path = home.config.parent / name
+        if name == "pipe":
+            os.mkfifo(path)
+        elif name == "large":
+            path.write_text("x" * 1_000_001)
+        where = f"system_file under [agents.default] in {home.config} names it"
+        error = f"gptsh: {path}: {problem}: {where}\n"
+        assert home.run("-m", "echo", "hi") == ("", error, 2)
+
+
+def test_a_config_file_may_be_a_pipe_but_has_an_end(home: Home) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"[agents.piped]\n")
+    os.close(writer)
+    assert "piped" in home.run("--list-agents", "--config", f"/dev/fd/{reader}").stdout
+    os.close(reader)
+    for option in ("--config", "--schema"):
+        run = home.run("-m", "echo", option, "/dev/zero", "hi")
+        assert (run.code, "/dev/zero: larger than 1.0 MB" in run.stderr) == (2, True)
 
 
 @pytest.mark.parametrize("pair", ["stream=false", "model=other", "messages=[]"])

@@ -4,7 +4,6 @@ import importlib.util
 import os
 import sys
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from gptsh.cli.options import Flags
 from gptsh.errors import ConfigError, UsageError
@@ -47,6 +46,7 @@ def log_out(flags: Flags) -> int:
 def _server(flags: Flags, name: str, option: str) -> "ToolServer":
     """The server with this name. Raises UsageError if it has no login."""
     from gptsh.config import settings
+    from gptsh.tools import logins
 
     config = settings.load(os.environ, flags.config)
     if name not in config.tool_servers.names:
@@ -55,8 +55,7 @@ def _server(flags: Flags, name: str, option: str) -> "ToolServer":
     (server,) = config.tool_servers.select([name])
     if server.url is None:
         raise UsageError(f"{option}: tool server {name} is a program: only one with a url has a login")
-    url = urlsplit(server.url)
-    if url.scheme != "https" and url.hostname not in ("localhost", "127.0.0.1", "::1"):
+    if not logins.is_safe(server.url, server.url):
         raise UsageError(f"{option}: the url of tool server {name} begins with http://", "a login needs https://")
     if any(header.lower() == "authorization" for header in server.headers):
         raise UsageError(f"{option}: tool server {name} has a header Authorization", "remove it from its headers")
@@ -77,7 +76,7 @@ async def _log_in(server: "ToolServer") -> None:
         stdio.write_stderr(f"({way}; if its last page cannot be reached, paste the address of that page here)\n")
         _take_lines(pasted)
 
-    await browser_login.log_in(server, os.environ, show, pasted)
+    await browser_login.log_in(server, os.environ, show, pasted, stdio.note)
 
 
 def _take_lines(pasted: "asyncio.Queue[str]") -> None:

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 import httpx2
 
 from gptsh.config.mcp_servers import ToolServer
+from gptsh.tools.logins import LOOPBACK
 
 _CONNECT_TIMEOUT = 30.0  # seconds
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")  # never proxied: a proxy's loopback is another machine
 
 
 def http_client(
@@ -23,7 +23,8 @@ def http_client(
         headers=dict(server.headers),
         auth=auth,
         timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None),
-        trust_env=httpx2.URL(str(server.url)).host not in _LOOPBACK,
+        # A proxy is not asked for this machine: its own loopback is another one.
+        trust_env=httpx2.URL(str(server.url)).host not in LOOPBACK,
         verify=ssl.create_default_context(cafile=bundle) if bundle else True,
         event_hooks={"response": [*hooks]},
     )

@@ -10,11 +10,25 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from gptsh.config.folders import app_folder
 from gptsh.core import files, locks
 from gptsh.errors import ConfigError
 from gptsh.jsonio import encode_json
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def is_safe(url: str, server_url: str) -> bool:
+    """Whether a login at a server may use a URL: with https, or of this machine if the server is."""
+    try:
+        target = urlsplit(url)
+        hosts = (target.hostname, urlsplit(server_url).hostname)
+    except ValueError:
+        return False
+    is_local = all(host in LOOPBACK for host in hosts)
+    return target.scheme == "https" or (target.scheme == "http" and is_local)
 
 
 def read(url: str) -> dict[str, Any] | None:

@@ -1,7 +1,9 @@
 """OAuth at remote tool servers, by the SDK's provider: tokens from the files of logins, sent, refreshed and kept."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from http import HTTPStatus
 
 import httpx2
 from mcp.client.auth import OAuthClientProvider
@@ -18,8 +20,15 @@ from pydantic import AnyUrl, ValidationError
 
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.errors import ToolServerError
+from gptsh.jsonio import as_dict, as_str, parse_json
+from gptsh.text import format_size
 from gptsh.tools import logins
+from gptsh.tools.http_client import http_client
 
+_MAX_ANSWER = 1_000_000  # bytes of an answer of a login
+_MAX_SECONDS = 30  # until such an answer is complete
+# The URLs of metadata that a login goes to, or that say whose metadata it is.
+_URL_KEYS = "issuer|resource|authorization_servers|jwks_uri|.*_endpoint"
 _ATTEMPTS, _PAUSE = 10, 0.05  # for another run to save what it has just refreshed; seconds between them
 
 
@@ -74,7 +83,87 @@ class _Storage:
 
 
 class _Provider(OAuthClientProvider):
-    """The SDK's provider, which also takes what another run has refreshed: many servers take a refresh token once."""
+    """The SDK's provider, whose own requests go to safe URLs alone, and whose answers are bounded.
+
+    It also takes what another run has refreshed: many servers take a refresh token once.
+    """
+
+    def __init__(
+        self,
+        server: ToolServer,
+        environ: Mapping[str, str],
+        metadata: OAuthClientMetadata,
+        storage: _Storage,
+        show: Callable[[str], Awaitable[None]],
+        wait: Callable[[], Awaitable[AuthorizationCodeResult]],
+    ) -> None:
+        self._server = server
+        self._environ = environ
+
+        async def show_safe(url: str) -> None:
+            self._check("authorization_endpoint", url)
+            await show(url)
+
+        super().__init__(str(server.url), metadata, storage, show_safe, wait)
+
+    async def async_auth_flow(
+        self,
+        request: httpx2.Request,
+    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        """Yield the request to the tool server; send those of the login here."""
+        flow = super().async_auth_flow(request)
+        try:
+            outgoing = await anext(flow)
+            while True:
+                if outgoing is request:
+                    response = yield outgoing
+                    if response.status_code == HTTPStatus.UNAUTHORIZED:
+                        await self._read(response)
+                else:
+                    response = await self._send(outgoing)
+                outgoing = await flow.asend(response)
+        except StopAsyncIteration:
+            return
+        finally:
+            await flow.aclose()
+
+    async def _send(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request of the login; return its response with the body. Raises ToolServerError."""
+        self._check("address", str(request.url))
+        request.headers["accept-encoding"] = "identity"  # the limit is that of the text
+        try:
+            async with (
+                asyncio.timeout(_MAX_SECONDS),
+                http_client(self._server, self._environ, None) as client,
+            ):
+                response = await client.send(request, stream=True)
+                content = await self._read(response)
+        except TimeoutError:
+            raise self._error(f"has no answer within {_MAX_SECONDS} s") from None
+        if request.method == "GET":
+            for key, url in _urls_in(content):
+                self._check(key, url)
+        return response
+
+    async def _read(self, response: httpx2.Response) -> bytes:
+        """Read the body of a response, which has it from then on. Raises ToolServerError."""
+        content = bytearray()
+        async for piece in response.stream:  # type: ignore[union-attr] # of an asynchronous client
+            content += piece
+            if len(content) > _MAX_ANSWER:
+                raise self._error(f"has an answer of more than {format_size(_MAX_ANSWER)}")
+        await response.stream.aclose()  # type: ignore[union-attr]
+        response.stream = httpx2.ByteStream(bytes(content))
+        response.headers.pop("content-encoding", None)
+        return bytes(content)
+
+    def _check(self, key: str, url: str) -> None:
+        """Raise ToolServerError for a URL that a login must not go to."""
+        if not logins.is_safe(url, str(self._server.url)):
+            raise self._error(f"has a URL without https:// ({key})")
+
+    def _error(self, problem: str) -> ToolServerError:
+        return ToolServerError(f"the login at tool server {self._server.name} {problem}")
 
     async def _handle_refresh_response(self, response: httpx2.Response) -> bool:
         before = self.context.current_tokens
@@ -89,8 +178,21 @@ class _Provider(OAuthClientProvider):
         return False
 
 
+def _urls_in(metadata: bytes) -> Iterator[tuple[str, str]]:
+    """Yield the URLs that matter, each with its key. The SDK refuses what is no metadata."""
+    try:
+        content = parse_json(metadata.decode())
+    except (ValueError, RecursionError):
+        return
+    for key, value in as_dict(content).items():
+        if re.fullmatch(_URL_KEYS, key):
+            for url in value if isinstance(value, list) else [value]:
+                yield key, as_str(url)
+
+
 def login_auth(
-    url: str,
+    server: ToolServer,
+    environ: Mapping[str, str],
     redirect_uri: str,
     show: Callable[[str], Awaitable[None]],
     wait: Callable[[], Awaitable[AuthorizationCodeResult]],
@@ -104,13 +206,13 @@ def login_auth(
     metadata = OAuthClientMetadata(
         client_name="gptsh", redirect_uris=[AnyUrl(redirect_uri)], token_endpoint_auth_method="none"
     )
-    storage = _Storage(url, is_new=is_new)
-    auth = _Provider(url, metadata, storage, show, wait)
+    storage = _Storage(str(server.url), is_new=is_new)
+    auth = _Provider(server, environ, metadata, storage, show, wait)
     storage.context = auth.context
     return auth
 
 
-def kept_login(server: ToolServer) -> OAuthClientProvider:
+def kept_login(server: ToolServer, environ: Mapping[str, str]) -> OAuthClientProvider:
     """The auth of a server that has a login: it sends and refreshes the tokens. Raises ToolServerError later."""
 
     async def ask_for_login(_: str = "") -> None:
@@ -119,7 +221,8 @@ def kept_login(server: ToolServer) -> OAuthClientProvider:
     async def never() -> AuthorizationCodeResult:
         raise login_needed(server.name)
 
-    return login_auth(str(server.url), "http://127.0.0.1/callback", ask_for_login, never, is_new=False)
+    redirect_uri = "http://127.0.0.1/callback"
+    return login_auth(server, environ, redirect_uri, ask_for_login, never, is_new=False)
 
 
 def login_needed(name: str) -> ToolServerError:

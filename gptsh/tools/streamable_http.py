@@ -39,7 +39,7 @@ class StreamableHttp:
         if not self._has_token and logins.read(url):
             from gptsh.tools import oauth
 
-            auth = self._login = oauth.kept_login(self._config)
+            auth = self._login = oauth.kept_login(self._config, self._environ)
         client = http_client(self._config, self._environ, auth, [self._raise_for_status])
         connection = streamable_http_client(url, http_client=client, max_sse_event_size=_MAX_EVENT)
         async with client, connection as streams:
@@ -49,13 +49,13 @@ class StreamableHttp:
         """Raise HTTPStatusError, with the body that the SDK leaves out, unless the body is a JSON-RPC error.
 
         Older servers refuse the probe in many ways: the SDK goes on with ``initialize``. Where there is a login, the
-        SDK deals with a refusal, and with the answers of the authorization server.
+        SDK deals with a refusal.
         """
         request, status = response.request, response.status_code
         is_probe = request.headers.get(MCP_METHOD_HEADER) == _PROBE
         if request.method != "POST" or status < _FIRST_ERROR_STATUS or is_probe:
             return
-        if self._login and (status in (401, 403) or str(request.url) != str(self._config.url)):
+        if self._login and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return
         body = (await response.aread()).decode("utf-8", "replace")
         if '"jsonrpc"' in body:

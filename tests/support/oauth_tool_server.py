@@ -52,7 +52,6 @@ class Provider:
         self.codes[code.code] = code
         answers = {
             "denied": {"error": "access_denied", "state": params.state},
-            "state": {"code": code.code, "state": "another-state"},
             "issuer": {"code": code.code, "state": params.state, "iss": "https://evil.example/"},
         }
         good = {"code": code.code, "state": params.state, "iss": str(issuer)}

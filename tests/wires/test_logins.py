@@ -4,22 +4,24 @@ import json
 import stat
 import subprocess
 import sys
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.support.home import Home
+from tests.support.home import Home, read_until
 from tests.support.paths import SUPPORT
 
 BROWSER = {"BROWSER": f"{sys.executable} {SUPPORT / 'browser.py'} %s &"}
 NEEDED = "gptsh: tool server web wants a login: run 'gptsh --login web', or set its headers\n"
-
-FOREIGN = "the login failed: the state or the issuer of the answer is not that of this login"
 
 
 @contextmanager
@@ -77,6 +79,110 @@ def test_a_login_by_a_pasted_address(home: Home) -> None:
         assert home.run("--list-tools").code == 0
 
 
+def test_an_address_without_the_state_of_the_login_is_ignored(home: Home) -> None:
+    with guarded(home):
+        process = home.start("--login", "web", stdin=subprocess.PIPE)
+        assert process.stdin
+        page = read_until(process.stderr, b"page here)\n").split(b"\n")[1].decode()
+        (redirect_uri,) = parse_qs(urlsplit(page).query)["redirect_uri"]
+        for query in ("code=x", "code=x&state=other", "error=access_denied", "state="):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                urllib.request.urlopen(f"{redirect_uri}?{query}")
+        process.stdin.write(f"{redirect_uri}?error=access_denied&state=other\n".encode())
+        process.stdin.flush()
+        read_until(process.stderr, b"gptsh: this address is not that of the last page of the login\n")
+        urllib.request.urlopen(page).close()
+        assert process.wait(30) == 0
+        assert home.run("--list-tools").code == 0
+
+
+class _Metadata(BaseHTTPRequestHandler):
+    """A tool server that wants a login, and its authorization server; ``changes`` are in its metadata."""
+
+    def do_GET(self) -> None:
+        base = self.server.base  # type: ignore[attr-defined]
+        endpoints = ("authorization_endpoint", "token_endpoint", "registration_endpoint")
+        if self.path == "/resource":
+            content = {"resource": f"{base}/mcp", "authorization_servers": [base]}
+        else:
+            content = {"issuer": base, **{key: f"{base}/{key}" for key in endpoints}}
+        self.answer(200, json.dumps(content | self.server.changes.get(self.path, {})))  # type: ignore[attr-defined]
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        if self.path == "/mcp":
+            self.answer(401)
+        else:
+            self.server.used.append(self.path)  # type: ignore[attr-defined]
+            self.answer(201, '{"client_id": "c"}')
+
+    def answer(self, status: int, body: str = "") -> None:
+        link = self.server.changes.get("link", f"{self.server.base}/resource")  # type: ignore[attr-defined]
+        self.send_response(status)
+        self.send_header("WWW-Authenticate", f'Bearer resource_metadata="{link}"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if body and "stalls" in self.server.changes:  # type: ignore[attr-defined]
+            time.sleep(40)
+        self.wfile.write(body.encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def metadata_server(home: Home, changes: dict[str, Any]) -> Iterator[list[str]]:
+    """A configured server with changed metadata; the paths of requests that follow from it."""
+    server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Metadata)
+    server.base, server.changes, server.used = f"http://127.0.0.1:{server.server_port}", changes, []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    home.configure(f'[mcp.servers.web]\nurl = "{server.base}/mcp"\n')
+    try:
+        yield server.used
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+FAR = "http://far.example/x"
+AUTHORIZATION = "/.well-known/oauth-authorization-server"
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("address", {"link": FAR}),
+        ("resource", {"/resource": {"resource": FAR}}),
+        ("authorization_servers", {"/resource": {"authorization_servers": ["https://a.example", FAR]}}),
+        ("jwks_uri", {"/resource": {"jwks_uri": "ftp://a.example/x"}}),
+        ("issuer", {AUTHORIZATION: {"issuer": FAR}}),
+        ("authorization_endpoint", {AUTHORIZATION: {"authorization_endpoint": FAR}}),
+        ("token_endpoint", {AUTHORIZATION: {"token_endpoint": FAR}}),
+        ("registration_endpoint", {AUTHORIZATION: {"registration_endpoint": FAR}}),
+        ("revocation_endpoint", {AUTHORIZATION: {"revocation_endpoint": FAR}}),
+        ("jwks_uri", {AUTHORIZATION: {"jwks_uri": FAR}}),
+    ],
+)
+def test_a_login_goes_to_no_url_without_https(home: Home, key: str, changes: dict[str, Any]) -> None:
+    with metadata_server(home, changes) as used:
+        error = f"gptsh: the login at tool server web has a URL without https:// ({key})\n"
+        assert home.run("--login", "web") == ("", error, 3)
+        assert used == []
+
+
+def test_an_answer_of_a_login_has_at_most_1_mb(home: Home) -> None:
+    with metadata_server(home, {AUTHORIZATION: {"more": "x" * 1_000_000}}):
+        error = "gptsh: the login at tool server web has an answer of more than 1.0 MB\n"
+        assert home.run("--login", "web") == ("", error, 3)
+
+
+@pytest.mark.slow
+def test_an_answer_of_a_login_has_30_seconds(home: Home) -> None:
+    with metadata_server(home, {"stalls": True}):
+        error = "gptsh: the login at tool server web has no answer within 30 s\n"
+        assert home.run("--login", "web") == ("", error, 3)
+
+
 def expire(home: Home) -> dict[str, Any]:
     """Let the kept token expire; return the tokens."""
     (file,) = kept(home)
@@ -124,10 +230,9 @@ def test_a_login_that_has_ended_is_one_line(home: Home) -> None:
     ("fault", "said"),
     [
         ("denied", "tool server web gave no login: access_denied"),
-        ("state", "tool server web: the login failed: the state or the issuer of the answer is not that of this login"),
         pytest.param(
             "issuer",
-            "tool server web: the login failed: the state or the issuer of the answer is not that of this login",
+            "tool server web: the login failed: the issuer of the answer is not that of this login",
             marks=pytest.mark.slow,
         ),
     ],

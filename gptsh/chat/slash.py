@@ -41,7 +41,7 @@ from gptsh.turn.consolidation import consolidate_session
 from gptsh.turn.preview import facts_of, request_of
 from gptsh.turn.question import template_of
 from gptsh.turn.show import Screen
-from gptsh.turn.turn_options import TurnOptions, parse_params
+from gptsh.turn.turn_options import parse_params
 from gptsh.turn.turn_session import note_new_name
 
 if TYPE_CHECKING:
@@ -299,18 +299,20 @@ def do_snapshot_delete(chat: "Conversation", args: str) -> None:
 
 def do_model(chat: "Conversation", args: str) -> None:
     if args:
-        model = chat.app.resolve(_with_model(chat.options, args), chat.doc).agent.model
-        chat.options = _with_model(chat.options, model)
+        old = chat.options.overrides
+        agent = chat.agent()._replace(params=old.params)
+        params = agent_choice.params_for(chat.settings.providers.full_name(args), agent)
+        new = old._replace(model=args, params=params)
+        model = chat.app.resolve(chat.options._replace(overrides=new), chat.doc).agent.model
+        chat.options = chat.options._replace(overrides=new._replace(model=model))
+        for name in old.params.keys() - params.keys():
+            stdio.note(f"{model} does not get {name}: it may be a secret")
         stdio.write_lines([f"the next answer is from {model}"])
         return
     current = chat.agent().model
     others = dict.fromkeys(model for model in recent_models(chat.settings) if model != current)
     lines = [f"* {one_line(current or 'no model')}"]
     stdio.write_lines([*lines, *(f"  {one_line(model)}" for model in islice(others, _MAX_MODELS))])
-
-
-def _with_model(options: TurnOptions, model: str | None) -> TurnOptions:
-    return options._replace(overrides=options.overrides._replace(model=model))
 
 
 def do_agent(chat: "Conversation", args: str) -> None:

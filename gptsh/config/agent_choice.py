@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gptsh.config.agents import Agent
+from gptsh.config.secret import without_secrets
 from gptsh.config.settings import Settings
 from gptsh.config.text_file import read_text
 from gptsh.errors import ConfigError
@@ -49,7 +50,7 @@ def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None)
         model=model,
         model_small=base.model_small or configured.model_small,
         system=_system_prompt(configured, base, overrides),
-        params=_params(configured, base, overrides),
+        params=_params(configured, base, overrides, model),
         web=base.web if overrides.web is None else overrides.web,
         fallback=tuple(fallback) or configured.fallback,
         max_cost=configured.max_cost if overrides.max_cost is None else overrides.max_cost,
@@ -71,11 +72,24 @@ def _configured_agent(settings: Settings, overrides: Overrides, continued: Agent
     return agent
 
 
-def _params(configured: Agent, base: Agent, overrides: Overrides) -> dict[str, Any]:
+def params_for(model: str | None, agent: Agent) -> Mapping[str, Any]:
+    """Return the parameters of an agent for a model; secrets only for the provider of its own one."""
+    if agent.model is None or split_model(agent.model)[0] == split_model(model or "")[0]:
+        return agent.params
+    return without_secrets(agent.params)
+
+
+def _params(
+    configured: Agent,
+    base: Agent,
+    overrides: Overrides,
+    model: str | None,
+) -> dict[str, Any]:
     """Return the parameters to send. Those that no session stores always come from config.toml."""
     storable = safe_params(configured.params)
-    params = {name: value for name, value in configured.params.items() if name not in storable}
-    params.update(base.params)
+    own = params_for(model, configured)
+    params = {name: value for name, value in own.items() if name not in storable}
+    params.update(params_for(model, base))
     params.update(overrides.params)
     return {name: value for name, value in params.items() if name not in overrides.without}
 

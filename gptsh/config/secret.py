@@ -1,11 +1,14 @@
 """Keys and tokens as text that is never shown, and masking them in errors."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
+from typing import Any
 
 MASK = "***"
 _NAMES = "(?i)(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)S?$"
+# Keys of texts and schemas: names inside them are the user's own, not those of parameters.
+NOT_SECRET = ("messages", "response_format", "format", "output_config", "properties")
 
 
 class Secret(str):
@@ -20,6 +23,32 @@ class Secret(str):
 def is_secret_name(name: str) -> bool:
     """Whether a variable or parameter with this name holds a secret."""
     return bool(re.search(_NAMES, name))
+
+
+def names_secrets(name: str) -> bool:
+    """Whether the texts in a parameter with this name are secret."""
+    return is_secret_name(name) or name.lower().endswith("headers")
+
+
+def secrets_in(value: Any, *, is_secret: bool = False) -> Iterator[str]:
+    """Yield the secret texts of parameters, and of a header its token without the scheme.
+
+    Numbers are not secret.
+    """
+    if isinstance(value, str) and is_secret:
+        yield from {value, value.rpartition(" ")[2]}
+    elif isinstance(value, list):
+        for item in value:
+            yield from secrets_in(item, is_secret=is_secret)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            if name not in NOT_SECRET:
+                yield from secrets_in(inner, is_secret=is_secret or names_secrets(name))
+
+
+def without_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that have no secret in them."""
+    return {name: value for name, value in params.items() if not any(secrets_in({name: value}))}
 
 
 def mask(text: str, secrets: Collection[str]) -> str:

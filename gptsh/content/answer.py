@@ -35,11 +35,13 @@ class Answer:
     """One answer while it arrives. The APIs write into it; ``new_events`` are shown, ``message`` is saved.
 
     ``finished``: the answer is complete, whatever happens later. ``replay`` is what the provider wants back, by its own
-    keys.
+    keys. ``mask`` hides secrets in the ids and the model that the server reported: a gateway may
+    repeat the key there.
     """
 
     def __init__(self) -> None:
         self._started = time.monotonic()
+        self.mask: Callable[[str], str] | None = None
         self.clear()
 
     def clear(self, *, reads_think_tags: bool = False) -> None:
@@ -221,8 +223,9 @@ class Answer:
             message["replay"] = replay
         if self._sources:
             message["sources"] = [{"url": url, "title": title or None} for url, title in self._sources.items()]
-        message["resolved_model"] = self.resolved_model
-        message["request_id"], message["response_id"] = self.request_id, self.response_id
+        message["resolved_model"] = self._masked(self.resolved_model)
+        message["request_id"] = self._masked(self.request_id)
+        message["response_id"] = self._masked(self.response_id)
         message["finish_reason"] = end_reason or self.finish_reason
         if self.prefix is not None:
             message["prefix"] = self.prefix
@@ -234,6 +237,9 @@ class Answer:
         message["cost"] = None
         message["duration_ms"] = round(1000 * (time.monotonic() - self._started))
         return message
+
+    def _masked(self, name: str | None) -> str | None:
+        return self.mask(name) if name and self.mask else name
 
     def _whole_blocks(self) -> list[Block]:
         """The blocks with their pieces joined, without empty texts."""

@@ -7,7 +7,7 @@ request, for another model, and so one of ``turn/request_loop.py``.
 import contextlib
 import time
 from collections.abc import Iterator, Mapping, Set
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gptsh.config.secret import mask
@@ -193,7 +193,7 @@ class Client:
             yield from self._ask(request, answer, may_retry=may_retry)
 
     def _ask(self, request: Request, answer: Answer, *, may_retry: bool) -> Iterator[Event]:
-        """As ``ask``, without the budget. No error, and no name of the answer, shows a secret."""
+        """As ``ask``, without the budget. No error shows a secret."""
         provider = self._provider_for(request.model, request.params, web=request.web)
         try:
             yield from self._try(request, provider, answer, may_retry=may_retry)
@@ -201,13 +201,12 @@ class Client:
             from gptsh.llm.masking import without_secrets
 
             raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
-        finally:
-            _mask_names(answer, provider)
 
     def _try(self, request: Request, provider: Provider, answer: Answer, *, may_retry: bool) -> Iterator[Event]:
         """Send the request, each time in another way or after a pause, until an answer begins; then yield it."""
         retries = None
         left_out: set[str] = set()  # what the server has refused of this request
+        answer.mask = partial(mask, secrets=provider.secrets)
         while True:
             answer.clear(reads_think_tags=provider.reads_think_tags)
             answer.reasoning_refused = bool(left_out & REASONING)
@@ -239,7 +238,6 @@ class Client:
                 yield Retrying(pause, str(without_secrets(err, provider.secrets)))
                 time.sleep(pause)
         self._refused.remember(provider, left_out)
-        _mask_names(answer, provider)  # also of an answer that is interrupted
         yield first
         try:
             yield from events
@@ -331,10 +329,3 @@ class Client:
         from gptsh.llm.litellm_bridge import Bridge
 
         return Bridge(self._settings.network, self._environ, owns_process=self._owns_process)
-
-
-def _mask_names(answer: Answer, provider: Provider) -> None:
-    """Mask secrets in the ids and the model that the server reported: a gateway may repeat the key there."""
-    for name in ("request_id", "response_id", "resolved_model"):
-        if value := getattr(answer, name):
-            setattr(answer, name, mask(value, provider.secrets))

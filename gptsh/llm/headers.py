@@ -15,7 +15,8 @@ def headers(provider: Provider, *, mask_values: bool = False) -> dict[str, str]:
     result |= provider.fixed_headers
     for name, value in provider.headers.items():
         result[name.lower()] = MASK if mask_values else value
-    if provider.key and is_direct:
+    has_key = provider.key or (mask_values and provider.key_command)  # which a dry run does not run
+    if has_key and is_direct:
         is_bearer = provider.key_var in provider.bearer_vars
         forms = BEARER if is_bearer else provider.key_headers
         for name, form in forms.items():

@@ -1,7 +1,9 @@
 """Run ``api_key_command``: a shell command of the config file that prints a provider's key. It may read a keyring."""
 
+import contextlib
 import os
 import select
+import signal
 import subprocess
 
 from gptsh.config.secret import Secret
@@ -13,22 +15,45 @@ _BY_HAND = "run it by hand"
 
 
 def printed_key(command: str, provider: str) -> Secret:
-    """The first line that the command prints. Its standard input is empty: gptsh reads the prompt from there."""
-    process = subprocess.Popen(["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    """Return the first line that the command prints. Raises ConfigError if there is none.
+
+    Its standard input is empty: gptsh reads the prompt from there. It is killed with a signal or the deadline. Without
+    a terminal all its processes are; with one they stay in the group that may ask there for a passphrase.
+    """
+    own_group = None if _has_terminal() else 0
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, process_group=own_group
+    )
     with process:
         try:
             printed = _printed(process)
         except BaseException:  # a signal or the deadline, too
-            process.kill()
+            _kill(process, in_group=own_group is not None)
             raise
         if len(printed) > _MAX_PRINTED:
-            process.kill()
+            _kill(process, in_group=own_group is not None)
             raise ConfigError(f"api_key_command of {provider} printed more than {_MAX_PRINTED:,} bytes", _BY_HAND)
     key = printed.decode("utf-8", "replace").partition("\n")[0].strip()
     if process.returncode or not key:
         why = f"exited with {process.returncode}" if process.returncode else "printed no key"
         raise ConfigError(f"api_key_command of {provider} {why}", _BY_HAND)
     return Secret(key)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _kill(process: subprocess.Popen[bytes], *, in_group: bool) -> None:
+    if not in_group:
+        process.kill()
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _printed(process: subprocess.Popen[bytes]) -> bytes:

@@ -3,15 +3,13 @@
 Headers are masked in ``headers.py``; ``config/secret.py`` knows which names are secret.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
-from gptsh.config.secret import MASK, is_secret_name, mask
+from gptsh.config.secret import MASK, NOT_SECRET, mask, names_secrets
 from gptsh.errors import GptshError
 
 _WIDTH = 400  # characters of an error line
-# Keys of texts and schemas: names inside them are the user's own, not those of parameters.
-_NOT_MASKED = ("messages", "response_format", "format", "output_config", "properties")
 
 
 def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
@@ -27,23 +25,6 @@ def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
     return err
 
 
-def secret_parameters(value: Any, *, is_secret: bool = False) -> Iterator[str]:
-    """Yield the texts that ``without_secret_parameters`` masks, and of a header its token without the scheme."""
-    if isinstance(value, str) and is_secret:
-        yield from {value, value.rpartition(" ")[2]}
-    elif isinstance(value, list):
-        for item in value:
-            yield from secret_parameters(item, is_secret=is_secret)
-    elif isinstance(value, dict):
-        for name, inner in value.items():
-            if name not in _NOT_MASKED:
-                yield from secret_parameters(inner, is_secret=is_secret or _names_secrets(name))
-
-
-def _names_secrets(name: str) -> bool:
-    return is_secret_name(name) or name.lower().endswith("headers")
-
-
 def without_secret_parameters(value: Any, *, hide: bool = False) -> Any:
     """A request with every text masked whose key names a secret or headers. Numbers are not secret."""
     if isinstance(value, str):
@@ -53,6 +34,6 @@ def without_secret_parameters(value: Any, *, hide: bool = False) -> Any:
     if not isinstance(value, dict):
         return value
     return {
-        name: inner if name in _NOT_MASKED else without_secret_parameters(inner, hide=hide or _names_secrets(name))
+        name: inner if name in NOT_SECRET else without_secret_parameters(inner, hide=hide or names_secrets(name))
         for name, inner in value.items()
     }

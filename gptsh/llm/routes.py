@@ -4,11 +4,11 @@
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gptsh.config.secret import Secret, is_secret_name
+from gptsh.config.secret import Secret, is_secret_name, secrets_in
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError
 from gptsh.models.providers import ApiName, Provider
@@ -25,8 +25,8 @@ _UNKNOWN_URL = "https://litellm.invalid"  # only litellm knows the provider's UR
 class Routes:
     """Resolves models to providers with API, key and secrets, once each per process.
 
-    ``keys`` are those of the providers used so far, by name; None: the provider needs none. Without ``needs_keys`` a
-    missing key is no error until something is sent.
+    ``keys`` are those of the providers used so far, by name; None: the provider needs none. Without
+    ``needs_keys`` no command is run for a key, and a missing one is no error.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Routes:
             provider = provider.searching() or raise_no_search(model)
         if (model, provider.api) not in self._routes:
             if provider.api != "echo":
-                provider = self.with_key(provider, params, is_needed=self._needs_keys)
+                provider = self.with_key(provider, is_needed=self._needs_keys)
                 try:
                     self.http.endpoint(provider.base_url or _UNKNOWN_URL)
                 except GptshError as err:
@@ -66,14 +66,16 @@ class Routes:
 
                     raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
             self._routes[model, provider.api] = provider
-        return self._routes[model, provider.api]
+        provider = self._routes[model, provider.api]
+        secrets = provider.secrets | _long_ones(secrets_in(params))
+        return provider._replace(secrets=secrets) if params else provider
 
-    def with_key(self, provider: Provider, params: Mapping[str, Any], *, is_needed: bool = True) -> Provider:
+    def with_key(self, provider: Provider, *, is_needed: bool = True) -> Provider:
         """The provider with its key and the secrets to mask. Raises ConfigError if the key is missing or invalid."""
         name, key = provider.name, provider.key
         if name in self.keys:  # a command that asks for a passphrase runs once
             key = self.keys[name]
-        elif provider.key_command:
+        elif provider.key_command and self._needs_keys:
             from gptsh.llm.key_command import printed_key
 
             key = printed_key(provider.key_command, name)
@@ -84,19 +86,14 @@ class Routes:
         if key is not None and not (key.isascii() and key.isprintable()):
             raise ConfigError(f"the key for {name} has characters that an HTTP header cannot contain")
         self.keys[name] = key
-        secrets = self._secrets_of(provider._replace(key=key), params)
-        long_secrets = frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
-        return provider._replace(key=key, secrets=long_secrets)
+        secrets = self._secrets_of(provider._replace(key=key))
+        return provider._replace(key=key, secrets=_long_ones(secrets))
 
-    def _secrets_of(self, provider: Provider, params: Mapping[str, Any]) -> set[str]:
+    def _secrets_of(self, provider: Provider) -> set[str]:
         """Every text that must never be shown: what a server, a proxy or litellm may repeat in an error."""
         from gptsh.llm.proxies import proxy_secrets
 
         secrets = {provider.key or "", *_tokens_in(provider.base_url)}
-        if params:
-            from gptsh.llm.masking import secret_parameters
-
-            secrets.update(secret_parameters(params))
         for value in provider.headers.values():
             secrets |= {value, value.rpartition(" ")[2]}  # a token without its scheme
         secrets |= proxy_secrets(self._environ)
@@ -104,6 +101,10 @@ class Routes:
             values = {value.strip() for variable, value in self._environ.items() if is_secret_name(variable)}
             secrets |= {value for value in values if len(value) >= _SHORTEST_VARIABLE and not value.startswith("/")}
         return secrets
+
+
+def _long_ones(secrets: Iterable[str]) -> frozenset[str]:
+    return frozenset(secret for secret in secrets if len(secret) >= _SHORTEST_SECRET)
 
 
 def _tokens_in(url: str) -> list[str]:

@@ -63,7 +63,7 @@ class ServerReports:
 
         Raises GptshError, also if it takes longer than ``seconds``, and LoadingModel if the server is not ready.
         """
-        provider, document = self._routes.with_key(provider, {}), bytearray()
+        provider, document = self._routes.with_key(provider), bytearray()
         try:
             response = self._routes.http.send(url, body, headers(provider), seconds=seconds)
             with contextlib.closing(response):

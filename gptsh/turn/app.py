@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from gptsh.config.agent_choice import params_for
 from gptsh.config.agents import Agent
 from gptsh.config.forms import STRUCTURED
 from gptsh.config.mcp_servers import ToolServer
@@ -95,7 +96,8 @@ class App:
             raise self.no_model_error()
         servers = self.settings.tool_servers.select(agent.tools) if agent.tools else []
         agent = self.prepared(agent)
-        fallbacks = tuple(agent._replace(model=name) for name in agent.fallback if name != agent.model)
+        others = [name for name in agent.fallback if name != agent.model]
+        fallbacks = [agent._replace(model=name, params=params_for(name, agent)) for name in others]
         if self._sends:
             self.client.connect_early(agent.model or "", agent.params)
         # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both into the text.
@@ -103,7 +105,7 @@ class App:
         if shows_reasoning is None:
             shows_reasoning = output == "jsonl" or stdio.is_terminal(sys.stderr)
         form = Form(output, options.block, schema, shows_reasoning, options.stream, options.on_event)
-        return with_router(TurnSetup(agent, form, servers, fallbacks))
+        return with_router(TurnSetup(agent, form, servers, tuple(fallbacks)))
 
     def prepared(self, agent: Agent) -> Agent:
         """The agent with the full name of its model, which can be asked; notes what is not sent as the user asked.

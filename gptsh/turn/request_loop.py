@@ -135,7 +135,9 @@ class RequestLoop:
             except GptshError as unusable:
                 stdio.note(f"{agent.model} cannot be asked instead: {unusable}")
                 continue
-            stdio.note(f"{err}; asking {planner.model} instead")
+            secrets = sorted(self.setup.agent.params.keys() - setup.agent.params.keys())
+            without = f", without {', '.join(secrets)}" if secrets else ""
+            stdio.note(f"{err}; asking {planner.model} instead{without}")
             self._record.costs += self.planner.costs
             self.setup, self.planner = setup, planner
             self.title = Title(self._app, self._session, setup.agent, self._options)

@@ -97,3 +97,28 @@ def test_openrouter_has_a_list_of_its_own(home: Home, model: ModelServer) -> Non
     vendor.close()
     assert [(sent["model"], sent["models"]) for sent in model.sent] == [("x/a", ["x/b", "x/c", "x/d"])] * 2
     assert home.doc()["messages"][1]["model"] == "echo"
+
+
+def test_a_secret_parameter_goes_to_the_provider_of_the_chosen_model_alone(home: Home, model: ModelServer) -> None:
+    other = f'[providers.other]\nbase_url = "{model.base_url}"\n'
+    home.configure(lab_config(model) + other)
+    headers = '{"X-Team": "secret"}'
+    secrets = ("-p", "api_key=secret", "-p", f"extra_headers={headers}", "-p", "max_tokens=7")
+    for name in ("m", "b"):
+        model.refuse(500, ERROR, AT_ONCE, model=name)
+    run = home.run(*secrets, "--fallback", "lab/b", "--fallback", "other/c", "hi")
+    assert run.stderr.endswith("; asking other/c instead, without api_key, extra_headers\n")
+    assert [(body["model"], body.get("api_key"), body.get("extra_headers")) for body in model.sent] == [
+        ("m", "secret", {"X-Team": "secret"}), ("b", "secret", {"X-Team": "secret"}), ("c", None, None),
+    ]  # fmt: skip
+    assert model.sent[-1]["max_tokens"] == 7
+
+
+def test_a_secret_parameter_of_an_agent_goes_to_no_other_provider(home: Home, model: ModelServer) -> None:
+    agent = '[agents.keyed]\nmodel = "lab/m"\nparams = { api_key = "secret", top_k = 3 }\n'
+    home.configure(lab_config(model, f'[providers.other]\nbase_url = "{model.base_url}"\n{agent}'))
+    home.run("-a", "keyed", "hi")
+    home.run("-a", "keyed", "-m", "other/m", "hi")
+    home.run("-s", "0", "-m", "lab/b", "hi")
+    sent = [(body.get("api_key"), body["top_k"]) for body in model.sent if "top_k" in body]
+    assert sent == [("secret", 3), (None, 3), ("secret", 3)]

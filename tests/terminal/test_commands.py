@@ -159,6 +159,26 @@ def test_what_a_model_refuses_is_said_with_the_parameter_and_a_key_is_hidden(hom
         )
 
 
+def test_a_secret_parameter_is_masked_and_goes_to_no_other_provider(lab: Home, model: ModelServer) -> None:
+    lab.configure(f'{lab.config.read_text()}[providers.other]\nbase_url = "{model.base_url}"\n')
+    with Conversation(lab) as talk:
+        talk.plays(
+            ("one", "You said: one"),
+            ("/param api_key=hidden-key top_k=3", 'api_key = "***"\ntop_k = 3'),
+        )
+        model.refuse(404, {"error": {"message": "bad hidden-key"}})
+        talk.plays(
+            ("two", "bad ***"),
+            ("/model lab/b", "the next answer is from lab/b"),
+            ("three", "\n\nthree"),
+            ("/model other/c", "other/c does not get api_key: it may be a secret"),
+            ("four", "You said: four"),
+            ("/param", "top_k = 3"),
+        )
+    sent = [(body["model"], body.get("api_key"), body["top_k"]) for body in model.sent[2:]]
+    assert sent == [("b", "hidden-key", 3), ("c", None, 3)]
+
+
 def test_a_parameter_and_a_system_prompt_are_taken_back_on_a_command_line_too(agents: Home, model: ModelServer) -> None:
     agents.run("--system", "Shout.", "-p", "temperature=1", "one")
     agents.run("-s", "0", "--system", "-", "-p", "temperature=", "two")

@@ -23,8 +23,9 @@ import trustme
 
 from gptsh.llm.error_bodies import retry_after
 from gptsh.llm.proxies import proxy_for
-from tests.support.home import Home, lab_config, read_until, texts, wait_until
+from tests.support.home import Home, lab_config, read_until, texts, wait_for_exit, wait_until
 from tests.support.server import Cut, Hold, ModelServer, Script, answer, chunk, event
+from tests.support.terminal import Terminal
 
 SECRET = "sk-very-secret-4711"
 
@@ -214,6 +215,22 @@ def test_ids_that_repeat_the_key_are_masked(home: Home, model: ModelServer) -> N
     assert home.doc()["messages"][1]["request_id"] == "req-***"
 
 
+def test_an_id_that_repeats_the_key_is_masked_though_the_reader_has_left(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, 'api_key_env = "LAB_KEY"\n'))
+    late = {"id": SECRET, "model": SECRET, "choices": [{"delta": {"content": "two\n" * 20_000}}]}
+    hold = threading.Event()
+    first = {"choices": [{"delta": {"content": "one\n"}}]}
+    model.script(event(first), hold, event(late), event(b"[DONE]"))
+    process = home.start("hi", env={"LAB_KEY": SECRET})
+    assert process.stdout
+    assert process.stdout.read(4) == b"one\n"
+    process.stdout.close()
+    hold.set()
+    assert wait_for_exit(process) == 0
+    assert home.doc()["messages"][1]["response_id"] == "***"
+    assert home.doc()["messages"][1]["resolved_model"] == "***"
+
+
 @pytest.mark.parametrize(
     ("params", "path"),
     [
@@ -257,6 +274,35 @@ def test_a_key_command_that_fails_is_exit_2(home: Home, model: ModelServer, comm
     assert line in run.stderr
     assert not model.requests
     assert not home.state.exists()
+
+
+@pytest.mark.parametrize("signum", [None, signal.SIGTERM])
+def test_a_key_command_ends_with_the_run(home: Home, model: ModelServer, signum: int | None) -> None:
+    home.configure(lab_config(model, 'api_key_command = "touch runs; sleep 60; echo x"\n'))
+    process = home.start(*([] if signum else ["--timeout", "1"]), "hi")
+    wait_until((home.cwd / "runs").exists)
+    if signum:
+        process.send_signal(signum)
+    process.communicate(timeout=10)  # its stderr ends with the last process that has it
+    assert process.returncode == (-signum if signum else 124)
+
+
+def test_a_key_command_may_ask_on_the_terminal(home: Home, model: ModelServer) -> None:
+    command = "read -r key < /dev/tty; echo $key"
+    home.configure(lab_config(model, f'api_key_command = "printf PIN: >&2; {command}"\n'))
+    terminal = Terminal(home, "-o", "text", "hi")
+    terminal.until(b"PIN:")
+    terminal.write("sesame\n")
+    assert terminal.until(b"You said: hi")
+    assert terminal.close()[1] == 0
+    assert model.requests[-1].headers["authorization"] == "Bearer sesame"
+
+
+def test_a_dry_run_runs_no_key_command(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, 'api_key_command = "touch ran; echo key"\n'))
+    run = home.run("--dry-run", "-o", "json", "hi")
+    assert json.loads(run.stdout)["headers"]["authorization"] == "Bearer ***"
+    assert not (home.cwd / "ran").exists()
 
 
 def test_a_key_command_is_not_waited_for_in_the_background(home: Home, model: ModelServer) -> None:

@@ -25,7 +25,8 @@ _READERS = (llm, claude_code, gptsh, codelet, nanocoder, ollm, chatgpt, claude_a
 NAMES = tuple(reader.NAME for reader in _READERS)
 IGNORED_PATHS = re.compile("|".join(reader.IGNORED_PATHS for reader in (claude_code, codelet, nanocoder, ollm)))
 
-_AICHAT = re.compile(rb"(?m)^model: [^\n]+$(?s:.*?)^messages:\s*$")
+_AICHAT_MODEL = re.compile(rb"(?m)^model: .")
+_AICHAT_MESSAGES = re.compile(rb"(?m)^messages:\s*$")
 _ADVICE = {  # for files that gptsh does not read
     "zip": "a zip archive: unpack it, and import the folder",
     "aichat": "a session of aichat: import it with yq -o json FILE | gptsh --import-session -",
@@ -41,10 +42,11 @@ def read(source: Source) -> tuple[str, Results] | None:
     for reader in _READERS:
         if (results := reader.read(source)) is not None:
             return reader.NAME, results
+    beginning = source.start[:10_000]
     signs = {
         "mods": source.path is not None and source.path.suffix == ".gob",
         "zip": source.start.startswith(b"PK\x03\x04"),
-        "aichat": _AICHAT.search(source.start[:10_000]),
+        "aichat": _AICHAT_MODEL.search(beginning) and _AICHAT_MESSAGES.search(beginning),
     }
     name = next((name for name, is_seen in signs.items() if is_seen), None)
     return (name, iter([source.skipped(_ADVICE[name])])) if name else None

@@ -11,7 +11,7 @@ from gptsh.models.providers import Provider
 
 _NOISE = re.compile(  # around the provider's message
     r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - )| Handle with `litellm\.\w+`\.?$"
-    r"|\s+(?:Original exception: |File an issue if litellm error|To drop these, set |Traceback \(most recent call).*",
+    r"|\s(?:Original exception: |File an issue if litellm error|To drop these, set |Traceback \(most recent call).*",
     re.DOTALL,
 )
 

@@ -42,8 +42,7 @@ def fit_tool(tool: Tool, provider: Provider) -> Tool:
     tool = _with_plain_schema(tool)
     text, limit = tool.description, provider.longest_description
     if limit and len(text) > limit:
-        text = text[:limit]
-        text = (re.sub(r"\s*\S*\Z", "", text) or text[:-1]) + "…"
+        text = re.sub(r"\s\S*\Z", "", text[: limit - 1]).rstrip() + "…"
     return tool._replace(description=text)
 
 

@@ -16,8 +16,8 @@ WORDINGS = (
     ("OpenAI, vLLM, DeepSeek, OpenRouter, Mistral", "maximum context length",
      "This model's maximum context length is 4097 tokens. However, your messages resulted in 7575 tokens."),
     ("OpenAI's Responses API, Anthropic, llama.cpp, SGLang, LM Studio, Ollama",
-     r"(?:exceed\w*|beyond|(?:larg|long|great)er than) (?:the |its )?(?:model's |available |maximum |max |allowed )*"
-     "(?:context|input token|input length)",
+     "(?:exceed(?:s|ed|ing)?|beyond|(?:larg|long|great)er than) (?:the |its )?"
+     "(?:model's |available |maximum |max |allowed )*(?:context|input token|input length)",
      "The input (61709 tokens) is longer than the model's context length (40960 tokens)."),
     ("SGLang", r"exceeds (?:the )?maximum allowed length \(\d+ tokens",
      "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."),
@@ -44,7 +44,7 @@ WORDINGS = (
     ("text-generation-inference", "`inputs` must have less than", "`inputs` must have less than 1024 tokens."),
     ("Cerebras", "current length is .{0,20}while limit is", "Current length is 9000 while limit is 8192"),
 )  # fmt: skip
-_N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3})+|\d{1,12})\b)"  # with any thousands separator
+_N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3}){1,4}|\d{1,12})\b)"  # with any thousands separator
 # How they name the window, the most reliable first: the server, a pattern, an example with a window of 131072 tokens.
 # A figure after "requested" or "at least" is the prompt's.
 WINDOWS = (

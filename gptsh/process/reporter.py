@@ -11,7 +11,7 @@ from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupted
 
-_CONFIG_TABLE = r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mcp)\b[^\]]*\]"
+_CONFIG_TABLE = r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mcp)\b[^][]*\]"
 
 
 class Reporter:

@@ -17,7 +17,7 @@ _CLOSED_BY_LAST_LINE = ("heading_open", "hr")
 _CLOSED_BY_BLANK = ("paragraph_open", "table_open", "raw", "blockquote_open", "html_block")
 _CODE = ("fence", "code_block")
 # The beginning of a line that may still become anything: it has only marks, or opens a code block.
-_UNCLEAR = re.compile(r"[\s>]*(([-+*]|\d{1,9}[.)])\s+)*([-+*=_#|:`~\s]*|\d{1,9}[.)]?|(`{3}|~{3}).*)")
+_UNCLEAR = re.compile(r"[\s>]*+(([-+*]|\d{1,9}[.)])\s++)*+([-+*=_#|:`~\s]*|\d{1,9}[.)]?|(`{3}|~{3}).*)")
 
 
 class Block(NamedTuple):

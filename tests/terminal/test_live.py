@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import resource
 import termios
 import threading
 import time
@@ -131,6 +132,16 @@ def test_ctrl_c_in_mid_block_shows_what_came_once(lab: Home, model: ModelServer)
     *rows, note = emulate(seen.decode()).rows
     assert (code, rows) == (130, ["whole", "", " • one", " • **tw"])
     assert note.startswith("gptsh: the partial answer is saved: ")
+
+
+def test_the_deadline_is_heard_in_a_long_line_of_blanks(lab: Home, model: ModelServer) -> None:
+    hold = model.halt(" " * 60_000 + "x", after=1)
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seen, code = Terminal(lab, "--timeout", "1", "go").close()
+    hold.set()
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (code, b"timed out" in seen) == (124, True)
+    assert after.ru_utime - before.ru_utime < 5  # it was half a minute
 
 
 SHELL = """bash --norc -ic '"$@"; echo stopped; read; fg; echo over; read' bash {}"""

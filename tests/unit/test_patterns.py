@@ -1,0 +1,120 @@
+"""Each pattern that reads the text of a model, a server or a file takes time in proportion to that text."""
+
+import ast
+import importlib
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from gptsh.context import valid
+from gptsh.llm import anthropic, chat, error_statuses, gemini, ollama, responses, too_long, unsupported_params
+from tests.support.paths import ROOT
+
+ROOMS = ("content", "context", "formats", "llm", "process", "render", "tools", "turn", "text.py")
+METHODS = {"findall", "finditer", "fullmatch", "match", "search", "split", "sub"}
+SIZES = (500, 4_000)  # characters
+MOMENT = 0.004  # seconds of the CPU; a text that takes less is not measured again
+RATIO = 3  # twice the text takes twice the time, and four times if that is quadratic
+
+MARKS = " \t\n\r\0\x1b\"'`*_~#|<>[](){}!?$%&@^+-=/\\.,:;0a\xe9"
+PIECES = [mark + more for mark in MARKS for more in ("", "\n")]
+ENDS = ("", "\0 a ")
+
+# Patterns that a function takes from a table, by the file and the source.
+TABLES: dict[str, list[str]] = {
+    "context/valid.py: pattern": [*valid._IDS.values()],
+    "llm/error_statuses.py: pattern": [row[1] for rows in error_statuses.WORDINGS.values() for row in rows],
+    "llm/refused_fields.py: pattern": [
+        pattern for api in (anthropic, chat, gemini, ollama, responses) for pattern in api.REFUSABLE.values()
+    ],
+    "llm/too_long.py: pattern": [f"(?i){row[1]}" for row in (*too_long.WORDINGS, *too_long.WINDOWS)],
+    "llm/unsupported_params.py: f'(?i){pattern}'": [f"(?i){pattern}" for pattern in unsupported_params._UNSUPPORTED],
+}
+OTHERS = {  # what is built of a name, or reads one
+    "llm/chat.py: provider.marked_models",
+    "llm/unsupported_params.py: f'(?i){before}|{after}'",
+    "llm/unsupported_params.py: f\"(?i)(?<![a-z])(?:{effort}{_OTHER_NAMES.get(effort, '')})(?![a-z])\"",
+}
+
+
+class Use(NamedTuple):
+    """A pattern, and the method by which it reads a text."""
+
+    pattern: re.Pattern[Any]
+    method: str
+
+    def seconds(self, text: str) -> float:
+        """How long the CPU reads a text."""
+        given: Any = text if isinstance(self.pattern.pattern, str) else text.encode()
+        more = (given[:0],) if self.method == "sub" else ()
+        started = time.thread_time()
+        found = getattr(self.pattern, self.method)(*more, given)
+        for _ in found if self.method == "finditer" else ():
+            pass
+        return time.thread_time() - started
+
+    def matches(self) -> st.SearchStrategy[str]:
+        """Texts with a match."""
+        if isinstance(self.pattern.pattern, str):
+            return st.from_regex(self.pattern, alphabet=st.characters())
+        return st.from_regex(self.pattern).map(lambda data: data.decode("utf-8", "replace"))
+
+    def check(self, piece: str, end: str) -> None:
+        """Fail if a piece that is repeated takes much more than twice the time for twice the text."""
+        for size in SIZES:
+            short, long = (piece * (characters // len(piece)) + end for characters in (size, 2 * size))
+            if self.seconds(short) > MOMENT:
+                once = min(self.seconds(short) for _ in range(3))
+                assert self.seconds(long) < RATIO * once, (piece, end)
+
+
+def uses_in(path: Path) -> Iterator[Use]:
+    """The patterns that a file uses."""
+    inside = path.relative_to(ROOT / "gptsh")
+    names = vars(importlib.import_module(".".join(("gptsh", *inside.with_suffix("").parts))))
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS):
+            continue
+        is_function = ast.unparse(node.func.value) == "re"
+        source = ast.unparse(node.args[0] if is_function else node.func.value)
+        try:
+            found = [eval(source, dict(names))]
+        except (NameError, AttributeError, SyntaxError):
+            name = f"{inside}: {source}"
+            assert not is_function or name in TABLES or name in OTHERS, name
+            found = TABLES.get(name, [])
+        for pattern in found:
+            if is_function or isinstance(pattern, re.Pattern):
+                yield Use(re.compile(pattern), node.func.attr)
+
+
+def uses_of(room: str) -> list[Use]:
+    """The patterns of a package, or of one file."""
+    place = ROOT / "gptsh" / room
+    files = sorted(place.glob("*.py")) if place.is_dir() else [place]
+    return list(dict.fromkeys(use for file in files for use in uses_in(file)))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_any_mark_many_times(room: str) -> None:
+    for use in uses_of(room):
+        for piece in PIECES:
+            for end in ENDS:
+                use.check(piece, end)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+@settings(max_examples=8, phases=[Phase.generate])
+@given(st.data())
+def test_what_a_pattern_matches_many_times(room: str, data: st.DataObject) -> None:
+    for use in uses_of(room):
+        matched = data.draw(use.matches())
+        for piece in {matched[:1], matched[: len(matched) // 2], matched} - {""}:
+            for end in ENDS:
+                use.check(piece, end)

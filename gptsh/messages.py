@@ -332,7 +332,12 @@ def is_interleaved(kinds: Sequence[str]) -> bool:
 
 def order_of(kinds: Sequence[str]) -> list[str]:
     """Return an answer's ``order``: each block's kind and number."""
-    return [f"{kind}:{kinds[:index].count(kind)}" for index, kind in enumerate(kinds)]
+    counts = dict.fromkeys(kinds, 0)
+    order = []
+    for kind in kinds:
+        order.append(f"{kind}:{counts[kind]}")
+        counts[kind] += 1
+    return order
 
 
 def token_count(value: object) -> int | None:

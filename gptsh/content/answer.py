@@ -59,11 +59,14 @@ class Answer:
         self.prefix: str | None = None  # see ``Message``
         self.reasoning_refused = False
         self.replay: dict[str, Any] = {}
+        self.calls: list[Call] = []  # the tool calls that have arrived
         self._blocks: list[Block] = []  # in order of arrival; text blocks have ``pieces``
+        self._texts: list[Part] = []  # the text blocks
         self._call_ids: set[str] = set()
         self._reasoning: dict[str, list[str]] = {}  # by field
         self._refusal: list[str] = []
         self._sources: dict[str, str] = {}  # titles, by URL
+        self._growing: dict[tuple[int, str], tuple[Part, list[str]]] = {}  # see ``extend_text``
         self._halves: dict[str | None, str] = {}  # of surrogate pairs, by the reasoning's field; None: text
         self._reads_think_tags = reads_think_tags
         self._tags = ThinkTags(reads=reads_think_tags)
@@ -83,8 +86,8 @@ class Answer:
     def _add_text(self, text: str) -> None:
         if text:
             if not self._blocks or self._blocks[-1][0] != "text":
-                self._blocks.append(("text", {"type": "text", "pieces": []}))
-            self._blocks[-1][1]["pieces"].append(text)
+                self._begin_block({"type": "text", "pieces": []})
+            self._texts[-1]["pieces"].append(text)
             self._events.append(Text(text))
 
     def begin_text(self, **more: Any) -> Part:
@@ -92,22 +95,24 @@ class Answer:
 
         A blank line separates it from a commentary before it, at whose end it is saved.
         """
-        if any(kind == "text" for kind, _ in self._blocks):
+        if self._texts:
             self._add_piece(self._tags.end(is_complete=False))
-        last = next((block for kind, block in reversed(self._blocks) if kind == "text"), {})
+        last = self._texts[-1] if self._texts else {}
         if last.get("phase") == COMMENTARY and last["pieces"] and not last["pieces"][-1].endswith("\n"):
             last["pieces"].append(_BLANK_LINE)
             self._events.append(Text(_BLANK_LINE))
-        block: Part = {"type": "text", "pieces": [], **more}
+        return self._begin_block({"type": "text", "pieces": [], **more})
+
+    def _begin_block(self, block: Part) -> Part:
         self._blocks.append(("text", block))
+        self._texts.append(block)
         return block
 
     def set_text(self, block: Part, text: str) -> None:
         """Replace a text by what the server sent at its end; only an end that has not arrived is shown."""
         text, shown = join_surrogates(text), "".join(block["pieces"])
         self._halves.pop(None, None)
-        is_first = block is next(first for kind, first in self._blocks if kind == "text")
-        if is_first and not (shown and self._tags.is_undecided):
+        if block is self._texts[0] and not (shown and self._tags.is_undecided):
             text = self._set_tagged(text)
         if shown == f"{text}{_BLANK_LINE}":
             return
@@ -165,8 +170,14 @@ class Answer:
         self._call_ids.add(call_id)
         function = {**call["function"], "arguments": join_surrogates(call["function"]["arguments"])}
         call = {**call, "id": call_id, "function": function}
+        self.calls.append(call)
         self._blocks.append(("tool_call", call))
         self._events.append(ToolCall(call))
+
+    def extend_text(self, holder: Part, key: str, piece: str) -> None:
+        """Add a piece to a text within ``replay``. ``message`` joins the pieces: a string that grows is copied."""
+        _, pieces = self._growing.setdefault((id(holder), key), (holder, [holder[key]]))
+        pieces.append(piece)
 
     def resume(self) -> None:
         """Go on with an answer that the server has paused."""
@@ -182,11 +193,6 @@ class Answer:
     def has_thinking(self) -> bool:
         """Whether a complete thinking block has arrived."""
         return any(kind == "thinking" for kind, _ in self._blocks)
-
-    @property
-    def calls(self) -> list[Call]:
-        """The tool calls that have arrived."""
-        return [block for kind, block in self._blocks if kind == "tool_call"]
 
     def new_events(self) -> list[Event]:
         """Return the events since the last call."""
@@ -219,6 +225,8 @@ class Answer:
             message["content"] = text_of(message)
         if self._refusal:
             message["refusal"] = "".join(self._refusal)
+        for (_, key), (holder, pieces) in self._growing.items():
+            holder[key] = "".join(pieces)
         if replay := {**reasoning, **self.replay}:
             message["replay"] = replay
         if self._sources:

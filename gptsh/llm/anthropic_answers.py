@@ -39,6 +39,30 @@ def as_events(message: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
         yield {"type": "message_stop"}
 
 
+class _OpenBlock:
+    """A block while its pieces arrive."""
+
+    def __init__(self, start: dict[str, Any]) -> None:
+        self.kind = start.get("type")
+        self._values = {key: value for key, value in start.items() if not isinstance(value, str)}
+        self._texts: dict[str, list[str]] = {}  # pieces, by key
+        self._citations = as_dicts(start.get("citations"))
+
+    def add(self, piece: dict[str, Any]) -> None:
+        """Add the texts of a piece under their own keys, and its citation."""
+        for key, value in piece.items():
+            if key == "citation":
+                self._citations.append(value)
+            elif key != "type" and isinstance(value, str):
+                self._texts.setdefault(key, []).append(value)
+
+    def whole(self) -> dict[str, Any]:
+        """The block in the form that an unstreamed answer has."""
+        texts = {key: join_surrogates("".join(pieces)) for key, pieces in self._texts.items()}
+        cited = {"citations": self._citations} if self._citations else {}
+        return {"type": self.kind, **self._values, **texts, **cited}
+
+
 class Reader(reading_loop.Reader):
     """Writes the events of one answer into an ``Answer``."""
 
@@ -48,7 +72,7 @@ class Reader(reading_loop.Reader):
         self._usage: dict[str, Any] = {}
         self._finish: str | None = None
         self._done = False
-        self._open_blocks: dict[Any, dict[str, Any]] = {}  # unfinished blocks, by index
+        self._open_blocks: dict[Any, _OpenBlock] = {}  # unfinished blocks, by index
         self._blocks = as_dicts(answer.replay.get(BLOCKS))
 
     def add(self, payload: dict[str, Any]) -> bool:
@@ -113,7 +137,7 @@ class Reader(reading_loop.Reader):
     def _finish_answer(self) -> None:
         self._write_usage()
         if self._finish == PAUSED:
-            self.answer.replay[BLOCKS] = list(self._blocks)
+            self.answer.replay[BLOCKS] = self._blocks
         self.answer.finish(FINISH_REASONS.get(self._finish or "", self._finish))
 
     def _write_usage(self) -> None:
@@ -122,30 +146,24 @@ class Reader(reading_loop.Reader):
 
     def _begin_block(self, index: int | None, start: dict[str, Any]) -> None:
         """Begin a block. The texts of its start are its first pieces."""
-        block = {key: value for key, value in start.items() if key == "type" or not isinstance(value, str)}
+        block = _OpenBlock(start)
         self._open_blocks[index] = block
         self._add_piece(block, start)
 
-    def _add_piece(self, block: dict[str, Any], piece: dict[str, Any]) -> None:
+    def _add_piece(self, block: _OpenBlock, piece: dict[str, Any]) -> None:
         """Add a piece to a block; of an unknown kind of piece its texts, under their own keys."""
-        for key, value in piece.items():
-            if key == "citation":
-                block["citations"] = [*as_dicts(block.get("citations")), value]
-            elif key != "type" and isinstance(value, str):
-                block[key] = (block[key] if isinstance(block.get(key), str) else "") + value
-        kind = block.get("type")
-        text = piece.get(str(kind))
-        if kind == "text" and isinstance(text, str):
+        block.add(piece)
+        text = piece.get(str(block.kind))
+        if block.kind == "text" and isinstance(text, str):
             self.answer.add_text(text)
-        elif kind == "thinking" and isinstance(text, str):
+        elif block.kind == "thinking" and isinstance(text, str):
             self.answer.add_reasoning(text, THINKING_BLOCKS)
 
     def _end_block(self, index: int | None) -> None:
         """Save a block in the form that an unstreamed answer has."""
         if index not in self._open_blocks:
             return
-        pieces = self._open_blocks.pop(index)
-        block = {key: join_surrogates(value) if isinstance(value, str) else value for key, value in pieces.items()}
+        block = self._open_blocks.pop(index).whole()
         kind, arguments = block.get("type"), block.pop("partial_json", "")
         if not isinstance(kind, str) or (kind == "text" and not isinstance(block.get("text"), str)):
             return
@@ -162,7 +180,7 @@ class Reader(reading_loop.Reader):
             self._add_call(block, arguments)
         has_own_key = kind in ("text", "tool_use", *THINKING_TYPES) and not block.get("citations")
         if BLOCKS in self.answer.replay or not has_own_key:
-            self.answer.replay[BLOCKS] = list(self._blocks)
+            self.answer.replay[BLOCKS] = self._blocks
 
     def _add_call(self, block: dict[str, Any], arguments: str) -> None:
         """Add a tool call: its arguments as received, other fields under their own keys."""

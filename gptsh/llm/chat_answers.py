@@ -57,6 +57,7 @@ class Reader(reading_loop.Reader):
         self._tier: str | None = None
         self._done = False
         self._thinking: list[str] = []  # pieces of the thinking block that has no signature yet
+        self._known_items: set[str] = set()  # of ``replay``, as JSON
 
     def add(self, chunk: dict[str, Any]) -> bool:
         """Read one chunk; whether it was the last. Raises ModelError or TooLong for an error in it."""
@@ -84,8 +85,8 @@ class Reader(reading_loop.Reader):
 
     def end(self) -> None:
         """Add the tool calls, complete or not: only now do they no longer change."""
-        for call in self._calls.calls:  # with unknown keys, such as thought signatures
-            self.answer.add_call({**call, "id": call["id"] or ""})
+        for call in self._calls.calls:
+            self.answer.add_call(call.whole())
         if self._done or self.answer.finished:
             self.answer.finish(self._reason())
 
@@ -166,26 +167,96 @@ class Reader(reading_loop.Reader):
         """Save what the provider may want back, and the pages that the answer cites."""
         replay = self.answer.replay
         for piece in as_dicts(delta.get(REASONING_DETAILS)):
-            _add_detail(replay.setdefault(REASONING_DETAILS, []), piece, is_whole=is_whole)
+            self._add_detail(replay.setdefault(REASONING_DETAILS, []), piece, is_whole=is_whole)
         if extra := as_dict(delta.get("extra_content")):
             replay["extra_content"] = {**replay.get("extra_content", {}), **extra}
         for note in as_dicts(delta.get("annotations")):
             page = as_dict(note.get("url_citation"))
             self.answer.add_source(page.get("url"), page.get("title"))
             if note.get("type") == "file":
-                _add_once(replay.setdefault("annotations", []), note)
+                self._add_once(replay.setdefault("annotations", []), note)
         signatures = as_dict(delta.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
         for signature in signatures if isinstance(signatures, list) else ():
             if isinstance(signature, str):
                 known = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})
-                _add_once(known[THOUGHT_SIGNATURES], signature)
+                self._add_once(known[THOUGHT_SIGNATURES], signature)
+
+    def _add_detail(self, details: list[dict[str, Any]], piece: dict[str, Any], *, is_whole: bool) -> None:
+        """Add a reasoning detail: a piece of the last one, which is signed as a whole, or a new one."""
+        last = details[-1] if details and not is_whole else {}
+        if not last or not _continues(last, piece):
+            details.append(dict(piece))
+            return
+        for key, value in piece.items():
+            if key in _GROWING_KEYS and isinstance(value, str) and isinstance(last.get(key), str):
+                self.answer.extend_text(last, key, value)
+            elif value is not None:
+                last[key] = value
+
+    def _add_once(self, items: list[Any], item: Any) -> None:
+        """Add an item unless it has come before."""
+        name = json.dumps(item, sort_keys=True)
+        if name not in self._known_items:
+            self._known_items.add(name)
+            items.append(item)
+
+
+class _GrowingCall:
+    """A tool call while its pieces arrive. ``id``: None until it is known."""
+
+    def __init__(self, call_id: str | None) -> None:
+        self.id = call_id
+        self._name = ""
+        self._arguments: list[str] = []  # pieces
+        self._has_closing_brace = False  # at the end of the arguments
+        self._more: dict[str, Any] = {}  # unknown keys, such as thought signatures
+        self._more_of_function: dict[str, Any] = {}
+
+    def begins_another(self, delta: dict[str, Any]) -> bool:
+        """Whether a delta, whose index and id fit or are missing, is nevertheless the beginning of another call.
+
+        The arguments are parsed only where an object may have ended and another may begin: they may have megabytes.
+        """
+        function = as_dict(delta.get("function"))
+        name = as_str(function.get("name"))
+        has_both_ids = as_str(delta.get("id")) and self.id is not None
+        if not name or has_both_ids or not self._has_closing_brace:
+            return False
+        arguments = function.get("arguments") or ""
+        is_repeated = name == self._name and not arguments
+        continues = isinstance(arguments, str) and arguments.lstrip()[:1] not in ("", "{", "[")
+        return not (is_repeated or continues) and _is_object("".join(self._arguments))
+
+    def add(self, delta: dict[str, Any]) -> None:
+        """Add the name, the arguments and the unknown keys of a delta."""
+        function = as_dict(delta.get("function"))
+        self._name = self._name or as_str(function.get("name"))
+        arguments = function.get("arguments")
+        if arguments is not None:
+            self._add_arguments(arguments if isinstance(arguments, str) else json.dumps(arguments))
+        for key, value in function.items():
+            if key not in ("name", "arguments"):
+                self._more_of_function.setdefault(key, value)
+        for key, value in delta.items():
+            if key not in ("index", "id", "type", "function") and value not in (None, ""):
+                self._more.setdefault(key, value)
+
+    def _add_arguments(self, piece: str) -> None:
+        self._arguments.append(piece)
+        if end := piece.rstrip()[-1:]:
+            self._has_closing_brace = end == "}"
+
+    def whole(self) -> Call:
+        """The call with all that has arrived."""
+        function = {"name": self._name, "arguments": "".join(self._arguments), **self._more_of_function}
+        return {"id": self.id or "", "type": "function", "function": function, **self._more}
 
 
 class _Calls:
     """The tool calls of one answer while their pieces arrive."""
 
     def __init__(self) -> None:
-        self.calls: list[Call] = []
+        self.calls: list[_GrowingCall] = []
         self._latest: dict[tuple[Any, Any], int] = {}  # of the calls by index and id, of each or ``_ANY``: its place
 
     def add(self, delta: dict[str, Any], *, is_whole: bool) -> None:
@@ -197,11 +268,11 @@ class _Calls:
         index = delta["index"] if isinstance(delta.get("index"), int) else None
         call_id = as_str(delta.get("id")) or None
         place = None if is_whole else self._place_of(index, call_id)
-        if place is None or _begins_another(delta, self.calls[place]):
+        if place is None or self.calls[place].begins_another(delta):
             place = self._begin(index, call_id)
-        elif call_id and self.calls[place]["id"] is None:
+        elif call_id and self.calls[place].id is None:
             self._learn_id(place, index, call_id)
-        _extend(self.calls[place], delta)
+        self.calls[place].add(delta)
 
     def _place_of(self, index: int | None, call_id: str | None) -> int | None:
         """The place of the last call of the same index and id, or of one that had none."""
@@ -212,53 +283,18 @@ class _Calls:
 
     def _begin(self, index: int | None, call_id: str | None) -> int:
         """Begin a call and return its place."""
-        self.calls.append({"id": call_id, "type": "function", "function": {"name": "", "arguments": ""}})
+        self.calls.append(_GrowingCall(call_id))
         place = len(self.calls) - 1
         self._latest |= {(at, known): place for at in (index, _ANY) for known in (call_id, _ANY)}
         return place
 
     def _learn_id(self, place: int, index: int | None, call_id: str) -> None:
         """Give a call its id, which came later than its beginning."""
-        self.calls[place]["id"] = call_id
+        self.calls[place].id = call_id
         for at in {index, None, _ANY}:
             if self._latest.get((at, None)) == place:
                 del self._latest[at, None]
                 self._latest[at, call_id] = place
-
-
-def _begins_another(delta: dict[str, Any], call: Call) -> bool:
-    """Whether a delta, whose index and id fit a call or are missing, is nevertheless the beginning of another one."""
-    function, known = as_dict(delta.get("function")), call["function"]
-    name = as_str(function.get("name"))
-    has_both_ids = as_str(delta.get("id")) and call["id"] is not None
-    if not name or has_both_ids or not _is_object(known["arguments"]):
-        return False
-    is_repeated = name == known["name"] and not function.get("arguments")
-    return not is_repeated
-
-
-def _extend(call: Call, delta: dict[str, Any]) -> None:
-    """Add the name, the arguments and the unknown keys of a delta to a call."""
-    function, known = as_dict(delta.get("function")), call["function"]
-    known["name"] = known["name"] or as_str(function.get("name"))
-    arguments = function.get("arguments")
-    if arguments is not None:
-        known["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
-    known |= {key: value for key, value in function.items() if key not in known}
-    call |= {key: value for key, value in delta.items() if key not in ("index", *call) and value not in (None, "")}
-
-
-def _add_detail(details: list[dict[str, Any]], piece: dict[str, Any], *, is_whole: bool) -> None:
-    """Add a reasoning detail: a piece of the last one, which is signed as a whole, or a new one."""
-    last = details[-1] if details and not is_whole else {}
-    if not last or not _continues(last, piece):
-        details.append(dict(piece))
-        return
-    for key, value in piece.items():
-        if key in _GROWING_KEYS and isinstance(value, str) and isinstance(last.get(key), str):
-            last[key] += value
-        elif value is not None:
-            last[key] = value
 
 
 def _continues(last: dict[str, Any], piece: dict[str, Any]) -> bool:
@@ -267,11 +303,6 @@ def _continues(last: dict[str, Any], piece: dict[str, Any]) -> bool:
         return False
     pairs = [(last.get(key), piece.get(key)) for key in ("index", "id")]
     return all(known == new or None in (known, new) for known, new in pairs)
-
-
-def _add_once(items: list[Any], item: Any) -> None:
-    if item not in items:
-        items.append(item)
 
 
 def _is_object(arguments: str) -> bool:

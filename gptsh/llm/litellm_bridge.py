@@ -164,8 +164,9 @@ def _plain(chunk: Any, stream: Any, provider: Provider) -> dict[str, Any]:
         for choice in plain.get("choices") or ():
             choice.pop("finish_reason", None)
     if "usage" in plain and hasattr(stream, "chunks"):
-        usages = [piece.usage for piece in stream.chunks if getattr(piece, "usage", None)]
-        plain["usage"] = usages[-1].model_dump(exclude_none=True) if usages else {}
+        usages = (piece.usage for piece in reversed(stream.chunks) if getattr(piece, "usage", None))
+        last_usage = next(usages, None)
+        plain["usage"] = last_usage.model_dump(exclude_none=True) if last_usage else {}
     usage = plain.get("usage") or {}
     usage.pop("cost", None)
     if "claude" in provider.model:  # litellm's estimate: Anthropic does not report them

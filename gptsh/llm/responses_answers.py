@@ -39,6 +39,7 @@ class _Progress:
         self.text: Part | None = None  # the block of the answer
         self.phase: dict[str, str] = {}  # of a message
         self.call: Part = {}  # of a function call that has not ended
+        self.arguments: list[str] = []  # its pieces
         self.refuses = self.reasons = self.is_called = False
 
 
@@ -76,7 +77,7 @@ class Reader(reading_loop.Reader):
         match kind:
             case "response.output_item.added":
                 progress.phase = _phase(item)
-                progress.call = {**item, "arguments": ""} if item.get("type") == "function_call" else {}
+                progress.call = item if item.get("type") == "function_call" else {}
             case "response.output_text.delta":
                 progress.text = progress.text or self.answer.begin_text(**progress.phase)
                 self.answer.add_text(delta)
@@ -89,7 +90,7 @@ class Reader(reading_loop.Reader):
             case "response.output_text.annotation.added":
                 self._add_sources([as_dict(payload.get("annotation"))])
             case "response.function_call_arguments.delta" if progress.call:
-                progress.call["arguments"] += delta
+                progress.arguments.append(delta)
             case "response.output_item.done":
                 self._end_item(place, item)
 
@@ -97,7 +98,7 @@ class Reader(reading_loop.Reader):
         """Write the calls that have not ended: an answer may break off anywhere."""
         for progress in self._open.values():
             if progress.call and not progress.is_called:
-                self._add_call(progress, progress.call)
+                self._add_call(progress, {**progress.call, "arguments": "".join(progress.arguments)})
 
     def _end_item(self, place: Any, item: Part) -> None:
         """Read a complete item, once or again. Where its text differs from the deltas, the item is right."""

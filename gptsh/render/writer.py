@@ -113,7 +113,7 @@ class PlainWriter(Writer):
     def __init__(self, out: Sink, reasoning: ReasoningStream, *, streamed: bool) -> None:
         super().__init__(out, reasoning)
         self._streamed = streamed
-        self._pending = ""
+        self._pending: list[str] = []
         self._last = "\n"
 
     def _write_text(self, text: str) -> None:
@@ -122,12 +122,13 @@ class PlainWriter(Writer):
         if self._streamed:
             self._out.write(text)
         else:
-            self._pending += text
+            self._pending.append(text)
 
     def close(self) -> None:
         """Write what is pending, and a final newline if the answer has none."""
         self._reasoning.end()
-        rest, self._pending = self._pending, ""
+        rest = "".join(self._pending)
+        self._pending = []
         if self._last != "\n":
             self._last = "\n"
             rest += "\n"

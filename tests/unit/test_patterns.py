@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from gptsh.context import valid
 from gptsh.llm import anthropic, chat, error_statuses, gemini, ollama, responses, too_long, unsupported_params
+from gptsh.llm.request_tools import Refusable
 from tests.support.paths import ROOT
 
 ROOMS = ("content", "context", "formats", "llm", "process", "render", "tools", "turn", "text.py")
@@ -30,11 +31,20 @@ ENDS = ("", "\0 a ")
 TABLES: dict[str, list[str]] = {
     "context/valid.py: pattern": [*valid._IDS.values()],
     "llm/error_statuses.py: pattern": [row[1] for rows in error_statuses.WORDINGS.values() for row in rows],
-    "llm/refused_fields.py: pattern": [
-        pattern for api in (anthropic, chat, gemini, ollama, responses) for pattern in api.REFUSABLE.values()
+    "llm/refused_fields.py: refusable.wording": [
+        field.wording
+        for api in (anthropic, chat, gemini, ollama, responses)
+        for field in api.REFUSABLE.values()
+        if field.wording != Refusable().wording  # which matches nothing
     ],
     "llm/too_long.py: pattern": [f"(?i){row[1]}" for row in (*too_long.WORDINGS, *too_long.WINDOWS)],
     "llm/unsupported_params.py: f'(?i){pattern}'": [f"(?i){pattern}" for pattern in unsupported_params._UNSUPPORTED],
+    r"""llm/unsupported_params.py: f'"param":\\s*"{param}[".\\[]|"loc":\\s*\\["body",\\s*"{loc}"'""": [
+        r'"param":\s*"top_p[".\[]|"loc":\s*\["body",\s*"top_p"'
+    ],
+    r"llm/unsupported_params.py: f'(?i){_BEFORE_NAME}{field}\\b|(?<![\\w.]){field}{_AFTER_NAME}'": [
+        rf"(?i){unsupported_params._BEFORE_NAME}top_p\b|(?<![\w.])top_p{unsupported_params._AFTER_NAME}"
+    ],
 }
 OTHERS = {  # what is built of a name, or reads one
     "llm/chat.py: provider.marked_models",

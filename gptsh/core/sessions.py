@@ -101,7 +101,8 @@ def _read(path: Path, note: Note | None = None) -> Document:
     except OSError as err:
         raise BadSession(f"{path}: {err.strerror}", "the file was not changed") from err
     except ValueError as err:
-        raise BadSession(f"{path}: {err}", "the file was not changed") from err
+        way = "the file was not changed; gptsh --import-session may rescue its messages"
+        raise BadSession(f"{path}: {err}", way) from err
     if note and malformed:
         more = ", …" if len(malformed) > _MAX_LISTED else ""
         listed = ", ".join(malformed[:_MAX_LISTED])

@@ -139,3 +139,7 @@ def test_an_import_rescues_what_is_whole_in_a_torn_file(tmp_path: Path) -> None:
         doc = other.doc()
         assert doc["title"] == "A Talk"
         assert len(doc["messages"]) >= whole
+    path.write_bytes(data[:-9])
+    run = home.run("-s", "0", "three")
+    assert (run.code, f"{path}: not JSON: " in run.stderr) == (2, True)
+    assert run.stderr.endswith("gptsh --import-session may rescue its messages\n")

@@ -12,6 +12,7 @@ from gptsh.core.files import is_due, open_own
 from gptsh.errors import StoreBusy
 
 LOCK_WAIT = 5.0  # seconds; a save holds the lock for milliseconds
+_USUAL_WAIT = 1.0  # seconds that a save may wait for other saves before the user is told
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save before the model is asked
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL, errno.ENOSYS)  # some NFS, FUSE and WSL mounts
 _DAY = 86_400  # seconds
@@ -24,8 +25,8 @@ def locked(folder: Path, wait: float = LOCK_WAIT, note: Callable[[str], None] | 
     The lock is on the folder itself, so that nobody can remove it, and no file that is replaced: that would leave it
     on a dead inode. Where the file system cannot lock folders it is on ``.lock`` in it, and where it has no locks at
     all there is none: then ``note`` receives a line, once a day.
-    Raises StoreBusy if ``wait`` seconds pass in which no other process gets the lock, OSError if the folder cannot be
-    opened.
+    ``note`` also receives one after a second of waiting. Raises StoreBusy if ``wait`` seconds pass in which no other
+    process gets the lock, OSError if the folder cannot be opened.
     """
     with contextlib.ExitStack() as stack:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -41,7 +42,7 @@ def locked(folder: Path, wait: float = LOCK_WAIT, note: Callable[[str], None] | 
             if note and is_due(folder / ".unlocked.noted", _DAY):
                 note(f"{folder} is on a file system without locks: do not use gptsh twice at once there")
         elif not is_free:
-            _wait_in_turn(descriptor, folder, wait)
+            _wait_in_turn(descriptor, folder, wait, note)
         with contextlib.suppress(OSError):  # owned by another user, who shares it
             os.utime(descriptor)  # for those who wait: somebody got the lock
         yield
@@ -78,7 +79,7 @@ def _try_lock(descriptor: int) -> bool | None:
     return True
 
 
-def _wait_in_turn(descriptor: int, folder: Path, wait: float) -> None:
+def _wait_in_turn(descriptor: int, folder: Path, wait: float, note: Callable[[str], None] | None) -> None:
     """Wait in the kernel's queue for the lock. Raises StoreBusy after ``wait`` seconds without a change of owner."""
     own = os.dup(descriptor)
     _open.add(own)
@@ -93,7 +94,11 @@ def _wait_in_turn(descriptor: int, folder: Path, wait: float) -> None:
 
     threading.Thread(target=take, daemon=True).start()
     changed = os.fstat(descriptor).st_mtime_ns
-    while not taken.wait(wait):
+    if taken.wait(min(wait, _USUAL_WAIT)):
+        return
+    if note and wait > _USUAL_WAIT:
+        note("waiting to save: another process uses the sessions")
+    while not taken.wait(max(0.0, wait - _USUAL_WAIT)):
         before, changed = changed, os.fstat(descriptor).st_mtime_ns
         if changed == before:
             raise StoreBusy(f"{folder} is locked by another process", "try again")

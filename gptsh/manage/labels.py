@@ -49,6 +49,7 @@ def save_labelled(
     *,
     fsync: bool = True,
     wait: float = LOCK_WAIT,
+    note: Callable[[str], None] = stdio.note,
 ) -> str:
     """Save a document with labels (the snapshot excepted) and another ``change``, and return its file name.
 
@@ -61,7 +62,7 @@ def save_labelled(
         if change:
             change(saved)
 
-    filename = os.path.basename(sessions.save_session(doc, set_labels, at=at, fsync=fsync, wait=wait, note=stdio.note))
+    filename = os.path.basename(sessions.save_session(doc, set_labels, at=at, fsync=fsync, wait=wait, note=note))
     if labels.name:
         before = references.filename_of_name(labels.name)
         sessions.name_session(labels.name, filename, fsync=fsync, wait=wait)

@@ -25,7 +25,7 @@ from gptsh.core import claims, document, listing, session_files, sessions
 from gptsh.core.document import Document
 from gptsh.core.session_folders import newest_first, sessions_folder
 from gptsh.core.title_prompt import is_left_to_background, title_in, title_request, wants_title
-from gptsh.errors import GptshError, SessionGone, UsageError
+from gptsh.errors import GptshError, SessionGone, TooExpensive, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Request, beginning_of, final_answer, starts_turn, text_of
 from gptsh.models.facts import split_model
@@ -72,6 +72,9 @@ class TitleThread(threading.Thread):
         try:
             for _ in self._client.ask(request, self._answer, may_retry=False):
                 pass
+        except TooExpensive:  # nothing was sent
+            self.has_asked = False
+            return None
         except GptshError:
             return None
         message = self._answer.message()
@@ -170,8 +173,11 @@ def start_background(app: App, config_file: str | None, filename: str) -> None:
         return
     reader, writer = os.pipe()
     remaining = app.client.budget.remaining if app.client.budget else None
+    if remaining is not None and remaining <= 0:
+        return
     allowance = "" if remaining is None else f"{remaining}"
-    command = [sys.executable, "-P", "-c", _PROCESS, config_file or "", allowance, filename]
+    config_file = os.path.abspath(config_file) if config_file else ""
+    command = [sys.executable, "-P", "-c", _PROCESS, config_file, allowance, filename]
     streams: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
         (os.POSIX_SPAWN_DUP2, reader, 0),
         (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
@@ -195,6 +201,7 @@ def run_background() -> None:
         os._exit(0)
     os.nice(_NICE)
     config = settings.load(os.environ, config_file or None)
+    os.chdir("/")  # a disk in use cannot be unmounted
     client = Client(config, os.environ, keys)
     if allowance or config.limits.per_day is not None:
         from gptsh.turn.budget import budget_of

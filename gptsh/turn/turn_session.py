@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from gptsh.core.snapshots import SessionEvent
 
 
-_USUAL_WAIT = 1.0  # seconds that a save may wait for other saves before the user is told
-
-
 class OpenedSession(NamedTuple):
     """The session that a turn continues; without a ``ref`` a new one.
 
@@ -160,7 +157,8 @@ class TurnSession:
         self.failure: StoreError | None = None
         self.pending_events: list[SessionEvent] = []
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
-        self.save_attempted = self._noted_failure = self._noted_wait = False
+        self.save_attempted = self._noted_failure = False
+        self._noted: set[str] = set()
         self._labels, self._keep_snapshots = options.labels, config.context.snapshots
         self._saves = options.saves(config) and not options.dry_run
         self._agent_wins, self._in_conversation = not options.compact, options.interactive
@@ -204,20 +202,21 @@ class TurnSession:
         return False
 
     def _write(self, *, fsync: bool) -> None:
-        """Save; tell the user if another process keeps the lock of the store for longer than a save takes."""
-        try:
-            self._write_within(_USUAL_WAIT, fsync=fsync)
-        except StoreBusy:
-            if not self._noted_wait:
-                self._noted_wait = True
-                stdio.note("waiting to save: another process uses the sessions")
-            self._write_within((LOCK_WAIT if fsync else SHORT_LOCK_WAIT) - _USUAL_WAIT, fsync=fsync)
-
-    def _write_within(self, wait: float, *, fsync: bool) -> None:
         self.filename = save_labelled(
-            self.doc, self._labels, self.filename or self.location, self._change, fsync=fsync, wait=wait
+            self.doc,
+            self._labels,
+            self.filename or self.location,
+            self._change,
+            fsync=fsync,
+            wait=LOCK_WAIT if fsync else SHORT_LOCK_WAIT,
+            note=self._note_once,
         )
         self._labels = self._labels._replace(name=None)  # another run may move the name during this turn
+
+    def _note_once(self, line: str) -> None:
+        if line not in self._noted:
+            self._noted.add(line)
+            stdio.note(line)
 
     def _change(self, saved: Document) -> None:
         """Let the session be answered as in this turn, and have as many automatic snapshots as it may."""

@@ -20,7 +20,7 @@ def http_client(
     """A client with the server's headers; ``hooks`` see each response."""
     bundle = environ.get("REQUESTS_CA_BUNDLE")  # httpx does not read it
     return httpx2.AsyncClient(
-        headers=dict(server.headers),
+        headers={"Accept-Encoding": "identity", **server.headers},  # sizes are those of the text
         auth=auth,
         timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None),
         # A proxy is not asked for this machine: its own loopback is another one.

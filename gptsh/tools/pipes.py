@@ -12,6 +12,7 @@ from mcp.client import IncomingMessage
 from mcp.server.stdio import stdio_server
 from pydantic import ValidationError
 
+from gptsh.tools.many_parts import shorten
 from gptsh.tools.processes import Program
 
 _MAX_LINE = 1 << 26  # characters
@@ -91,7 +92,7 @@ class Pipes:
 
 
 class _Lines(anyio.AsyncFile[str]):
-    """The stdout of a process, line by line, with lone surrogates as U+FFFD.
+    """The stdout of a process, line by line, with lone surrogates as U+FFFD, and no endless lists.
 
     At a line that would fill the memory, it calls ``on_endless_line`` and ends.
     """
@@ -105,7 +106,7 @@ class _Lines(anyio.AsyncFile[str]):
         if len(line) == _MAX_LINE:
             self._on_endless_line()
             return ""
-        return _LONE_SURROGATE.sub(lambda match: match[1] or r"\ufffd", line)
+        return shorten(_LONE_SURROGATE.sub(lambda match: match[1] or r"\ufffd", line))
 
 
 class _Requests(anyio.AsyncFile[str]):

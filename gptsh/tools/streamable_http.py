@@ -12,13 +12,16 @@ from mcp.shared.inbound import MCP_METHOD_HEADER
 
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.secret import Secret
+from gptsh.text import format_size
 from gptsh.tools import logins
 from gptsh.tools.http_client import http_client
+from gptsh.tools.many_parts import shorten
 
 if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
 
-_MAX_EVENT = 1 << 26  # bytes
+_MAX_EVENT = 1 << 26  # bytes, also of an answer in JSON
+_EVENT = b"data:"  # before a message that is an event
 _FIRST_ERROR_STATUS = 400
 _PROBE = "server/discover"  # the request that only servers of 2026-07-28 and later know
 
@@ -40,7 +43,8 @@ class StreamableHttp:
             from gptsh.tools import oauth
 
             auth = self._login = oauth.kept_login(self._config, self._environ)
-        client = http_client(self._config, self._environ, auth, [self._raise_for_status])
+        hooks = [_shorten, self._raise_for_status]
+        client = http_client(self._config, self._environ, auth, hooks)
         connection = streamable_http_client(url, http_client=client, max_sse_event_size=_MAX_EVENT)
         async with client, connection as streams:
             yield streams
@@ -94,3 +98,43 @@ class StreamableHttp:
     def last_lines(self) -> list[str]:
         """Nothing: its stderr is far away."""
         return []
+
+
+async def _shorten(response: httpx2.Response) -> None:
+    """Let a response have messages without endless lists."""
+    if "content-encoding" not in response.headers:  # gptsh asks for none
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        response.stream = _Messages(response.stream, is_json=is_json)
+
+
+class _Messages(httpx2.AsyncByteStream):
+    """The body of a response: one message in JSON, or lines of events that may have one."""
+
+    def __init__(self, stream: Any, *, is_json: bool) -> None:
+        self._stream = stream
+        self._is_json = is_json
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        pieces: list[bytes] = []  # of the message or line that has not ended
+        size = 0
+        async for piece in self._stream:
+            begin, newline, rest = (b"", b"", piece) if self._is_json else piece.rpartition(b"\n")
+            if newline:
+                for line in b"".join((*pieces, begin)).split(b"\n"):
+                    yield _shortened(line) + b"\n"
+                pieces = []
+                size = 0
+            pieces.append(rest)
+            size += len(rest)
+            if size > _MAX_EVENT:
+                raise httpx2.StreamError(f"an answer of more than {format_size(_MAX_EVENT)}")
+        yield _shortened(b"".join(pieces))
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _shortened(line: bytes) -> bytes:
+    mark = _EVENT if line.startswith(_EVENT) else b""
+    text = line.removeprefix(mark).decode("utf-8", "surrogateescape")
+    return mark + shorten(text).encode("utf-8", "surrogateescape")

@@ -5,8 +5,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -29,7 +27,7 @@ from tests.support.histories import (
     transcript_of,
     write,
 )
-from tests.support.home import COMMAND, Home, Result, lab_config, read_until
+from tests.support.home import Home, Result, lab_config, peak_of, read_until
 from tests.support.paths import HISTORIES
 from tests.support.readme import EXCHANGE
 from tests.support.server import ModelServer
@@ -378,17 +376,6 @@ def test_an_import_that_is_stopped_says_how_far_it_came_and_the_same_command_goe
     run = import_file(home, path)
     assert run.stderr == f"gptsh: 300 sessions: {300 - number} imported, {number} known\n"
     assert len(home.files()) == 300
-
-
-def peak_of(home: Home, *args: str) -> tuple[str, int]:
-    """The stderr of a run, and its largest use of memory in bytes."""
-    script = (
-        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL);"
-        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    )
-    command = [sys.executable, "-c", script, *COMMAND, *args]
-    done = subprocess.run(command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=True)
-    return done.stderr, int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ TTL = 60_000 if MODE == "lasting" else 0
 IS_MODERN = MODE in ("modern", "lasting")
 MODERN = {"resultType": "complete", "ttlMs": TTL, "cacheScope": "public"} if IS_MODERN else {}
 HELLO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "bad", "version": "1"}}
-TOOLS = ("die", "hang", "garble", "refuse", "give", "tell", "leak", "say", "ask")
+TOOLS = ("die", "hang", "garble", "refuse", "give", "many", "tell", "leak", "say", "ask")
 writing = threading.Lock()
 replies: dict[int, queue.SimpleQueue[Any]] = {}  # to questions, by the call
 
@@ -63,6 +63,9 @@ def called(ident: Any, tool: str, given: Any) -> None:
         put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": {"code": -32000, "message": "not today"}}))
     elif tool == "give":
         answer(ident, given["result"])
+    elif tool == "many":  # the same block again and again
+        blocks = ",".join([json.dumps(given["block"])] * given["count"])
+        put(f'{{"jsonrpc": "2.0", "id": {json.dumps(ident)}, "result": {{"content": [{blocks}]}}}}')
     elif tool == "tell":
         facts = {"env": dict(os.environ), "cwd": os.getcwd(), "leads": os.getsid(0) == os.getpid(), "given": given}
         answer(ident, {"content": [{"type": "text", "text": json.dumps(facts)}]})
@@ -104,7 +107,7 @@ def listed(ident: Any, params: Any) -> None:
         "many": {"tools": tools * 300},
         "wordy": {"tools": [{**tools[0], "description": "x" * 5_000_000}]},
         "endless": {"tools": [], "nextCursor": str(start + 1)},
-        "pages": {"tools": tools[start : start + 3], **({"nextCursor": str(start + 3)} if start < 6 else {})},
+        "pages": {"tools": tools[start : start + 3], **({"nextCursor": str(start + 3)} if start < 9 else {})},
     }
     answer(ident, pages.get(MODE, {"tools": tools}))
 

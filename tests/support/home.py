@@ -111,6 +111,17 @@ class Home:
         return doc
 
 
+def peak_of(home: Home, *args: str) -> tuple[str, int]:
+    """The stderr of a run, and its largest use of memory in bytes."""
+    script = (
+        "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL);"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    command = [sys.executable, "-c", script, *COMMAND, *args]
+    done = subprocess.run(command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=True)
+    return done.stderr, int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
+
+
 def lab_config(model: ModelServer, more: str = '[sessions]\ntitles = "off"\n') -> str:
     """A config for the model server."""
     return f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{model.base_url}"\n{more}'

@@ -12,6 +12,7 @@ from typing import Any
 
 import uvicorn
 from mcp.server.mcpserver import MCPServer
+from mcp_types import ResourceLink
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse
@@ -29,6 +30,12 @@ def add(a: int, b: int) -> int:
 def long(size: int) -> str:
     """A long text."""
     return "x" * size
+
+
+@server.tool()
+def links(count: int) -> list[ResourceLink]:
+    """Links, each a part of its own."""
+    return [ResourceLink(type="resource_link", name="n", uri=f"x:{number}") for number in range(count)]
 
 
 @server.tool()

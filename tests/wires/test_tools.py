@@ -19,7 +19,7 @@ import pytest
 
 from gptsh.tools.tool_names import names_for_model
 from tests.support.completion import completions
-from tests.support.home import Home, Result, lab_config, wait_for_exit, wait_until
+from tests.support.home import Home, Result, lab_config, peak_of, wait_for_exit, wait_until
 from tests.support.messages import text
 from tests.support.old_http_tool_server import old_server
 from tests.support.readme import keys_in
@@ -27,8 +27,9 @@ from tests.support.server import ModelServer, Script
 from tests.support.terminal import Terminal
 from tests.support.tools import BAD, HTTP, SERVER, calling, is_running
 
-NAMES = ["die", "hang", "garble", "refuse", "give", "tell", "leak", "say", "ask"]
+NAMES = ["die", "hang", "garble", "refuse", "give", "many", "tell", "leak", "say", "ask"]
 HAS = f"it has {', '.join(NAMES)}"
+APPROVED = 'auto_approve = ["*"]'
 WAY = "--tools names others, --no-tools does without"
 KEY = "sk-very-secret"
 
@@ -595,6 +596,26 @@ def test_a_form_without_fields_is_a_question(home: Home, model: ModelServer) -> 
     assert (code, json.loads(results(home)["c1"]["content"])) == (0, {"action": "accept", "content": {}})
 
 
+def test_a_result_has_at_most_10_000_parts(home: Home, model: ModelServer) -> None:
+    link = {"type": "resource_link", "uri": "x:1", "name": "n"}
+    whole = made("bad__many", {"block": link, "count": 10_000}, "whole")
+    cut = made("bad__many", {"block": link, "count": 12_000}, "cut")
+    assert called(home, model, entry(home, more='auto_approve = ["*"]'), whole, cut).code == 0
+    parts = [{"type": "text", "text": "n x:1"}] * 10_000
+    assert results(home)["whole"]["content"] == parts
+    mark = {"type": "text", "text": "[gptsh: 2,000 more parts are left out here]"}
+    assert results(home)["cut"]["content"] == [*parts, mark]
+
+
+def test_texts_of_a_result_are_joined_before_they_fill_the_memory(home: Home, model: ModelServer) -> None:
+    many = made("bad__many", {"block": text("x"), "count": 300_000})
+    config = f"{lab_config(model)}[mcp]\n{entry(home, more=APPROVED)}"
+    home.configure(config.replace('model = "lab/m"', 'model = "lab/m"\ntools = ["bad"]'))
+    model.script(*calling(many))
+    assert peak_of(home, "go")[1] < 300_000_000
+    assert results(home)["c1"]["content"] == "\n".join("x" * 300_000)
+
+
 # ---- over HTTP
 
 
@@ -627,6 +648,14 @@ def test_a_server_over_http(home: Home, model: ModelServer, near: str) -> None:
         run = home.run("--list-tools", "--debug")
         assert (run.code, run.stderr.startswith(f"gptsh: {said}")) == (3, True)
         assert not re.search(f"literal-1|{token}", run.stdout + run.stderr)
+
+
+def test_a_result_over_http_has_at_most_10_000_parts(home: Home, model: ModelServer, near: str) -> None:
+    links = made("web__links", {"count": 10_005})
+    assert called(home, model, web(f"{near}/mcp", "token-of-the-server"), links).code == 0
+    *parts, last = results(home)["c1"]["content"]
+    assert (len(parts), parts[-1]["text"]) == (10_000, "n x:9999")
+    assert last["text"] == "[gptsh: 5 more parts are left out here]"
 
 
 def test_a_server_over_http_that_knows_only_the_older_protocol(home: Home, model: ModelServer) -> None:

@@ -211,8 +211,10 @@ def _prompt_file(text: str) -> Callable[[Home, ModelServer], object]:
 
 def _deep_folder(home: Home, _model: ModelServer) -> None:
     """Folders 1,500 deep, whose path is longer than the system allows."""
-    command = "for number in $(seq 1500); do mkdir deep && cd deep || exit 1; done; echo hi > a.txt"
-    subprocess.run(["sh", "-c", command], cwd=home.cwd, check=True)
+    script = (
+        "import os\nfor _ in range(1500):\n    os.mkdir('deep')\n    os.chdir('deep')\nopen('a.txt', 'w').write('hi')"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=home.cwd, check=True)
 
 
 _GIVEN: dict[str, tuple[Callable[[Home, ModelServer], object], tuple[str, ...]]] = {

@@ -171,10 +171,10 @@ def start_background(app: App, config_file: str | None, filename: str) -> None:
             _children.discard(child)
     if claims.is_taken(claims.BACKGROUND):
         return
-    reader, writer = os.pipe()
     remaining = app.client.budget.remaining if app.client.budget else None
     if remaining is not None and remaining <= 0:
         return
+    reader, writer = os.pipe()
     allowance = "" if remaining is None else f"{remaining}"
     config_file = os.path.abspath(config_file) if config_file else ""
     command = [sys.executable, "-P", "-c", _PROCESS, config_file, allowance, filename]

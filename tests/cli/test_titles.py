@@ -503,3 +503,19 @@ gptsh.ask('two', title=True)
     run = subprocess.run([sys.executable, "-c", program], env=home.env, cwd=home.cwd, capture_output=True, check=False)
     assert (run.stderr, run.returncode) == (b"", 0)
     wait_until(lambda: all(doc["title"] for doc in home.docs()))
+
+
+def test_a_spent_limit_leaves_no_pipe_open_in_a_program(home: Home, model: ModelServer) -> None:
+    home.configure(lab_config(model, "prices = { input = 0.0, output = 5e5 }\n"))
+    program = """
+import os, gptsh
+numbers = []
+for _ in range(3):
+    gptsh.ask('go', title=True, max_cost=1, params={'max_tokens': 1})
+    numbers.append(os.dup(2))
+    os.close(numbers[-1])
+print(numbers[-1] - numbers[0])
+"""
+    command = [sys.executable, "-c", program]
+    run = subprocess.run(command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False)
+    assert (run.stdout, run.stderr, run.returncode) == ("0\n", "", 0)

@@ -7,6 +7,7 @@ Importing urllib3 takes as long as Python and click together. Each request has i
 import contextlib
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from typing import Any
@@ -114,11 +115,12 @@ class Response:
         return compression.decompress(self._received(), self._endpoint.host)
 
     def _received(self) -> Iterator[bytes]:
-        """Yield the body as it was sent."""
-        timeout = self._network.first_byte_timeout  # the model may still be loading
-        while chunk := self._incoming.next_item(timeout):
+        """Yield the body as it was sent. Blank lines alone are no answer, however many drip in."""
+        until = time.monotonic() + self._network.first_byte_timeout  # the model may still be loading
+        while chunk := self._incoming.next_item(until - time.monotonic()):
             yield chunk
-            timeout = self._idle
+            if not chunk.isspace():
+                until = time.monotonic() + self._idle
 
     def small_body(self) -> bytes:
         """The beginning of the body, as much as arrives soon."""

@@ -10,8 +10,10 @@ from typing import Any
 
 from gptsh.errors import ModelError
 from gptsh.llm.json_bodies import ADVICE, debug_text, load
+from gptsh.text import format_size
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_LONGEST_LINE = 200_000_000  # bytes; a line may be an image
 _BOM = b"\xef\xbb\xbf"
 _SNIFFED = 6  # bytes that distinguish an event stream from anything else
 _STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
@@ -90,8 +92,12 @@ def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Split into lines without their ends. Only new bytes are searched: an image comes in thousands of chunks."""
+    """Split into lines without their ends. Only new bytes are searched: an image comes in thousands of chunks.
+
+    Raises ModelError for a line that would fill the memory.
+    """
     pieces: list[bytes] = []  # of the line that has not ended
+    size = 0  # of the pieces
     ended_by_return = False
     for chunk in chunks:
         # A "\n" at the start is the second half of a line end that was split.
@@ -100,7 +106,11 @@ def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
             ended_by_return = chunk.endswith(b"\r")
         first, *others = _LINE_END.split(rest)
         pieces.append(first)
+        size += len(first)
+        if size > _LONGEST_LINE:
+            raise ModelError(f"the response has a line of more than {format_size(_LONGEST_LINE)}", ADVICE)
         if others:
+            size = len(others[-1])
             yield b"".join(pieces)
             yield from others[:-1]
             pieces = [others[-1]]

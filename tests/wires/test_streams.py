@@ -1,15 +1,18 @@
 """The chat completions dialect: what every known kind of stream leads to, on stdout and in the session."""
 
+import itertools
 import json
 import time
 from typing import Any
 
 import pytest
 
+from gptsh.errors import ModelError
+from gptsh.llm.sse import lines
 from gptsh.models.token_usage import usage_from
 from tests.support.apis import tool_in_request
 from tests.support.home import Home
-from tests.support.server import USAGE, ModelServer, chunk, event
+from tests.support.server import USAGE, ModelServer, answer, chunk, event
 
 LAST = chunk({}, "stop")
 DONE = b"[DONE]"
@@ -271,3 +274,20 @@ def test_an_empty_finish_reason_in_a_later_chunk_replaces_none(lab: Home, model:
     run, message = answered(lab, model, chunk({"content": "yes"}), LAST, {**chunk({}, ""), "usage": USAGE}, DONE)
     assert (run.stdout, run.code, message["finish_reason"]) == ("yes\n", 0, "stop")
     assert message["usage"]["raw"] == USAGE
+
+
+def test_blank_lines_that_drip_in_are_no_answer(lab: Home, model: ModelServer) -> None:
+    lab.configure(lab.config.read_text() + "[network]\nfirst_byte_timeout = 1\nidle_timeout = 1\nretries = 0\n")
+    drip = [step for _ in range(60) for step in (b"\n", 0.1)]
+    first, *_ = answer("first")[1:]
+    for steps, text in (((*drip,), ""), ((first, *drip), "first\n")):
+        model.script(*steps, model="m")
+        started = time.monotonic()
+        run = lab.run("hi")
+        assert (run.stdout, run.code, time.monotonic() - started < 4) == (text, 124, True)
+
+
+def test_a_line_that_would_fill_the_memory_is_refused() -> None:
+    chunks = itertools.repeat(b"x" * 10_000_000)
+    with pytest.raises(ModelError, match="a line of more than 200.0 MB"):
+        next(lines(itertools.chain([b"data: "], chunks)))

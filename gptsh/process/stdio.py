@@ -165,7 +165,7 @@ class Sink:
 
     def finish(self) -> None:
         """Write what is unwritten. Raises OSError as the stream does."""
-        while self._descriptor is not None and self._unwritten:
+        while (descriptor := self._descriptor) is not None and self._unwritten:
             max_wait = self._max_wait
             if not self.is_writable(_POLL if max_wait is None else max_wait):
                 if max_wait is None:
@@ -175,7 +175,11 @@ class Sink:
             # Where a signal ends a wait for the reader, all in one write: parallel runs then do not mix their lines.
             piece = self._unwritten if max_wait is None and in_main_thread() else self._unwritten[: select.PIPE_BUF]
             with shielded(), contextlib.suppress(BlockingIOError):  # an inherited stream may be non-blocking
-                self._unwritten = self._unwritten[os.write(self._descriptor, piece) :]
+                self._unwritten = self._unwritten[os.write(descriptor, piece) :]
+
+    def abandon(self) -> None:
+        """Write nothing more, not even the rest of what another thread is writing."""
+        self._descriptor = None
 
     @property
     def is_written(self) -> bool:

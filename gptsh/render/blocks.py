@@ -2,6 +2,9 @@
 
 Only complete lines are parsed, and every block but the last is closed. The last one is closed by its own end: the end
 of a fence, the blank line after a paragraph. Every item of a list but the last is closed.
+
+An open block is parsed and drawn again and again. One that becomes too long for that is closed, and what follows of it
+is plain: each of its lines is a block.
 """
 
 import re
@@ -16,6 +19,7 @@ from gptsh.text import visible
 _CLOSED_BY_LAST_LINE = ("heading_open", "hr")
 _CLOSED_BY_BLANK = ("paragraph_open", "table_open", "raw", "blockquote_open", "html_block")
 _CODE = ("fence", "code_block")
+_LONGEST, _MOST_LINES = 50_000, 1_000  # characters and lines of a block that is read as Markdown
 # The beginning of a line that may still become anything: it has only marks, or opens a code block.
 _UNCLEAR = re.compile(r"[\s>]*+(([-+*]|\d{1,9}[.)])\s++)*+([-+*=_#|:`~\s]*|\d{1,9}[.)]?|(`{3}|~{3}).*)")
 
@@ -23,7 +27,7 @@ _UNCLEAR = re.compile(r"[\s>]*+(([-+*]|\d{1,9}[.)])\s++)*+([-+*=_#|:`~\s]*|\d{1,
 class Block(NamedTuple):
     """A block at the top level, or one item of a top-level list. It will not change unless it is open."""
 
-    tokens: list[Token]  # empty if it is nested too deeply to be read as Markdown
+    tokens: list[Token]  # empty if it is plain: nested too deeply, or too long, to be read as Markdown
     lines: list[str]  # its source; the maps of the tokens count in these
     spaced: bool  # a blank line belongs before it
     is_open: bool = False
@@ -39,36 +43,84 @@ class Blocks:
 
     def __init__(self) -> None:
         self._pieces: list[str] = []  # of the incomplete last line
-        self._lines: list[str] = []  # complete lines of the open block
+        self._pending = 0  # characters in these
+        self._lines: list[str] = []  # complete lines of the open block; none if it is plain
+        self._size = 0  # characters in these
         self._before = ""  # the line before these
         self._in_list = False  # these lines continue a list
+        self._is_plain = False  # the open block is too long
         self._fence: re.Pattern[str] | None = None  # matches the end of the open code block
         self._ends_at_blank = False  # whether a blank line closes the open block; not in a list or an open comment
         self._enough = 0  # lines; more of them are parsed again in any case
 
     def add(self, text: str) -> list[Block]:
         """Add a piece of the document. Return the blocks that it closes."""
-        self._pieces.append(text)
-        if "\n" not in text:
+        closed: list[Block] = []
+        for start in range(0, len(text), _LONGEST):
+            for line in self._complete_lines(text[start : start + _LONGEST]):
+                closed += self._add_line(visible(f"{line}\n")[:-1])
+        return closed
+
+    def _complete_lines(self, piece: str) -> list[str]:
+        """Add to the last line; return the lines that are complete now. A line that is too long is broken."""
+        self._pieces.append(piece)
+        self._pending += len(piece)
+        if "\n" not in piece and self._pending <= _LONGEST:
             return []
         *lines, rest = "".join(self._pieces).split("\n")
-        self._pieces = [rest]
-        closed: list[Block] = []
-        for line in lines:
-            self._lines.append(shown := visible(f"{line}\n")[:-1])
-            if self._fence:
-                may_close = self._fence.fullmatch(shown) is not None
-            else:
-                may_close = len(self._lines) > self._enough or (self._ends_at_blank and not shown.strip())
-            if may_close:
-                closed += self._closed(final=False)
+        if len(rest) > _LONGEST:
+            length = rest.rfind(" ") + 1 or len(rest)
+            lines.append(rest[:length])
+            rest = rest[length:]
+        self._pieces, self._pending = [rest], len(rest)
+        return lines
+
+    def _add_line(self, line: str) -> list[Block]:
+        """Add a complete line. Return the blocks that it closes."""
+        if self._is_plain:
+            return self._add_plain_line(line)
+        self._lines.append(line)
+        self._size += len(line) + 1
+        if self._fence:
+            may_close = self._fence.fullmatch(line) is not None
+        else:
+            may_close = len(self._lines) > self._enough or (self._ends_at_blank and not line.strip())
+        closed = self._closed(final=False) if may_close else []
+        if not self._is_too_long():
+            return closed
+        if not may_close:
+            closed = self._closed(final=False)
+        if self._is_too_long():
+            closed.append(self._block(0, len(self._lines), is_code=self._fence is not None))
+            self._before, self._lines, self._size = line, [], 0
+            self._is_plain, self._in_list = True, False
         return closed
+
+    def _is_too_long(self) -> bool:
+        """Whether the open block is too long to be read as Markdown."""
+        return self._size > _LONGEST or len(self._lines) > _MOST_LINES
+
+    def _add_plain_line(self, line: str) -> list[Block]:
+        """Add a line of a block that is plain, or the first line after it.
+
+        Code ends with its fence, anything else before a line that is not indented and follows a blank one.
+        """
+        before, self._before = self._before, line
+        if self._fence:
+            self._is_plain = self._fence.fullmatch(line) is None
+            return [Block([], [line], spaced=False)] if self._is_plain else []
+        if not line.strip():
+            return []
+        if not before.strip() and not line[0].isspace():
+            self._is_plain, self._before = False, before
+            return self._add_line(line)
+        return [Block([], [line], spaced=not before.strip())]
 
     def whole(self, text: str) -> list[Block]:
         """Return all blocks of a complete document; ``add`` would parse it again for each of them."""
         self._lines = visible(f"{text.removesuffix(chr(10))}\n")[:-1].split("\n")
         if len(self._lines) == 1 and text.strip():  # one block: most pieces of a transcript
-            return [Block(parse(whole_parser(), f"{self._lines[0]}\n"), self._lines, spaced=True)]
+            return [self._block(0, 1)]
         return self._closed(final=True)
 
     def look(self) -> list[Block]:
@@ -85,40 +137,58 @@ class Blocks:
 
     def finish(self, *, whole_lines: bool = False) -> list[Block]:
         """Close and return all blocks. ``whole_lines`` leaves out the incomplete last line."""
-        rest, self._pieces = "".join(self._pieces), []
+        rest, self._pieces, self._pending = "".join(self._pieces), [], 0
+        closed: list[Block] = []
         if rest and not whole_lines:
-            self._lines = [*self._lines, visible(f"{rest}\n")[:-1]]
-        return self._closed(final=True)
+            line = visible(f"{rest}\n")[:-1]
+            self._lines = [*self._lines]  # ``open`` shares them
+            if self._is_plain:
+                closed = self._add_plain_line(line)
+            else:
+                self._lines.append(line)
+        self._is_plain = False
+        return closed + self._closed(final=True)
 
     def _closed(self, *, final: bool) -> list[Block]:
         """Take the blocks that are closed, all if this is ``final``, and the items of a list; the rest stays open."""
-        tokens = [token for token in outline_parser().parse("".join(f"{line}\n" for line in self._lines)) if token.map]
-        items = [_lines_of(token) for token in tokens if token.level == 1 and token.type == "list_item_open"]
-        tops = [token for token in tokens if token.level == 0]
         closed: list[Block] = []
         done = 0  # lines that are closed
+        tops = self._tops()
         self._fence, self._ends_at_blank = None, False
-        for top in tops:
+        for top, items in tops:
             start, end = _lines_of(top)
-            ends = [first for first, _ in items if start < first < end]  # of each item but the last
-            is_whole = final or top is not tops[-1] or self._has_ended(top, start, end)
+            is_whole = final or top is not tops[-1][0] or self._has_ended(top, start, end)
+            ends = items[1:]  # of each item but the last
             if is_whole:
                 ends.append(end)
             for stop in ends:
-                closed.append(self._block(done, stop))
+                closed.append(self._block(done, stop, is_code=top.type in _CODE))
                 done, self._in_list = stop, top.type.endswith("list_open")
             self._in_list = self._in_list and not is_whole
         self._before = self._lines[done - 1] if done else self._before
         self._lines = self._lines[done:]
+        self._size = sum(map(len, self._lines)) + len(self._lines)
         self._enough = len(self._lines) * 9 // 8
         return closed
 
-    def _block(self, start: int, end: int) -> Block:
-        """The block of these lines."""
+    def _tops(self) -> list[tuple[Token, list[int]]]:
+        """The first token of each block in the lines, and the first line of each item if it is a list."""
+        tops: list[tuple[Token, list[int]]] = []
+        for token in outline_parser().parse("".join(f"{line}\n" for line in self._lines)):
+            if token.map and token.level == 0:
+                tops.append((token, []))
+            elif token.map and token.level == 1 and token.type == "list_item_open":
+                tops[-1][1].append(token.map[0])
+        return tops
+
+    def _block(self, start: int, end: int, *, is_code: bool = False) -> Block:
+        """The block of these lines; only code may be longer than what is read as Markdown."""
         lines = self._lines[start:end]
         before = self._lines[start - 1] if start else self._before
         is_spaced = not before.strip() or not self._in_list
-        return Block(parse(whole_parser(), "".join(f"{line}\n" for line in lines)), lines, is_spaced)
+        source = "".join(f"{line}\n" for line in lines)
+        is_plain = not is_code and (len(source) > _LONGEST or len(lines) > _MOST_LINES)
+        return Block([] if is_plain else parse(whole_parser(), source), lines, is_spaced)
 
     def _has_ended(self, last: Token, start: int, end: int) -> bool:
         """Whether the last block is complete."""

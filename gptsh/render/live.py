@@ -17,6 +17,7 @@ from gptsh.text import columns, row_starts, visible
 _BEGIN = "\x1b[?2026h"
 # Terminals differ in how wide an emoji is: a row that is wider than expected loses its end, and does not wrap.
 _CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
+BREAK_OFF = f"\x1b[0m{_WRAP}{END_OF_FRAME}\n"  # ends a frame of which only the beginning was written
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 

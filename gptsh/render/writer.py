@@ -19,6 +19,9 @@ class Sink(Protocol):
     def offer(self, text: str) -> bool:
         """Draw a short text unless that would block or fails. Return whether it was drawn."""
 
+    def abandon(self) -> None:
+        """Write nothing more, not even the rest of what another thread is writing."""
+
 
 class ReasoningStream:
     """Writes reasoning to ``err`` as it arrives, on separate lines; nothing if ``err`` is None or fails.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TextIO
 from gptsh.process import stdio
 from gptsh.process.interrupts import shielded, waiting
 from gptsh.render.escapes import Look
-from gptsh.render.live import Region, plain_rows
+from gptsh.render.live import BREAK_OFF, Region, plain_rows
 from gptsh.render.writer import ReasoningStream, Sink, Writer
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ _FRAME = 0.05  # seconds between two frames
 _PAUSE_FACTOR = 3  # the pause after a frame is at least so many times the time it took
 _HEAD_START = 0.1  # seconds until the import of rich, which would slow down the request
 _RESIZE_PAUSE = 0.4  # seconds; a terminal wraps its rows again some time before or after it reports a new size
+_LAST_FRAMES = 0.5  # seconds for what is left to draw after a signal: a long answer has been saved by then
 _POLL = 0.002  # seconds between two checks of the thread; no lock: a signal could leave it locked
 
 _Item = str | Callable[[], None] | None  # a piece of the answer, a callback, or the end
@@ -48,6 +49,7 @@ class Painter(Writer):
         self._failure: BaseException | None = None
         self._queue: SimpleQueue[_Item] = SimpleQueue()
         self._has_undrawn_text = False
+        self._patience = math.inf  # seconds to wait for the thread
         self.is_running = True  # the thread
         threading.Thread(target=self._run, daemon=True).start()
 
@@ -72,27 +74,49 @@ class Painter(Writer):
     def _end_answer(self) -> None:
         if self._has_undrawn_text:
             with waiting():  # for a slow reader
-                self._call_in_thread(lambda: self._canvas.finish() if self._canvas else None)
+                is_drawn = self._call_in_thread(lambda: self._canvas.finish() if self._canvas else None, self._patience)
             self._has_undrawn_text = False
             self._raise_failure()
+            if self.is_running and not is_drawn:
+                self._give_up()
 
     def close(self) -> None:
         """Show the rest. Raises OSError if the reader does not accept it."""
         self._reasoning.end()
         self._end_answer()
 
+    def limit_waiting(self) -> None:
+        """From now on give up what cannot be drawn in a moment."""
+        self._patience = _LAST_FRAMES
+
+    def _give_up(self) -> None:
+        """Let the thread draw nothing more, wherever it is, and end the frame that it has begun."""
+        self._out.abandon()
+        if not self._region:
+            return
+        sink = stdio.Sink(self._stream)
+        sink.limit_waiting()
+        with contextlib.suppress(OSError):  # the terminal is gone, or does not read
+            sink.draw(BREAK_OFF)
+
     def _raise_failure(self) -> None:
         if self._failure:
             failure, self._failure = self._failure, None
             raise failure
 
-    def _call_in_thread(self, callback: Callable[[], object], max_wait: float = math.inf) -> None:
-        """Let the thread run a callback after what it draws, and wait for it, at most so many seconds."""
+    def _call_in_thread(self, callback: Callable[[], object], max_wait: float) -> bool:
+        """Let the thread run a callback after what it draws; return whether it has.
+
+        ``max_wait``: for so many seconds of drawing, which begins when rich has been imported.
+        """
         results: list[object] = []
         self._queue.put(lambda: results.append(callback()))
-        end = time.monotonic() + max_wait
+        end = math.inf
         while self.is_running and not results and time.monotonic() < end:
             time.sleep(_POLL)
+            if self._canvas and end == math.inf:
+                end = time.monotonic() + max_wait
+        return bool(results)
 
     # ---- for the terminal
 
@@ -150,7 +174,8 @@ class Painter(Writer):
             return
         width, height = stdio.size(self._stream)
         if isinstance(item, str) and item and self._region:
-            self._out.draw(self._region.frame((), plain_rows(item, width)[1 - height :], width))
+            last = item[-width * height :]
+            self._out.draw(self._region.frame((), plain_rows(last, width)[1 - height :], width))
         from gptsh.render.canvas import Canvas
 
         canvas = self._canvas = Canvas(self._out, self._look, lambda: stdio.size(self._stream), self._region)

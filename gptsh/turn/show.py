@@ -170,6 +170,8 @@ class Screen:
 
     def limit_waiting(self) -> None:
         """Wait no longer than a moment for slow readers, from now on."""
+        if self._painter:
+            self._painter.limit_waiting()
         self._out.limit_waiting()
         self._err.limit_waiting()
 

@@ -55,14 +55,13 @@ class Terminal:
 
     def close(self) -> tuple[bytes, int]:
         """Wait for the end; return all output and the exit code as a shell reports it."""
-        while True:
+        pieces = [self.seen]
+        while pieces[-1] or len(pieces) == 1:
             try:
-                more = os.read(self.fd, 4096)
+                pieces.append(os.read(self.fd, 65536))
             except OSError:  # Linux reports the other end's exit as EIO
                 break
-            if not more:
-                break
-            self.seen += more
+        self.seen = b"".join(pieces)
         os.close(self.fd)
         code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self.seen, code if code >= 0 else 128 - code

@@ -18,7 +18,7 @@ from gptsh.render.live import Region
 from tests.support.emulator import DOCUMENTS, Emulator, emulate
 from tests.support.home import Home, wait_until
 from tests.support.screens import Tmux, needs_tmux
-from tests.support.server import ModelServer, answer
+from tests.support.server import Hold, ModelServer, answer
 from tests.support.terminal import Terminal
 
 BOLD = Look(styles=True, colors=False)
@@ -142,6 +142,25 @@ def test_the_deadline_is_heard_in_a_long_line_of_blanks(lab: Home, model: ModelS
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert (code, b"timed out" in seen) == (124, True)
     assert after.ru_utime - before.ru_utime < 5  # it was half a minute
+
+
+def test_ctrl_c_ends_the_drawing_of_a_long_paragraph_within_a_second(lab: Home, model: ModelServer) -> None:
+    hold = Hold()
+    model.script(*answer("first ", *["some words in one paragraph\n" * 1_000] * 200)[:-1], hold)
+    terminal = Terminal(lab, "go", env={"TERM": "xterm-256color"})
+    terminal.until(b"paragraph")
+    hold.reached.wait(20)
+    started = time.monotonic()
+    terminal.write("\x03")
+    seen, code = terminal.close()
+    seconds = time.monotonic() - started
+    hold.set()
+    assert code == 130
+    assert b"gptsh: the partial answer is saved: " in seen
+    assert seconds < 4  # on a machine that does other things as well; it was a minute
+    reply = lab.doc()["messages"][1]
+    assert (reply["finish_reason"], reply["content"].split()[:3]) == ("interrupted", ["first", "some", "words"])
+    assert seen.rfind(b"\x1b[?7h") > seen.rfind(b"\x1b[?7l")  # the terminal wraps long lines again
 
 
 SHELL = """bash --norc -ic '"$@"; echo stopped; read; fg; echo over; read' bash {}"""

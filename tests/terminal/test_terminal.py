@@ -136,6 +136,33 @@ def test_no_line_ends_in_spaces() -> None:
     assert not re.search(r"[ \t]$", SGR.sub("", rendered(source, how=COLORED)), re.MULTILINE)
 
 
+LINES = [f"word{number} of a line" for number in range(3_000)]
+LONG = {  # the source, and what is shown between the first words and the last
+    "a paragraph in one line": (" ".join(LINES), None),
+    "a paragraph of many lines": ("\n".join(LINES), "\n".join(LINES)),
+    "one word": ("x" * 200_000, None),
+    "code": ("```py\n{}\n```".format("\n\n    ".join(LINES)), "\n\n    ".join(LINES)),
+    "code with blanks in a long line": (f"```\n{'a b' * 50_000}\n```", None),
+    "code in an item": ("- item\n\n  ```\n  {}\n  ```".format("\n  ".join(LINES)), None),
+    "a quote": ("> " + "\n> ".join(LINES), "> " + "\n> ".join(LINES)),
+    "a table": ("|a|\n|-|\n|{}|".format("|\n|".join(LINES)), "|a|\n|-|\n|{}|".format("|\n|".join(LINES))),
+}
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_a_block_that_is_too_long_is_plain_and_what_follows_is_not(name: str) -> None:
+    source, expected = LONG[name]
+    document = f"the **start**\n\n{source}\n\nthe **end**\n\n- item\n"
+    shown = rendered(*cut(document, [1_000, 7, 70_000]), width=60)
+    assert shown.startswith("the start\n\n")
+    assert shown.endswith("\n\nthe end\n\n • item\n")
+    between = shown.removeprefix("the start\n\n").removesuffix("\n\nthe end\n\n • item\n")
+    if expected is not None:
+        assert between == expected
+    marks = str.maketrans("", "", "•-`py \n")
+    assert between.translate(marks) == source.translate(marks)
+
+
 # ---- when it is out
 
 

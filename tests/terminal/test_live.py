@@ -146,7 +146,7 @@ def test_the_deadline_is_heard_in_a_long_line_of_blanks(lab: Home, model: ModelS
 
 def test_ctrl_c_ends_the_drawing_of_a_long_paragraph_within_a_second(lab: Home, model: ModelServer) -> None:
     hold = Hold()
-    model.script(*answer("first ", *["some words in one paragraph\n" * 1_000] * 200)[:-1], hold)
+    model.script(*answer("first ", *["some words in one paragraph\n" * 1_000] * 200)[:-3], hold)
     terminal = Terminal(lab, "go", env={"TERM": "xterm-256color"})
     terminal.until(b"paragraph")
     hold.reached.wait(20)

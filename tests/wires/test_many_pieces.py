@@ -1,4 +1,4 @@
-"""An answer in many small pieces, in each API: twice the pieces take twice the time."""
+"""An answer in many small pieces, in each API: four times the pieces take four times the time, not sixteen."""
 
 import time
 from collections.abc import Callable
@@ -89,7 +89,7 @@ ANSWERS: dict[str, tuple[str, Callable[[int], bytes]]] = {
 
 
 @pytest.mark.parametrize(
-    ("few", "many", "times"), [(3_000, 12_000, 6.0), pytest.param(20_000, 40_000, 2.5, marks=pytest.mark.slow)]
+    ("few", "many", "times"), [(3_000, 12_000, 6.0), pytest.param(10_000, 40_000, 8.0, marks=pytest.mark.slow)]
 )
 @pytest.mark.parametrize("name", ANSWERS)
 def test_many_pieces_take_time_in_proportion(

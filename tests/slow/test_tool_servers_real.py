@@ -79,9 +79,9 @@ def test_each_era_asks_the_user_over_each_transport(home: Home, model: ModelServ
     terminal = Terminal(home, "go")
     terminal.until(rb"\| Where to\?\r\neither asks you this. Answer it\? .*: ")
     terminal.write("y\n")
-    terminal.until(rb"City: ")
+    terminal.until(rb"\| City\r\nAnswer \(text\): ")
     terminal.write("Prague\n")
-    terminal.until(rb"Days \(empty for 3\): ")
+    terminal.until(rb"\| default: 3\r\nAnswer \(a whole number, empty for the default\): ")
     terminal.write("\n")
     assert terminal.close()[1] == 0
     assert results(home) == {"trip": "Prague 3"}

@@ -78,11 +78,7 @@ def first_word(command: Command, env: Env, word: str) -> float:
         os.execvpe(command[0], [*command], {**env, "TERM": "xterm-256color"})
     seen = _read_until(terminal, word.encode())
     took = time.perf_counter() - started
-    with contextlib.suppress(OSError):  # Linux reports the other end's exit as EIO
-        while more := os.read(terminal, 1 << 16):
-            seen += more
-    os.close(terminal)
-    _check(command, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen)
+    _await_end(command, pid, terminal, seen)
     return took
 
 
@@ -119,12 +115,17 @@ def prompt_ready(command: Command, env: Env) -> float:
     os.write(terminal, b"w")
     seen += _read_until(terminal, b"w")
     os.write(terminal, b"\x03\x04")
+    _await_end(command, pid, terminal, seen)
+    return took
+
+
+def _await_end(command: Command, pid: int, terminal: int, seen: bytes) -> None:
+    """Read the rest that a process writes to its terminal, and check that it succeeded."""
     with contextlib.suppress(OSError):  # Linux reports the other end's exit as EIO
         while more := os.read(terminal, 1 << 16):
             seen += more
     os.close(terminal)
     _check(command, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen)
-    return took
 
 
 def _read_until(terminal: int, pattern: bytes) -> bytes:

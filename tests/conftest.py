@@ -15,8 +15,18 @@ from tests.support.home import Home, lab_config
 from tests.support.hosted import Hosted
 from tests.support.long_sessions import long_home, talker, unlisted
 from tests.support.server import ModelServer
+from tests.support.sol import openai, sol
 
-__all__ = ["anthropic", "bash", "claude", "long_home", "talker", "unlisted"]  # fixtures from tests.support
+__all__ = [
+    "anthropic",
+    "bash",
+    "claude",
+    "long_home",
+    "openai",
+    "sol",
+    "talker",
+    "unlisted",
+]  # fixtures from tests.support
 
 # A property tries the same examples in every run: a red run is about the change. `make examples` tries new ones.
 settings.register_profile("gptsh", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])

@@ -1,7 +1,6 @@
 """A field that a server refuses is left out when asking again, and known for a day once that was answered."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -9,22 +8,6 @@ import pytest
 from tests.support.home import Home, lab_config
 from tests.support.responses_server import ResponsesServer, message, stream
 from tests.support.server import ModelServer
-from tests.support.vendors import at_vendor
-
-MODEL = "openai/gpt-6.1-sol"
-
-
-@pytest.fixture
-def openai() -> Iterator[ResponsesServer]:
-    server = ResponsesServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def sol(home: Home, openai: ResponsesServer) -> Home:
-    """A home whose default model reasons, with the Responses API; no titles."""
-    return at_vendor(home, MODEL, openai.base_url, 'api = "responses"\n')
 
 
 def said(words: str, **more: Any) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """OpenAI's Responses API: what is sent, what is read, what goes back, and servers that lack it."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,26 +26,11 @@ from tests.support.responses_server import (
     stream,
 )
 from tests.support.server import Cut, ModelServer, answer
+from tests.support.sol import SOL
 from tests.support.tools import configure as with_tools
-from tests.support.vendors import at_vendor
 
-MODEL = "openai/gpt-6.1-sol"
 OF_QUESTION = ("model", "input", "prompt_cache_key")
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
-
-
-@pytest.fixture
-def openai() -> Iterator[ResponsesServer]:
-    """A strict server for one test."""
-    server = ResponsesServer()
-    yield server
-    server.close()
-
-
-@pytest.fixture
-def sol(home: Home, openai: ResponsesServer) -> Home:
-    """A home whose default model is one of OpenAI's on the strict server; no titles."""
-    return at_vendor(home, MODEL, openai.base_url, 'api = "responses"\n')
 
 
 # ---- what is sent, and what comes
@@ -127,7 +111,7 @@ def test_parameters_by_the_names_of_this_api(
     given = [word for name, value in params.items() for word in ("-p", f"{name}={json.dumps(value)}")]
     run = sol.run("--reasoning", *given, "hi")
     assert run.code == 0
-    note = f"gptsh: {MODEL} takes no {left_out}: left out\n" if left_out else ""
+    note = f"gptsh: {SOL} takes no {left_out}: left out\n" if left_out else ""
     assert run.stderr == f"{note}Thinking.\n"
     usual = {"store": False, "include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"},
              "stream": True}  # fmt: skip
@@ -230,7 +214,7 @@ def test_a_session_moves_between_apis_and_back(
     assert sol.run("-f", "a.png", "first").stdout == "I look.\n\nOne.\n"
     assert sol.run("-s", "0", "-m", "anthropic/claude-sonnet-5-5", "second").stdout == "Two.\n"
     assert sol.run("-s", "0", "-m", "lab/m", "--no-stream", "third").stdout == "Three.\n"
-    assert sol.run("-s", "0", "-m", MODEL, "fourth").code == 0
+    assert sol.run("-s", "0", "-m", SOL, "fourth").code == 0
     kinds = [item.get("type", item.get("role")) for item in openai.sent[-1]["input"]]
     assert kinds == ["user", "reasoning", "message", "message", "user", "assistant", "user", "assistant", "user"]
     first = openai.sent[-1]["input"][0]["content"]
@@ -244,7 +228,7 @@ def test_an_image_that_a_tool_returned_is_part_of_its_result(home: Home) -> None
         {"role": "user", "content": "look"}, {"role": "assistant", "content": None, "tool_calls": [made]},
         {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "see"}, image]},
     ]  # fmt: skip
-    (_, _, result, _) = dry_run(home, MODEL, *turn).body["input"]
+    (_, _, result, _) = dry_run(home, SOL, *turn).body["input"]
     assert [part["type"] for part in result["output"]] == ["input_text", "input_image"]
 
 
@@ -309,7 +293,7 @@ def test_a_stream_may_be_split_or_cut_at_any_byte() -> None:
 def test_the_title_is_the_final_part_of_the_small_models_answer(home: Home, openai: ResponsesServer) -> None:
     vendor = Hosted(openai, home.folder)
     home.env |= vendor.env
-    home.configure(f'[agents.default]\nmodel = "{MODEL}"\nmodel_small = "openai/gpt-6-luna"\n')
+    home.configure(f'[agents.default]\nmodel = "{SOL}"\nmodel_small = "openai/gpt-6-luna"\n')
     *pieces, last = stream(message("Yes."))
     openai.script(*pieces, 0.5, last, model="gpt-6.1-sol")  # the title is asked meanwhile
     parts = (message("I name it.", phase="commentary"), message("Rain Tomorrow", "2", phase="final_answer"))

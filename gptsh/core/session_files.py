@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gptsh.core.usage import Days
 
 LIST_LIMIT = 200_000_000  # bytes; of a file that a list, a search or the usage would read whole
+_BATCH = 100  # messages that are written at once
 _BLOCK = 4096  # bytes; holds the first line of nearly every session
 _LARGE = 200_000  # bytes that are parsed in the time of the fast parser's import
 _TAIL = 64  # bytes; enough for the end of the messages
@@ -35,17 +36,27 @@ def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
     update_totals(doc)
     doc["stats"]["days"] = sums_by_day(doc)
     drop_secrets(doc)
+    try:
+        replace_pieces(path, _encode(doc), fsync=fsync)
+    except ValueError as err:
+        raise StoreError(f"the session cannot be saved: {err}") from err
+
+
+def _encode(doc: Document) -> Iterator[bytes]:
+    """The bytes of a document, a hundred messages at a time. Raises ValueError if it is not JSON."""
     keys = list(doc)
     head = {key: doc[key] for key in keys[: keys.index("context")]}
     rest = {key: doc[key] for key in keys if key not in head and key != "messages"}
-    try:
-        first_line = encode_json(head)[:-1]
-        second_line = encode_json(rest)[1:-1]
-        messages = [encode_json(message) for message in doc["messages"]]
-    except ValueError as err:
-        raise StoreError(f"the session cannot be saved: {err}") from err
-    beginning = b"%b,\n%b,\n%b\n" % (first_line, second_line, _MESSAGES)
-    replace_pieces(path, [beginning, b",\n".join(messages), b"\n" + _END], fsync=fsync)
+    first_line = encode_json(head)[:-1]
+    second_line = encode_json(rest)[1:-1]
+    yield b"%b,\n%b,\n%b\n" % (first_line, second_line, _MESSAGES)
+    separator = b""
+    messages = doc["messages"]
+    for start in range(0, len(messages), _BATCH):
+        lines = [encode_json(message) for message in messages[start : start + _BATCH]]
+        yield separator + b",\n".join(lines)
+        separator = b",\n"
+    yield b"\n" + _END
 
 
 @again_if_stale

@@ -10,7 +10,6 @@ from gptsh import __version__
 from gptsh.cli.options import COMMON_OPTIONS, JOBS, NOT_INTERACTIVE, ROWS, SHORT_HELP, Flags, build, parse_leniently
 from gptsh.config.forms import output_from
 from gptsh.errors import GptshError, UsageError
-from gptsh.models.parameters import safe_params
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupted, exit_by_signal
 from gptsh.process.reporter import Reporter
@@ -117,7 +116,9 @@ def _similar_option(option: str) -> str:
     param = option.removeprefix("--").replace("-", "_")
     if similar:
         return f"did you mean {similar[0]}?"
-    if safe_params({param: True}):
+    from gptsh.models.parameters import STORED
+
+    if param in STORED:
         return f"-p {param}=VALUE sets it"
     return "see gptsh --help, or put -- before a prompt that starts with a dash"
 

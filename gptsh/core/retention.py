@@ -50,9 +50,11 @@ def remove(
     those of an archived one still point at it.
     Raises StoreBusy if the lock is not free after ``wait`` seconds, else StoreError.
     """
-    folders = folder, archive_path = sessions_folder(), archive_folder()
+    folder = sessions_folder()
+    archive_path = archive_folder()
+    places = (folder, archive_path)
     names = references.names_by_file()
-    leftovers = [place / name for place in folders for name in names_in(place) if files.is_temporary(name)]
+    leftovers = [place / name for place in places for name in names_in(place) if files.is_temporary(name)]
     try:
         for filename, updated_at in sessions.items():
             problem = f"the session cannot be {'archived' if archive else 'deleted'}"
@@ -79,7 +81,7 @@ def remove(
             yield change
     finally:
         with contextlib.suppress(OSError):  # the files are removed; only a power cut may restore them
-            for place in filter(os.path.isdir, folders):
+            for place in filter(os.path.isdir, places):
                 files.sync(place)
 
 

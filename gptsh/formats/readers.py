@@ -21,9 +21,27 @@ from gptsh.formats import (
 )
 from gptsh.formats.source import Results, Source
 
-_READERS = (llm, claude_code, gptsh, codelet, nanocoder, ollm, chatgpt, claude_ai, nanobot, openai, markdown)
-NAMES = tuple(reader.NAME for reader in _READERS)
-IGNORED_PATHS = re.compile("|".join(reader.IGNORED_PATHS for reader in (claude_code, codelet, nanocoder, ollm)))
+_READERS = {  # by the name of the format, in the order in which they are tried
+    llm.NAME: llm.read,
+    claude_code.NAME: claude_code.read,
+    gptsh.NAME: gptsh.read,
+    codelet.NAME: codelet.read,
+    nanocoder.NAME: nanocoder.read,
+    ollm.NAME: ollm.read,
+    chatgpt.NAME: chatgpt.read,
+    claude_ai.NAME: claude_ai.read,
+    nanobot.NAME: nanobot.read,
+    openai.NAME: openai.read,
+    markdown.NAME: markdown.read,
+}
+NAMES = tuple(_READERS)
+_IGNORED = (
+    claude_code.IGNORED_PATHS,
+    codelet.IGNORED_PATHS,
+    nanocoder.IGNORED_PATHS,
+    ollm.IGNORED_PATHS,
+)
+IGNORED_PATHS = re.compile("|".join(_IGNORED))
 
 _AICHAT_MODEL = re.compile(rb"(?m)^model: .")
 _AICHAT_MESSAGES = re.compile(rb"(?m)^messages:\s*$")
@@ -39,14 +57,17 @@ def read(source: Source) -> tuple[str, Results] | None:
 
     Raises BadInput for a file that cannot be read.
     """
-    for reader in _READERS:
-        if (results := reader.read(source)) is not None:
-            return reader.NAME, results
+    for name, read_format in _READERS.items():
+        results = read_format(source)
+        if results is not None:
+            return name, results
     beginning = source.start[:10_000]
     signs = {
         "mods": source.path is not None and source.path.suffix == ".gob",
         "zip": source.start.startswith(b"PK\x03\x04"),
         "aichat": _AICHAT_MODEL.search(beginning) and _AICHAT_MESSAGES.search(beginning),
     }
-    name = next((name for name, is_seen in signs.items() if is_seen), None)
-    return (name, iter([source.skipped(_ADVICE[name])])) if name else None
+    for name, is_seen in signs.items():
+        if is_seen:
+            return name, iter([source.skipped(_ADVICE[name])])
+    return None

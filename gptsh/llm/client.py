@@ -220,7 +220,7 @@ class Client:
                     raise
                 request = request._replace(stream=False)
             except ModelError as err:
-                new = self._refused.refused_by(err, request, provider, left_out)
+                new = self._refused.refused_by(err, request, provider, left_out, api_of(provider))
                 new = new or self._openai_apis.refused_by(err, provider, left_out)
                 if new:
                     left_out |= new

@@ -7,6 +7,7 @@ import re
 from collections.abc import Set
 
 from gptsh.errors import ModelError
+from gptsh.llm.request_tools import Api
 from gptsh.llm.server_cache import ServerCache, server_and_model
 from gptsh.messages import Request
 from gptsh.models.providers import Provider
@@ -44,6 +45,7 @@ class RefusedFields:
         request: Request,
         provider: Provider,
         left_out: Set[str],
+        api: Api,
     ) -> set[str]:
         """Return the fields to leave out of this request as well, because an error refuses them.
 
@@ -52,7 +54,6 @@ class RefusedFields:
         """
         if err.status not in STATUSES or provider.api == "litellm":
             return set()
-        from gptsh.llm.apis import api_of
         from gptsh.llm.error_bodies import own_words
         from gptsh.llm.unsupported_params import (
             refuses_field,
@@ -61,7 +62,6 @@ class RefusedFields:
         )
         from gptsh.models.accepted_parameters import fit_params
 
-        api = api_of(provider)
         text = own_words(err.detail)
         known = self.of(provider) | left_out
         effort = fit_params(request.params, provider, known).effort

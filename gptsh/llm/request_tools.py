@@ -1,13 +1,17 @@
-"""What the requests of several APIs have in common: tools, a schema as text, optional fields."""
+"""What an API is, and what the requests of several have in common: tools, a schema as text, optional fields."""
 
 import json
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gptsh.messages import Part, Request, Tool
+from gptsh.content.answer import Answer
+from gptsh.messages import Event, Part, Request, Tool
 from gptsh.models.providers import Provider
 from gptsh.records import NamedTuple
+
+if TYPE_CHECKING:
+    from gptsh.llm.http import Response
 
 # Refused at the top of a tool's schema by OpenAI, and most of them by Anthropic.
 _CONDITIONS = ("allOf", "anyOf", "oneOf", "enum", "const", "not")
@@ -18,6 +22,24 @@ class Refusable(NamedTuple):
 
     names: tuple[str, ...] = ()
     wording: str = "(?!)"  # a pattern; this one matches nothing
+
+
+class Api(Protocol):
+    """One API: how to write its requests and read its answers. A module of ``llm/`` has the name of its API."""
+
+    REFUSABLE: dict[str, Refusable]  # by the field
+
+    def path(self, request: Request, provider: Provider) -> str:
+        """The path of the request's URL, after the base URL."""
+
+    def body(self, request: Request, provider: Provider, refusals: Collection[str], ollama: Any) -> dict[str, Any]:
+        """The JSON body without the refused fields. It may ask the server how the model is loaded."""
+
+    def read(self, response: "Response", provider: Provider, answer: Answer, ollama: Any) -> Iterator[Event]:
+        """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
+
+    def accepts(self, part: Part, provider: Provider) -> bool:
+        """Whether a question can carry this part, which is not text."""
 
 
 def take_tools(

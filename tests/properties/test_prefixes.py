@@ -43,9 +43,9 @@ def messages_of(turns: list[dict[str, Any]], provider: str) -> list[dict[str, An
 
 def conversation(api: str, messages: list[dict[str, Any]]) -> list[Any]:
     """The conversation in the body of a request, without cache marks."""
-    sendable = valid.sendable(as_sent(message) for message in messages)
+    messages = valid.sendable(as_sent(message) for message in messages)
     provider = at(api)
-    prompt = valid.build(sendable, "Brief.", provider.name, f"{provider.name}/m")
+    prompt = valid.build(messages, "Brief.", provider.name, f"{provider.name}/m")
     body = json.loads(APIS[api](Request(f"{provider.name}/m", prompt, {}, True, None, TOOLS, 100)))
     found: list[Any] = next(body[key] for key in LISTS if key in body)
     return json.loads(json.dumps(found, sort_keys=True), object_hook=_without_mark)

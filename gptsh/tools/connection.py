@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types
@@ -26,10 +26,14 @@ from gptsh.content.tool_calls import ServerQuestion
 from gptsh.errors import ToolServerError
 from gptsh.messages import Tool
 from gptsh.text import shorten
+from gptsh.tools import logins
 from gptsh.tools.pipes import Pipes
 from gptsh.tools.processes import Program
 from gptsh.tools.remembered import Remembered
 from gptsh.tools.streamable_http import StreamableHttp
+
+if TYPE_CHECKING:
+    from mcp.client.auth import OAuthClientProvider
 
 AskUser = Callable[[ServerQuestion], "Future[dict[str, Any] | None]"]  # the answer, as of ``Tools.run``
 Report = tuple[str, list[Tool] | ToolServerError]  # the name of a server, and its tools under their own names
@@ -43,6 +47,15 @@ _LINES = (2, 20)  # of stderr in an error's line, and in its detail
 _WIDTH = 200  # characters of a server's text in an error's line
 # The SDK's messages for a lost connection; servers use its error code for their own errors.
 _CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTALL)
+
+
+def _find_login(config: ToolServer, environ: Mapping[str, str]) -> "OAuthClientProvider | None":
+    """Return the login that is kept for a server with a URL."""
+    if not logins.read(str(config.url)):
+        return None
+    from gptsh.tools.oauth import kept_login
+
+    return kept_login(config, environ)
 
 
 class Connection:
@@ -60,7 +73,7 @@ class Connection:
         ask: AskUser,
     ) -> None:
         self._config, self._ask, self._remembered = config, ask, Remembered(config)
-        self._transport = Pipes(program, start_again) if program else StreamableHttp(config, environ)
+        self._transport = Pipes(program, start_again) if program else StreamableHttp(config, environ, _find_login)
         self._asking = anyio.Lock()  # around each question
         self._calls: set[anyio.CancelScope] = set()  # those that run, each with its deadline
         self._client: Client | None = None

@@ -1,7 +1,7 @@
 """The transport to a tool server with a URL: MCP's streamable HTTP, with headers or a login; why it refused."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +13,13 @@ from mcp.shared.inbound import MCP_METHOD_HEADER
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.secret import Secret
 from gptsh.text import format_size
-from gptsh.tools import logins
 from gptsh.tools.http_client import http_client
 from gptsh.tools.many_parts import shorten
 
 if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
+
+FindLogin = Callable[[ToolServer, Mapping[str, str]], "OAuthClientProvider | None"]
 
 _MAX_EVENT = 1 << 26  # bytes, also of an answer in JSON
 _EVENT = b"data:"  # before a message that is an event
@@ -31,21 +32,20 @@ class StreamableHttp:
 
     has_ended = False  # a server far away is not seen to end
 
-    def __init__(self, config: ToolServer, environ: Mapping[str, str]) -> None:
-        self._config, self._environ = config, environ
+    def __init__(self, config: ToolServer, environ: Mapping[str, str], find_login: FindLogin) -> None:
+        self._config = config
+        self._environ = environ
+        self._find_login = find_login
         self._login: OAuthClientProvider | None = None
 
     @contextlib.asynccontextmanager
     async def streams(self) -> AsyncIterator[Any]:
         """The SDK's streams to the URL."""
-        url, auth = str(self._config.url), None
-        if not self._has_token and logins.read(url):
-            from gptsh.tools import oauth
-
-            auth = self._login = oauth.kept_login(self._config, self._environ)
+        if not self._has_token:
+            self._login = self._find_login(self._config, self._environ)
         hooks = [_shorten, self._raise_for_status]
-        client = http_client(self._config, self._environ, auth, hooks)
-        connection = streamable_http_client(url, http_client=client, max_sse_event_size=_MAX_EVENT)
+        client = http_client(self._config, self._environ, self._login, hooks)
+        connection = streamable_http_client(str(self._config.url), http_client=client, max_sse_event_size=_MAX_EVENT)
         async with client, connection as streams:
             yield streams
 

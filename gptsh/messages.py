@@ -1,17 +1,22 @@
-"""The vocabulary: messages and their parts, usage, requests, tools, and the events that a writer shows.
-
-A message is the OpenAI chat message plus what gptsh knows about it. The same dict is in memory and in the session file;
-each API in ``llm/`` selects what its provider gets. Unlisted keys and part types are kept unchanged.
-"""
+"""Define the vocabulary: messages and their parts, usage, calls, tools, requests, events, names of models."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, Protocol, TypedDict
 
 from gptsh.errors import UsageError
 from gptsh.jsonio import as_dicts
 from gptsh.records import NamedTuple
+
+# ---- messages
+#
+# The vocabulary: messages and their parts, usage, requests, tools, and the events that a writer
+# shows.
+#
+# A message is the OpenAI chat message plus what gptsh knows about it. The same dict is in memory
+# and in the session file; each API in ``llm/`` selects what its provider gets. Unlisted keys and
+# part types are kept unchanged.
 
 Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
 THINKING_BLOCKS = "thinking_blocks"  # the field for reasoning in blocks
@@ -351,3 +356,97 @@ def sum_costs(costs: Iterable[float | None]) -> float | None:
     """Return the sum of the known costs in USD, or None if none is known."""
     known_costs = [cost for cost in costs if isinstance(cost, (int, float))]
     return round(sum(known_costs), 10) if known_costs else None
+
+
+# ---- names
+#
+# A model's full name, PROVIDER/NAME; whether it gave an answer: its signed thinking goes back to no
+# other model.
+
+
+def full_name(model: str | None, provider: str | None) -> str | None:
+    """Return a model as PROVIDER/NAME, as ``-m`` accepts it; a bare name without a provider is unchanged.
+
+    ``echo`` is its own provider.
+    """
+    is_bare = model and provider and "/" not in model and model not in (provider, "echo")
+    return f"{provider}/{model}" if is_bare else model
+
+
+def is_answer_of(message: Message, provider: str, model: str) -> bool:
+    """Whether this model gave the answer, however its name is written: signatures are valid for it alone."""
+    recorded: Any = message.get("model")
+    full = full_name(recorded, provider) if isinstance(recorded, str) else None
+    return message.get("provider") == provider and full is not None and full == full_name(model, provider)
+
+
+def matches_model(model: str | None, wanted: str | None) -> bool:
+    """Whether ``wanted`` is a part of a model's full name. None matches any model."""
+    return wanted is None or (model is not None and wanted in model)
+
+
+# ---- tool calls
+#
+# Tool calls of an answer: which are run, what runs them, and the result of one that is not run.
+
+
+class ServerQuestion(NamedTuple):
+    """What a tool server asks the user during a call: to fill in a form, or to open a URL."""
+
+    server: str
+    message: str
+    form: dict[str, Any]  # a JSON Schema of an object, whose properties are not checked
+    url: str = ""  # instead of a form
+
+
+Answering = Callable[[ServerQuestion], "dict[str, Any] | None"]  # the values of a form, {} for a URL, None to decline
+
+
+class Tools(Protocol):
+    """Tools that a model may call: ``tools/`` implements it with MCP servers. ``missing``: patterns without a tool."""
+
+    missing: list[str]
+
+    def tools(self) -> tuple[Tool, ...]:
+        """Return the tools that a model may call. Raises ToolServerError."""
+
+    def needs_approval(self, call: Call) -> tuple[str, str] | None:
+        """The server and the tool of a call that the user has to approve; None if the configuration allows it."""
+
+    def run(
+        self, calls: Sequence[Call], answer: Callable[[ServerQuestion], dict[str, Any] | None]
+    ) -> Iterator[ToolResult]:
+        """Run the calls in parallel and yield each result when it arrives. Raises ToolServerError after the last.
+
+        ``answer`` is asked the servers' questions.
+        """
+
+
+def calls_to_run(message: Message | None, request: Request) -> list[Call]:
+    """Return the tool calls of a complete answer, if the request offered tools."""
+    if message is None or not request.tools:
+        return []
+    is_complete = (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
+    return list(message.get("tool_calls") or ()) if is_complete else []
+
+
+def error_result(call: Call, content: str) -> Message:
+    """Return the tool message that tells the model why a call was not run."""
+    name = str(call["function"].get("name", ""))
+    result: Message = {"role": "tool", "tool_call_id": call["id"], "name": name, "content": content}
+    return {**result, "is_error": True, "duration_ms": 0}
+
+
+# ---- parameters
+#
+# Generation parameters (``-p``): which a session stores, such as temperature and seed, and which
+# gptsh sets itself.
+
+# Fields of a request that gptsh sets itself, and what the user can use to choose them.
+OWN_FIELDS = {"model": "-m", "messages": "a prompt", "stream": "--no-stream"}
+STORED = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")
+
+
+def safe_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the generation parameters that may be stored; the others are only sent."""
+    return {name: params[name] for name in STORED if name in params}

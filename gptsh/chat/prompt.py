@@ -37,9 +37,10 @@ from prompt_toolkit.layout.processors import Processor, TabsProcessor, Transform
 from prompt_toolkit.layout.utils import explode_text_fragments
 from prompt_toolkit.styles import Style
 
+from gptsh import files
 from gptsh.chat.commands import COMMANDS
 from gptsh.chat.terminal_io import exit_with, input_terminal, terminal_input, terminal_output
-from gptsh.core import files, locks
+from gptsh.core import locks
 from gptsh.core.session_folders import ID, make_private
 from gptsh.core.typed import typed_file
 from gptsh.errors import ConfigError, GptshError, StoreBusy, UsageError

@@ -116,7 +116,7 @@ def _similar_option(option: str) -> str:
     param = option.removeprefix("--").replace("-", "_")
     if similar:
         return f"did you mean {similar[0]}?"
-    from gptsh.models.parameters import STORED
+    from gptsh.messages import STORED
 
     if param in STORED:
         return f"-p {param}=VALUE sets it"

@@ -11,7 +11,7 @@ from gptsh.cli.resolve import chosen_tools
 from gptsh.config import agent_choice, settings
 from gptsh.errors import GptshError, ToolServerError
 from gptsh.manage import lists
-from gptsh.models.names import matches_model
+from gptsh.messages import matches_model
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupts
 from gptsh.render.list_lines import agent_line, model_line, tool_line

@@ -9,11 +9,10 @@ from typing import Any
 from gptsh.config.agents import Agent
 from gptsh.config.secret import without_secrets
 from gptsh.config.settings import Settings
-from gptsh.config.text_file import read_text
 from gptsh.errors import ConfigError
+from gptsh.files import read_text
+from gptsh.messages import full_name, safe_params
 from gptsh.models.facts import split_model
-from gptsh.models.names import full_name
-from gptsh.models.parameters import safe_params
 from gptsh.models.providers import PROVIDERS
 from gptsh.records import NamedTuple
 

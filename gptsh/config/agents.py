@@ -9,8 +9,8 @@ from typing import Annotated, Any
 from gptsh.config import schema
 from gptsh.config.forms import OUTPUTS
 from gptsh.config.provider_tables import Providers
-from gptsh.config.text_file import read_text
 from gptsh.errors import ConfigError
+from gptsh.files import read_text
 from gptsh.models.facts import split_model
 from gptsh.records import NamedTuple
 

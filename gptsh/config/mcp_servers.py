@@ -10,8 +10,8 @@ from typing import Annotated, Any
 
 from gptsh.config import schema
 from gptsh.config.secret import Secret, is_secret_name
-from gptsh.config.text_file import read_text
 from gptsh.errors import ConfigError
+from gptsh.files import read_text
 from gptsh.records import NamedTuple
 
 SEPARATOR = "__"  # between the names of a server and its tool

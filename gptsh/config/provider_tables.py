@@ -10,9 +10,9 @@ from typing import Annotated
 from gptsh.config import schema
 from gptsh.config.secret import Secret
 from gptsh.errors import ConfigError
+from gptsh.messages import full_name
 from gptsh.models import catalog
 from gptsh.models.facts import facts, split_model
-from gptsh.models.names import full_name
 from gptsh.models.providers import (
     AZURE_V1,
     CACHE_TIMES,

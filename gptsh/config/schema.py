@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from gptsh.errors import ConfigError
 from gptsh.jsonio import is_json
-from gptsh.models.parameters import OWN_FIELDS
+from gptsh.messages import OWN_FIELDS
 from gptsh.records import NamedTuple
 
 MAX_SECONDS = 1e8  # three years; the maximum of a timer

@@ -12,12 +12,11 @@ from typing import Annotated
 
 from gptsh.config import schema
 from gptsh.config.agents import Agent, Agents
-from gptsh.config.folders import app_folder
 from gptsh.config.forms import output_from
 from gptsh.config.mcp_servers import Mcp, ToolServers
 from gptsh.config.provider_tables import Providers, ProviderTable
-from gptsh.config.text_file import read_text
 from gptsh.errors import ConfigError
+from gptsh.files import app_folder, read_text
 from gptsh.records import NamedTuple
 
 _IDLE_TIMEOUT = 120.0  # seconds

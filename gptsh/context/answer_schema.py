@@ -8,8 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gptsh.config.text_file import read_text
 from gptsh.errors import UsageError
+from gptsh.files import read_text
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message, text_of
 from gptsh.text import shorten

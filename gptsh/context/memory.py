@@ -15,17 +15,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from gptsh.config.folders import app_folder
+from gptsh import files
 from gptsh.config.settings import ContextRules
 from gptsh.content.verdict import filtered_questions
 from gptsh.context.message_lines import Lengths, in_tags, lines_of, moment_of
 from gptsh.context.summaries import SmallModel
 from gptsh.context.tokens import count_text, truncate_tokens
-from gptsh.core import document, files, locks, sessions, turns
+from gptsh.core import document, locks, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.references import safe_name
 from gptsh.core.session_folders import exists, make_private, names_in
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
+from gptsh.files import app_folder
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, Part, Request, parts_of, starts_turn
 from gptsh.text import shorten

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from gptsh.context.tokens import BYTES, MAX_BYTES, count_message, count_text, replayed, sizes, texts_of, upper_bound
-from gptsh.messages import Message, starts_turn, token_count
-from gptsh.models.names import is_answer_of
+from gptsh.messages import Message, is_answer_of, starts_turn, token_count
 from gptsh.records import NamedTuple
 
 _MIN_SCALE, _MAX_SCALE, _SCALE_MARGIN = 0.3, 1.5, 1.05  # limits of the reported scale; the margin is for other text

@@ -11,15 +11,7 @@ from gptsh.content.think_tags import is_open
 from gptsh.context.message_lines import Lengths, in_tags, lines_of
 from gptsh.context.tokens import count_message, count_text, truncate_tokens
 from gptsh.errors import EmptyAnswer, TooLong
-from gptsh.messages import (
-    Message,
-    Request,
-    Usage,
-    final_answer,
-    new_message_id,
-    text_of,
-    timestamp,
-)
+from gptsh.messages import Message, Request, Usage, final_answer, new_message_id, text_of, timestamp
 from gptsh.models.accepted_parameters import small_params
 from gptsh.models.facts import likely_facts, split_model
 

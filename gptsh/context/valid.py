@@ -16,6 +16,7 @@ from gptsh.messages import (
     Call,
     Message,
     blocks_of,
+    is_answer_of,
     is_blank,
     is_empty,
     parts_of,
@@ -23,7 +24,6 @@ from gptsh.messages import (
     text_of,
     with_blocks,
 )
-from gptsh.models.names import is_answer_of
 
 _NO_RESULT = "error: this tool call was interrupted and has no result"
 

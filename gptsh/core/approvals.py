@@ -7,7 +7,8 @@ import contextlib
 from pathlib import Path
 from typing import Any
 
-from gptsh.core import files, locks
+from gptsh import files
+from gptsh.core import locks
 from gptsh.core.session_folders import make_private, sessions_folder
 from gptsh.jsonio import encode_json, parse_json
 

@@ -4,7 +4,8 @@ import errno
 import os
 from pathlib import Path
 
-from gptsh.core import files, session_files
+from gptsh import files
+from gptsh.core import session_files
 from gptsh.core.merge import merge
 from gptsh.core.session_folders import archive_folder, make_private, same_folder
 

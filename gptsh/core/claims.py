@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from zlib import crc32
 
-from gptsh.core import files
+from gptsh import files
 from gptsh.core.session_folders import make_private, sessions_folder
 
 BACKGROUND = 2 << 32  # the process that makes titles

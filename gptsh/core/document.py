@@ -9,9 +9,7 @@ from typing import Any
 
 from gptsh.content.passages import question_preview
 from gptsh.jsonio import is_cost
-from gptsh.messages import LAST_YEAR, Message, new_message_id, starts_turn, sum_costs, timestamp
-from gptsh.models.names import full_name
-from gptsh.models.parameters import safe_params
+from gptsh.messages import LAST_YEAR, Message, full_name, new_message_id, safe_params, starts_turn, sum_costs, timestamp
 from gptsh.text import one_line, shorten
 
 VERSION = 1

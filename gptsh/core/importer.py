@@ -12,24 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from gptsh.core import (
-    document,
-    files,
-    listing,
-    locks,
-    references,
-    session_files,
-    session_folders,
-    sessions,
-    turns,
-)
+from gptsh import files
+from gptsh.core import document, listing, locks, references, session_files, session_folders, sessions, turns
 from gptsh.core.document import VERSION, Document
 from gptsh.core.merge import join_messages, merge
 from gptsh.core.session_folders import FILENAME, ID, archive_folder, session_names, sessions_folder
 from gptsh.errors import BadSession
 from gptsh.jsonio import as_dict
-from gptsh.messages import Message, blocks_of, just_after, text_of, timestamp
-from gptsh.models.parameters import safe_params
+from gptsh.messages import Message, blocks_of, just_after, safe_params, text_of, timestamp
 from gptsh.records import NamedTuple
 
 Origin = tuple[str, str]  # a format, and the key of a session in it

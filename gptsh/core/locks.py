@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gptsh.core.files import is_due, open_own
 from gptsh.errors import StoreBusy
+from gptsh.files import is_due, open_own
 
 LOCK_WAIT = 5.0  # seconds; a save holds the lock for milliseconds
 _USUAL_WAIT = 1.0  # seconds that a save may wait for other saves before the user is told

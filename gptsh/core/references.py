@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
-from gptsh.core import files
+from gptsh import files
 from gptsh.core.session_folders import (
     FILENAME,
     ID,

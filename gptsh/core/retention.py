@@ -11,8 +11,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
+from gptsh import files
 from gptsh.config.settings import Sessions
-from gptsh.core import approvals, files, locks, references, session_files, session_folders, typed
+from gptsh.core import approvals, locks, references, session_files, session_folders, typed
 from gptsh.core.archive import is_same_session, move_to_archive
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
 from gptsh.core.session_files import read_head

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from unicodedata import normalize
 
+from gptsh import files
 from gptsh.content.passages import walk
-from gptsh.core import files, session_files
+from gptsh.core import session_files
 from gptsh.core.document import Document
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
 from gptsh.core.references import names_by_file

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptsh.core.document import Document, check_message, drop_secrets, parse_document, update_totals
-from gptsh.core.files import MAX_SIZE, READ, again_if_stale, open_own, read_bytes, replace_pieces, size_of, too_large
 from gptsh.errors import StoreError
+from gptsh.files import MAX_SIZE, READ, again_if_stale, open_own, read_bytes, replace_pieces, size_of, too_large
 from gptsh.jsonio import as_dict, encode_json, parse_json, parse_json_fast
 from gptsh.messages import Message, just_after
 

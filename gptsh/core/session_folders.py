@@ -12,9 +12,10 @@ from itertools import groupby
 from math import inf
 from pathlib import Path
 
-from gptsh.config.folders import app_folder
-from gptsh.core import files, session_files
+from gptsh import files
+from gptsh.core import session_files
 from gptsh.errors import BadSession
+from gptsh.files import app_folder
 
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
 ID = slice(16, 20)  # of a file name

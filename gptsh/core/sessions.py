@@ -12,7 +12,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gptsh.core import document, files, locks, references, session_files, session_folders, turns
+from gptsh import files
+from gptsh.core import document, locks, references, session_files, session_folders, turns
 from gptsh.core.document import VERSION, Document
 from gptsh.core.projects import find_project
 from gptsh.core.references import resolve_session_ref

@@ -3,8 +3,8 @@
 from collections.abc import Collection
 from pathlib import Path
 
-from gptsh.config.folders import app_folder
-from gptsh.core import files
+from gptsh import files
+from gptsh.files import app_folder
 
 _LARGEST = 100_000_000  # bytes
 

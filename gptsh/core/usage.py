@@ -8,8 +8,7 @@ from datetime import date, datetime
 from typing import Any
 
 from gptsh.core.document import TOKEN_KEYS, Document
-from gptsh.messages import Message, sum_costs, token_count
-from gptsh.models.names import full_name, matches_model
+from gptsh.messages import Message, full_name, matches_model, sum_costs, token_count
 from gptsh.records import NamedTuple
 
 FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")

@@ -15,8 +15,7 @@ from gptsh.core import document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.formats.source import BadInput, Results, Skipped, Source
 from gptsh.jsonio import as_dict
-from gptsh.messages import Call, Message, timestamp
-from gptsh.models.parameters import safe_params
+from gptsh.messages import Call, Message, safe_params, timestamp
 from gptsh.models.providers import PROVIDERS
 from gptsh.models.token_usage import FINISH_REASONS, usage_from
 from gptsh.text import shorten

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gptsh.content.attachments import media_part, url_part
-from gptsh.core.files import STALE_AFTER
+from gptsh.files import STALE_AFTER
 from gptsh.formats.conversation import Conversation, without
 from gptsh.formats.source import BadInput, Results, Source, open_regular
 from gptsh.jsonio import as_dict, as_dicts, parse_json

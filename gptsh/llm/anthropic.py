@@ -25,6 +25,7 @@ from gptsh.messages import (
     Request,
     Tool,
     blocks_of,
+    is_answer_of,
     is_text,
     labelled_text,
     parts_of,
@@ -35,7 +36,6 @@ from gptsh.messages import (
 )
 from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.facts import likely_facts
-from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from gptsh.messages import (
     Part,
     Request,
     Tool,
+    is_answer_of,
 )
-from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
 
 if TYPE_CHECKING:

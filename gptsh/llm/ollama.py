@@ -14,9 +14,8 @@ from gptsh.llm import reading_loop
 from gptsh.llm.json_bodies import as_object
 from gptsh.llm.ollama_answers import THINKING, Reader, json_lines
 from gptsh.llm.request_tools import Refusable, schema_as_text
-from gptsh.messages import Call, Event, Message, Part, Request, is_text, parts_of, starts_turn, text_of
+from gptsh.messages import Call, Event, Message, Part, Request, is_answer_of, is_text, parts_of, starts_turn, text_of
 from gptsh.models.accepted_parameters import fit_params
-from gptsh.models.names import is_answer_of
 from gptsh.models.providers import Provider
 
 if TYPE_CHECKING:

@@ -9,9 +9,10 @@ import os
 import time
 from typing import Any
 
-from gptsh.config.folders import app_folder
-from gptsh.core import files, locks
+from gptsh import files
+from gptsh.core import locks
 from gptsh.errors import ConfigError, StoreBusy
+from gptsh.files import app_folder
 from gptsh.jsonio import as_dict, encode_json
 from gptsh.messages import token_count
 from gptsh.models.providers import Provider

@@ -11,7 +11,7 @@ from gptsh.core import listing
 from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.core.projects import find_project
 from gptsh.errors import OutputError, UsageError
-from gptsh.models.names import full_name, matches_model
+from gptsh.messages import full_name, matches_model
 from gptsh.process import stdio
 from gptsh.records import NamedTuple
 

@@ -12,8 +12,7 @@ from gptsh.config import settings
 from gptsh.core import listing, references
 from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.core.session_folders import ID
-from gptsh.models.names import full_name
-from gptsh.models.parameters import STORED
+from gptsh.messages import STORED, full_name
 
 _NEWEST_SESSIONS = 50  # offered where nothing was typed: each costs the reading of a file
 _RECENT_SESSIONS = 1000  # whose models are offered

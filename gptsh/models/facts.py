@@ -7,9 +7,8 @@ from functools import cache
 from typing import Any
 
 from gptsh.jsonio import as_dicts
-from gptsh.messages import token_count
+from gptsh.messages import full_name, token_count
 from gptsh.models import catalog
-from gptsh.models.names import full_name
 from gptsh.records import NamedTuple
 
 # Not compiled, to save 1 ms: most runs need no pattern.

@@ -6,8 +6,7 @@ from gptsh.core import usage
 from gptsh.core.document import Document, stats
 from gptsh.core.turns import starts_of
 from gptsh.jsonio import as_dict
-from gptsh.messages import token_count
-from gptsh.models.names import full_name
+from gptsh.messages import full_name, token_count
 from gptsh.text import format_usd, local_time, one_line, quantity
 
 Detail = tuple[str, str]  # a label and a few words

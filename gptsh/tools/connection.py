@@ -22,9 +22,8 @@ from pydantic import ValidationError
 from gptsh import __version__
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.secret import mask
-from gptsh.content.tool_calls import ServerQuestion
 from gptsh.errors import ToolServerError
-from gptsh.messages import Tool
+from gptsh.messages import ServerQuestion, Tool
 from gptsh.text import shorten
 from gptsh.tools import logins
 from gptsh.tools.pipes import Pipes

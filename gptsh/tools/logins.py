@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gptsh.config.folders import app_folder
-from gptsh.core import files, locks
+from gptsh import files
+from gptsh.core import locks
 from gptsh.errors import ConfigError
+from gptsh.files import app_folder
 from gptsh.jsonio import encode_json
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")

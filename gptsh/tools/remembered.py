@@ -16,10 +16,10 @@ from mcp.client import CacheEntry, CacheKey
 from mcp_types import ListToolsResult
 from pydantic import ValidationError
 
-from gptsh.config.folders import app_folder
+from gptsh import files
 from gptsh.config.mcp_servers import ToolServer
-from gptsh.core import files
 from gptsh.errors import ConfigError
+from gptsh.files import app_folder
 from gptsh.jsonio import encode_json
 from gptsh.tools import logins
 

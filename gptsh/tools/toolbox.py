@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gptsh.config.mcp_servers import SEPARATOR, ToolServer
-from gptsh.content.tool_calls import Answering, ServerQuestion, error_result
 from gptsh.errors import ConfigError, ToolServerError
-from gptsh.messages import Call, Tool, ToolResult
+from gptsh.messages import Answering, Call, ServerQuestion, Tool, ToolResult, error_result
 from gptsh.records import NamedTuple
 from gptsh.tools import results
 from gptsh.tools.supervisor import Supervisor

@@ -11,10 +11,10 @@ from gptsh.config.agents import Agent
 from gptsh.config.forms import STRUCTURED
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.settings import Settings
-from gptsh.content.tool_calls import Tools
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, ToolServerError, UsageError
 from gptsh.llm.client import Client
+from gptsh.messages import Tools
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupts
 from gptsh.process.reporter import Reporter

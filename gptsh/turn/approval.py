@@ -6,10 +6,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gptsh.content.tool_calls import ServerQuestion, Tools, error_result
 from gptsh.core import approvals
 from gptsh.errors import StoreError
-from gptsh.messages import Call, ToolResult
+from gptsh.messages import Call, ServerQuestion, ToolResult, Tools, error_result
 from gptsh.process import stdio
 from gptsh.process.asking import ask_choice, marked_lines
 from gptsh.text import one_line, shorten

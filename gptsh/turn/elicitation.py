@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gptsh.content.tool_calls import ServerQuestion
 from gptsh.jsonio import as_dict
+from gptsh.messages import ServerQuestion
 from gptsh.process import stdio
 from gptsh.process.asking import ask_choice, ask_line, marked_lines
 from gptsh.process.browser import open_url

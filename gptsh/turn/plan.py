@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from gptsh.content.tool_calls import Tools
 from gptsh.context import shorten, tokens, valid
 from gptsh.context.choice import AUTO, FULL, REFUSED, Choice, CompactedPrompt, omissions
 from gptsh.context.token_limits import TokenLimits, compaction_mark
 from gptsh.core import turns
 from gptsh.errors import TooLong
-from gptsh.messages import Message, Request
+from gptsh.messages import Message, Request, Tools
 from gptsh.models.token_usage import filled_window
 from gptsh.process import stdio
 from gptsh.records import NamedTuple

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from gptsh.content.answer import Answer
 from gptsh.content.think_tags import is_open
-from gptsh.content.tool_calls import Tools, calls_to_run
 from gptsh.content.verdict import CONTENT_FILTER, answer_error
 from gptsh.core import turns
 from gptsh.errors import (
@@ -20,7 +19,7 @@ from gptsh.errors import (
     TooExpensive,
     TooLong,
 )
-from gptsh.messages import Call, Message, text_of, user_message
+from gptsh.messages import Call, Message, Tools, calls_to_run, text_of, user_message
 from gptsh.models.providers import Provider
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupted, Interrupts

@@ -7,10 +7,9 @@ around a save and after the answer.
 import sys
 from contextlib import nullcontext
 
-from gptsh.content.tool_calls import Tools
 from gptsh.core import claims, document, turns
 from gptsh.errors import GptshError, OutputError, ToolServerError, UsageError
-from gptsh.messages import Message
+from gptsh.messages import Message, Tools
 from gptsh.process import stdio
 from gptsh.process.interrupts import Interrupted, Interrupts
 from gptsh.turn.answer_display import AnswerDisplay

@@ -12,7 +12,7 @@ from gptsh.core.document import Document
 from gptsh.errors import UsageError
 from gptsh.jsonio import is_json
 from gptsh.manage.labels import NO_LABELS, Labels
-from gptsh.models.parameters import OWN_FIELDS
+from gptsh.messages import OWN_FIELDS
 from gptsh.records import NamedTuple
 
 NO_OVERRIDES = Overrides()

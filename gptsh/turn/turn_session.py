@@ -15,8 +15,7 @@ from gptsh.core.merge import record_use, take_agent
 from gptsh.core.projects import find_project
 from gptsh.errors import BadSession, StoreBusy, StoreError
 from gptsh.manage.labels import save_labelled
-from gptsh.messages import Message, is_empty
-from gptsh.models.parameters import safe_params
+from gptsh.messages import Message, is_empty, safe_params
 from gptsh.process import stdio
 from gptsh.process.interrupts import shielded
 from gptsh.records import NamedTuple

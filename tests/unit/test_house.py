@@ -83,7 +83,7 @@ ROOMS = {
         "tools/browser_login.py",
         "tools/http_client.py",
     },
-    "platformdirs": {"config/folders.py"},
+    "platformdirs": {"files.py"},
     "jsonschema": {"context/answer_schema.py"},
     "jsonschema_specifications": {"context/answer_schema.py"},
     "referencing": {"context/answer_schema.py"},

@@ -1,7 +1,4 @@
-"""One file on disk: replaced in one step, synced, read whole. Never by a link that another user made.
-
-A reader sees the old file or the new one, and a killed process leaves at most a temporary file.
-"""
+"""Read and replace single files safely, and find the XDG folders that gptsh keeps them in."""
 
 import contextlib
 import errno
@@ -12,10 +9,19 @@ import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Literal, ParamSpec, TypeVar
 
-from gptsh.errors import StoreError
+from platformdirs.unix import Unix
+
+from gptsh.errors import ConfigError, StoreError
 from gptsh.text import format_size
+
+# ---- files
+#
+# One file on disk: replaced in one step, synced, read whole. Never by a link that another user
+# made.
+#
+# A reader sees the old file or the new one, and a killed process leaves at most a temporary file.
 
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
@@ -189,3 +195,42 @@ def size_of(descriptor: int, limit: int = MAX_SIZE) -> int:
 def too_large(limit: int) -> OSError:
     """Return the error of a file that is larger than a limit in bytes."""
     return OSError(errno.EFBIG, f"larger than {format_size(limit)}")
+
+
+# ---- folders
+#
+# Where gptsh keeps its files: the XDG folders for state, config and cache, on macOS too.
+
+
+def app_folder(kind: Literal["state", "config", "cache"]) -> Path:
+    """Return ``${XDG_STATE_HOME:-~/.local/state}/gptsh``, or the folder of another kind; it may not exist.
+
+    Raises ConfigError if the user has no home folder.
+    """
+    try:
+        return Path(getattr(Unix("gptsh", appauthor=False), f"user_{kind}_dir"))
+    except RuntimeError as err:
+        ways = "set HOME, or XDG_STATE_HOME and XDG_CONFIG_HOME; --no-save needs none"
+        raise ConfigError("this user has no home folder", ways) from err
+
+
+# ---- text file
+#
+# Read a text file that the user or the configuration names: of at most 1 MB, as a rule.
+
+_MAX_BYTES = 1_000_000
+
+
+def read_text(path: Path, *, max_bytes: int = _MAX_BYTES, may_be_pipe: bool = False) -> str:
+    """Return the text of a file in UTF-8, without its byte order mark.
+
+    ``may_be_pipe``: the user named it on the command line, as in ``--config <(…)``. Raises OSError,
+    also for a file that is too large or no regular file, and UnicodeDecodeError.
+    """
+    if not may_be_pipe and not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe may wait
+        raise OSError(errno.EINVAL, "not a regular file")
+    with open(path, "rb") as file:
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise OSError(errno.EFBIG, f"larger than {format_size(max_bytes)}")
+    return data.decode("utf-8-sig")

@@ -22,10 +22,10 @@ from gptsh.jsonio import parse_json
 from gptsh.llm.litellm_bridge import VARIABLES
 from gptsh.llm.waiting import left
 from gptsh.manage.labels import Labels
-from gptsh.process import stdio
-from gptsh.process.interrupts import NoInterrupts
 from gptsh.process.reporter import Reporter
 from gptsh.records import NamedTuple
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import NoInterrupts
 from gptsh.turn.app import App
 from gptsh.turn.attached_files import Files
 from gptsh.turn.question import read_question, template_of

@@ -1,4 +1,4 @@
-"""Every failure that gptsh reports, each class with its exit code; a signal's (130): ``process/interrupts.py``.
+"""Every failure that gptsh reports, each class with its exit code; a signal's (130): ``terminal/interrupts.py``.
 
 GptshError                      1
 ├── UsageError                  2   options, prompt, unreadable input

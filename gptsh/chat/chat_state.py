@@ -13,9 +13,9 @@ from gptsh.errors import BadSession, SessionGone, UnknownSession
 from gptsh.jsonio import as_dicts
 from gptsh.manage.labels import check_snapshot
 from gptsh.messages import Message
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupts
 from gptsh.process.reporter import Reporter
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupts
 from gptsh.turn.question import read_question, template_of
 from gptsh.turn.turn_options import NO_OVERRIDES, TurnOptions
 from gptsh.turn.turn_session import OpenedSession, TurnSession, note_new_name, open_session, start_session

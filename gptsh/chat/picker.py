@@ -32,8 +32,8 @@ from gptsh.core.session_folders import ID, newest_first
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage import removing
 from gptsh.manage.lists import current_project
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupted, Interrupts
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.text import columns, one_line, quantity, truncate_end, visible
 
 _BATCH = 200  # sessions that are read before the list is drawn, and between two keys

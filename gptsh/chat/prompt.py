@@ -45,10 +45,10 @@ from gptsh.core.session_folders import ID, make_private
 from gptsh.core.typed import typed_file
 from gptsh.errors import ConfigError, GptshError, StoreBusy, UsageError
 from gptsh.messages import token_count
-from gptsh.process import stdio
-from gptsh.process.editor import edit
-from gptsh.process.interrupts import Interrupted, Interrupts
-from gptsh.render.escapes import obeys_escapes
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted, Interrupts
+from gptsh.terminal.programs import edit
+from gptsh.terminal.stdio import obeys_escapes
 from gptsh.text import columns, format_usd, one_line, quantity, shorten, truncate_end, visible
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from itertools import pairwise
 from gptsh.core import turns
 from gptsh.core.document import Document
 from gptsh.messages import Message, text_of
-from gptsh.process import stdio
-from gptsh.render.escapes import Look, look
+from gptsh.terminal import stdio
+from gptsh.terminal.stdio import Look, look
 from gptsh.text import open_fence, quantity
 
 _TURNS, _LINES, _CHARACTERS = 2, 10, 2000  # the turns of a recap; lines and characters of each question and answer

@@ -29,11 +29,11 @@ from gptsh.manage.lists import Filters, matching_sessions
 from gptsh.manage.overview import found_sessions
 from gptsh.manage.suggestions import recent_models
 from gptsh.messages import Message, Part, final_answer, parts_of, text_of, text_parts_of, user_message
-from gptsh.process import pager, stdio
 from gptsh.render.details import snapshots_of
-from gptsh.render.escapes import look, obeys_escapes
 from gptsh.render.list_lines import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown_parser import code_blocks
+from gptsh.terminal import programs, stdio
+from gptsh.terminal.stdio import look, obeys_escapes
 from gptsh.text import format_size, one_line, quantity, visible
 from gptsh.turn.app import with_tools
 from gptsh.turn.attached_files import Files, is_path
@@ -80,7 +80,7 @@ def _save_before_leaving(chat: "Conversation") -> None:
 
 def _show_lines(lines: Sequence[str], if_empty: str) -> None:
     if lines:
-        pager.show(lambda: lines)
+        programs.show_in_pager(lambda: lines)
     else:
         stdio.note(if_empty)
 
@@ -445,7 +445,7 @@ def do_debug_context(chat: "Conversation", _args: str) -> None:
         stdio.note("nothing was sent yet: /context shows what would be")
         return
     text = json.dumps(request_of(chat.app.client, chat.last_plan), indent=2, ensure_ascii=False, default=str)
-    pager.show(lambda: visible(text).split("\n"))
+    programs.show_in_pager(lambda: visible(text).split("\n"))
 
 
 # ---- other
@@ -486,7 +486,7 @@ def do_usage(chat: "Conversation", args: str) -> None:
 
 def do_help(_chat: "Conversation", args: str) -> None:
     lines = commands.help_on(args, stdio.width(stdio.stdout()))
-    pager.show(lambda: lines)
+    programs.show_in_pager(lambda: lines)
 
 
 def do_exit(chat: "Conversation", _args: str) -> None:

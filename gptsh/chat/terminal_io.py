@@ -12,8 +12,8 @@ from prompt_toolkit.output.color_depth import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from gptsh.errors import UsageError
-from gptsh.process import stdio
-from gptsh.render.escapes import ERASE_DOWN, look
+from gptsh.terminal import stdio
+from gptsh.terminal.stdio import ERASE_DOWN, look
 
 
 class _Output(Vt100_Output):

@@ -14,9 +14,9 @@ from gptsh.core import references
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage.labels import check_snapshot
 from gptsh.messages import Message, Part, text_of
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupted, Interrupts
 from gptsh.process.reporter import Reporter
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.turn.question import has_piped_input, read_question, template_of
 from gptsh.turn.turn_session import OpenedSession, before_last_turn, note_new_name, open_session
 
@@ -125,7 +125,7 @@ def _add_way_back(err: GptshError | Interrupted, flags: Flags, question: Message
         return
     save_attempted = turn is not None and turn.session.save_attempted
     if flags.edit and not (turn and save_attempted and turn.session.is_saved):
-        from gptsh.process.editor import save
+        from gptsh.terminal.programs import save
 
         err.hint = "; ".join(filter(None, (err.hint, f"your question is in {save(text_of(question))}")))
     elif not save_attempted and isinstance(err, GptshError) and has_piped_input(question) and not err.hint:
@@ -143,7 +143,7 @@ def _files(flags: Flags, app: "App", setup: "TurnSetup | None") -> "Files":
 
 def _write_question(interrupts: Interrupts, opened: OpenedSession, words: str, piped: Sequence[Part]) -> str:
     """Let the user write the question in an editor that shows the piped text, or else the session's last answer."""
-    from gptsh.process.editor import write_question
+    from gptsh.terminal.programs import write_question
 
     about, comment = "Standard input", "\n".join(part.get("text", "") for part in piped)
     if not comment:

@@ -12,7 +12,7 @@ from click.shell_completion import BashComplete, CompletionItem, FishComplete, S
 from gptsh.cli.options import build
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage.suggestions import VALUES, Source, variables
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 from gptsh.text import one_line, shorten
 
 _MAX_HELP = 50  # characters, in bash, which puts values side by side

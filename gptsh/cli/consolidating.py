@@ -11,8 +11,8 @@ from gptsh.core import references, sessions
 from gptsh.errors import UsageError
 from gptsh.llm.client import Client
 from gptsh.manage.lists import matching_sessions, nothing_found, or_note, write_changes
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupts
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import one_line, quantity
 from gptsh.turn.consolidation import Consolidation, has_memory
 

@@ -7,11 +7,11 @@ from gptsh.chat.chat_state import Conversation
 from gptsh.cli.options import NOT_INTERACTIVE, Flags
 from gptsh.cli.resolve import check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
 from gptsh.config import settings
-from gptsh.config.forms import STRUCTURED
 from gptsh.errors import UsageError
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupts
 from gptsh.process.reporter import Reporter
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupts
+from gptsh.terminal.stdio import STRUCTURED
 from gptsh.turn.question import read_question
 
 

@@ -8,11 +8,11 @@ import click
 
 from gptsh import __version__
 from gptsh.cli.options import COMMON_OPTIONS, JOBS, NOT_INTERACTIVE, ROWS, SHORT_HELP, Flags, build, parse_leniently
-from gptsh.config.forms import output_from
 from gptsh.errors import GptshError, UsageError
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupted, exit_by_signal
 from gptsh.process.reporter import Reporter
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted, exit_by_signal
+from gptsh.terminal.stdio import output_from
 
 _MANAGE_OPTIONS = {row.names[0] for row in ROWS if row.group == "Manage"}  # not used with a question
 _UNCONNECTED = {"-h", "--help", "--version", "echo", *JOBS}  # words of command lines that need no certificates

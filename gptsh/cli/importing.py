@@ -16,10 +16,10 @@ from gptsh.formats.readers import IGNORED_PATHS, NAMES, read
 from gptsh.formats.source import BadInput, Skipped, Source
 from gptsh.jsonio import as_dict
 from gptsh.manage.lists import write_changes
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupted, Interrupts
 from gptsh.records import NamedTuple
 from gptsh.render.progress import Bar
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.text import one_line, quantity
 
 _MAX_NOTES = 20  # for the unreadable parts of one file

@@ -12,8 +12,8 @@ from gptsh.config.agent_choice import model_of
 from gptsh.config.settings import Config
 from gptsh.errors import ConfigError, UsageError
 from gptsh.models.providers import Provider
-from gptsh.process import stdio
-from gptsh.process.asking import ask_line
+from gptsh.terminal import stdio
+from gptsh.terminal.asking import ask_line
 
 _Answer = TypeVar("_Answer")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gptsh.cli.options import Flags
 from gptsh.errors import ConfigError, UsageError
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 from gptsh.text import one_line
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _server(flags: Flags, name: str, option: str) -> "ToolServer":
 async def _log_in(server: "ToolServer") -> None:
     import asyncio
 
-    from gptsh.process.browser import open_url
+    from gptsh.terminal.programs import open_url
     from gptsh.tools import browser_login
 
     pasted: asyncio.Queue[str] = asyncio.Queue()

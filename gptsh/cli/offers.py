@@ -12,9 +12,9 @@ from gptsh.config import agent_choice, settings
 from gptsh.errors import GptshError, ToolServerError
 from gptsh.manage import lists
 from gptsh.messages import matches_model
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupts
 from gptsh.render.list_lines import agent_line, model_line, tool_line
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupts
 
 if TYPE_CHECKING:
     from gptsh.tools.toolbox import OfferedTool

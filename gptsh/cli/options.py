@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from gptsh.config.forms import FORMATS, OUTPUTS
 from gptsh.errors import UsageError
 from gptsh.records import NamedTuple
+from gptsh.terminal.stdio import FORMATS, OUTPUTS
 
 STDIN = "-"  # as a value of -f
 ENDS = ("head", "tail", "middle")

@@ -11,8 +11,8 @@ from gptsh.core.listing import SessionSummary
 from gptsh.core.references import abbreviate
 from gptsh.errors import UsageError
 from gptsh.manage import lists, removing
-from gptsh.process import stdio
 from gptsh.render.list_lines import listing_line
+from gptsh.terminal import stdio
 from gptsh.text import quantity
 
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from gptsh.cli.options import STDIN, Flags
 from gptsh.errors import UsageError
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 
 if TYPE_CHECKING:
     from gptsh.config.settings import Settings

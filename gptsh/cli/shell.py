@@ -5,7 +5,7 @@ its line: bash and zsh ignore it while gptsh runs, and fish only draws the line 
 """
 
 from gptsh.cli.options import Flags
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 
 # -n and -o override the environment, which may name a session or an output format.
 _ASK = "gptsh -a shell -n --no-save -x -o text --no-reasoning --"

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from gptsh.config import schema
-from gptsh.config.forms import OUTPUTS
 from gptsh.config.provider_tables import Providers
 from gptsh.errors import ConfigError
 from gptsh.files import read_text
 from gptsh.models.facts import split_model
 from gptsh.records import NamedTuple
+from gptsh.terminal.stdio import OUTPUTS
 
 # The system prompt of the agent ``shell``, unless the config file sets one; --shell-integration uses this agent.
 _SHELL_PROMPT = (

@@ -12,12 +12,12 @@ from typing import Annotated
 
 from gptsh.config import schema
 from gptsh.config.agents import Agent, Agents
-from gptsh.config.forms import output_from
 from gptsh.config.mcp_servers import Mcp, ToolServers
 from gptsh.config.provider_tables import Providers, ProviderTable
 from gptsh.errors import ConfigError
 from gptsh.files import app_folder, read_text
 from gptsh.records import NamedTuple
+from gptsh.terminal.stdio import output_from
 
 _IDLE_TIMEOUT = 120.0  # seconds
 

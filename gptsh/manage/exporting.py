@@ -6,7 +6,7 @@ from gptsh.core import references, sessions
 from gptsh.core.document import Document
 from gptsh.jsonio import encode_json
 from gptsh.manage.reading import details_of
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 
 # What the formats leave out, also in docs/import-export.md. JSON and Markdown have everything.
 _LOSSES = {

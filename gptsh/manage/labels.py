@@ -4,13 +4,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gptsh.config.forms import STRUCTURED
 from gptsh.core import document, references, session_folders, sessions
 from gptsh.core.document import Document
 from gptsh.core.locks import LOCK_WAIT
 from gptsh.errors import UsageError
-from gptsh.process import stdio
 from gptsh.records import NamedTuple
+from gptsh.terminal import stdio
+from gptsh.terminal.stdio import STRUCTURED
 
 if TYPE_CHECKING:
     from gptsh.core.snapshots import SessionEvent

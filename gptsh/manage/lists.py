@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
-from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing
 from gptsh.core.listing import SessionSummary, Unreadable
 from gptsh.core.projects import find_project
 from gptsh.errors import OutputError, UsageError
 from gptsh.messages import full_name, matches_model
-from gptsh.process import stdio
 from gptsh.records import NamedTuple
+from gptsh.terminal import stdio
+from gptsh.terminal.stdio import STRUCTURED
 
 Item = TypeVar("Item")
 Session = TypeVar("Session", bound=SessionSummary)

@@ -6,13 +6,12 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gptsh.config.forms import STRUCTURED
 from gptsh.core.session_folders import conflict_copies, sessions_folder
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
-from gptsh.process import stdio
-from gptsh.render.escapes import look
 from gptsh.render.list_lines import INDENT, found_drawn, found_lines, listing_line
+from gptsh.terminal import stdio
+from gptsh.terminal.stdio import STRUCTURED, look
 
 if TYPE_CHECKING:
     from gptsh.core.search import Found

@@ -4,11 +4,11 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gptsh.config.forms import STRUCTURED
 from gptsh.core import references, session_folders, sessions
 from gptsh.core.document import Document
 from gptsh.manage import lists
-from gptsh.process import stdio
+from gptsh.terminal import stdio
+from gptsh.terminal.stdio import STRUCTURED
 from gptsh.text import visible
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def show_document(doc: Document, details: "list[Detail]", output: str | None = N
 
         pieces = transcript(doc, details, full=full)
         if is_rendered:
-            from gptsh.render.escapes import look
             from gptsh.render.layout import drawn
+            from gptsh.terminal.stdio import look
 
             yield from drawn(pieces, look(os.environ, terminal=on_terminal), stdio.width(stdio.stdout()))
             return
@@ -54,9 +54,9 @@ def show_document(doc: Document, details: "list[Detail]", output: str | None = N
     if not on_terminal:
         stdio.write_lines(lists.batches(lines()), safe=True)
         return
-    from gptsh.process.pager import show
+    from gptsh.terminal.programs import show_in_pager
 
-    show(lambda: lists.batches(lines()))
+    show_in_pager(lambda: lists.batches(lines()))
 
 
 def details_of(doc: Document, ref: str | None) -> "list[Detail]":

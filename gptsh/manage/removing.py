@@ -11,8 +11,8 @@ from gptsh.core.retention import Change
 from gptsh.core.session_folders import ID
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage import lists
-from gptsh.process import stdio
-from gptsh.process.asking import confirm
+from gptsh.terminal import stdio
+from gptsh.terminal.asking import confirm
 from gptsh.text import one_line, quantity
 
 

@@ -5,13 +5,12 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gptsh.config.forms import STRUCTURED
 from gptsh.core import listing, session_files, sessions
 from gptsh.core.listing import Unreadable
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
-from gptsh.process import stdio
-from gptsh.render.escapes import look
+from gptsh.terminal import stdio
+from gptsh.terminal.stdio import STRUCTURED, look
 
 if TYPE_CHECKING:
     from gptsh.core.usage import Days, Report

@@ -6,10 +6,10 @@ import re
 import signal
 from typing import Any
 
-from gptsh.config.forms import STRUCTURED, output_from
 from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupted
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted
+from gptsh.terminal.stdio import STRUCTURED, output_from
 
 _CONFIG_TABLE = r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|network|mcp)\b[^][]*\]"
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from itertools import accumulate
 
 from gptsh.render.blocks import Block, Blocks, is_code
-from gptsh.render.escapes import Look
 from gptsh.render.layout import Layout
 from gptsh.render.live import Region
 from gptsh.render.styled_lines import Line, paint, paint_rows
 from gptsh.render.writer import Sink
+from gptsh.terminal.stdio import Look
 
 
 class Canvas:

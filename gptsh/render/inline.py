@@ -4,8 +4,8 @@ from markdown_it.token import Token
 from rich.style import Style
 from rich.text import Text
 
-from gptsh.render.escapes import Look
 from gptsh.render.theme import CODE, DIM, INLINE, PLAIN
+from gptsh.terminal.stdio import Look
 from gptsh.text import visible
 
 _BREAKS = ("<br>", "<br/>")  # in HTML; common in tables

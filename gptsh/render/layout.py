@@ -9,13 +9,13 @@ from rich.style import Style
 from rich.text import Text
 
 from gptsh.render.blocks import Block, Blocks
-from gptsh.render.escapes import Look
 from gptsh.render.highlight import code_lines
 from gptsh.render.inline import inline_text
 from gptsh.render.markdown_parser import siblings
 from gptsh.render.styled_lines import Line, paint, plain_lines, wrapped
 from gptsh.render.tables import table_lines
 from gptsh.render.theme import BULLET, DIM, HEADING, HEADINGS, PLAIN
+from gptsh.terminal.stdio import Look
 
 _NARROWEST = 16  # columns; deeper nesting exceeds the width, and the terminal wraps it
 _RULE = 40  # columns of a horizontal rule: a longer one would wrap in a smaller window

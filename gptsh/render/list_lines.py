@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.core.listing import SessionSummary, display_title
 from gptsh.messages import Tool
-from gptsh.render.escapes import Look
+from gptsh.terminal.stdio import Look
 from gptsh.text import format_size, local_time, one_line, visible
 
 if TYPE_CHECKING:

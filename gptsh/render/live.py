@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from itertools import accumulate, takewhile
 
-from gptsh.render.escapes import END_OF_FRAME, ERASE_DOWN
+from gptsh.terminal.stdio import END_OF_FRAME, ERASE_DOWN
 from gptsh.text import columns, row_starts, visible
 
 # One write is one frame: terminals with synchronised updates (DEC 2026) show it at once, others ignore the sequence.

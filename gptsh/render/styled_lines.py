@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 
-from gptsh.render.escapes import Look
+from gptsh.terminal.stdio import Look
 from gptsh.text import row_starts, visible
 
 Line = list[Segment]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from gptsh.core.usage import FIELDS, Report, Row, rows
 from gptsh.records import NamedTuple
-from gptsh.render.escapes import Look
+from gptsh.terminal.stdio import Look
 from gptsh.text import columns, one_line, truncate_start
 
 _HEADS = {"reasoning_tokens": "reasoning", "cached_tokens": "cached"}

@@ -1,4 +1,4 @@
-"""Receive a login at a remote tool server: from the browser that ``process/browser.py`` opens, or as an address.
+"""Receive a login at a remote tool server: from the browser that ``terminal/programs.py`` opens, or as an address.
 
 The SDK's error texts quote states and bodies, so none of them is shown.
 """

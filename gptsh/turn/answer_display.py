@@ -4,8 +4,8 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 
 from gptsh.messages import Event, Reasoning, Refusal, Retrying, Text, ToolCall
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupted, Interrupts
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.turn.show import Form, Screen
 
 

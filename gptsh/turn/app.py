@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.config.agent_choice import params_for
 from gptsh.config.agents import Agent
-from gptsh.config.forms import STRUCTURED
 from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.settings import Settings
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, ToolServerError, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Tools
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupts
 from gptsh.process.reporter import Reporter
 from gptsh.records import NamedTuple
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupts
+from gptsh.terminal.stdio import STRUCTURED
 from gptsh.turn.show import Form
 from gptsh.turn.turn_options import TurnOptions
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from gptsh.core import approvals
 from gptsh.errors import StoreError
 from gptsh.messages import Call, ServerQuestion, ToolResult, Tools, error_result
-from gptsh.process import stdio
-from gptsh.process.asking import ask_choice, marked_lines
+from gptsh.terminal import stdio
+from gptsh.terminal.asking import ask_choice, marked_lines
 from gptsh.text import one_line, shorten
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from gptsh.content import attachments, file_types
 from gptsh.context.tokens import BYTES, MAX_BYTES
 from gptsh.errors import TooLong, UsageError
 from gptsh.messages import Part, labelled_text, text_part
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 from gptsh.text import format_size, quantity
 
 if TYPE_CHECKING:

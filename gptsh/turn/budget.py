@@ -16,7 +16,7 @@ from gptsh.manage.lists import Filters
 from gptsh.messages import Request
 from gptsh.models.facts import split_model
 from gptsh.models.token_usage import usage_from
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 from gptsh.text import format_usd
 
 _ANSWER_TOKENS = 4096  # of an answer without a limit of its own

@@ -7,8 +7,8 @@ from gptsh.context.choice import Choice, omissions
 from gptsh.core import snapshots, turns
 from gptsh.core.document import Document
 from gptsh.messages import Message
-from gptsh.process import stdio
 from gptsh.render import outline
+from gptsh.terminal import stdio
 from gptsh.turn.turn_session import TurnSession
 
 

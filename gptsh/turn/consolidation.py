@@ -14,10 +14,10 @@ from gptsh.errors import ConfigError, GptshError, StoreBusy
 from gptsh.llm.client import Client
 from gptsh.messages import Message
 from gptsh.models.facts import split_model
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupted, Interrupts, interruptible
 from gptsh.process.reporter import as_error
 from gptsh.render import structured
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted, Interrupts, interruptible
 from gptsh.text import quantity
 from gptsh.turn import show
 from gptsh.turn.small_model import make_small_model

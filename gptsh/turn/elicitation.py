@@ -6,9 +6,9 @@ from typing import Any
 
 from gptsh.jsonio import as_dict
 from gptsh.messages import ServerQuestion
-from gptsh.process import stdio
-from gptsh.process.asking import ask_choice, ask_line, marked_lines
-from gptsh.process.browser import open_url
+from gptsh.terminal import stdio
+from gptsh.terminal.asking import ask_choice, ask_line, marked_lines
+from gptsh.terminal.programs import open_url
 from gptsh.text import one_line, shorten
 
 _MAX_SIZE = 20_000  # characters of a question, its form as JSON included

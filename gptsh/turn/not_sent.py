@@ -12,7 +12,7 @@ from gptsh.core import turns
 from gptsh.errors import GptshError, ModelError, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Message, Part, parts_of
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 from gptsh.text import quantity
 
 _DIGEST = 16  # hexadecimal digits of an image's digest

@@ -10,7 +10,7 @@ from gptsh.config.agents import Agent
 from gptsh.context.choice import MINIMAL, SUMMARY, Record
 from gptsh.errors import StoreError
 from gptsh.messages import Message
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 from gptsh.turn.turn_session import TurnSession
 
 

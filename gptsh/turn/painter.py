@@ -14,11 +14,11 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
-from gptsh.process import stdio
-from gptsh.process.interrupts import shielded, waiting
-from gptsh.render.escapes import Look
 from gptsh.render.live import BREAK_OFF, Region, plain_rows
 from gptsh.render.writer import ReasoningStream, Sink, Writer
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import shielded, waiting
+from gptsh.terminal.stdio import Look
 
 if TYPE_CHECKING:
     from gptsh.render.canvas import Canvas

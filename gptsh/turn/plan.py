@@ -14,8 +14,8 @@ from gptsh.core import turns
 from gptsh.errors import TooLong
 from gptsh.messages import Message, Request, Tools
 from gptsh.models.token_usage import filled_window
-from gptsh.process import stdio
 from gptsh.records import NamedTuple
+from gptsh.terminal import stdio
 from gptsh.turn.app import App, TurnSetup
 from gptsh.turn.fixed_texts import FixedTexts, build_fixed_texts
 from gptsh.turn.not_sent import NotSent

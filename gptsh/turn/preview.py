@@ -9,9 +9,9 @@ from gptsh.core import document, turns
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.llm.client import Client
 from gptsh.models.token_usage import usage_from
-from gptsh.process import stdio
 from gptsh.process.reporter import Reporter
 from gptsh.render import outline, structured
+from gptsh.terminal import stdio
 from gptsh.text import format_usd
 from gptsh.turn.app import App
 from gptsh.turn.compacting import compaction_report

@@ -7,7 +7,7 @@ from gptsh.config.agents import Agent
 from gptsh.content.passages import question_gist
 from gptsh.errors import UsageError
 from gptsh.messages import Message, Part, beginning_of, is_blank, is_text, parts_of, user_message
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 from gptsh.text import is_unicode
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from gptsh.errors import (
 )
 from gptsh.messages import Call, Message, Tools, calls_to_run, text_of, user_message
 from gptsh.models.providers import Provider
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupted, Interrupts
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.text import quantity
 from gptsh.turn.answer_display import AnswerDisplay
 from gptsh.turn.app import App, TurnSetup

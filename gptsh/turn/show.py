@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gptsh.config.forms import STRUCTURED
 from gptsh.errors import Incomplete
-from gptsh.process import stdio
-from gptsh.process.interrupts import waiting
 from gptsh.records import NamedTuple
-from gptsh.render.escapes import END_OF_FRAME, look
 from gptsh.render.spinner import Spinner
 from gptsh.render.writer import PlainWriter, ReasoningStream, Writer
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import waiting
+from gptsh.terminal.stdio import END_OF_FRAME, STRUCTURED, look
 
 if TYPE_CHECKING:
     from gptsh.context.answer_schema import AnswerSchema

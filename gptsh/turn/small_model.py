@@ -14,7 +14,7 @@ from gptsh.errors import GptshError, ModelError
 from gptsh.llm.client import Client
 from gptsh.messages import Message, timestamp
 from gptsh.models.facts import split_model
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 from gptsh.turn.show import Screen
 from gptsh.turn.turn_session import TurnSession
 

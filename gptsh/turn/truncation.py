@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gptsh.context import shorten
 from gptsh.messages import Message, Part
-from gptsh.process import stdio
+from gptsh.terminal import stdio
 from gptsh.turn.turn_session import TurnSession
 
 _QUESTION_SHARE = 0.6  # of the prompt, for a question that is cut; the rest is for the earlier messages

@@ -10,8 +10,8 @@ from contextlib import nullcontext
 from gptsh.core import claims, document, turns
 from gptsh.errors import GptshError, OutputError, ToolServerError, UsageError
 from gptsh.messages import Message, Tools
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupted, Interrupts
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.turn.answer_display import AnswerDisplay
 from gptsh.turn.app import App, TurnSetup
 from gptsh.turn.plan import Plan, Planner

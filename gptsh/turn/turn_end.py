@@ -7,9 +7,9 @@ from typing import Any
 from gptsh.config.settings import Settings
 from gptsh.errors import Denied, GptshError, StoreBusy
 from gptsh.messages import sum_costs
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupted, Interrupts
 from gptsh.process.reporter import as_error
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.turn.answer_display import AnswerDisplay
 from gptsh.turn.app import App
 from gptsh.turn.plan import Plan

@@ -16,9 +16,9 @@ from gptsh.core.projects import find_project
 from gptsh.errors import BadSession, StoreBusy, StoreError
 from gptsh.manage.labels import save_labelled
 from gptsh.messages import Message, is_empty, safe_params
-from gptsh.process import stdio
-from gptsh.process.interrupts import shielded
 from gptsh.records import NamedTuple
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import shielded
 from gptsh.turn.turn_options import TurnOptions
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gptsh.config.forms import FORMATS
+from gptsh.terminal.stdio import FORMATS
 from tests.support.histories import PIXEL, imported_docs, put, session_of, states, text_part, write
 from tests.support.home import Home
 from tests.support.nanobot_files import CALL, ERAS, HEADER, python

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from gptsh.render.escapes import Look
 from gptsh.render.layout import drawn
 from gptsh.render.transcript import transcript
+from gptsh.terminal.stdio import Look
 from tests.support.home import Home
 from tests.support.sessions import put
 from tests.support.stages import settle

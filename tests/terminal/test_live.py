@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gptsh.render.canvas import Canvas
-from gptsh.render.escapes import Look
 from gptsh.render.live import Region
+from gptsh.terminal.stdio import Look
 from tests.support.emulator import DOCUMENTS, Emulator, emulate
 from tests.support.home import Home, wait_until
 from tests.support.screens import Tmux, needs_tmux

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gptsh.messages import Event, Finished, Reasoning, Text
 from gptsh.render.canvas import Canvas
-from gptsh.render.escapes import Look
 from gptsh.render.writer import ReasoningStream
+from gptsh.terminal.stdio import Look
 from gptsh.turn.painter import Painter
 from tests.support.emulator import DOCUMENTS, emulate
 from tests.support.home import COMMAND, Home

@@ -1,8 +1,4 @@
-"""Read stdin and files; write to stdout and stderr, each a terminal or a pipe.
-
-Writes are unbuffered, so that no flush can block or fail when the process ends. While ``silent``, the process belongs
-to somebody else: nothing is written, and there is no terminal.
-"""
+"""Read stdin and write stdout and stderr, whether they are a terminal, a pipe or closed."""
 
 import contextlib
 import errno
@@ -10,14 +6,21 @@ import os
 import re
 import select
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import TextIO
 
-from gptsh.errors import GptshError, OutputError, UsageError
-from gptsh.process.interrupts import in_main_thread, shielded, waiting
-from gptsh.render.escapes import obeys_escapes
+from gptsh.errors import ConfigError, GptshError, OutputError, UsageError
+from gptsh.records import NamedTuple
+from gptsh.terminal.interrupts import in_main_thread, shielded, waiting
 from gptsh.text import VisiblePieces, format_size, one_line, wrapped
+
+# ---- stdio
+#
+# Read stdin and files; write to stdout and stderr, each a terminal or a pipe.
+#
+# Writes are unbuffered, so that no flush can block or fail when the process ends. While ``silent``,
+# the process belongs to somebody else: nothing is written, and there is no terminal.
 
 _PIECE = 1 << 16  # bytes per read
 _FIRST_CHECK = 8000  # bytes of text, 2,000 tokens: with more, the model's window matters
@@ -358,3 +361,51 @@ def write_pieces(pieces: Iterable[str], *, safe: bool = False, interruptible: bo
             raise
         except OSError as err:
             raise OutputError(f"the output cannot be written: {err.strerror}") from err
+
+
+# ---- escapes
+#
+# Escape sequences: who gets styles and colours (TERM, NO_COLOR, FORCE_COLOR); how rows are erased,
+# in tmux, too.
+
+END_OF_FRAME = "\x1b[?2026l"  # ends a synchronised update: the terminal shows the frame at once
+# Erases all rows from the cursor on, which is in the first column. The first row is erased separately: tmux copies the
+# screen to its scrollback if a program erases it from the first column of the first row.
+ERASE_DOWN = "\x1b[K\x1b[C\x1b[J\r"
+
+
+class Look(NamedTuple):
+    """What may be written: ``styles`` are escape sequences at all (bold, dim, …), ``colors`` the colours among them."""
+
+    styles: bool
+    colors: bool
+
+
+def obeys_escapes(environ: Mapping[str, str]) -> bool:
+    """Whether the terminal that TERM names obeys escape sequences."""
+    return environ.get("TERM", "") not in ("", "dumb")
+
+
+def look(environ: Mapping[str, str], *, terminal: bool) -> Look:
+    """Allow styles on a terminal that is not dumb, or with FORCE_COLOR; NO_COLOR removes the colours."""
+    forced = environ.get("FORCE_COLOR", "").lower() not in ("", "0", "false")
+    styles = (terminal and obeys_escapes(environ)) or forced
+    return Look(styles, styles and not environ.get("NO_COLOR"))
+
+
+# ---- forms
+#
+# The names of the output formats (``-o``, ``GPTSH_OUTPUT``) and export formats; help and lists load
+# no more.
+
+STRUCTURED = ("json", "jsonl")  # for programs
+OUTPUTS = ("text", "markdown", *STRUCTURED)
+FORMATS = ("json", "markdown", "html", "openai", "nanobot")  # for the export of sessions
+
+
+def output_from(environ: Mapping[str, str]) -> str | None:
+    """Return the output format in ``GPTSH_OUTPUT``, or None if it is not set. Raises ConfigError for an unknown one."""
+    output = environ.get("GPTSH_OUTPUT") or None
+    if output and output not in OUTPUTS:
+        raise ConfigError(f"GPTSH_OUTPUT: expected one of {', '.join(OUTPUTS)}, not {output!r}")
+    return output

@@ -7,8 +7,8 @@ import termios
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from gptsh.process import stdio
-from gptsh.process.interrupts import Interrupted
+from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupted
 from gptsh.text import visible
 
 Answer = TypeVar("Answer")

@@ -11,7 +11,7 @@ from gptsh.config import schema, settings
 from gptsh.config.agent_choice import model_of
 from gptsh.config.settings import Config
 from gptsh.errors import ConfigError, UsageError
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 from gptsh.terminal import stdio
 from gptsh.terminal.asking import ask_line
 

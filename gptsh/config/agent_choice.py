@@ -13,7 +13,7 @@ from gptsh.errors import ConfigError
 from gptsh.files import read_text
 from gptsh.messages import full_name, safe_params
 from gptsh.models.facts import split_model
-from gptsh.models.providers import PROVIDERS
+from gptsh.models.vendors import PROVIDERS
 from gptsh.records import NamedTuple
 
 AGENT_SYSTEM = "-"  # as --system: the agent's own prompt instead of the session's

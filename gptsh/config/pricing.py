@@ -2,15 +2,15 @@
 
 from gptsh.config.settings import Settings
 from gptsh.messages import Usage
-from gptsh.models.cost import PRICE_KEYS, cost
-from gptsh.models.facts import Facts, facts
-from gptsh.models.providers import Provider
+from gptsh.models.facts import Facts, exact_facts
+from gptsh.models.usage import PRICE_KEYS, cost
+from gptsh.models.vendors import Provider
 
 
 def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
     """Return the cost of one call in USD, or None if unknown. Raises ConfigError as ``Providers.for_model`` does."""
     provider = settings.providers.for_model(model)
-    model_facts = facts(provider.name, provider.model)
+    model_facts = exact_facts(provider.name, provider.model)
     return cost(with_config_prices(model_facts, provider), usage)
 
 

@@ -11,9 +11,8 @@ from gptsh.config import schema
 from gptsh.config.secret import Secret
 from gptsh.errors import ConfigError
 from gptsh.messages import full_name
-from gptsh.models import catalog
-from gptsh.models.facts import facts, split_model
-from gptsh.models.providers import (
+from gptsh.models.facts import compatible_endpoints, exact_facts, split_model
+from gptsh.models.vendors import (
     AZURE_V1,
     CACHE_TIMES,
     CUSTOM,
@@ -145,7 +144,7 @@ class Providers:
         if "/" in model:
             return model
         provider = split_model(model)[0]
-        if provider == "vertex_ai" and facts("gemini", model).entry:
+        if provider == "vertex_ai" and exact_facts("gemini", model).entry:
             gemini = self.get("gemini")
             provider = "gemini" if gemini and (gemini.key or gemini.key_command) else provider
         return full_name(model, provider or otherwise) or model
@@ -162,7 +161,7 @@ class Providers:
         if provider is None:
             from difflib import get_close_matches
 
-            similar = get_close_matches(name.lower(), [*PROVIDERS, *catalog.compatible_endpoints()], 1, 0.75)
+            similar = get_close_matches(name.lower(), [*PROVIDERS, *compatible_endpoints()], 1, 0.75)
             advice = f"did you mean {similar[0]}? Else set" if similar else "set"
             advice += f" base_url under [providers.{name}]"
             raise ConfigError(f"{name!r} of the model {model!r} is not a known provider", advice)

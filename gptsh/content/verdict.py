@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 from gptsh.messages import COMPLETE_REASONS, Message, starts_turn
-from gptsh.models.token_usage import filled_window
+from gptsh.models.usage import filled_window
 from gptsh.text import shorten
 
 _REASON_WIDTH = 60  # characters of a finish reason in an error

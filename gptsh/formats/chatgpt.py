@@ -11,7 +11,7 @@ from gptsh.formats.conversation import Conversation, branch_to, read_each, tool_
 from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import Part
-from gptsh.models.token_usage import FINISH_REASONS
+from gptsh.models.usage import FINISH_REASONS
 
 NAME = "chatgpt"
 # Content types whose records are left out if they have no parts. Of any other type, the whole content becomes a part.

@@ -16,8 +16,8 @@ from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.formats.source import BadInput, Results, Skipped, Source
 from gptsh.jsonio import as_dict
 from gptsh.messages import Call, Message, safe_params, timestamp
-from gptsh.models.providers import PROVIDERS
-from gptsh.models.token_usage import FINISH_REASONS, usage_from
+from gptsh.models.usage import FINISH_REASONS, usage_from
+from gptsh.models.vendors import PROVIDERS
 from gptsh.text import shorten
 
 BAD_MESSAGE = "not a readable message"

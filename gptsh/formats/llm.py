@@ -21,8 +21,8 @@ from gptsh.formats.source import BadInput, Results, Source, open_regular
 from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.facts import split_model
-from gptsh.models.providers import known_provider
-from gptsh.models.token_usage import usage_from
+from gptsh.models.usage import usage_from
+from gptsh.models.vendors import known_provider
 from gptsh.text import quantity
 
 if TYPE_CHECKING:

@@ -1,8 +1,8 @@
 """Whether a model can read images, PDF documents, audio or video: by its API, Ollama's report, or the model table."""
 
 from gptsh.llm.ollama_models import OllamaModels
-from gptsh.models.facts import facts
-from gptsh.models.providers import Provider
+from gptsh.models.facts import exact_facts
+from gptsh.models.vendors import Provider
 
 _OLLAMAS_WORDS = {"vision": "vision", "function_calling": "tools", "reasoning": "thinking"}
 # Abilities that no model has through these APIs: their messages cannot carry such parts.
@@ -20,7 +20,7 @@ def has_ability(provider: Provider, ability: str, ollama: OllamaModels) -> bool 
     if ability in _UNSUPPORTED.get(provider.api, ()):
         return False
     if provider.api != "ollama":
-        return facts(provider.name, provider.model).can(ability)
+        return exact_facts(provider.name, provider.model).can(ability)
     if ability not in _OLLAMAS_WORDS:
         return None
     reported = ollama.info(provider).get("abilities")

@@ -36,7 +36,7 @@ from gptsh.messages import (
 )
 from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.facts import likely_facts
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response

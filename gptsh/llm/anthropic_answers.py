@@ -15,7 +15,7 @@ from gptsh.llm import reading_loop
 from gptsh.llm.json_bodies import ADVICE, as_object, debug_text
 from gptsh.llm.reported_errors import reported_error
 from gptsh.messages import THINKING_BLOCKS, token_count
-from gptsh.models.token_usage import FINISH_REASONS, usage_from
+from gptsh.models.usage import FINISH_REASONS, usage_from
 from gptsh.text import join_surrogates
 
 THINKING_TYPES = ("thinking", "redacted_thinking")

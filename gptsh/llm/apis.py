@@ -1,7 +1,7 @@
 """The APIs that gptsh speaks: the module of each is imported once a run needs it."""
 
 from gptsh.llm.request_tools import Api
-from gptsh.models.providers import ApiName, Provider
+from gptsh.models.vendors import ApiName, Provider
 
 
 def api_of(provider: Provider) -> Api:

@@ -25,7 +25,7 @@ from gptsh.messages import (
     Tool,
     is_answer_of,
 )
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response

@@ -23,7 +23,7 @@ from gptsh.messages import (
     THOUGHT_SIGNATURES,
     Call,
 )
-from gptsh.models.token_usage import usage_from
+from gptsh.models.usage import usage_from
 
 # Keys saved because a provider may want them back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax); the
 # signature of an answer without calls (Google); the text read from a file, so that it is not paid for twice

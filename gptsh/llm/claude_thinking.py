@@ -12,7 +12,7 @@ from gptsh.jsonio import as_dict
 from gptsh.llm.anthropic_answers import THINKING_TYPES
 from gptsh.messages import Part, Request
 from gptsh.models.facts import likely_facts
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 
 def show_thinking(params: dict[str, Any], request: Request, provider: Provider, refusals: Collection[str]) -> None:

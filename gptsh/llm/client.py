@@ -23,7 +23,7 @@ from gptsh.llm.routes import Routes, raise_no_search
 from gptsh.llm.server_cache import ServerCache
 from gptsh.messages import Event, Finished, Part, Request, Retrying
 from gptsh.models.facts import split_model
-from gptsh.models.providers import DIRECT, ApiName, Provider
+from gptsh.models.vendors import DIRECT, ApiName, Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.litellm_bridge import Bridge

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import part_label
 from gptsh.messages import Event, Request, labelled_text, parts_of, text_of
-from gptsh.models.token_usage import usage_from
+from gptsh.models.usage import usage_from
 
 
 def answer_events(request: Request, answer: Answer) -> Iterator[Event]:

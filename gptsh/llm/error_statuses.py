@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError
 from gptsh.llm.error_bodies import message_in_body, own_words, retry_after
 from gptsh.llm.too_long import means_too_long, too_long
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 _UNAUTHORIZED = (401, 403)
 _NOT_FOUND = 404  # the model or the path

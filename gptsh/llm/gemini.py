@@ -37,7 +37,7 @@ from gptsh.messages import (
 )
 from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.facts import may_reason
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response

@@ -11,7 +11,7 @@ from gptsh.llm import reading_loop, sse
 from gptsh.llm.json_bodies import ADVICE, debug_text
 from gptsh.llm.reported_errors import reported_error
 from gptsh.messages import Part
-from gptsh.models.token_usage import usage_from
+from gptsh.models.usage import usage_from
 
 PARTS = "parts"  # key of ``replay``: the parts of an answer, if they are more than a text and calls
 SIGNATURE = "thoughtSignature"

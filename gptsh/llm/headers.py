@@ -1,8 +1,8 @@
-"""The HTTP headers of a request. A header for one provider stands in that provider's row of ``models/providers.py``."""
+"""The HTTP headers of a request. A header for one provider stands in that provider's row of ``models/vendors.py``."""
 
 from gptsh import __version__
 from gptsh.config.secret import MASK
-from gptsh.models.providers import BEARER, DIRECT, Provider
+from gptsh.models.vendors import BEARER, DIRECT, Provider
 
 
 def headers(provider: Provider, *, mask_values: bool = False) -> dict[str, str]:

@@ -24,7 +24,7 @@ from gptsh.llm.json_bodies import encode
 from gptsh.llm.litellm_errors import litellm_error
 from gptsh.llm.waiting import Incoming
 from gptsh.messages import Event, Request
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 _SWITCHES = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else the import downloads the model table

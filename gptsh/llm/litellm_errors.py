@@ -7,7 +7,7 @@ from gptsh.errors import GptshError, ModelError
 from gptsh.llm.error_bodies import message_in_body
 from gptsh.llm.error_statuses import refusal
 from gptsh.llm.too_long import means_too_long, too_long
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 _NOISE = re.compile(  # around the provider's message
     r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - )| Handle with `litellm\.\w+`\.?$"

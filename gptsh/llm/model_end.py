@@ -3,8 +3,8 @@
 from datetime import date
 
 from gptsh.llm.server_cache import ServerCache
-from gptsh.models.facts import facts
-from gptsh.models.providers import DIRECT, Provider
+from gptsh.models.facts import exact_facts
+from gptsh.models.vendors import DIRECT, Provider
 
 _NEAR_END = 60  # days from a model's end
 
@@ -14,7 +14,7 @@ def ending_note(model: str, provider: Provider, cache: ServerCache) -> str | Non
     if provider.api not in DIRECT or provider.is_own_server:  # a server of one's own has its own ends
         return None
     entry = cache.entry(provider)
-    end = facts(provider.name, provider.model).entry.get("deprecation_date")
+    end = exact_facts(provider.name, provider.model).entry.get("deprecation_date")
     try:
         days_left = (date.fromisoformat(str(end)) - date.today()).days
     except ValueError:

@@ -12,9 +12,8 @@ from gptsh.jsonio import as_dict
 from gptsh.llm.ollama_models import OllamaModels, bytes_in
 from gptsh.llm.server_cache import ServerCache
 from gptsh.llm.server_reports import PROBE_TIMEOUT, REMOTE_TIMEOUT, REPORT_TIMEOUT, ServerReports, window_in
-from gptsh.models.catalog import compatible_endpoints
-from gptsh.models.facts import Facts, facts, models_of, split_model
-from gptsh.models.providers import DIRECT, LOCAL_PROVIDERS, ApiName, Provider
+from gptsh.models.facts import Facts, compatible_endpoints, exact_facts, models_of, split_model
+from gptsh.models.vendors import DIRECT, LOCAL_PROVIDERS, ApiName, Provider
 
 _OFFERED = 60  # seconds that a shell is offered the same list of models
 _CUSTOM_NAMES = ("azure",)  # the account's owner names the models
@@ -129,7 +128,7 @@ class ModelLists:
             except ConfigError as err:
                 note(f"{alias} under [aliases]: {err}")
                 continue
-            model_facts = with_config_prices(facts(provider.name, provider.model), provider)
+            model_facts = with_config_prices(exact_facts(provider.name, provider.model), provider)
             window = provider.context_window or model_facts.window
             known = providers.known_name(alias)
             if known not in (alias, model):

@@ -16,7 +16,7 @@ from gptsh.llm.ollama_answers import THINKING, Reader, json_lines
 from gptsh.llm.request_tools import Refusable, schema_as_text
 from gptsh.messages import Call, Event, Message, Part, Request, is_answer_of, is_text, parts_of, starts_turn, text_of
 from gptsh.models.accepted_parameters import fit_params
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response

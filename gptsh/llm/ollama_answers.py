@@ -12,7 +12,7 @@ from gptsh.llm.json_bodies import ADVICE, debug_text, load
 from gptsh.llm.reported_errors import reported_error
 from gptsh.llm.sse import lines
 from gptsh.messages import Call
-from gptsh.models.token_usage import WINDOW_KEY, usage_from
+from gptsh.models.usage import WINDOW_KEY, usage_from
 
 THINKING = "thinking"  # the field of reasoning, in requests and answers
 _ANSWER_KEYS = {"message", "done", "error"}

@@ -10,7 +10,7 @@ from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm.server_cache import ServerCache
 from gptsh.llm.server_reports import PROBE_TIMEOUT, REMOTE_TIMEOUT, Get, ServerReports, first_size
 from gptsh.messages import token_count
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 _SMALL = 2000  # tokens of prompt and answer that fit any window which Ollama chooses itself
 _MIN_WINDOW = 4096  # tokens: the smallest window requested from Ollama

@@ -5,7 +5,7 @@ from collections.abc import Set
 
 from gptsh.errors import ModelError
 from gptsh.llm.refused_fields import STATUSES, RefusedFields
-from gptsh.models.providers import ApiName, Provider
+from gptsh.models.vendors import ApiName, Provider
 
 _OTHER: dict[ApiName, ApiName] = {"responses": "chat", "chat": "responses"}
 _NOT_SERVED = (404, 405, 501)  # statuses of a server that lacks an API

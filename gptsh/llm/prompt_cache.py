@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gptsh.messages import Part
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 
 def mark_payload(payload: dict[str, Any], messages: list[Part], starts: Sequence[int], provider: Provider) -> None:

@@ -10,7 +10,7 @@ from gptsh.errors import ModelError
 from gptsh.llm.request_tools import Api
 from gptsh.llm.server_cache import ServerCache, server_and_model
 from gptsh.messages import Request
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 STATUSES = (400, 404, 422, 500)  # of a refusal; OpenAI sends 404 for an item, Ollama 500
 # Refused because of earlier answers: the next answer remembers it, see ``Message``.

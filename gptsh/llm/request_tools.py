@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from gptsh.content.answer import Answer
 from gptsh.messages import Event, Part, Request, Tool
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 from gptsh.records import NamedTuple
 
 if TYPE_CHECKING:

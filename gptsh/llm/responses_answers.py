@@ -11,7 +11,7 @@ from gptsh.llm.json_bodies import ADVICE, debug_text
 from gptsh.llm.reported_errors import reported_error
 from gptsh.llm.sse import DONE
 from gptsh.messages import Part
-from gptsh.models.token_usage import usage_from
+from gptsh.models.usage import usage_from
 
 ITEMS = "items"  # key of ``replay``: the items of an answer, if they are more than a text and calls
 _REASONING = "reasoning"  # the key under which ``replay`` has the reasoning as text

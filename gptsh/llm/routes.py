@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from gptsh.config.secret import Secret, is_secret_name, secrets_in
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError
-from gptsh.models.providers import ApiName, Provider
+from gptsh.models.vendors import ApiName, Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Http

@@ -15,7 +15,7 @@ from gptsh.errors import ConfigError, StoreBusy
 from gptsh.files import app_folder
 from gptsh.jsonio import as_dict, encode_json
 from gptsh.messages import token_count
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 _FILE = "servers.json"
 _DAY = 86_400  # seconds

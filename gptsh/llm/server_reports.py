@@ -17,7 +17,7 @@ from gptsh.llm.masking import without_secrets
 from gptsh.llm.routes import Routes
 from gptsh.llm.server_cache import ServerCache
 from gptsh.messages import token_count
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 
 PROBE_TIMEOUT = 0.3  # seconds for a server on this machine that may not run, to list its models
 REPORT_TIMEOUT = 2.0  # seconds for one that is about to answer, to report on a model: its report is cached

@@ -6,8 +6,7 @@ A refusal has a name, under which it is remembered for the model: ``-p temperatu
 import re
 from collections.abc import Iterable
 
-from gptsh.models.accepted_parameters import of_effort, of_param
-from gptsh.models.efforts import EFFORTS
+from gptsh.models.accepted_parameters import EFFORTS, of_effort, of_param
 
 # How an error names the efforts that a model accepts.
 _LIST = (

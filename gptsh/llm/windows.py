@@ -9,8 +9,8 @@ from gptsh.llm import ollama_models
 from gptsh.llm.ollama_models import OllamaModels
 from gptsh.llm.server_cache import ServerCache, server_and_model
 from gptsh.llm.server_reports import Get, ServerReports, first_size, list_url, models_in, window_in
-from gptsh.models.facts import facts, window_of_family
-from gptsh.models.providers import DIRECT, LOCAL_PROVIDERS, Provider
+from gptsh.models.facts import exact_facts, window_of_family
+from gptsh.models.vendors import DIRECT, LOCAL_PROVIDERS, Provider
 
 
 class Windows:
@@ -35,7 +35,7 @@ class Windows:
             window = self._reported(provider, ask=ask)
         if window is None and provider.name not in LOCAL_PROVIDERS:
             # A local server's window depends on how it was started, and the table is wrong about Ollama's models.
-            window = facts(provider.name, provider.model).window
+            window = exact_facts(provider.name, provider.model).window
             if window is None and not provider.has_custom_base:
                 window = window_of_family(provider.name, provider.model)
         limit = self._limits.get(server_and_model(provider))

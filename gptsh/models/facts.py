@@ -1,15 +1,96 @@
-"""What is known of a model: the provider of a bare name; its window, abilities and prices in the packaged table."""
+"""Look up what litellm's model table says of a model, without importing litellm."""
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from datetime import date
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-from gptsh.jsonio import as_dicts
+from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import full_name, token_count
-from gptsh.models import catalog
 from gptsh.records import NamedTuple
+
+# ---- catalog
+#
+# The model table and other data files that litellm packages, read without importing it, which takes
+# seconds.
+#
+# The model table has one entry per model: provider, mode, windows, prices in USD per token,
+# ``supports_*``. Finding one entry by its bytes takes 1 ms; parsing all 3 MB takes 11 ms.
+
+_MODELS = "model_prices_and_context_window_backup.json"
+
+Entry = dict[str, Any]
+
+
+@cache
+def _read(*parts: str) -> bytes:
+    """Return a file of the litellm package; empty if there is none."""
+    from importlib.util import find_spec
+
+    spec = find_spec("litellm")  # of a top-level name only: find_spec("litellm.x") would import litellm
+    paths = (Path(root, *parts) for root in (spec and spec.submodule_search_locations) or ())
+    path = next((path for path in paths if path.exists()), None)
+    return path.read_bytes() if path else b""
+
+
+def _objects_in(data: bytes) -> dict[str, Entry]:
+    """Return the objects in a JSON object by key; none for any other JSON."""
+    try:
+        table = as_dict(json.loads(data))
+    except (ValueError, RecursionError):
+        return {}
+    return {key: entry for key, entry in table.items() if isinstance(entry, dict)}
+
+
+@cache
+def table_entry(key: str) -> Entry | None:
+    """Return the object under exactly this key of the model table, as parsing the whole table would."""
+    data, quoted = _read(_MODELS), json.dumps(key).encode() + b":"
+    start = data.find(b"\n    " + quoted)
+    if start < 0:
+        start = data.find(b"\n" + quoted)  # one of its editors has forgotten the indentation
+    if start < 0 and quoted not in data:  # as a value a name may be in many entries
+        return None
+    end = data.find(b"\n    }", start)
+    if start >= 0 and end >= 0 and (table := _objects_in(b"{" + data[start : end + 6] + b"}")):
+        return table.get(key)
+    return table_entries().get(key)  # the key is in another object, or the indentation differs
+
+
+@cache
+def table_entries() -> dict[str, Entry]:
+    """Return all models by key: the bare name for the vendor's own models, else ``provider/name``."""
+    return _objects_in(_read(_MODELS))
+
+
+@cache
+def family_rules() -> list[tuple[str, Entry]]:
+    """Return ``(pattern, entry)`` pairs: the facts of models with such a name that have no entry."""
+    rules = as_dicts((table_entry("fallback_generalizations") or {}).get("rules"))
+    return [(rule["pattern"], rule["model_info"]) for rule in rules if {"pattern", "model_info"} <= rule.keys()]
+
+
+@cache
+def compatible_endpoints() -> dict[str, Entry]:
+    """Return providers with OpenAI's API by name: ``base_url``, ``api_key_env``, ``api_base_env``, ``headers``."""
+    providers = _objects_in(_read("llms", "openai_like", "providers.json"))
+    return {name: provider for name, provider in providers.items() if {"base_url", "api_key_env"} <= provider.keys()}
+
+
+@cache
+def provider_names() -> frozenset[str]:
+    """Return the names of the providers in litellm's data files."""
+    endpoints = as_dict(_objects_in(_read("provider_endpoints_support_backup.json")).get("providers"))
+    return frozenset(endpoints) | {str(model.get("litellm_provider")) for model in table_entries().values()}
+
+
+# ---- facts
+#
+# What is known of a model: the provider of a bare name; its window, abilities and prices in the
+# packaged table.
 
 # Not compiled, to save 1 ms: most runs need no pattern.
 _OPENAI_NAME = r"(?i)(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*"
@@ -38,10 +119,10 @@ def split_model(model: str) -> tuple[str | None, str]:
         return "openai", model
     if model == "echo":
         return "echo", model
-    entry = catalog.entry(model)
+    entry = table_entry(model)
     if entry and entry.get("mode") in _CHAT_MODES:
         return _request_name(entry), model
-    rules = ((pattern, info.get("litellm_provider")) for pattern, info in catalog.family_rules())
+    rules = ((pattern, info.get("litellm_provider")) for pattern, info in family_rules())
     owners = (owner for pattern, owner in rules if isinstance(owner, str) and re.search(pattern, model, re.IGNORECASE))
     return next(owners, None), model
 
@@ -107,12 +188,12 @@ class Facts(NamedTuple):
         return value if isinstance(value, bool) else None
 
 
-def facts(provider: str | None, name: str) -> Facts:
+def exact_facts(provider: str | None, name: str) -> Facts:
     """Return the facts of a model, by the name that its provider uses."""
     if provider is None:
         return Facts("", name)
     for key in (name, f"{provider}/{name}"):  # the bare one first: most are OpenAI's
-        entry = catalog.entry(key)
+        entry = table_entry(key)
         if entry and provider in (_request_name(entry), entry.get("litellm_provider")):
             return Facts(provider, name, entry)
     return Facts(provider, name)
@@ -121,10 +202,10 @@ def facts(provider: str | None, name: str) -> Facts:
 @cache
 def likely_facts(provider: str | None, name: str) -> Facts:
     """Return the facts of a model; for one that the table lacks, those of its family."""
-    exact = facts(provider, name)
+    exact = exact_facts(provider, name)
     if exact.entry:
         return exact
-    infos = [info for pattern, info in catalog.family_rules() if re.search(pattern, name, re.IGNORECASE)]
+    infos = [info for pattern, info in family_rules() if re.search(pattern, name, re.IGNORECASE)]
     family = exact._replace(entry={key: value for info in infos for key, value in info.items()})
     if family.can("adaptive_thinking") and not family.can("legacy_thinking"):  # a fact that the rules lack
         return family._replace(entry={**family.entry, "supports_sampling_params": False})
@@ -177,7 +258,7 @@ def models_of(provider: str) -> Iterator[Facts]:
 def _chat_models() -> Iterator[Facts]:
     """Yield the chat models of all providers that are not retired, in the table's order."""
     today = date.today().isoformat()
-    for key, entry in catalog.entries().items():
+    for key, entry in table_entries().items():
         if entry.get("mode") not in _CHAT_MODES or str(entry.get("deprecation_date") or "9") < today:
             continue
         provider = _request_name(entry)

@@ -15,7 +15,7 @@ from gptsh.manage import sums
 from gptsh.manage.lists import Filters
 from gptsh.messages import Request
 from gptsh.models.facts import split_model
-from gptsh.models.token_usage import usage_from
+from gptsh.models.usage import usage_from
 from gptsh.terminal import stdio
 from gptsh.text import format_usd
 

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from gptsh.messages import Tool
-from gptsh.models.facts import facts
-from gptsh.models.providers import DIRECT, Provider
+from gptsh.models.facts import exact_facts
+from gptsh.models.vendors import DIRECT, Provider
 from gptsh.records import NamedTuple
 from gptsh.turn.noted_files import NotedFiles
 from gptsh.turn.show import Form
@@ -37,7 +37,9 @@ def build_fixed_texts(
         from gptsh.context.answer_schema import system_with_schema
 
         # Ollama accepts a schema for every model, but the model does not see it: so it is sent as both.
-        accepts = None if provider.api == "ollama" else facts(provider.name, provider.model).can("response_schema")
+        accepts = (
+            None if provider.api == "ollama" else exact_facts(provider.name, provider.model).can("response_schema")
+        )
         if accepts or (accepts is None and provider.api in DIRECT):
             schema = form.schema.schema
         if not accepts:

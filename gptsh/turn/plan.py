@@ -13,7 +13,7 @@ from gptsh.context.token_limits import TokenLimits, compaction_mark
 from gptsh.core import turns
 from gptsh.errors import TooLong
 from gptsh.messages import Message, Request, Tools
-from gptsh.models.token_usage import filled_window
+from gptsh.models.usage import filled_window
 from gptsh.records import NamedTuple
 from gptsh.terminal import stdio
 from gptsh.turn.app import App, TurnSetup

@@ -8,7 +8,7 @@ from gptsh.config import pricing
 from gptsh.core import document, turns
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.llm.client import Client
-from gptsh.models.token_usage import usage_from
+from gptsh.models.usage import usage_from
 from gptsh.process.reporter import Reporter
 from gptsh.render import outline, structured
 from gptsh.terminal import stdio

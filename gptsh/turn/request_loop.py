@@ -20,7 +20,7 @@ from gptsh.errors import (
     TooLong,
 )
 from gptsh.messages import Call, Message, Tools, calls_to_run, text_of, user_message
-from gptsh.models.providers import Provider
+from gptsh.models.vendors import Provider
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.text import quantity

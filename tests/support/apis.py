@@ -32,7 +32,7 @@ from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.reading_loop import read
 from gptsh.llm.sse import objects
 from gptsh.messages import Request, Tool
-from gptsh.models.providers import CUSTOM, PROVIDERS, Provider
+from gptsh.models.vendors import CUSTOM, PROVIDERS, Provider
 from gptsh.render.details import session_details
 from gptsh.render.transcript import transcript
 from tests.support import anthropic_server as claude

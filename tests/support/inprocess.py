@@ -144,7 +144,7 @@ def _set_environment(env: Mapping[str, str]) -> None:
     time.tzset()
 
 
-_SEARCHED = {"gptsh.models.catalog"}  # modules; this one caches files of litellm, which never change
+_SEARCHED = {"gptsh.models.facts"}  # modules; this one caches files of litellm, which never change
 _CACHES: "list[functools._lru_cache_wrapper[object]]" = []
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gptsh.config import settings
-from gptsh.models.providers import PROVIDERS
+from gptsh.models.vendors import PROVIDERS
 from tests.support.home import Home
 from tests.support.terminal import Terminal
 

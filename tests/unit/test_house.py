@@ -15,7 +15,7 @@ import pytest
 
 import gptsh
 from gptsh.cli.options import ROWS
-from gptsh.models.providers import PROVIDERS
+from gptsh.models.vendors import PROVIDERS
 from tests.support.home import Home
 from tests.support.modules import KINDS, loads_of, modules_after, read_table
 from tests.support.paths import ROOT

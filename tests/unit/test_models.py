@@ -10,11 +10,18 @@ from typing import Any
 import pytest
 
 from gptsh.config.provider_tables import Providers, ProviderTable
-from gptsh.models import catalog
 from gptsh.models.accepted_parameters import small_params
-from gptsh.models.cost import cost
-from gptsh.models.facts import Facts, facts, likely_facts, may_reason, models_of, split_model
-from gptsh.models.token_usage import usage_from
+from gptsh.models.facts import (
+    Facts,
+    exact_facts,
+    likely_facts,
+    may_reason,
+    models_of,
+    split_model,
+    table_entries,
+    table_entry,
+)
+from gptsh.models.usage import cost, usage_from
 from tests.support.home import Home, lab_config
 from tests.support.paths import DATA
 from tests.support.server import ModelServer
@@ -78,10 +85,10 @@ def test_a_base_url_makes_any_name_a_compatible_server(home: Home, model: ModelS
 
 
 def test_one_entry_by_its_bytes_is_the_entry_of_the_whole_table() -> None:
-    keys = random.Random(4).sample(sorted(catalog.entries()), 400)
+    keys = random.Random(4).sample(sorted(table_entries()), 400)
     keys += ["gpt-4.1", "claude-haiku-5-5"]  # the latter is indented otherwise
-    assert all(catalog.entry(key) == catalog.entries()[key] for key in keys)
-    assert [catalog.entry(key) for key in ("no such model", '"}')] == [None] * 2
+    assert all(table_entry(key) == table_entries()[key] for key in keys)
+    assert [table_entry(key) for key in ("no such model", '"}')] == [None] * 2
 
 
 @pytest.mark.parametrize(
@@ -93,7 +100,7 @@ def test_one_entry_by_its_bytes_is_the_entry_of_the_whole_table() -> None:
     ],
 )  # fmt: skip
 def test_facts_of_a_model(provider: str, name: str, window: int | None, prices: Any) -> None:
-    known = facts(provider, name)
+    known = exact_facts(provider, name)
     assert known.window == window
     assert prices is None or known.prices == prices
     assert window or known.entry == {}
@@ -169,7 +176,7 @@ print("\\n" + json.dumps([provider(name) for name in json.load(sys.stdin)]))
 
 @pytest.mark.slow
 def test_names_are_those_of_litellm() -> None:
-    names = [key for key, entry in catalog.entries().items() if "/" not in key and entry.get("mode") == "chat"]
+    names = [key for key, entry in table_entries().items() if "/" not in key and entry.get("mode") == "chat"]
     names += ["claude-newfamily-7", "mystery", "llama3.2", "gpt-oss-120b"]
     done = subprocess.run(
         [sys.executable, "-c", LITELLM], capture_output=True, text=True, check=True, timeout=100,
@@ -178,7 +185,7 @@ def test_names_are_those_of_litellm() -> None:
     )  # fmt: skip
     for name, said in zip(names, json.loads(done.stdout.splitlines()[-1]), strict=True):
         # what it cannot route is what its table knows under no prefix
-        assert split_model(name)[0] == said or (said is None and name in catalog.entries()), name
+        assert split_model(name)[0] == said or (said is None and name in table_entries()), name
 
 
 def test_a_call_costs_its_tokens_at_the_models_prices() -> None:
@@ -226,7 +233,7 @@ THOUGHT = {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 362,
     ],
 )  # fmt: skip
 def test_what_an_answer_costs(model: str | dict[str, Any], raw: dict[str, Any], usd: float | None) -> None:
-    known = facts(*split_model(model)) if isinstance(model, str) else Facts("x", "m", model)
+    known = exact_facts(*split_model(model)) if isinstance(model, str) else Facts("x", "m", model)
     got = cost(known, usage_from(raw))
     assert got is None if usd is None else got == pytest.approx(usd)
 

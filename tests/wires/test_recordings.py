@@ -11,7 +11,7 @@ from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
 from gptsh.llm import gemini
 from gptsh.messages import Request, text_of
-from gptsh.models.providers import PROVIDERS
+from gptsh.models.vendors import PROVIDERS
 from tests.support.apis import read_body
 from tests.support.paths import ROOT
 

@@ -9,7 +9,7 @@ import pytest
 
 from gptsh.errors import ModelError
 from gptsh.llm.sse import lines
-from gptsh.models.token_usage import usage_from
+from gptsh.models.usage import usage_from
 from tests.support.apis import tool_in_request
 from tests.support.home import Home
 from tests.support.server import USAGE, ModelServer, answer, chunk, event

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gptsh.models.providers import PROVIDERS
+from gptsh.models.vendors import PROVIDERS
 from tests.support import anthropic_server as claude
 from tests.support import gemini_server as google
 from tests.support import ollama_server as llama

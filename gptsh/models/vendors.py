@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
-from gptsh.models import catalog
-from gptsh.models.facts import likely_facts
+from gptsh.models.facts import compatible_endpoints, likely_facts, provider_names
 from gptsh.records import NamedTuple
 
 # Each API but the last two is a module of ``llm/``, by the same name.
@@ -303,11 +302,11 @@ def known_provider(name: str, *, has_base: bool = False) -> Provider | None:
         return PROVIDERS[name]
     if name == "echo" and not has_base:
         return ECHO
-    if endpoint := catalog.compatible_endpoints().get(name):
+    if endpoint := compatible_endpoints().get(name):
         base_vars = (endpoint["api_base_env"],) if endpoint.get("api_base_env") else ()
         base_url, key_vars = endpoint["base_url"].rstrip("/"), (endpoint["api_key_env"],)
         return Provider(base_url, key_vars, base_vars, fixed_headers=endpoint.get("headers", {}))
     if has_base:
         return CUSTOM
     # litellm knows which key its provider needs.
-    return _by_litellm(needs_key=False) if name in _UNLISTED or name in catalog.provider_names() else None
+    return _by_litellm(needs_key=False) if name in _UNLISTED or name in provider_names() else None

@@ -21,7 +21,7 @@ from gptsh.turn.turn_options import NO_OVERRIDES, TurnOptions
 from gptsh.turn.turn_session import OpenedSession, TurnSession, note_new_name, open_session, start_session
 
 if TYPE_CHECKING:
-    from gptsh.content.template import Template
+    from gptsh.content.templates import Template
     from gptsh.turn.app import App, TurnSetup
     from gptsh.turn.plan import Plan
     from gptsh.turn.turn import Turn

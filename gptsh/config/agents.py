@@ -51,9 +51,9 @@ class Agent(NamedTuple):
         """Return the names in its prompt that need a value, as with ``--var``."""
         if self.prompt is None:
             return []
-        from gptsh.content import template
+        from gptsh.content import templates
 
-        return [name for name in template.names_in(self.prompt) if name != template.INPUT]
+        return [name for name in templates.names_in(self.prompt) if name != templates.INPUT]
 
 
 class Agents(Mapping[str, Agent]):
@@ -179,7 +179,7 @@ def _read_file(path: Path) -> Agent:
 
     A pattern is somebody else's: all of it is text. Raises ConfigError.
     """
-    from gptsh.content import template
+    from gptsh.content import templates
 
     try:
         text = read_text(path)
@@ -191,13 +191,13 @@ def _read_file(path: Path) -> Agent:
     agent = schema.read(Agent, keys, f"{path}: ")
     body = text[front.end() :].strip() if front else text.strip()
     if is_pattern:
-        body = template.from_fabric(body)
+        body = templates.from_fabric(body)
     if not body:
         return agent
-    key = "prompt" if template.names_in(body) else "system"
+    key = "prompt" if templates.names_in(body) else "system"
     if key in keys or (key == "system" and "system_file" in keys):
         raise ConfigError(f"{path}: the text below the second --- is the {key} too: leave out one of them")
-    return agent._replace(prompt=body) if key == "prompt" else agent._replace(system=template.fill(body, {}))
+    return agent._replace(prompt=body) if key == "prompt" else agent._replace(system=templates.fill(body, {}))
 
 
 def _parse_yaml(text: str, path: Path) -> dict[str, Any]:

@@ -1,13 +1,16 @@
-"""One answer while it arrives: the events to show, and the message to save."""
+"""Collect an answer while it arrives, split off its think tags, and judge whether it is complete."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, Literal
 
-from gptsh.content.think_tags import Piece, ThinkTags, split
+from gptsh.errors import EmptyAnswer, GptshError, Incomplete
+from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import (
     COMMENTARY,
+    COMPLETE_REASONS,
+    PROVIDER_FIELDS,
     TAGGED,
     THINKING_BLOCKS,
     Block,
@@ -22,11 +25,171 @@ from gptsh.messages import (
     Text,
     ToolCall,
     Usage,
+    is_text,
     new_call_id,
+    parts_of,
+    starts_turn,
     text_of,
     with_blocks,
 )
-from gptsh.text import join_surrogates
+from gptsh.models.usage import filled_window
+from gptsh.records import NamedTuple
+from gptsh.text import join_surrogates, shorten
+
+# ---- think tags
+#
+# Separate the thought in front of an answer's text from the text while it arrives.
+#
+# Servers leave it there if they do not know the model's template: between ``<think>`` and
+# ``</think>``, or in gpt-oss's channels. Only a tag at the very beginning counts: a later one is a
+# part of the text. Some templates open the thought in the prompt, so that only its end arrives. By
+# then a stream has passed it on as text; see ``split``.
+
+_FINAL = "<|channel|>final<|message|>"
+# The tags that end a thought, by the one that begins it.
+_ENDS = {
+    "<think>": ("</think>",),
+    "<|channel|>analysis<|message|>": (f"<|end|><|start|>assistant{_FINAL}", _FINAL),
+}
+_TAGS = (*_ENDS, *(end for ends in _ENDS.values() for end in ends))
+
+
+class Piece(NamedTuple):
+    """The next piece of the thought and of the text.
+
+    ``is_text``: what was taken for a thought is text as well.
+    """
+
+    thought: str = ""
+    text: str = ""
+    is_text: bool = False
+
+
+class ThinkTags:
+    """Separates one answer. Unless it ``reads`` tags, all of the answer is text.
+
+    ``may_begin_inside``: the prompt may have opened a thought. Not if the server sends reasoning
+    apart.
+    """
+
+    def __init__(self, *, reads: bool) -> None:
+        self.may_begin_inside = reads
+        self._state: Literal["start", "thought", "text"] = "start" if reads else "text"
+        self._has_found_tag = False
+        self._ends: Sequence[str] = ()  # of the thought
+        self._received: list[str] = []  # all pieces, until the text begins
+        self._tail = ""  # what is not passed on yet: it may be the beginning of a tag
+        self._skips_space = False  # white space beside a tag belongs to neither
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether the text is a thought up to its first tag, if that ends one."""
+        return self.may_begin_inside and not self._has_found_tag
+
+    def add(self, piece: str) -> Piece:
+        """Return what is known with this piece of the answer."""
+        if self._state == "text":
+            return Piece(text=self._without_space(piece))
+        self._received.append(piece)
+        self._tail += piece
+        return self._begin() if self._state == "start" else self._think()
+
+    def _begin(self) -> Piece:
+        """Decide how the answer begins, as soon as enough of it has arrived."""
+        beginning = self._tail.lstrip()
+        if any(tag.startswith(beginning) for tag in _TAGS if tag != beginning):
+            return Piece()
+        for opening, ends in _ENDS.items():
+            if beginning.startswith(opening):
+                self._state = "thought"
+                self._ends = ends
+                self._has_found_tag = self._skips_space = True
+                self._tail = beginning.removeprefix(opening)
+                return self._think()
+        thought, text = split(self._tail) if self.may_begin_inside else (None, self._tail)
+        self._has_found_tag = thought is not None
+        self._begin_text(skips_space=self._has_found_tag and not text)
+        return Piece(thought or "", text)
+
+    def _think(self) -> Piece:
+        end = _first_tag(self._tail, self._ends)
+        if end is None:
+            thought = self._tail
+            self._tail = _partial_tag(thought, self._ends)
+            return Piece(self._without_space(thought.removesuffix(self._tail)))
+        thought, _, text = self._tail.partition(end)
+        thought = self._without_space(thought)
+        self._begin_text(skips_space=True)
+        return Piece(thought, self._without_space(text))
+
+    def end(self, *, is_complete: bool) -> Piece:
+        """Return the rest: of the answer, or of its beginning before something else than text.
+
+        Of a complete answer a thought without an end is text, so that it is not lost.
+        """
+        if self._state == "text":
+            return Piece()
+        received, rest = "".join(self._received), self._tail
+        is_thought = self._state == "thought"
+        thought = self._without_space(rest)
+        self._begin_text(skips_space=is_thought)
+        if not is_thought:
+            return Piece(text=rest)
+        return Piece(text=received, is_text=True) if is_complete else Piece(thought)
+
+    def _begin_text(self, *, skips_space: bool) -> None:
+        self._state = "text"
+        self._received = []
+        self._tail = ""
+        self._skips_space = skips_space
+
+    def _without_space(self, piece: str) -> str:
+        if self._skips_space:
+            piece = piece.lstrip()
+            self._skips_space = not piece
+        return piece
+
+
+def split(text: str) -> tuple[str | None, str]:
+    """Return the thought that the prompt opened, and the text behind it.
+
+    Its end is the first tag. Without one: None, and all of the text.
+    """
+    tag = _first_tag(text, _TAGS)
+    if tag is None or tag in _ENDS:
+        return None, text
+    thought, _, rest = text.partition(tag)
+    return thought.lstrip(), rest.lstrip()
+
+
+def is_open(text: str) -> bool:
+    """Whether an answer begins with a thought that has no end: so it was cut off."""
+    beginning = text.lstrip()
+    for opening, ends in _ENDS.items():
+        if beginning.startswith(opening):
+            return _first_tag(beginning, ends) is None
+    return False
+
+
+def _first_tag(text: str, tags: Sequence[str]) -> str | None:
+    """The one of the tags that is in a text before all others."""
+    found = filter(text.__contains__, tags)
+    return min(found, key=text.index, default=None)
+
+
+def _partial_tag(text: str, tags: Sequence[str]) -> str:
+    """The longest end of a text with which one of the tags begins."""
+    longest = max(map(len, tags)) - 1
+    for start in range(max(0, len(text) - longest), len(text)):
+        end = text[start:]
+        if any(tag.startswith(end) for tag in tags):
+            return end
+    return ""
+
+
+# ---- answer
+#
+# One answer while it arrives: the events to show, and the message to save.
 
 _BLANK_LINE = "\n\n"
 
@@ -288,3 +451,112 @@ def _without_thought(blocks: list[Block]) -> tuple[list[Block], str]:
 
 
 Ask = Callable[[Request, Answer], Iterator[Event]]  # it writes the answer into the second argument
+
+
+# ---- verdict
+#
+# Whether an answer is whole: the error for one that was cut off, filtered, refused, or is empty.
+
+_REASON_WIDTH = 60  # characters of a finish reason in an error
+CONTENT_FILTER = "content_filter"
+# Finish reasons of a filter; the last nine are Google's, of which some are for the prompt alone.
+_FILTERS = (
+    CONTENT_FILTER, "safety", "recitation", "language", "blocklist", "prohibited_content", "spii", "image_safety",
+    "model_armor", "jailbreak",
+)  # fmt: skip
+_REFUSAL = "refusal"
+_CAUSES = {
+    "length": "cut by the token limit",
+    "max_tokens": "cut by the token limit",
+    "model_length": "cut by the model's window",
+    "model_context_window_exceeded": "cut by the model's window",
+    _REFUSAL: "refused",
+    **dict.fromkeys(_FILTERS, "stopped by the provider's filter"),
+}
+
+
+def filtered_questions(messages: Sequence[Message]) -> set[str]:
+    """Return the ids of the questions whose last answer a filter ended.
+
+    A server would refuse any other request with them as well.
+    """
+    filtered: set[str] = set()
+    question = ""
+    for message in messages:
+        if starts_turn(message):
+            question = message["id"]
+        elif message["role"] == "assistant":
+            filtered.discard(question)
+            if (message.get("finish_reason") or "").lower() in (*_FILTERS, _REFUSAL):
+                filtered.add(question)
+    return filtered
+
+
+def answer_error(message: Message) -> GptshError | None:
+    """Return the error to raise for a finished answer that is unusable or incomplete, or None."""
+    reason = message.get("finish_reason") or ""
+    if not reason:
+        problem = "the answer may be incomplete: the server ended it without a reason"
+        return Incomplete(problem, "ask again; a local server with one slot does so when another request arrives")
+    if reason.lower() not in COMPLETE_REASONS:
+        return _early_end(message, reason)
+    if message.get("refusal"):
+        return Incomplete("the model refused to answer")
+    content = message["content"]
+    if content and not (isinstance(content, str) and content.isspace()):
+        return None
+    if message.get("tool_calls"):
+        return EmptyAnswer("the model called a tool instead of answering", "no tools were offered: ask again")
+    return EmptyAnswer("the model answered nothing", "ask again, or try another model with -m")
+
+
+def _early_end(message: Message, reason: str) -> GptshError:
+    """The error for an answer that the provider ended early, for this reason."""
+    has_content = bool(message["content"] or message.get("refusal"))
+    is_absent = reason.lower() in _FILTERS and not has_content
+    what = "there is no answer" if is_absent else "the answer is incomplete"
+    cause, hint = _CAUSES.get(reason.lower(), "ended early"), ""
+    if window := filled_window(message):
+        cause = f"the window of {window:,} tokens is full"
+        hint = f"-p num_ctx=N, or context_window under [providers.{message.get('provider')}], asks for a larger one"
+    return Incomplete(f"{what}: {cause} ({shorten(reason, _REASON_WIDTH)})", hint)
+
+
+# ---- replay
+#
+# The blocks of an answer as its provider sent them, so that they can go back to it unchanged and in
+# their order.
+#
+# A message has keys for texts, calls and signed thinking. Some APIs send more: encrypted reasoning,
+# searches, a signature or an id beside a text. Their files in ``llm/`` save all blocks of such an
+# answer as a list in ``replay``, in order of arrival. What the message holds itself, a text or a
+# call, is left out of its block there: that block is a frame, filled again from the message when it
+# is sent.
+
+Frame = Literal["text", "tool_call"]
+
+
+def filled(
+    message: Message, saved: Sequence[Part], frame_of: Callable[[Part], Frame | None]
+) -> list[tuple[Part, Block | None]] | None:
+    """Pair each saved block with the text or call that belongs into it, None for a whole one.
+
+    ``frame_of`` returns what a saved block lacks. None if the message has other texts or calls than the saved blocks:
+    then it was joined with another answer, or imported, and its own blocks count.
+    """
+    contents: dict[Frame, list[Any]] = {"text": parts_of(message), "tool_call": as_dicts(message.get("tool_calls"))}
+    if not all(map(is_text, contents["text"])):
+        return None
+    frames = [frame_of(block) for block in saved]
+    if any(frames.count(kind) != len(items) for kind, items in contents.items()):
+        return None
+    rest = {kind: iter(items) for kind, items in contents.items()}
+    return [(block, (kind, next(rest[kind])) if kind else None) for block, kind in zip(saved, frames, strict=True)]
+
+
+def call_signature(call: Call) -> str | None:
+    """Return Google's signature of a call that came through its OpenAI-compatible API or through litellm."""
+    beside = as_dict(as_dict(call.get("extra_content")).get("google"))
+    inside = as_dict(as_dict(call.get("function")).get(PROVIDER_FIELDS))
+    signature = beside.get("thought_signature") or inside.get("thought_signature")
+    return signature if isinstance(signature, str) else None

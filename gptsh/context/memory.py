@@ -17,7 +17,7 @@ from typing import Literal
 
 from gptsh import files
 from gptsh.config.settings import ContextRules
-from gptsh.content.verdict import filtered_questions
+from gptsh.content.answer import filtered_questions
 from gptsh.context.message_lines import Lengths, in_tags, lines_of, moment_of
 from gptsh.context.summaries import SmallModel
 from gptsh.context.tokens import count_text, truncate_tokens

@@ -6,8 +6,7 @@ A summary is stored beside the messages and does not change them: see ``new_summ
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from gptsh.content.answer import Answer, Ask
-from gptsh.content.think_tags import is_open
+from gptsh.content.answer import Answer, Ask, is_open
 from gptsh.context.message_lines import Lengths, in_tags, lines_of
 from gptsh.context.tokens import count_message, count_text, truncate_tokens
 from gptsh.errors import EmptyAnswer, TooLong

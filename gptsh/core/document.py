@@ -144,7 +144,7 @@ def parse_document(
     have seconds, its messages no ids. Missing ids are derived in a way that gives every reader the same ones.
     Raises ValueError if the messages cannot be read.
     """
-    from gptsh.content.foreign import normalize_message
+    from gptsh.content.shapes import normalize_message
 
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError("not a session: no JSON object with a list of 'messages'")

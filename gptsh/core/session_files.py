@@ -165,7 +165,7 @@ def parse_some(data: bytes, path: str, is_wanted: Callable[[bytes], bool]) -> tu
 
     Raises ValueError if the file is not a session, also while the messages are read.
     """
-    from gptsh.content.foreign import normalize_message
+    from gptsh.content.shapes import normalize_message
 
     start, head = _start_of_messages(data), _head(data, path)
     if start is None or head is None:

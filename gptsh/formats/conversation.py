@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
-from gptsh.content.foreign import normalize_message
+from gptsh.content.shapes import normalize_message
 from gptsh.core import document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.formats.source import BadInput, Results, Skipped, Source

@@ -5,8 +5,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from gptsh.content.attachments import AUDIO, Kind, as_text, media_of, part_label, without_media
-from gptsh.content.openai_parts import author_name, move_tool_media, question_content
 from gptsh.content.passages import one_text
+from gptsh.content.shapes import author_name, move_tool_media, question_content
 from gptsh.context.valid import pair_calls, sendable
 from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, fingerprint, tool_call

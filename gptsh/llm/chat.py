@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gptsh.content import openai_parts
+from gptsh.content import shapes
 from gptsh.content.answer import Answer
 from gptsh.content.passages import one_text
 from gptsh.jsonio import as_dict, as_dicts
@@ -49,7 +49,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     if "schema" in refusals:
         request = schema_as_text(request)
     messages: list[dict[str, Any]] = []
-    for message in openai_parts.move_tool_media(request.messages):
+    for message in shapes.move_tool_media(request.messages):
         is_after_tool = message["role"] == "user" and messages and messages[-1]["role"] == "tool"
         if is_after_tool and not provider.user_after_tool:
             messages.append({"role": "assistant", "content": _UNANSWERED})
@@ -90,7 +90,7 @@ def _declare(tools: Sequence[Tool]) -> list[Part]:
 
 def accepts(part: Part, provider: Provider) -> bool:
     """Whether a question can carry this part, which is not text."""
-    return openai_parts.accepts(part, provider.parts)
+    return shapes.accepts(part, provider.parts)
 
 
 def read(response: "Response", _provider: Provider, answer: Answer, _ollama: Any = None) -> Iterator[Event]:
@@ -107,8 +107,8 @@ def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]
     elif message["role"] == "tool":
         fields = {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
-        fields = {"content": openai_parts.question_content(message, provider.parts)}
-    return {"role": message["role"], **fields, **openai_parts.author_name(message)}
+        fields = {"content": shapes.question_content(message, provider.parts)}
+    return {"role": message["role"], **fields, **shapes.author_name(message)}
 
 
 def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:

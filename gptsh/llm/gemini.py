@@ -9,11 +9,10 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from gptsh.content.answer import Answer
+from gptsh.content.answer import Answer, Frame, call_signature, filled
 from gptsh.content.attachments import media_of, not_sent
-from gptsh.content.openai_parts import move_tool_media
 from gptsh.content.passages import one_text
-from gptsh.content.replay import Frame, call_signature, filled
+from gptsh.content.shapes import move_tool_media
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop, sse
 from gptsh.llm.gemini_answers import PARTS, SIGNATURE, Reader, as_documents

@@ -7,10 +7,9 @@ of an answer go back in their order to the model that made them; any other model
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gptsh.content.answer import Answer
+from gptsh.content.answer import Answer, Frame, filled
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
-from gptsh.content.replay import Frame, filled
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.llm import reading_loop, sse
 from gptsh.llm.request_tools import Refusable, openai_schema, schema_as_text, take_tools

@@ -5,8 +5,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gptsh.content.attachments import media_part
-from gptsh.content.file_types import SENDABLE, detect_type
+from gptsh.content.attachments import SENDABLE, detect_type, media_part
 from gptsh.messages import Call, Message, Part
 from gptsh.text import format_size
 

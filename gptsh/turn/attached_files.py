@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gptsh.content import attachments, file_types
+from gptsh.content import attachments
 from gptsh.context.tokens import BYTES, MAX_BYTES
 from gptsh.errors import TooLong, UsageError
 from gptsh.messages import Part, labelled_text, text_part
@@ -120,7 +120,7 @@ class Files:
         """Return a check for reading a source: it raises TooLong once a text is larger than the window can be."""
 
         def check(data: bytearray) -> None:
-            is_media = data.startswith(b"%PDF") or file_types.detect_type(data[:_HEAD])
+            is_media = data.startswith(b"%PDF") or attachments.detect_type(data[:_HEAD])
             if self._client is None or self._model is None or is_media:
                 return
             if not self._has_asked:
@@ -140,14 +140,14 @@ class Files:
         Data that is text is cleared, so that a large text is in memory once.
         """
         for source, data in sources:
-            kind = file_types.detect_type(data)
+            kind = attachments.detect_type(data)
             if kind is None:
                 yield text_part(source, data.decode(errors="surrogateescape"))
                 data.clear()
                 continue
-            if kind not in file_types.SENDABLE:
+            if kind not in attachments.SENDABLE:
                 advice = "only text, PNG, JPEG, GIF, WebP, PDF, WAV, MP3, MP4, WebM and MPEG can be sent"
-                if kind == file_types.UTF_16:
+                if kind == attachments.UTF_16:
                     advice = "iconv -f utf-16 -t utf-8 converts it to text that can be sent"
                 raise UsageError(f"{source} is {kind} ({format_size(len(data))})", advice)
             self._media_size += len(data)
@@ -180,7 +180,7 @@ def _short_text(path: str) -> tuple[bytearray, str]:
         data = stdio.read_file(path)
     except UsageError as err:
         return bytearray(), str(err).removeprefix(f"{path}: ")
-    return data, file_types.detect_type(data) or ""
+    return data, attachments.detect_type(data) or ""
 
 
 # ---- the command line

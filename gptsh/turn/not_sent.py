@@ -6,8 +6,8 @@ The session keeps all of it. The current question is sent whole, or is an error.
 from collections.abc import Sequence
 from functools import cache
 
+from gptsh.content.answer import filtered_questions
 from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in, not_sent
-from gptsh.content.verdict import filtered_questions
 from gptsh.core import turns
 from gptsh.errors import GptshError, ModelError, UsageError
 from gptsh.llm.client import Client

@@ -11,7 +11,7 @@ from gptsh.terminal import stdio
 from gptsh.text import is_unicode
 
 if TYPE_CHECKING:
-    from gptsh.content.template import Template
+    from gptsh.content.templates import Template
     from gptsh.turn.attached_files import Files
 
 _MAX_INPUT = 2000  # characters of the input of an agent's prompt that are kept for titles and lists
@@ -96,7 +96,7 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
             problem = f"no prompt of an agent makes this question, so it has no {{{next(iter(values))}}}"
             raise UsageError(problem, "-a NAME chooses an agent with a prompt")
         return None
-    from gptsh.content import template
+    from gptsh.content import templates
 
     names = agent.prompt_names()
     if missing := [name for name in names if name not in values]:
@@ -105,4 +105,4 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
     if unknown := [name for name in values if name not in names]:
         known = f"it has {', '.join(names)}" if names else "it has no names"
         raise UsageError(f"the prompt of agent {agent.name} has no {{{unknown[0]}}}", known)
-    return template.Template(agent.prompt or "", values)
+    return templates.Template(agent.prompt or "", values)

@@ -4,9 +4,7 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gptsh.content.answer import Answer
-from gptsh.content.think_tags import is_open
-from gptsh.content.verdict import CONTENT_FILTER, answer_error
+from gptsh.content.answer import CONTENT_FILTER, Answer, answer_error, is_open
 from gptsh.core import turns
 from gptsh.errors import (
     Filtered,

@@ -19,8 +19,7 @@ from itertools import chain, takewhile
 from gptsh.config import agent_choice, settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
-from gptsh.content.answer import Answer
-from gptsh.content.think_tags import is_open
+from gptsh.content.answer import Answer, is_open
 from gptsh.core import claims, document, listing, session_files, sessions
 from gptsh.core.document import Document
 from gptsh.core.session_folders import newest_first, sessions_folder

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
-from gptsh.content.verdict import answer_error
+from gptsh.content.answer import answer_error
 from gptsh.core import claims, references, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.locks import LOCK_WAIT, SHORT_LOCK_WAIT

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptsh.content import template
+from gptsh.content import templates
 from tests.support.completion import completions
 from tests.support.home import Home
 from tests.support.modules import modules_after
@@ -288,13 +288,13 @@ def test_only_front_matter_costs_the_import_of_yaml(home: Home) -> None:
 def test_a_pattern_of_fabric_is_kept_whatever_its_braces(text: str) -> None:
     if re.search(r"\{\{ *[ab]", text):
         return
-    assert template.fill(template.from_fabric(text), {}) == text
+    assert templates.fill(templates.from_fabric(text), {}) == text
 
 
 @given(st.text(st.sampled_from("{}ab")), st.text(), st.text())
 def test_a_value_is_inserted_as_it_is(text: str, one: str, two: str) -> None:
-    values = {name: one if name == "a" else two for name in template.names_in(text)}
-    filled = template.fill(text, values)
+    values = {name: one if name == "a" else two for name in templates.names_in(text)}
+    filled = templates.fill(text, values)
     if not values:
         assert len(filled) <= len(text)
-    assert template.fill("<{a}>", {"a": text}) == f"<{text}>"
+    assert templates.fill("<{a}>", {"a": text}) == f"<{text}>"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gptsh.content.file_types import detect_type
+from gptsh.content.attachments import detect_type
 from tests.support.home import COMMAND, Home, read_until, wait_for_exit, wait_until
 from tests.support.server import ModelServer
 from tests.support.stages import unread_bytes

@@ -45,7 +45,7 @@ ROOMS = {
     "tiktoken": {"context/tokens.py", "llm/litellm_bridge.py"},
     "certifi": {"llm/certificates.py"},
     "litellm": {"llm/litellm_bridge.py"},
-    "filetype": {"content/file_types.py"},
+    "filetype": {"content/attachments.py"},
     "ijson": {"formats/source.py"},
     "jiter": {"jsonio.py"},
     "wcwidth": {"text.py"},

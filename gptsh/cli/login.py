@@ -13,7 +13,7 @@ from gptsh.text import one_line
 if TYPE_CHECKING:
     import asyncio
 
-    from gptsh.config.mcp_servers import ToolServer
+    from gptsh.config.tool_servers import ToolServer
 
 
 def log_in(flags: Flags) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from gptsh.config.agents import Agent
-from gptsh.config.secret import without_secrets
+from gptsh.config.schema import without_secrets
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError
 from gptsh.files import read_text

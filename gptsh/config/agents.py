@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from gptsh.config import schema
-from gptsh.config.provider_tables import Providers
+from gptsh.config.accounts import Providers
 from gptsh.errors import ConfigError
 from gptsh.files import read_text
 from gptsh.models.facts import split_model

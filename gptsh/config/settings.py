@@ -1,7 +1,4 @@
-"""Read config.toml and variables ``GPTSH_...`` into Settings; its smaller tables and defaults, such as timeouts.
-
-Nothing in the file is executed here: ``llm/key_command.py`` runs ``api_key_command`` when a key is needed.
-"""
+"""Read config.toml and the GPTSH_ variables as settings, and price answers by them."""
 
 import contextlib
 import os
@@ -11,13 +8,25 @@ from pathlib import Path
 from typing import Annotated
 
 from gptsh.config import schema
+from gptsh.config.accounts import Providers, ProviderTable
 from gptsh.config.agents import Agent, Agents
-from gptsh.config.mcp_servers import Mcp, ToolServers
-from gptsh.config.provider_tables import Providers, ProviderTable
+from gptsh.config.tool_servers import Mcp, ToolServers
 from gptsh.errors import ConfigError
 from gptsh.files import app_folder, read_text
+from gptsh.messages import Usage
+from gptsh.models.facts import Facts, exact_facts
+from gptsh.models.usage import PRICE_KEYS, cost
+from gptsh.models.vendors import Provider
 from gptsh.records import NamedTuple
 from gptsh.terminal.stdio import output_from
+
+# ---- settings
+#
+# Read config.toml and variables ``GPTSH_...`` into Settings; its smaller tables and defaults, such
+# as timeouts.
+#
+# Nothing in the file is executed here: ``llm/key_command.py`` runs ``api_key_command`` when a key
+# is needed.
 
 _IDLE_TIMEOUT = 120.0  # seconds
 
@@ -206,3 +215,26 @@ def positive_seconds(text: str) -> float:
         if 0 < float(text) <= schema.MAX_SECONDS:
             return float(text)
     raise ValueError(f"expected a number of seconds above 0, not {text!r}")
+
+
+# ---- pricing
+#
+# The prices of a model, and what an answer cost in USD: prices in config.toml replace those of the
+# model table.
+
+
+def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
+    """Return the cost of one call in USD, or None if unknown. Raises ConfigError as ``Providers.for_model`` does."""
+    provider = settings.providers.for_model(model)
+    model_facts = exact_facts(provider.name, provider.model)
+    return cost(with_config_prices(model_facts, provider), usage)
+
+
+def with_config_prices(model_facts: Facts, provider: Provider) -> Facts:
+    """Return the facts of a model with the config file's prices, which replace all others, if there are any."""
+    configured = provider.prices.get(model_facts.name) or provider.prices.get("*") or {}
+    prices = {PRICE_KEYS[kind]: price / 1e6 for kind, price in configured.items() if price is not None}
+    if not prices:
+        return model_facts
+    entry = {key: value for key, value in model_facts.entry.items() if "_cost" not in key and "pricing" not in key}
+    return model_facts._replace(entry=entry | prices, has_config_prices=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Set
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from gptsh.config.secret import mask
+from gptsh.config.schema import mask
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError, NoAnswer

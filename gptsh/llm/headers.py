@@ -1,7 +1,7 @@
 """The HTTP headers of a request. A header for one provider stands in that provider's row of ``models/vendors.py``."""
 
 from gptsh import __version__
-from gptsh.config.secret import MASK
+from gptsh.config.schema import MASK
 from gptsh.models.vendors import BEARER, DIRECT, Provider
 
 

@@ -6,7 +6,7 @@ import select
 import signal
 import subprocess
 
-from gptsh.config.secret import Secret
+from gptsh.config.schema import Secret
 from gptsh.errors import ConfigError
 
 _MAX_PRINTED = 1 << 16  # bytes that a command for a key may print

@@ -1,12 +1,12 @@
 """Mask keys and other secrets in an error, and in a request that is shown: ``***`` in their place.
 
-Headers are masked in ``headers.py``; ``config/secret.py`` knows which names are secret.
+Headers are masked in ``headers.py``; ``config/schema.py`` knows which names are secret.
 """
 
 from collections.abc import Collection
 from typing import Any
 
-from gptsh.config.secret import MASK, NOT_SECRET, mask, names_secrets
+from gptsh.config.schema import MASK, NOT_SECRET, mask, names_secrets
 from gptsh.errors import GptshError
 
 _WIDTH = 400  # characters of an error line

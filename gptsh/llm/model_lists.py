@@ -5,8 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gptsh.config.pricing import with_config_prices
-from gptsh.config.settings import Settings
+from gptsh.config.settings import Settings, with_config_prices
 from gptsh.errors import ConfigError, GptshError, LoadingModel
 from gptsh.jsonio import as_dict
 from gptsh.llm.ollama_models import OllamaModels, bytes_in

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from gptsh.config.secret import Secret, is_secret_name, secrets_in
+from gptsh.config.schema import Secret, is_secret_name, secrets_in
 from gptsh.config.settings import Settings
 from gptsh.errors import ConfigError, GptshError
 from gptsh.models.vendors import ApiName, Provider

@@ -14,7 +14,7 @@ from mcp.client.auth import OAuthFlowError, OAuthRegistrationError, OAuthTokenEr
 from mcp.shared.auth import AuthorizationCodeResult
 from pydantic import ValidationError
 
-from gptsh.config.mcp_servers import ToolServer
+from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ToolServerError
 from gptsh.tools import oauth
 from gptsh.tools.http_client import http_client

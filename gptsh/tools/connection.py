@@ -20,8 +20,8 @@ from mcp.client import CacheConfig, ClientRequestContext, InputRequiredRoundsExc
 from pydantic import ValidationError
 
 from gptsh import __version__
-from gptsh.config.mcp_servers import ToolServer
-from gptsh.config.secret import mask
+from gptsh.config.schema import mask
+from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ToolServerError
 from gptsh.messages import ServerQuestion, Tool
 from gptsh.text import shorten

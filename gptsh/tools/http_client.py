@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import httpx2
 
-from gptsh.config.mcp_servers import ToolServer
+from gptsh.config.tool_servers import ToolServer
 from gptsh.tools.logins import LOOPBACK
 
 _CONNECT_TIMEOUT = 30.0  # seconds

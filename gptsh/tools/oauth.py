@@ -18,7 +18,7 @@ from mcp.shared.auth import (
 )
 from pydantic import AnyUrl, ValidationError
 
-from gptsh.config.mcp_servers import ToolServer
+from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ToolServerError
 from gptsh.jsonio import as_dict, as_str, parse_json
 from gptsh.text import format_size

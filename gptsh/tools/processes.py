@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from typing import IO
 
-from gptsh.config.mcp_servers import ToolServer
-from gptsh.config.secret import mask
+from gptsh.config.schema import mask
+from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ToolServerError
 from gptsh.records import NamedTuple
 

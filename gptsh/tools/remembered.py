@@ -17,7 +17,7 @@ from mcp_types import ListToolsResult
 from pydantic import ValidationError
 
 from gptsh import files
-from gptsh.config.mcp_servers import ToolServer
+from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ConfigError
 from gptsh.files import app_folder
 from gptsh.jsonio import encode_json

@@ -10,8 +10,8 @@ from mcp.client import IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.inbound import MCP_METHOD_HEADER
 
-from gptsh.config.mcp_servers import ToolServer
-from gptsh.config.secret import Secret
+from gptsh.config.schema import Secret
+from gptsh.config.tool_servers import ToolServer
 from gptsh.text import format_size
 from gptsh.tools.http_client import http_client
 from gptsh.tools.many_parts import shorten

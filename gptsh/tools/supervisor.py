@@ -12,7 +12,7 @@ import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gptsh.config.mcp_servers import ToolServer
+from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.tools.processes import Processes
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
 
-from gptsh.config.mcp_servers import SEPARATOR
+from gptsh.config.tool_servers import SEPARATOR
 
 ToolKey = tuple[str, str]  # the name of a server, and the tool's name on it
 

@@ -5,7 +5,7 @@ import queue
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gptsh.config.mcp_servers import SEPARATOR, ToolServer
+from gptsh.config.tool_servers import SEPARATOR, ToolServer
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.messages import Answering, Call, ServerQuestion, Tool, ToolResult, error_result
 from gptsh.records import NamedTuple

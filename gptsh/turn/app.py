@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.config.agent_choice import params_for
 from gptsh.config.agents import Agent
-from gptsh.config.mcp_servers import ToolServer
 from gptsh.config.settings import Settings
+from gptsh.config.tool_servers import ToolServer
 from gptsh.core.document import Document
 from gptsh.errors import ConfigError, ToolServerError, UsageError
 from gptsh.llm.client import Client

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import date
 
-from gptsh.config import pricing
-from gptsh.config.settings import Settings
+from gptsh.config.settings import Settings, cost_of
 from gptsh.content.answer import Answer
 from gptsh.context import tokens
 from gptsh.core import spending, usage
@@ -66,7 +65,7 @@ class Budget:
         try:
             yield
         finally:
-            cost = pricing.cost_of(self._settings, request.model, answer.usage) if answer.usage else None
+            cost = cost_of(self._settings, request.model, answer.usage) if answer.usage else None
             if cost is None and answer.message("error") is None:  # nothing has arrived
                 cost = 0.0
             if cost is not None:
@@ -102,7 +101,7 @@ class Budget:
         )
         if request.web:
             counts["searches"] = 1
-        price = pricing.cost_of(self._settings, request.model, counts)
+        price = cost_of(self._settings, request.model, counts)
         if price is None and not self._settings.limits.allow_unknown:
             ceiling = "max_cost" if self._max_cost is not None else "per_day"
             ways = f"set [providers.{provider}.prices], or allow_unknown = true under [limits]"

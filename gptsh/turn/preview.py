@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from gptsh.config import pricing
+from gptsh.config.settings import cost_of
 from gptsh.core import document, turns
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.llm.client import Client
@@ -43,7 +43,7 @@ def facts_of(app: App, plan: Plan) -> Iterator[str]:
     def price(answer_tokens: int) -> float | None:
         counts = {"prompt_tokens": tokens, "completion_tokens": answer_tokens}
         usage = usage_from(counts, request.params.get("service_tier"))
-        return pricing.cost_of(app.settings, request.model, usage)
+        return cost_of(app.settings, request.model, usage)
 
     price_in, with_answer = price(0), price(_PRICED)
     if price_in is None or with_answer is None:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gptsh.config import agent_choice, pricing
+from gptsh.config import agent_choice
 from gptsh.config.agents import Agent
-from gptsh.config.settings import Settings
+from gptsh.config.settings import Settings, cost_of
 from gptsh.content.answer import Ask
 from gptsh.context import tokens
 from gptsh.core import document
@@ -99,4 +99,4 @@ def make_small_model(config: Settings, client: Client, ask: Ask, model: str) -> 
     from gptsh.context.summaries import SmallModel
 
     window, learn = partial(client.windows.of, model, ask=True), partial(client.windows.learn, model)
-    return SmallModel(ask, model, window, learn, partial(pricing.cost_of, config, model))
+    return SmallModel(ask, model, window, learn, partial(cost_of, config, model))

@@ -85,10 +85,10 @@ class TitleThread(threading.Thread):
         if is_late:
             document.add_call(doc, "title", self._model, None, None, late=True)
             return
-        from gptsh.config import pricing
+        from gptsh.config.settings import cost_of
 
         usage = self._answer.usage
-        cost = pricing.cost_of(self._settings, self._model, usage) if usage else None
+        cost = cost_of(self._settings, self._model, usage) if usage else None
         document.add_call(doc, "title", self._model, usage, cost)
         doc["title"] = doc["title"] or self.title
 

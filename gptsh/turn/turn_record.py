@@ -45,11 +45,11 @@ class TurnRecord:
 
     def save_answer(self, message: Message, plan: Plan, planner: Planner, *, fsync: bool) -> None:
         """Save the answer to a plan's request with its agent, model, provider and cost."""
-        from gptsh.config import pricing
+        from gptsh.config.settings import cost_of
 
         usage = message.get("usage")
         message["agent"], message["model"], message["provider"] = planner.agent.name, planner.model, planner.provider
-        message["cost"] = pricing.cost_of(self._settings, planner.model, usage) if usage else None
+        message["cost"] = cost_of(self._settings, planner.model, usage) if usage else None
         self.costs.append(message["cost"])
         self.sources |= {page["url"]: page["title"] for page in message.get("sources", ())}
         if usage:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gptsh.config.provider_tables import Providers, ProviderTable
+from gptsh.config.accounts import Providers, ProviderTable
 from gptsh.models.accepted_parameters import small_params
 from gptsh.models.facts import (
     Facts,

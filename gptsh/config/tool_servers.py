@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from gptsh.config import schema
-from gptsh.config.secret import Secret, is_secret_name
+from gptsh.config.schema import Secret, is_secret_name
 from gptsh.errors import ConfigError
 from gptsh.files import read_text
 from gptsh.records import NamedTuple

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Annotated
 
 from gptsh.config import schema
-from gptsh.config.secret import Secret
+from gptsh.config.schema import Secret
 from gptsh.errors import ConfigError
 from gptsh.messages import full_name
 from gptsh.models.facts import compatible_endpoints, exact_facts, split_model

@@ -16,7 +16,7 @@ from typing import Any, TypedDict, Unpack
 
 from gptsh.config import settings
 from gptsh.config.agent_choice import Overrides
-from gptsh.core import references
+from gptsh.core import folders
 from gptsh.errors import GptshError, Incomplete, SchemaMismatch, UsageError
 from gptsh.jsonio import parse_json
 from gptsh.llm.litellm_bridge import VARIABLES
@@ -220,7 +220,7 @@ def _run(question: str, options: Options, on_event: Callable[[Event], object]) -
     config = settings.load(os.environ, None if config_file is None else os.fspath(config_file))
     turn_options = _turn_options(options, on_event)
     if turn_options.labels.name:
-        references.filename_of_name(turn_options.labels.name)  # raises for invalid characters
+        folders.filename_of_name(turn_options.labels.name)  # raises for invalid characters
     interrupts = NoInterrupts()
     app = App(config, os.environ, Reporter(), owns_process=False)
     opened = open_session(options.get("session"))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
-from gptsh.core import listing, references, session_folders, sessions, turns
+from gptsh.core import folders, listing, sessions, turns
 from gptsh.core.document import Document
 from gptsh.errors import BadSession, SessionGone, UnknownSession
 from gptsh.jsonio import as_dicts
@@ -81,7 +81,7 @@ class Conversation:
     def ref(self) -> str | None:
         """The session's reference for a command line; None if it has no file, or no longer has one."""
         at = self.session.location
-        return references.ref_of(at) if at and not at.startswith("@") and session_folders.exists(at) else None
+        return folders.ref_of(at) if at and not at.startswith("@") and folders.exists(at) else None
 
     @property
     def title(self) -> str:
@@ -111,7 +111,7 @@ class Conversation:
             return None
         if self.session.location:
             return self.ref
-        return references.split_ref(self.session.ref)[0] if self.session.ref else None
+        return folders.split_ref(self.session.ref)[0] if self.session.ref else None
 
     def snapshots(self) -> list[str]:
         """The names of the session's snapshots, newest first."""
@@ -182,7 +182,7 @@ class Conversation:
         try:
             self.session = open_session(at)
         except UnknownSession as err:
-            raise SessionGone(f"session {at[session_folders.ID]} was deleted meanwhile", todo) from err
+            raise SessionGone(f"session {at[folders.ID]} was deleted meanwhile", todo) from err
         except BadSession as err:  # its file was damaged meanwhile
             self.is_unsaved, err.hint = True, todo
             raise

@@ -26,9 +26,9 @@ from prompt_toolkit.widgets import TextArea
 
 from gptsh.chat.terminal_io import exit_with, terminal_input, terminal_output
 from gptsh.core import retention
+from gptsh.core.folders import ID, newest_first
 from gptsh.core.listing import SessionSummary, display_title, last_written
 from gptsh.core.search import fold, search
-from gptsh.core.session_folders import ID, newest_first
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage import removing
 from gptsh.manage.lists import current_project

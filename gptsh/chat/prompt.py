@@ -41,8 +41,8 @@ from gptsh import files
 from gptsh.chat.commands import COMMANDS
 from gptsh.chat.terminal_io import exit_with, input_terminal, terminal_input, terminal_output
 from gptsh.core import locks
-from gptsh.core.session_folders import ID, make_private
-from gptsh.core.typed import typed_file
+from gptsh.core.folders import ID, make_private
+from gptsh.core.ledgers import typed_file
 from gptsh.errors import ConfigError, GptshError, StoreBusy, UsageError
 from gptsh.messages import token_count
 from gptsh.terminal import stdio

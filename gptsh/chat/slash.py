@@ -18,7 +18,7 @@ from gptsh.chat.picker import pick
 from gptsh.chat.recap import show_recap
 from gptsh.config import agent_choice
 from gptsh.config.agent_choice import Overrides
-from gptsh.core import references, session_folders, turns, usage
+from gptsh.core import folders, turns, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
@@ -100,7 +100,7 @@ def do_new(chat: "Conversation", _args: str) -> None:
             interrupted = consolidate_session(chat.settings, chat.app.client, chat.options.seconds, at)
         except GptshError as err:
             stdio.note(f"not remembered yet: {err}")
-    names = references.names_by_file().get(at or "", ())
+    names = folders.names_by_file().get(at or "", ())
     still_named = f"; {names[0]} still names it: /name {names[0]} moves the name" if names else ""
     stdio.note(f"session {chat.ref} is saved{still_named}" if chat.ref else "a new session")
     chat.switch_to(None)
@@ -146,7 +146,7 @@ def do_history(chat: "Conversation", args: str) -> None:
 def do_session_info(chat: "Conversation", _args: str) -> None:
     doc, at = _current_doc(chat), chat.session.location
     details = [("title", title_of(doc)), *reading.details_of(doc, chat.ref)]
-    details.append(("file", str(session_folders.path_of(at))) if chat.ref and at else ("not on disk", "the session"))
+    details.append(("file", str(folders.path_of(at))) if chat.ref and at else ("not on disk", "the session"))
     width = max(len(label) for label, _ in details)
     stdio.write_lines(f"{label:<{width}}  {one_line(value)}" for label, value in details)
 
@@ -180,9 +180,9 @@ def do_name(chat: "Conversation", args: str) -> None:
     """Name the session, now or with its first question; without a name show its names."""
     if not args:
         at = chat.session.location
-        _show_lines(references.names_by_file().get(at or "", ()), "no name yet: /name @NAME gives one")
+        _show_lines(folders.names_by_file().get(at or "", ()), "no name yet: /name @NAME gives one")
         return
-    references.filename_of_name(args)  # raises for invalid characters
+    folders.filename_of_name(args)  # raises for invalid characters
     if chat.ref is None and chat.saves and not chat.is_unsaved:
         chat.options = chat.options._replace(labels=chat.options.labels._replace(name=args))
         stdio.note(f"{args} will name this session, which its first question saves")

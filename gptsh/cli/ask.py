@@ -10,7 +10,7 @@ from gptsh.cli.options import AGENT_OPTIONS, Flags
 from gptsh.cli.resolve import SAVE_HINT, check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
 from gptsh.config import settings
 from gptsh.config.settings import Settings
-from gptsh.core import references
+from gptsh.core import folders
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage.labels import check_snapshot
 from gptsh.messages import Message, Part, text_of
@@ -210,5 +210,5 @@ def _check(flags: Flags, config: Settings, opened: OpenedSession, has_question: 
         raise UsageError("--compact alone changes nothing", "add --apply, or leave out the labels")
     if flags.apply and (flags.no_save or not config.sessions.save):
         raise UsageError("--apply needs a saved session", SAVE_HINT)
-    if flags.apply and has_question is False and references.split_ref(opened.ref)[1] is not None:
+    if flags.apply and has_question is False and folders.split_ref(opened.ref)[1] is not None:
         raise UsageError(f"{opened.ref}: a point cannot be compacted", "compact the session, or ask from the point")

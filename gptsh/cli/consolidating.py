@@ -7,7 +7,7 @@ from typing import Any
 from gptsh.cli.options import FILTERS, Flags
 from gptsh.cli.resolve import filters_of, session_ref, time_limit
 from gptsh.config import agent_choice, settings
-from gptsh.core import references, sessions
+from gptsh.core import folders, sessions
 from gptsh.errors import UsageError
 from gptsh.llm.client import Client
 from gptsh.manage.lists import matching_sessions, nothing_found, or_note, write_changes
@@ -70,9 +70,9 @@ def _named_session(flags: Flags, consolidation: Consolidation) -> tuple[str, str
         return None
     if names := [name for name in flags.given if name in FILTERS]:
         raise UsageError(f"{names[0]} chooses among sessions, and -s or -c names one", "leave one of them out")
-    if references.split_ref(ref)[1] is not None:
+    if folders.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be consolidated", "name the session alone")
-    filename = references.filename_of(ref)
+    filename = folders.filename_of(ref)
     doc = sessions.load_session(filename)
     agent, name = consolidation.agent_of(doc), agent_choice.stored_agent(doc).name
     if not agent.memory:

@@ -50,9 +50,9 @@ def with_picked_session(flags: Flags) -> Flags | None:
     The first word may name the session instead, as in ``gptsh -r 7x2m``. Without a question, on a terminal, they start
     a conversation. Raises as ``pick``, and UsageError if a conversation is not possible.
     """
-    from gptsh.core import references
+    from gptsh.core import folders
 
-    named = flags.prompt[0] if flags.prompt and references.is_reference(flags.prompt[0]) else None
+    named = flags.prompt[0] if flags.prompt and folders.is_reference(flags.prompt[0]) else None
     if named:
         flags = flags.changed(prompt=flags.prompt[1:])
     asks = flags.prompt or flags.file or flags.has_labels or set(NOT_INTERACTIVE) & set(flags.given)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gptsh.cli.options import Flags
-from gptsh.core import references, session_folders
+from gptsh.core import folders
 from gptsh.core.importer import Imported, Importer, importing
 from gptsh.core.listing import display_title
 from gptsh.errors import BadSession, GptshError, UsageError
@@ -46,12 +46,12 @@ class _Row(NamedTuple):
         title = display_title(doc["title"], doc["stats"]["preview"])
         what = ", ".join(filter(None, (*counts, title)))
         named = f", {self.name}" if self.name else ""
-        return one_line(f"{state} {filename[session_folders.ID]}{named}: {what} ({self.format})")
+        return one_line(f"{state} {filename[folders.ID]}{named}: {what} ({self.format})")
 
     def fields(self) -> dict[str, Any]:
         """The object for programs."""
         state, filename, doc, added, completed = self.imported
-        session = {"state": state, "session": filename[session_folders.ID], "name": self.name, "title": doc["title"]}
+        session = {"state": state, "session": filename[folders.ID], "name": self.name, "title": doc["title"]}
         source = {"source": self.source, "format": self.format, "messages": self.messages}
         return {**session, **source, "added": added, "completed": completed}
 
@@ -99,7 +99,7 @@ class _Report:
             names = ", ".join(foreign[:_MAX_FILES]) + ", …" * (len(foreign) > _MAX_FILES)
             stdio.note(f"{_UNKNOWN}: {len(foreign)} ({names})")
         if self.possible_names:
-            stdio.note(f"--keep-keys would name them {references.abbreviate(self.possible_names)}")
+            stdio.note(f"--keep-keys would name them {folders.abbreviate(self.possible_names)}")
         if not self.imported:
             raise UsageError(f"{name}: nothing that could be imported", formats)
         if self.imported > 1:
@@ -288,15 +288,15 @@ def _name(
     """With --keep-keys, name a session @KEY by its key in the other tool and return the name; else only record it."""
     key = as_dict(imported.doc["meta"].get("imported")).get("name")
     name = f"@{key}"
-    if not isinstance(key, str) or not references.is_name(name):
+    if not isinstance(key, str) or not folders.is_name(name):
         return None
-    owner = references.filename_of_name(name)
+    owner = folders.filename_of_name(name)
     if is_named and owner in (None, imported.filename):
         importer.name(name, imported.filename)
         return name
     if is_named:
         progress.hide()
-        stdio.note(f"{name} already names another session: {str(owner)[session_folders.ID]}")
+        stdio.note(f"{name} already names another session: {str(owner)[folders.ID]}")
     elif imported.state == "imported" and owner is None and name not in report.possible_names:
         report.possible_names.append(name)
     return None

@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 from gptsh.cli.options import Flags
 from gptsh.cli.resolve import filters_of
-from gptsh.core import references, retention
+from gptsh.core import folders, retention
+from gptsh.core.folders import abbreviate
 from gptsh.core.listing import SessionSummary
-from gptsh.core.references import abbreviate
 from gptsh.errors import UsageError
 from gptsh.manage import lists, removing
 from gptsh.render.list_lines import listing_line
@@ -56,7 +56,7 @@ def _preview(old: Sequence[SessionSummary], *, archives: bool) -> str:
     verb = "archived" if archives else "deleted"
     if not old:
         return f"no session would be {verb}"
-    names_by_file = references.names_by_file()
+    names_by_file = folders.names_by_file()
     names = [name for item in old for name in names_by_file.get(item["filename"], ())]
     with_names = f", {abbreviate(names)} among them" if names else ""
     return f"{quantity(len(old), 'session')} would be {verb}{with_names}: --yes does it"

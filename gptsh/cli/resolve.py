@@ -25,13 +25,13 @@ def filters_of(flags: Flags) -> "Filters":
 def session_ref(flags: Flags, config: "Settings") -> str | None:
     """The reference from the command line, else from the environment; None for a new session. Raises UsageError."""
     if flags.continue_:
-        from gptsh.core import projects, references
+        from gptsh.core import folders, listing
         from gptsh.manage.lists import current_project
 
-        latest = projects.latest_in_project(current_project())
+        latest = listing.latest_in_project(current_project())
         if latest is None:
             raise UsageError("no session was used in this project yet", "start one, or see --list-sessions")
-        return references.ref_of(latest)
+        return folders.ref_of(latest)
     if flags.session is not None:
         return flags.session
     return None if flags.new else config.session
@@ -111,6 +111,6 @@ def check_labels(flags: Flags, config: "Settings") -> None:
     if labels and (flags.no_save or not config.sessions.save):
         raise UsageError(f"{labels[0]} needs a saved session", SAVE_HINT)
     if flags.name is not None:
-        from gptsh.core import references
+        from gptsh.core import folders
 
-        references.filename_of_name(flags.name)  # raises for invalid characters
+        folders.filename_of_name(flags.name)  # raises for invalid characters

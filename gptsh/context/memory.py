@@ -23,8 +23,7 @@ from gptsh.context.summaries import SmallModel
 from gptsh.context.tokens import count_text, truncate_tokens
 from gptsh.core import document, locks, sessions, turns
 from gptsh.core.document import Document
-from gptsh.core.references import safe_name
-from gptsh.core.session_folders import exists, make_private, names_in
+from gptsh.core.folders import exists, make_private, names_in, safe_name
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
 from gptsh.files import app_folder
 from gptsh.jsonio import as_dict

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 from gptsh.context.memory import Key
-from gptsh.core.projects import find_project
+from gptsh.core.listing import find_project
 from gptsh.errors import StoreError
 from gptsh.messages import Message, Part, parts_of
 

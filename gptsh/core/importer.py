@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gptsh import files
-from gptsh.core import document, listing, locks, references, session_files, session_folders, sessions, turns
+from gptsh.core import document, folders, listing, locks, session_files, sessions, turns
 from gptsh.core.document import VERSION, Document
-from gptsh.core.merge import join_messages, merge
-from gptsh.core.session_folders import FILENAME, ID, archive_folder, session_names, sessions_folder
+from gptsh.core.folders import FILENAME, ID, archive_folder, session_names, sessions_folder
+from gptsh.core.turns import join_messages, merge
 from gptsh.errors import BadSession
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, safe_params, text_of, timestamp
@@ -90,7 +90,7 @@ class Importer:
         saving = files.as_store_error(_UNSAVED, folder)
         with saving, locks.locked(folder.parent):
             for name in names:
-                path = session_folders.path_of(name)
+                path = folders.path_of(name)
                 read = listing.try_read(str(path), session_files.read_document)
                 if read is None or isinstance(read, listing.Unreadable):
                     continue
@@ -109,7 +109,7 @@ class Importer:
                 doc["id"] = ""
             if not doc["id"] or doc["id"] in self._ids:
                 doc["id"] = sessions.new_id(self._ids)
-            while session_folders.exists(sessions.name_for(doc)):  # another run has just taken this id
+            while folders.exists(sessions.name_for(doc)):  # another run has just taken this id
                 doc["id"] = sessions.new_id(self._ids)
             name = sessions.name_for(doc)
             self._write(doc, folder / name, int(datetime.fromisoformat(doc["updated_at"]).timestamp() * 1e9))
@@ -120,7 +120,7 @@ class Importer:
         """Let an unused ``@NAME`` point at an imported session. Raises StoreError."""
         folder = sessions_folder()
         with files.as_store_error(_UNSAVED, folder), locks.locked(folder.parent):
-            references.point_name(name, filename, fsync=True)
+            folders.point_name(name, filename, fsync=True)
 
     def _write(self, doc: Document, path: Path, file_time: int) -> None:
         """Write the document; its file gets ``file_time`` (ns), since an import is no use of the session."""

@@ -1,7 +1,8 @@
-"""What ``--list-sessions`` knows of each session, newest first, from the head of its file; unreadable files, too."""
+"""List sessions by their first lines, and find the last one of a project."""
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -9,20 +10,17 @@ from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
 from gptsh.core.document import Document
-from gptsh.core.references import names_by_file
+from gptsh.core.folders import ID, archive_folder, names_by_file, newest_first, path_of, session_names, sessions_folder
 from gptsh.core.session_files import read_head
-from gptsh.core.session_folders import (
-    ID,
-    archive_folder,
-    newest_first,
-    path_of,
-    session_names,
-    sessions_folder,
-)
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import token_count
 from gptsh.records import NamedTuple
 from gptsh.text import one_line, shorten
+
+# ---- listing
+#
+# What ``--list-sessions`` knows of each session, newest first, from the head of its file;
+# unreadable files, too.
 
 Item = TypeVar("Item")
 UNTITLED = "(untitled)"
@@ -187,3 +185,36 @@ def by_file_time(folder: Path) -> list[tuple[float, str]]:
 def _file_time(path: str) -> float:
     """When a file was last changed; a dangling link counts with its own time. Raises OSError."""
     return os.stat(path, follow_symlinks=os.path.exists(path)).st_mtime
+
+
+# ---- projects
+#
+# The project of a session: the nearest folder with a ``.git``; which session was used last in a
+# project (``-c``).
+
+_PRECISION = 2.0  # seconds; of file times, on any file system
+
+
+def find_project(cwd: str) -> str:
+    """Return the nearest folder from ``cwd`` upwards that has a ``.git``, else ``cwd`` itself."""
+    for folder in (cwd, *map(str, Path(cwd).parents)):
+        if os.path.exists(f"{folder}/.git"):  # unlike Path.exists, False without permission
+            return folder
+    return cwd
+
+
+def latest_in_project(project: str) -> str | None:
+    """Return the file name of the session with the latest turn in this project, or None if there is none."""
+    from gptsh.core.session_files import read_head
+
+    folder, latest, latest_name = sessions_folder(), 0.0, None
+    for file_time, name in by_file_time(folder):
+        if file_time < latest - _PRECISION:  # a file is written after each of its turns
+            break
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            meta = as_dict(read_head(f"{folder}/{name}").get("meta"))
+            if used_at := as_dict(meta.get("used_in")).get(project):
+                used = min(datetime.fromisoformat(used_at).timestamp(), file_time, time.time())
+                if used > latest:
+                    latest, latest_name = used, name
+    return latest_name

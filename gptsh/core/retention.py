@@ -1,9 +1,7 @@
-"""Delete, archive and prune sessions, by command or automatically (``archive_after_days``), under the lock.
-
-The file name alone decides which session a file is. Its forks remain, and so does an agent's memory of it.
-"""
+"""Archive, delete and prune sessions."""
 
 import contextlib
+import errno
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,14 +11,76 @@ from typing import Literal
 
 from gptsh import files
 from gptsh.config.settings import Sessions
-from gptsh.core import approvals, locks, references, session_files, session_folders, typed
-from gptsh.core.archive import is_same_session, move_to_archive
+from gptsh.core import folders, ledgers, locks, session_files
+from gptsh.core.folders import archive_folder, make_private, names_in, same_folder, sessions_folder
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
 from gptsh.core.session_files import read_head
-from gptsh.core.session_folders import archive_folder, names_in, sessions_folder
+from gptsh.core.turns import merge
 from gptsh.jsonio import as_dict
 from gptsh.messages import starts_turn, typed_text
 from gptsh.records import NamedTuple
+
+# ---- archive
+#
+# The archive: a session moves there and back, on another disk too: each folder may be a link to
+# one.
+
+
+def move_session(source: Path, folder: Path) -> Path:
+    """Move a session file into a folder, and return its new path. Its times remain. Raises OSError.
+
+    On another file system it is copied; the copy is on disk before the original is removed.
+    """
+    target = folder / source.name
+    try:
+        source.rename(target)
+    except OSError as err:
+        if err.errno != errno.EXDEV:
+            raise
+        status = source.stat()
+        files.replace(target, files.read_bytes(source), fsync=True)
+        os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+        source.unlink()
+    return target
+
+
+def move_to_archive(path: Path) -> None:
+    """Move a session file to the archive. If an older file of the session is there, that gets what is new.
+
+    Raises OSError; FileExistsError if the file in the archive is another session.
+    """
+    folder = archive_folder()
+    make_private(folder)
+    target = folder / path.name
+    if not os.path.lexists(target) or same_folder(path.parent, folder):
+        move_session(path, folder)
+        return
+    if not is_same_session(path, target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    current, _ = session_files.read_document(path)
+    older, _ = session_files.read_document(target)
+    status = path.stat()
+    session_files.write_document(target, merge(older, current), fsync=True)
+    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
+    path.unlink()
+
+
+def is_same_session(path: Path, other: Path) -> bool:
+    """Whether two files of one name are versions of one session, as far as they can be read."""
+    try:
+        created = {session_files.read_head(str(file))["created_at"] for file in (path, other)}
+    except (OSError, ValueError, KeyError):
+        return False
+    return len(created) == 1
+
+
+# ---- retention
+#
+# Delete, archive and prune sessions, by command or automatically (``archive_after_days``), under
+# the lock.
+#
+# The file name alone decides which session a file is. Its forks remain, and so does an agent's
+# memory of it.
 
 _AT_ONCE = 1000  # sessions that one run archives automatically; the next run continues
 
@@ -54,13 +114,13 @@ def remove(
     folder = sessions_folder()
     archive_path = archive_folder()
     places = (folder, archive_path)
-    names = references.names_by_file()
+    names = folders.names_by_file()
     leftovers = [place / name for place in places for name in names_in(place) if files.is_temporary(name)]
     try:
         for filename, updated_at in sessions.items():
             problem = f"the session cannot be {'archived' if archive else 'deleted'}"
             with files.as_store_error(problem, folder), locks.locked(folder.parent, wait):
-                path, every_file = session_folders.path_of(filename), session_folders.files_of(filename)
+                path, every_file = folders.path_of(filename), folders.files_of(filename)
                 was, is_archived = summary_at(filename), path.parent == archive_path
                 change = Change(filename, "deleted", was, names.get(filename, ()))
                 if not every_file:
@@ -77,8 +137,8 @@ def remove(
                     temporary = [file for file in leftovers if file.name.startswith(filename)]
                     for file in (*every_file, *temporary):
                         file.unlink(missing_ok=True)
-                    references.free_names(change.names, filename)
-                    approvals.forget(filename)
+                    folders.free_names(change.names, filename)
+                    ledgers.forget_approvals(filename)
             yield change
     finally:
         with contextlib.suppress(OSError):  # the files are removed; only a power cut may restore them
@@ -88,11 +148,11 @@ def remove(
 
 def _forget_questions(path: Path) -> None:
     """Remove the questions of a session from those that the prompt of a conversation remembers."""
-    if not os.path.lexists(typed.typed_file()):
+    if not os.path.lexists(ledgers.typed_file()):
         return
     with contextlib.suppress(OSError, ValueError):
         doc, _ = session_files.read_document(path)
-        typed.forget({typed_text(message) for message in filter(starts_turn, doc["messages"])})
+        ledgers.forget_typed({typed_text(message) for message in filter(starts_turn, doc["messages"])})
 
 
 # ---- which sessions to prune or archive
@@ -127,7 +187,7 @@ def archive_old(rules: Sessions, just_used: str) -> None:
     old: dict[str, str | None] = {}
     for position, (file_time, name) in enumerate(dated):
         if name != just_used and (position < excess or file_time < since) and len(old) < _AT_ONCE:
-            path = session_folders.path_of(name)
+            path = folders.path_of(name)
             head = try_read(str(path), read_head)
             # If another session has this name in the archive, nobody knows which of the two is to stay.
             if name in archived and not is_same_session(path, archive_folder() / name):

@@ -10,9 +10,8 @@ from gptsh import files
 from gptsh.content.passages import walk
 from gptsh.core import session_files
 from gptsh.core.document import Document
+from gptsh.core.folders import archive_folder, names_by_file, newest_first, sessions_folder
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
-from gptsh.core.references import names_by_file
-from gptsh.core.session_folders import archive_folder, newest_first, sessions_folder
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message
 from gptsh.text import one_line, shorten

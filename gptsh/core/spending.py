@@ -11,7 +11,7 @@ from typing import Any
 
 from gptsh import files
 from gptsh.core import locks
-from gptsh.core.session_folders import make_private, sessions_folder
+from gptsh.core.folders import make_private, sessions_folder
 from gptsh.jsonio import as_dict, encode_json, parse_json
 
 _LARGEST = 10_000  # bytes

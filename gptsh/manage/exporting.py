@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from gptsh.core import references, sessions
+from gptsh.core import folders, sessions
 from gptsh.core.document import Document
 from gptsh.jsonio import encode_json
 from gptsh.manage.reading import details_of
@@ -26,7 +26,7 @@ def loss_note(format_name: str, lossless: str = "--format json") -> str | None:
 
 def export_session(ref: str, format_name: str) -> int:
     """Write a session to stdout in another format; a note names what that format leaves out."""
-    ref = references.pin_ref(ref)
+    ref = folders.pin_ref(ref)
     doc = sessions.load_at(ref, stdio.note)
     stdio.write_pieces(convert(doc, ref, format_name))
     if note := loss_note(format_name):
@@ -69,7 +69,7 @@ def _json(doc: Document) -> Iterator[str]:
 
 def _name_of(ref: str) -> str | None:
     """The ``@NAME`` of a session: the one that the user gave, else the first."""
-    base = references.split_ref(ref)[0]
+    base = folders.split_ref(ref)[0]
     if base.startswith("@"):
         return base
-    return next(iter(references.names_by_file().get(references.filename_of(base), ())), None)
+    return next(iter(folders.names_by_file().get(folders.filename_of(base), ())), None)

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gptsh.core import document, references, session_folders, sessions
+from gptsh.core import document, folders, sessions
 from gptsh.core.document import Document
 from gptsh.core.locks import LOCK_WAIT
 from gptsh.errors import UsageError
@@ -64,10 +64,10 @@ def save_labelled(
 
     filename = os.path.basename(sessions.save_session(doc, set_labels, at=at, fsync=fsync, wait=wait, note=note))
     if labels.name:
-        before = references.filename_of_name(labels.name)
+        before = folders.filename_of_name(labels.name)
         sessions.name_session(labels.name, filename, fsync=fsync, wait=wait)
         if before not in (None, filename):
-            stdio.note(f"{labels.name} named session {before[session_folders.ID]} until now")
+            stdio.note(f"{labels.name} named session {before[folders.ID]} until now")
     return filename
 
 
@@ -77,9 +77,9 @@ def label(ref: str, labels: Labels, keep: int, doc: Document | None = None) -> "
     ``keep`` is the number of snapshots that the session keeps; ``doc`` is its document, if already read. Returns what
     happened; the last event, ``done``, has the labels.
     """
-    if references.split_ref(ref)[1] is not None:
+    if folders.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be labelled", "label the session, or ask from the point")
-    filename = references.filename_of(ref)
+    filename = folders.filename_of(ref)
     doc, events = doc or sessions.load_session(filename), []
     if labels.snapshot is not None:
         from gptsh.context.tokens import estimate
@@ -87,7 +87,7 @@ def label(ref: str, labels: Labels, keep: int, doc: Document | None = None) -> "
 
         events = snapshots.record(doc, keep, name=labels.snapshot, tokens=estimate(doc["messages"]))
     save_labelled(doc, labels, filename)
-    names = references.names_by_file().get(filename, [])
+    names = folders.names_by_file().get(filename, [])
     result = {"title": doc["title"], "tags": doc["meta"]["tags"], "names": names, "snapshot": labels.snapshot}
     saved = {"session": doc["id"]}
     return [*events, ("session_saved", saved), ("done", {**saved, **result, "error": None})]

@@ -7,8 +7,7 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from gptsh.core import listing
-from gptsh.core.listing import SessionSummary, Unreadable
-from gptsh.core.projects import find_project
+from gptsh.core.listing import SessionSummary, Unreadable, find_project
 from gptsh.errors import OutputError, UsageError
 from gptsh.messages import full_name, matches_model
 from gptsh.records import NamedTuple

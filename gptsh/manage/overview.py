@@ -6,7 +6,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from gptsh.core.session_folders import conflict_copies, sessions_folder
+from gptsh.core.folders import conflict_copies, sessions_folder
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.render.list_lines import INDENT, found_drawn, found_lines, listing_line

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gptsh.core import references, session_folders, sessions
+from gptsh.core import folders, sessions
 from gptsh.core.document import Document
 from gptsh.manage import lists
 from gptsh.terminal import stdio
@@ -20,7 +20,7 @@ def show_session(ref: str, output: str | None, *, full: bool) -> int:
 
     ``full``: with all tool calls and results.
     """
-    ref = references.pin_ref(ref)
+    ref = folders.pin_ref(ref)
     doc = sessions.load_at(ref, stdio.note)
     if output in STRUCTURED:
         from gptsh.render import structured
@@ -65,6 +65,6 @@ def details_of(doc: Document, ref: str | None) -> "list[Detail]":
 
     if ref is None:
         return session_details(doc)
-    filename = references.filename_of(references.split_ref(ref)[0])
-    archived = session_folders.path_of(filename).parent == session_folders.archive_folder()
-    return session_details(doc, archived=archived, names=references.names_by_file().get(filename, ()))
+    filename = folders.filename_of(folders.split_ref(ref)[0])
+    archived = folders.path_of(filename).parent == folders.archive_folder()
+    return session_details(doc, archived=archived, names=folders.names_by_file().get(filename, ()))

@@ -4,11 +4,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from gptsh.core import listing, references, retention, sessions, snapshots
+from gptsh.core import folders, listing, retention, sessions, snapshots
+from gptsh.core.folders import ID, INDEX, abbreviate
 from gptsh.core.listing import SessionSummary, display_title
-from gptsh.core.references import INDEX, abbreviate
 from gptsh.core.retention import Change
-from gptsh.core.session_folders import ID
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage import lists
 from gptsh.terminal import stdio
@@ -45,10 +44,10 @@ def archive_sessions(refs: Sequence[str], output: str | None = None) -> int:
 
 def delete_snapshot(point: str, output: str | None = None) -> int:
     """Delete the snapshot of ``REF@NAME``. Raises UsageError if there is none."""
-    ref, name = references.split_ref(point)
+    ref, name = folders.split_ref(point)
     if not name:
         raise UsageError(f"{ref} names no snapshot", "name it as REF@NAME: --show-session REF lists them")
-    filename = references.filename_of(ref)
+    filename = folders.filename_of(ref)
     doc = sessions.load_session(filename)
     sessions.save_session(doc, lambda saved: snapshots.delete(saved, name), at=filename)
     fields = {"session": filename[ID], "snapshot": name, "state": "deleted"}
@@ -60,9 +59,9 @@ def delete_snapshot(point: str, output: str | None = None) -> int:
 def _filenames(refs: Sequence[str]) -> dict[str, None]:
     """The file names of all references, as keys. Raises UsageError for a bad reference."""
     for ref in refs:
-        if references.split_ref(ref)[1] is not None:
+        if folders.split_ref(ref)[1] is not None:
             raise UsageError(f"{ref}: a point is not a session", "name the session alone")
-    return dict.fromkeys(map(references.filename_of, refs))
+    return dict.fromkeys(map(folders.filename_of, refs))
 
 
 def run_changes(changes: Iterator[Change], output: str | None) -> int:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 
 from gptsh.config import settings
-from gptsh.core import listing, references
+from gptsh.core import folders, listing
+from gptsh.core.folders import ID
 from gptsh.core.listing import SessionSummary, Unreadable
-from gptsh.core.session_folders import ID
 from gptsh.messages import STORED, full_name
 
 _NEWEST_SESSIONS = 50  # offered where nothing was typed: each costs the reading of a file
@@ -61,7 +61,7 @@ def _servers(config_path: str | None, _prefix: str | None) -> _Values:
 
 
 def _names(_config: str | None, _prefix: str | None) -> _Values:
-    yield from ((name, filename[ID]) for name, filename in sorted(references.names_in_use()))
+    yield from ((name, filename[ID]) for name, filename in sorted(folders.names_in_use()))
 
 
 def _sessions(_config: str | None, prefix: str | None) -> _Values:

@@ -20,10 +20,10 @@ from gptsh.config import agent_choice, settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer, is_open
-from gptsh.core import claims, document, listing, session_files, sessions
+from gptsh.core import document, listing, locks, session_files, sessions
 from gptsh.core.document import Document
-from gptsh.core.session_folders import newest_first, sessions_folder
-from gptsh.core.title_prompt import is_left_to_background, title_in, title_request, wants_title
+from gptsh.core.folders import newest_first, sessions_folder
+from gptsh.core.sessions import is_left_to_background, title_in, title_request, wants_title
 from gptsh.errors import GptshError, SessionGone, TooExpensive, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Request, beginning_of, final_answer, starts_turn, text_of
@@ -117,8 +117,8 @@ class Title:
         if self._options.titles and is_left_to_background(session.doc):  # by an earlier turn
             self._is_left = True
         elif is_chosen or not self._app.settings.providers.for_model(model).is_own_server:
-            claim = claims.title_of(session.filename)
-            if claims.take(claim):  # else another run is asking
+            claim = locks.claim_of_title(session.filename)
+            if locks.take_claim(claim):  # else another run is asking
                 self._claim = claim
                 self._thread = TitleThread(self._app.settings, self._app.client, session.filename, model)
                 with contextlib.suppress(RuntimeError):  # no thread can start: the next turn asks
@@ -137,7 +137,7 @@ class Title:
                 session.emit("title", title=thread.title)
             self._is_left = is_saved and is_late
         if self._claim is not None:
-            claims.release(self._claim)
+            locks.release_claim(self._claim)
         if self._is_left and has_answer and self._options.titles and session.filename:
             start_background(self._app, self._options.config, session.filename)
 
@@ -168,7 +168,7 @@ def start_background(app: App, config_file: str | None, filename: str) -> None:
             has_ended = True
         if has_ended:
             _children.discard(child)
-    if claims.is_taken(claims.BACKGROUND):
+    if locks.is_claimed(locks.BACKGROUND_CLAIM):
         return
     remaining = app.client.budget.remaining if app.client.budget else None
     if remaining is not None and remaining <= 0:
@@ -196,7 +196,7 @@ def run_background() -> None:
     """
     config_file, allowance, first = sys.argv[1:]
     keys: Mapping[str, str | None] = json.load(sys.stdin)
-    if not claims.take(claims.BACKGROUND):
+    if not locks.take_claim(locks.BACKGROUND_CLAIM):
         os._exit(0)
     os.nice(_NICE)
     config = settings.load(os.environ, config_file or None)
@@ -235,7 +235,7 @@ def _wait_until_idle() -> bool:
     """Wait until no run asks anything; False if that takes too long."""
     idle_since = begun = time.monotonic()
     while (now := time.monotonic()) - begun < _LONGEST_WAIT:
-        if claims.is_any_turn_taken():
+        if locks.is_any_turn_claimed():
             idle_since = now
         elif now - idle_since >= _IDLE:
             return True
@@ -259,18 +259,18 @@ def _add_title(config: Settings, client: Client, filename: str) -> bool:
     if provider.key_command and provider.name not in client.keys:  # it may ask the user for a passphrase
         return True
     client.prepare(model, {})
-    claim = claims.title_of(filename)
-    if not claims.take(claim):
+    claim = locks.claim_of_title(filename)
+    if not locks.take_claim(claim):
         return True
     thread = TitleThread(config, client, filename, model)
     thread.start()
     deadline = time.monotonic() + _LONGEST_REQUEST
     while thread.is_alive() and time.monotonic() < deadline:
         thread.join(_POLL)
-        if provider.is_own_server and thread.is_alive() and claims.is_any_turn_taken():
+        if provider.is_own_server and thread.is_alive() and locks.is_any_turn_claimed():
             os._exit(0)  # closes the connection, so that the server is free for the question
     if thread.has_asked:
         thread.record(doc, is_late=False)  # what has not answered by now has failed
         sessions.save_session(doc, at=filename, touch=False)
-    claims.release(claim)
+    locks.release_claim(claim)
     return thread.title is not None or not thread.has_asked

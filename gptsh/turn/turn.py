@@ -7,7 +7,7 @@ around a save and after the answer.
 import sys
 from contextlib import nullcontext
 
-from gptsh.core import claims, document, turns
+from gptsh.core import document, locks, turns
 from gptsh.errors import GptshError, OutputError, ToolServerError, UsageError
 from gptsh.messages import Message, Tools
 from gptsh.terminal import stdio
@@ -113,7 +113,7 @@ class Turn:
         session.emit = display.writer.emit
         loop = RequestLoop(app, self._options, interrupts, session, setup, planner, tools, record, display)
         failure: BaseException | None = None
-        claim = claims.held(claims.turn_of(record.question_id)) if session.is_saved else nullcontext()
+        claim = locks.claim(locks.claim_of_turn(record.question_id)) if session.is_saved else nullcontext()
         try:
             with claim:
                 session.save(("message_recorded", {"id": record.question_id, "role": "user"}), fsync=False)

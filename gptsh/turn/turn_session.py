@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.content.answer import answer_error
-from gptsh.core import claims, references, sessions, turns
+from gptsh.core import folders, locks, sessions, turns
 from gptsh.core.document import Document
+from gptsh.core.listing import find_project
 from gptsh.core.locks import LOCK_WAIT, SHORT_LOCK_WAIT
-from gptsh.core.merge import record_use, take_agent
-from gptsh.core.projects import find_project
+from gptsh.core.turns import record_use, take_agent
 from gptsh.errors import BadSession, StoreBusy, StoreError
 from gptsh.manage.labels import save_labelled
 from gptsh.messages import Message, is_empty, safe_params
@@ -44,12 +44,12 @@ def open_session(ref: str | None) -> OpenedSession:
     """
     if ref is None:
         return OpenedSession()
-    base, point = references.split_ref(ref)
-    if point is None and ref.startswith("@") and references.filename_of_name(ref) is None:
+    base, point = folders.split_ref(ref)
+    if point is None and ref.startswith("@") and folders.filename_of_name(ref) is None:
         return OpenedSession(ref, None, ref)
-    filename = references.filename_of(base)
+    filename = folders.filename_of(base)
     if point is not None:
-        origin = f"{references.ref_of(filename)}@{point}"  # not an index: that soon means another session
+        origin = f"{folders.ref_of(filename)}@{point}"  # not an index: that soon means another session
         return OpenedSession(origin, sessions.fork_session(_without_running_turns(f"{filename}@{point}"), point))
     doc = _without_running_turns(filename)
     sessions.refuse_newer(doc, filename)
@@ -64,14 +64,14 @@ def before_last_turn(opened: OpenedSession) -> tuple[OpenedSession, Message | No
     last_turn, point = turns.last_turn(opened.doc["messages"] if opened.doc else ())
     if turns.unfinished(last_turn):
         return opened, None
-    base = opened.location or references.split_ref(opened.ref or "")[0]
+    base = opened.location or folders.split_ref(opened.ref or "")[0]
     return open_session(f"{base}@{point}"), turns.asked_again(last_turn[0])
 
 
 def note_new_name(opened: OpenedSession) -> None:
     """Print a note if the turn begins a session for an ``@NAME``: the name may be misspelt."""
     if opened.doc is None and opened.ref:
-        similar = references.similar_name(opened.ref)
+        similar = folders.similar_name(opened.ref)
         if similar != opened.ref:  # else another run has begun it meanwhile
             stdio.note(f"{opened.ref} is a new session{f'; {similar} is another one' if similar else ''}")
 
@@ -85,7 +85,7 @@ def _without_running_turns(ref: str) -> Document:
     doc = sessions.load_at(ref, stdio.note)
     is_running: dict[str, bool] = {}
     while new := [turn for turn in turns.unfinished_turns(doc["messages"]) if turn not in is_running]:
-        is_running |= {question: claims.is_taken(claims.turn_of(question)) for question in new}
+        is_running |= {question: locks.is_claimed(locks.claim_of_turn(question)) for question in new}
         doc = sessions.load_at(ref)
     running = [question for question in turns.unfinished_turns(doc["messages"]) if is_running[question]]
     doc["messages"] = turns.without_turns(doc["messages"], running)
@@ -122,9 +122,9 @@ def start_session(
         doc = {**stored_doc, "meta": meta, "agent": {**stored_doc["agent"], **agent_info}}
         doc["provider"] = {**stored_doc["provider"], **provider}
     session = TurnSession(doc, opened.location, options, config)
-    point = references.split_ref(opened.ref)[1] if opened.ref else None
+    point = folders.split_ref(opened.ref)[1] if opened.ref else None
     if point and not turns.is_numbered(point):
-        origin, _ = references.split_ref(doc["meta"]["forked_from"])
+        origin, _ = folders.split_ref(doc["meta"]["forked_from"])
         session.pending_events.append(("snapshot_restored", {"snapshot": point, "session": origin}))
     if options.labels.snapshot is not None:
         from gptsh.context import tokens
@@ -248,4 +248,4 @@ class TurnSession:
     @property
     def ref(self) -> str:
         """The reference for a command line: the id, or the file name if the id looks like an index."""
-        return references.ref_of(self.filename) if self.filename else self.doc["id"]
+        return folders.ref_of(self.filename) if self.filename else self.doc["id"]

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gptsh.core import claims, sessions
-from gptsh.core.title_prompt import title_in
+from gptsh.core import locks, sessions
+from gptsh.core.sessions import title_in
 from tests.support.home import Home, lab_config, read_until, wait_for_exit, wait_until
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import Cut, ModelServer, answer
@@ -404,11 +404,11 @@ def test_the_background_leaves_a_title_for_which_it_has_no_key(
     model.say("an answer", model="m")
     model.unstreamed(TITLE, model="m")
     assert home.run("first").code == 0
-    wait_until(lambda: claims.is_taken(claims.BACKGROUND))  # it waits until no run asks anything
+    wait_until(lambda: locks.is_claimed(locks.BACKGROUND_CLAIM))  # it waits until no run asks anything
     hold.set()
     assert wait_for_exit(process) == 0
     wait_until(lambda: any(doc["title"] for doc in store()))
-    wait_until(lambda: not claims.is_taken(claims.BACKGROUND))
+    wait_until(lambda: not locks.is_claimed(locks.BACKGROUND_CLAIM))
     (untitled,) = [doc for doc in store() if not doc["title"]]
     assert [call["late"] for call in untitled["usage"]["calls"]] == [True]
     model.say("more", model="other")

@@ -11,7 +11,7 @@ from gptsh.content.answer import Answer
 from gptsh.context import prompt_size, valid
 from gptsh.context.shorten import as_sent
 from gptsh.core import document, turns, usage
-from gptsh.core.merge import merge
+from gptsh.core.turns import merge
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encode_json, parse_json
 from gptsh.llm import (

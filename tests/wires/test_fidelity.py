@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 
 from gptsh.core import document, sessions
-from gptsh.core.merge import join_messages
+from gptsh.core.turns import join_messages
 from gptsh.jsonio import parse_json
 from gptsh.messages import Message, starts_turn
 from tests.support import vocabulary

@@ -1,14 +1,10 @@
-"""An agent's memory: when it is due, and from which messages; MEMORY.md and HISTORY.md, by the small model.
-
-A session belongs to the memory of its agent. One request consolidates one piece of a session. It writes, in this order:
-all of MEMORY.md, the piece's line in HISTORY.md, which names its last message, and the position in the session
-(``context.consolidated``). An interrupted piece is consolidated again. The line decides whether a piece is in the
-memory, also for a fork, whose messages have the same ids.
-"""
+"""Read and update the agent's memory, and read the project's file."""
 
 import contextlib
 import json
+import os
 import re
+import stat
 import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -18,17 +14,28 @@ from typing import Literal
 from gptsh import files
 from gptsh.config.settings import ContextRules
 from gptsh.content.answer import filtered_questions
-from gptsh.context.message_lines import Lengths, in_tags, lines_of, moment_of
-from gptsh.context.summaries import SmallModel
+from gptsh.context.summaries import Lengths, SmallModel, in_tags, lines_of, moment_of
 from gptsh.context.tokens import count_text, truncate_tokens
 from gptsh.core import document, locks, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.folders import exists, make_private, names_in, safe_name
+from gptsh.core.listing import find_project
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
 from gptsh.files import app_folder
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, Part, Request, parts_of, starts_turn
 from gptsh.text import shorten
+
+# ---- memory
+#
+# An agent's memory: when it is due, and from which messages; MEMORY.md and HISTORY.md, by the small
+# model.
+#
+# A session belongs to the memory of its agent. One request consolidates one piece of a session. It
+# writes, in this order: all of MEMORY.md, the piece's line in HISTORY.md, which names its last
+# message, and the position in the session (``context.consolidated``). An interrupted piece is
+# consolidated again. The line decides whether a piece is in the memory, also for a fork, whose
+# messages have the same ids.
 
 SYSTEM = """\
 You keep the long-term memory of an assistant. You are given that memory as it is now, and the next part of a \
@@ -301,3 +308,58 @@ def _decoded(data: bytes) -> str:
         return data.decode("utf-8-sig").strip()
     except ValueError as err:
         raise StoreError(f"the memory cannot be read: it is not UTF-8: {err}", "save MEMORY.md as UTF-8") from err
+
+
+# ---- project file
+#
+# The file of the project, such as AGENTS.md (``project_file``): its text joins the system prompt of
+# an agent.
+
+PROJECT_KEY: Key = "project_file"  # of a question: what is sent of the file, where it was new or had changed
+_MAX_PROJECT_BYTES = 32_000
+_PROJECT_CHANGED = "[gptsh: {name} has changed since. It now says:]"
+_NO_PROJECT_FILE = "(nothing)"
+
+
+def read_project_file(name: str) -> str:
+    """Return the nearest file of this name, from the working folder up to the root of its git repository.
+
+    Its path stands above its text, relative to that root; "" if there is none. Raises StoreError if it cannot be read,
+    or leads out of the repository: a foreign repository must not send other files of this machine.
+    """
+    try:
+        folder = Path.cwd()
+    except FileNotFoundError:
+        return ""
+    root = Path(find_project(str(folder)))
+    folders = [place for place in (folder, *folder.parents) if place.is_relative_to(root)]
+    path = next((place / name for place in folders if os.path.lexists(place / name)), None)
+    if path is None:
+        return ""
+    try:
+        is_outside = not path.resolve().is_relative_to(root.resolve())
+        if is_outside or not stat.S_ISREG(path.stat().st_mode):
+            raise StoreError(f"{path} is not sent", "it is no file of this repository")
+        with path.open("rb") as file:
+            data = file.read(_MAX_PROJECT_BYTES + 1)
+    except OSError as err:
+        raise StoreError(f"{path} is not sent: {err.strerror}") from err
+    text = data[:_MAX_PROJECT_BYTES].decode("utf-8-sig", "replace").strip()
+    if len(data) > _MAX_PROJECT_BYTES:
+        text += f"\n[gptsh: this is the beginning of a file of more than {_MAX_PROJECT_BYTES // 1000} kB]"
+    return f"# {path.relative_to(root)}\n\n{text}" if text else ""
+
+
+def with_project_file(message: Message, name: str) -> Message:
+    """Append the changed file of a question to it, as a part that is not the user's."""
+    part: Part = {
+        "type": "text",
+        "text": f"{_PROJECT_CHANGED.format(name=name)}\n\n{message['project_file'] or _NO_PROJECT_FILE}",
+        "memory": True,
+    }
+    return {**message, "content": [*parts_of(message), part]}
+
+
+def system_with_project_file(system: str | None, text: str) -> str | None:
+    """Append the file to a system prompt. An empty system prompt is the user's choice and remains empty."""
+    return system if system == "" or not text else "\n\n".join(filter(None, (system, text)))

@@ -1,8 +1,4 @@
-"""Count or estimate the tokens of a text, a message or media; cut a text to a number of tokens.
-
-No tokenizer makes more tokens than a text has bytes, so most runs need none. What that does not prove small is counted
-with the vocabulary in litellm's package.
-"""
+"""Count or estimate tokens, and work out how many of them fit into a request."""
 
 import json
 import math
@@ -10,8 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from gptsh.config.settings import ContextRules
 from gptsh.content.attachments import Media, media_of
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import (
@@ -21,13 +18,25 @@ from gptsh.messages import (
     THOUGHT_SIGNATURES,
     Message,
     Tool,
+    is_answer_of,
     is_text,
     labelled_text,
     parts_of,
+    starts_turn,
+    token_count,
 )
+from gptsh.records import NamedTuple
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
+
+
+# ---- tokens
+#
+# Count or estimate the tokens of a text, a message or media; cut a text to a number of tokens.
+#
+# No tokenizer makes more tokens than a text has bytes, so most runs need none. What that does not
+# prove small is counted with the vocabulary in litellm's package.
 
 MARK = "[…]"  # in place of omitted text
 FRAMING = 8  # tokens around a message, and around a tool call in it
@@ -184,3 +193,372 @@ def count_tools(tools: Sequence[Tool]) -> int:
 def count_system(system: str | None) -> int:
     """Count the tokens of a system prompt as sent."""
     return FRAMING + count_text(system) if system else 0
+
+
+# ---- token limits
+#
+# How many tokens a request may have: window, prompt, budget, the mark of a compaction, and room;
+# one in the other.
+#
+# window what the model reads and writes in one request prompt of the window: all that is sent; the
+# rest is the ``reserve`` for the answer budget of the prompt: the messages of the session; the rest
+# is ``fixed``: system prompt, schema, tool definitions mark of the budget: a session that takes
+# more is compacted (``compact_at``) room of the budget: what a text, a summary or the question in
+# place of older messages may still take
+#
+# Code and pages use each word for this alone.
+
+_UNKNOWN_RESERVE = 1000  # tokens for the answer if the window is not known
+
+
+class TokenLimits(NamedTuple):
+    """A model's window in tokens (None: unknown), and the share of it that is reserved for the answer.
+
+    ``max_tokens``: the tokens of the answer, if a parameter sets them.
+    """
+
+    window: int | None
+    share: float = 0
+    max_tokens: int | None = None
+
+    @property
+    def reserve(self) -> int:
+        """Tokens reserved for the answer."""
+        if self.max_tokens is not None:
+            return self.max_tokens
+        return _UNKNOWN_RESERVE if self.window is None else int(self.window * self.share)
+
+    @property
+    def prompt(self) -> int | None:
+        """Maximum tokens of a prompt with its system prompt; None: unknown."""
+        return None if self.window is None else max(0, self.window - self.reserve)
+
+    def budget(self, fixed: int) -> int | None:
+        """Maximum tokens of the messages when system prompt and tools take ``fixed``; None: unknown."""
+        return None if self.prompt is None else max(0, self.prompt - fixed)
+
+
+def compaction_mark(limit: int, rules: ContextRules) -> int:
+    """Return the tokens beyond which a session is compacted, of a budget or of a whole prompt."""
+    return int(rules.compact_at * limit)
+
+
+# ---- prompt size
+#
+# The size of a whole prompt in tokens: from the report of the last answer, estimated or counted,
+# and scaled.
+#
+# The tokens reported with the newest answer plus the bytes of all newer text are an upper bound. A
+# prompt that this does not prove small is counted, and scaled by the model's earlier reports for
+# the session. A report also shows whether the server has truncated the prompt silently.
+
+_MIN_SCALE, _MAX_SCALE, _SCALE_MARGIN = 0.3, 1.5, 1.05  # limits of the reported scale; the margin is for other text
+_MIN_SCALE_TOKENS = 200  # a report on fewer is no basis for a scale
+_ENOUGH_SCALE_TOKENS = 2000  # a report on so many needs no older ones
+_ABSURD = 1e9  # tokens: no prompt has as many
+# A server has truncated a prompt of more than _TRUNCATED_FROM tokens if it reports less than this share of the tokens
+# that earlier reports predict, or of those that gptsh counts.
+_TRUNCATED_FROM, _MIN_SHARE_REPORTED, _MIN_SHARE_COUNTED = 3000, 0.8, 0.4
+
+
+class Target(NamedTuple):
+    """The model that a prompt is for, and the id of the session's compaction that it is sent under, if any."""
+
+    model: str | None
+    provider: str | None
+    compaction: str | None = None
+
+
+class Size(NamedTuple):
+    """Tokens of a prompt: ``tokens`` is the estimate that decides, shown with a ``~``; ``at_most`` is rarely exceeded.
+
+    Both include ``reported`` tokens that a report of the provider covers.
+    """
+
+    tokens: int
+    at_most: int
+    reported: int = 0
+
+
+def size_of(
+    messages: Sequence[Message],
+    before: Sequence[str],
+    target: Target,
+    *,
+    estimate_below: int | None,
+    estimate_above: int | None = None,
+    scale: Callable[[], float | None],
+) -> Size:
+    """Measure a prompt of the messages and the texts before them: system prompt, schema, tools.
+
+    It is only estimated if it certainly takes at most ``estimate_below`` tokens (None: always), or more than
+    ``estimate_above``. Otherwise it is counted, and ``scale()`` returns the factor of the count (see ``scale_of``).
+    """
+    reported, new, new_bytes = _latest_report(messages, sum(map(upper_bound, before)), target)
+    bound, media = sizes(new, upper_bound)
+    bound += new_bytes
+    is_small = estimate_below is None or reported + bound + media <= estimate_below
+    if is_small or (estimate_above is not None and bound > MAX_BYTES * estimate_above):
+        return Size(reported + bound // BYTES + media, reported + bound + media, reported)
+    counted = sum(map(count_message, new)) + _count_share(before, new_bytes)
+    factor = scale()
+    if factor is None:
+        return Size(reported + counted, reported + counted, reported)
+    scaled = round(_SCALE_MARGIN * factor * counted)
+    return Size(reported + scaled, reported + max(scaled, counted), reported)
+
+
+def _latest_report(messages: Sequence[Message], before_bytes: int, target: Target) -> tuple[int, list[Message], int]:
+    """The tokens that the newest report under this compaction covers; the messages and bytes that it does not cover.
+
+    Answers that parallel runs have saved before its question since were not sent with it.
+    """
+    for at, usage in _reports(messages, target):
+        if messages[at].get("compaction") != target.compaction:
+            continue
+        size = sizes(messages[:at], upper_bound)[0] + before_bytes
+        if size / MAX_BYTES > usage["prompt"]:  # the report is not of these messages
+            break
+        start = next((index for index in reversed(range(at)) if starts_turn(messages[index])), 0)
+        asked_at = messages[start].get("timestamp") or ""
+        late = [message for message in messages[:start] if (message.get("timestamp") or "") > asked_at]
+        new_bytes = max(0, before_bytes - messages[at].get("prefix_bytes", before_bytes))
+        return usage["prompt"] + _replayed_tokens(messages[at]), [*late, *messages[at + 1 :]], new_bytes
+    return 0, list(messages), before_bytes
+
+
+def scale_of(messages: Sequence[Message], before: Sequence[str], target: Target) -> float | None:
+    """The ratio of the tokens that the model reports to those that gptsh counts; None without a usable report.
+
+    ``messages`` are the whole session, and ``before`` the texts before them. Between two prompts under the same
+    compaction and system prompt only known messages were added, however both begin: the difference is what those take.
+    With a single report it is the whole prompt, if that was not compacted and has no media, whose tokens are a guess.
+    """
+    reports = [(at, usage["prompt"], _origin(messages[at])) for at, usage in _reports(messages, target)]
+    for newer, prompt, origin in reports:
+        ratio = None
+        counted, end = 0, newer
+        for older, earlier_prompt, earlier_origin in reports:
+            if older >= newer or earlier_origin != origin:
+                continue
+            counted, end = counted + sum(map(count_message, messages[older:end])), older
+            if counted > _MIN_SCALE_TOKENS:
+                ratio = (prompt - earlier_prompt) / counted
+            if counted > _ENOUGH_SCALE_TOKENS:
+                break
+        answer, has_media = messages[newer], any(sizes(messages[:newer], len)[1:])
+        if ratio is None and not answer.get("compaction") and not has_media:
+            sent_bytes = answer.get("prefix_bytes", sum(map(upper_bound, before)))
+            counted = sum(map(count_message, messages[:newer])) + _count_share(before, sent_bytes)
+            ratio = prompt / counted if counted > _MIN_SCALE_TOKENS else None
+        # A ratio far outside the limits means that the reports are not of these messages.
+        if ratio is not None and _MIN_SCALE / 2 <= ratio <= 2 * _MAX_SCALE:
+            return min(max(ratio, _MIN_SCALE), _MAX_SCALE)
+    return None
+
+
+def _origin(answer: Message) -> tuple[str | None, int | None]:
+    """What prompts must have in common to begin alike: the compaction, and the size of system prompt and tools."""
+    return answer.get("compaction"), answer.get("prefix_bytes")
+
+
+def _count_share(texts: Sequence[str], size: int) -> int:
+    """Count the tokens of ``size`` bytes of these texts."""
+    return math.ceil(sum(map(count_text, texts)) * size / max(1, sum(map(upper_bound, texts)))) if size else 0
+
+
+def was_truncated(prompt_tokens: int, size: Size, messages: Sequence[Message]) -> bool:
+    """Whether the server must have truncated the prompt silently, as it reports so few ``prompt_tokens``.
+
+    ``messages`` are those that were sent, ``size`` their expected size.
+    """
+    if size.tokens <= _TRUNCATED_FROM:
+        return False
+    if size.reported:
+        return prompt_tokens < _MIN_SHARE_REPORTED * size.reported
+    texts = [text for message in messages for text in texts_of(message)]
+    if prompt_tokens > sum(map(upper_bound, texts)) / BYTES:
+        return False
+    return prompt_tokens < _MIN_SHARE_COUNTED * sum(map(count_text, texts))
+
+
+def _reports(messages: Sequence[Message], target: Target) -> Iterator[tuple[int, dict[str, int]]]:
+    """The answers of the target model that report prompt and completion tokens: index and usage, newest first."""
+    for at in reversed(range(len(messages))):
+        answer = messages[at]
+        is_of_target = target.model is not None and is_answer_of(answer, target.provider or "", target.model)
+        if is_of_target and not answer.get("server_truncated") and (usage := _usage(answer)):
+            yield at, usage
+
+
+def _usage(message: Message) -> dict[str, int]:
+    """The plausible figures of a message's usage; empty without prompt and completion."""
+    usage: Any = message.get("usage")
+    figures = usage if isinstance(usage, dict) else {}
+    valid = {key: size for key in figures if (size := token_count(figures[key])) is not None and size < _ABSURD}
+    return valid if valid.get("prompt") and "completion" in valid else {}
+
+
+def _replayed_tokens(message: Message) -> int:
+    """Tokens of an answer that are sent back with the next question, which excludes plain reasoning."""
+    usage = _usage(message)
+    completion, reasoning = usage["completion"], usage.get("reasoning_tokens", 0)
+    if replayed(message):
+        return completion
+    if 0 < reasoning < completion:
+        return completion - reasoning
+    if reasoning or message.get("thinking") or message.get("replay"):  # the reported figures do not separate it
+        return min(completion, sizes([message], upper_bound)[0] // 2)
+    return completion
+
+
+# ---- choice
+#
+# The records of how a session is sent: by which strategy, and what of it is included, summarised
+# and left out.
+
+FULL = "full"
+PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # the strategies: see ``strategies``
+# The reasons of a compaction: the user requested it (it applies whatever the settings are); the session outgrew the
+# window; the server refused the prompt for its length.
+ASKED, AUTO, REFUSED = "asked", "auto", "refused"
+Record = dict[str, Any]  # a compaction: see ``compaction``
+
+
+class CompactedPrompt(NamedTuple):
+    """The messages sent in place of a session, and how many of the session's they include, summarise and leave out.
+
+    ``left_out`` counts messages and media. ``omitted_questions`` are the numbers of the questions among them, from 1,
+    and ``omitted_media`` the names of the media.
+    """
+
+    messages: Sequence[Message]
+    included: int
+    summarized: int = 0
+    left_out: int = 0
+    omitted_questions: Sequence[int] = ()
+    omitted_media: Sequence[str] = ()
+
+
+class Choice(NamedTuple):
+    """How a session is sent. ``record`` is the compaction (None: sent whole), to be saved if ``is_new``."""
+
+    strategy: str
+    prompt: CompactedPrompt
+    size: Size
+    record: Record | None = None
+    is_new: bool = False
+
+
+def omissions(prompt: CompactedPrompt) -> dict[str, list[Any]]:
+    """What a prompt leaves out of the user's: the numbers of questions, and the names of media."""
+    return {"questions": [*prompt.omitted_questions], "media": [*prompt.omitted_media]}
+
+
+# ---- token meter
+#
+# How the tokens of a prompt are measured: estimated, or counted and scaled by what the server has
+# reported.
+
+_OLLAMA_MIN_WINDOW = 4096  # tokens of the smallest window that Ollama is asked for
+
+
+class TokenMeter:
+    """Measures the prompts of one session for one model; the owner of its ``limits`` and of how tokens are counted.
+
+    At first the size of a prompt is estimated from its bytes. The first prompt that may be too large for an estimate is
+    counted with the tokenizer, and so is each later one. ``history`` returns the whole session as the model reads it.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        provider: str,
+        limits: TokenLimits,
+        rules: ContextRules,
+        history: Callable[[], Sequence[Message]],
+        *,
+        is_ollama: bool,
+    ) -> None:
+        self.limits = limits
+        self._fixed_texts: Sequence[str] = ()
+        self._model, self._provider, self._rules, self._history = model, provider, rules, history
+        self._smallest_window = _OLLAMA_MIN_WINDOW if is_ollama else None
+        self._counts = False
+        self._trusts_reports = True  # the token counts that servers reported for earlier prompts of the session
+        self._scale: float | None = None  # the factor from counted to actual tokens; None: unknown
+        self._has_looked_for_scale = False
+
+    # ---- what the planner learns
+
+    def set_window(self, window: int | None) -> None:
+        """Measure for this window from now on."""
+        self.limits = self.limits._replace(window=window)
+
+    def set_fixed_texts(self, texts: Sequence[str]) -> None:
+        """Measure each prompt with these texts beside its messages: system prompt, schema, tool definitions."""
+        self._fixed_texts = texts
+
+    def forget_reports(self) -> None:
+        """Count without the reports of earlier prompts, which were of other texts. A refusal's scale stays."""
+        if self._trusts_reports:
+            self._count_with(None)
+
+    def learn_refusal(self, actual_tokens: int, counted_tokens: int) -> None:
+        """Count with the scale of a prompt that was refused as too long, whatever earlier reports said."""
+        self._count_with(max(1.0, actual_tokens / max(1, counted_tokens)))
+
+    def _count_with(self, scale: float | None) -> None:
+        self._trusts_reports, self._counts = False, True
+        self._scale, self._has_looked_for_scale = scale, True
+
+    # ---- sizes
+
+    @property
+    def fixed_tokens(self) -> int:
+        """Tokens of the texts beside the messages."""
+        if self._counts:
+            return sum(map(count_text, self._fixed_texts))
+        return self.fixed_bytes // BYTES
+
+    @property
+    def fixed_bytes(self) -> int:
+        """Bytes of the texts beside the messages: they show later how much these have grown."""
+        return sum(map(upper_bound, self._fixed_texts))
+
+    @property
+    def budget(self) -> int | None:
+        """Maximum tokens of the messages; None: unknown."""
+        return self.limits.budget(self.fixed_tokens)
+
+    def measure(self, messages: Sequence[Message], under: str | None = None, exact: bool = False) -> Size:
+        """Measure a prompt of these messages, ``under`` the compaction of this id; ``exact``: count it.
+
+        An estimate is enough for a prompt that is certainly below the mark of a compaction, and for Ollama below its
+        smallest window.
+        """
+        self._counts = self._counts or exact
+        target = Target(self._model if self._trusts_reports else None, self._provider, under)
+        return size_of(
+            messages,
+            self._fixed_texts,
+            target,
+            estimate_below=0 if self._counts else self._largest_estimate(),
+            estimate_above=self.limits.prompt,
+            scale=self._start_counting,
+        )
+
+    def _largest_estimate(self) -> int | None:
+        """Up to how many tokens an estimate is enough; None: any number."""
+        prompt = self.limits.prompt
+        mark = None if prompt is None else compaction_mark(prompt, self._rules)
+        return min((limit for limit in (self._smallest_window, mark) if limit is not None), default=None)
+
+    def _start_counting(self) -> float | None:
+        """Count each prompt from now on; return the scale, which is looked for in the session's reports once."""
+        self._counts = True
+        if not self._has_looked_for_scale:
+            target = Target(self._model, self._provider)
+            self._scale = scale_of(self._history(), self._fixed_texts, target)
+            self._has_looked_for_scale = True
+        return self._scale

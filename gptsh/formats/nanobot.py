@@ -13,7 +13,7 @@ from typing import Any
 
 from gptsh.content.attachments import Kind, media_in
 from gptsh.content.passages import one_text
-from gptsh.context.valid import sendable
+from gptsh.context.sendable import make_sendable
 from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, label, utc
 from gptsh.formats.openai import from_chat, json_line, openai_content, plain_call
@@ -116,7 +116,7 @@ def write(doc: Document, key: str) -> Iterator[str]:
         names.update({call["id"]: call["function"].get("name") for call in message.get("tool_calls") or ()})
         origin = as_dict(as_dict(message).get("source")) if imported else {}
         if not (new := _valid_lines(origin.get("lines"))):
-            new = [json_line(_to_nanobot(one, names)) for one in sendable([message]) if one["role"] != "system"]
+            new = [json_line(_to_nanobot(one, names)) for one in make_sendable([message]) if one["role"] != "system"]
         count += sum(_is_counted(parse_json(text)) for text in new)
         lines += new
         if message["id"] == doc["context"].get("consolidated"):

@@ -7,7 +7,7 @@ from typing import Any
 from gptsh.content.attachments import AUDIO, Kind, as_text, media_of, part_label, without_media
 from gptsh.content.passages import one_text
 from gptsh.content.shapes import author_name, move_tool_media, question_content
-from gptsh.context.valid import pair_calls, sendable
+from gptsh.context.sendable import make_sendable, pair_calls
 from gptsh.core.document import Document
 from gptsh.formats.conversation import Conversation, fingerprint, tool_call
 from gptsh.formats.source import Results, Source
@@ -113,7 +113,7 @@ def write(doc: Document) -> Iterator[str]:
     converted. A line of text replaces each part that a server would refuse.
     """
     system: Message = {"role": "system", "content": doc["agent"].get("system")}
-    supported = [without_media(message, ()) for message in (system, *sendable(doc["messages"]))]
+    supported = [without_media(message, ()) for message in (system, *make_sendable(doc["messages"]))]
     filled = [message for message in supported if message["role"] != "system" or one_text(message)]
     messages = move_tool_media(pair_calls(filled, NAME, readable=False))
     for at, message in enumerate(messages):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gptsh.context.choice import Choice, omissions
+from gptsh.context.tokens import Choice, omissions
 from gptsh.core import snapshots, turns
 from gptsh.core.document import Document
 from gptsh.messages import Message

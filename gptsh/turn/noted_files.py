@@ -7,7 +7,7 @@ so that the beginning of the prompt stays the same; a compaction, which changes 
 from collections.abc import Sequence
 
 from gptsh.config.agents import Agent
-from gptsh.context.choice import MINIMAL, SUMMARY, Record
+from gptsh.context.tokens import MINIMAL, SUMMARY, Record
 from gptsh.errors import StoreError
 from gptsh.messages import Message
 from gptsh.terminal import stdio
@@ -32,13 +32,13 @@ class NotedFiles:
         """Note memory and file in a new question, if they have changed. Prints a note if one cannot be read."""
         if not self:
             return
-        from gptsh.context import memory, project_file
+        from gptsh.context import memory
 
         try:
             if self.has_memory:
                 memory.note_text(messages, memory.read_memory(self._agent))
             if self._project_file:
-                memory.note_text(messages, project_file.read_project_file(self._project_file), project_file.KEY)
+                memory.note_text(messages, memory.read_project_file(self._project_file), memory.PROJECT_KEY)
         except StoreError as err:
             stdio.note(str(err))
         self.move_up(self._session.doc["context"].get("compaction"))
@@ -61,7 +61,7 @@ class NotedFiles:
     def in_system_prompt(self, system: str | None, window: int | None) -> str | None:
         """The system prompt with what stands in it; of a long memory only as much as the window has room for."""
         if self._file_at_start is not None:
-            from gptsh.context.project_file import system_with_project_file
+            from gptsh.context.memory import system_with_project_file
 
             system = system_with_project_file(system, self._file_at_start["project_file"])
         if self._memory_at_start is not None:
@@ -81,7 +81,7 @@ class NotedFiles:
                 if "memory" in message and message.get("id") != start:
                     sent[at] = with_memory(message, window)
         if self._project_file:
-            from gptsh.context.project_file import with_project_file
+            from gptsh.context.memory import with_project_file
 
             start = self._file_at_start.get("id") if self._file_at_start else None
             for at, message in enumerate(sent):

@@ -7,9 +7,19 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from gptsh.context import shorten, tokens, valid
-from gptsh.context.choice import AUTO, FULL, REFUSED, Choice, CompactedPrompt, omissions
-from gptsh.context.token_limits import TokenLimits, compaction_mark
+from gptsh.context import sendable, tokens
+from gptsh.context.sendable import build_messages, make_sendable
+from gptsh.context.tokens import (
+    AUTO,
+    FULL,
+    REFUSED,
+    Choice,
+    CompactedPrompt,
+    TokenLimits,
+    TokenMeter,
+    compaction_mark,
+    omissions,
+)
 from gptsh.core import turns
 from gptsh.errors import TooLong
 from gptsh.messages import Message, Request, Tools
@@ -21,7 +31,6 @@ from gptsh.turn.fixed_texts import FixedTexts, build_fixed_texts
 from gptsh.turn.not_sent import NotSent
 from gptsh.turn.noted_files import NotedFiles
 from gptsh.turn.show import Screen
-from gptsh.turn.token_meter import TokenMeter
 from gptsh.turn.turn_options import TurnOptions
 from gptsh.turn.turn_session import TurnSession
 
@@ -166,23 +175,23 @@ class Planner:
     def _can_truncate(self, messages: Sequence[Message]) -> bool:
         """Whether --truncate, not given yet, would find text to cut."""
         start = turns.question_index(messages) if self.rules.compact else 0
-        return self._options.truncate is None and any(map(shorten.attached_texts, messages[start:]))
+        return self._options.truncate is None and any(map(sendable.attached_texts, messages[start:]))
 
     # ---- what is sent
 
-    def _sendable(self, messages: Sequence[Message], cuts: Mapping[str, shorten.Cuts] | None = None) -> list[Message]:
+    def _sendable(self, messages: Sequence[Message], cuts: Mapping[str, sendable.Cuts] | None = None) -> list[Message]:
         """The messages in the form in which this model reads them; ``cuts``: instead of those of the session."""
         if cuts is None:
             cuts = self._session.doc["context"]["cuts"]
         sent = [
-            shorten.as_sent(
+            sendable.as_sent(
                 self.not_sent.without_refused(message),
                 self.not_sent.kinds,
                 cuts.get(message.get("id", ""), ()),
             )
             for message in self.not_sent.without_filtered(messages)
         ]
-        return valid.sendable(self._noted_files.in_questions(sent, self.meter.limits.window))
+        return make_sendable(self._noted_files.in_questions(sent, self.meter.limits.window))
 
     def _choose(self, messages: Sequence[Message], *, dry: bool = False, reason: str = AUTO) -> Choice:
         """Choose what is sent: all messages if they fit, else a compaction."""
@@ -244,7 +253,7 @@ class Planner:
             self._fixed_texts = self._build_fixed_texts()
         request = Request(
             self.model,
-            valid.build(choice.prompt.messages, self._fixed_texts.system, self.provider, self.model),
+            build_messages(choice.prompt.messages, self._fixed_texts.system, self.provider, self.model),
             dict(self.agent.params),
             self._options.stream,
             self._fixed_texts.schema,
@@ -295,7 +304,7 @@ class Planner:
 
         self.meter.forget_reports()
 
-        def measure(some: Sequence[Message], cuts: Mapping[str, shorten.Cuts]) -> int:
+        def measure(some: Sequence[Message], cuts: Mapping[str, sendable.Cuts]) -> int:
             return self.meter.measure(self._sendable(some, cuts), exact=True).tokens
 
         question_at = turns.question_index(messages) if self.rules.compact else 0

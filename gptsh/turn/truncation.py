@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from gptsh.context import shorten
+from gptsh.context import sendable
 from gptsh.messages import Message, Part
 from gptsh.terminal import stdio
 from gptsh.turn.turn_session import TurnSession
 
 _QUESTION_SHARE = 0.6  # of the prompt, for a question that is cut; the rest is for the earlier messages
 
-AllCuts = Mapping[str, shorten.Cuts]  # by message id
+AllCuts = Mapping[str, sendable.Cuts]  # by message id
 
 # (messages, cuts) -> the tokens of a prompt of these messages, cut so
 Measure = Callable[[Sequence[Message], AllCuts], int]
@@ -48,7 +48,7 @@ class Truncation:
         """
         other_cuts = self._cuts_outside(cuttable)
         cut_all = {
-            message["id"]: [[at, 0, len(part["text"])] for at, part in shorten.attached_texts(message).items()]
+            message["id"]: [[at, 0, len(part["text"])] for at, part in sendable.attached_texts(message).items()]
             for message in cuttable
         }
         rest = self._measure(sent, {**other_cuts, **cut_all})  # what remains when all text is cut
@@ -56,7 +56,7 @@ class Truncation:
         cuts: AllCuts = {}
         size = self._measure(sent, other_cuts)
         while size > limit:
-            more_cuts = shorten.truncate(cuttable, room, self._end)
+            more_cuts = sendable.truncate(cuttable, room, self._end)
             if more_cuts is None:
                 break
             cuts = more_cuts
@@ -70,7 +70,7 @@ class Truncation:
         context = self._session.doc["context"]
         self._session.doc["context"] = {**context, "cuts": {**self._cuts_outside(cuttable), **cuts}}
         for message in cuttable:
-            texts = shorten.attached_texts(message)
+            texts = sendable.attached_texts(message)
             for place, start, stop in cuts.get(message["id"], ()):
                 self._note(texts[place], stop - start)
 
@@ -82,7 +82,7 @@ class Truncation:
         """Tokens of a prompt of these messages with the cuts that the session has."""
         return self._measure(messages, self._session.doc["context"]["cuts"])
 
-    def _cuts_outside(self, cuttable: Sequence[Message]) -> dict[str, shorten.Cuts]:
+    def _cuts_outside(self, cuttable: Sequence[Message]) -> dict[str, sendable.Cuts]:
         """The session's cuts of other messages than these."""
         ids = {message["id"] for message in cuttable}
         return {ident: cuts for ident, cuts in self._session.doc["context"]["cuts"].items() if ident not in ids}

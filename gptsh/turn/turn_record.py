@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from gptsh.config.settings import Settings
-from gptsh.context import prompt_size
+from gptsh.context import tokens
 from gptsh.core import sessions, turns
 from gptsh.messages import Call, Message, final_answer, text_of
 from gptsh.turn.plan import Plan, Planner
@@ -66,7 +66,7 @@ class TurnRecord:
         """Mark an answer to a prompt that the server has cut silently; its report of tokens is of no use later."""
         usage, size = message.get("usage"), plan.choice.size
         prompt_tokens = usage["prompt"] if usage and provider != "echo" else None  # echo counts words
-        if prompt_tokens and prompt_size.was_truncated(prompt_tokens, size, plan.request.messages):
+        if prompt_tokens and tokens.was_truncated(prompt_tokens, size, plan.request.messages):
             message["server_truncated"] = True
             self.notes.append(
                 f"{provider} read {prompt_tokens:,} tokens of a prompt of about {size.tokens:,}: "

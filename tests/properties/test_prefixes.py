@@ -7,8 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gptsh.context import valid
-from gptsh.context.shorten import as_sent
+from gptsh.context.sendable import as_sent, build_messages, make_sendable
 from gptsh.messages import Request, Tool
 from tests.support.anthropic_server import signature
 from tests.support.apis import APIS, at
@@ -43,9 +42,9 @@ def messages_of(turns: list[dict[str, Any]], provider: str) -> list[dict[str, An
 
 def conversation(api: str, messages: list[dict[str, Any]]) -> list[Any]:
     """The conversation in the body of a request, without cache marks."""
-    messages = valid.sendable(as_sent(message) for message in messages)
+    messages = make_sendable(as_sent(message) for message in messages)
     provider = at(api)
-    prompt = valid.build(messages, "Brief.", provider.name, f"{provider.name}/m")
+    prompt = build_messages(messages, "Brief.", provider.name, f"{provider.name}/m")
     body = json.loads(APIS[api](Request(f"{provider.name}/m", prompt, {}, True, None, TOOLS, 100)))
     found: list[Any] = next(body[key] for key in LISTS if key in body)
     return json.loads(json.dumps(found, sort_keys=True), object_hook=_without_mark)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gptsh.context import valid
+from gptsh.context.sendable import build_messages, make_sendable
 from gptsh.core import document
 from gptsh.llm import anthropic, chat, gemini, responses
 from gptsh.llm.json_bodies import encode
@@ -52,8 +52,8 @@ def of_openai() -> Any:
 @given(messages=vocabulary.messages())
 def test_requests_to_openai_are_of_its_sdks_types(of_openai: Any, messages: list[Any]) -> None:
     read = document.parse_document({"messages": messages})[0]["messages"]
-    built = valid.build(
-        valid.sendable([*read, {**QUESTION, "id": "first"}, OWN, QUESTION]), "Brief.", "openai", "openai/m"
+    built = build_messages(
+        make_sendable([*read, {**QUESTION, "id": "first"}, OWN, QUESTION]), "Brief.", "openai", "openai/m"
     )
     tools = (Tool("ls", "Lists.", {"type": "object"}),)
     params = {"max_tokens": 50, "reasoning_effort": "low", "verbosity": "low", "temperature": 1}
@@ -97,8 +97,8 @@ def of_google() -> Any:
 @given(messages=vocabulary.messages())
 def test_requests_to_google_are_of_its_sdks_types(of_google: Any, messages: list[Any]) -> None:
     read = document.parse_document({"messages": messages})[0]["messages"]
-    built = valid.build(
-        valid.sendable([*read, {**QUESTION, "id": "first"}, *GOOGLES, QUESTION]), "Brief.", "gemini", "gemini/m"
+    built = build_messages(
+        make_sendable([*read, {**QUESTION, "id": "first"}, *GOOGLES, QUESTION]), "Brief.", "gemini", "gemini/m"
     )
     tools = (Tool("ls", "Lists.", {"type": "object"}),)
     params = {"max_tokens": 50, "reasoning_effort": "low", "temperature": 1, "top_k": 4, "stop": "x", "seed": 7}
@@ -174,7 +174,7 @@ def test_a_session_that_went_through_all_apis_is_of_each_sdks_types(
     request: pytest.FixtureRequest, provider: str, api: Any, checks: str
 ) -> None:
     read = document.parse_document({"messages": TRAVELLED})[0]["messages"]
-    built = valid.build(valid.sendable(read), "Brief.", provider, f"{provider}/m")
+    built = build_messages(make_sendable(read), "Brief.", provider, f"{provider}/m")
     asked = Request(
         f"{provider}/m", built, {"max_tokens": 50}, False, None, (Tool("ls", "Lists.", {"type": "object"}),)
     )

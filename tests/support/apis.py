@@ -8,8 +8,8 @@ from typing import Any
 
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer
-from gptsh.context import prompt_size, valid
-from gptsh.context.shorten import as_sent
+from gptsh.context import tokens
+from gptsh.context.sendable import as_sent, build_messages, make_sendable
 from gptsh.core import document, turns, usage
 from gptsh.core.turns import merge
 from gptsh.errors import ModelError, TooLong
@@ -102,7 +102,7 @@ STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
 def request(messages: list[Any], provider: str) -> Request:
     """The request for a session and a question."""
     read = document.parse_document({"messages": messages})[0]["messages"]
-    return Request("lab/m", valid.build(valid.sendable([*read, QUESTION]), "Brief.", provider, "lab/m"), {})
+    return Request("lab/m", build_messages(make_sendable([*read, QUESTION]), "Brief.", provider, "lab/m"), {})
 
 
 def exercise(found: dict[str, Any], *dialects: str) -> None:
@@ -117,19 +117,17 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     joined = merge(doc, {**doc, "messages": doc["messages"][:1]})
     assert encode_json(joined)
     sent = [as_sent(message) for message in doc["messages"]]
-    size = prompt_size.size_of(
-        sent, ["Brief."], prompt_size.Target("lab/m", "lab"), estimate_below=0, scale=lambda: None
-    )
+    size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), estimate_below=0, scale=lambda: None)
     assert size.tokens <= size.at_most
-    built = valid.build(valid.sendable([*doc["messages"], QUESTION]), "Brief.", "", "")
-    prompt_size.was_truncated(1, size, built)
+    built = build_messages(make_sendable([*doc["messages"], QUESTION]), "Brief.", "", "")
+    tokens.was_truncated(1, size, built)
     for name in dialects or APIS:
         APIS[name](Request("lab/m", built, {}))
 
 
 def request_in_tool_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
     """The body for Claude in the middle of a turn, without a new question; the strict server must accept it."""
-    built = valid.build(valid.sendable(messages), None, "", "")
+    built = build_messages(make_sendable(messages), None, "", "")
     sent = anthropic.body(Request(model, built, params or {}), at("anthropic", model=model.partition("/")[2]), without)
     claude.check(sent, claude.HEADERS)
     return sent

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from gptsh.context import valid
+from gptsh.context.sendable import _IDS
 from gptsh.llm import anthropic, chat, error_statuses, gemini, ollama, responses, too_long, unsupported_params
 from gptsh.llm.request_tools import Refusable
 from tests.support.paths import ROOT
@@ -29,7 +29,7 @@ ENDS = ("", "\0 a ")
 
 # Patterns that a function takes from a table, by the file and the source.
 TABLES: dict[str, list[str]] = {
-    "context/valid.py: pattern": [*valid._IDS.values()],
+    "context/sendable.py: pattern": [*_IDS.values()],
     "llm/error_statuses.py: pattern": [row[1] for rows in error_statuses.WORDINGS.values() for row in rows],
     "llm/refused_fields.py: refusable.wording": [
         field.wording

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gptsh.context import valid
+from gptsh.context.sendable import build_messages
 from gptsh.messages import Request
 from tests.support.apis import APIS
 from tests.support.dry import dry_run
@@ -87,7 +87,7 @@ def test_what_litellm_kept_of_googles_signatures_goes_back_to_their_model() -> N
     signed = {"provider_specific_fields": {"thought_signatures": ["dGV4dA=="]}}
     turn = [user("q"), calling(made, replay=signed, provider="vertex_ai", model="vertex_ai/m"), result("c1")]
     for model, is_own in (("vertex_ai/m", True), ("vertex_ai/n", False)):
-        body = APIS["vertex_ai"](Request(model, valid.build([*turn, user("and?")], None, "vertex_ai", model), {}))
+        body = APIS["vertex_ai"](Request(model, build_messages([*turn, user("and?")], None, "vertex_ai", model), {}))
         asked = json.loads(body)["messages"][1]
         assert ("provider_specific_fields" in asked, "c2ln" in json.dumps(asked)) == (is_own, is_own)
 

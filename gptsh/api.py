@@ -19,8 +19,8 @@ from gptsh.config.agent_choice import Overrides
 from gptsh.core import folders
 from gptsh.errors import GptshError, Incomplete, SchemaMismatch, UsageError
 from gptsh.jsonio import parse_json
+from gptsh.llm.http import left
 from gptsh.llm.litellm_bridge import VARIABLES
-from gptsh.llm.waiting import left
 from gptsh.manage.labels import Labels
 from gptsh.process.reporter import Reporter
 from gptsh.records import NamedTuple

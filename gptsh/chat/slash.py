@@ -22,7 +22,7 @@ from gptsh.core import folders, turns, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
-from gptsh.llm.masking import without_secret_parameters
+from gptsh.llm.keys import without_secret_parameters
 from gptsh.manage import exporting, reading, removing, sums
 from gptsh.manage.labels import Labels, label
 from gptsh.manage.lists import Filters, matching_sessions

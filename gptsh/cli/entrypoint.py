@@ -58,9 +58,9 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str], reporter: Reporter) -> int:
     if _UNCONNECTED.isdisjoint(argv):
-        from gptsh.llm import certificates
+        from gptsh.llm import tls
 
-        certificates.preload(os.environ)
+        tls.preload(os.environ)
     command = build()
     try:
         ctx = command.make_context("gptsh", [*argv])

@@ -1,6 +1,6 @@
 """Providers as the user set them: URL, headers, key, prices, whether it is one's own server; names and aliases.
 
-Its key is from a variable here. ``llm/key_command.py`` runs ``api_key_command``, which may print one of the keyring.
+Its key is from a variable here. ``llm/keys.py`` runs ``api_key_command``, which may print one of the keyring.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,21 +1,15 @@
-"""Write a request of Anthropic's Messages API (Claude): blocks under alternating roles, tool calls with their results.
+"""Write requests to Anthropic's Messages API, with Claude's thinking and prompt cache."""
 
-``claude_thinking.py`` has the rules for thinking, ``prompt_cache.py`` the marks. ``anthropic_answers.py`` reads the
-answers.
-"""
-
+import json
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import Media, media_of, name_of, not_sent
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm import reading_loop, sse
+from gptsh.llm import stream
 from gptsh.llm.anthropic_answers import BLOCKS, PAUSED, THINKING_TYPES, Reader, as_events
-from gptsh.llm.claude_thinking import drop_unbound, fit_to_tool_loop, show_thinking, without_thinking
-from gptsh.llm.json_bodies import as_object
-from gptsh.llm.prompt_cache import mark_payload
-from gptsh.llm.request_tools import Refusable, schema_as_text, take_tools
+from gptsh.llm.stream import Refusable, as_object, schema_as_text, take_tools
 from gptsh.messages import (
     PARTIAL_REASONS,
     Call,
@@ -40,6 +34,177 @@ from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
+
+
+# ---- prompt cache
+#
+# Mark where a prompt is cached (``cache_control``) for Claude, in Anthropic's API and in chat
+# completions.
+#
+# So a session pays for its history once. A first question without tools gets no mark: caching it
+# costs a quarter more, and most are not continued. OpenAI's Responses API has a
+# ``prompt_cache_key`` instead, in ``responses.py``.
+
+
+def mark_payload(payload: dict[str, Any], messages: list[Part], starts: Sequence[int], provider: Provider) -> None:
+    """Mark a request of Anthropic's API, in place: its beginning, and the ends of some messages.
+
+    The mark at the end is for the next request; the marks before it find the cache of the last one. ``starts`` are the
+    indexes of the messages that begin a turn.
+    """
+    if not _is_worth_it(messages, has_tools=bool(payload.get("tools"))):
+        return
+    for name in ("system", "tools"):
+        blocks = payload.get(name)
+        if blocks and isinstance(blocks, list):
+            payload[name] = _with_mark(blocks, provider)
+            break
+    questions = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    for at in {*questions[-2:], *starts[-2:-1]}:
+        messages[at] = {**messages[at], "content": _with_mark(messages[at]["content"], provider)}
+
+
+def mark_chat(messages: list[dict[str, Any]], provider: Provider, *, has_tools: bool) -> None:
+    """Mark the messages of chat completions, in place: the system prompt and the last two questions."""
+    if not _is_worth_it(messages, has_tools=has_tools):
+        return
+    system = [message for message in messages[:1] if message["role"] == "system"]
+    questions = [message for message in messages if message["role"] == "user"]
+    for message in (*system, *questions[-2:]):
+        content = message["content"]
+        parts = [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
+        texts = [at for at, part in enumerate(parts) if part.get("type") == "text" and part.get("text")]
+        if texts:
+            parts[texts[-1]] = {**parts[texts[-1]], "cache_control": _mark(provider)}
+            message["content"] = parts
+
+
+def _is_worth_it(messages: list[Any], *, has_tools: bool) -> bool:
+    return has_tools or any(message["role"] == "assistant" for message in messages)
+
+
+def _with_mark(blocks: list[Any], provider: Provider) -> list[Any]:
+    """The blocks with a mark at their end: the prompt up to there is cached."""
+    if not isinstance(blocks[-1], dict):
+        return blocks
+    return [*blocks[:-1], {**blocks[-1], "cache_control": _mark(provider)}]
+
+
+def _mark(provider: Provider) -> dict[str, str]:
+    time = {} if provider.cache == "5m" else {"ttl": provider.cache}  # the shorter one is the default
+    return {"type": "ephemeral", **time}
+
+
+# ---- claude thinking
+#
+# Thinking (reasoning) of Claude in a request: ask for it to be shown, and leave out what the API
+# would refuse.
+#
+# Newer models refuse thinking before which something else stands than when it arrived; older ones
+# refuse some in a loop of tool calls.
+
+
+def show_thinking(params: dict[str, Any], request: Request, provider: Provider, refusals: Collection[str]) -> None:
+    """Ask for summaries of thinking where they are wanted, in place: newer models send none unasked.
+
+    Beside tools, newer models write even their remarks between two calls as thinking.
+    """
+    entry = likely_facts(provider.name, provider.model).entry
+    thinks_unasked = entry.get("thinking_always_on") or entry.get("thinking_on_by_default")
+    is_wanted = (request.shows_reasoning or request.tools or request.web) and "tool_choice" not in params
+    is_refused = "adaptive" in refusals or "display" in refusals
+    if thinks_unasked and is_wanted and not is_refused and "thinking" not in params:
+        params["thinking"] = {"type": "adaptive", "display": "summarized"}
+    thinking = params.get("thinking")
+    if isinstance(thinking, dict) and "display" in refusals:
+        params["thinking"] = {key: value for key, value in thinking.items() if key != "display"}
+
+
+def fit_to_tool_loop(params: dict[str, Any], messages: list[Part], provider: Provider) -> None:
+    """Make thinking agree with an unfinished loop of tool calls, in place: else the API refuses the request.
+
+    A model with a thinking budget thinks once, at the start of the loop. If it did not, thinking is turned off.
+    """
+    loop = _answers_of_turn(messages)
+    kind = as_dict(params.get("thinking")).get("type")
+    if kind == "enabled" and loop and loop[0]["content"][0]["type"] not in THINKING_TYPES:
+        del params["thinking"]
+        kind = "disabled"
+    facts = likely_facts(provider.name, provider.model)
+    thinks_by_default = facts.can("adaptive_thinking") or not facts.can("reasoning")
+    if kind == "disabled" or (kind is None and not thinks_by_default):
+        for message in loop:
+            message["content"] = without_thinking(message["content"])
+
+
+def _answers_of_turn(messages: list[Part]) -> list[Part]:
+    """The answers since the last question that has no tool results."""
+    answers: list[Part] = []
+    for message in reversed(messages):
+        if message["role"] == "assistant":
+            answers.insert(0, message)
+        elif all(block["type"] != "tool_result" for block in message["content"]):
+            break
+    return answers
+
+
+def drop_unbound(head: dict[str, Any], messages: list[Part], prefixes: Sequence[str | None]) -> None:
+    """Drop thinking before which something else stood when it arrived, in place: newer models refuse it.
+
+    ``head`` has the system prompt and the tools. ``prefixes``: what stood before each message then; None if unknown. So
+    a changed system prompt, a compaction or a missing tool drops the thinking of all answers before; later thinking
+    goes back again.
+    """
+    if not any(prefixes):
+        return
+    digest = _head_digest(head)
+    for message, expected in zip(messages, prefixes, strict=True):
+        if expected is not None and expected != digest.hexdigest():
+            message["content"] = without_thinking(message["content"])
+        _add_message(digest, message)
+
+
+def prefix(payload: dict[str, Any]) -> str:
+    """A digest of a request: the thinking in its answer is bound to it. Cache marks do not count."""
+    digest = _head_digest(payload)
+    for message in payload["messages"]:
+        _add_message(digest, message)
+    return str(digest.hexdigest())
+
+
+def _head_digest(payload: dict[str, Any]) -> Any:
+    """The digest of a system prompt and tools."""
+    import hashlib
+
+    head = [_without_marks(payload.get(name)) for name in ("system", "tools")]
+    return hashlib.blake2b(json.dumps(head).encode(), digest_size=8)
+
+
+def _add_message(digest: Any, message: Part) -> None:
+    digest.update(json.dumps([message["role"], _without_marks(message["content"])]).encode())
+
+
+def _without_marks(blocks: Any) -> Any:
+    """The blocks without their cache marks."""
+    if isinstance(blocks, list):
+        return [_without_marks(block) for block in blocks]
+    if isinstance(blocks, dict):
+        return {key: value for key, value in blocks.items() if key != "cache_control"}
+    return blocks
+
+
+def without_thinking(blocks: list[Part]) -> list[Part]:
+    """The blocks of an answer that are no thinking."""
+    return [block for block in blocks if block["type"] not in THINKING_TYPES]
+
+
+# ---- anthropic
+#
+# Write a request of Anthropic's Messages API (Claude): blocks under alternating roles, tool calls
+# with their results.
+#
+# ``claude_thinking.py`` has the rules for thinking, ``prompt_cache.py`` the marks.
+# ``anthropic_answers.py`` reads the answers.
 
 REFUSABLE = {
     "budget": Refusable(names=("thinking.type.enabled",)),
@@ -114,8 +279,8 @@ def accepts(part: Part, _provider: Provider) -> bool:
 
 def read(response: "Response", _provider: Provider, answer: Answer, _ollama: Any = None) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
-    payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_events)
-    return reading_loop.read(payloads, Reader(answer), response.limit_wait)
+    payloads = stream.sse_objects(response.chunks(), response.headers.get("content-type", ""), as_events)
+    return stream.read(payloads, Reader(answer), response.limit_wait)
 
 
 def continuation(payload: dict[str, Any], answer: Answer) -> dict[str, Any]:

@@ -11,9 +11,8 @@ from typing import Any
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
 from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm import reading_loop
-from gptsh.llm.json_bodies import ADVICE, as_object, debug_text
-from gptsh.llm.reported_errors import reported_error
+from gptsh.llm import stream
+from gptsh.llm.stream import ADVICE, as_object, debug_text, reported_error
 from gptsh.messages import THINKING_BLOCKS, token_count
 from gptsh.models.usage import FINISH_REASONS, usage_from
 from gptsh.text import join_surrogates
@@ -63,7 +62,7 @@ class _OpenBlock:
         return {"type": self.kind, **self._values, **texts, **cited}
 
 
-class Reader(reading_loop.Reader):
+class Reader(stream.Reader):
     """Writes the events of one answer into an ``Answer``."""
 
     def __init__(self, answer: Answer) -> None:

@@ -1,5 +1,6 @@
-"""Write a request of the chat completions API, for each provider that has it; ``chat_answers.py`` reads the answers."""
+"""Speak chat completions: write requests and read answers."""
 
+import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -7,16 +8,27 @@ from typing import TYPE_CHECKING, Any
 from gptsh.content import shapes
 from gptsh.content.answer import Answer
 from gptsh.content.passages import one_text
-from gptsh.jsonio import as_dict, as_dicts
-from gptsh.llm import reading_loop, sse
-from gptsh.llm.chat_answers import REPLAY_KEYS, Reader, as_chunks
-from gptsh.llm.request_tools import Refusable, openai_schema, schema_as_text, take_tools
+from gptsh.errors import GptshError, ModelError
+from gptsh.jsonio import as_dict, as_dicts, as_str, parse_json
+from gptsh.llm import stream
+from gptsh.llm.stream import (
+    ADVICE,
+    DONE,
+    Refusable,
+    debug_text,
+    error_fields,
+    openai_schema,
+    reported_error,
+    schema_as_text,
+    take_tools,
+)
 from gptsh.messages import (
     PARTIAL_REASONS,
     PROVIDER_FIELDS,
     REASONING_DETAILS,
     REASONING_FIELDS,
     THINKING_BLOCKS,
+    THOUGHT_SIGNATURES,
     Call,
     Event,
     Message,
@@ -25,10 +37,324 @@ from gptsh.messages import (
     Tool,
     is_answer_of,
 )
+from gptsh.models.usage import usage_from
 from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
+
+
+# ---- chat answers
+#
+# Read an answer of the chat completions API: text, reasoning, tool calls in pieces, sources
+# (citations), usage.
+#
+# Providers differ in where they put usage, how they name reasoning, whether tool-call deltas have
+# an index, and whether errors come inside a stream of status 200. All forms are accepted from every
+# provider.
+
+# Keys saved because a provider may want them back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax); the
+# signature of an answer without calls (Google); the text read from a file, so that it is not paid for twice
+# (OpenRouter). Citations and unknown keys are of no use to a later request, and are not saved.
+REPLAY_KEYS = (REASONING_DETAILS, "extra_content", "annotations")
+_ANY = "any"  # index or id of a tool call
+_GROWING_KEYS = ("text", "summary", "data")  # of a reasoning detail: their pieces are concatenated
+
+
+def as_chunks(payload: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
+    """A ``chat.completion`` as the chunks of a stream. --debug shows ``body`` if it is not one."""
+    if as_dicts(payload.get("choices")):
+        yield from (payload, DONE)
+        return
+    if error := _error_in(payload):
+        raise error
+    if "choices" not in payload:
+        raise ModelError("the response is not a chat completion", ADVICE, detail=debug_text(body))
+    failure = ModelError("the provider sent no answer", "ask again", detail=debug_text(body))
+    failure.can_retry = failure.may_fall_back = True  # a gateway whose own provider failed
+    raise failure
+
+
+class Reader(stream.Reader):
+    """Writes the chunks of one answer into an ``Answer``; an unstreamed answer is one chunk."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer)
+        self._calls = _Calls()
+        self._finish: str | None = None
+        self._tier: str | None = None
+        self._done = False
+        self._thinking: list[str] = []  # pieces of the thinking block that has no signature yet
+        self._known_items: set[str] = set()  # of ``replay``, as JSON
+
+    def add(self, chunk: dict[str, Any]) -> bool:
+        """Read one chunk; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        answer = self.answer
+        if chunk is DONE:
+            self._done = True
+            return True
+        answer.response_id = answer.response_id or as_str(chunk.get("id")) or None
+        answer.resolved_model = answer.resolved_model or as_str(chunk.get("model")) or None
+        choices = as_dicts(chunk.get("choices"))
+        self._add_usage(chunk, choices)
+        self._add_sources(chunk)
+        for choice in choices:
+            if choice.get("index") in (0, None):  # only the first of several answers (n=2)
+                self._add_choice(choice)
+        if error := _error_in(chunk):
+            raise error
+        if self._finish == "error":
+            failure = ModelError("the provider broke the answer off with an error")
+            failure.can_retry = failure.may_fall_back = True
+            raise failure
+        if self._finish:
+            answer.finish(self._reason())
+        return False
+
+    def end(self) -> None:
+        """Add the tool calls, complete or not: only now do they no longer change."""
+        for call in self._calls.calls:
+            self.answer.add_call(call.whole())
+        if self._done or self.answer.finished:
+            self.answer.finish(self._reason())
+
+    def _reason(self) -> str | None:
+        """The finish reason; with tool calls, "stop" or an empty reason (xai) becomes "tool_calls"."""
+        if self._calls.calls and self._finish in ("stop", ""):
+            return "tool_calls"
+        return self._finish or None
+
+    def _add_usage(self, chunk: dict[str, Any], choices: list[dict[str, Any]]) -> None:
+        """Read usage at the top, in the choice (moonshot), or in x_groq; a later null does not overwrite it."""
+        self._tier = as_str(chunk.get("service_tier")) or self._tier
+        for place in (chunk, *choices[:1], as_dict(chunk.get("x_groq"))):
+            if usage := as_dict(place.get("usage")):
+                self.answer.usage = usage_from(usage, self._tier)
+                return
+
+    def _add_sources(self, chunk: dict[str, Any]) -> None:
+        """Add the pages that Perplexity and xAI list beside the choices; the answer's ``[1]`` is the first of them."""
+        for page in as_dicts(chunk.get("search_results")):
+            self.answer.add_source(page.get("url"), page.get("title"))
+        citations = chunk.get("citations")
+        for url in citations if isinstance(citations, list) else ():
+            self.answer.add_source(url)
+
+    def _add_choice(self, choice: dict[str, Any]) -> None:
+        delta = as_dict(choice.get("delta"))
+        whole = as_dict(choice.get("message"))  # some servers send the whole message so far beside a delta
+        self._add_delta(delta or whole, is_whole=not delta)
+        if reason := as_str(choice.get("finish_reason")):  # a later chunk may have an empty one
+            self._finish = reason
+            self.answer.stop_sequence = as_str(choice.get("stop_reason")) or None  # so named by vLLM and SGLang
+
+    def _add_delta(self, delta: dict[str, Any], *, is_whole: bool) -> None:
+        answer = self.answer
+        self._add_reasoning(delta)
+        content = delta.get("content")
+        answer.add_text(as_str(content))
+        for part in as_dicts(content):  # content in parts is Mistral's
+            if part.get("type") == "thinking":
+                for piece in as_dicts(part.get("thinking")):
+                    answer.add_reasoning(as_str(piece.get("text")), "thinking")
+            else:
+                answer.add_text(as_str(part.get("text")))
+        if refusal := as_str(delta.get("refusal")):
+            answer.add_refusal(refusal)
+        for call in as_dicts(delta.get("tool_calls")):
+            self._calls.add(call, is_whole=is_whole)
+        self._save_replay(delta, is_whole=is_whole)
+
+    def _add_reasoning(self, delta: dict[str, Any]) -> None:
+        """Add reasoning once: some servers send the same under two names. The first one that is not empty counts."""
+        if blocks := as_dicts(delta.get(THINKING_BLOCKS)):
+            self._add_thinking_blocks(blocks)
+            return
+        for name in REASONING_FIELDS:
+            if text := as_str(delta.get(name)):
+                self.answer.add_reasoning(text, name)
+                return
+        details = as_dicts(delta.get(REASONING_DETAILS))
+        texts = [as_str(detail.get(key)) for detail in details for key in ("text", "summary")]
+        self.answer.add_reasoning("".join(texts), "reasoning")
+
+    def _add_thinking_blocks(self, blocks: list[dict[str, Any]]) -> None:
+        """Add litellm's blocks: it sends pieces of text, then the signature of the whole block."""
+        for block in blocks:
+            block.pop("index", None)  # the place of the block in the answer, from litellm 1.110 on
+            if text := as_str(block.get("thinking")):
+                self._thinking.append(text)
+                self.answer.add_reasoning(text, THINKING_BLOCKS)
+            if block.get("type") != "thinking":
+                self.answer.add_thinking(block)
+            elif block.get("signature"):
+                self.answer.add_thinking({**block, "thinking": "".join(self._thinking)})
+                self._thinking = []
+
+    def _save_replay(self, delta: dict[str, Any], *, is_whole: bool) -> None:
+        """Save what the provider may want back, and the pages that the answer cites."""
+        replay = self.answer.replay
+        for piece in as_dicts(delta.get(REASONING_DETAILS)):
+            self._add_detail(replay.setdefault(REASONING_DETAILS, []), piece, is_whole=is_whole)
+        if extra := as_dict(delta.get("extra_content")):
+            replay["extra_content"] = {**replay.get("extra_content", {}), **extra}
+        for note in as_dicts(delta.get("annotations")):
+            page = as_dict(note.get("url_citation"))
+            self.answer.add_source(page.get("url"), page.get("title"))
+            if note.get("type") == "file":
+                self._add_once(replay.setdefault("annotations", []), note)
+        signatures = as_dict(delta.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
+        for signature in signatures if isinstance(signatures, list) else ():
+            if isinstance(signature, str):
+                known = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})
+                self._add_once(known[THOUGHT_SIGNATURES], signature)
+
+    def _add_detail(self, details: list[dict[str, Any]], piece: dict[str, Any], *, is_whole: bool) -> None:
+        """Add a reasoning detail: a piece of the last one, which is signed as a whole, or a new one."""
+        last = details[-1] if details and not is_whole else {}
+        if not last or not _continues(last, piece):
+            details.append(dict(piece))
+            return
+        for key, value in piece.items():
+            if key in _GROWING_KEYS and isinstance(value, str) and isinstance(last.get(key), str):
+                self.answer.extend_text(last, key, value)
+            elif value is not None:
+                last[key] = value
+
+    def _add_once(self, items: list[Any], item: Any) -> None:
+        """Add an item unless it has come before."""
+        name = json.dumps(item, sort_keys=True)
+        if name not in self._known_items:
+            self._known_items.add(name)
+            items.append(item)
+
+
+class _GrowingCall:
+    """A tool call while its pieces arrive. ``id``: None until it is known."""
+
+    def __init__(self, call_id: str | None) -> None:
+        self.id = call_id
+        self._name = ""
+        self._arguments: list[str] = []  # pieces
+        self._has_closing_brace = False  # at the end of the arguments
+        self._more: dict[str, Any] = {}  # unknown keys, such as thought signatures
+        self._more_of_function: dict[str, Any] = {}
+
+    def begins_another(self, delta: dict[str, Any]) -> bool:
+        """Whether a delta, whose index and id fit or are missing, is nevertheless the beginning of another call.
+
+        The arguments are parsed only where an object may have ended and another may begin: they may have megabytes.
+        """
+        function = as_dict(delta.get("function"))
+        name = as_str(function.get("name"))
+        has_both_ids = as_str(delta.get("id")) and self.id is not None
+        if not name or has_both_ids or not self._has_closing_brace:
+            return False
+        arguments = function.get("arguments") or ""
+        is_repeated = name == self._name and not arguments
+        continues = isinstance(arguments, str) and arguments.lstrip()[:1] not in ("", "{", "[")
+        return not (is_repeated or continues) and _is_object("".join(self._arguments))
+
+    def add(self, delta: dict[str, Any]) -> None:
+        """Add the name, the arguments and the unknown keys of a delta."""
+        function = as_dict(delta.get("function"))
+        self._name = self._name or as_str(function.get("name"))
+        arguments = function.get("arguments")
+        if arguments is not None:
+            self._add_arguments(arguments if isinstance(arguments, str) else json.dumps(arguments))
+        for key, value in function.items():
+            if key not in ("name", "arguments"):
+                self._more_of_function.setdefault(key, value)
+        for key, value in delta.items():
+            if key not in ("index", "id", "type", "function") and value not in (None, ""):
+                self._more.setdefault(key, value)
+
+    def _add_arguments(self, piece: str) -> None:
+        self._arguments.append(piece)
+        if end := piece.rstrip()[-1:]:
+            self._has_closing_brace = end == "}"
+
+    def whole(self) -> Call:
+        """The call with all that has arrived."""
+        function = {"name": self._name, "arguments": "".join(self._arguments), **self._more_of_function}
+        return {"id": self.id or "", "type": "function", "function": function, **self._more}
+
+
+class _Calls:
+    """The tool calls of one answer while their pieces arrive."""
+
+    def __init__(self) -> None:
+        self.calls: list[_GrowingCall] = []
+        self._latest: dict[tuple[Any, Any], int] = {}  # of the calls by index and id, of each or ``_ANY``: its place
+
+    def add(self, delta: dict[str, Any], *, is_whole: bool) -> None:
+        """Add a delta to the last call of its index and id, or to a new call; a whole call is always new.
+
+        Some servers give each call the same index, or neither index nor id. Then a name after complete arguments begins
+        a new call. Some send an empty id or name, which is ignored (mistral, dashscope, groq).
+        """
+        index = delta["index"] if isinstance(delta.get("index"), int) else None
+        call_id = as_str(delta.get("id")) or None
+        place = None if is_whole else self._place_of(index, call_id)
+        if place is None or self.calls[place].begins_another(delta):
+            place = self._begin(index, call_id)
+        elif call_id and self.calls[place].id is None:
+            self._learn_id(place, index, call_id)
+        self.calls[place].add(delta)
+
+    def _place_of(self, index: int | None, call_id: str | None) -> int | None:
+        """The place of the last call of the same index and id, or of one that had none."""
+        indexes = (_ANY,) if index is None else (index, None)
+        ids = (_ANY,) if call_id is None else (call_id, None)
+        places = [self._latest[at, known] for at in indexes for known in ids if (at, known) in self._latest]
+        return max(places, default=None)
+
+    def _begin(self, index: int | None, call_id: str | None) -> int:
+        """Begin a call and return its place."""
+        self.calls.append(_GrowingCall(call_id))
+        place = len(self.calls) - 1
+        self._latest |= {(at, known): place for at in (index, _ANY) for known in (call_id, _ANY)}
+        return place
+
+    def _learn_id(self, place: int, index: int | None, call_id: str) -> None:
+        """Give a call its id, which came later than its beginning."""
+        self.calls[place].id = call_id
+        for at in {index, None, _ANY}:
+            if self._latest.get((at, None)) == place:
+                del self._latest[at, None]
+                self._latest[at, call_id] = place
+
+
+def _continues(last: dict[str, Any], piece: dict[str, Any]) -> bool:
+    """Whether a reasoning detail is a further piece of the last one: of its type, index and id, if both have them."""
+    if last.get("type") != piece.get("type"):
+        return False
+    pairs = [(last.get(key), piece.get(key)) for key in ("index", "id")]
+    return all(known == new or None in (known, new) for known, new in pairs)
+
+
+def _is_object(arguments: str) -> bool:
+    try:
+        return isinstance(parse_json(arguments), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _error_in(chunk: dict[str, Any]) -> GptshError | None:
+    """The error in a payload: under ``error``, in a choice, or instead of an answer."""
+    error = chunk.get("error")
+    for choice in as_dicts(chunk.get("choices")):
+        error = error or choice.get("error")
+    is_error = not {"choices", "usage", "object"} & set(chunk) and {"message", "detail", "msg"} & set(chunk)
+    if not error and (is_error or "error" in (chunk.get("object"), chunk.get("type"))):
+        error = error_fields(chunk)
+    return reported_error(error, chunk) if error else None
+
+
+# ---- chat
+#
+# Write a request of the chat completions API, for each provider that has it; ``chat_answers.py``
+# reads the answers.
 
 REFUSABLE = {
     "stream_options": Refusable(names=("stream_options",)),
@@ -55,7 +381,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
             messages.append({"role": "assistant", "content": _UNANSWERED})
         messages.append(_message(message, provider, request.model))
     if provider.marked_models and re.match(provider.marked_models, provider.model):
-        from gptsh.llm.prompt_cache import mark_chat
+        from gptsh.llm.anthropic import mark_chat
 
         mark_chat(messages, provider, has_tools=bool(request.tools))
     payload: dict[str, Any] = {"model": provider.model, "messages": messages}
@@ -95,8 +421,8 @@ def accepts(part: Part, provider: Provider) -> bool:
 
 def read(response: "Response", _provider: Provider, answer: Answer, _ollama: Any = None) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
-    payloads = sse.objects(response.chunks(), response.headers.get("content-type", ""), as_chunks)
-    return reading_loop.read(payloads, Reader(answer), response.limit_wait)
+    payloads = stream.sse_objects(response.chunks(), response.headers.get("content-type", ""), as_chunks)
+    return stream.read(payloads, Reader(answer), response.limit_wait)
 
 
 def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:

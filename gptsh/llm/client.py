@@ -1,10 +1,7 @@
-"""Ask a model: send a request by its API, again without what the server refuses, and yield the answer's events.
-
-``retries`` decides about a retry after a temporary failure. ``turn/budget.py`` is the ``Budget``. A fallback is another
-request, for another model, and so one of ``turn/request_loop.py``.
-"""
+"""Ask a model: choose its API, send the request, and try again where that may help."""
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator, Mapping, Set
 from functools import cached_property, partial
@@ -13,24 +10,79 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gptsh.config.schema import mask
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
+from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import parse_json
-from gptsh.llm.apis import api_of
-from gptsh.llm.headers import headers
-from gptsh.llm.openai_apis import OpenaiApis
-from gptsh.llm.refused_fields import REASONING, RefusedFields
-from gptsh.llm.routes import Routes, raise_no_search
-from gptsh.llm.server_cache import ServerCache
-from gptsh.messages import Event, Finished, Part, Request, Retrying
+from gptsh.llm.servers import REASONING, OpenaiApis, RefusedFields, Routes, ServerCache, headers, raise_no_search
+from gptsh.llm.stream import Api
+from gptsh.messages import Event, Finished, Part, Request, Retrying, labelled_text, parts_of, text_of
 from gptsh.models.facts import split_model
+from gptsh.models.usage import usage_from
 from gptsh.models.vendors import DIRECT, ApiName, Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.litellm_bridge import Bridge
     from gptsh.llm.model_lists import ModelLists
-    from gptsh.llm.ollama_models import OllamaModels
-    from gptsh.llm.server_reports import ServerReports
-    from gptsh.llm.windows import Windows
+    from gptsh.llm.reports import OllamaModels, ServerReports, Windows
+
+
+# ---- apis
+#
+# The APIs that gptsh speaks: the module of each is imported once a run needs it.
+
+
+def api_of(provider: Provider) -> Api:
+    """The module of a provider's API. Only that module is imported, since a run needs one."""
+    name: ApiName = provider.api
+    match name:
+        case "anthropic":
+            from gptsh.llm import anthropic
+
+            return anthropic
+        case "responses":
+            from gptsh.llm import responses
+
+            return responses
+        case "gemini":
+            from gptsh.llm import gemini
+
+            return gemini
+        case "ollama":
+            from gptsh.llm import ollama
+
+            return ollama
+    from gptsh.llm import chat
+
+    return chat
+
+
+# ---- echo
+#
+# The built-in offline model ``echo``: ``You said: `` and the last question, word by word.
+
+
+def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
+    """Write the answer and yield its events. A word counts as a token."""
+    parts = next((parts_of(message) for message in reversed(request.messages) if message["role"] == "user"), [])
+    question = "\n\n".join(labelled_text(part) if "text" in part else part_label(part) for part in parts)
+    words = ["You said: ", *re.findall(r"\S+\s*|\s+", question)]
+    for word in words if request.stream else ["".join(words)]:
+        answer.add_text(word)
+        yield from answer.new_events()
+    prompt = sum(len(text_of(message).split()) for message in request.messages)
+    answer.usage = usage_from({"prompt_tokens": prompt, "completion_tokens": len(words) + 1})
+    answer.finish("stop")
+    answer.end()
+    yield from answer.new_events()
+
+
+# ---- client
+#
+# Ask a model: send a request by its API, again without what the server refuses, and yield the
+# answer's events.
+#
+# ``retries`` decides about a retry after a temporary failure. ``turn/budget.py`` is the ``Budget``.
+# A fallback is another request, for another model, and so one of ``turn/request_loop.py``.
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
 _MAX_PAUSES = 10  # how often a server may pause one answer
@@ -88,7 +140,7 @@ class Client:
     @cached_property
     def windows(self) -> "Windows":
         """The context windows of models."""
-        from gptsh.llm.windows import Windows
+        from gptsh.llm.reports import Windows
 
         return Windows(self._settings, self._reports, self._cache, self._ollama)
 
@@ -106,7 +158,7 @@ class Client:
 
     def can(self, model: str, ability: str) -> bool | None:
         """Whether a model has ``vision``, ``pdf_input``, …; None: unknown. Ollama is asked. Raises ConfigError."""
-        from gptsh.llm.abilities import has_ability
+        from gptsh.llm.reports import has_ability
 
         return has_ability(self._settings.providers.for_model(model), ability, self._ollama)
 
@@ -122,7 +174,7 @@ class Client:
 
     def ending_note(self, model: str) -> str | None:
         """A line about a model's end that is near or just over, once a day; None if there is none, or it is unknown."""
-        from gptsh.llm.model_end import ending_note
+        from gptsh.llm.servers import ending_note
 
         return ending_note(model, self._settings.providers.for_model(model), self._cache)
 
@@ -165,13 +217,13 @@ class Client:
         provider = self._provider_for(request.model, request.params, web=request.web)
         if provider.api == "echo":
             return {"messages": request.messages}
-        from gptsh.llm import masking
+        from gptsh.llm import keys
 
         if provider.api == "litellm":
             from gptsh.llm.litellm_bridge import arguments
 
-            return {"call": masking.without_secret_parameters(arguments(request, provider, self._settings.network))}
-        from gptsh.llm.json_bodies import encode, load
+            return {"call": keys.without_secret_parameters(arguments(request, provider, self._settings.network))}
+        from gptsh.llm.stream import encode, load
 
         api = api_of(provider)
         body = load(encode(api.body(request, provider, self._refused.of(provider), self._ollama_of(provider))))
@@ -179,7 +231,7 @@ class Client:
             "method": "POST",
             "url": f"{provider.base_url}{api.path(request, provider)}",
             "headers": headers(provider, mask_values=True),
-            "body": masking.without_secret_parameters(body),
+            "body": keys.without_secret_parameters(body),
         }
 
     # ---- asking
@@ -198,7 +250,7 @@ class Client:
         try:
             yield from self._try(request, provider, answer, may_retry=may_retry)
         except GptshError as err:
-            from gptsh.llm.masking import without_secrets
+            from gptsh.llm.keys import without_secrets
 
             raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
 
@@ -228,8 +280,8 @@ class Client:
                     continue
                 if not may_retry:
                     raise
-                from gptsh.llm.masking import without_secrets
-                from gptsh.llm.retries import Retries
+                from gptsh.llm.failures import Retries
+                from gptsh.llm.keys import without_secrets
 
                 retries = retries or Retries(self._settings.network, self.deadline)
                 pause = retries.next_pause(err)
@@ -247,9 +299,7 @@ class Client:
     def _events(self, request: Request, provider: Provider, answer: Answer, left_out: Set[str]) -> Iterator[Event]:
         """Send the request once and yield the events of its answer."""
         if provider.api == "echo":
-            from gptsh.llm import echo
-
-            yield from echo.answer_events(request, answer)
+            yield from echo_events(request, answer)
         elif provider.api == "litellm":
             yield from self._litellm.read(request, provider, answer)
         else:
@@ -261,9 +311,8 @@ class Client:
 
     def _continued_answer(self, url: str, body: dict[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
         """As ``_answer``; whenever Anthropic's server pauses the answer, ask it to continue."""
-        from gptsh.llm.anthropic import continuation
+        from gptsh.llm.anthropic import continuation, prefix
         from gptsh.llm.anthropic_answers import PAUSED
-        from gptsh.llm.claude_thinking import prefix
 
         sent = body
         for number in range(_MAX_PAUSES + 1):
@@ -281,12 +330,12 @@ class Client:
 
     def _answer(self, url: str, body: Mapping[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
         """Send one body and yield the events of its answer."""
-        from gptsh.llm.json_bodies import encode
+        from gptsh.llm.stream import encode
 
         response = self._routes.http.send(url, encode(body), headers(provider), is_own_server=provider.is_own_server)
         try:
             if response.status != 200:  # OK
-                from gptsh.llm.error_statuses import refusal
+                from gptsh.llm.failures import refusal
 
                 raise refusal(response.url, response.status, response.headers, response.small_body(), provider)
             request_ids = [response.headers.get(name) for name in _REQUEST_IDS]
@@ -310,13 +359,13 @@ class Client:
 
     @cached_property
     def _reports(self) -> "ServerReports":
-        from gptsh.llm.server_reports import ServerReports
+        from gptsh.llm.reports import ServerReports
 
         return ServerReports(self._routes, self._cache)
 
     @cached_property
     def _ollama(self) -> "OllamaModels":
-        from gptsh.llm.ollama_models import OllamaModels
+        from gptsh.llm.reports import OllamaModels
 
         return OllamaModels(self._reports, self._cache)
 

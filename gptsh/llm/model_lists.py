@@ -8,9 +8,16 @@ from typing import Any
 from gptsh.config.settings import Settings, with_config_prices
 from gptsh.errors import ConfigError, GptshError, LoadingModel
 from gptsh.jsonio import as_dict
-from gptsh.llm.ollama_models import OllamaModels, bytes_in
-from gptsh.llm.server_cache import ServerCache
-from gptsh.llm.server_reports import PROBE_TIMEOUT, REMOTE_TIMEOUT, REPORT_TIMEOUT, ServerReports, window_in
+from gptsh.llm.reports import (
+    PROBE_TIMEOUT,
+    REMOTE_TIMEOUT,
+    REPORT_TIMEOUT,
+    OllamaModels,
+    ServerReports,
+    bytes_in,
+    window_in,
+)
+from gptsh.llm.servers import ServerCache
 from gptsh.models.facts import Facts, compatible_endpoints, exact_facts, models_of, split_model
 from gptsh.models.vendors import DIRECT, LOCAL_PROVIDERS, ApiName, Provider
 

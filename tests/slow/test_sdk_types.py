@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from gptsh.context.sendable import build_messages, make_sendable
 from gptsh.core import document
 from gptsh.llm import anthropic, chat, gemini, responses
-from gptsh.llm.json_bodies import encode
+from gptsh.llm.stream import encode
 from gptsh.messages import Request, Tool
 from tests.support import vocabulary
 from tests.support.apis import NO_CLIENT, QUESTION, at

@@ -14,23 +14,10 @@ from gptsh.core import document, turns, usage
 from gptsh.core.turns import merge
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encode_json, parse_json
-from gptsh.llm import (
-    anthropic,
-    anthropic_answers,
-    chat,
-    chat_answers,
-    gemini,
-    gemini_answers,
-    ollama,
-    ollama_answers,
-    responses,
-    responses_answers,
-)
-from gptsh.llm.error_statuses import refusal
-from gptsh.llm.json_bodies import encode
+from gptsh.llm import anthropic, anthropic_answers, chat, gemini, ollama, responses
+from gptsh.llm.failures import refusal
 from gptsh.llm.litellm_bridge import arguments
-from gptsh.llm.reading_loop import read
-from gptsh.llm.sse import objects
+from gptsh.llm.stream import encode, read, sse_objects
 from gptsh.messages import Request, Tool
 from gptsh.models.vendors import CUSTOM, PROVIDERS, Provider
 from gptsh.render.details import session_details
@@ -146,14 +133,12 @@ def read_body(api: str, pieces: Iterable[bytes], answer: Answer, media_type: str
     body = iter(pieces)
     readers: dict[str, Callable[[], Iterator[Any]]] = {
         "anthropic": lambda: read(
-            objects(body, media_type, anthropic_answers.as_events), anthropic_answers.Reader(answer)
+            sse_objects(body, media_type, anthropic_answers.as_events), anthropic_answers.Reader(answer)
         ),
-        "chat": lambda: read(objects(body, media_type, chat_answers.as_chunks), chat_answers.Reader(answer)),
-        "gemini": lambda: read(objects(body, media_type, gemini_answers.as_documents), gemini_answers.Reader(answer)),
-        "responses": lambda: read(
-            objects(body, media_type, responses_answers.as_events), responses_answers.Reader(answer)
-        ),
-        "ollama": lambda: read(ollama_answers.json_lines(body), ollama_answers.Reader(answer, lambda: None)),
+        "chat": lambda: read(sse_objects(body, media_type, chat.as_chunks), chat.Reader(answer)),
+        "gemini": lambda: read(sse_objects(body, media_type, gemini.as_documents), gemini.Reader(answer)),
+        "responses": lambda: read(sse_objects(body, media_type, responses.as_events), responses.Reader(answer)),
+        "ollama": lambda: read(ollama.json_lines(body), ollama.Reader(answer, lambda: None)),
     }
     for _ in readers[api]():
         pass

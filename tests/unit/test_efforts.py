@@ -2,7 +2,7 @@
 
 import pytest
 
-from gptsh.llm.unsupported_params import unsupported_efforts, unsupported_params
+from gptsh.llm.failures import unsupported_efforts, unsupported_params
 from gptsh.models.accepted_parameters import EFFORTS, accepted_efforts, nearest_effort, of_effort, of_param
 
 AS_ASKED = " ".join(EFFORTS)

@@ -4,29 +4,29 @@ import re
 
 import pytest
 
-from gptsh.llm import error_statuses, too_long
+from gptsh.llm import failures
 
-ROWS = [row for rows in error_statuses.WORDINGS.values() for row in rows]
+ROWS = [row for rows in failures.STATUS_WORDINGS.values() for row in rows]
 WINDOW = 131_072
 
 
-@pytest.mark.parametrize(("server", "pattern", "example"), too_long.WORDINGS)
+@pytest.mark.parametrize(("server", "pattern", "example"), failures.TOO_LONG_WORDINGS)
 def test_a_wording_for_a_prompt_that_is_too_long_matches_its_example_first(
     server: str, pattern: str, example: str
 ) -> None:
-    assert too_long.means_too_long(example)
-    first = next(row for row in too_long.WORDINGS if re.search(row[1], example, re.IGNORECASE))
+    assert failures.means_too_long(example)
+    first = next(row for row in failures.TOO_LONG_WORDINGS if re.search(row[1], example, re.IGNORECASE))
     assert first == (server, pattern, example)
 
 
-@pytest.mark.parametrize(("server", "pattern", "example"), too_long.WINDOWS)
+@pytest.mark.parametrize(("server", "pattern", "example"), failures.WINDOWS)
 def test_a_wording_of_the_window_matches_its_example_first(server: str, pattern: str, example: str) -> None:
-    assert too_long.window_in(example) == WINDOW
-    first = next(row for row in too_long.WINDOWS if re.search(row[1], example, re.IGNORECASE))
+    assert failures.window_in(example) == WINDOW
+    first = next(row for row in failures.WINDOWS if re.search(row[1], example, re.IGNORECASE))
     assert first == (server, pattern, example)
 
 
 @pytest.mark.parametrize(("server", "pattern", "example"), ROWS)
 def test_a_wording_of_another_error_matches_its_example_first(server: str, pattern: str, example: str) -> None:
-    assert not too_long.means_too_long(example)
+    assert not failures.means_too_long(example)
     assert next(row for row in ROWS if re.search(row[1], example)) == (server, pattern, example)

@@ -41,9 +41,9 @@ LAYERS = [
 LAYER = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 ROOMS = {
     "click": {"cli", "chat/commands.py"},
-    "socks": {"llm/proxies.py"},
+    "socks": {"llm/tls.py"},
     "tiktoken": {"context/tokens.py", "llm/litellm_bridge.py"},
-    "certifi": {"llm/certificates.py"},
+    "certifi": {"llm/tls.py"},
     "litellm": {"llm/litellm_bridge.py"},
     "filetype": {"content/attachments.py"},
     "ijson": {"formats/source.py"},

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gptsh.context.tokens import count_text
 from gptsh.core.search import Query
-from gptsh.llm.json_bodies import encode
+from gptsh.llm.stream import encode
 
 SENTENCE = "Der Füchs Nummer 12345 springt → und geht heim.\n"
 TEXTS = st.text(st.sampled_from('a"\\\n\x00é→\U0001f600\ud800'), min_size=1, max_size=9)

@@ -13,8 +13,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gptsh.context.sendable import _IDS
-from gptsh.llm import anthropic, chat, error_statuses, gemini, ollama, responses, too_long, unsupported_params
-from gptsh.llm.request_tools import Refusable
+from gptsh.llm import anthropic, chat, failures, gemini, ollama, responses
+from gptsh.llm.stream import Refusable
 from tests.support.paths import ROOT
 
 PACKAGES = ("content", "context", "formats", "llm", "render", "terminal", "tools", "turn")
@@ -30,26 +30,28 @@ ENDS = ("", "\0 a ")
 # Patterns that a function takes from a table, by the file and the source.
 TABLES: dict[str, list[str]] = {
     "context/sendable.py: pattern": [*_IDS.values()],
-    "llm/error_statuses.py: pattern": [row[1] for rows in error_statuses.WORDINGS.values() for row in rows],
-    "llm/refused_fields.py: refusable.wording": [
+    "llm/servers.py: refusable.wording": [
         field.wording
         for api in (anthropic, chat, gemini, ollama, responses)
         for field in api.REFUSABLE.values()
         if field.wording != Refusable().wording  # which matches nothing
     ],
-    "llm/too_long.py: pattern": [f"(?i){row[1]}" for row in (*too_long.WORDINGS, *too_long.WINDOWS)],
-    "llm/unsupported_params.py: f'(?i){pattern}'": [f"(?i){pattern}" for pattern in unsupported_params._UNSUPPORTED],
-    r"""llm/unsupported_params.py: f'"param":\\s*"{param}[".\\[]|"loc":\\s*\\["body",\\s*"{loc}"'""": [
+    "llm/failures.py: pattern": [
+        *[row[1] for rows in failures.STATUS_WORDINGS.values() for row in rows],
+        *[f"(?i){row[1]}" for row in (*failures.TOO_LONG_WORDINGS, *failures.WINDOWS)],
+    ],
+    "llm/failures.py: f'(?i){pattern}'": [f"(?i){pattern}" for pattern in failures._UNSUPPORTED],
+    r"""llm/failures.py: f'"param":\\s*"{param}[".\\[]|"loc":\\s*\\["body",\\s*"{loc}"'""": [
         r'"param":\s*"top_p[".\[]|"loc":\s*\["body",\s*"top_p"'
     ],
-    r"llm/unsupported_params.py: f'(?i){_BEFORE_NAME}{field}\\b|(?<![\\w.]){field}{_AFTER_NAME}'": [
-        rf"(?i){unsupported_params._BEFORE_NAME}top_p\b|(?<![\w.])top_p{unsupported_params._AFTER_NAME}"
+    r"llm/failures.py: f'(?i){_BEFORE_NAME}{field}\\b|(?<![\\w.]){field}{_AFTER_NAME}'": [
+        rf"(?i){failures._BEFORE_NAME}top_p\b|(?<![\w.])top_p{failures._AFTER_NAME}"
     ],
 }
 OTHERS = {  # what is built of a name, or reads one
     "llm/chat.py: provider.marked_models",
-    "llm/unsupported_params.py: f'(?i){before}|{after}'",
-    "llm/unsupported_params.py: f\"(?i)(?<![a-z])(?:{effort}{_OTHER_NAMES.get(effort, '')})(?![a-z])\"",
+    "llm/failures.py: f'(?i){before}|{after}'",
+    "llm/failures.py: f\"(?i)(?<![a-z])(?:{effort}{_OTHER_NAMES.get(effort, '')})(?![a-z])\"",
 }
 
 

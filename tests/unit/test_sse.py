@@ -5,7 +5,7 @@ import time
 import pytest
 
 from gptsh.errors import ModelError
-from gptsh.llm.sse import events
+from gptsh.llm.stream import events
 
 STREAM = (
     b"\xef\xbb\xbf: a comment\r\n\r\n"

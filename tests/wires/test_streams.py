@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gptsh.errors import ModelError
-from gptsh.llm.sse import lines
+from gptsh.llm.stream import lines
 from gptsh.models.usage import usage_from
 from tests.support.apis import tool_in_request
 from tests.support.home import Home

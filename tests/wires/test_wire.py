@@ -21,8 +21,8 @@ from typing import Any
 import pytest
 import trustme
 
-from gptsh.llm.error_bodies import retry_after
-from gptsh.llm.proxies import proxy_for
+from gptsh.llm.failures import retry_after
+from gptsh.llm.tls import proxy_for
 from tests.support.home import Home, lab_config, read_until, texts, wait_for_exit, wait_until
 from tests.support.server import Cut, Hold, ModelServer, Script, answer, chunk, event
 from tests.support.terminal import Terminal

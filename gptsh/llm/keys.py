@@ -1,13 +1,20 @@
-"""Run ``api_key_command``: a shell command of the config file that prints a provider's key. It may read a keyring."""
+"""Get keys from a command, and remove secrets from what is shown."""
 
 import contextlib
 import os
 import select
 import signal
 import subprocess
+from collections.abc import Collection
+from typing import Any
 
-from gptsh.config.schema import Secret
-from gptsh.errors import ConfigError
+from gptsh.config.schema import MASK, NOT_SECRET, Secret, mask, names_secrets
+from gptsh.errors import ConfigError, GptshError
+
+# ---- key command
+#
+# Run ``api_key_command``: a shell command of the config file that prints a provider's key. It may
+# read a keyring.
 
 _MAX_PRINTED = 1 << 16  # bytes that a command for a key may print
 _POLL = 0.02  # seconds until gptsh sees that a command has ended which leaves a program in the background
@@ -75,3 +82,39 @@ def _printed(process: subprocess.Popen[bytes]) -> bytes:
         elif has_ended:
             break
     return data
+
+
+# ---- masking
+#
+# Mask keys and other secrets in an error, and in a request that is shown: ``***`` in their place.
+#
+# Headers are masked in ``headers.py``; ``config/schema.py`` knows which names are secret.
+
+_WIDTH = 400  # characters of an error line
+
+
+def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
+    """The same error, with secrets masked wherever they could be shown, then shortened to one line."""
+    text = mask(str(err), secrets)
+    err.args = (text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…",)
+    err.detail = mask(err.detail, secrets)
+    cause: BaseException | None = err
+    while cause is not None:  # --debug shows the causes
+        if cause.__cause__ is not None and mask(repr(cause.__cause__), secrets) != repr(cause.__cause__):
+            cause.__cause__ = cause.__context__ = None
+        cause = cause.__cause__
+    return err
+
+
+def without_secret_parameters(value: Any, *, hide: bool = False) -> Any:
+    """A request with every text masked whose key names a secret or headers. Numbers are not secret."""
+    if isinstance(value, str):
+        return MASK if hide else value
+    if isinstance(value, list):
+        return [without_secret_parameters(item, hide=hide) for item in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: inner if name in NOT_SECRET else without_secret_parameters(inner, hide=hide or names_secrets(name))
+        for name, inner in value.items()
+    }

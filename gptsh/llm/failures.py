@@ -1,0 +1,465 @@
+"""Recognise errors of servers: by status, body and wording; say what to try next."""
+
+import json
+import random
+import re
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from gptsh.config.settings import Network
+from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError, TooLong
+from gptsh.models.accepted_parameters import EFFORTS, of_effort, of_param
+from gptsh.models.vendors import Provider
+
+# ---- error bodies
+#
+# Read an error of any provider: the message in its body, and after how long to retry, from its
+# headers or body.
+
+_READ = 4096  # characters of an error that patterns search
+_MESSAGE_KEYS = ("message", "detail", "error", "msg", "details")
+_RETRY_DELAY = r'"retryDelay": ?"([0-9]{1,9}(?:\.[0-9]{1,9})?)s"'  # Google
+_INPUT = r"""["']input\\*["']\s*:"""  # under which pydantic's errors repeat the request (Mistral, vLLM)
+_ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # a JSON escape, maybe nested in JSON strings
+
+
+def message_in_body(body: bytes) -> str:
+    """The provider's message in an error body; the whole text if the body is not JSON."""
+    try:
+        payload = json.loads(body)
+    except (ValueError, RecursionError):
+        payload = body.decode("utf-8", "replace")
+    return message_in(payload)
+
+
+def message_in(payload: Any, depth: int = 4) -> str:
+    """The first string where providers put their message, as in ``{"error": {"message": "…"}}``, bare, or in a list."""
+    if isinstance(payload, str):
+        return " ".join(payload.split())
+    inner = []
+    if isinstance(payload, list):
+        inner = payload[:1]
+    elif depth and isinstance(payload, dict):
+        inner = [payload.get(key) for key in _MESSAGE_KEYS]
+    return next(filter(None, (message_in(item, depth - 1) for item in inner)), "")
+
+
+def own_words(text: str) -> str:
+    """The beginning of an error, up to where it repeats the request: for patterns, which are slow in a long text."""
+    own = re.split(_INPUT, text[:_READ], maxsplit=1)[0]
+    return re.sub(_ESCAPED, lambda match: chr(int(match[1], 16)), own)  # such as \u003e
+
+
+def retry_after(headers: Mapping[str, str], detail: str = "") -> float | None:
+    """Seconds to wait by the server's ``retry-after-ms``, its ``retry-after`` in seconds or as a date, or its error.
+
+    Google names a ``retryDelay`` in the error itself, ``detail``.
+    """
+    for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = headers.get(name, "")
+        if text.replace(".", "", 1).isdecimal():
+            return float(text) * scale
+    if match := re.search(_RETRY_DELAY, detail):
+        return float(match[1])
+    if "retry-after" not in headers:
+        return None
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(0.0, parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return None
+
+
+# ---- too long
+#
+# Recognise an error for a prompt that is too long, by how servers word it, and read the window and
+# the size it names.
+#
+# Only an error imports this file. Its patterns are not compiled before they are needed.
+
+# How servers say that a prompt does not fit the model's window: the server, a pattern in any case, an example.
+TOO_LONG_WORDINGS = (
+    ("OpenAI, Groq", "context_length_exceeded", '"code": "context_length_exceeded"'),
+    ("llama.cpp", "exceed_context_size", '"type": "exceed_context_size_error"'),
+    ("litellm", "ContextWindowExceeded", "litellm.ContextWindowExceededError: litellm.BadRequestError"),
+    ("OpenAI, vLLM, DeepSeek, OpenRouter, Mistral", "maximum context length",
+     "This model's maximum context length is 4097 tokens. However, your messages resulted in 7575 tokens."),
+    ("OpenAI's Responses API, Anthropic, llama.cpp, SGLang, LM Studio, Ollama",
+     "(?:exceed(?:s|ed|ing)?|beyond|(?:larg|long|great)er than) (?:the |its )?"
+     "(?:model's |available |maximum |max |allowed )*(?:context|input token|input length)",
+     "The input (61709 tokens) is longer than the model's context length (40960 tokens)."),
+    ("SGLang", r"exceeds (?:the )?maximum allowed length \(\d+ tokens",
+     "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."),
+    ("Anthropic, Fireworks, Ollama", "prompt (?:is )?too long", "prompt is too long: 208310 tokens > 200000 maximum"),
+    ("Bedrock", "input (?:is )?too long", "Input is too long for requested model."),
+    ("others", "context (?:length|size|window) (?:has been |was )?exceeded", "the context window was exceeded"),
+    ("Google", "input token count .{0,40}(?:exceeds|supports)",
+     "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."),
+    ("xAI, vLLM", "maximum (?:prompt|model) length",
+     "This model's maximum prompt length is 131072 but the request contains 136973 tokens."),
+    ("vLLM, LM Studio", "context length (?:of|is) only",
+     "However, the model's context length is only 131072 tokens, resulting in a maximum input length of 98304."),
+    ("Cohere", "too many tokens: ", "too many tokens: size limit exceeded by 168512 tokens."),
+    ("MiniMax", "context window exceeds", "invalid params, context window exceeds limit (2013)"),
+    ("Bedrock, OpenAI, DwarfStar", r"(?:input|prompt) tokens (?:\(\d+\) )?exceed",
+     "prompt tokens (210000) exceed model maximum (200000)"),
+    ("LM Studio", "n_keep .{0,20}n_ctx", "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)"),
+    ("GitHub Copilot", "prompt token count .{0,40}exceeds", "prompt token count of 140000 exceeds the limit of 128000"),
+    ("Moonshot", "exceeded model token limit", "Your request exceeded model token limit: 262144 (requested: 300000)"),
+    ("Dashscope", "range of input length", "InvalidParameter: Range of input length should be [1, 983616]"),
+    ("DwarfStar", "configured context size",
+     "Prompt has 300,000 tokens, but the configured context size is 131,072 tokens"),
+    ("text-generation-inference", "`max_new_tokens` must be <=", "`inputs` tokens + `max_new_tokens` must be <= 2048."),
+    ("text-generation-inference", "`inputs` must have less than", "`inputs` must have less than 1024 tokens."),
+    ("Cerebras", "current length is .{0,20}while limit is", "Current length is 9000 while limit is 8192"),
+)  # fmt: skip
+_N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3}){1,4}|\d{1,12})\b)"  # with any thousands separator
+# How they name the window, the most reliable first: the server, a pattern, an example with a window of 131072 tokens.
+# A figure after "requested" or "at least" is the prompt's.
+WINDOWS = (
+    ("llama.cpp, LM Studio", rf"\bn_ctx\W{{1,6}}{_N}", '"n_prompt_tokens": 140000, "n_ctx": 131072'),
+    ("Anthropic", rf"(?:too long|context limit): [^>]{{1,60}}> {_N}", "prompt is too long: 140000 tokens > 131072"),
+    ("Dashscope", rf"\[1, {_N}\]", "Range of input length should be [1, 131072]"),
+    ("Mistral", rf"\b{_N} maximum context length", "too large for model with 131072 maximum context length"),
+    ("others: the first figure after the name of a limit",
+     r"(?:\b(?:context|allowed|max|maximum|less than)\b|limit|supports up to|cannot exceed|must be <=)"
+     rf"(?:[^.;:\d]{{0,40}}|:) \(?{_N}",
+     "This model's maximum context length is 131072 tokens. However, your messages resulted in 140000 tokens."),
+)  # fmt: skip
+_VALID_WINDOWS = range(256, 10**8 + 1)
+_MAX_PROMPT = 16  # times the window: a larger figure is not the size of a prompt
+
+
+def means_too_long(text: str) -> bool:
+    """Whether an error means that the prompt does not fit the model's window."""
+    words = own_words(text)
+    return any(re.search(pattern, words, re.IGNORECASE) for _, pattern, _ in TOO_LONG_WORDINGS)
+
+
+def too_long(what: str, reason: str, detail: str) -> TooLong:
+    """The error for a prompt that does not fit, with the window and the prompt's tokens if the server names them.
+
+    They are looked for in its message, ``reason``, then in the whole body, ``detail``.
+    """
+    err = TooLong(what, detail=detail)
+    for text in (own_words(reason), own_words(detail)):
+        err.window = err.window or window_in(text)
+        err.prompt = err.prompt or _prompt_in(text, err.window or 0)
+    return err
+
+
+def window_in(text: str) -> int | None:
+    """The window that an error names: the last figure of the first match that can be one."""
+    for _, pattern, _ in WINDOWS:
+        for match in re.finditer(pattern, text, re.IGNORECASE):
+            figures = _figures(match[0])
+            if figures and figures[-1] in _VALID_WINDOWS:
+                return figures[-1]
+    return None
+
+
+def _prompt_in(text: str, window: int) -> int | None:
+    """The size of the prompt: the largest figure above the window. It may include the answer."""
+    sizes = [figure for figure in _figures(text) if window < figure < _MAX_PROMPT * window]
+    return max(sizes, default=None)
+
+
+def _figures(text: str) -> list[int]:
+    """The integers in a text, with any thousands separator."""
+    return [int(re.sub(r"\D", "", digits)) for digits in re.findall(_N, text)]
+
+
+# ---- error statuses
+#
+# Turn a response that is not 200 into gptsh's error: advice, whether to retry, whether a fallback
+# model is asked.
+#
+# Only an error imports this file.
+
+_UNAUTHORIZED = (401, 403)
+_NOT_FOUND = 404  # the model or the path
+_REDIRECTS = range(300, 400)
+_LOADING = 503
+_SERVER_ERROR = 500
+_RETRY = (408, 409, 429)  # and every 5xx
+_UNAVAILABLE = (401, 402, 403, 404, 408, 410, 429)  # the key, the credit, the model or the rate: of this provider alone
+_TOO_LONG = (400, 413, 422, 500)
+# How servers word what a status does not tell: by meaning the server, a pattern, and an example. Earlier ones win.
+STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "loading": (
+        ("llama.cpp", "(?i)loading model", "Loading model"),
+        ("Hugging Face", "(?i)model .{0,99}is (?:currently |still )?loading", "Model lab/m is currently loading"),
+    ),
+    "bad key": (  # with status 400
+        ("Google", "API_KEY_INVALID", '"details": [{"reason": "API_KEY_INVALID"}]'),
+        ("Google", "API key not valid", "API key not valid. Please pass a valid API key."),
+    ),
+    "retired": (("Ollama's cloud", "was retired", 'model "m" was retired on 2026-08-01'),),
+    "not loaded": (("llama.cpp's router", "model is not loaded", "model is not loaded"),),
+    "unknown model": (  # with status 400
+        ("OpenAI's Responses API", "model_not_found", '{"code": "model_not_found", "message": "does not exist"}'),
+        ("llama.cpp's router", "model '[^']{1,200}' not found", "model 'lab' not found"),
+    ),
+    "no tools": (("Ollama", "not support tools", "registry.ollama.ai/library/m does not support tools"),),
+    "images": (
+        ("Anthropic", "(?i)could not process image|image format .{1,40} not supported", "Could not process image"),
+        ("DeepSeek", "unknown variant .image_url", "messages[0]: unknown variant `image_url`, expected `text`"),
+        ("OpenRouter, Ollama", "support image input", "No endpoints found that support image input"),
+        ("llama.cpp", "image input is not supported", "image input is not supported - hint: …"),
+        ("Google", "(?i)unable to process input image|image input modality", "Unable to process input image."),
+        ("Groq", "content.{1,3}must be a string", "messages[0].content must be a string"),
+        ("vLLM", "not a multimodal model", "lab/m is not a multimodal model"),
+        (
+            "OpenAI",
+            r'"param":\s*"[^"]{1,60}image_url|image_parse_error|image_url is only supported',
+            '{"param": "messages[0].content[1].image_url", "code": "invalid_value"}',
+        ),
+    ),
+    "filter": (
+        ("Azure, Moonshot", r'"(?:code|type)":\s*"content_filter"', '{"code": "content_filter", "param": "prompt"}'),
+        ("OpenAI", "content_policy_violation|flagged as potentially violating", '"code": "content_policy_violation"'),
+        ("DashScope", "(?i)data_?inspection_?failed", "<400> InternalError.Algo.DataInspectionFailed: Input text"),
+        ("DeepSeek", "Content Exists Risk", "Content Exists Risk"),
+        ("xAI", "violates usage guidelines", "Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO"),
+        ("Anthropic", "blocked by content filtering policy", "Output blocked by content filtering policy"),
+        ("OpenRouter", "requires moderation", 'm requires moderation. Your input was flagged for "violence".'),
+    ),
+    "wrong type": (  # with status 500: a retry would not help
+        ("Ollama", r'option \\?"\w+\\?" must be of type', 'option "num_ctx" must be of type integer'),
+    ),
+}
+_SEARCHED = 4096  # characters of a body that the pattern of a wrong type searches
+
+
+def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, provider: Provider) -> GptshError:
+    """The error for a response that is not 200, with advice and when to retry. ``headers`` have lower-case names."""
+    reason, detail = message_in_body(body), body.decode("utf-8", "replace")
+    if status in _TOO_LONG and means_too_long(detail):
+        return too_long(f"{provider.name} has no room for the prompt: {reason}", reason, detail)
+    if is_filtered(detail):
+        said = f"({status}): {reason}" if reason else f"({status})"
+        return Filtered(f"{provider.name}'s filter refused the question {said}", detail=detail)
+    if status == _LOADING and _says("loading", reason):
+        err: ModelError = LoadingModel(f"{provider.name} is loading {provider.model}", detail=detail)
+    else:
+        what, todo = _explain(url, status, headers, reason, detail, provider)
+        err = ModelError(what, todo, detail=detail)
+        err.refuses_images = _says("images", own_words(detail))
+        err.can_retry = _is_temporary(status, headers, detail) and not err.refuses_images
+        err.may_fall_back = _is_unavailable(status, reason, detail)
+    err.status, err.retry_after = status, retry_after(headers, detail)
+    return err
+
+
+def is_filtered(detail: str) -> bool:
+    """Whether an error means that the provider's filter refused the question."""
+    return _says("filter", own_words(detail))
+
+
+def _says(meaning: str, text: str) -> bool:
+    return any(re.search(pattern, text) for _, pattern, _ in STATUS_WORDINGS[meaning])
+
+
+def _explain(
+    url: str, status: int, headers: Mapping[str, str], reason: str, detail: str, provider: Provider
+) -> tuple[str, str]:
+    """What was refused, and what to do."""
+    said = f"({status}): {reason}" if reason else f"({status})"
+    if status in _UNAUTHORIZED or _says("bad key", detail):
+        return f"{provider.name} refused the key {said}", _advice_on_key(provider)
+    if status in _REDIRECTS and "location" in headers:  # not followed: it would get the key
+        return f"{url} redirects to {headers['location']}", "change base_url"
+    if _says("retired", reason):
+        return f"{provider.name} no longer has {provider.model!r} {said}", "choose another model with -m"
+    what = f"{provider.name} {'failed' if status >= _SERVER_ERROR else 'refused'} {said}"
+    if _says("not loaded", reason):
+        return what, "load it there, or start the server without --no-models-autoload"
+    if status == _NOT_FOUND or _says("unknown model", detail):
+        can_pull = provider.api == "ollama" and "model" in reason
+        todo = f"ollama pull {provider.model}, or see -m" if can_pull else "see -m and base_url"
+        return f"{url} does not know {provider.model!r} {said}", todo
+    if _says("no tools", reason):
+        return f"{provider.model} takes no tools {said}", "choose another model with -m"
+    return what, ""
+
+
+def _advice_on_key(provider: Provider) -> str:
+    """Where the key is set that was refused."""
+    if provider.is_cloud and not provider.key:
+        return "run ollama signin"
+    if provider.key_command:
+        return f"check api_key_command under [providers.{provider.name}]"
+    variable = provider.key_var or next(iter(provider.key_vars), "")
+    return f"check {variable}" if variable else f"check api_key_env under [providers.{provider.name}]"
+
+
+def _is_temporary(status: int, headers: Mapping[str, str], detail: str) -> bool:
+    """Whether the same request may succeed soon: as the server says, else by its status."""
+    hint = headers.get("x-should-retry")
+    if hint == "false" or _says("wrong type", detail[:_SEARCHED]):
+        return False
+    return hint == "true" or status in _RETRY or status >= _SERVER_ERROR
+
+
+def _is_unavailable(status: int, reason: str, detail: str) -> bool:
+    """Whether another provider may have what this one lacks: --fallback asks it."""
+    if status in _UNAVAILABLE or status >= _SERVER_ERROR:
+        return True
+    return _says("retired", reason) or _says("bad key", detail) or _says("unknown model", detail)
+
+
+# ---- unsupported params
+#
+# Read in an error which parameter (-p) or effort a model refuses; ``refused_fields`` decides to ask
+# again without it.
+#
+# A refusal has a name, under which it is remembered for the model: ``-p temperature``, ``-p
+# reasoning_effort=none``.
+
+# How an error names the efforts that a model accepts.
+_LIST = (
+    r"(?i)(?:(?:supported|valid|allowed|accepted|available|possible) (?:values|levels|efforts|options)(?: are| is)?|"
+    r"(?:must|should|can only|expected to) be|expected one of)\b([^.}]*)"
+)
+_OTHER_NAMES = {"none": "|false|disabled|between_tools"}  # in an API's own form
+# The parameter itself: not another of reasoning's, no thinking that was sent back.
+_PARAMETER = (
+    r"\W{0,2}(?:reasoning[._ ]?effort|output_config\.effort|reasoning(?!\.)"
+    r"|thinking\.type\.(?:disabled|between_tools)|(?<!adaptive )thinking(?! block|\.)(?:[_ ](?:level|config))?)\b"
+)
+_UNSUPPORTED = (
+    r"un(?:supported|known|recognized)[a-z :]{0,40}" + _PARAMETER,
+    r"not support(?: the)?(?: parameter| argument)?:?" + _PARAMETER,
+    _PARAMETER + r"\W{1,8}(?:\w+\W{1,4}){0,4}(?:is|are) (?:not |un)(?:supported|permitted|allowed|known)",
+)
+_OF_OTHER_PARAMETER = r'"param": ?"(?!.{0,20}(?:effort|reasoning|think))[^"]'
+# Parameters without which an answer is still worth having, in the names of chat completions.
+_OPTIONAL = (
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop",
+    "logit_bias", "logprobs", "top_logprobs", "verbosity", "tool_choice", "parallel_tool_calls",
+)  # fmt: skip
+_ENGLISH_WORDS = ("seed", "stop")
+_BESIDE_TOOLS = "(?i)function tools with reasoning_effort"  # refused because of the tools: the other API takes both
+# What comes before the name of a field that an error refuses, and after it.
+_BEFORE_NAME = (
+    r"(?:un(?:supported|known|recognized|expected)|extra|not support(?:ed)?)(?: the)?(?: request)?"
+    r" (?:parameter|argument|field|name|key|propert|input|option)\w*(?:\(s\))?(?: supplied| not permitted| in object)?"
+    r":?\W{1,5}"
+)
+_AFTER_NAME = (
+    r"\W{1,5}(?:is |are |was )?(?:not (?:be )?(?:supported|permitted|allowed)|extra inputs are not permitted"
+    r"|un(?:supported|known|recognized|expected))"
+)
+
+
+def refuses_field(text: str, names: Iterable[str]) -> bool:
+    """Whether an error refuses a field with one of these names, or a part of it.
+
+    Its ``param`` says so, as OpenAI sends it, its ``loc``, as pydantic does, or a set wording. A
+    word in prose does not.
+    """
+    plain = text.replace('\\"', '"')  # an error inside another's text
+    return any(_points_to(plain, name) or _words_unsupported(plain, name) for name in names)
+
+
+def _points_to(text: str, name: str) -> bool:
+    """Whether the ``param`` or the ``loc`` of an error is a field, or a part of it."""
+    steps = [re.escape(step) for step in name.split(".")]
+    param = r"\.".join(steps)
+    loc = r'",\s*"'.join(steps)
+    return bool(re.search(rf'"param":\s*"{param}[".\[]|"loc":\s*\["body",\s*"{loc}"', text))
+
+
+def _words_unsupported(text: str, name: str) -> bool:
+    """Whether an error calls a field unsupported in a set wording."""
+    field = re.escape(name)
+    return bool(re.search(rf"(?i){_BEFORE_NAME}{field}\b|(?<![\w.]){field}{_AFTER_NAME}", text))
+
+
+def unsupported_params(text: str, params: Iterable[str]) -> set[str]:
+    """Return the refusals of the optional parameters among ``params`` that an error calls unsupported."""
+    return {of_param(name) for name in params if name in _OPTIONAL and _calls_unsupported(text, name)}
+
+
+def _calls_unsupported(text: str, name: str) -> bool:
+    """Whether an error calls a parameter unsupported, in snake or camel case."""
+    if name in _ENGLISH_WORDS:
+        return _words_unsupported(text, name)
+    spelled = rf"(?<![a-z_]){name.replace('_', '_?')}(?![a-z_])"
+    before = rf"(?:un(?:supported|known|recognized)|not support(?:ed)?\b)[^.]{{0,40}}{spelled}"
+    after = rf"{spelled}[^.]{{0,60}}(?:not (?:be )?(?:support|permitted|allowed)|unsupported|deprecated)"
+    return bool(re.search(f"(?i){before}|{after}", text))
+
+
+def unsupported_efforts(text: str, effort: object) -> set[str]:
+    """Return the refusals of efforts in an error for a request with ``effort``.
+
+    If the error names the accepted ones, it refuses all others; else the one that was sent; else the parameter.
+    """
+    if effort not in EFFORTS or re.search(_OF_OTHER_PARAMETER, text) or re.search(_BESIDE_TOOLS, text):
+        return set()
+    sent = str(effort)
+    if listed := _listed_efforts(text, sent):
+        return {of_effort(level) for level in EFFORTS if level == sent or level not in listed}
+    if not any(re.search(f"(?i){pattern}", text) for pattern in _UNSUPPORTED):
+        return set()
+    return {of_effort(sent)} if _is_named(sent, text) else {of_effort(level) for level in EFFORTS}
+
+
+def _listed_efforts(text: str, sent: str) -> list[str]:
+    """The efforts that an error lists as accepted; none if it is not about the effort that was sent."""
+    names_list = re.search(_LIST, text)
+    if not names_list:
+        return []
+    is_about_effort = _is_named(sent, text[: names_list.start()]) or re.search("(?i)effort|think", text)
+    return [level for level in EFFORTS if _is_named(level, names_list[1])] if is_about_effort else []
+
+
+def _is_named(effort: str, text: str) -> bool:
+    """Whether a text has an effort as a word, or its name in an API's own form."""
+    return bool(re.search(rf"(?i)(?<![a-z])(?:{effort}{_OTHER_NAMES.get(effort, '')})(?![a-z])", text))
+
+
+# ---- retries
+#
+# Retry a request: after which failures, and how long each pause is; how often is ``retries`` of
+# ``[network]``.
+#
+# A request without a field that the server has refused is no retry: see ``refused_fields``.
+
+_FIRST_PAUSE, _LATER_PAUSE = 0.5, 2.0  # seconds before the first and every later retry, with jitter
+_JITTER = (0.75, 1.25)  # times the pause: clients that failed together do not come back together
+_LOADING_PAUSE = 2.0  # seconds before a server is asked again that is loading its model
+_LONGEST_RETRY_AFTER = 30.0  # seconds; if a server asks for a longer pause, the request fails
+
+
+class Retries:
+    """The retries of one request: at most ``retries`` of the config file; while a model is loading, any number.
+
+    They are made at the first failure: a model has ``first_byte_timeout`` from then on to load. None of them begins
+    after ``deadline`` (``time.monotonic``).
+    """
+
+    def __init__(self, network: Network, deadline: float | None) -> None:
+        self._most, self._deadline = network.retries, deadline
+        self._count = 0  # of retries so far
+        self._loaded_by = time.monotonic() + network.first_byte_timeout
+
+    def next_pause(self, err: ModelError) -> float | None:
+        """Count one more retry; return the seconds to wait before it. None: do not retry."""
+        now = time.monotonic()
+        if isinstance(err, LoadingModel):
+            pause, longest = _LOADING_PAUSE, self._loaded_by - now
+        elif err.can_retry and self._count < self._most:
+            pause = _LATER_PAUSE if self._count else _FIRST_PAUSE
+            pause *= random.uniform(*_JITTER)
+            longest = _LONGEST_RETRY_AFTER
+            self._count += 1
+        else:
+            return None
+        if err.retry_after is not None:  # the server's own wish
+            pause = err.retry_after
+        is_too_late = self._deadline is not None and now + pause >= self._deadline
+        return None if pause > longest or is_too_late else pause

@@ -1,0 +1,405 @@
+"""Share what the APIs have in common: tools of a request, JSON bodies, SSE, the loop that reads an answer."""
+
+import contextlib
+import json
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol
+
+from gptsh.content.answer import Answer
+from gptsh.errors import ConnectionLost, Filtered, GptshError, ModelError, NoAnswer, TimedOut, TooLong
+from gptsh.jsonio import as_dict
+from gptsh.messages import Event, Finished, Part, Request, Tool
+from gptsh.models.vendors import Provider
+from gptsh.records import NamedTuple
+from gptsh.text import format_size, is_unicode
+
+if TYPE_CHECKING:
+    from gptsh.llm.http import Response
+
+
+# ---- request tools
+#
+# What an API is, and what the requests of several have in common: tools, a schema as text, optional
+# fields.
+
+# Refused at the top of a tool's schema by OpenAI, and most of them by Anthropic.
+_CONDITIONS = ("allOf", "anyOf", "oneOf", "enum", "const", "not")
+
+
+class Refusable(NamedTuple):
+    """How an error refuses an optional field: by one of its names, or in a set wording."""
+
+    names: tuple[str, ...] = ()
+    wording: str = "(?!)"  # a pattern; this one matches nothing
+
+
+class Api(Protocol):
+    """One API: how to write its requests and read its answers. A module of ``llm/`` has the name of its API."""
+
+    REFUSABLE: dict[str, Refusable]  # by the field
+
+    def path(self, request: Request, provider: Provider) -> str:
+        """The path of the request's URL, after the base URL."""
+
+    def body(self, request: Request, provider: Provider, refusals: Collection[str], ollama: Any) -> dict[str, Any]:
+        """The JSON body without the refused fields. It may ask the server how the model is loaded."""
+
+    def read(self, response: "Response", provider: Provider, answer: Answer, ollama: Any) -> Iterator[Event]:
+        """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
+
+    def accepts(self, part: Part, provider: Provider) -> bool:
+        """Whether a question can carry this part, which is not text."""
+
+
+def take_tools(
+    params: dict[str, Any], request: Request, provider: Provider, declare: Callable[[Sequence[Tool]], list[Part]]
+) -> list[Part]:
+    """All tools of a request: the user's own, removed from ``params``, the provider's web search, and the offered ones.
+
+    ``declare`` writes the offered ones in the API's form.
+    """
+    own_tools = params.pop("tools", None)
+    tools = [*own_tools] if isinstance(own_tools, list) else []
+    if request.web and provider.web_search and provider.web_search.tool:
+        tools.append({**provider.web_search.tool})
+    return tools + declare([fit_tool(tool, provider) for tool in request.tools])
+
+
+def fit_tool(tool: Tool, provider: Provider) -> Tool:
+    """Move conditions at the top of a tool's schema into its description, and give the schema its type.
+
+    A description that is too long for the provider is cut at a word.
+    """
+    tool = _with_plain_schema(tool)
+    text, limit = tool.description, provider.longest_description
+    if limit and len(text) > limit:
+        text = re.sub(r"\s\S*\Z", "", text[: limit - 1]).rstrip() + "…"
+    return tool._replace(description=text)
+
+
+def _with_plain_schema(tool: Tool) -> Tool:
+    conditions = {key: tool.parameters[key] for key in _CONDITIONS if key in tool.parameters}
+    schema = {key: value for key, value in tool.parameters.items() if key not in conditions} | {"type": "object"}
+    if not conditions:
+        return tool._replace(parameters=schema)
+    rest = json.dumps(conditions, ensure_ascii=False, separators=(",", ":"))
+    words = f"The arguments must also conform to this JSON Schema: {rest}"
+    return Tool(tool.name, f"{tool.description}\n\n{words}" if tool.description else words, schema)
+
+
+def openai_schema(tool: Tool) -> dict[str, Any]:
+    """The schema of a tool's arguments as OpenAI and Google want it: they require ``properties``."""
+    return {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
+
+
+def schema_as_text(request: Request) -> Request:
+    """The request with its schema in the system prompt, for a server that refuses the field."""
+    if request.schema is None:
+        return request
+    from gptsh.context.answer_schema import messages_with_schema
+
+    return request._replace(messages=messages_with_schema(request.messages, request.schema), schema=None)
+
+
+# ---- reported errors
+#
+# An error that a provider reports inside an answer, such as an overload in a stream of status 200.
+
+# The codes, statuses and types of errors inside an answer that a retry may avoid, and every 5xx.
+_TEMPORARY = {
+    "408", "409", "429",
+    "overloaded_error", "rate_limit_error", "api_error", "timeout_error",  # Anthropic
+    "server_error", "rate_limit_exceeded", "internal_server_error", "service_unavailable",  # OpenAI and others
+    "overloaded", "engine_overloaded", "engine_overloaded_error",  # Moonshot and others
+    "unavailable", "resource_exhausted",  # Google
+}  # fmt: skip
+
+
+def reported_error(error: Any, payload: Mapping[str, Any]) -> GptshError:
+    """The error for one inside an answer; --debug prints ``payload``. An overload can be retried."""
+    # Few answers have an error.
+    from gptsh.llm.failures import is_filtered, means_too_long, message_in, retry_after, too_long
+
+    reason, detail = message_in(error), json.dumps(payload)
+    what = f"the provider reported: {reason or 'an error'}"
+    if means_too_long(json.dumps(error)):
+        return too_long(what, reason, detail)
+    if is_filtered(json.dumps(error)):
+        return Filtered(f"the provider's filter refused the question: {reason or 'an error'}", detail=detail)
+    err, fields = ModelError(what, detail=detail), as_dict(error)
+    err.can_retry = any(_is_temporary(str(fields.get(key))) for key in ("code", "status", "type"))
+    err.may_fall_back = err.can_retry
+    err.retry_after = retry_after({}, detail)
+    return err
+
+
+def _is_temporary(code: str) -> bool:
+    return code.lower() in _TEMPORARY or bool(re.fullmatch("5[0-9][0-9]", code))
+
+
+# ---- json bodies
+#
+# Encode a request's JSON body, parse JSON that a server sent, and a tool call's arguments.
+
+ADVICE = "is the base URL right?"
+_PIECE = 1_000_000  # characters of a text that are encoded at once
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def encode(payload: Any) -> bytes:
+    """Encode JSON as UTF-8. U+FFFD replaces a lone surrogate, which comes from an undecodable byte of a pipe.
+
+    Long texts are encoded in pieces: whole, the text of the JSON would take up to four bytes per character.
+    """
+    return b"".join(_encoded(payload))
+
+
+def _encoded(value: Any) -> Iterator[bytes]:
+    """The JSON of a value, in pieces."""
+    if isinstance(value, dict):
+        separator = b"{"
+        for key, item in value.items():
+            yield b"%b%b:" % (separator, _encode_whole(key))
+            yield from _encoded(item)
+            separator = b","
+        yield b"}" if value else b"{}"
+    elif isinstance(value, (list, tuple)):
+        separator = b"["
+        for item in value:
+            yield separator
+            yield from _encoded(item)
+            separator = b","
+        yield b"]" if value else b"[]"
+    elif isinstance(value, str) and len(value) > _PIECE:
+        yield b'"'
+        for start in range(0, len(value), _PIECE):
+            yield _encode_whole(value[start : start + _PIECE])[1:-1]
+        yield b'"'
+    else:
+        yield _encode_whole(value)
+
+
+def _encode_whole(value: Any) -> bytes:
+    """The JSON of a value, in one piece."""
+    text = _encoder.encode(value)
+    if is_unicode(text):
+        return text.encode()
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+def load(data: bytes) -> dict[str, Any]:
+    """Parse a JSON object, with infinities as null.
+
+    Raises NoAnswer if there is no data, ModelError or TooLong for an error that is not in an object: Google sends a
+    list of one error.
+    """
+    if not data.strip():
+        raise NoAnswer("the server's answer is empty", ADVICE)
+    try:
+        payload = _parse(data)
+    except (ValueError, RecursionError) as err:
+        raise ModelError(f"the response is not JSON: {err}", ADVICE, detail=debug_text(data)) from err
+    if isinstance(payload, dict):
+        return payload
+    from gptsh.llm.failures import message_in
+
+    reason = message_in(payload)
+    if not reason:
+        raise ModelError("the response is not a JSON object", ADVICE)
+    first = as_dict(payload[0]) if isinstance(payload, list) else {}
+    raise reported_error(first.get("error") or reason, first)
+
+
+def as_object(arguments: str) -> dict[str, Any]:
+    """The arguments of a tool call as an object; anything else is wrapped in one."""
+    if not arguments.strip():
+        return {}
+    with contextlib.suppress(ValueError, RecursionError):
+        value = _parse(arguments.encode("utf-8", "surrogatepass"))
+        if isinstance(value, dict):
+            return value
+    return {"arguments": arguments}
+
+
+def _parse(data: bytes) -> Any:
+    """Parse JSON, with infinities and NaN as null: they could not be saved."""
+    return json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
+
+
+def _finite(text: str) -> float | None:
+    value = float(text)  # 1e999 is infinite
+    return value if math.isfinite(value) else None
+
+
+def debug_text(data: bytes) -> str:
+    """The beginning of a body, for --debug."""
+    return data[:2000].decode("utf-8", "replace")
+
+
+# ---- sse
+#
+# Read a stream of server-sent events: its bytes as lines, its lines as events, the JSON objects in
+# them.
+#
+# Lines are split as bytes: JSON may contain U+2028 and other characters at which a str's lines end.
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+_LONGEST_LINE = 200_000_000  # bytes; a line may be an image
+_BOM = b"\xef\xbb\xbf"
+_SNIFFED = 6  # bytes that distinguish an event stream from anything else
+_STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
+DONE: dict[str, Any] = {}  # in place of ``data: [DONE]``
+
+
+def sse_objects(
+    chunks: Iterator[bytes], content_type: str, as_stream: Callable[[dict[str, Any], bytes], Iterator[dict[str, Any]]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of a body, and DONE for ``[DONE]``. Raises ModelError.
+
+    Some servers ignore whether streaming was requested: the beginning of the body shows what it is. ``as_stream``
+    splits a body that is one object into those that a stream would have sent.
+    """
+    read, beginning = _sniff(chunks)
+    chunks = chain([read], chunks)
+    is_json = beginning.startswith((b"{", b"["))
+    is_stream = "event-stream" in content_type or beginning.startswith(_STARTS)
+    if is_json or not is_stream:
+        body = b"".join(chunks)
+        yield from as_stream(load(body), body)
+        return
+    for name, data in events(chunks):
+        text = data.strip()
+        if text == b"[DONE]":
+            yield DONE
+            return
+        if text:
+            payload = load(data)
+            if name == "error":
+                payload["error"] = payload.get("error") or error_fields(payload)
+            yield payload
+
+
+def _sniff(chunks: Iterator[bytes]) -> tuple[bytes, bytes]:
+    """Read as much of a body as shows what it is. Return that, and its beginning without blanks."""
+    read = beginning = b""
+    while len(beginning) < _SNIFFED and (chunk := next(chunks, b"")):
+        read += chunk
+        beginning = read.lstrip(_BOM + b" \r\n")
+        if beginning.startswith((b":", b"{")):
+            break
+    return read, beginning
+
+
+def error_fields(error: dict[str, Any]) -> Any:
+    """The message and code of a payload that is itself an error; True if it has none."""
+    return {key: error[key] for key in ("message", "detail", "msg", "code", "type") if key in error} or True
+
+
+def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
+    """Parse server-sent events into ``(name, data)``; the name is often empty. Chunks may be split anywhere.
+
+    An event without its final blank line counts too. Source: the WHATWG HTML standard, section 9.2.6.
+    """
+    name = ""
+    data: list[bytes] = []
+    for number, line in enumerate(lines(chunks)):
+        if not number:
+            line = line.removeprefix(_BOM)
+        if not line:
+            if data:
+                yield name, b"\n".join(data)
+            name, data = "", []
+            continue
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            data.append(value)
+        elif field and not line.isascii():  # no comment and no known field: damaged on its way
+            raise ModelError(f"the response is no event stream: {line[:20]!r}", ADVICE, detail=debug_text(line))
+        elif field == b"event":
+            name = value.decode()
+    if data:
+        yield name, b"\n".join(data)
+
+
+def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Split into lines without their ends. Only new bytes are searched: an image comes in thousands of chunks.
+
+    Raises ModelError for a line that would fill the memory.
+    """
+    pieces: list[bytes] = []  # of the line that has not ended
+    size = 0  # of the pieces
+    ended_by_return = False
+    for chunk in chunks:
+        # A "\n" at the start is the second half of a line end that was split.
+        rest = chunk[1:] if ended_by_return and chunk.startswith(b"\n") else chunk
+        if chunk:
+            ended_by_return = chunk.endswith(b"\r")
+        first, *others = _LINE_END.split(rest)
+        pieces.append(first)
+        size += len(first)
+        if size > _LONGEST_LINE:
+            raise ModelError(f"the response has a line of more than {format_size(_LONGEST_LINE)}", ADVICE)
+        if others:
+            size = len(others[-1])
+            yield b"".join(pieces)
+            yield from others[:-1]
+            pieces = [others[-1]]
+    if last := b"".join(pieces):
+        yield last
+
+
+# ---- reading loop
+#
+# The loop that reads an answer of any API: payloads in, events out, until it is complete, partial
+# or empty.
+
+
+class Reader:
+    """Writes the payloads of one answer into an ``Answer``. Each API has its own."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.answer = answer
+
+    def add(self, payload: dict[str, Any]) -> bool:
+        """Read one object from the server; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """Write what is known only at the end, also of a partial answer."""
+
+
+def read(
+    payloads: Iterable[dict[str, Any]], reader: Reader, limit_wait: Callable[[], None] = lambda: None
+) -> Iterator[Event]:
+    """Read an answer and yield its events as they come. ``limit_wait`` is called once only usage may still come.
+
+    After the events it raises ModelError, TimedOut or TooLong for an error in the answer, ConnectionLost for a partial
+    one, NoAnswer for an empty one. Errors after a complete answer are ignored.
+    """
+    answer, is_empty = reader.answer, True
+    failure: GptshError = ConnectionLost("the stream broke off before the answer was complete")
+    try:
+        for payload in payloads:
+            is_last = reader.add(payload)
+            events = answer.new_events()
+            is_empty = is_empty and not events
+            yield from events
+            if is_last:
+                break
+            if answer.finished:
+                limit_wait()
+    except (ModelError, TimedOut, TooLong) as err:
+        failure = err
+    reader.end()
+    answer.end()
+    events = answer.new_events()
+    is_empty = is_empty and events in ([], [Finished(None)])
+    if is_empty and isinstance(failure, ConnectionLost):
+        raise NoAnswer("the server answered nothing", detail=failure.detail)
+    yield from events
+    if not answer.finished:
+        raise failure

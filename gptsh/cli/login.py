@@ -20,7 +20,7 @@ def log_in(flags: Flags) -> int:
     """Log in at the server, in the browser or by a pasted address, and keep the tokens."""
     server = _server(flags, flags.login or "", "--login")
     if importlib.util.find_spec("mcp") is None:
-        from gptsh.tools.supervisor import INSTALL
+        from gptsh.tools.toolbox import INSTALL
 
         raise ConfigError("tools need the package mcp", INSTALL)
     import asyncio
@@ -34,10 +34,10 @@ def log_in(flags: Flags) -> int:
 
 def log_out(flags: Flags) -> int:
     """Forget the login at the server."""
-    from gptsh.tools import logins
+    from gptsh.tools import remote
 
     server = _server(flags, flags.logout or "", "--logout")
-    if not logins.remove(str(server.url)):
+    if not remote.remove_login(str(server.url)):
         raise UsageError(f"there is no login at tool server {server.name}")
     stdio.note(f"the login at tool server {server.name} is forgotten")
     return 0
@@ -46,7 +46,7 @@ def log_out(flags: Flags) -> int:
 def _server(flags: Flags, name: str, option: str) -> "ToolServer":
     """The server with this name. Raises UsageError if it has no login."""
     from gptsh.config import settings
-    from gptsh.tools import logins
+    from gptsh.tools import remote
 
     config = settings.load(os.environ, flags.config)
     if name not in config.tool_servers.names:
@@ -55,7 +55,7 @@ def _server(flags: Flags, name: str, option: str) -> "ToolServer":
     (server,) = config.tool_servers.select([name])
     if server.url is None:
         raise UsageError(f"{option}: tool server {name} is a program: only one with a url has a login")
-    if not logins.is_safe(server.url, server.url):
+    if not remote.is_safe(server.url, server.url):
         raise UsageError(f"{option}: the url of tool server {name} begins with http://", "a login needs https://")
     if any(header.lower() == "authorization" for header in server.headers):
         raise UsageError(f"{option}: tool server {name} has a header Authorization", "remove it from its headers")
@@ -66,7 +66,7 @@ async def _log_in(server: "ToolServer") -> None:
     import asyncio
 
     from gptsh.terminal.programs import open_url
-    from gptsh.tools import browser_login
+    from gptsh.tools import oauth
 
     pasted: asyncio.Queue[str] = asyncio.Queue()
 
@@ -76,7 +76,7 @@ async def _log_in(server: "ToolServer") -> None:
         stdio.write_stderr(f"({way}; if its last page cannot be reached, paste the address of that page here)\n")
         _take_lines(pasted)
 
-    await browser_login.log_in(server, os.environ, show, pasted, stdio.note)
+    await oauth.log_in(server, os.environ, show, pasted, stdio.note)
 
 
 def _take_lines(pasted: "asyncio.Queue[str]") -> None:

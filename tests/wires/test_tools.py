@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gptsh.tools.tool_names import names_for_model
+from gptsh.tools.toolbox import names_for_model
 from tests.support.completion import completions
 from tests.support.home import Home, Result, lab_config, peak_of, wait_for_exit, wait_until
 from tests.support.messages import text

@@ -1,23 +1,148 @@
-"""The transport to a tool server with a URL: MCP's streamable HTTP, with headers or a login; why it refused."""
+"""Talk to tool servers that have a URL, with the login that is kept for them."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping
+import hashlib
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import httpx2
 from mcp.client import IncomingMessage
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.inbound import MCP_METHOD_HEADER
 
+from gptsh import files
 from gptsh.config.schema import Secret
 from gptsh.config.tool_servers import ToolServer
+from gptsh.core import locks
+from gptsh.errors import ConfigError
+from gptsh.files import app_folder
+from gptsh.jsonio import encode_json
 from gptsh.text import format_size
-from gptsh.tools.http_client import http_client
-from gptsh.tools.many_parts import shorten
+from gptsh.tools.programs import shorten_message
 
 if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
+
+
+# ---- logins
+#
+# Logins at remote tool servers, kept in the state folder: a file for each issuer, with its tokens
+# by server URL.
+#
+# A file has ``issuer``, ``client`` (as what gptsh is registered there) and ``servers``: by URL its
+# ``tokens``, when they expire, and the metadata of issuer and server, which a refresh needs.
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+def is_safe(url: str, server_url: str) -> bool:
+    """Whether a login at a server may use a URL: with https, or of this machine if the server is."""
+    try:
+        target = urlsplit(url)
+        hosts = (target.hostname, urlsplit(server_url).hostname)
+    except ValueError:
+        return False
+    is_local = all(host in LOOPBACK for host in hosts)
+    return target.scheme == "https" or (target.scheme == "http" and is_local)
+
+
+def read_login(url: str) -> dict[str, Any] | None:
+    """The login at a server: ``issuer``, ``client``, and what is kept for this URL; None without one."""
+    for _, content in _files():
+        if url in content["servers"]:
+            return {"issuer": content["issuer"], "client": content["client"], **content["servers"][url]}
+    return None
+
+
+def write_login(url: str, issuer: str, client: dict[str, Any], kept: dict[str, Any]) -> None:
+    """Keep a login, in place of another one at this server. Raises StoreError."""
+    folder = _folder()
+    with files.as_store_error("the login cannot be saved", folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with locks.locked(folder):
+            _remove(url)
+            path = folder / f"{hashlib.sha256(issuer.encode()).hexdigest()[:20]}.json"
+            content = {"issuer": issuer, "servers": {}} | (_read_file(path) or {})
+            content = {**content, "client": client, "servers": {**content["servers"], url: kept}}
+            files.replace(path, encode_json(content), fsync=True)
+
+
+def remove_login(url: str) -> bool:
+    """Forget the login at a server; return whether there was one. Raises StoreError."""
+    folder = _folder()
+    if read_login(url) is None:
+        return False
+    with files.as_store_error("the login cannot be removed", folder), locks.locked(folder):
+        _remove(url)
+    return True
+
+
+def _remove(url: str) -> None:
+    for path, content in _files():
+        if content["servers"].pop(url, None) is not None:
+            if content["servers"]:
+                files.replace(path, encode_json(content), fsync=True)
+            else:
+                path.unlink()
+
+
+def _folder() -> Path:
+    return app_folder("state") / "logins"
+
+
+def _files() -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Each file that can be read, with its content."""
+    with contextlib.suppress(OSError, ConfigError):
+        for path in sorted(_folder().glob("*.json")):
+            if content := _read_file(path):
+                yield path, content
+
+
+def _read_file(path: Path) -> dict[str, Any] | None:
+    """The content of a file; None if it is missing or was not written by gptsh."""
+    try:
+        content = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return None
+    sound = isinstance(content, dict) and isinstance(content.get("servers"), dict) and "client" in content
+    return content if sound else None
+
+
+# ---- http client
+#
+# HTTP clients for tool servers with a URL: headers, proxy, certificates, the timeout of connecting.
+
+_CONNECT_TIMEOUT = 30.0  # seconds
+
+
+def http_client(
+    server: ToolServer,
+    environ: Mapping[str, str],
+    auth: httpx2.Auth | None,
+    hooks: Sequence[Callable[[httpx2.Response], Awaitable[None]]] = (),
+) -> httpx2.AsyncClient:
+    """A client with the server's headers; ``hooks`` see each response."""
+    bundle = environ.get("REQUESTS_CA_BUNDLE")  # httpx does not read it
+    return httpx2.AsyncClient(
+        headers={"Accept-Encoding": "identity", **server.headers},  # sizes are those of the text
+        auth=auth,
+        timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None),
+        # A proxy is not asked for this machine: its own loopback is another one.
+        trust_env=httpx2.URL(str(server.url)).host not in LOOPBACK,
+        verify=ssl.create_default_context(cafile=bundle) if bundle else True,
+        event_hooks={"response": [*hooks]},
+    )
+
+
+# ---- streamable http
+#
+# The transport to a tool server with a URL: MCP's streamable HTTP, with headers or a login; why it
+# refused.
 
 FindLogin = Callable[[ToolServer, Mapping[str, str]], "OAuthClientProvider | None"]
 
@@ -137,4 +262,4 @@ class _Messages(httpx2.AsyncByteStream):
 def _shortened(line: bytes) -> bytes:
     mark = _EVENT if line.startswith(_EVENT) else b""
     text = line.removeprefix(mark).decode("utf-8", "surrogateescape")
-    return mark + shorten(text).encode("utf-8", "surrogateescape")
+    return mark + shorten_message(text).encode("utf-8", "surrogateescape")

@@ -9,10 +9,9 @@ from typing import Any
 
 from gptsh.cli.options import Flags
 from gptsh.core import folders
-from gptsh.core.importer import Imported, Importer, importing
 from gptsh.core.listing import display_title
 from gptsh.errors import BadSession, GptshError, UsageError
-from gptsh.formats.readers import IGNORED_PATHS, NAMES, read
+from gptsh.formats.importer import IGNORED_PATHS, NAMES, Imported, Importer, importing, read
 from gptsh.formats.source import BadInput, Skipped, Source
 from gptsh.jsonio import as_dict
 from gptsh.manage.lists import write_changes

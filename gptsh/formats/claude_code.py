@@ -9,8 +9,17 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
-from gptsh.formats.conversation import BAD_MESSAGE, Conversation, answer_fields, read_each, with_raw, without
-from gptsh.formats.source import Line, Results, Source
+from gptsh.formats.source import (
+    BAD_MESSAGE,
+    Conversation,
+    Line,
+    Results,
+    Source,
+    answer_fields,
+    read_each,
+    with_raw,
+    without,
+)
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import token_count
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.content.attachments import media_part, url_part
 from gptsh.files import STALE_AFTER
-from gptsh.formats.conversation import Conversation, without
-from gptsh.formats.source import BadInput, Results, Source, open_regular
+from gptsh.formats.source import BadInput, Conversation, Results, Source, open_regular, without
 from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.facts import split_model

@@ -15,9 +15,8 @@ from gptsh.content.attachments import Kind, media_in
 from gptsh.content.passages import one_text
 from gptsh.context.sendable import make_sendable
 from gptsh.core.document import Document
-from gptsh.formats.conversation import Conversation, label, utc
 from gptsh.formats.openai import from_chat, json_line, openai_content, plain_call
-from gptsh.formats.source import Results, Source
+from gptsh.formats.source import Conversation, Results, Source, label, utc
 from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.messages import REASONING_FIELDS, TAGGED, THINKING_BLOCKS, Message, final_answer
 

@@ -9,8 +9,7 @@ from gptsh.content.passages import one_text
 from gptsh.content.shapes import author_name, move_tool_media, question_content
 from gptsh.context.sendable import make_sendable, pair_calls
 from gptsh.core.document import Document
-from gptsh.formats.conversation import Conversation, fingerprint, tool_call
-from gptsh.formats.source import Results, Source
+from gptsh.formats.source import Conversation, Results, Source, fingerprint, tool_call
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import REASONING_FIELDS, THINKING_BLOCKS, Call, Message, Part, final_answer, is_text, parts_of
 from gptsh.text import is_unicode

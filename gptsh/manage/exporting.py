@@ -53,10 +53,10 @@ def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
         old, new = nanobot.file_names(key)
         stdio.note(f"nanobot reads it as {new} (from 2026-06-27 on), older ones as {old}")
         return nanobot.write(doc, key)
-    from gptsh.formats import markdown
+    from gptsh.formats import gptsh
     from gptsh.render.transcript import transcript
 
-    return markdown.write(doc, transcript(doc, details_of(doc, ref), full=True))
+    return gptsh.write_markdown(doc, transcript(doc, details_of(doc, ref), full=True))
 
 
 def _json(doc: Document) -> Iterator[str]:

@@ -161,7 +161,7 @@ LOADS: list[tuple[list[str], set[str]]] = [  # arguments that the table lacks, a
     (["--version"], QUIET),
     (["--usage", "-o", "json"], QUIET),
     (["--show-session", "0", "-o", "json"], QUIET | {"gptsh.core.usage"}),
-    (["--export-session", "0", "--format", "html"], NETWORK | {"gptsh.formats.readers", "ijson"}),
+    (["--export-session", "0", "--format", "html"], NETWORK | {"gptsh.formats.importer", "ijson"}),
 ]
 
 

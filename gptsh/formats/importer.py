@@ -1,11 +1,8 @@
-"""Take sessions from elsewhere into the store: an origin identifies each, a known one gets its new messages.
-
-An imported document is not trusted: it gets a new file name and no time in the future. It is merged into
-a session only if they share a message and do not contradict each other. The store loses nothing.
-"""
+"""Recognise the format of an import, and add its sessions to the store."""
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
@@ -18,9 +15,80 @@ from gptsh.core.document import VERSION, Document
 from gptsh.core.folders import FILENAME, ID, archive_folder, session_names, sessions_folder
 from gptsh.core.turns import join_messages, merge
 from gptsh.errors import BadSession
+from gptsh.formats import chat_exports, claude_code, coding_agents, gptsh, llm, nanobot, openai
+from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, safe_params, text_of, timestamp
 from gptsh.records import NamedTuple
+
+# ---- readers
+#
+# Recognise the format of an import: the readers in the order in which they are tried; advice on
+# others, as a zip.
+#
+# Each module has ``NAME`` and ``read(source)``, which returns None for a file of another format.
+# ``IGNORED_PATHS`` matches the paths of files that belong to a format but hold no session.
+
+_READERS = {  # by the name of the format, in the order in which they are tried
+    llm.NAME: llm.read,
+    claude_code.NAME: claude_code.read,
+    gptsh.NAME: gptsh.read,
+    coding_agents.CODELET: coding_agents.read_codelet,
+    coding_agents.NANOCODER: coding_agents.read_nanocoder,
+    coding_agents.OLLM: coding_agents.read_ollm,
+    chat_exports.CHATGPT: chat_exports.read_chatgpt,
+    chat_exports.CLAUDE_AI: chat_exports.read_claude_ai,
+    nanobot.NAME: nanobot.read,
+    openai.NAME: openai.read,
+    gptsh.MARKDOWN: gptsh.read_markdown,
+}
+NAMES = tuple(_READERS)
+_IGNORED = (
+    claude_code.IGNORED_PATHS,
+    coding_agents.CODELET_PATHS,
+    coding_agents.NANOCODER_PATHS,
+    coding_agents.OLLM_PATHS,
+)
+IGNORED_PATHS = re.compile("|".join(_IGNORED))
+
+_AICHAT_MODEL = re.compile(rb"(?m)^model: .")
+_AICHAT_MESSAGES = re.compile(rb"(?m)^messages:\s*$")
+_ADVICE = {  # for files that gptsh does not read
+    "zip": "a zip archive: unpack it, and import the folder",
+    "aichat": "a session of aichat: import it with yq -o json FILE | gptsh --import-session -",
+    "mods": "a conversation of mods: pass its text on with mods --show ID | gptsh",
+}
+
+
+def read(source: Source) -> tuple[str, Results] | None:
+    """The name of a file's format, its sessions and what cannot be read of them. None for an unknown format.
+
+    Raises BadInput for a file that cannot be read.
+    """
+    for name, read_format in _READERS.items():
+        results = read_format(source)
+        if results is not None:
+            return name, results
+    beginning = source.start[:10_000]
+    signs = {
+        "mods": source.path is not None and source.path.suffix == ".gob",
+        "zip": source.start.startswith(b"PK\x03\x04"),
+        "aichat": _AICHAT_MODEL.search(beginning) and _AICHAT_MESSAGES.search(beginning),
+    }
+    for name, is_seen in signs.items():
+        if is_seen:
+            return name, iter([source.skipped(_ADVICE[name])])
+    return None
+
+
+# ---- importer
+#
+# Take sessions from elsewhere into the store: an origin identifies each, a known one gets its new
+# messages.
+#
+# An imported document is not trusted: it gets a new file name and no time in the future. It is
+# merged into a session only if they share a message and do not contradict each other. The store
+# loses nothing.
 
 Origin = tuple[str, str]  # a format, and the key of a session in it
 _OURS = "gptsh"  # our own format: its answers are complete, so a longer one was edited

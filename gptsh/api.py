@@ -22,8 +22,8 @@ from gptsh.jsonio import parse_json
 from gptsh.llm.http import left
 from gptsh.llm.litellm_bridge import VARIABLES
 from gptsh.manage.labels import Labels
-from gptsh.process.reporter import Reporter
 from gptsh.records import NamedTuple
+from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import NoInterrupts
 from gptsh.turn.app import App

@@ -13,7 +13,7 @@ from gptsh.errors import BadSession, SessionGone, UnknownSession
 from gptsh.jsonio import as_dicts
 from gptsh.manage.labels import check_snapshot
 from gptsh.messages import Message
-from gptsh.process.reporter import Reporter
+from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.turn.question import read_question, template_of

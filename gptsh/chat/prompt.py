@@ -325,7 +325,7 @@ class Prompt:
         with contextlib.suppress(RuntimeError):  # the line is sent, and the loop closed
             loop.call_soon_threadsafe(self._complete_status)
         with contextlib.suppress(ImportError, RuntimeError):  # the code that needs it reports it
-            import gptsh.render.canvas
+            import gptsh.render.drawing
 
             if self._intro:
                 loop.call_soon_threadsafe(run_in_terminal, self._intro, context=context)

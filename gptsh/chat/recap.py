@@ -33,8 +33,8 @@ def show_recap(doc: Document) -> None:
 
 def _beginning(message: Message, style: Look) -> str:
     """The first lines of a message, drawn for the terminal."""
-    from gptsh.render.layout import drawn
-    from gptsh.render.transcript import message_pieces
+    from gptsh.render.drawing import drawn
+    from gptsh.render.session import message_pieces
 
     text = "\n\n".join(message_pieces(message))
     head = "\n".join(text.split("\n", _LINES)[:_LINES])[:_CHARACTERS]

@@ -9,7 +9,7 @@ from gptsh.chat.commands import find, is_command
 from gptsh.chat.prompt import prompt_for
 from gptsh.errors import GptshError, UsageError
 from gptsh.messages import Message
-from gptsh.process.reporter import Reporter, as_error
+from gptsh.render.report import Reporter, as_error
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.turn.question import has_piped_input

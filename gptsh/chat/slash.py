@@ -29,9 +29,9 @@ from gptsh.manage.lists import Filters, matching_sessions
 from gptsh.manage.overview import found_sessions
 from gptsh.manage.suggestions import recent_models
 from gptsh.messages import Message, Part, final_answer, parts_of, text_of, text_parts_of, user_message
-from gptsh.render.details import snapshots_of
-from gptsh.render.list_lines import agent_line, found_drawn, listing_line, tool_line
-from gptsh.render.markdown_parser import code_blocks
+from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
+from gptsh.render.markdown import code_blocks
+from gptsh.render.session import snapshots_of
 from gptsh.terminal import programs, stdio
 from gptsh.terminal.stdio import look, obeys_escapes
 from gptsh.text import format_size, one_line, quantity, visible

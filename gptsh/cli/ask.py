@@ -14,7 +14,7 @@ from gptsh.core import folders
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage.labels import check_snapshot
 from gptsh.messages import Message, Part, text_of
-from gptsh.process.reporter import Reporter
+from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.turn.question import has_piped_input, read_question, template_of

@@ -8,7 +8,7 @@ from gptsh.cli.options import NOT_INTERACTIVE, Flags
 from gptsh.cli.resolve import check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
 from gptsh.config import settings
 from gptsh.errors import UsageError
-from gptsh.process.reporter import Reporter
+from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.terminal.stdio import STRUCTURED

@@ -9,7 +9,7 @@ import click
 from gptsh import __version__
 from gptsh.cli.options import COMMON_OPTIONS, JOBS, NOT_INTERACTIVE, ROWS, SHORT_HELP, Flags, build, parse_leniently
 from gptsh.errors import GptshError, UsageError
-from gptsh.process.reporter import Reporter
+from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, exit_by_signal
 from gptsh.terminal.stdio import output_from

@@ -1,4 +1,4 @@
-"""``--list-agents``, ``--list-models``, ``--list-tools``: what is listed. ``render/list_lines.py`` writes the lines."""
+"""``--list-agents``, ``--list-models``, ``--list-tools``: what is listed. ``render/lists.py`` writes the lines."""
 
 import os
 import warnings
@@ -12,7 +12,7 @@ from gptsh.config import agent_choice, settings
 from gptsh.errors import GptshError, ToolServerError
 from gptsh.manage import lists
 from gptsh.messages import matches_model
-from gptsh.render.list_lines import agent_line, model_line, tool_line
+from gptsh.render.lists import agent_line, model_line, tool_line
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 

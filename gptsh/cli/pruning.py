@@ -11,7 +11,7 @@ from gptsh.core.folders import abbreviate
 from gptsh.core.listing import SessionSummary
 from gptsh.errors import UsageError
 from gptsh.manage import lists, removing
-from gptsh.render.list_lines import listing_line
+from gptsh.render.lists import listing_line
 from gptsh.terminal import stdio
 from gptsh.text import quantity
 

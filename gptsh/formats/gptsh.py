@@ -89,7 +89,7 @@ def _sessions(source: Source, doc: Document) -> Results:
 
 # ---- markdown
 #
-# Markdown, exported and imported: the text that ``render/transcript.py`` writes, then a comment
+# Markdown, exported and imported: the text that ``render/session.py`` writes, then a comment
 # with the document.
 #
 # The comment is the last line: ``<!-- gptsh {"text": HASH, "session": {…}} -->``. The hash of the

@@ -54,7 +54,7 @@ def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
         stdio.note(f"nanobot reads it as {new} (from 2026-06-27 on), older ones as {old}")
         return nanobot.write(doc, key)
     from gptsh.formats import gptsh
-    from gptsh.render.transcript import transcript
+    from gptsh.render.session import transcript
 
     return gptsh.write_markdown(doc, transcript(doc, details_of(doc, ref), full=True))
 

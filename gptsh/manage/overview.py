@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gptsh.core.folders import conflict_copies, sessions_folder
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
-from gptsh.render.list_lines import INDENT, found_drawn, found_lines, listing_line
+from gptsh.render.lists import INDENT, found_drawn, found_lines, listing_line
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import STRUCTURED, look
 

@@ -12,7 +12,7 @@ from gptsh.terminal.stdio import STRUCTURED
 from gptsh.text import visible
 
 if TYPE_CHECKING:
-    from gptsh.render.details import Detail
+    from gptsh.render.session import Detail
 
 
 def show_session(ref: str, output: str | None, *, full: bool) -> int:
@@ -37,11 +37,11 @@ def show_document(doc: Document, details: "list[Detail]", output: str | None = N
     is_rendered = output == "markdown" or (output is None and on_terminal)
 
     def lines() -> Iterator[str]:
-        from gptsh.render.transcript import transcript
+        from gptsh.render.session import transcript
 
         pieces = transcript(doc, details, full=full)
         if is_rendered:
-            from gptsh.render.layout import drawn
+            from gptsh.render.drawing import drawn
             from gptsh.terminal.stdio import look
 
             yield from drawn(pieces, look(os.environ, terminal=on_terminal), stdio.width(stdio.stdout()))
@@ -61,7 +61,7 @@ def show_document(doc: Document, details: "list[Detail]", output: str | None = N
 
 def details_of(doc: Document, ref: str | None) -> "list[Detail]":
     """The facts about a session, its names and whether it is archived. ``ref`` is None if it has no file."""
-    from gptsh.render.details import session_details
+    from gptsh.render.session import session_details
 
     if ref is None:
         return session_details(doc)

@@ -48,7 +48,7 @@ def draw_usage(report: "Report", output: str | None) -> None:
 def counted(ref: str | None, filters: Filters) -> Iterator["Days"]:
     """What the session used, or each of those that match; a terminal shows a bar of how many are done."""
     from gptsh.core import usage
-    from gptsh.render.spinner import Spinner
+    from gptsh.render.writer import Spinner
 
     if ref:
         yield usage.sums_by_day(sessions.load_at(ref))

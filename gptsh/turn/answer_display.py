@@ -65,7 +65,7 @@ class AnswerDisplay:
         elif selected := self._form.select(text):
             self.writer.deliver(selected)
         if sources and not self._form.is_structured and stdio.is_terminal(sys.stderr):
-            from gptsh.render.list_lines import source_lines
+            from gptsh.render.lists import source_lines
 
             stdio.write_stderr("\n" + "".join(f"{line}\n" for line in source_lines(sources)))
 

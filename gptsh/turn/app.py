@@ -14,8 +14,8 @@ from gptsh.core.document import Document
 from gptsh.errors import ConfigError, ToolServerError, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Tools
-from gptsh.process.reporter import Reporter
 from gptsh.records import NamedTuple
+from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.terminal.stdio import STRUCTURED

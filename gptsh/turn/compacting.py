@@ -7,7 +7,7 @@ from gptsh.context.tokens import Choice, omissions
 from gptsh.core import snapshots, turns
 from gptsh.core.document import Document
 from gptsh.messages import Message
-from gptsh.render import outline
+from gptsh.render.session import omitted_words
 from gptsh.terminal import stdio
 from gptsh.turn.turn_session import TurnSession
 
@@ -28,7 +28,7 @@ def save_compaction(
     is_saved = session.save(*events, fsync=fsync)
     report = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,} ({record['strategy']})"
     stdio.note(f"{report}; snapshot {doc['id']}@{name}" if name and is_saved else report)
-    left_out = outline.omitted_words(record["omitted"])
+    left_out = omitted_words(record["omitted"])
     if left_out and record["omitted"] != previous.get("omitted"):
         stdio.note(f"left out, since the session outgrew the window: {left_out}")
     session.emit("compressed", **compaction_report(choice))

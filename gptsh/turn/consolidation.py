@@ -14,8 +14,8 @@ from gptsh.errors import ConfigError, GptshError, StoreBusy
 from gptsh.llm.client import Client
 from gptsh.messages import Message
 from gptsh.models.facts import split_model
-from gptsh.process.reporter import as_error
 from gptsh.render import structured
+from gptsh.render.report import as_error
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts, interruptible
 from gptsh.text import quantity

@@ -9,8 +9,9 @@ from gptsh.core import document, turns
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.llm.client import Client
 from gptsh.models.usage import usage_from
-from gptsh.process.reporter import Reporter
-from gptsh.render import outline, structured
+from gptsh.render import structured
+from gptsh.render.report import Reporter
+from gptsh.render.session import compaction_lines, context_lines, request_lines
 from gptsh.terminal import stdio
 from gptsh.text import format_usd
 from gptsh.turn.app import App
@@ -31,14 +32,14 @@ def print_request(app: App, plan: Plan, form: Form) -> int:
     if form.is_structured:
         stdio.write_lines([structured.line({**request_of(app.client, plan), "error": None})])
     else:
-        stdio.write_lines([*facts_of(app, plan), "", *outline.request_lines(plan.request.messages)])
+        stdio.write_lines([*facts_of(app, plan), "", *request_lines(plan.request.messages)])
     return 0
 
 
 def facts_of(app: App, plan: Plan) -> Iterator[str]:
     """A line for each fact of a request: model, API, window, tokens, price, attachments."""
     request, tokens = plan.request, plan.choice.size.tokens
-    yield from outline.context_lines(app.client.api(request), plan.report(), request)
+    yield from context_lines(app.client.api(request), plan.report(), request)
 
     def price(answer_tokens: int) -> float | None:
         counts = {"prompt_tokens": tokens, "completion_tokens": answer_tokens}
@@ -101,7 +102,7 @@ def compact(planner: Planner, session: TurnSession, screen: Screen, options: Tur
     }
     reporter.reported = True
     if not planner.form.is_structured:
-        stdio.write_lines(outline.compaction_lines(result))
+        stdio.write_lines(compaction_lines(result))
     else:
         try:
             writer.conclude(result)

@@ -32,7 +32,7 @@ from gptsh.turn.turn_session import TurnSession
 
 if TYPE_CHECKING:
     from gptsh.context.answer_schema import AnswerSchema
-    from gptsh.render.spinner import Spinner
+    from gptsh.render.writer import Spinner
     from gptsh.turn.approval import Approval
 
 _STATE_PERIOD = 2.0  # seconds between two looks at what a server that has not answered is doing

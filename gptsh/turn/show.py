@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from gptsh.errors import Incomplete
 from gptsh.records import NamedTuple
-from gptsh.render.spinner import Spinner
-from gptsh.render.writer import PlainWriter, ReasoningStream, Writer
+from gptsh.render.writer import PlainWriter, ReasoningStream, Spinner, Writer
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import waiting
 from gptsh.terminal.stdio import END_OF_FRAME, STRUCTURED, look
 
 if TYPE_CHECKING:
     from gptsh.context.answer_schema import AnswerSchema
-    from gptsh.render.markdown_parser import CodeBlock
-    from gptsh.turn.painter import Painter
+    from gptsh.render.markdown import CodeBlock
+    from gptsh.render.painter import Painter
 
 
 _LAST = "last"  # as a value of --block
@@ -64,7 +63,7 @@ class Form(NamedTuple):
             problem = "the answer is incomplete: its code block has no end"
             raise Incomplete(problem, "ask again, or without -x and --block for all of the answer")
         if self.block and not block:
-            from gptsh.render.markdown_parser import code_blocks
+            from gptsh.render.markdown import code_blocks
 
             languages = ", ".join(dict.fromkeys(other.language or "no language" for other in code_blocks(text)))
             wanted = "code block"
@@ -73,7 +72,7 @@ class Form(NamedTuple):
             raise Incomplete(f"the answer has no {wanted}", f"it has {languages or 'none'}")
 
     def _find_block(self, text: str) -> "CodeBlock | None":
-        from gptsh.render.markdown_parser import code_blocks
+        from gptsh.render.markdown import code_blocks
 
         blocks = code_blocks(text)
         if self.block == _LAST:
@@ -135,7 +134,7 @@ class Screen:
             return structured.EventWriter(out, reasoning, shows_reasoning=form.reasoning)
         if form.output != "markdown":
             return PlainWriter(out, reasoning, streamed=form.streamed)
-        from gptsh.turn.painter import Painter
+        from gptsh.render.painter import Painter
 
         painter = Painter(out, reasoning, look(os.environ, terminal=self._on_terminal), stdio.stdout())
         if not painter.is_running:

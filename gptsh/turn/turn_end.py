@@ -7,7 +7,7 @@ from typing import Any
 from gptsh.config.settings import Settings
 from gptsh.errors import Denied, GptshError, StoreBusy
 from gptsh.messages import sum_costs
-from gptsh.process.reporter import as_error
+from gptsh.render.report import as_error
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.turn.answer_display import AnswerDisplay

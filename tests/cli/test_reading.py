@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from gptsh.render.layout import drawn
-from gptsh.render.transcript import transcript
+from gptsh.render.drawing import drawn
+from gptsh.render.session import transcript
 from gptsh.terminal.stdio import Look
 from tests.support.home import Home
 from tests.support.sessions import put

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gptsh.context.answer_schema import AnswerSchema
-from gptsh.render.markdown_parser import code_blocks
+from gptsh.render.markdown import code_blocks
 from tests.support.dry import dry_run
 from tests.support.home import Home, texts
 from tests.support.server import ModelServer

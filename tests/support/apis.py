@@ -20,8 +20,7 @@ from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.stream import encode, read, sse_objects
 from gptsh.messages import Request, Tool
 from gptsh.models.vendors import CUSTOM, PROVIDERS, Provider
-from gptsh.render.details import session_details
-from gptsh.render.transcript import transcript
+from gptsh.render.session import session_details, transcript
 from tests.support import anthropic_server as claude
 from tests.support import gemini_server as google
 from tests.support import ollama_server as llama

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptsh.render.canvas import Canvas
+from gptsh.render.drawing import Canvas
 from gptsh.render.live import Region
 from gptsh.terminal.stdio import Look
 from tests.support.emulator import DOCUMENTS, Emulator, emulate

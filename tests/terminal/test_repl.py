@@ -111,7 +111,7 @@ def test_the_prompt_imports_nothing_that_only_an_answer_needs(lab: Home) -> None
     command = ["sh", "-c", 'exec "$0" -X importtime -m gptsh "$@" 2>imported', *COMMAND[:1]]
     terminal = Terminal(lab, "-i", command=command)
     terminal.until(rb"(?s)\x1b\[\?2004h.*\x1b\[\?25h")
-    needed = ("gptsh.turn.turn", "gptsh.chat.slash", "gptsh.llm.http", "gptsh.render.canvas")
+    needed = ("gptsh.turn.turn", "gptsh.chat.slash", "gptsh.llm.http", "gptsh.render.drawing")
     wait_until(
         lambda: all(f" {name}\n" in (lab.cwd / "imported").read_text() for name in needed)
     )  # while a line is typed

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gptsh.messages import Event, Finished, Reasoning, Text
-from gptsh.render.canvas import Canvas
+from gptsh.render.drawing import Canvas
+from gptsh.render.painter import Painter
 from gptsh.render.writer import ReasoningStream
 from gptsh.terminal.stdio import Look
-from gptsh.turn.painter import Painter
 from tests.support.emulator import DOCUMENTS, emulate
 from tests.support.home import COMMAND, Home
 from tests.support.server import ModelServer, answer, chunk, event

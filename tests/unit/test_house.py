@@ -31,7 +31,6 @@ LAYERS = [
     {"core"},
     {"context"},
     {"llm", "tools", "formats", "render"},
-    {"process"},
     {"manage"},
     {"turn"},
     {"api"},
@@ -50,21 +49,13 @@ ROOMS = {
     "jiter": {"jsonio.py"},
     "wcwidth": {"text.py"},
     "rich": {
-        "render/theme.py",
-        "render/styled_lines.py",
-        "render/inline.py",
-        "render/highlight.py",
-        "render/tables.py",
-        "render/layout.py",
+        "render/drawing.py",
     },
-    "pygments": {"render/highlight.py", "render/html_markdown.py"},
+    "pygments": {"render/drawing.py", "render/html.py"},
     "markdown_it": {
-        "render/markdown_parser.py",
-        "render/blocks.py",
-        "render/inline.py",
-        "render/highlight.py",
-        "render/layout.py",
-        "render/html_markdown.py",
+        "render/markdown.py",
+        "render/drawing.py",
+        "render/html.py",
     },
     "prompt_toolkit": {"chat/prompt.py", "chat/picker.py", "chat/terminal_io.py"},
     "mcp": {
@@ -151,9 +142,8 @@ MARKDOWN = {
     "rich",
     "markdown_it",
     "pygments",
-    "gptsh.render.canvas",
-    "gptsh.render.layout",
-    "gptsh.render.markdown_parser",
+    "gptsh.render.drawing",
+    "gptsh.render.markdown",
 }
 QUIET = NETWORK | TOOLS | MARKDOWN | {"prompt_toolkit", "tomllib"}  # what sends nothing and draws nothing needs none
 LOADS: list[tuple[list[str], set[str]]] = [  # arguments that the table lacks, and what must not be loaded

@@ -1,25 +1,152 @@
-"""A document of Markdown that grows while it arrives, split into blocks that no later line can change.
-
-Only complete lines are parsed, and every block but the last is closed. The last one is closed by its own end: the end
-of a fence, the blank line after a paragraph. Every item of a list but the last is closed.
-
-An open block is parsed and drawn again and again. One that becomes too long for that is closed, and what follows of it
-is plain: each of its lines is a block.
-"""
+"""Split Markdown into blocks, and find the code blocks of an answer."""
 
 import re
+from collections.abc import Iterator, Sequence
 from copy import copy
+from functools import cache, partial
 
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock, table
+from markdown_it.rules_block.table import escapedSplit
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
 from gptsh.records import NamedTuple
-from gptsh.render.markdown_parser import outline_parser, parse, whole_parser
 from gptsh.text import visible
+
+# ---- markdown parser
+#
+# The Markdown that gptsh reads: CommonMark, tables, strikethrough, formulas as they are written;
+# its code blocks.
+
+_DEEPEST = 20  # levels; markdown-it drops deeper content
+_LONGEST_FORMULA = 1000  # characters of a formula
+# Characters of code, and of one line, that are highlighted: some lexers take quadratic time for code they cannot read.
+_LONGEST_CODE, _LONGEST_LINE = 1 << 13, 1000
+_CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
+_DOLLARS = re.compile(r"\$(?![\s$])[^`$]{0,1000}(?<![\s\\])\$(?![\w$])")  # not the dollars of two prices
+
+
+# ---- the parser
+
+
+def parser(*rules_off: str) -> MarkdownIt:
+    """A parser whose table tokens have their source as content. Link definitions are text: they may arrive too late."""
+    markdown = (
+        MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("strikethrough").disable(["reference", *rules_off])
+    )
+    # Directly before paragraphs: a line that begins a heading or an item is not the head of a table.
+    markdown.block.ruler.before("lheading", "grid", _table, {"alt": ["paragraph"]})
+    markdown.inline.ruler.before("escape", "formula", _formula)
+    return markdown
+
+
+# Creating a parser takes longer than parsing a message.
+whole_parser, outline_parser = cache(parser), cache(partial(parser, "inline"))
+
+
+def parse(markdown: MarkdownIt, text: str) -> list[Token]:
+    """The tokens of a text; empty if it is nested too deeply to be read as Markdown."""
+    try:
+        tokens = markdown.parse(text)
+    except RecursionError:  # images within images
+        return []
+    return [] if any(token.level >= _DEEPEST - 1 for token in tokens) else tokens
+
+
+def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Parse a table and keep its source; a ``raw`` token if a row has more cells than columns, which would be lost."""
+    at = len(state.tokens)
+    if not table(state, start, end, silent):
+        return False
+    if not silent:
+        opening, columns = state.tokens[at], sum(token.type == "th_open" for token in state.tokens[at:])
+        opening.content = state.getLines(start, state.line, state.blkIndent, False)
+        rows: list[list[str]] = [escapedSplit(row.strip()) for row in opening.content.split("\n")]
+        if any(any(map(str.strip, cells[columns + (cells[0] == "") :])) for cells in rows):
+            raw = Token("raw", "", 0, map=opening.map, level=opening.level, content=opening.content, block=True)
+            state.tokens[at:] = [raw]
+    return True
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    r"""Parse a formula as literal text: ``\(a_1\)``, ``\[ \frac{a}{b} \]``, ``$$ … $$``, ``$a*b*c$``."""
+    at, source = state.pos, state.src
+    if source[at] not in "\\$":
+        return False
+    end = -1
+    if closing := _CLOSING.get(source[at : at + 2]):
+        end = source.find(closing, at + 2, min(at + _LONGEST_FORMULA, state.posMax)) + 2
+    elif match := _DOLLARS.match(source, at, state.posMax):
+        end = match.end()
+    if end < at + 2 or "`" in source[at:end]:
+        return False
+    if not silent:
+        state.push("text", "", 0).content = source[at:end]
+    state.pos = end
+    return True
+
+
+# ---- reading tokens
+
+
+def siblings(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Each element of a flat list of tokens, from its opening to its closing token."""
+    start = depth = 0
+    for at, token in enumerate(tokens):
+        depth += token.nesting
+        if depth == 0:
+            yield tokens[start : at + 1]
+            start = at + 1
+
+
+def count_quick(lines: Sequence[str]) -> int:
+    """How many of the first lines of code are short enough for any lexer."""
+    total = 0
+    for at, line in enumerate(lines):
+        total += len(line) + 1
+        if total > _LONGEST_CODE or len(line) > _LONGEST_LINE:
+            return at
+    return len(lines)
+
+
+class CodeBlock(NamedTuple):
+    """A fenced code block. ``is_cut_off``: it has no closing fence, and so extends to the end of the text."""
+
+    content: str
+    language: str  # in lower case; "" without one
+    is_cut_off: bool
+
+
+def code_blocks(text: str) -> list[CodeBlock]:
+    """The fenced code blocks, nested ones included."""
+    return [_code_block(token, text) for token in outline_parser().parse(text) if token.type == "fence"]
+
+
+def _code_block(token: Token, text: str) -> CodeBlock:
+    start, end = token.map or (0, 0)
+    fences = end - start - len(token.content.removesuffix("\n").split("\n") if token.content else ())
+    is_cut_off = fences < 2 and not "".join(re.split(r"\r\n?|\n", text)[end:]).strip()
+    language = next(iter(token.info.lower().split()), "")
+    return CodeBlock(token.content, language, is_cut_off)
+
+
+# ---- blocks
+#
+# A document of Markdown that grows while it arrives, split into blocks that no later line can
+# change.
+#
+# Only complete lines are parsed, and every block but the last is closed. The last one is closed by
+# its own end: the end of a fence, the blank line after a paragraph. Every item of a list but the
+# last is closed.
+#
+# An open block is parsed and drawn again and again. One that becomes too long for that is closed,
+# and what follows of it is plain: each of its lines is a block.
 
 _CLOSED_BY_LAST_LINE = ("heading_open", "hr")
 _CLOSED_BY_BLANK = ("paragraph_open", "table_open", "raw", "blockquote_open", "html_block")
 _CODE = ("fence", "code_block")
-_LONGEST, _MOST_LINES = 50_000, 1_000  # characters and lines of a block that is read as Markdown
+_LONGEST_BLOCK, _MOST_LINES = 50_000, 1_000  # characters and lines of a block that is read as Markdown
 # The beginning of a line that may still become anything: it has only marks, or opens a code block.
 _UNCLEAR = re.compile(r"[\s>]*+(([-+*]|\d{1,9}[.)])\s++)*+([-+*=_#|:`~\s]*|\d{1,9}[.)]?|(`{3}|~{3}).*)")
 
@@ -56,8 +183,8 @@ class Blocks:
     def add(self, text: str) -> list[Block]:
         """Add a piece of the document. Return the blocks that it closes."""
         closed: list[Block] = []
-        for start in range(0, len(text), _LONGEST):
-            for line in self._complete_lines(text[start : start + _LONGEST]):
+        for start in range(0, len(text), _LONGEST_BLOCK):
+            for line in self._complete_lines(text[start : start + _LONGEST_BLOCK]):
                 closed += self._add_line(visible(f"{line}\n")[:-1])
         return closed
 
@@ -65,10 +192,10 @@ class Blocks:
         """Add to the last line; return the lines that are complete now. A line that is too long is broken."""
         self._pieces.append(piece)
         self._pending += len(piece)
-        if "\n" not in piece and self._pending <= _LONGEST:
+        if "\n" not in piece and self._pending <= _LONGEST_BLOCK:
             return []
         *lines, rest = "".join(self._pieces).split("\n")
-        if len(rest) > _LONGEST:
+        if len(rest) > _LONGEST_BLOCK:
             length = rest.rfind(" ") + 1 or len(rest)
             lines.append(rest[:length])
             rest = rest[length:]
@@ -98,7 +225,7 @@ class Blocks:
 
     def _is_too_long(self) -> bool:
         """Whether the open block is too long to be read as Markdown."""
-        return self._size > _LONGEST or len(self._lines) > _MOST_LINES
+        return self._size > _LONGEST_BLOCK or len(self._lines) > _MOST_LINES
 
     def _add_plain_line(self, line: str) -> list[Block]:
         """Add a line of a block that is plain, or the first line after it.
@@ -187,7 +314,7 @@ class Blocks:
         before = self._lines[start - 1] if start else self._before
         is_spaced = not before.strip() or not self._in_list
         source = "".join(f"{line}\n" for line in lines)
-        is_plain = not is_code and (len(source) > _LONGEST or len(lines) > _MOST_LINES)
+        is_plain = not is_code and (len(source) > _LONGEST_BLOCK or len(lines) > _MOST_LINES)
         return Block([] if is_plain else parse(whole_parser(), source), lines, is_spaced)
 
     def _has_ended(self, last: Token, start: int, end: int) -> bool:

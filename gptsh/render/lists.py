@@ -10,7 +10,7 @@ from gptsh.text import format_size, local_time, one_line, visible
 
 if TYPE_CHECKING:
     from gptsh.core.search import Found
-    from gptsh.messages import Tool
+
 
 _BOLD, _RED, _PLAIN = "\x1b[1m", "\x1b[1;31m", "\x1b[0m"
 INDENT = "    "  # before the matching passage, under the line of its session

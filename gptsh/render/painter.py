@@ -21,7 +21,8 @@ from gptsh.terminal.interrupts import shielded, waiting
 from gptsh.terminal.stdio import Look
 
 if TYPE_CHECKING:
-    from gptsh.render.canvas import Canvas
+    from gptsh.render.drawing import Canvas
+
 
 _FRAME = 0.05  # seconds between two frames
 _PAUSE_FACTOR = 3  # the pause after a frame is at least so many times the time it took
@@ -176,7 +177,7 @@ class Painter(Writer):
         if isinstance(item, str) and item and self._region:
             last = item[-width * height :]
             self._out.draw(self._region.frame((), plain_rows(last, width)[1 - height :], width))
-        from gptsh.render.canvas import Canvas
+        from gptsh.render.drawing import Canvas
 
         canvas = self._canvas = Canvas(self._out, self._look, lambda: stdio.size(self._stream), self._region)
         next_frame, is_stale, size = 0.0, False, (width, height)

@@ -1,1 +1,0 @@
-"""The process: its streams, terminal, signals and pager; no session and no model."""

@@ -23,11 +23,11 @@ from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
 from gptsh.llm.keys import without_secret_parameters
-from gptsh.manage import exporting, reading, removing, sums
+from gptsh.manage import removing, show
 from gptsh.manage.labels import Labels, label
-from gptsh.manage.lists import Filters, matching_sessions
-from gptsh.manage.overview import found_sessions
+from gptsh.manage.lists import Filters, found_sessions, matching_sessions
 from gptsh.manage.suggestions import recent_models
+from gptsh.manage.usage import draw_usage, show_usage
 from gptsh.messages import Message, Part, final_answer, parts_of, text_of, text_parts_of, user_message
 from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
@@ -140,12 +140,12 @@ def do_search(_chat: "Conversation", args: str) -> None:
 
 def do_history(chat: "Conversation", args: str) -> None:
     doc = _current_doc(chat)
-    reading.show_document(doc, reading.details_of(doc, chat.ref), full=bool(args))
+    show.show_document(doc, show.details_of(doc, chat.ref), full=bool(args))
 
 
 def do_session_info(chat: "Conversation", _args: str) -> None:
     doc, at = _current_doc(chat), chat.session.location
-    details = [("title", title_of(doc)), *reading.details_of(doc, chat.ref)]
+    details = [("title", title_of(doc)), *show.details_of(doc, chat.ref)]
     details.append(("file", str(folders.path_of(at))) if chat.ref and at else ("not on disk", "the session"))
     width = max(len(label) for label, _ in details)
     stdio.write_lines(f"{label:<{width}}  {one_line(value)}" for label, value in details)
@@ -157,7 +157,7 @@ def do_session_export(chat: "Conversation", args: str) -> None:
     name = " ".join(commands.words_of(args)) if args.startswith(("'", '"')) else args
     path = os.path.expanduser(name or f"gptsh-{doc['id']}.md")
     format_name = _FORMATS.get(os.path.splitext(path)[1].lower(), "markdown")
-    text = "".join(exporting.convert(doc, chat.ref, format_name))
+    text = "".join(show.convert(doc, chat.ref, format_name))
     try:
         stdio.create_file(path, text)
     except FileExistsError as err:
@@ -165,7 +165,7 @@ def do_session_export(chat: "Conversation", args: str) -> None:
     except (OSError, ValueError) as err:
         raise UsageError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
     stdio.write_lines([f"written to {path} ({format_size(os.path.getsize(path))})"])
-    if note := exporting.loss_note(format_name, "/session export FILE.json"):
+    if note := show.loss_note(format_name, "/session export FILE.json"):
         stdio.note(note)
 
 
@@ -477,11 +477,11 @@ def do_copy(chat: "Conversation", args: str) -> None:
 def do_usage(chat: "Conversation", args: str) -> None:
     """Show tokens and cost as ``--usage`` does, of this session, or of all."""
     if args:
-        sums.show_usage(None, Filters(), None)
+        show_usage(None, Filters(), None)
         return
     with contextlib.suppress(GptshError):
         chat.refresh()
-    sums.draw_usage(usage.count([usage.sums_by_day(chat.doc)] if chat.doc else []), None)
+    draw_usage(usage.count([usage.sums_by_day(chat.doc)] if chat.doc else []), None)
 
 
 def do_help(_chat: "Conversation", args: str) -> None:

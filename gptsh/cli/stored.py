@@ -6,37 +6,37 @@ from gptsh.cli.resolve import filters_of
 
 def list_sessions(flags: Flags) -> int:
     """``--list-sessions``."""
-    from gptsh.manage import overview
+    from gptsh.manage import lists
 
-    return overview.list_sessions(filters_of(flags), flags.output)
+    return lists.list_sessions(filters_of(flags), flags.output)
 
 
 def search_sessions(flags: Flags) -> int:
     """``--search-sessions``."""
-    from gptsh.manage import overview
+    from gptsh.manage import lists
 
-    return overview.search_sessions(flags.search_sessions or "", filters_of(flags), flags.output)
+    return lists.search_sessions(flags.search_sessions or "", filters_of(flags), flags.output)
 
 
 def show_usage(flags: Flags) -> int:
     """``--usage``."""
-    from gptsh.manage import sums
+    from gptsh.manage.usage import show_usage
 
-    return sums.show_usage(flags.session, filters_of(flags), flags.output)
+    return show_usage(flags.session, filters_of(flags), flags.output)
 
 
 def show_session(flags: Flags) -> int:
     """``--show-session``."""
-    from gptsh.manage import reading
+    from gptsh.manage import show
 
-    return reading.show_session(flags.show_session or "", flags.output, full=flags.full)
+    return show.show_session(flags.show_session or "", flags.output, full=flags.full)
 
 
 def export_session(flags: Flags) -> int:
     """``--export-session``."""
-    from gptsh.manage import exporting
+    from gptsh.manage import show
 
-    return exporting.export_session(flags.export_session or "", flags.format or "markdown")
+    return show.export_session(flags.export_session or "", flags.format or "markdown")
 
 
 def delete_sessions(flags: Flags) -> int:

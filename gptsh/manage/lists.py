@@ -1,18 +1,29 @@
-"""What all lists share: which sessions they have, and their lines for users or programs."""
+"""Filter and list sessions, and print what a search found."""
 
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
-from typing import Any, TypeVar
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gptsh.core import listing
+from gptsh.core.folders import conflict_copies, sessions_folder
 from gptsh.core.listing import SessionSummary, Unreadable, find_project
 from gptsh.errors import OutputError, UsageError
 from gptsh.messages import full_name, matches_model
 from gptsh.records import NamedTuple
+from gptsh.render.lists import INDENT, found_drawn, found_lines, listing_line
 from gptsh.terminal import stdio
-from gptsh.terminal.stdio import STRUCTURED
+from gptsh.terminal.stdio import STRUCTURED, look
+
+if TYPE_CHECKING:
+    from gptsh.core.search import Found
+
+
+# ---- lists
+#
+# What all lists share: which sessions they have, and their lines for users or programs.
 
 Item = TypeVar("Item")
 Session = TypeVar("Session", bound=SessionSummary)
@@ -145,3 +156,50 @@ def current_project() -> str:
     except FileNotFoundError as err:
         raise UsageError("the working folder does not exist any more") from err
     return find_project(cwd)
+
+
+# ---- overview
+#
+# List sessions, newest first, and those whose messages have some words.
+
+_MIN_WIDTH = 40  # columns for the passage of a found session, even on a narrower terminal
+
+
+def list_sessions(filters: Filters, output: str | None) -> int:
+    """Print a line for each session that matches the filters; an unreadable one gets a note."""
+    none_yet = "no session is archived" if filters.archived else 'there is no session yet: gptsh "hello" starts one'
+    items = or_note(matching_sessions(filters), nothing_found(filters, none_yet))
+    stdio.write_lines(batches(lines_of(items, listing_line, session_object, output)))
+    if stdio.is_terminal(stdio.stdout()):
+        _note_conflict_copies()
+    return 0
+
+
+def _note_conflict_copies() -> None:
+    """Print a note if a sync tool left other versions of sessions beside them."""
+    folder = sessions_folder()
+    names = conflict_copies(folder)
+    if names:
+        count = "a conflict copy" if len(names) == 1 else f"{len(names):,} conflict copies"
+        stdio.note(f"a sync tool left {count}, to be joined with gptsh --import-session: see {folder}")
+
+
+def search_sessions(words: str, filters: Filters, output: str | None) -> int:
+    """Print two lines for each session that contains the words and matches the filters; return 1 if there is none."""
+    items = or_note(found_sessions(words, filters), nothing_found(filters))
+    first = next(items, None)
+    on_terminal = stdio.is_terminal(stdio.stdout())
+    style = look(os.environ, terminal=on_terminal)
+    is_rendered = (on_terminal or style.styles) and output not in ("text", *STRUCTURED)
+    line = partial(found_drawn, look=style) if is_rendered else found_lines
+    found = chain(() if first is None else (first,), items)
+    stdio.write_lines(batches(lines_of(found, line, session_object, output)), safe=is_rendered)
+    return 1 if first is None else 0
+
+
+def found_sessions(words: str, filters: Filters) -> Iterator["Found"]:
+    """The sessions that contain the words and match the filters, each with a passage of one line."""
+    from gptsh.core.search import search
+
+    room = max(_MIN_WIDTH, stdio.width(stdio.stdout())) - len(INDENT)
+    return filter_sessions(filters, search(words, room, archived=filters.archived))

@@ -10,8 +10,8 @@ from gptsh.content.answer import Answer
 from gptsh.context import tokens
 from gptsh.core import spending, usage
 from gptsh.errors import ConfigError, StoreError, TooExpensive, UsageError
-from gptsh.manage import sums
 from gptsh.manage.lists import Filters
+from gptsh.manage.usage import counted
 from gptsh.messages import Request
 from gptsh.models.facts import split_model
 from gptsh.models.usage import usage_from
@@ -151,5 +151,5 @@ def budget_of(config: Settings, max_cost: float | None) -> Budget | None:
 
 def _saved_today() -> float:
     """USD of today's answers, as far as they are saved and their cost is known."""
-    days = usage.count(sums.counted(None, Filters()), limit=1).days
+    days = usage.count(counted(None, Filters()), limit=1).days
     return sum(row["cost"] or 0.0 for row in days if row["day"] == date.today().isoformat())

@@ -15,23 +15,20 @@ from contextlib import contextmanager
 from typing import Any, TypedDict, Unpack
 
 from gptsh.config import settings
-from gptsh.config.agent_choice import Overrides
 from gptsh.core import folders
 from gptsh.errors import GptshError, Incomplete, SchemaMismatch, UsageError
 from gptsh.jsonio import parse_json
 from gptsh.llm.http import left
 from gptsh.llm.litellm_bridge import VARIABLES
-from gptsh.manage.labels import Labels
 from gptsh.records import NamedTuple
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import NoInterrupts
-from gptsh.turn.app import App
-from gptsh.turn.attached_files import Files
-from gptsh.turn.question import read_question, template_of
+from gptsh.turn.engine import App
+from gptsh.turn.options import Labels, Overrides, TurnOptions
+from gptsh.turn.question import Files, read_question, template_of
+from gptsh.turn.session import open_session
 from gptsh.turn.turn import Turn
-from gptsh.turn.turn_options import TurnOptions
-from gptsh.turn.turn_session import open_session
 
 Event = dict[str, Any]
 _VARIABLES = (*VARIABLES, "TIKTOKEN_CACHE_DIR")  # of the environment: those that a call sets

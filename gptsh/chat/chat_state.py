@@ -11,19 +11,18 @@ from gptsh.core import folders, listing, sessions, turns
 from gptsh.core.document import Document
 from gptsh.errors import BadSession, SessionGone, UnknownSession
 from gptsh.jsonio import as_dicts
-from gptsh.manage.labels import check_snapshot
 from gptsh.messages import Message
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
+from gptsh.turn.options import NO_OVERRIDES, TurnOptions, check_snapshot
 from gptsh.turn.question import read_question, template_of
-from gptsh.turn.turn_options import NO_OVERRIDES, TurnOptions
-from gptsh.turn.turn_session import OpenedSession, TurnSession, note_new_name, open_session, start_session
+from gptsh.turn.session import OpenedSession, TurnSession, note_new_name, open_session, start_session
 
 if TYPE_CHECKING:
     from gptsh.content.templates import Template
-    from gptsh.turn.app import App, TurnSetup
-    from gptsh.turn.plan import Plan
+    from gptsh.turn.engine import App, TurnSetup
+    from gptsh.turn.prompt import Plan
     from gptsh.turn.turn import Turn
 
 _CHANGED_BY_TURN = ("messages", "context", "usage", "meta")  # keys of a document that a turn changes in place
@@ -67,7 +66,7 @@ class Conversation:
     def app(self) -> "App":
         """The client and the tool servers, created at first use: the prompt appears before they are imported."""
         if self._app is None:
-            from gptsh.turn.app import App
+            from gptsh.turn.engine import App
 
             self._app = App(self.settings, self._environ, self._reporter, keeps_tools=True)
         return self._app
@@ -138,7 +137,7 @@ class Conversation:
         if self.agent().model is None:
             raise self.app.no_model_error()
         if not labels.is_empty and self.saves and self.ref:  # even if no question follows
-            from gptsh.manage.labels import label
+            from gptsh.turn.options import label
 
             label(self.ref, labels, self.settings.context.snapshots)
             self.options = self.options.without_labels
@@ -194,7 +193,7 @@ class Conversation:
         self.prefill = line  # until it is saved
         files = None
         if self.paths:
-            from gptsh.turn.attached_files import Files
+            from gptsh.turn.question import Files
 
             files = Files(refuses=self.options.truncate is None)
         self.run_turn(read_question(line, self.paths, files, template=self.template()), self.options)
@@ -219,8 +218,8 @@ class Conversation:
 
     def plan_turn(self, question: Message | None) -> "tuple[TurnSetup, Plan]":
         """Plan a turn with the tools that already run, and save nothing. Raises GptshError as a turn does."""
-        from gptsh.turn.plan import Planner
-        from gptsh.turn.show import Screen
+        from gptsh.turn.prompt import Planner
+        from gptsh.turn.screen import Screen
 
         with suppress(SessionGone):
             self.refresh()

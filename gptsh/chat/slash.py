@@ -16,15 +16,12 @@ from typing import TYPE_CHECKING
 from gptsh.chat import commands
 from gptsh.chat.picker import pick
 from gptsh.chat.recap import show_recap
-from gptsh.config import agent_choice
-from gptsh.config.agent_choice import Overrides
 from gptsh.core import folders, turns, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
 from gptsh.llm.keys import without_secret_parameters
 from gptsh.manage import removing, show
-from gptsh.manage.labels import Labels, label
 from gptsh.manage.lists import Filters, found_sessions, matching_sessions
 from gptsh.manage.suggestions import recent_models
 from gptsh.manage.usage import draw_usage, show_usage
@@ -35,14 +32,13 @@ from gptsh.render.session import snapshots_of
 from gptsh.terminal import programs, stdio
 from gptsh.terminal.stdio import look, obeys_escapes
 from gptsh.text import format_size, one_line, quantity, visible
-from gptsh.turn.app import with_tools
-from gptsh.turn.attached_files import Files, is_path
-from gptsh.turn.consolidation import consolidate_session
+from gptsh.turn.engine import with_tools
+from gptsh.turn.options import Labels, Overrides, label, model_of, params_for, parse_params
 from gptsh.turn.preview import facts_of, request_of
-from gptsh.turn.question import template_of
-from gptsh.turn.show import Screen
-from gptsh.turn.turn_options import parse_params
-from gptsh.turn.turn_session import note_new_name
+from gptsh.turn.question import Files, is_path, template_of
+from gptsh.turn.screen import Screen
+from gptsh.turn.session import note_new_name
+from gptsh.turn.small_model import consolidate_session
 
 if TYPE_CHECKING:
     from gptsh.chat.chat_state import Conversation
@@ -301,7 +297,7 @@ def do_model(chat: "Conversation", args: str) -> None:
     if args:
         old = chat.options.overrides
         agent = chat.agent()._replace(params=old.params)
-        params = agent_choice.params_for(chat.settings.providers.full_name(args), agent)
+        params = params_for(chat.settings.providers.full_name(args), agent)
         new = old._replace(model=args, params=params)
         model = chat.app.resolve(chat.options._replace(overrides=new), chat.doc).agent.model
         chat.options = chat.options._replace(overrides=new._replace(model=model))
@@ -325,7 +321,7 @@ def do_agent(chat: "Conversation", args: str) -> None:
         current, chosen = chat.agent(), chat.options.overrides.model
         lines = []
         for agent in agents.readable(stdio.note):
-            model = agent_choice.model_of(chat.settings, agent, agent.model, chosen)
+            model = model_of(chat.settings, agent, agent.model, chosen)
             lines.append(agent_line(agent.name, model, agent.name == current.name, agent.prompt_names()))
         if current.name not in agents:
             lines.insert(0, agent_line(current.name, current.model, True))

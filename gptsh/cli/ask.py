@@ -12,17 +12,17 @@ from gptsh.config import settings
 from gptsh.config.settings import Settings
 from gptsh.core import folders
 from gptsh.errors import GptshError, UsageError
-from gptsh.manage.labels import check_snapshot
 from gptsh.messages import Message, Part, text_of
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
+from gptsh.turn.options import check_snapshot
 from gptsh.turn.question import has_piped_input, read_question, template_of
-from gptsh.turn.turn_session import OpenedSession, before_last_turn, note_new_name, open_session
+from gptsh.turn.session import OpenedSession, before_last_turn, note_new_name, open_session
 
 if TYPE_CHECKING:
-    from gptsh.turn.app import App, TurnSetup
-    from gptsh.turn.attached_files import Files
+    from gptsh.turn.engine import App, TurnSetup
+    from gptsh.turn.question import Files
     from gptsh.turn.turn import Turn
 
 # Options that make sense alone: a prompt of one such word without dashes may be a mistake.
@@ -47,7 +47,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     Checks the command line before reading the pipe: piped input cannot be read twice.
     Raises GptshError for every failure, Interrupted for a signal or the deadline.
     """
-    from gptsh.turn.app import App
+    from gptsh.turn.engine import App
     from gptsh.turn.turn import Turn
 
     # Read the configuration. The reporter needs the output form for errors before the agent is resolved.
@@ -101,7 +101,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             if flags.has_labels and not (flags.dry_run or flags.retry):
                 if ignored := next(filter(AGENT_OPTIONS.__contains__, flags.given), None):
                     raise UsageError(f"{ignored} needs a prompt", f"add one, or leave out {ignored}")
-                from gptsh.manage.labels import label, write_events
+                from gptsh.turn.options import label, write_events
 
                 events = label(opened.location or ref, options.labels, config.context.snapshots, opened.doc)
                 write_events(events, reporter.output)
@@ -136,7 +136,7 @@ def _add_way_back(err: GptshError | Interrupted, flags: Flags, question: Message
 
 
 def _files(flags: Flags, app: "App", setup: "TurnSetup | None") -> "Files":
-    from gptsh.turn.attached_files import Files
+    from gptsh.turn.question import Files
 
     return Files(app.client, setup.agent.model if setup else None, refuses=flags.truncate is None)
 

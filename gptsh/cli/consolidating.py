@@ -6,7 +6,7 @@ from typing import Any
 
 from gptsh.cli.options import FILTERS, Flags
 from gptsh.cli.resolve import filters_of, session_ref, time_limit
-from gptsh.config import agent_choice, settings
+from gptsh.config import settings
 from gptsh.core import folders, sessions
 from gptsh.errors import UsageError
 from gptsh.llm.client import Client
@@ -14,7 +14,8 @@ from gptsh.manage.lists import matching_sessions, nothing_found, or_note, write_
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import one_line, quantity
-from gptsh.turn.consolidation import Consolidation, has_memory
+from gptsh.turn.options import stored_agent
+from gptsh.turn.small_model import Consolidation, has_memory
 
 
 def consolidate(flags: Flags) -> int:
@@ -74,7 +75,7 @@ def _named_session(flags: Flags, consolidation: Consolidation) -> tuple[str, str
         raise UsageError(f"{ref}: a point cannot be consolidated", "name the session alone")
     filename = folders.filename_of(ref)
     doc = sessions.load_session(filename)
-    agent, name = consolidation.agent_of(doc), agent_choice.stored_agent(doc).name
+    agent, name = consolidation.agent_of(doc), stored_agent(doc).name
     if not agent.memory:
         raise UsageError(f"agent {name!r} of session {doc['id']} has no memory", f"set memory under [agents.{name}]")
     if not has_memory(agent):

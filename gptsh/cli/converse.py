@@ -36,7 +36,7 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
             check_stdin(flags)
             files = None
             if paths or pipe_at is not None:
-                from gptsh.turn.attached_files import Files
+                from gptsh.turn.question import Files
 
                 files = Files(refuses=flags.truncate is None)
             first = read_question(words, paths, files, pipe_at=pipe_at, expects_pipe=False, template=chat.template())

@@ -86,7 +86,7 @@ def _run(argv: Sequence[str], reporter: Reporter) -> int:
     _check(given, job)
     if job is None:
         if flags.file and flags.prompt:
-            from gptsh.turn.attached_files import check_words
+            from gptsh.turn.question import check_words
 
             check_words(argv, flags.prompt)
         return _ask(flags, reporter)

@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from gptsh.cli.options import Flags
 from gptsh.config import schema, settings
-from gptsh.config.agent_choice import model_of
 from gptsh.config.settings import Config
 from gptsh.errors import ConfigError, UsageError
 from gptsh.models.vendors import Provider
 from gptsh.terminal import stdio
 from gptsh.terminal.asking import ask_line
+from gptsh.turn.options import model_of
 
 _Answer = TypeVar("_Answer")
 

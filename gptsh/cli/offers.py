@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.cli.options import Flags
 from gptsh.cli.resolve import chosen_tools
-from gptsh.config import agent_choice, settings
+from gptsh.config import settings
 from gptsh.errors import GptshError, ToolServerError
 from gptsh.manage import lists
 from gptsh.messages import matches_model
 from gptsh.render.lists import agent_line, model_line, tool_line
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
+from gptsh.turn.options import Overrides, choose_agent, model_of
 
 if TYPE_CHECKING:
     from gptsh.tools.toolbox import OfferedTool
@@ -25,7 +26,7 @@ def list_agents(flags: Flags) -> int:
     config = settings.load(os.environ, flags.config)
     default = config.agent or config.default_agent
     agents = [
-        (agent.name, agent_choice.model_of(config, agent, agent.model), agent.prompt_names())
+        (agent.name, model_of(config, agent, agent.model), agent.prompt_names())
         for agent in config.agents.readable(stdio.note)
     ]
     for name in config.agents:
@@ -67,7 +68,7 @@ def list_tools(flags: Flags) -> int:
     config = settings.load(os.environ, flags.config)
     default: tuple[str, ...] = ("all",)
     if flags.agent is not None:
-        default = agent_choice.choose_agent(config, agent_choice.Overrides(flags.agent), None).tools
+        default = choose_agent(config, Overrides(flags.agent), None).tools
     chosen, failures = chosen_tools(flags), list[GptshError]()
     servers = config.tool_servers.select(default if chosen is None else chosen, failures.append)
     if failures and not servers:

@@ -10,7 +10,7 @@ from gptsh.terminal import stdio
 if TYPE_CHECKING:
     from gptsh.config.settings import Settings
     from gptsh.manage.lists import Filters
-    from gptsh.turn.turn_options import TurnOptions
+    from gptsh.turn.options import TurnOptions
 
 SAVE_HINT = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"
 
@@ -63,9 +63,7 @@ def chosen_tools(flags: Flags) -> tuple[str, ...] | None:
 
 def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
     """The options of the turns. Raises UsageError for a parameter or a time limit of another form."""
-    from gptsh.config.agent_choice import Overrides
-    from gptsh.manage.labels import Labels
-    from gptsh.turn.turn_options import TurnOptions, parse_params
+    from gptsh.turn.options import Labels, Overrides, TurnOptions, parse_params
 
     params, removals = parse_params(flags.param)
     web = not flags.no_web if flags.web or flags.no_web else None

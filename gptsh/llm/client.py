@@ -82,7 +82,7 @@ def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
 # answer's events.
 #
 # ``retries`` decides about a retry after a temporary failure. ``turn/budget.py`` is the ``Budget``.
-# A fallback is another request, for another model, and so one of ``turn/request_loop.py``.
+# A fallback is another request, for another model, and so one of ``turn/turn.py``.
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
 _MAX_PAUSES = 10  # how often a server may pause one answer

@@ -14,8 +14,8 @@ from gptsh.terminal.asking import ask_choice, marked_lines
 from gptsh.text import one_line, shorten
 
 if TYPE_CHECKING:
-    from gptsh.turn.show import Screen
-    from gptsh.turn.turn_session import TurnSession
+    from gptsh.turn.screen import Screen
+    from gptsh.turn.session import TurnSession
 
 NO_TERMINAL = "denied: this tool call needs the user's approval, and there is no terminal to ask on"
 BY_USER = "denied: the user did not allow this tool call"

@@ -1,15 +1,21 @@
 """The ceilings of cost: before each request, what it costs at most is compared with what may still be spent."""
 
+import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
+from pathlib import Path
+from typing import Any
 
+from gptsh import files
 from gptsh.config.settings import Settings, cost_of
 from gptsh.content.answer import Answer
 from gptsh.context import tokens
-from gptsh.core import spending, usage
+from gptsh.core import locks, usage
+from gptsh.core.folders import make_private, sessions_folder
 from gptsh.errors import ConfigError, StoreError, TooExpensive, UsageError
+from gptsh.jsonio import as_dict, encode_json, parse_json
 from gptsh.manage.lists import Filters
 from gptsh.manage.usage import counted
 from gptsh.messages import Request
@@ -17,6 +23,71 @@ from gptsh.models.facts import split_model
 from gptsh.models.usage import usage_from
 from gptsh.terminal import stdio
 from gptsh.text import format_usd
+
+# ---- spending
+#
+# What the runs of this day may have spent: a small ledger that each run writes before it sends a
+# request.
+#
+# So parallel runs, deleted sessions and those that are not saved count, too.
+
+_MAX_SPENDING = 10_000  # bytes
+
+
+def reserve_cost(change: Callable[[float], float], saved: Callable[[], float]) -> str:
+    """Replace what was spent today, in USD, by the result of ``change``; return the day of the ledger.
+
+    What ``change`` raises leaves it as it is. ``saved`` returns what today's sessions have cost, where nothing was
+    recorded today. Raises StoreError.
+    """
+    folder = sessions_folder().parent
+    with files.as_store_error("what is spent today cannot be recorded", folder):
+        make_private(folder)
+        with locks.locked(folder):
+            day, spent = _today(saved)
+            new = change(spent)
+            files.replace(_spending_path(), encode_json({"day": day, "usd": round(new, 10)}), fsync=False)
+            return day
+
+
+def settle_cost(day: str, difference: float) -> None:
+    """Add what a request of this day has cost less or more than was reserved. Raises StoreError."""
+
+    def add(spent: float) -> float:
+        return max(0.0, spent + difference) if _ledger().get("day") == day else spent  # it is past midnight
+
+    reserve_cost(add, lambda: 0.0)
+
+
+def spent_today(saved: Callable[[], float]) -> float:
+    """Return what was spent today, in USD."""
+    return _today(saved)[1]
+
+
+def _today(saved: Callable[[], float]) -> tuple[str, float]:
+    """The day and what was spent on it. A day in the future counts as today, or a clock set back could pass it."""
+    today = date.today().isoformat()
+    ledger = _ledger()
+    day, spent = ledger.get("day"), ledger.get("usd")
+    if isinstance(day, str) and day >= today and isinstance(spent, (int, float)):
+        return today, spent
+    return today, saved()
+
+
+def _ledger() -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError, RecursionError):
+        return as_dict(parse_json(files.read_bytes(_spending_path(), _MAX_SPENDING).decode()))
+    return {}
+
+
+def _spending_path() -> Path:
+    return sessions_folder().parent / "spent.json"
+
+
+# ---- budget
+#
+# The ceilings of cost: before each request, what it costs at most is compared with what may still
+# be spent.
 
 _ANSWER_TOKENS = 4096  # of an answer without a limit of its own
 
@@ -41,7 +112,7 @@ class Budget:
         at_most = self._price_of(request)
         self._check_turn(request, at_most)
         if self._per_day is not None:
-            spent = spending.spent_today(_saved_today)
+            spent = spent_today(_saved_today)
             _check(request, at_most, name="per_day", limit=self._per_day, spent=spent)
 
     @contextmanager
@@ -86,7 +157,7 @@ class Budget:
             _check(request, at_most, name="per_day", limit=limit, spent=spent)
             return spent + at_most
 
-        return spending.reserve(add, _saved_today)
+        return reserve_cost(add, _saved_today)
 
     def _price_of(self, request: Request) -> float:
         """What a request costs at most, with one search of the web where its fee is known; echo costs nothing."""
@@ -112,7 +183,7 @@ class Budget:
 def _settle(day: str, difference: float) -> None:
     """Correct the ledger; where that fails, the answer counts with what it may have cost."""
     try:
-        spending.settle(day, difference)
+        settle_cost(day, difference)
     except StoreError as err:
         stdio.note(str(err))
 

@@ -14,12 +14,12 @@ from gptsh.render.report import Reporter
 from gptsh.render.session import compaction_lines, context_lines, request_lines
 from gptsh.terminal import stdio
 from gptsh.text import format_usd
-from gptsh.turn.app import App
-from gptsh.turn.compacting import compaction_report
-from gptsh.turn.plan import Plan, Planner
-from gptsh.turn.show import Form, Screen
-from gptsh.turn.turn_options import TurnOptions
-from gptsh.turn.turn_session import TurnSession
+from gptsh.turn.engine import App
+from gptsh.turn.options import TurnOptions
+from gptsh.turn.prompt import Plan, Planner
+from gptsh.turn.screen import Form, Screen
+from gptsh.turn.session import TurnSession
+from gptsh.turn.shortening import compaction_report
 
 _PRICED = 1000  # tokens of an answer, whose length nobody knows yet
 

@@ -1,18 +1,227 @@
-"""The question of a turn: words, files and piped text as one message, maybe by the prompt of an agent."""
+"""Make one message of the words, files and piped text of a question."""
 
-from collections.abc import Callable, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gptsh.config.agents import Agent
+from gptsh.content import attachments
 from gptsh.content.passages import question_gist
-from gptsh.errors import UsageError
-from gptsh.messages import Message, Part, beginning_of, is_blank, is_text, parts_of, user_message
+from gptsh.context.tokens import BYTES, MAX_BYTES
+from gptsh.errors import TooLong, UsageError
+from gptsh.messages import (
+    Message,
+    Part,
+    beginning_of,
+    is_blank,
+    is_text,
+    labelled_text,
+    parts_of,
+    text_part,
+    user_message,
+)
 from gptsh.terminal import stdio
-from gptsh.text import is_unicode
+from gptsh.text import format_size, is_unicode, quantity
 
 if TYPE_CHECKING:
     from gptsh.content.templates import Template
-    from gptsh.turn.attached_files import Files
+    from gptsh.llm.client import Client
+
+
+# ---- attached files
+#
+# What ``-f`` and ``/file`` attach: files, a pattern's files, a folder's text files; the most that a
+# window takes.
+
+_MAX_MEDIA = 50_000_000  # bytes of images, documents, audio and video in one question; no provider accepts more
+_MAX_IN_FOLDER = 1_000_000  # bytes of a text file; data and logs are larger, code and prose are not
+_MAX_FOLDER = 50_000_000  # bytes of a folder's text files together; no window is that large
+_HEAD = 1 << 16  # bytes by which the type of a long file is detected while it is read
+_LARGE = 1_000_000  # bytes of text; more may not fit the window
+_WILDCARD = r"[*?[]"
+
+
+class Files:
+    """Reads the files of one question as parts, each file once. ``sizes``: the bytes of each file by its path.
+
+    While a long text is read, the ``client`` asks for the window of the model; with ``refuses`` a text that is larger
+    than a known window is refused.
+    """
+
+    def __init__(self, client: "Client | None" = None, model: str | None = None, *, refuses: bool = True) -> None:
+        self.sizes: dict[str, int] = {}
+        self._read: set[tuple[int, int] | str] = set()  # the identities of the files
+        self._media_size = 0
+        self._client, self._model, self._refuses = client, model, refuses
+        self._has_asked = False
+
+    def attach(self, values: Iterable[str]) -> list[Part]:
+        """Read what values of ``-f`` mean: a file, a folder or a pattern. A folder gets a note.
+
+        Raises UsageError for a source that is unreadable, of a type that cannot be sent, or too large; TooLong for a
+        folder with too much text.
+        """
+        return [part for value in values for part in self.parts(self._unread(value))]
+
+    def _unread(self, value: str) -> Iterator[tuple[str, bytearray]]:
+        """Yield path and data of each file that a value means.
+
+        A file whose name looks like a pattern is that file.
+        """
+        path = value if os.path.lexists(value) else os.path.expanduser(value)
+        if os.path.isdir(path):
+            yield from self._texts_of_folder(path)
+        elif is_path(path) or "://" in path or not re.search(_WILDCARD, path):
+            if _identity(path) not in self._read:
+                yield path, self._remember(path, stdio.read_file(path, self.check_of(path)))
+        else:
+            yield from self._files_of_pattern(path)
+
+    def _remember(self, path: str, data: bytearray) -> bytearray:
+        self._read.add(_identity(path))
+        self.sizes[path] = len(data)
+        return data
+
+    def _files_of_pattern(self, pattern: str) -> Iterator[tuple[str, bytearray]]:
+        """Yield path and data of the files that match, then note which are left out."""
+        from gptsh.turn.folder_search import FolderSearch
+
+        levels = pattern.split("/")
+        first = next(index for index, level in enumerate(levels) if re.search(_WILDCARD, level))
+        search = FolderSearch("/".join(levels[:first]) or ("/" if first else "."))
+        is_empty = True
+        for path in search.matches(levels[first:]):
+            is_empty = False
+            if _identity(path) not in self._read:
+                yield path, self._remember(path, stdio.read_file(path, self.check_of(path)))
+        names = search.names_left_out()
+        if is_empty:
+            raise UsageError(f"no file matches {pattern}", names and f"left out: {names}")
+        if names:
+            stdio.note(f"{pattern}: left out: {names}")
+
+    def _texts_of_folder(self, folder: str) -> Iterator[tuple[str, bytearray]]:
+        """Yield path and data of the text files, then note their number and which are left out."""
+        from gptsh.turn.folder_search import FolderSearch
+
+        search = FolderSearch(folder)
+        count = 0
+        size = 0
+        sent_size = 0  # with the path above each file
+        is_empty = True
+        for path in search.all_files():
+            if _identity(path) in self._read:
+                is_empty = False
+                continue
+            data, reason = _short_text(path)
+            if reason:
+                search.left_out[path] = reason
+                continue
+            is_empty = False
+            count += 1
+            size += len(data)
+            sent_size += len(data) + len(labelled_text(text_part(path, "")))
+            if size > _MAX_FOLDER:
+                problem = f"{folder} has more than {format_size(_MAX_FOLDER)} of text"
+                raise TooLong(problem, "name a smaller folder")
+            yield path, self._remember(path, data)
+        names = search.names_left_out()
+        if is_empty:
+            raise UsageError(f"{folder} has no text file to send", names and f"left out: {names}")
+        tokens = sent_size // BYTES
+        files = quantity(count, "file")
+        stdio.note(f"{folder}: {files}, {format_size(size)}, about {tokens:,} tokens")
+        if names:
+            stdio.note(f"{folder}: left out: {names}")
+
+    def check_of(self, source: str) -> stdio.Check:
+        """Return a check for reading a source: it raises TooLong once a text is larger than the window can be."""
+
+        def check(data: bytearray) -> None:
+            is_media = data.startswith(b"%PDF") or attachments.detect_type(data[:_HEAD])
+            if self._client is None or self._model is None or is_media:
+                return
+            if not self._has_asked:
+                self._has_asked = True
+                self._client.windows.ask_early(self._model)
+            is_large = self._refuses and len(data) > _LARGE
+            window = self._client.windows.of(self._model, ask=False) if is_large else None
+            if window is not None and len(data) > MAX_BYTES * window:
+                problem = f"{source} has more than {format_size(len(data))}, and the window is {window:,} tokens"
+                raise TooLong(problem, "--truncate cuts what is piped or attached")
+
+        return check
+
+    def parts(self, sources: Iterable[tuple[str, bytearray]]) -> Iterator[Part]:
+        """Convert pairs of name and data to parts. Raises UsageError as ``attach``.
+
+        Data that is text is cleared, so that a large text is in memory once.
+        """
+        for source, data in sources:
+            kind = attachments.detect_type(data)
+            if kind is None:
+                yield text_part(source, data.decode(errors="surrogateescape"))
+                data.clear()
+                continue
+            if kind not in attachments.SENDABLE:
+                advice = "only text, PNG, JPEG, GIF, WebP, PDF, WAV, MP3, MP4, WebM and MPEG can be sent"
+                if kind == attachments.UTF_16:
+                    advice = "iconv -f utf-16 -t utf-8 converts it to text that can be sent"
+                raise UsageError(f"{source} is {kind} ({format_size(len(data))})", advice)
+            self._media_size += len(data)
+            if self._media_size > _MAX_MEDIA:
+                limit = f"{format_size(_MAX_MEDIA)} of images, PDF, audio and video can be sent at most"
+                raise UsageError(f"with {source} the attachments are {format_size(self._media_size)}", limit)
+            yield attachments.media_part(source, kind, data)
+
+
+def is_path(value: str) -> bool:
+    """Whether a value of ``-f`` names a file or folder as it is, and is no pattern."""
+    return os.path.lexists(os.path.expanduser(value))
+
+
+def _identity(path: str) -> tuple[int, int] | str:
+    """Return what the names of one file have in common: links, or names in other case."""
+    try:
+        info = os.stat(path)
+    except (OSError, ValueError):  # reading it reports why
+        return path
+    return info.st_dev, info.st_ino
+
+
+def _short_text(path: str) -> tuple[bytearray, str]:
+    """Read a file of a folder; return its data, and what else it is than a short text, else ""."""
+    size = os.path.getsize(path)
+    if size > _MAX_IN_FOLDER:
+        return bytearray(), format_size(size)
+    try:
+        data = stdio.read_file(path)
+    except UsageError as err:
+        return bytearray(), str(err).removeprefix(f"{path}: ")
+    return data, attachments.detect_type(data) or ""
+
+
+# ---- the command line
+
+
+def check_words(argv: Sequence[str], prompt: Sequence[str]) -> None:
+    """Raise UsageError if the word after a value of ``-f`` is a file too: the shell expanded a pattern there."""
+    words = argv[: argv.index("--")] if "--" in argv else argv
+    for option, value, word in zip(words, words[1:], words[2:], strict=False):
+        if not (option == "--file" or re.fullmatch("-[a-z]*f", option)) or word not in prompt:
+            continue
+        if os.path.isfile(word) or (os.path.isdir(word) and len(prompt) > 1):
+            raise UsageError(
+                f"{word} after -f {value} is a file, not a prompt",
+                "put a pattern in quotes, as in -f '*.py', or -- before the prompt",
+            )
+
+
+# ---- question
+#
+# The question of a turn: words, files and piped text as one message, maybe by the prompt of an
+# agent.
 
 _MAX_INPUT = 2000  # characters of the input of an agent's prompt that are kept for titles and lists
 

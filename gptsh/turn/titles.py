@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain, takewhile
 
-from gptsh.config import agent_choice, settings
+from gptsh.config import settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer, is_open
@@ -28,9 +28,9 @@ from gptsh.errors import GptshError, SessionGone, TooExpensive, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Request, beginning_of, final_answer, starts_turn, text_of
 from gptsh.models.facts import split_model
-from gptsh.turn.app import App
-from gptsh.turn.turn_options import TurnOptions
-from gptsh.turn.turn_session import TurnSession
+from gptsh.turn.engine import App
+from gptsh.turn.options import TurnOptions, has_small_model, small_model, stored_agent
+from gptsh.turn.session import TurnSession
 
 _ATTACHED = 1000  # characters of each piped or attached text; the words alone often are the same ones
 _PROCESS = "import os; os.closerange(3, 65536); from gptsh.turn.titles import run_background; run_background()"
@@ -111,7 +111,7 @@ class Title:
         model = title_model(self._app.settings, agent, session.doc)
         if model is None or session.filename is None:
             return
-        is_chosen = agent_choice.has_small_model(self._app.settings, agent)
+        is_chosen = has_small_model(self._app.settings, agent)
         if not (is_chosen or self._options.titles):
             return
         if self._options.titles and is_left_to_background(session.doc):  # by an earlier turn
@@ -144,7 +144,7 @@ class Title:
 
 def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
     """The model to ask for the title of a session; None if the session wants none, or ``echo`` would be asked."""
-    model = agent_choice.small_model(config, agent)
+    model = small_model(config, agent)
     if not (config.sessions.titles and model and wants_title(doc)):
         return None
     return None if "echo" in (split_model(agent.model or "")[0], split_model(model)[0]) else model
@@ -249,7 +249,7 @@ def _add_title(config: Settings, client: Client, filename: str) -> bool:
     Raises UsageError for what cannot be asked here, SessionGone, and StoreError.
     """
     doc = sessions.load_session(filename)
-    stored = agent_choice.stored_agent(doc)
+    stored = stored_agent(doc)
     configured = config.agents.get(stored.name)
     agent = stored._replace(model_small=stored.model_small or (configured.model_small if configured else None))
     model = title_model(config, agent, doc)

@@ -14,12 +14,11 @@ from gptsh.core.listing import find_project
 from gptsh.core.locks import LOCK_WAIT, SHORT_LOCK_WAIT
 from gptsh.core.turns import record_use, take_agent
 from gptsh.errors import BadSession, StoreBusy, StoreError
-from gptsh.manage.labels import save_labelled
 from gptsh.messages import Message, is_empty, safe_params
 from gptsh.records import NamedTuple
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import shielded
-from gptsh.turn.turn_options import TurnOptions
+from gptsh.turn.options import TurnOptions, save_labelled
 
 if TYPE_CHECKING:
     from gptsh.core.snapshots import SessionEvent

@@ -1,42 +1,318 @@
-"""Plan a request: make the messages valid, count their tokens, and compact them if they do not fit.
+"""Plan the prompt: make messages valid, count them, and compact the session if need be."""
 
-A plan that needs a summary first asks the small model for it and saves it. Nothing else is sent or saved here.
-"""
-
+import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from gptsh.config.agents import Agent
+from gptsh.content.answer import filtered_questions
+from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in, not_sent
 from gptsh.context import sendable, tokens
 from gptsh.context.sendable import build_messages, make_sendable
 from gptsh.context.tokens import (
     AUTO,
     FULL,
+    MINIMAL,
     REFUSED,
+    SUMMARY,
     Choice,
     CompactedPrompt,
+    Record,
     TokenLimits,
     TokenMeter,
     compaction_mark,
     omissions,
 )
 from gptsh.core import turns
-from gptsh.errors import TooLong
-from gptsh.messages import Message, Request, Tools
+from gptsh.errors import GptshError, ModelError, StoreError, TooLong, UsageError
+from gptsh.llm.client import Client
+from gptsh.messages import Message, Part, Request, Tool, Tools, parts_of
+from gptsh.models.facts import exact_facts
 from gptsh.models.usage import filled_window
+from gptsh.models.vendors import DIRECT, Provider
 from gptsh.records import NamedTuple
 from gptsh.terminal import stdio
-from gptsh.turn.app import App, TurnSetup
-from gptsh.turn.fixed_texts import FixedTexts, build_fixed_texts
-from gptsh.turn.not_sent import NotSent
-from gptsh.turn.noted_files import NotedFiles
-from gptsh.turn.show import Screen
-from gptsh.turn.turn_options import TurnOptions
-from gptsh.turn.turn_session import TurnSession
+from gptsh.text import quantity
+from gptsh.turn.engine import App, TurnSetup
+from gptsh.turn.options import TurnOptions
+from gptsh.turn.screen import Form, Screen
+from gptsh.turn.session import TurnSession
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser
     from gptsh.turn.small_model import Summariser
+
+
+# ---- noted files
+#
+# The agent's memory and the project's file: noted in a question when they change, and sent from
+# there.
+#
+# The one that the session begins with stands in the system prompt. A changed one is sent with the
+# question that noted it, so that the beginning of the prompt stays the same; a compaction, which
+# changes it anyway, moves it up.
+
+
+class NotedFiles:
+    """The memory and the project's file of an agent in one session. An agent with an empty system prompt has none."""
+
+    def __init__(self, agent: Agent, session: TurnSession) -> None:
+        self.has_memory = agent.memory and agent.system != ""
+        self._project_file = agent.project_file if agent.system != "" else None
+        self._agent, self._session = agent.name, session
+        self._memory_at_start: Message | None = None  # the question whose memory stands in the system prompt
+        self._file_at_start: Message | None = None  # the question whose file of the project stands there
+
+    def __bool__(self) -> bool:
+        """Whether the agent has one of them."""
+        return self.has_memory or bool(self._project_file)
+
+    def note_changes(self, messages: Sequence[Message]) -> None:
+        """Note memory and file in a new question, if they have changed. Prints a note if one cannot be read."""
+        if not self:
+            return
+        from gptsh.context import memory
+
+        try:
+            if self.has_memory:
+                memory.note_text(messages, memory.read_memory(self._agent))
+            if self._project_file:
+                memory.note_text(messages, memory.read_project_file(self._project_file), memory.PROJECT_KEY)
+        except StoreError as err:
+            stdio.note(str(err))
+        self.move_up(self._session.doc["context"].get("compaction"))
+
+    def move_up(self, record: Record | None) -> None:
+        """Send in the system prompt what is known where this compaction ends; None: where the session begins."""
+        if not self:
+            return
+        from gptsh.context import memory
+
+        messages, compacted = self._session.doc["messages"], 0
+        if record and record.get("strategy") in (SUMMARY, MINIMAL):
+            upto = record.get("upto")
+            compacted = next((at for at, message in enumerate(messages, 1) if message["id"] == upto), 0)
+        if self.has_memory:
+            self._memory_at_start = memory.known_from_start(messages, compacted)
+        if self._project_file:
+            self._file_at_start = memory.known_from_start(messages, compacted, "project_file")
+
+    def in_system_prompt(self, system: str | None, window: int | None) -> str | None:
+        """The system prompt with what stands in it; of a long memory only as much as the window has room for."""
+        if self._file_at_start is not None:
+            from gptsh.context.memory import system_with_project_file
+
+            system = system_with_project_file(system, self._file_at_start["project_file"])
+        if self._memory_at_start is not None:
+            from gptsh.context.memory import system_with_memory
+
+            system = system_with_memory(system, self._memory_at_start["memory"], window)
+        return system
+
+    def in_questions(self, messages: Sequence[Message], window: int | None) -> list[Message]:
+        """The messages, each question with the memory and the file that it noted and that stand nowhere else."""
+        sent = list(messages)
+        if self.has_memory:
+            from gptsh.context.memory import with_memory
+
+            start = self._memory_at_start.get("id") if self._memory_at_start else None
+            for at, message in enumerate(sent):
+                if "memory" in message and message.get("id") != start:
+                    sent[at] = with_memory(message, window)
+        if self._project_file:
+            from gptsh.context.memory import with_project_file
+
+            start = self._file_at_start.get("id") if self._file_at_start else None
+            for at, message in enumerate(sent):
+                if "project_file" in message and message.get("id") != start:
+                    sent[at] = with_project_file(message, self._project_file)
+        return sent
+
+
+# ---- fixed texts
+#
+# The texts that each request sends beside its messages: system prompt, schema of the answer, tool
+# definitions.
+
+
+class FixedTexts(NamedTuple):
+    """The texts beside the messages of a request; ``texts`` are all of them as they are counted."""
+
+    system: str | None
+    schema: dict[str, Any] | None
+    texts: list[str]
+
+
+def build_fixed_texts(
+    system: str | None,
+    form: Form,
+    provider: Provider,
+    tools: tuple[Tool, ...],
+    noted_files: NotedFiles,
+    window: int | None,
+) -> FixedTexts:
+    """Build the texts beside the messages; a small ``window`` has room for a part of the memory only.
+
+    The schema is a field of the request if the model accepts that, else words in the system prompt; if it is unknown,
+    both.
+    """
+    system, schema = noted_files.in_system_prompt(system, window), None
+    if form.schema:
+        from gptsh.context.answer_schema import system_with_schema
+
+        # Ollama accepts a schema for every model, but the model does not see it: so it is sent as both.
+        accepts = (
+            None if provider.api == "ollama" else exact_facts(provider.name, provider.model).can("response_schema")
+        )
+        if accepts or (accepts is None and provider.api in DIRECT):
+            schema = form.schema.schema
+        if not accepts:
+            system = system_with_schema(system, form.schema.schema)
+    schema_text = "" if schema is None else json.dumps(schema)
+    definitions = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in tools]
+    return FixedTexts(system, schema, [text for text in (system, schema_text, *definitions) if text])
+
+
+# ---- not sent
+#
+# What a model is not sent: attachments that it does not accept, questions that a filter refused.
+#
+# The session keeps all of it. The current question is sent whole, or is an error.
+
+_DIGEST = 16  # hexadecimal digits of an image's digest
+
+
+class NotSent:
+    """Leaves out of the messages of a session what one model is not sent.
+
+    ``kinds`` are the attachments that it does not accept. Images that its server refused are known
+    for a day; ``learn`` finds out which they are.
+    """
+
+    def __init__(self, client: Client, model: str, messages: Sequence[Message]) -> None:
+        """Print notes about what is not sent.
+
+        Raises UsageError if the question has an attachment that the model does not accept.
+        """
+        self._client = client
+        self._model = model
+        question_at = turns.question_index(messages)
+        question = next(iter(messages[question_at:]), None)
+        self._question_id = question["id"] if question else None
+        self._filtered = filtered_questions(messages[:question_at])
+        self._refused: set[str] = set()  # digests of images
+        self._to_remember: set[str] = set()
+        starts = turns.starts_of(messages[:question_at])
+        if starts and messages[starts[-1]]["id"] in self._filtered:
+            stdio.note("the last question is not sent: the provider's filter refused it")
+        self.kinds = _unsupported_kinds(client, model, messages, question)
+        known = client.refused_images(model) if any(map(_images_in, messages)) else ()
+        if known:
+            self._leave_out(set(known) & {digest for _, digest in self._sent_images(messages)})
+
+    def without_filtered(self, messages: Sequence[Message]) -> Sequence[Message]:
+        """The messages without the turns that a filter ended."""
+        return turns.without_turns(messages, self._filtered) if self._filtered else messages
+
+    def without_refused(self, message: Message) -> Message:
+        """The message with a text in place of each image that the server refused."""
+        if not self._refused or message.get("id") == self._question_id:
+            return message
+        refused = [part for part, digest in _images_in(message) if digest in self._refused]
+        if not refused:
+            return message
+        parts = []
+        for part in parts_of(message):
+            parts.append(not_sent(part, "the server refused it") if part in refused else part)
+        return {**message, "content": parts}
+
+    def learn(self, err: GptshError, messages: Sequence[Message]) -> bool:
+        """Leave out the images that an error is about; return whether the next request differs.
+
+        These are the ones that the model has not answered yet, else all. Those of the question
+        itself stay.
+        """
+        if not (isinstance(err, ModelError) and err.refuses_images):
+            return False
+        sent = self._sent_images(messages)
+        answers = [at for at, message in enumerate(messages) if message.get("model") == self._model]
+        newest = [digest for at, digest in sent if not answers or at > answers[-1]]
+        digests = set(newest) or {digest for _, digest in sent}
+        self._to_remember |= digests
+        self._leave_out(digests)
+        return bool(digests)
+
+    def remember(self) -> None:
+        """Remember the images that ``learn`` left out: the request without them was answered."""
+        if self._to_remember:
+            self._client.remember_refused_images(self._model, self._to_remember)
+            self._to_remember = set()
+
+    def _sent_images(self, messages: Sequence[Message]) -> list[tuple[int, str]]:
+        """The images outside the question that are sent: index of the message, digest."""
+        sent: list[tuple[int, str]] = []
+        if "image" in self.kinds:
+            return sent
+        for at, message in enumerate(messages):
+            if message.get("id") != self._question_id:
+                sent += [(at, digest) for _, digest in _images_in(message)]
+        return [(at, digest) for at, digest in sent if digest not in self._refused]
+
+    def _leave_out(self, digests: set[str]) -> None:
+        if digests:
+            self._refused |= digests
+            images = quantity(len(digests), "image")
+            it = "it" if len(digests) == 1 else "them"
+            stdio.note(f"{images} of the session not sent: {self._model} refused {it}")
+
+
+def _images_in(message: Message) -> list[tuple[Part, str]]:
+    """The images of a message, each with its digest."""
+    images = [(part, media) for part, media in media_in(message) if media.kind == "image"]
+    return [(part, _digest(media.data or media.url or "")) for part, media in images]
+
+
+@cache
+def _digest(data: str) -> str:
+    from hashlib import sha256
+
+    return sha256(data.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+
+
+def _unsupported_kinds(
+    client: Client, model: str, messages: Sequence[Message], question: Message | None
+) -> frozenset[Kind]:
+    """Return the kinds of attachments that the model does not accept.
+
+    A note says how many are not sent, including those that its API cannot carry. Raises UsageError if the question has
+    an attachment of these kinds.
+    """
+    attachments = [(message, part, media) for message in messages for part, media in media_in(message)]
+    if not attachments:
+        return frozenset()
+    kinds = {media.kind for *_, media in attachments}
+    unsupported_kinds = frozenset(kind for kind in kinds if client.can(model, ABILITIES[kind]) is False)
+    left_out = []
+    for message, part, media in attachments:
+        if message is question and media.kind in unsupported_kinds:
+            raise UsageError(f"{model} takes no {NAMES[media.kind]}", "choose another model with -m")
+        if media.kind in unsupported_kinds:
+            left_out.append(NAMES[media.kind])
+        elif message["role"] != "assistant" and not client.accepts(model, part):
+            left_out.append(f"{NAMES[media.kind]} of that form")
+    if left_out:
+        number = quantity(len(left_out), "attachment")
+        stdio.note(f"{number} of the session not sent: {model} takes no {', no '.join(sorted(set(left_out)))}")
+    return unsupported_kinds
+
+
+# ---- plan
+#
+# Plan a request: make the messages valid, count their tokens, and compact them if they do not fit.
+#
+# A plan that needs a summary first asks the small model for it and saves it. Nothing else is sent
+# or saved here.
 
 _FITS_ANY_MODEL = 2000  # tokens of a prompt, or of prompt and answer; below that no server is asked for its window
 _TYPICAL_ANSWER = 4096  # tokens; a quarter of a large window is far more than answers take
@@ -235,7 +511,7 @@ class Planner:
 
     def save_compaction(self, choice: Choice, messages: Sequence[Message]) -> None:
         """Save a new compaction of these messages, with a snapshot of the session before it."""
-        from gptsh.turn.compacting import save_compaction
+        from gptsh.turn.shortening import save_compaction
 
         save_compaction(self._session, choice, messages, self.rules.snapshots, fsync=self._options.compact)
 
@@ -300,7 +576,7 @@ class Planner:
         choice = self._choose(messages, dry=True)
         if choice.size.tokens <= limit and not choice.prompt.omitted_questions and not choice.is_new:
             return
-        from gptsh.turn.truncation import Truncation
+        from gptsh.turn.shortening import Truncation
 
         self.meter.forget_reports()
 

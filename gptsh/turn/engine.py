@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gptsh.config.agent_choice import params_for
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.config.tool_servers import ToolServer
@@ -19,8 +18,8 @@ from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.terminal.stdio import STRUCTURED
-from gptsh.turn.show import Form
-from gptsh.turn.turn_options import TurnOptions
+from gptsh.turn.options import TurnOptions, params_for
+from gptsh.turn.screen import Form
 
 if TYPE_CHECKING:
     from gptsh.tools.toolbox import Toolbox

@@ -52,7 +52,7 @@ from gptsh.terminal.stdio import obeys_escapes
 from gptsh.text import columns, format_usd, one_line, quantity, shorten, truncate_end, visible
 
 if TYPE_CHECKING:
-    from gptsh.chat.chat_state import Conversation
+    from gptsh.chat.conversation import Conversation
 
 _PROMPT, _CONTINUATION = "> ", "  "
 _EXIT_HINT = "Ctrl-D exits"

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
-from gptsh.chat import recap
-from gptsh.chat.chat_state import Conversation
+from gptsh.chat import conversation
 from gptsh.chat.commands import find, is_command
+from gptsh.chat.conversation import Conversation
 from gptsh.chat.prompt import prompt_for
 from gptsh.errors import GptshError, UsageError
 from gptsh.messages import Message
@@ -24,7 +24,7 @@ def run_loop(chat: Conversation, first: Message | None, words: str, interrupts: 
 
     def show_recap() -> None:
         if chat.doc:
-            recap.show_recap(chat.doc)
+            conversation.show_recap(chat.doc)
             stdio.write_lines([""])
 
     prompt = prompt_for(chat, interrupts, show_recap if chat.doc and first is None else None)

@@ -14,8 +14,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from gptsh.chat import commands
+from gptsh.chat.conversation import show_recap
 from gptsh.chat.picker import pick
-from gptsh.chat.recap import show_recap
 from gptsh.core import folders, turns, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
@@ -41,7 +41,7 @@ from gptsh.turn.session import note_new_name
 from gptsh.turn.small_model import consolidate_session
 
 if TYPE_CHECKING:
-    from gptsh.chat.chat_state import Conversation
+    from gptsh.chat.conversation import Conversation
 
 _MAX_MODELS = 8  # that /model lists
 _MAX_FILES = 10  # that /file lists after attaching some

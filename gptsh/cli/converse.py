@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Mapping
 
-from gptsh.chat.chat_state import Conversation
+from gptsh.chat.conversation import Conversation
 from gptsh.cli.options import NOT_INTERACTIVE, Flags
 from gptsh.cli.resolve import check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
 from gptsh.config import settings

@@ -1,7 +1,128 @@
-"""The options about stored sessions: list, find, show, export, count, delete and archive them."""
+"""Work out what options say of stored sessions, and start the job on them."""
 
-from gptsh.cli.options import Flags
-from gptsh.cli.resolve import filters_of
+import sys
+from typing import TYPE_CHECKING
+
+from gptsh.cli.options import STDIN, Flags
+from gptsh.errors import UsageError
+from gptsh.terminal import stdio
+
+if TYPE_CHECKING:
+    from gptsh.config.settings import Settings
+    from gptsh.manage.lists import Filters
+    from gptsh.turn.options import TurnOptions
+
+
+# ---- resolve
+#
+# What the options mean: the session that they name, the options of a turn, the filters of a list,
+# the time limit.
+
+SAVE_HINT = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"
+
+
+def filters_of(flags: Flags) -> "Filters":
+    """The sessions that a list has."""
+    from gptsh.manage.lists import Filters
+
+    return Filters(flags.agent, flags.model, flags.tag, flags.here, flags.archived, flags.limit)
+
+
+def session_ref(flags: Flags, config: "Settings") -> str | None:
+    """The reference from the command line, else from the environment; None for a new session. Raises UsageError."""
+    if flags.continue_:
+        from gptsh.core import folders, listing
+        from gptsh.manage.lists import current_project
+
+        latest = listing.latest_in_project(current_project())
+        if latest is None:
+            raise UsageError("no session was used in this project yet", "start one, or see --list-sessions")
+        return folders.ref_of(latest)
+    if flags.session is not None:
+        return flags.session
+    return None if flags.new else config.session
+
+
+def time_limit(flags: Flags, config: "Settings") -> float | None:
+    """Seconds that the run may take; None: no limit. Raises UsageError."""
+    from gptsh.config import settings
+
+    if flags.timeout is None:
+        return config.timeout
+    try:
+        return settings.positive_seconds(flags.timeout)
+    except ValueError as err:
+        raise UsageError(f"--timeout: {err}") from err
+
+
+def tool_names(tools: str) -> tuple[str, ...]:
+    """The names of a list with commas."""
+    return tuple(filter(None, map(str.strip, tools.split(","))))
+
+
+def chosen_tools(flags: Flags) -> tuple[str, ...] | None:
+    """The names of the tools by ``--no-tools`` or ``--tools``; None without either."""
+    if flags.no_tools:
+        return ()
+    return None if flags.tools is None else tool_names(flags.tools)
+
+
+def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
+    """The options of the turns. Raises UsageError for a parameter or a time limit of another form."""
+    from gptsh.turn.options import Labels, Overrides, TurnOptions, parse_params
+
+    params, removals = parse_params(flags.param)
+    web = not flags.no_web if flags.web or flags.no_web else None
+    return TurnOptions(
+        Overrides(flags.agent, flags.model, flags.system, params, removals, flags.fallback, flags.max_cost, web),
+        tools=chosen_tools(flags),
+        output=flags.output,
+        block=flags.block or ("" if flags.extract else None),
+        schema=flags.schema,
+        reasoning=not flags.no_reasoning if flags.reasoning or flags.no_reasoning else None,
+        stream=not flags.no_stream,
+        truncate=flags.truncate,
+        labels=Labels(flags.title, flags.tag, flags.name, flags.snapshot),
+        save=not flags.no_save,
+        dry_run=flags.dry_run,
+        compact=flags.compact,
+        apply=flags.apply,
+        interactive=flags.interactive,
+        seconds=time_limit(flags, config),
+        config=flags.config,
+    )
+
+
+def paths_and_pipe(flags: Flags, config: "Settings") -> tuple[tuple[str, ...], int | None]:
+    """The paths of ``-f`` without ``-``, and the place among them of what is piped; None if the pipe is not read."""
+    paths = tuple(path for path in flags.file if path != STDIN)
+    if STDIN in flags.file:
+        return paths, flags.file.index(STDIN)
+    reads_stdin = config.read_stdin and not flags.no_stdin and not flags.retry
+    return paths, len(paths) if reads_stdin else None
+
+
+def check_stdin(flags: Flags) -> None:
+    """Raise UsageError if ``-f -`` has nothing to read."""
+    if STDIN in flags.file and (flags.no_stdin or stdio.is_terminal(sys.stdin)):
+        conflict = "--no-stdin leaves it alone" if flags.no_stdin else "it is a terminal here: pipe something into it"
+        raise UsageError("-f - reads standard input", conflict)
+
+
+def check_labels(flags: Flags, config: "Settings") -> None:
+    """Raise UsageError if the session is to be labelled and not saved, or for an invalid ``--name``."""
+    labels = [name for name in flags.given if name in ("--title", "--tag", "--name", "--snapshot")]
+    if labels and (flags.no_save or not config.sessions.save):
+        raise UsageError(f"{labels[0]} needs a saved session", SAVE_HINT)
+    if flags.name is not None:
+        from gptsh.core import folders
+
+        folders.filename_of_name(flags.name)  # raises for invalid characters
+
+
+# ---- stored
+#
+# The options about stored sessions: list, find, show, export, count, delete and archive them.
 
 
 def list_sessions(flags: Flags) -> int:

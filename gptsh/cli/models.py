@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from gptsh.cli.options import Flags
-from gptsh.cli.resolve import chosen_tools
+from gptsh.cli.stored import chosen_tools
 from gptsh.config import settings
 from gptsh.errors import GptshError, ToolServerError
 from gptsh.manage import lists

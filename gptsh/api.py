@@ -12,7 +12,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from gptsh.config import settings
 from gptsh.core import folders
@@ -20,7 +20,6 @@ from gptsh.errors import GptshError, Incomplete, SchemaMismatch, UsageError
 from gptsh.jsonio import parse_json
 from gptsh.llm.http import left
 from gptsh.llm.litellm_bridge import VARIABLES
-from gptsh.records import NamedTuple
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import NoInterrupts

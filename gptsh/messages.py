@@ -3,11 +3,10 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NotRequired, Protocol, TypedDict
+from typing import Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
 from gptsh.errors import UsageError
 from gptsh.jsonio import as_dicts
-from gptsh.records import NamedTuple
 
 # ---- messages
 #

@@ -2,11 +2,11 @@
 
 import re
 import shlex
+from typing import NamedTuple
 
 import click
 
 from gptsh.errors import UsageError
-from gptsh.records import NamedTuple
 
 GROUPS = ("Session", "Asking", "What is sent", "Other")
 _KEYS = (

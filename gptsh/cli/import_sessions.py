@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptsh.cli.options import Flags
 from gptsh.core import folders
@@ -16,7 +16,6 @@ from gptsh.formats.importer import IGNORED_PATHS, NAMES, Imported, Importer, imp
 from gptsh.formats.source import BadInput, Skipped, Source
 from gptsh.jsonio import as_dict
 from gptsh.manage.lists import write_changes
-from gptsh.records import NamedTuple
 from gptsh.render.writer import Sink
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts

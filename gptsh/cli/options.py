@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
 from gptsh.errors import UsageError
-from gptsh.records import NamedTuple
 from gptsh.terminal.stdio import FORMATS, OUTPUTS
 
 STDIN = "-"  # as a value of -f

@@ -5,7 +5,7 @@ Its key is from a variable here. ``llm/keys.py`` runs ``api_key_command``, which
 
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from gptsh.config import schema
 from gptsh.config.schema import Secret
@@ -26,7 +26,6 @@ from gptsh.models.vendors import (
     with_api,
     with_api_at,
 )
-from gptsh.records import NamedTuple
 
 _MAX_NAME = 200  # characters of a model's name
 _HOW_TO_NAME = "name it PROVIDER/MODEL, as in ollama/qwen3"

@@ -4,14 +4,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from gptsh.config import schema
 from gptsh.config.accounts import Providers
 from gptsh.errors import ConfigError
 from gptsh.files import read_text
 from gptsh.models.facts import split_model
-from gptsh.records import NamedTuple
 from gptsh.terminal.stdio import OUTPUTS
 
 # The system prompt of the agent ``shell``, unless the config file sets one; --shell-integration uses this agent.

@@ -3,12 +3,11 @@
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gptsh.errors import ConfigError
 from gptsh.jsonio import is_json
 from gptsh.messages import OWN_FIELDS
-from gptsh.records import NamedTuple
 
 # ---- secret
 #

@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from gptsh.config import schema
 from gptsh.config.accounts import Providers, ProviderTable
@@ -17,7 +17,6 @@ from gptsh.messages import Usage
 from gptsh.models.facts import Facts, exact_facts
 from gptsh.models.usage import PRICE_KEYS, cost
 from gptsh.models.vendors import Provider
-from gptsh.records import NamedTuple
 from gptsh.terminal.stdio import output_from
 
 # ---- settings

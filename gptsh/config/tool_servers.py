@@ -6,13 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from gptsh.config import schema
 from gptsh.config.schema import Secret, is_secret_name
 from gptsh.errors import ConfigError
 from gptsh.files import read_text
-from gptsh.records import NamedTuple
 
 SEPARATOR = "__"  # between the names of a server and its tool
 _VARIABLE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"

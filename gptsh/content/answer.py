@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 from gptsh.jsonio import as_dict, as_dicts
@@ -33,7 +33,6 @@ from gptsh.messages import (
     with_blocks,
 )
 from gptsh.models.usage import filled_window
-from gptsh.records import NamedTuple
 from gptsh.text import join_surrogates, shorten
 
 # ---- think tags

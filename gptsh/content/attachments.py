@@ -3,11 +3,10 @@
 import re
 from binascii import b2a_base64
 from collections.abc import Collection, Iterator
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, Part, is_text, text_part
-from gptsh.records import NamedTuple
 from gptsh.text import format_size
 
 # ---- file types

@@ -3,12 +3,11 @@
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gptsh.content.attachments import Media, media_in, media_of, name_of, part_label
 from gptsh.jsonio import as_dict, as_dicts, parse_json
 from gptsh.messages import COMPLETE_REASONS, Message, Part, blocks_of, is_text, labelled_text, text_parts_of, typed_text
-from gptsh.records import NamedTuple
 from gptsh.text import escape_markdown, format_size, shorten
 
 _ROUND = str.maketrans("[]", "()")  # brackets would end the text of a link

@@ -6,9 +6,9 @@ themselves, as in JSON and code.
 
 import re
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from gptsh.messages import Part
-from gptsh.records import NamedTuple
 
 INPUT = "input"  # the name of what the user typed and piped in
 _PLACE = "\0"  # stands for the input until it is inserted; no value and no file of text has it

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptsh.config.settings import ContextRules
 from gptsh.content.attachments import media_in, media_of, name_of
@@ -40,7 +40,6 @@ from gptsh.messages import (
     timestamp,
     user_message,
 )
-from gptsh.records import NamedTuple
 from gptsh.text import quantity
 
 # ---- strategies

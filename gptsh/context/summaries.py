@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptsh.content.answer import Answer, Ask, is_open
 from gptsh.content.attachments import name_of, part_label
@@ -26,7 +26,6 @@ from gptsh.messages import (
 )
 from gptsh.models.accepted_parameters import small_params
 from gptsh.models.facts import likely_facts, split_model
-from gptsh.records import NamedTuple
 from gptsh.text import shorten
 
 # ---- message lines

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.config.settings import ContextRules
 from gptsh.content.attachments import Media, media_of
@@ -25,7 +25,6 @@ from gptsh.messages import (
     starts_turn,
     token_count,
 )
-from gptsh.records import NamedTuple
 
 if TYPE_CHECKING:
     from tiktoken import Encoding

@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from gptsh.core.document import Document
 from gptsh.core.folders import ID, archive_folder, names_by_file, newest_first, path_of, session_names, sessions_folder
 from gptsh.core.session_files import read_head
 from gptsh.jsonio import as_dict, is_cost
 from gptsh.messages import token_count
-from gptsh.records import NamedTuple
 from gptsh.text import one_line, shorten
 
 # ---- listing

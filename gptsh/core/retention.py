@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from gptsh import files
 from gptsh.config.settings import Sessions
@@ -18,7 +18,6 @@ from gptsh.core.session_files import read_head
 from gptsh.core.turns import merge
 from gptsh.jsonio import as_dict
 from gptsh.messages import starts_turn, typed_text
-from gptsh.records import NamedTuple
 
 # ---- archive
 #

@@ -5,11 +5,10 @@ A session counts its own answers: those that a fork inherited count in the sessi
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.messages import Message, full_name, matches_model, sum_costs, token_count
-from gptsh.records import NamedTuple
 
 FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 

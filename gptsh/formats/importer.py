@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from gptsh import files
 from gptsh.core import document, folders, listing, locks, session_files, sessions, turns
@@ -19,7 +19,6 @@ from gptsh.formats import chat_exports, claude_code, coding_agents, gptsh, llm, 
 from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, safe_params, text_of, timestamp
-from gptsh.records import NamedTuple
 
 # ---- readers
 #

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
 from gptsh.content.shapes import normalize_message
@@ -24,7 +24,6 @@ from gptsh.jsonio import as_dict, as_dicts, parse_json_at
 from gptsh.messages import Call, Message, safe_params, timestamp
 from gptsh.models.usage import FINISH_REASONS, usage_from
 from gptsh.models.vendors import PROVIDERS
-from gptsh.records import NamedTuple
 from gptsh.text import quantity, shorten
 
 # ---- source

@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from itertools import chain
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import SplitResult, quote, urlsplit
 
 from gptsh.config.settings import Network
 from gptsh.errors import ConfigError, ConnectionLost, GptshError, ModelError, TimedOut
 from gptsh.llm import tls
 from gptsh.llm.tls import SOCKS, check_socks_package, connect_socks, host_and_port, proxy_for, proxy_headers
-from gptsh.records import NamedTuple
 
 # ---- waiting
 #

@@ -6,14 +6,13 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from gptsh.content.answer import Answer
 from gptsh.errors import ConnectionLost, Filtered, GptshError, ModelError, NoAnswer, TimedOut, TooLong
 from gptsh.jsonio import as_dict
 from gptsh.messages import Event, Finished, Part, Request, Tool
 from gptsh.models.vendors import Provider
-from gptsh.records import NamedTuple
 from gptsh.text import format_size, is_unicode
 
 if TYPE_CHECKING:

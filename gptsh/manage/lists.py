@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gptsh.core import listing
 from gptsh.core.folders import conflict_copies, sessions_folder
 from gptsh.core.listing import SessionSummary, Unreadable, find_project
 from gptsh.errors import OutputError, UsageError
 from gptsh.messages import full_name, matches_model
-from gptsh.records import NamedTuple
 from gptsh.render.lists import INDENT, found_drawn, found_lines, listing_line
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import STRUCTURED, look

@@ -3,14 +3,13 @@
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.core import listing, session_files, sessions
 from gptsh.core.listing import Unreadable
 from gptsh.core.usage import FIELDS, Report, Row, rows
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
-from gptsh.records import NamedTuple
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import STRUCTURED, Look, look
 from gptsh.text import columns, one_line, truncate_start

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptsh.jsonio import as_dict
 from gptsh.messages import token_count
 from gptsh.models.facts import OPENAIS, Facts, is_openai_reasoning, likely_facts
 from gptsh.models.vendors import Provider
-from gptsh.records import NamedTuple
 
 # ---- efforts
 #

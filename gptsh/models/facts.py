@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import full_name, token_count
-from gptsh.records import NamedTuple
 
 # ---- catalog
 #

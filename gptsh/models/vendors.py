@@ -7,10 +7,9 @@ addresses, where LiteLLM would use a vendor's. Providers missing in the table ar
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from gptsh.models.facts import compatible_endpoints, likely_facts, provider_names
-from gptsh.records import NamedTuple
 
 # Each API but the last two is a module of ``llm/``, by the same name.
 ApiName = Literal["chat", "responses", "anthropic", "gemini", "ollama", "litellm", "echo"]

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import cache, partial
+from typing import NamedTuple
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, table
@@ -11,7 +12,6 @@ from markdown_it.rules_block.table import escapedSplit
 from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 
-from gptsh.records import NamedTuple
 from gptsh.text import visible
 
 # ---- markdown parser

@@ -8,10 +8,9 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from gptsh.errors import ConfigError, GptshError, OutputError, UsageError
-from gptsh.records import NamedTuple
 from gptsh.terminal.interrupts import in_main_thread, shielded, waiting
 from gptsh.text import VisiblePieces, format_size, one_line, wrapped
 

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from itertools import groupby
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import anyio
 from mcp.client import IncomingMessage
@@ -21,7 +21,6 @@ from pydantic import ValidationError
 from gptsh.config.schema import mask
 from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ToolServerError
-from gptsh.records import NamedTuple
 
 # ---- many parts
 #

@@ -13,13 +13,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.config.tool_servers import SEPARATOR, ToolServer
 from gptsh.content.attachments import SENDABLE, detect_type, media_part
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.messages import Answering, Call, Message, Part, ServerQuestion, Tool, ToolResult, error_result
-from gptsh.records import NamedTuple
 from gptsh.text import format_size
 from gptsh.tools.programs import Processes
 

@@ -4,7 +4,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
@@ -13,7 +13,6 @@ from gptsh.core.document import Document
 from gptsh.errors import ConfigError, ToolServerError, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Tools
-from gptsh.records import NamedTuple
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts

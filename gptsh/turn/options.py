@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.config.agents import Agent
 from gptsh.config.schema import without_secrets
@@ -17,7 +17,6 @@ from gptsh.jsonio import is_json
 from gptsh.messages import OWN_FIELDS, full_name, safe_params
 from gptsh.models.facts import split_model
 from gptsh.models.vendors import PROVIDERS
-from gptsh.records import NamedTuple
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import STRUCTURED
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gptsh.config.agents import Agent
 from gptsh.content.answer import filtered_questions
@@ -31,7 +31,6 @@ from gptsh.messages import Message, Part, Request, Tool, Tools, parts_of
 from gptsh.models.facts import exact_facts
 from gptsh.models.usage import filled_window
 from gptsh.models.vendors import DIRECT, Provider
-from gptsh.records import NamedTuple
 from gptsh.terminal import stdio
 from gptsh.text import quantity
 from gptsh.turn.engine import App, TurnSetup

@@ -6,11 +6,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from gptsh.errors import Incomplete
 from gptsh.messages import Event, Reasoning, Refusal, Retrying, Text, ToolCall
-from gptsh.records import NamedTuple
 from gptsh.render.writer import PlainWriter, ReasoningStream, Spinner, Writer
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts, waiting

@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
@@ -15,7 +15,6 @@ from gptsh.core.locks import LOCK_WAIT, SHORT_LOCK_WAIT
 from gptsh.core.turns import record_use, take_agent
 from gptsh.errors import BadSession, StoreBusy, StoreError
 from gptsh.messages import Message, is_empty, safe_params
-from gptsh.records import NamedTuple
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import shielded
 from gptsh.turn.options import TurnOptions, save_labelled

@@ -23,7 +23,7 @@ from tests.support.server import ModelServer
 
 FILES = sorted((ROOT / "gptsh").rglob("*.py"))
 LAYERS = [
-    {"errors", "jsonio", "records", "text"},
+    {"errors", "jsonio", "text"},
     {"files", "messages", "terminal"},
     {"models"},
     {"content"},

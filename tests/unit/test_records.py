@@ -6,7 +6,6 @@ from typing import Any
 from typing import NamedTuple as Original
 
 import pytest
-
 from gptsh.records import NamedTuple
 
 

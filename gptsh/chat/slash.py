@@ -24,7 +24,6 @@ from gptsh.llm.keys import without_secret_parameters
 from gptsh.manage import removing, show
 from gptsh.manage.lists import Filters, found_sessions, matching_sessions
 from gptsh.manage.suggestions import recent_models
-from gptsh.manage.usage import draw_usage, show_usage
 from gptsh.messages import Message, Part, final_answer, parts_of, text_of, text_parts_of, user_message
 from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
@@ -34,11 +33,9 @@ from gptsh.terminal.stdio import look, obeys_escapes
 from gptsh.text import format_size, one_line, quantity, visible
 from gptsh.turn.engine import with_tools
 from gptsh.turn.options import Labels, Overrides, label, model_of, params_for, parse_params
-from gptsh.turn.preview import facts_of, request_of
 from gptsh.turn.question import Files, is_path, template_of
 from gptsh.turn.screen import Screen
 from gptsh.turn.session import note_new_name
-from gptsh.turn.small_model import consolidate_session
 
 if TYPE_CHECKING:
     from gptsh.chat.conversation import Conversation
@@ -89,6 +86,8 @@ def do_new(chat: "Conversation", _args: str) -> None:
 
     Raises Interrupted for a signal other than Ctrl-C during the consolidation.
     """
+    from gptsh.turn.small_model import consolidate_session
+
     _save_before_leaving(chat)
     at, interrupted = chat.session.location, None
     if at and chat.ref and chat.saves and any(agent.memory for agent in chat.settings.agents.readable()):
@@ -421,6 +420,8 @@ def do_web(chat: "Conversation", args: str) -> None:
 
 def do_context(chat: "Conversation", _args: str) -> None:
     """Show what would be sent, with the attached files and without the next question's text."""
+    from gptsh.turn.preview import facts_of
+
     setup, plan = chat.plan_turn(user_message("", Files().attach(chat.paths)) if chat.paths else None)
     stdio.write_lines(facts_of(chat.app, plan))
     if setup.servers and chat.app.running_tools(setup.servers) is None:
@@ -440,6 +441,8 @@ def do_debug_context(chat: "Conversation", _args: str) -> None:
     if chat.last_plan is None:
         stdio.note("nothing was sent yet: /context shows what would be")
         return
+    from gptsh.turn.preview import request_of
+
     text = json.dumps(request_of(chat.app.client, chat.last_plan), indent=2, ensure_ascii=False, default=str)
     programs.show_in_pager(lambda: visible(text).split("\n"))
 
@@ -472,6 +475,8 @@ def do_copy(chat: "Conversation", args: str) -> None:
 
 def do_usage(chat: "Conversation", args: str) -> None:
     """Show tokens and cost as ``--usage`` does, of this session, or of all."""
+    from gptsh.manage.usage import draw_usage, show_usage
+
     if args:
         show_usage(None, Filters(), None)
         return

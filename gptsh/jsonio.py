@@ -6,6 +6,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+JsonObject = dict[str, Any]  # an object from a server or a file, of which no key is certain
+
 _MAX_COST = 1e15  # USD
 
 
@@ -65,7 +67,7 @@ def is_json(value: object) -> bool:
         return False
 
 
-def as_dict(value: object) -> dict[str, Any]:
+def as_dict(value: object) -> JsonObject:
     """Return the value if it is a dict, else an empty dict."""
     return value if isinstance(value, dict) else {}
 
@@ -75,7 +77,7 @@ def as_str(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def as_dicts(value: object) -> list[dict[str, Any]]:
+def as_dicts(value: object) -> list[JsonObject]:
     """Return the dicts in a list, in order; an empty list for any other value."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 

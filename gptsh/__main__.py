@@ -1,4 +1,4 @@
-"""The process: ends with the exit code of the command."""
+"""Run the command as a process: ``gptsh``, or ``python -m gptsh``; end with its exit code."""
 
 import _signal  # signal itself imports enum: a Ctrl-C meanwhile would end in a traceback
 

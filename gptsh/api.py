@@ -1,4 +1,4 @@
-"""gptsh from Python: ``ask`` and ``stream`` run a turn as the command does, in the caller's process.
+"""Ask from Python: ``ask`` and ``stream`` run a turn as the command does, in the process of the caller.
 
 Same files, same locks, same failures, as exceptions. Nothing is printed, no signal is taken, and nobody is asked:
 a tool call that needs approval is denied. Several threads may ask at once, also in one session.

@@ -1,4 +1,4 @@
-"""Every failure that gptsh reports, each class with its exit code; a signal's (130): ``terminal/interrupts.py``.
+"""Define every failure that gptsh reports, each class with its exit code.
 
 GptshError                      1
 ├── UsageError                  2   options, prompt, unreadable input

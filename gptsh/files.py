@@ -1,4 +1,4 @@
-"""Read and replace single files safely, and find the XDG folders that gptsh keeps them in."""
+"""Read and replace single files safely, and find the XDG folders that gptsh uses."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Strict JSON, and access to values of unknown shape from servers and files."""
+"""Read and write strict JSON, and look into values of unknown shape."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Define the vocabulary: messages and their parts, usage, calls, tools, requests, events, names of models."""
+"""Define the vocabulary: messages and their parts, usage, tool calls, requests, events, names of models."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Text for people: visible control characters, terminal columns, shortening, Markdown escapes."""
+"""Write text for people: on one line, in columns, shortened, with control characters made visible."""
 
 import re
 from datetime import datetime

@@ -1,1 +1,1 @@
-"""The conversation: its lines, its commands, its prompt."""
+"""The conversation (``-i``): its loop, its commands, its prompt, the list to pick a session from."""

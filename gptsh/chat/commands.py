@@ -1,4 +1,4 @@
-"""The table of slash commands, from which lines are parsed, and help and completions are made."""
+"""List the slash commands: parse their lines, write their help, complete their names."""
 
 import re
 import shlex

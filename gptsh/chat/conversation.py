@@ -1,4 +1,4 @@
-"""Hold a conversation: its session, its options, its turns, and a recap of what was said."""
+"""Keep the state of a conversation: its session, options and turns; print the recap when it resumes."""
 
 import os
 import termios

@@ -1,4 +1,4 @@
-"""``-r``, also in a conversation: a full-screen list of the sessions, from which the user picks one.
+"""Let the user pick a session from a full-screen list (``-r``).
 
 The sessions used last are shown at once; the others are read in the background. Letters filter the list: titles at
 once, contents a moment after the last key.

@@ -1,4 +1,4 @@
-"""The prompt of a conversation: keys, history, completion, status line; and a plain prompt for dumb terminals.
+"""Read a line at the prompt: keys, history, folded pastes, completion, the status line.
 
 This file and ``picker.py`` are the only ones that import prompt_toolkit.
 """

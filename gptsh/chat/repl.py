@@ -1,4 +1,4 @@
-"""``-i``: the loop of a conversation. Each line is a command or a question; a question runs as one turn."""
+"""Run the loop of ``-i``: read a line, run a command or ask a question, until the user leaves."""
 
 from collections.abc import Callable
 from functools import partial

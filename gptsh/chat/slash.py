@@ -1,4 +1,4 @@
-"""The slash commands of a conversation; ``commands.py`` has their table.
+"""Carry out the slash commands, a ``do_NAME`` function each.
 
 Each ``do_…`` function gets the conversation and the text after the command's name. Where an option of the command line
 does the same, its function is called.

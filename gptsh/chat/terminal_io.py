@@ -1,4 +1,4 @@
-"""The terminal as prompt_toolkit reads and draws it, for the prompt and the list of sessions."""
+"""Adapt the terminal for prompt_toolkit: input, output, leaving it as it was."""
 
 import fcntl
 import os

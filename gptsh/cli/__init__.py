@@ -1,1 +1,1 @@
-"""The command line: its options, and a file for each job."""
+"""The command line: its options, and what each job does with them."""

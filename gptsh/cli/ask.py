@@ -1,4 +1,4 @@
-"""Ask one question: open the session, read the question, run the turn, return the exit code."""
+"""Ask one question from the command line: open the session, read the question, run the turn."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Complete command lines, and print the shell integration."""
+"""Complete command lines in bash, zsh and fish, and print the shell integration (Alt-E)."""
 
 import shlex
 from collections.abc import Callable

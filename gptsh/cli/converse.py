@@ -1,4 +1,4 @@
-"""``-i`` and ``-r``: start a conversation, or let the user pick the session first."""
+"""Start a conversation (``-i``), or let the user pick its session first (``-r``)."""
 
 import sys
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Import sessions, and show how far it is."""
+"""Import sessions (``--import-session``), and report progress."""
 
 import os
 import sys

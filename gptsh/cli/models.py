@@ -1,4 +1,4 @@
-"""``--list-agents``, ``--list-models``, ``--list-tools``: what is listed. ``render/lists.py`` writes the lines."""
+"""List agents, models and tools (``--list-agents``, ``--list-models``, ``--list-tools``)."""
 
 import os
 import warnings

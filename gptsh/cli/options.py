@@ -1,4 +1,4 @@
-"""The options, one field of ``Flags`` each: source of click's parser, the help, the man page and the completion."""
+"""Define every option, from which the parser, the help, the man page and completion are made."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""Write a first config.toml, and log in to tool servers."""
+"""Write a first config.toml (``--init``), and log in to or out of tool servers (``--login``)."""
 
 import importlib.util
 import json

@@ -1,4 +1,4 @@
-"""Work out what options say of stored sessions, and start the job on them."""
+"""Work out what options mean (session, filters, turn options), and start the jobs on stored sessions."""
 
 import sys
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Prune old sessions, and consolidate memories."""
+"""Prune old sessions (``--prune-sessions``), and consolidate memories (``--consolidate``)."""
 
 import os
 import re

@@ -1,1 +1,1 @@
-"""Config.toml and the environment: their keys, the settings, agents, providers, tool servers, and what they decide."""
+"""What config.toml and the environment say: settings, agents, accounts at providers, tool servers."""

@@ -1,4 +1,4 @@
-"""Providers as the user set them: URL, headers, key, prices, whether it is one's own server; names and aliases.
+"""Read providers as the user configured them: URL, headers, key, prices, aliases, self-hosted or not.
 
 Its key is from a variable here. ``llm/keys.py`` runs ``api_key_command``, which may print one of the keyring.
 """

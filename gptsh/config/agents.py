@@ -1,4 +1,4 @@
-"""All agents by name: those of config.toml, the prompt files in ``agents/`` beside it, and two built-in ones."""
+"""Read agents: those of config.toml, the prompt files in ``agents/`` beside it, and two built-in ones."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Check the keys of config.toml and of front matter, and keep the secrets in them from being shown."""
+"""Declare and check the keys of config.toml and front matter, and keep their secrets from being shown."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Read config.toml and the GPTSH_ variables as settings, and price answers by them."""
+"""Load config.toml and the GPTSH_ variables as settings, with their defaults; price answers by them."""
 
 import contextlib
 import os

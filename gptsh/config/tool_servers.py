@@ -1,4 +1,4 @@
-"""Tool servers (MCP) in config.toml and in a Claude-style file beside it, with ``${VARIABLES}``; which are selected."""
+"""Read tool servers (MCP) from config.toml and a Claude-style file, and select those of a run."""
 
 import json
 import os

@@ -1,1 +1,1 @@
-"""The content of messages: attachments, tool calls, prompts with names, the answer and whether it is whole."""
+"""The content of messages: attachments, templates, answers, and the shapes that other tools use."""

@@ -1,4 +1,4 @@
-"""Attach images, PDF, audio and video to messages; recognise file types by their bytes."""
+"""Attach images, PDF, audio and video to messages; recognise types of files by their bytes."""
 
 import re
 from binascii import b2a_base64

@@ -1,4 +1,4 @@
-"""A message as passages in order: words, files, media, thinking, calls, sources; to show, search or join them."""
+"""Split a message into passages (words, files, thinking, calls, sources), to show, search or join them."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Read messages in other tools' shapes, and write their parts in OpenAI's."""
+"""Convert messages from other tools' shapes when a session is read, and to OpenAI's when one is sent."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Prompts with ``{names}``: which names they have, and their text with values instead.
+"""Fill in prompts with ``{names}``: find which names they have, and replace them by values.
 
 ``{{`` is a brace, and ``}}`` after it is its end: ``{{lang}}`` stands for the text ``{lang}``. Other braces stand for
 themselves, as in JSON and code.

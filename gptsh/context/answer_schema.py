@@ -1,4 +1,4 @@
-"""The JSON Schema of ``--schema``: read it, request it in words, and check the answer, whatever the provider does."""
+"""Read the JSON Schema of ``--schema``, ask for it in words, and check the answer against it."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Decide which strategy sends a long session, and fill its prompt."""
+"""Choose the strategy that sends a long session in a small window, and fill its prompt."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Read and update the agent's memory, and read the project's file."""
+"""Read and update an agent's MEMORY.md and HISTORY.md, and read the project's file."""
 
 import contextlib
 import json

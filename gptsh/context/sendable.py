@@ -1,4 +1,4 @@
-"""Make messages such that a model may be sent them: paired, alternating, shortened."""
+"""Prepare messages to be sent: pair calls with results, join neighbours, cut what is too long."""
 
 import json
 import re

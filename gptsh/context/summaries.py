@@ -1,4 +1,4 @@
-"""Summarise the older part of a session with the small model."""
+"""Write and keep summaries of the older part of a session, made by the small model."""
 
 import contextlib
 import json

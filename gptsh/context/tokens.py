@@ -1,4 +1,4 @@
-"""Count or estimate tokens, and work out how many of them fit into a request."""
+"""Count or estimate tokens, and work out how many of them still fit into the window."""
 
 import json
 import math

@@ -1,1 +1,1 @@
-"""The store: session files, references, lists, search. No terminal, no network."""
+"""The store: session files, references, lists, search, usage. No terminal, no network."""

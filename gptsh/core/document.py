@@ -1,4 +1,4 @@
-"""The keys of a session document, their types and defaults: what a file is checked against, and the totals in it.
+"""Define the keys of a session document, check them when a file is read, and keep the totals.
 
 No files here. docs/file-format.md describes each key.
 """

@@ -1,4 +1,4 @@
-"""Find sessions: the folders of the store, references such as 0, an id or @NAME, and a file's name."""
+"""Resolve references (an index, id, prefix or @NAME) to files, and find the folders of the store."""
 
 import contextlib
 import os

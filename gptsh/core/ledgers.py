@@ -1,4 +1,4 @@
-"""Keep small files beside the sessions: the tools that are approved, and the lines that were typed."""
+"""Keep small files beside the sessions: which tools are approved, and the lines typed at the prompt."""
 
 import contextlib
 from collections.abc import Collection

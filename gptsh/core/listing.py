@@ -1,4 +1,4 @@
-"""List sessions by their first lines, and find the last one of a project."""
+"""List sessions by the first lines of their files, and find the last one of a project."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Lock the store for a save, and claim the turns and titles that a process works on."""
+"""Lock the store while it is changed, and claim the turns and titles that this process works on."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Archive, delete and prune sessions."""
+"""Delete sessions, move them to the archive, and decide which ones ``--prune-sessions`` removes."""
 
 import contextlib
 import errno

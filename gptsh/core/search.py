@@ -1,4 +1,4 @@
-"""``--search-sessions``: full text, without an index: each file is read once, tested as bytes, and then parsed."""
+"""Search the text of all sessions, without an index (``--search-sessions``)."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The bytes of a session file: the order of its lines, written and read whole, or only its head for a list.
+"""Read and write the bytes of a session file: whole, or only its first line for a list.
 
 ``write_document`` begins a new line before the context and before each message. JSON has no line breaks within a
 string, so lines of such a file are safe to read alone: a list reads the first, a search those with a word.

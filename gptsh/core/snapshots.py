@@ -1,4 +1,4 @@
-"""Snapshots: take, keep, delete and find them; and the session's context as it was at one. No files here."""
+"""Take, find and delete snapshots: bookmarks of what a session was at one point."""
 
 import re
 from collections.abc import Sequence

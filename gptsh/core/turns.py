@@ -1,4 +1,4 @@
-"""Split a session into turns, show it at an earlier point, and join two versions of it."""
+"""Split a session into turns, show it as it was at an earlier point, and join two versions of it."""
 
 import re
 from collections.abc import Collection, Sequence

@@ -1,4 +1,4 @@
-"""What sessions used: tokens and cost by local day and by model; computed at each save, summed by ``--usage``.
+"""Count what sessions used: tokens and cost by day and model, at each save and for ``--usage``.
 
 A session counts its own answers: those that a fork inherited count in the session that they come from.
 """

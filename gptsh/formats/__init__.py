@@ -1,1 +1,1 @@
-"""The session files of other tools, read and written: one file per format. Nothing here prints."""
+"""The session files of other tools, read and written. Nothing here prints."""

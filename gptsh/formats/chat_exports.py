@@ -1,4 +1,4 @@
-"""Read the data exports of ChatGPT and Claude.ai."""
+"""Import the data exports of ChatGPT and Claude.ai (``conversations.json``)."""
 
 from collections.abc import Iterator
 from itertools import groupby

@@ -1,4 +1,4 @@
-"""Import of Claude Code (``~/.claude``): a line of JSON for each block of an answer, subagents and branches among them.
+"""Import Claude Code's sessions (``~/.claude``), with their subagents and branches.
 
 The lines of one response become one message, with its usage counted once. Of a conversation that was rewound, only the
 branch that was continued is read. Other records (titles, progress) are not messages.

@@ -1,4 +1,4 @@
-"""Read the sessions of codelet, nanocoder and OLLM-CLI."""
+"""Import the sessions of codelet, nanocoder and OLLM-CLI."""
 
 import hashlib
 import json

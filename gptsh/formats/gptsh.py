@@ -1,4 +1,4 @@
-"""Read gptsh's own documents of every version, and read and write them as Markdown."""
+"""Import gptsh's own documents of every version, and Markdown that it exported."""
 
 import codecs
 import hashlib

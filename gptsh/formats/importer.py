@@ -1,4 +1,4 @@
-"""Recognise the format of an import, and add its sessions to the store."""
+"""Recognise the format of an import, and add its sessions to the store, without doubling any."""
 
 import contextlib
 import os

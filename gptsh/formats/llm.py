@@ -1,4 +1,4 @@
-"""The log of Simon Willison's llm, ``logs.db``: its message store, which it has since 0.32.
+"""Import the log of Simon Willison's llm (``logs.db``): its message store, since 0.32.
 
 What older versions logged stays in older tables, which are counted alone. Attachments that are a
 path are not opened.

@@ -1,4 +1,4 @@
-"""nanobot's sessions, imported and exported: a line of metadata, then a message a line; known lines byte for byte.
+"""Import and export nanobot's sessions: a line of metadata, then a message a line.
 
 The Python releases and the Go port of nanobot write the same keys in different orders and styles, so the text of each
 line is stored.

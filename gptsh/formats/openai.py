@@ -1,4 +1,4 @@
-"""OpenAI chat messages, imported and exported: an array or lines of messages, or the body of a request."""
+"""Import and export OpenAI chat messages: an array or lines of messages, or the body of a request."""
 
 import json
 from collections.abc import Collection, Iterator, Mapping

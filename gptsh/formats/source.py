@@ -1,4 +1,4 @@
-"""Read the input of an import in pieces, and build sessions from its records."""
+"""Read the input of an import piece by piece, and build sessions from its records."""
 
 import hashlib
 import io

@@ -1,1 +1,1 @@
-"""Requests to models: the only package that opens a socket to a model's server."""
+"""Requests to models: the only package that connects to a model's server."""

@@ -1,4 +1,4 @@
-"""Write requests to Anthropic's Messages API, with Claude's thinking and prompt cache."""
+"""Write requests to Anthropic's Messages API, with Claude's thinking and prompt caching."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence

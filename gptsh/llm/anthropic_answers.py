@@ -1,4 +1,4 @@
-"""Read an answer of Anthropic's Messages API: text, thinking, tool calls, sources (citations), pauses, usage.
+"""Read answers of Anthropic's Messages API: text, thinking, tool calls, citations, usage.
 
 Unknown events, deltas and blocks are no error. If an answer has a block for which a message has no key, all its blocks
 are saved, so that they can be sent back.

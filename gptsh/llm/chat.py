@@ -1,4 +1,4 @@
-"""Speak chat completions: write requests and read answers."""
+"""Speak chat completions, the API of OpenAI and most others: write requests, read answers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Ask a model: choose its API, send the request, and try again where that may help."""
+"""Ask a model: choose the API, send the request, retry, and leave out fields that were refused."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""Recognise errors of servers: by status, body and wording; say what to try next."""
+"""Classify errors of servers by status and wording: too long, filtered, an unsupported parameter; when to retry."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""Speak Google's generateContent: write requests and read answers."""
+"""Speak Google's generateContent: write requests, read answers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Send a request over HTTP in a thread, and read its response in pieces."""
+"""Send a request over HTTP in a thread: connections, timeouts, compression, the response in pieces."""
 
 import contextlib
 import math

@@ -1,4 +1,4 @@
-"""Get keys from a command, and remove secrets from what is shown."""
+"""Run the command that prints a key, and remove secrets from what is shown."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Ask all other providers through litellm, and read its errors."""
+"""Ask all other providers through litellm, in a thread, and translate its errors."""
 
 import contextlib
 import gc

@@ -1,4 +1,4 @@
-"""The models that servers list: for ``--list-models``, completion, and a model name without provider."""
+"""List the models that servers offer, for ``--list-models``, completion and names without a provider."""
 
 import math
 import time

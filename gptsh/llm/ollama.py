@@ -1,4 +1,4 @@
-"""Speak Ollama's own API: write requests and read answers."""
+"""Speak Ollama's own API: write requests, read answers."""
 
 import json
 from collections.abc import Callable, Collection, Iterator

@@ -1,4 +1,4 @@
-"""Ask servers what they know of their models: windows and abilities."""
+"""Ask servers about their models: windows, abilities, what Ollama has loaded."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Speak OpenAI's Responses API: write requests and read answers."""
+"""Speak OpenAI's Responses API: write requests, read answers."""
 
 from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""Prepare requests to a server, and remember for a day what it reported or refused."""
+"""Prepare a request (key, headers, URL), and cache for a day what a server reported or refused."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Share what the APIs have in common: tools of a request, JSON bodies, SSE, the loop that reads an answer."""
+"""Read streams of every API: SSE, JSON bodies, errors inside an answer; declare tools in requests."""
 
 import contextlib
 import json

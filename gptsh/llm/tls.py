@@ -1,4 +1,4 @@
-"""Choose the certificates to trust, and the proxy to connect through."""
+"""Choose the certificates to trust and the proxy to connect through."""
 
 import contextlib
 import ipaddress

@@ -1,1 +1,1 @@
-"""What is done with stored sessions without a model: listed, found, shown, exported, labelled, removed, counted."""
+"""Jobs on stored sessions that need no model: list, search, show, export, delete, count."""

@@ -1,4 +1,4 @@
-"""Filter and list sessions, and print what a search found."""
+"""List and search sessions: apply the filters, print the lines or JSON."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""Delete or archive sessions. All references are resolved before anything changes."""
+"""Delete or archive sessions by reference, after asking the user."""
 
 import sys
 from collections.abc import Iterator, Sequence

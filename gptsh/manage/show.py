@@ -1,4 +1,4 @@
-"""Print a session, or export it."""
+"""Show a session (``--show-session``), or export it (``--export-session``)."""
 
 import os
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""The values that completion offers: agents, models, tools, sessions, names, parameters.
+"""Suggest values for completion: agents, models, tools, sessions, names, parameters.
 
 Nothing here prints a message: the user is typing a line. After ``-m ollama/``, or the name of another server of one's
 own, that server is asked for its models, and has 0.3 seconds.

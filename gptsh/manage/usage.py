@@ -1,4 +1,4 @@
-"""Print what sessions used, as a table or JSON."""
+"""Print what sessions used (``--usage``), as a table with bars or as JSON."""
 
 import os
 import sys

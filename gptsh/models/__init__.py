@@ -1,1 +1,1 @@
-"""Facts about models and built-in providers, without a request: abilities, windows, prices, parameters, efforts."""
+"""Facts about models and providers that need no request: abilities, windows, prices, parameters."""

@@ -1,4 +1,4 @@
-"""Decide which parameters and efforts a model accepts, and name them as its API does."""
+"""Decide which parameters and reasoning efforts a model accepts, and name them as its API does."""
 
 import re
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Look up what litellm's model table says of a model, without importing litellm."""
+"""Look up a model in litellm's table (window, abilities, prices) without importing litellm."""
 
 import json
 import re

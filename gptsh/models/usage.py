@@ -1,4 +1,4 @@
-"""Read every provider's token counts in one form, and price them."""
+"""Read every provider's token counts in one form, and compute what an answer cost."""
 
 import re
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The table of providers, a row each: its server, key variables, HTTP headers, and how its API differs from OpenAI's.
+"""List the built-in providers, a row each: server, key variables, headers, and how its API differs.
 
 Bases, variables and quirks are from LiteLLM 1.106.2 and the providers' documentation; local servers have loopback
 addresses, where LiteLLM would use a vendor's. Providers missing in the table are looked up in litellm's data files.

@@ -1,4 +1,4 @@
-"""Draw blocks of Markdown as styled lines of a terminal."""
+"""Draw blocks of Markdown in colour: text, tables, highlighted code, themes."""
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence

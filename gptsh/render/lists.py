@@ -1,4 +1,4 @@
-"""The lines of lists for users: a session, a search result, a model with its prices, an agent, a tool, a source."""
+"""Write the lines of lists: a session, a search result, a model, an agent, a tool, a source."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

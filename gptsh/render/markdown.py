@@ -1,4 +1,4 @@
-"""Split Markdown into blocks, and find the code blocks of an answer."""
+"""Parse Markdown into blocks while it arrives, and find the blocks of code in an answer."""
 
 import re
 from collections.abc import Iterator, Sequence

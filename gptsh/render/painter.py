@@ -1,4 +1,4 @@
-"""Draw an answer as Markdown while it arrives, in a thread of its own; Ctrl-Z, and the terminal's modes after it.
+"""Run the thread that draws an answer as Markdown while it arrives; handle Ctrl-Z meanwhile.
 
 So no signal interrupts a frame, and the last words are drawn in time even if no others follow.
 """

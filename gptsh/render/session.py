@@ -1,4 +1,4 @@
-"""Show a session as Markdown, its details, and what would be sent of it."""
+"""Write a session as Markdown, its details, and an outline of what would be sent of it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

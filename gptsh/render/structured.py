@@ -1,4 +1,4 @@
-"""The JSON of -o json and jsonl: events, lists, failures; the keys of an answer, filled by ``turn/turn.py``."""
+"""Write the JSON of ``-o json`` and ``-o jsonl``: events, lists, failures, the keys of an answer."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any

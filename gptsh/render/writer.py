@@ -1,4 +1,4 @@
-"""Write an answer as it arrives, and show a spinner until then."""
+"""Write the text of an answer as it arrives, and show the spinner until then."""
 
 import contextlib
 import math

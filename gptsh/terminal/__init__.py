@@ -1,1 +1,1 @@
-"""The streams, the terminal and the signals of the process; other programs in its terminal."""
+"""The streams, the terminal and the signals of the process, and other programs that it starts there."""

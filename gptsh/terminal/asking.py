@@ -1,4 +1,4 @@
-"""Ask the user on the terminal itself, even if the standard streams are pipes."""
+"""Ask the user for a choice or a line on the terminal itself, even if stdin is a pipe."""
 
 import contextlib
 import os

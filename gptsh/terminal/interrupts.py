@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP and the deadline as one exception, which may be raised anywhere.
+"""Turn Ctrl-C, SIGTERM, SIGHUP and the deadline into one exception, which may be raised anywhere.
 
 ``shielded`` delays it where something would be lost: around a save and after the answer. A wait inside a shield, for
 the model or for a slow reader, can still be interrupted: ``waiting``.

@@ -1,4 +1,4 @@
-"""Hand the terminal to another program: an editor, a pager, a browser."""
+"""Start the editor, the pager or the browser, and hand the terminal to it."""
 
 import contextlib
 import os

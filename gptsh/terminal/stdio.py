@@ -1,4 +1,4 @@
-"""Read stdin and write stdout and stderr, whether they are a terminal, a pipe or closed."""
+"""Read stdin, write stdout and stderr, print notes; find out whether each is a terminal, a pipe or closed."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Connect to one tool server, list and call its tools, and remember what it offered."""
+"""Speak MCP with one tool server: list and call its tools; cache its list between runs."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Log in to tool servers with OAuth, in a browser."""
+"""Log in to a remote tool server with OAuth in a browser, and refresh its tokens."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""Run tool servers that are programs, and talk to them through pipes."""
+"""Run tool servers that are programs: their process, their pipes, their stderr."""
 
 import contextlib
 import json

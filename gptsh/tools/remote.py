@@ -1,4 +1,4 @@
-"""Talk to tool servers that have a URL, with the login that is kept for them."""
+"""Reach tool servers by URL, and store the tokens of their logins."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""Offer, approve and call the tools of a run; a thread of its own runs the SDK."""
+"""Start the tool servers of a run, offer their tools to the model, call them, and shape the results."""
 
 import base64
 import contextlib

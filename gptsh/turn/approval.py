@@ -1,4 +1,4 @@
-"""Let the user approve tool calls, and answer what their servers ask."""
+"""Ask the user to approve tool calls, and remember what was approved."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The ceilings of cost: before each request, what it costs at most is compared with what may still be spent."""
+"""Enforce ceilings of cost: ``--max-cost``, and what a day may cost over all runs."""
 
 import contextlib
 import threading

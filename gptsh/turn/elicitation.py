@@ -1,4 +1,4 @@
-"""Answer what a tool server asks during a call: the fields of a form, or a URL to open."""
+"""Ask the user what a tool server wants to know during a call: a form, or a URL to open."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a turn works with: agent, key, a model whose name is checked; output form, reasoning; tool servers."""
+"""Prepare a turn: resolve its agent, model, output and tool servers; own the client and the tools."""
 
 import sys
 import warnings

@@ -1,4 +1,4 @@
-"""Find the files below a folder that ``-f`` may send: no links, no keys, few hidden files."""
+"""Find the files in a folder that ``-f`` may send: no links, no keys, few hidden files."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Define what a turn can be asked for, and choose its agent and model."""
+"""Define what a turn can be asked to do, choose its agent and model, and set titles, tags and names."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Show a request instead of sending it (``--dry-run``); show or apply a compaction (``--compact``)."""
+"""Show a request instead of sending it (``--dry-run``), and show or apply a compaction (``--compact``)."""
 
 import contextlib
 from collections.abc import Iterator

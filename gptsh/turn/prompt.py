@@ -1,4 +1,4 @@
-"""Plan the prompt: make messages valid, count them, and compact the session if need be."""
+"""Plan what is sent: the system prompt, memory and the messages that fit; say what is left out."""
 
 import json
 from collections.abc import Mapping, Sequence

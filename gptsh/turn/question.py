@@ -1,4 +1,4 @@
-"""Make one message of the words, files and piped text of a question."""
+"""Build the message of a question from words, files, folders and piped text."""
 
 import os
 import re

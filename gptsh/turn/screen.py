@@ -1,4 +1,4 @@
-"""Show the answer on stdout; reasoning and the spinner on stderr."""
+"""Show the answer on stdout, and reasoning, tool calls and the spinner on stderr."""
 
 import contextlib
 import os

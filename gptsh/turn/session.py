@@ -1,4 +1,4 @@
-"""The session of a turn: opened, prepared for the turn, and saved as it proceeds."""
+"""Open the session of a turn, prepare it, and save it as the turn proceeds."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Compact or truncate a session that is too long for its model, and say so."""
+"""Compact a session that outgrew its window, or truncate attachments with ``--truncate``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

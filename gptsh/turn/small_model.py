@@ -1,4 +1,4 @@
-"""Let the small model write summaries and update memories."""
+"""Ask the small model for summaries, and for updates of memories (``--consolidate``)."""
 
 import contextlib
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Ask one question: send it, run the tools that it needs, show and save the answer."""
+"""Ask one question: send requests, run tools, fall back to other models, save and conclude the answer."""
 
 import sys
 import threading

@@ -201,10 +201,7 @@ def without_thinking(blocks: list[Part]) -> list[Part]:
 # ---- anthropic
 #
 # Write a request of Anthropic's Messages API (Claude): blocks under alternating roles, tool calls
-# with their results.
-#
-# ``claude_thinking.py`` has the rules for thinking, ``prompt_cache.py`` the marks.
-# ``anthropic_answers.py`` reads the answers.
+# with their results. ``anthropic_answers.py`` reads the answers.
 
 REFUSABLE = {
     "budget": Refusable(names=("thinking.type.enabled",)),

@@ -353,8 +353,7 @@ def _error_in(chunk: dict[str, Any]) -> GptshError | None:
 
 # ---- chat
 #
-# Write a request of the chat completions API, for each provider that has it; ``chat_answers.py``
-# reads the answers.
+# Write a request of the chat completions API, for each provider that has it.
 
 REFUSABLE = {
     "stream_options": Refusable(names=("stream_options",)),

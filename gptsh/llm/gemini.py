@@ -154,7 +154,7 @@ class Reader(stream.Reader):
 
 # ---- gemini
 #
-# Write a request of Google's Gemini API, generateContent; ``gemini_answers.py`` reads the answers.
+# Write a request of Google's Gemini API, generateContent.
 #
 # A conversation is a list of contents with parts. A part of an answer may have a thought signature:
 # it goes back in the same part to the model that signed it. Calls without their signature are

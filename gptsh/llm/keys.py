@@ -88,7 +88,7 @@ def _printed(process: subprocess.Popen[bytes]) -> bytes:
 #
 # Mask keys and other secrets in an error, and in a request that is shown: ``***`` in their place.
 #
-# Headers are masked in ``headers.py``; ``config/schema.py`` knows which names are secret.
+# Headers are masked in ``servers.py``; ``config/schema.py`` knows which names are secret.
 
 _WIDTH = 400  # characters of an error line
 

@@ -87,7 +87,7 @@ def _chat_call(call: dict[str, Any]) -> Call:
 
 # ---- ollama
 #
-# Write a request of Ollama's own API, ``/api/chat``; ``ollama_answers.py`` reads the answers.
+# Write a request of Ollama's own API, ``/api/chat``.
 #
 # gptsh uses it because only here a request can choose the window, and have a long prompt refused
 # instead of truncated.

@@ -246,7 +246,7 @@ def _join(parts: list[Part], kind: str, key: str) -> str:
 
 # ---- responses
 #
-# Write a request of OpenAI's Responses API; ``responses_answers.py`` reads the answers.
+# Write a request of OpenAI's Responses API.
 #
 # A conversation is a list of items: messages, reasoning, calls, results, and what the server's own
 # tools did. The items of an answer go back in their order to the model that made them; any other

@@ -307,9 +307,11 @@ class Client:
             body = api.body(request, provider, refusals, self._ollama_of(provider))
             url = f"{provider.base_url}{api.path(request, provider)}"
             send = self._continued_answer if provider.api == "anthropic" else self._answer
-            yield from send(url, body, provider, answer)
+            yield from send(url, body, provider, answer, keeps=bool(request.tools))
 
-    def _continued_answer(self, url: str, body: dict[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
+    def _continued_answer(
+        self, url: str, body: dict[str, Any], provider: Provider, answer: Answer, *, keeps: bool
+    ) -> Iterator[Event]:
         """As ``_answer``; whenever Anthropic's server pauses the answer, ask it to continue."""
         from gptsh.llm.anthropic import continuation, prefix
         from gptsh.llm.anthropic_answers import PAUSED
@@ -317,7 +319,7 @@ class Client:
         sent = body
         for number in range(_MAX_PAUSES + 1):
             may_continue = number < _MAX_PAUSES
-            for event in self._answer(url, sent, provider, answer):
+            for event in self._answer(url, sent, provider, answer, keeps=keeps):
                 is_pause = event == Finished(PAUSED)
                 if not (is_pause and may_continue):
                     yield event
@@ -328,11 +330,15 @@ class Client:
             answer.resume()
             sent = continuation(body, answer)
 
-    def _answer(self, url: str, body: Mapping[str, Any], provider: Provider, answer: Answer) -> Iterator[Event]:
-        """Send one body and yield the events of its answer."""
+    def _answer(
+        self, url: str, body: Mapping[str, Any], provider: Provider, answer: Answer, *, keeps: bool
+    ) -> Iterator[Event]:
+        """Send one body and yield the events of its answer; ``keeps`` the connection for the next request."""
         from gptsh.llm.stream import encode
 
-        response = self._routes.http.send(url, encode(body), headers(provider), is_own_server=provider.is_own_server)
+        response = self._routes.http.send(
+            url, encode(body), headers(provider), is_own_server=provider.is_own_server, keeps=keeps
+        )
         try:
             if response.status != 200:  # OK
                 from gptsh.llm.failures import refusal
@@ -344,8 +350,10 @@ class Client:
             if answer.usage and _COST in response.headers:
                 with contextlib.suppress(ValueError):
                     answer.usage["raw"].setdefault("cost", parse_json(response.headers[_COST]))
-        finally:
+            response.release()
+        except BaseException:  # also a signal, or a reader that left
             response.close()
+            raise
 
     def _provider_for(
         self, model: str, params: Mapping[str, Any], *, web: bool = False, left_out: Set[str] = frozenset()

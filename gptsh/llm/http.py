@@ -9,8 +9,9 @@ import ssl
 import threading
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
+from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -216,13 +217,31 @@ class EarlyConnection:
     def take(self) -> HTTPConnection | None:
         """Wait for the connection; None if it has become too old. Raises as ``connect``."""
         self._thread.join()
-        if time.monotonic() - self._opened_at > _LONGEST_IDLE:
-            if isinstance(self._result, HTTPConnection):
-                self._result.close()
-            return None
-        if isinstance(self._result, GptshError):
+        if isinstance(self._result, HTTPConnection):
+            return _if_fresh(self._result, self._opened_at)
+        if isinstance(self._result, GptshError) and time.monotonic() - self._opened_at <= _LONGEST_IDLE:
             raise self._result
-        return self._result
+        return None
+
+
+class KeptConnection:
+    """A connection that is still open after an answer, for the next request of the same turn."""
+
+    def __init__(self, connection: HTTPConnection) -> None:
+        self._connection = connection
+        self._kept_at = time.monotonic()
+
+    def take(self) -> HTTPConnection | None:
+        """Return the connection; None if it has become too old."""
+        return _if_fresh(self._connection, self._kept_at)
+
+
+def _if_fresh(connection: HTTPConnection, since: float) -> HTTPConnection | None:
+    """Return a connection that was idle since then, or close one that has become too old."""
+    if time.monotonic() - since <= _LONGEST_IDLE:
+        return connection
+    connection.close()
+    return None
 
 
 def connect(endpoint: Endpoint) -> HTTPConnection:
@@ -314,12 +333,13 @@ def _tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
 #
 # Send a request over HTTP and receive its response in pieces, by the standard library.
 #
-# Importing urllib3 takes as long as Python and click together. Each request has its own connection
-# and thread (see ``Incoming``). Nothing is retried here, except on a connection that the server has
-# closed before the request.
+# Importing urllib3 takes as long as Python and click together. Each request has its own thread (see
+# ``Incoming``), and its own connection, unless one was kept. Nothing is retried here, except on a
+# connection that the server has closed before the request.
 
 _GRACE = 30.0  # seconds that the thread waits longer than the main thread
 _CHUNK_SIZE = 1 << 16  # maximum bytes of one read
+_END_TIMEOUT = 2.0  # seconds for what still arrives after the end of an answer
 _SMALL_BODY = 1 << 16  # bytes: how much of an error response is read
 _SAFE = "/%:@!$&'()*+,;=~"  # other characters of a path are percent-encoded
 
@@ -327,22 +347,29 @@ _SAFE = "/%:@!$&'()*+,;=~"  # other characters of a path are percent-encoded
 class Response:
     """A response; creating it sends the request in a thread and waits for the head. ``headers`` have lower-case names.
 
-    ``early`` is used while it is open. ``idle`` limits the pauses in the body, ``seconds`` the whole exchange. Raises
-    ModelError or TimedOut if no response comes.
+    ``opened`` is used while it is open. ``keep`` gets the connection after the body, if it can be used again.
+    ``idle`` limits the pauses in the body, ``seconds`` the whole exchange. Raises ModelError or TimedOut if no response
+    comes.
     """
 
     def __init__(
         self,
         endpoint: Endpoint,
-        early: EarlyConnection | None,
+        opened: EarlyConnection | KeptConnection | None,
         body: bytes | None,
         headers: Mapping[str, str],
         network: Network,
         idle: float,
         seconds: float | None,
+        keep: Callable[[HTTPConnection], None] | None,
     ) -> None:
-        self.url, self._endpoint, self._early, self._network = endpoint.url, endpoint, early, network
+        self.url = endpoint.url
+        self._endpoint = endpoint
+        self._opened = opened
+        self._network = network
         self._idle = idle
+        self._keep = keep
+        self._is_released = False
         self._sock: socket.socket | None = None  # http.client drops its reference if the body ends with the connection
         self._incoming = Incoming(self._exchange(body, headers), endpoint.host)
         self.limit_wait = self._incoming.limit_wait
@@ -359,7 +386,7 @@ class Response:
     def _exchange(self, body: bytes | None, headers: Mapping[str, str]) -> Iterator[Any]:
         """In the thread: yield the head of the response, then its body in chunks. Raises ModelError or TimedOut."""
         host = self._endpoint.host
-        connection = self._early.take() if self._early else None
+        connection = self._opened.take() if self._opened else None
         try:
             response = None
             if connection:
@@ -371,10 +398,19 @@ class Response:
                 connection = connect(self._endpoint)
                 response = self._request(connection, body, headers)
             yield response
+            after_end = 0
             while chunk := response.read1(_CHUNK_SIZE):
                 yield chunk
+                if self._is_released:
+                    after_end += len(chunk)
+                if after_end > _SMALL_BODY:
+                    return
             if response.length:  # bytes missing
                 raise IncompleteRead(b"", response.length)
+            if self._keep and connection and not response.will_close:
+                response.close()  # or http.client takes it for unread
+                self._keep(connection)
+                connection = None
         except (HTTPException, OSError, ValueError, OverflowError) as err:
             failure = ConnectionLost(f"the connection to {host} broke off", detail=repr(err))
             failure.can_retry = failure.may_fall_back = True
@@ -431,6 +467,15 @@ class Response:
                     break
         return body
 
+    def release(self) -> None:
+        """Let the thread read the end of the body, of which nothing is needed any more, and keep the connection."""
+        if self._keep is None or self._sock is None:
+            self.close()
+            return
+        self._is_released = True
+        with contextlib.suppress(OSError):  # already closed
+            self._sock.settimeout(_END_TIMEOUT)
+
     def close(self) -> None:
         """Close the connection even while the thread waits for it: the rest of the answer is not needed."""
         self._incoming.close()
@@ -444,7 +489,7 @@ class Http:
 
     def __init__(self, network: Network, environ: Mapping[str, str]) -> None:
         self._network, self._environ = network, environ
-        self._early: dict[tuple[str, str, SplitResult | None], EarlyConnection] = {}
+        self._opened: dict[tuple[str, str, SplitResult | None], EarlyConnection | KeptConnection] = {}
 
     def connect_early(self, url: str) -> None:
         """Open the connection for the next request in a thread, if it is a secure one. Raises as ``endpoint``.
@@ -452,9 +497,9 @@ class Http:
         Others are opened at once, and a small local server may serve only one connection at a time.
         """
         endpoint = self.endpoint(url)
-        if endpoint.target.scheme == "https" and endpoint.way not in self._early:
+        if endpoint.target.scheme == "https" and endpoint.way not in self._opened:
             with contextlib.suppress(RuntimeError):  # no thread can start
-                self._early[endpoint.way] = EarlyConnection(endpoint)
+                self._opened[endpoint.way] = EarlyConnection(endpoint)
 
     def endpoint(self, url: str) -> Endpoint:
         """Resolve proxy and certificates for a URL. Raises ConfigError for an invalid URL, proxy or CA bundle."""
@@ -468,12 +513,19 @@ class Http:
         *,
         is_own_server: bool = False,
         seconds: float | None = None,
+        keeps: bool = False,
     ) -> Response:
         """Send a POST, or a GET without body; wait for the head. Raises ModelError, TimedOut, and as ``endpoint``.
 
-        ``is_own_server``: to a server of the user's own, which may need longer.
+        ``is_own_server``: to a server of the user's own, which may need longer. ``keeps``: another
+        request is likely to follow, so a secure connection stays open.
         """
         idle = self._network.idle_seconds(is_own_server=is_own_server)
         endpoint = self.endpoint(url)
-        early = self._early.pop(endpoint.way, None)
-        return Response(endpoint, early, body, headers, self._network, idle, seconds)
+        opened = self._opened.pop(endpoint.way, None)
+        is_secure = endpoint.target.scheme == "https"
+        keep = partial(self._keep, endpoint) if keeps and is_secure else None
+        return Response(endpoint, opened, body, headers, self._network, idle, seconds, keep)
+
+    def _keep(self, endpoint: Endpoint, connection: HTTPConnection) -> None:
+        self._opened[endpoint.way] = KeptConnection(connection)

@@ -26,6 +26,7 @@ from gptsh.llm.tls import proxy_for
 from tests.support.home import Home, lab_config, read_until, texts, wait_for_exit, wait_until
 from tests.support.server import Cut, Hold, ModelServer, Script, answer, chunk, event
 from tests.support.terminal import Terminal
+from tests.support.tools import call, calling, configure
 
 SECRET = "sk-very-secret-4711"
 
@@ -415,6 +416,40 @@ def test_the_systems_folder_of_certificates_is_read_first_and_its_file_only_if_n
     system = ssl.get_default_verify_paths()._replace(cafile=str(file), capath=str(folder))
     monkeypatch.setattr(ssl, "get_default_verify_paths", lambda: system)
     assert home.run("hi") == ("You said: hi\n", "", 0)
+
+
+@pytest.mark.parametrize(("framing", "connections"), [("chunked", 1), ("length", 1), ("close", 4)])
+def test_the_rounds_of_a_turn_with_tools_share_a_connection_where_the_server_allows_it(
+    home: Home, model: ModelServer, authority: trustme.CA, framing: str, connections: int
+) -> None:
+    secure(model, authority)
+    configure(home, model)
+    authority.cert_pem.write_to_path(str(home.folder / "ca.pem"))
+    home.env["SSL_CERT_FILE"] = str(home.folder / "ca.pem")
+    for number in range(3):
+        model.script(*calling(call("add", a=number, b=1)), framing=framing)
+    model.script(*answer("Done."), framing=framing)
+    assert home.run("add").stdout == "Done.\n"
+    assert (len(model.requests), model.connections) == (4, connections)
+
+
+def test_a_kept_connection_that_the_server_has_closed_is_replaced(
+    home: Home, model: ModelServer, authority: trustme.CA, tmp_path: Path
+) -> None:
+    secure(model, authority)
+    model.idle_timeout = 0.05
+    configure(home, model)
+    authority.cert_pem.write_to_path(str(home.folder / "ca.pem"))
+    home.env["SSL_CERT_FILE"] = str(home.folder / "ca.pem")
+    model.script(*calling(call("hang", path=str(tmp_path / "hangs"))))
+    model.script(*answer("Done."))
+    process = home.start("wait")
+    wait_until((tmp_path / "hangs").exists)
+    time.sleep(0.2)
+    (tmp_path / "hangs").unlink()
+    assert process.communicate()[0] == b"Done.\n"
+    # The first one was closed while the tool server started.
+    assert (len(model.requests), model.connections) == (2, 3)
 
 
 @pytest.mark.parametrize("idle_timeout", [None, 0.05], ids=["kept", "closed by the server"])

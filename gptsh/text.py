@@ -1,4 +1,4 @@
-"""Write text for people: on one line, in columns, shortened, with control characters made visible."""
+"""Write text for people: on one line, measured and cut in columns of a terminal, control characters visible."""
 
 import re
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Adapt the terminal for prompt_toolkit: input, output, leaving it as it was."""
+"""Adapt terminal input and output for prompt_toolkit, and restore the terminal."""
 
 import fcntl
 import os

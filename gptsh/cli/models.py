@@ -1,4 +1,4 @@
-"""List agents, models and tools (``--list-agents``, ``--list-models``, ``--list-tools``)."""
+"""List agents, models and tools: ``--list-agents``, ``--list-models``, ``--list-tools``."""
 
 import os
 import warnings

@@ -1,4 +1,4 @@
-"""Convert messages from other tools' shapes when a session is read, and to OpenAI's when one is sent."""
+"""Convert messages from other tools' formats when a session is read, and to OpenAI's when one is sent."""
 
 import json
 import re

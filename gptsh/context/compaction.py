@@ -47,7 +47,7 @@ from gptsh.text import quantity
 # What each strategy of a compaction sends and leaves out: ``pruned-tools``, ``summary`` and
 # ``minimal`` (``SHORTEN``).
 #
-# Input and output are messages as ``valid.sendable`` returns them. Recent messages follow what a
+# Input and output are messages as ``make_sendable`` returns them. Recent messages follow what a
 # strategy makes of the older ones. A tool call and its results are never separated (see
 # ``compaction``).
 #
@@ -344,7 +344,7 @@ PENDING = "pending"  # key in the record of a summary that a dry run did not mak
 
 
 class Chooser:
-    """Choose how to send ``messages``, which come from ``valid.sendable``; ``state`` is the document's ``context``.
+    """Choose how to send ``messages``, which come from ``make_sendable``; ``state`` is the document's ``context``.
 
     The messages may take ``budget`` tokens (None: unknown). ``measure`` counts the ``fixed`` tokens around them too.
     ``on_failure`` gets the error of a failed summary before the next strategy is tried.

@@ -1,4 +1,4 @@
-"""Prepare messages to be sent: pair calls with results, join neighbours, cut what is too long."""
+"""Make messages valid for servers: pair calls with results, join neighbours, cut what is too long."""
 
 import json
 import re
@@ -37,12 +37,12 @@ _NO_RESULT = "error: this tool call was interrupted and has no result"
 
 
 def make_sendable(messages: Iterable[Message]) -> list[Message]:
-    """The messages of a session (see ``shorten.as_sent``) without empty answers, which servers refuse."""
+    """The messages of a session (see ``as_sent``) without empty answers, which servers refuse."""
     return [message for message in messages if message["role"] != "assistant" or not is_empty(message)]
 
 
 def build_messages(messages: Sequence[Message], system: str | None, provider: str, model: str) -> list[Message]:
-    """Put the system prompt before the messages (see ``sendable``), in an order that strict servers accept.
+    """Put the system prompt before the messages (see ``make_sendable``), in an order that strict servers accept.
 
     System messages of the session come first and are joined with the system prompt: some servers accept only one, at
     the start. Raises UsageError for a blank prompt: some servers drop a blank message, and then refuse a request that

@@ -1,4 +1,4 @@
-"""Keep small files beside the sessions: which tools are approved, and the lines typed at the prompt."""
+"""Store what is remembered beside the sessions: the tools approved in each, and the lines typed at the prompt."""
 
 import contextlib
 from collections.abc import Collection

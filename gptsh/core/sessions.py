@@ -1,4 +1,4 @@
-"""Find, load, save, name and fork sessions: the functions of the store, also for scripts (docs/api.md).
+"""Find, load, save, title, name and fork sessions: the functions of the store, also for scripts (docs/api.md).
 
 One JSON file per session, found by index, id, prefix, file name or ``@NAME``. Saving is a union under the store's lock:
 writers never overwrite each other, and a session only grows. An archived session returns with its next message.

@@ -1,4 +1,4 @@
-"""Recognise the format of an import, and add its sessions to the store, without doubling any."""
+"""Recognise the format of an import, and add its sessions to the store without duplicates."""
 
 import contextlib
 import os

@@ -81,7 +81,7 @@ def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
 # Ask a model: send a request by its API, again without what the server refuses, and yield the
 # answer's events.
 #
-# ``retries`` decides about a retry after a temporary failure. ``turn/budget.py`` is the ``Budget``.
+# ``Retries`` of ``failures.py`` decides about a retry after a temporary failure. ``turn/budget.py`` is the ``Budget``.
 # A fallback is another request, for another model, and so one of ``turn/turn.py``.
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")

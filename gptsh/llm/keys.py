@@ -1,4 +1,4 @@
-"""Run the command that prints a key, and remove secrets from what is shown."""
+"""Run the command that prints a key, and mask secrets in errors and previews."""
 
 import contextlib
 import os

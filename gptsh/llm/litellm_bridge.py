@@ -1,4 +1,4 @@
-"""Ask all other providers through litellm, in a thread, and translate its errors."""
+"""Ask the providers without an API of ours through litellm: its proxies, certificates, threads and errors."""
 
 import contextlib
 import gc

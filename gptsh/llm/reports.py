@@ -1,4 +1,4 @@
-"""Ask servers about their models: windows, abilities, what Ollama has loaded."""
+"""Find out what models can do: ask servers for windows and abilities; choose the window to request of Ollama."""
 
 import contextlib
 import json

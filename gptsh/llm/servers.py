@@ -1,4 +1,4 @@
-"""Prepare a request (key, headers, URL), and cache for a day what a server reported or refused."""
+"""Prepare requests to a server (key, headers, choice of API); cache what it reported and which fields it refused."""
 
 import contextlib
 import json

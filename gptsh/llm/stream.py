@@ -1,4 +1,4 @@
-"""Read streams of every API: SSE, JSON bodies, errors inside an answer; declare tools in requests."""
+"""Do what all APIs share: encode bodies, declare tools, read SSE and JSON, recognise errors inside an answer."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Write the lines of lists: a session, a search result, a model, an agent, a tool, a source."""
+"""Write and align the lines of lists: a session, a search result, a model, an agent, a tool, a source."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any

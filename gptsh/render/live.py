@@ -1,4 +1,4 @@
-"""Redraw the rows at the bottom of a terminal while an answer arrives, so that no line stands twice.
+"""Redraw the rows at the bottom of a terminal while an answer arrives, so that no line appears twice.
 
 The open block is drawn as far as it has arrived, and redrawn with each frame. Only the rows in ``Region`` are redrawn,
 at most all rows of the screen but one. So no row that may change leaves the screen, and the scrollback never holds a

@@ -1,4 +1,4 @@
-"""Read stdin, write stdout and stderr, print notes; find out whether each is a terminal, a pipe or closed."""
+"""Read stdin, write stdout and stderr, print notes; know whether each is a terminal or a pipe."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""Ask the user to approve tool calls, and remember what was approved."""
+"""Ask the user to approve tool calls."""
 
 import contextlib
 import json

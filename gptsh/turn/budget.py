@@ -1,4 +1,4 @@
-"""Enforce ceilings of cost: ``--max-cost``, and what a day may cost over all runs."""
+"""Limit cost: compare each request with ``--max-cost`` and with what a day may cost over all runs."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""Plan what is sent: the system prompt, memory and the messages that fit; say what is left out."""
+"""Plan a request: the system prompt, memory, and the messages that fit and that the model accepts."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Ask the small model for summaries, and for updates of memories (``--consolidate``)."""
+"""Ask the small model for summaries, and for updates of the memory (``--consolidate``)."""
 
 import contextlib
 from collections.abc import Callable, Sequence

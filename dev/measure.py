@@ -25,14 +25,11 @@ from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
-from dev.benchmarks.clocks import PROMPT
 from dev.benchmarks.rows import FLOOR_COMMAND
 from tests.support.home import Home, lab_config
-from tests.support.modules import KINDS, TABLE, Run, as_table, loads_of, observe, probe, read_run
+from tests.support.modules import KINDS, TABLE, Run, as_table, loads_of, observe, run_of
 from tests.support.paths import ROOT
 from tests.support.server import ModelServer
-from tests.support.terminal import Terminal
-from tests.support.tools import call, calling, configure
 
 Figures = dict[str, str]
 ROUNDS = 15
@@ -138,30 +135,12 @@ def measure_functions(folder: Path) -> Figures:
     return figures
 
 
-def last_run(home: Home, terminal: Terminal) -> Run:
-    """What a run in a terminal did, when it has ended."""
-    seen, code = terminal.close()
-    assert code == 0, seen
-    return read_run(home)
-
-
 def runs_of_each_kind(folder: Path) -> dict[str, Run]:
-    """What each kind of run loads."""
+    """What each kind of run does, in a home of its own."""
     runs = {}
-    with new_home(folder) as (home, server):
-        runs["question"] = observe(home, "hi")
-        runs["help"] = observe(home, "--help")
-        runs["list"] = observe(home, "--list-sessions")
-        runs["question on a terminal"] = last_run(home, Terminal(home, "hi", command=probe(home)))
-        conversation = Terminal(home, "-i", command=probe(home))
-        conversation.until(b"(?s)" + PROMPT)
-        conversation.write("hi\r")
-        conversation.until(b"(?s)You said.*" + PROMPT)
-        conversation.write("exit\r")  # a command imports all that the thread at the prompt does
-        runs["-i"] = last_run(home, conversation)
-        configure(home, server)
-        server.script(*calling(call("add", a=1, b=2)))
-        runs["question with a tool"] = observe(home, "hi")
+    for kind in KINDS:
+        with new_home(folder) as (home, server):
+            runs[kind] = run_of(kind, home, server)
     return runs
 
 
@@ -225,15 +204,6 @@ def print_table(figures: Figures, before: Figures | None) -> None:
         print(f"| {' | '.join([name, *earlier, figures.get(name, '')])} |")
 
 
-def write_loads() -> None:
-    """Write the table of what each kind of run loads."""
-    loads = {}
-    for kind in KINDS:
-        with new_home(ROOT) as (home, server):
-            loads[kind] = loads_of(kind, home, server)
-    TABLE.write_text(as_table(loads))
-
-
 def main() -> None:
     """Print what the command line asks for."""
     about = "Measure the code of gptsh."
@@ -247,7 +217,9 @@ def main() -> None:
     options = parser.parse_args()
     folder = options.package.resolve()
     if options.loads:
-        return write_loads()
+        loads = {kind: loads_of(run) for kind, run in runs_of_each_kind(ROOT).items()}
+        TABLE.write_text(as_table(loads))
+        return None
     if options.functions:
         return print("\n".join(called_functions(folder, "hi")))
     before = options.against and read_figures(options.against)

@@ -3,14 +3,17 @@
 tests/data/loads.txt has what each kind of run loads; ``python -m dev.measure --loads`` writes it.
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from tests.support.home import Home, lab_config
-from tests.support.paths import DATA
+from tests.support.paths import DATA, ROOT
 from tests.support.server import ModelServer
+from tests.support.terminal import Terminal
+from tests.support.tools import call, calling, configure
 
 TABLE = DATA / "loads.txt"
 KINDS = {
@@ -20,8 +23,13 @@ KINDS = {
     "usage": ["--usage"],
     "export": ["--export-session", "0"],
     "echo": ["-m", "echo", "hi"],
-    "chat": ["hi"],  # asked of a server with chat completions
+    "question": ["hi"],  # asked of a server with chat completions
+    "terminal": ["hi"],  # the same on a terminal, where the answer is drawn
+    "-i": ["-i"],  # a conversation: one question, and a command that ends it
+    "tools": ["hi"],  # a question for which the model calls a tool
 }
+_MORE = 'context_window = 8000\n[sessions]\ntitles = "off"\n'
+_IMPORTED = re.compile(r"^ *(?:from|import) (\w+)", re.MULTILINE)
 # Of Python's own modules the table has only these, which take long to import.
 _SLOW = {"asyncio", "http.client", "ssl"}
 _PROBE = """
@@ -49,6 +57,9 @@ try:
     sys.exit(main(args))
 finally:
     sys.setprofile(None)
+    for thread in threading.enumerate():
+        if "(_load)" in thread.name:  # the thread that imports while the user types
+            thread.join()
     with open(report, "w") as file:
         print(*[name for name in list(sys.modules) if name not in before], file=file)
         print(*sorted(functions.copy()), sep="\\n", file=file)
@@ -95,14 +106,35 @@ def modules_after(home: Home, *args: str) -> set[str]:
     return set(observe(home, *args).modules)
 
 
-def loads_of(kind: str, home: Home, model: ModelServer) -> set[str]:
-    """What a run loads of gptsh, which libraries, and which of the slow modules of Python."""
-    home.configure(lab_config(model))
-    home.run("-m", "echo", "hello")
-    modules = modules_after(home, *KINDS[kind])
-    ours = {name for name in modules if name.partition(".")[0] == "gptsh"}
-    libraries = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names - {"gptsh"}
-    return ours | libraries | modules & _SLOW
+def run_of(kind: str, home: Home, model: ModelServer) -> Run:
+    """Start a run of this kind, in a home with a session, and return what it did."""
+    home.configure(lab_config(model, _MORE))
+    observe(home, "-m", "echo", "hello")
+    if kind == "tools":
+        configure(home, model)
+        model.script(*calling(call("add", a=1, b=2)))
+    if kind not in ("terminal", "-i"):
+        return observe(home, *KINDS[kind])
+    terminal = Terminal(home, *KINDS[kind], command=probe(home))
+    if kind == "-i":
+        terminal.until(b"lab/m")
+        terminal.write("hi\r")
+        terminal.until(b"8,000")  # the status line gets the window last
+        terminal.write("exit\r")
+    seen, code = terminal.close()
+    assert code == 0, seen
+    return read_run(home)
+
+
+def loads_of(run: Run) -> set[str]:
+    """What a run has loaded of gptsh, of the libraries that gptsh imports, and of the slow modules of Python.
+
+    What those libraries import themselves depends on their versions.
+    """
+    loaded = {name if name.startswith("gptsh") else name.partition(".")[0] for name in run.modules}
+    text = "\n".join(path.read_text() for path in (ROOT / "gptsh").rglob("*.py"))
+    imported = set(_IMPORTED.findall(text)) - sys.stdlib_module_names
+    return {name for name in loaded if name.partition(".")[0] in imported} | _SLOW.intersection(run.modules)
 
 
 def as_table(loads: Mapping[str, set[str]]) -> str:
@@ -110,7 +142,7 @@ def as_table(loads: Mapping[str, set[str]]) -> str:
     lines = []
     for name in sorted(set().union(*loads.values())):
         kinds = [kind if name in modules else " " * len(kind) for kind, modules in loads.items()]
-        lines.append(f"{name:31} {' '.join(kinds)}".rstrip())
+        lines.append(f"{name:32} {' '.join(kinds)}".rstrip())
     return "\n".join(lines) + "\n"
 
 

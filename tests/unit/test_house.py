@@ -17,7 +17,7 @@ import gptsh
 from gptsh.cli.options import ROWS
 from gptsh.models.vendors import PROVIDERS
 from tests.support.home import Home
-from tests.support.modules import KINDS, loads_of, modules_after, read_table
+from tests.support.modules import KINDS, loads_of, modules_after, read_table, run_of
 from tests.support.paths import ROOT
 from tests.support.server import ModelServer
 
@@ -129,7 +129,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_run_loads_what_the_table_says(home: Home, model: ModelServer, kind: str) -> None:
-    loaded = loads_of(kind, home, model)
+    loaded = loads_of(run_of(kind, home, model))
     listed = read_table()[kind]
     added = sorted(loaded - listed)
     missing = sorted(listed - loaded)

@@ -10,6 +10,7 @@ from gptsh.cli.complete import COMPLETERS
 from gptsh.cli.options import ROWS
 from tests.support.completion import AGENTS, Bash, completion_output, completions
 from tests.support.home import Home, Result
+from tests.support.programs import needs
 
 COMPLETE = "_GPTSH_COMPLETE"
 
@@ -139,7 +140,7 @@ def test_no_command_of_the_config_file_is_run(home: Home) -> None:
     assert not (home.cwd / "ran").exists()
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", [pytest.param("bash", marks=needs("bash")), "zsh", "fish"])  # click starts bash
 def test_each_shell_has_a_script_that_asks_for_its_own_kind(home: Home, shell: str) -> None:
     script = home.run(env={COMPLETE: f"{shell}_source"})
     assert (script.code, script.stderr) == (0, "")

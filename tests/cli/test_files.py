@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.attached import make_png, nested_folders
 from tests.support.home import Home
+from tests.support.programs import needs
 from tests.support.server import ModelServer
 
 ECHO = ("-m", "echo", "--no-save")
@@ -63,6 +64,7 @@ def test_a_folder_means_its_text_files_without_hidden_ones(home: Home) -> None:
     assert "../b.txt:\nB" in home.run(*ECHO, "-f", "..", "what?", cwd=home.cwd / "src" / "sub").stdout
 
 
+@needs("git")
 def test_in_a_repository_a_folder_means_what_git_knows_or_would_add(home: Home) -> None:
     git(home.cwd, "init", "-q")
     put(home.cwd, known_txt="K", new_txt="N", gone_txt="G", build__out_txt="O", _gitignore="build\n*.log\n", a_log="L")
@@ -73,6 +75,7 @@ def test_in_a_repository_a_folder_means_what_git_knows_or_would_add(home: Home) 
     assert "build/out.txt:\nO" in home.run(*ECHO, "-f", "build", "what?").stdout  # named, though ignored
 
 
+@needs("git")
 def test_a_folder_sends_no_hidden_file_that_git_does_not_track_and_no_key(home: Home) -> None:
     git(home.cwd, "init", "-q")
     put(home.cwd, a_txt="A", deploy_PEM="K", sub__credentials="K", _netrc="K", _env_local="K", _notes="N")
@@ -108,6 +111,7 @@ def test_links_in_a_circle_do_not_keep_a_pattern_busy(home: Home) -> None:
     assert home.run(*ECHO, "-f", "**/**/*.txt", "what?").stdout == "You said: what?\n\na/a.txt:\nA\n"
 
 
+@needs("git")
 def test_what_git_tracks_below_a_link_is_not_sent(home: Home) -> None:
     put(home.cwd, repo__sub__a_txt="A", repo__b_txt="B", outside__a_txt="SECRET")
     git(home.cwd / "repo", "init", "-q")
@@ -147,6 +151,7 @@ def test_a_git_that_hangs_is_one_line_after_ten_seconds(home: Home) -> None:
     assert run == ("", error, 2)
 
 
+@needs("git")
 def test_a_repository_cannot_make_gptsh_run_a_program(home: Home) -> None:
     git(home.cwd, "init", "-q")
     put(home.cwd, a_txt="A")

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.home import COMMAND, Home, texts
 from tests.support.modules import modules_after
+from tests.support.programs import needs
 from tests.support.sessions import archived, change, put, session_ids
 
 
@@ -196,6 +197,7 @@ def test_sessions_are_put_away_on_another_disk(two_disks: Home) -> None:
     assert two_disks.run("--list-sessions").stdout.count("\n") == 1
 
 
+@needs("bash")
 def test_a_disk_that_is_full_costs_no_session(two_disks: Home) -> None:
     path = aged(two_disks, "aaaa", 40)
     change(path, "title", "x" * 100_000)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import sys
 import time
 from itertools import cycle, islice
@@ -17,6 +16,7 @@ from gptsh.render.drawing import drawn
 from gptsh.render.session import transcript
 from gptsh.terminal.stdio import Look
 from tests.support.home import Home
+from tests.support.programs import needs
 from tests.support.sessions import put
 from tests.support.stages import settle
 from tests.support.terminal import Terminal
@@ -182,7 +182,7 @@ def times_woken(pid: int) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("less"), reason="has no less")
+@needs("less")
 def test_less_is_the_usual_one_and_leaving_it_early_is_no_failure(home: Home) -> None:
     keep(home, LONG)
     terminal = Terminal(home, *SHOW)

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 
@@ -10,6 +9,7 @@ import pytest
 
 from tests.support.home import Home
 from tests.support.paths import HISTORIES, ROOT
+from tests.support.programs import needs
 from tests.support.readme import SCRIPTING, keys_in
 
 PAGES = [path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))]
@@ -34,7 +34,8 @@ def test_every_block_of_the_pages_is_run() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("jq"), reason="the blocks use jq")
+@needs("bash")
+@needs("jq")
 @pytest.mark.parametrize(("script", "printed"), BLOCKS)
 def test_a_block_prints_what_the_page_says(home: Home, script: str, printed: str) -> None:
     command = home.folder / "gptsh"

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.support.home import COMMAND, Home, read_until, start_answer, texts, wait_for_exit, wait_until
+from tests.support.programs import needs
 from tests.support.server import Hold, ModelServer, answer, chunk, event
 from tests.support.stages import (
     EXPECTED,
@@ -91,6 +92,7 @@ def test_a_session_goes_on_behind_a_signal(lab: Home, model: ModelServer) -> Non
     assert [m["content"] for m in model.sent[1]["messages"]] == ["go", "first ", "go on"]
 
 
+@needs("bash")
 def test_ctrl_c_stops_a_shells_loop(lab: Home, model: ModelServer) -> None:
     hold = Hold()
     model.script(FIRST, hold)
@@ -127,6 +129,7 @@ SHELL: dict[str, tuple[str, str, int, str]] = {  # a line of bash, its stdout, i
 }  # fmt: skip
 
 
+@needs("bash")
 @pytest.mark.parametrize("name", SHELL)
 def test_a_reader_that_leaves_or_is_not_there_costs_no_answer(lab: Home, model: ModelServer, name: str) -> None:
     line, stdout, code, finish = SHELL[name]

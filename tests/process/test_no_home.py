@@ -1,5 +1,6 @@
 """A user without a home folder, as a container may run one: what is not saved needs none."""
 
+import shlex
 import subprocess
 
 import pytest
@@ -10,7 +11,7 @@ AS_NOBODY = ["unshare", "--user", "--map-user=12345"]  # an id without an entry 
 ERROR = "gptsh: this user has no home folder: set HOME, or XDG_STATE_HOME and XDG_CONFIG_HOME; --no-save needs none\n"
 
 pytestmark = pytest.mark.skipif(
-    subprocess.run([*AS_NOBODY, "true"], capture_output=True, check=False).returncode != 0,
+    subprocess.run(shlex.join([*AS_NOBODY, "true"]), shell=True, capture_output=True, check=False).returncode != 0,
     reason="a process cannot change its user here",
 )
 

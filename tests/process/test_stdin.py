@@ -16,6 +16,7 @@ import pytest
 
 from gptsh.content.attachments import detect_type
 from tests.support.home import COMMAND, Home, read_until, wait_for_exit, wait_until
+from tests.support.programs import needs
 from tests.support.server import ModelServer
 from tests.support.stages import unread_bytes
 
@@ -56,6 +57,7 @@ def test_a_silent_pipe_beside_a_prompt_is_worth_one_note_and_is_waited_for(lab: 
     assert process.communicate(b"late text", timeout=30) == (b"You said: go\n\nlate text\n", b"")
 
 
+@needs("bash")
 @pytest.mark.parametrize("redirect", ["</dev/null", "< empty", "0>&1 | cat"])
 def test_what_cannot_keep_anyone_waiting_is_no_reason_for_a_note(lab: Home, redirect: str) -> None:
     (lab.cwd / "empty").touch()
@@ -152,6 +154,7 @@ def test_what_cannot_be_sent_is_exit_2_with_its_kind_its_size_and_a_way(lab: Hom
     assert not lab.state.exists()
 
 
+@needs("iconv")
 def test_utf_16_is_told_how_to_become_utf8(lab: Home) -> None:
     data = "some text\nof two lines\n".encode("utf-16")
     run = lab.run(stdin=data)
@@ -184,6 +187,7 @@ ENDLESS = {
 }
 
 
+@needs("bash")
 @pytest.mark.parametrize("name", ENDLESS)
 def test_an_endless_stream_ends_in_a_line_and_takes_no_memory(home: Home, name: str) -> None:
     command, source = ENDLESS[name]

@@ -12,11 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-import pytest
-
 from tests.support.home import COMMAND, Home
+from tests.support.programs import needs
 
-needs_tmux = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
+needs_tmux = needs("tmux")
 
 
 class Tmux:

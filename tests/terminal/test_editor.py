@@ -12,6 +12,7 @@ import pytest
 from prompt_toolkit.history import FileHistory
 
 from tests.support.home import COMMAND, Home, texts
+from tests.support.programs import needs
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import ModelServer, answer
 from tests.support.terminal import Conversation, Terminal
@@ -313,6 +314,7 @@ def test_a_terminal_that_goes_away_without_a_signal_ends_the_prompt(home: Home) 
     assert typed(home) == ["not sent"]
 
 
+@needs("bash")
 def test_ctrl_z_suspends_and_the_line_comes_back(home: Home) -> None:
     shell = Terminal(home, command=["bash", "--norc", "--noprofile", "-i"], env={"PS1": "shell: "})
     shell.until(b"shell: ")

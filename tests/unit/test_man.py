@@ -1,16 +1,14 @@
 """The man page and the page of config keys: what their builder makes is what is committed, complete, readable."""
 
 import re
-import shutil
 import subprocess
 import tomllib
-
-import pytest
 
 from dev.man import configuration
 from dev.man.build import PAGE, page
 from gptsh.cli.options import ROWS, SHORT_HELP
 from tests.support.paths import ROOT
+from tests.support.programs import needs
 from tests.support.readme import README, exit_codes
 
 GROFF = ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", "-rLL=1000n"]
@@ -26,7 +24,7 @@ def test_the_page_of_config_keys_is_what_make_man_writes() -> None:
     assert configuration.PAGE.read_text("utf-8") == configuration.page(), "run `make man`"
 
 
-@pytest.mark.skipif(not shutil.which("groff"), reason="groff is not installed")
+@needs("groff")
 def test_the_page_has_every_section_option_variable_code_and_example() -> None:
     done = subprocess.run(GROFF, input=f".ll 1000n\n{page()}".encode(), capture_output=True, check=True)
     assert not done.stderr, done.stderr.decode()  # no word of warning

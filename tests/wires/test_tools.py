@@ -22,6 +22,7 @@ from tests.support.completion import completions
 from tests.support.home import Home, Result, lab_config, peak_of, wait_for_exit, wait_until
 from tests.support.messages import text
 from tests.support.old_http_tool_server import old_server
+from tests.support.programs import needs
 from tests.support.readme import keys_in
 from tests.support.server import ModelServer, Script
 from tests.support.terminal import Terminal
@@ -697,6 +698,7 @@ def test_a_url_that_nobody_answers_or_that_redirects_and_words_that_hold_a_key(h
     assert not re.search("literal-1|token-of", run.stdout + run.stderr)
 
 
+@needs("git")
 @pytest.mark.slow
 def test_real_servers(home: Home, model: ModelServer) -> None:
     folder, bin_ = home.folder / "repository", Path(sys.executable).parent

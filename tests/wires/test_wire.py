@@ -5,7 +5,6 @@ import contextlib
 import gzip
 import json
 import os
-import shutil
 import signal
 import socket
 import ssl
@@ -24,6 +23,7 @@ import trustme
 from gptsh.llm.failures import retry_after
 from gptsh.llm.tls import proxy_for
 from tests.support.home import Home, lab_config, read_until, texts, wait_for_exit, wait_until
+from tests.support.programs import needs
 from tests.support.server import Cut, Hold, ModelServer, Script, answer, chunk, event
 from tests.support.terminal import Terminal
 from tests.support.tools import call, calling, configure
@@ -393,7 +393,7 @@ def test_a_server_is_believed_by_the_bundle_of_the_environment(
     assert (missing.code, "/nowhere.pem" in missing.stderr) == (2, True)
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@needs("openssl")
 @pytest.mark.parametrize("is_in", ["folder", "file"])
 def test_the_systems_folder_of_certificates_is_read_first_and_its_file_only_if_needed(
     home: Home,

@@ -102,6 +102,11 @@ def columns(text: str) -> int:
     return width if width >= 0 else sum(abs(wcwidth(character)) for character in text)
 
 
+def pad(text: str, width: int) -> str:
+    """Return the text with blanks after it, so that it fills ``width`` columns."""
+    return text + " " * (width - columns(text))
+
+
 def row_starts(text: str, width: int) -> list[int]:
     """Return where each row after the first begins if a line is wrapped at ``width`` columns. Tabs stop every 8.
 

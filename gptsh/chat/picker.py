@@ -34,7 +34,7 @@ from gptsh.manage import removing
 from gptsh.manage.lists import current_project
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
-from gptsh.text import columns, one_line, quantity, truncate_end, visible
+from gptsh.text import one_line, pad, quantity, truncate_end, visible
 
 _BATCH = 200  # sessions that are read before the list is drawn, and between two keys
 _SEARCH_DELAY = 0.2  # seconds without a key before the contents are searched
@@ -81,10 +81,9 @@ def row_line(
         prefix = f"{visible(os.path.basename(row['project'] or '?'))}: "
     left, right = f"{'> ' if selected else '  '}{last_used:>4}  ", ""
     if width >= _WIDE:
-        right = f"{quantity(row['turns'], 'turn'):>11}  {truncate_end(one_line(row['model'] or ''), 28):<28}"
+        right = f"{quantity(row['turns'], 'turn'):>11}  {pad(truncate_end(one_line(row['model'] or ''), 28), 28)}"
     room = max(0, width - len(left) - len(right))
-    title = truncate_end(prefix + _title(row), room)
-    title += " " * (room - columns(title))
+    title = pad(truncate_end(prefix + _title(row), room), room)
     if selected:
         return [("class:selected", f"{left}{title}{right}")]
     return [("class:dim", left), ("" if row["title"] else "class:dim", title), ("class:dim", right)]

@@ -12,7 +12,7 @@ from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import STRUCTURED, Look, look
-from gptsh.text import columns, one_line, truncate_start
+from gptsh.text import columns, one_line, pad, truncate_start
 
 if TYPE_CHECKING:
     from gptsh.core.usage import Days
@@ -104,10 +104,10 @@ _ROUNDED_UP = 999.95  # with one decimal this would be shown as 1000.0
 def plain(report: Report) -> Iterator[str]:
     """A heading and a line for each row; no field contains blanks, and ``+`` marks a minimum cost."""
     table = [("by", "name", *FIELDS), *(_plain_cells(row) for row in rows(report))]
-    by, name, *widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    by, name, *widths = [max(map(columns, column)) for column in zip(*table, strict=True)]
     for cells in table:
         numbers = (cell.rjust(width) for cell, width in zip(cells[2:], widths, strict=True))
-        yield _GAP.join((cells[0].ljust(by), cells[1].ljust(name), *numbers))
+        yield _GAP.join((pad(cells[0], by), pad(cells[1], name), *numbers))
 
 
 def _plain_cells(row: Row) -> tuple[str, ...]:
@@ -129,8 +129,7 @@ class _Widths(NamedTuple):
 
     def line(self, name: str, cells: Mapping[str, str]) -> str:
         """A name and its cells, aligned."""
-        short = truncate_start(name, self.name)
-        padded = short + " " * (self.name - columns(short))
+        padded = pad(truncate_start(name, self.name), self.name)
         return _GAP.join((padded, *(cells[field].rjust(size) for field, size in self.fields.items())))
 
 

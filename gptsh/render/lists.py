@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from gptsh.core.listing import SessionSummary, display_title
 from gptsh.messages import Tool
 from gptsh.terminal.stdio import Look
-from gptsh.text import format_size, local_time, one_line, visible
+from gptsh.text import format_size, local_time, one_line, pad, visible
 
 if TYPE_CHECKING:
     from gptsh.core.search import Found
@@ -36,7 +36,8 @@ def model_line(item: Mapping[str, Any]) -> str:
     """
     prices = (item["price_in"], item["price_out"])
     price_in, price_out = ("-" if price is None else f"{1e6 * price:.2f}" for price in prices)
-    line = f"{one_line(item['model']):<44} {item['api']:<7} {item['window'] or '-':>8} {price_in:>8} {price_out:>8}"
+    name = pad(one_line(item["model"]), 44)
+    line = f"{name} {item['api']:<7} {item['window'] or '-':>8} {price_in:>8} {price_out:>8}"
     if item["alias_of"]:
         return f"{line}  = {one_line(item['alias_of'])}"
     size = format_size(item["size"]) if item["size"] else ""

@@ -22,6 +22,7 @@ from gptsh.models.facts import (
     table_entry,
 )
 from gptsh.models.usage import cost, usage_from
+from gptsh.text import columns
 from tests.support.home import Home, lab_config
 from tests.support.paths import DATA
 from tests.support.server import ModelServer
@@ -262,6 +263,14 @@ def test_list_models_shows_what_can_be_asked_from_here(lab: Home, model: ModelSe
     assert found["lab/m"][:4] == ["chat", "4096", "-", "-"]
     assert {name.partition("/")[0] for name in found} == {"echo", "openai", "lab"}
     assert not any("embedding" in name or "gpt-4o-2024-05-13" in name for name in found)
+
+
+def test_list_models_aligns_names_with_wide_characters(lab: Home, model: ModelServer) -> None:
+    model.pages["/v1/models"] = {"data": [{"id": "千问模型"}, {"id": "qwen"}]}
+    lines = lab.run("--list-models").stdout.splitlines()
+    names = [line.partition(" chat ")[0] for line in lines if "lab/" in line]
+    assert [name.strip() for name in names] == ["lab/千问模型", "lab/qwen"]
+    assert columns(names[0]) == columns(names[1])
 
 
 def test_list_models_shows_aliases_and_which_name_they_hide(lab: Home, model: ModelServer) -> None:

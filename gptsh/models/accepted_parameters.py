@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.jsonio import as_dict
+from gptsh.jsonio import JsonObject, as_dict
 from gptsh.messages import token_count
 from gptsh.models.facts import OPENAIS, Facts, is_openai_reasoning, likely_facts
 from gptsh.models.vendors import Provider
@@ -116,8 +116,8 @@ _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}  # of calls, by Ope
 
 
 def in_form(
-    params: Mapping[str, Any], provider: Provider, refusals: Collection[str] = ()
-) -> tuple[dict[str, Any], list[str]]:
+    params: Mapping[str, object], provider: Provider, refusals: Collection[str] = ()
+) -> tuple[JsonObject, list[str]]:
     """Return the parameters as the provider's API names them, and what is left out: names, or a few words.
 
     Parameters that are in the API's own form already win. litellm takes them all in the form of chat completions.
@@ -135,7 +135,7 @@ def in_form(
     return _for_chat(fields, provider, refusals)
 
 
-def _rename_limit(fields: dict[str, Any], new_name: str) -> None:
+def _rename_limit(fields: JsonObject, new_name: str) -> None:
     """Give the limit of the answer's tokens the name that the API has for it."""
     limits = [fields.pop(name) for name in _LIMITS if name in fields]
     if limits:
@@ -146,8 +146,10 @@ def _rename_limit(fields: dict[str, Any], new_name: str) -> None:
 
 
 def _for_chat(
-    fields: dict[str, Any], provider: Provider, refusals: Collection[str]
-) -> tuple[dict[str, Any], list[str]]:
+    fields: JsonObject,
+    provider: Provider,
+    refusals: Collection[str],
+) -> tuple[JsonObject, list[str]]:
     """Name seed and limit as the provider does, and ask for the effort in its way."""
     if "seed" in fields:
         fields[provider.seed] = fields.pop("seed")
@@ -165,7 +167,7 @@ def _for_chat(
     return {**own, **fields}, []
 
 
-def _effort(effort: str, provider: Provider) -> dict[str, Any] | None:
+def _effort(effort: str, provider: Provider) -> JsonObject | None:
     """The fields that request an effort from a provider; None if it has none."""
     thinks = effort != "none"
     switch = {"thinking": {"type": "enabled" if thinks else "disabled"}}
@@ -194,7 +196,7 @@ def _effort(effort: str, provider: Provider) -> dict[str, Any] | None:
 # ---- OpenAI's Responses API
 
 
-def _for_responses(fields: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _for_responses(fields: JsonObject) -> tuple[JsonObject, list[str]]:
     """Rename the parameters of chat completions, and leave out those that this API does not know."""
     limits = [fields.pop(name) for name in _LIMITS if name in fields]
     if limits:
@@ -213,20 +215,22 @@ def _for_responses(fields: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     return {name: value for name, value in fields.items() if name not in unknown}, unknown
 
 
-def _flat(value: Any) -> Any:
+def _flat(value: object) -> Any:
     """A tool or a format of chat completions with the fields, which are under its type's name, beside its type."""
-    inner = value.get(value.get("type")) if isinstance(value, dict) and isinstance(value.get("type"), str) else None
-    return {"type": value["type"], **inner} if isinstance(inner, dict) else value
+    fields = as_dict(value)
+    kind = fields.get("type")
+    inner = fields.get(kind) if isinstance(kind, str) else None
+    return {"type": kind, **inner} if isinstance(inner, dict) else value
 
 
 # ---- Google's API
 
 
-def _for_gemini(fields: dict[str, Any], model: str) -> tuple[dict[str, Any], list[str]]:
+def _for_gemini(fields: JsonObject, model: str) -> tuple[JsonObject, list[str]]:
     """Rename the parameters of chat completions, and put each in its place; others are sent under Google's spelling."""
     unknown = [name for name in _UNKNOWN_TO_GEMINI if name in fields]
-    config: dict[str, Any] = {}
-    beside: dict[str, Any] = {}
+    config: JsonObject = {}
+    beside: JsonObject = {}
     for name, value in fields.items():
         google_name = _RENAMED.get(name) or re.sub("_([a-z])", lambda match: match[1].upper(), name)
         if name in unknown:
@@ -255,7 +259,7 @@ def _for_gemini(fields: dict[str, Any], model: str) -> tuple[dict[str, Any], lis
     return beside, unknown
 
 
-def _google_thinking(effort: Any, model: str) -> dict[str, Any]:
+def _google_thinking(effort: object, model: str) -> JsonObject:
     """An effort as tokens for 2.5, and as a level for later models."""
     if re.match(_WITH_BUDGET, model):
         least = _LEAST_BUDGET if model.startswith(_ALWAYS_THINKS) else 0
@@ -263,14 +267,14 @@ def _google_thinking(effort: Any, model: str) -> dict[str, Any]:
     return {"thinkingLevel": str(effort).upper()}
 
 
-def _calling_mode(choice: Any) -> dict[str, Any]:
+def _calling_mode(choice: object) -> JsonObject:
     """OpenAI's ``tool_choice`` in Google's form."""
     if isinstance(choice, str):
         return {"mode": _MODES.get(choice, choice.upper())}
     return {"mode": "ANY", "allowedFunctionNames": [_flat(choice).get("name")]}
 
 
-def _google_tool(tool: Any) -> Any:
+def _google_tool(tool: object) -> object:
     """A function in OpenAI's form as Google's; other tools are unchanged."""
     function = _flat(tool)
     if as_dict(function).get("type") != "function":
@@ -283,8 +287,10 @@ def _google_tool(tool: Any) -> Any:
 
 
 def _for_claude(
-    fields: dict[str, Any], provider: Provider, refusals: Collection[str]
-) -> tuple[dict[str, Any], list[str]]:
+    fields: JsonObject,
+    provider: Provider,
+    refusals: Collection[str],
+) -> tuple[JsonObject, list[str]]:
     """Ask for thinking in Claude's way, and leave out what Anthropic's API does not know or would refuse."""
     _rename_limit(fields, "max_tokens")
     omissions: list[str] = []
@@ -315,7 +321,7 @@ def _for_claude(
     return fields, omissions
 
 
-def _refused_by_claude(fields: dict[str, Any], provider: Provider) -> list[str]:
+def _refused_by_claude(fields: JsonObject, provider: Provider) -> list[str]:
     """The parameters that Anthropic's API does not know, or refuses beside thinking, or from this model."""
     refused = [name for name in _UNKNOWN_TO_CLAUDE if name in fields]
     if as_dict(fields.get("thinking")).get("type") in ("enabled", "adaptive"):
@@ -328,7 +334,12 @@ def _refused_by_claude(fields: dict[str, Any], provider: Provider) -> list[str]:
     return refused
 
 
-def _thinking(effort: str, provider: Provider, limit: Any, refusals: Collection[str]) -> dict[str, Any] | None:
+def _thinking(
+    effort: str,
+    provider: Provider,
+    limit: object,
+    refusals: Collection[str],
+) -> JsonObject | None:
     """The fields that make Claude think, or not; None if the model does not support that."""
     facts = likely_facts(provider.name, provider.model)
     if "adaptive" not in refusals and (facts.can("adaptive_thinking") or "budget" in refusals):
@@ -376,12 +387,16 @@ class FittedParams(NamedTuple):
     ``effort``: the reasoning effort that the model accepts and the user's is nearest to.
     """
 
-    fields: dict[str, Any]
+    fields: JsonObject
     omissions: list[str]
-    effort: Any
+    effort: object
 
 
-def fit_params(params: Mapping[str, Any], provider: Provider, refusals: Collection[str] = ()) -> FittedParams:
+def fit_params(
+    params: Mapping[str, object],
+    provider: Provider,
+    refusals: Collection[str] = (),
+) -> FittedParams:
     """Adapt the user's parameters to a model, without what its server has refused.
 
     litellm knows the names and the forms: for it they are only removed, and the effort is the nearest.
@@ -400,7 +415,11 @@ def fit_params(params: Mapping[str, Any], provider: Provider, refusals: Collecti
     return FittedParams(fields, refused + refused_sampling + unknown, effort)
 
 
-def adaptations(params: Mapping[str, Any], provider: Provider, refusals: Collection[str] = ()) -> list[str]:
+def adaptations(
+    params: Mapping[str, object],
+    provider: Provider,
+    refusals: Collection[str] = (),
+) -> list[str]:
     """What is not sent as the user asked, each in words that follow the model's name."""
     fitted, asked = fit_params(params, provider, refusals), params.get("reasoning_effort")
     lines = [f"takes no {', '.join(fitted.omissions)}: left out"] if fitted.omissions else []
@@ -426,7 +445,11 @@ def lacks_effort_beside_tools(refusals: Collection[str]) -> bool:
     return set(refusals) >= _BOTH_APIS
 
 
-def _effort_for(params: Mapping[str, Any], provider: Provider, refusals: Collection[str]) -> Any:
+def _effort_for(
+    params: Mapping[str, object],
+    provider: Provider,
+    refusals: Collection[str],
+) -> object:
     """The effort to ask of a model: the nearest that it accepts; the user's own if it is not on the scale."""
     effort = params.get("reasoning_effort")
     if effort not in EFFORTS:
@@ -435,7 +458,7 @@ def _effort_for(params: Mapping[str, Any], provider: Provider, refusals: Collect
     return nearest_effort(effort, [level for level in accepted if of_effort(level) not in refusals])
 
 
-def _refused_sampling(provider: str, name: str, params: Mapping[str, Any]) -> list[str]:
+def _refused_sampling(provider: str, name: str, params: Mapping[str, object]) -> list[str]:
     """Return the sampling parameters among ``params`` for which the model would refuse the request."""
     sampling = [key for key in _SAMPLING if key in params and (key, params[key]) != ("temperature", 1)]
     if not sampling:  # the table is not needed
@@ -453,7 +476,7 @@ def _refused_sampling(provider: str, name: str, params: Mapping[str, Any]) -> li
     return []
 
 
-def small_params(model_facts: Facts, tokens: int) -> dict[str, Any]:
+def small_params(model_facts: Facts, tokens: int) -> JsonObject:
     """Return parameters for a text of ``tokens`` tokens, such as a title: temperature 0.2, and that limit.
 
     A reasoning model gets more tokens for it, and a low effort.

@@ -2,13 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.messages import full_name, token_count
 
 # ---- catalog
@@ -21,7 +21,7 @@ from gptsh.messages import full_name, token_count
 
 _MODELS = "model_prices_and_context_window_backup.json"
 
-Entry = dict[str, Any]
+Entry = JsonObject  # of litellm's data files
 
 
 @cache
@@ -131,7 +131,7 @@ def with_provider(model: str, otherwise: str | None = None) -> str:
     return full_name(model, split_model(model)[0] or otherwise) or model
 
 
-def _request_name(entry: Mapping[str, Any]) -> str:
+def _request_name(entry: Entry) -> str:
     """Return the provider of an entry by the name that requests use."""
     provider = str(entry.get("litellm_provider"))
     return "vertex_ai" if provider.startswith("vertex_ai") else _ROUTED_AS.get(provider, provider)
@@ -157,6 +157,9 @@ def may_reason(provider: str, name: str) -> bool:
 # ---- facts
 
 
+_NO_ENTRY: Entry = {}
+
+
 class Facts(NamedTuple):
     """Facts from the packaged table about a model of a provider; none for a model that it lacks.
 
@@ -165,7 +168,7 @@ class Facts(NamedTuple):
 
     provider: str
     name: str
-    entry: Mapping[str, Any] = {}
+    entry: Entry = _NO_ENTRY
     has_config_prices: bool = False
 
     @property

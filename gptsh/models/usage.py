@@ -2,11 +2,10 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
 
-from gptsh.jsonio import as_dict, as_dicts, is_cost
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, is_cost
 from gptsh.messages import Message, Usage, token_count
-from gptsh.models.facts import Facts
+from gptsh.models.facts import Entry, Facts
 
 # ---- token usage
 #
@@ -19,7 +18,7 @@ _TIER_KEYS = ("service_tier", "serviceTier", "trafficType")  # of usage: Anthrop
 _FULL = 0.97  # share of a window
 
 
-def usage_from(raw: dict[str, Any], service_tier: object = None, searches: int = 0) -> Usage:
+def usage_from(raw: JsonObject, service_tier: object = None, searches: int = 0) -> Usage:
     """Return the provider's usage in our names; ``raw`` has the shape of OpenAI, Anthropic, Google or Ollama.
 
     ``service_tier`` and ``searches`` are those that the answer names outside its usage.
@@ -44,7 +43,7 @@ def filled_window(message: Message) -> int | None:
 # ---- the counts, in the form of each API
 
 
-def _counts_from(raw: dict[str, Any]) -> Usage:
+def _counts_from(raw: JsonObject) -> Usage:
     """Return the counts; the keys of ``raw`` tell which API it is from."""
     names = raw.keys()
     if "input_tokens" in names and names & {"total_tokens", "input_tokens_details"}:
@@ -61,7 +60,7 @@ def _counts_from(raw: dict[str, Any]) -> Usage:
 
 
 def _usage(
-    raw: dict[str, Any],
+    raw: JsonObject,
     prompt: int | None,
     completion: int | None,
     total: int | None = None,
@@ -83,7 +82,7 @@ def _usage(
     }
 
 
-def _of_chat(raw: dict[str, Any]) -> Usage:
+def _of_chat(raw: JsonObject) -> Usage:
     """Return the counts of chat completions, by OpenAI or another provider."""
     prompt, completion = token_count(raw.get("prompt_tokens")), token_count(raw.get("completion_tokens"))
     total = token_count(raw.get("total_tokens"))
@@ -108,7 +107,7 @@ def _of_chat(raw: dict[str, Any]) -> Usage:
     )
 
 
-def _of_responses(raw: dict[str, Any]) -> Usage:
+def _of_responses(raw: JsonObject) -> Usage:
     """Return the counts of OpenAI's Responses API."""
     of_input, of_output = as_dict(raw.get("input_tokens_details")), as_dict(raw.get("output_tokens_details"))
     return _usage(
@@ -122,7 +121,7 @@ def _of_responses(raw: dict[str, Any]) -> Usage:
     )
 
 
-def _of_anthropic(raw: dict[str, Any]) -> Usage:
+def _of_anthropic(raw: JsonObject) -> Usage:
     """Return the counts of Anthropic's API, whose ``input_tokens`` exclude those read from and written to the cache."""
     fresh = token_count(raw["input_tokens"])
     cache_reads = token_count(raw.get("cache_read_input_tokens"))
@@ -137,7 +136,7 @@ def _of_anthropic(raw: dict[str, Any]) -> Usage:
     )
 
 
-def _of_google(raw: dict[str, Any]) -> Usage:
+def _of_google(raw: JsonObject) -> Usage:
     """Return the counts of Google's API, which leaves out a count of 0.
 
     Its prompt excludes what its own tools read, and its candidates exclude the thoughts.
@@ -153,7 +152,7 @@ def _of_google(raw: dict[str, Any]) -> Usage:
     )
 
 
-def _of_ollama(raw: dict[str, Any]) -> Usage:
+def _of_ollama(raw: JsonObject) -> Usage:
     """Return the counts of Ollama's API, which may omit the count of a cached prompt."""
     return _usage(raw, token_count(raw.get("prompt_eval_count")) or None, token_count(raw.get("eval_count")))
 
@@ -205,7 +204,7 @@ def cost(facts: Facts, usage: Usage) -> float | None:
     return _cost_of_tokens(facts, usage, rates) + _search_fee(facts, usage.get("searches", 0))
 
 
-def _reported_cost(raw: Mapping[str, Any]) -> float | None:
+def _reported_cost(raw: JsonObject) -> float | None:
     """Return the cost that the provider reports, in USD."""
     usd = raw.get("cost")  # OpenRouter, LiteLLM's proxy
     if isinstance(usd, dict):  # Perplexity
@@ -240,7 +239,7 @@ def _cost_of_tokens(facts: Facts, usage: Usage, rates: Mapping[str, float]) -> f
     return total * _surcharge(facts, usage["raw"])
 
 
-def _surcharge(facts: Facts, raw: Mapping[str, Any]) -> float:
+def _surcharge(facts: Facts, raw: JsonObject) -> float:
     """Return the factor of Anthropic's region and of its fast mode."""
     factors = as_dict(facts.entry.get("provider_specific_entry"))
     surcharge = 1.0
@@ -278,7 +277,7 @@ def _rates(facts: Facts, prompt: int, tier: str) -> dict[str, float]:
     return rates
 
 
-def _with_range(rates: dict[str, float], ranges: list[dict[str, Any]], prompt: int) -> dict[str, float]:
+def _with_range(rates: dict[str, float], ranges: list[Entry], prompt: int) -> dict[str, float]:
     """Return the prices of the range that holds the prompt, else of the last one: they apply to the whole prompt.
 
     A cache without a price there costs as input.
@@ -292,13 +291,13 @@ def _with_range(rates: dict[str, float], ranges: list[dict[str, Any]], prompt: i
     return {kind: rates[kind] for kind in shared_kinds if kind in rates} | prices
 
 
-def _limits(entry: Mapping[str, Any]) -> list[tuple[int, str]]:
+def _limits(entry: Entry) -> list[tuple[int, str]]:
     """Return the prompt sizes above which other prices apply, ascending, with the endings of these prices' keys."""
     matches = [match for key in entry if (match := re.fullmatch(_ABOVE, key))]
     return sorted((int(match[2]) * (1000 if match[3] else 1), match[1]) for match in matches)
 
 
-def _prices_of_tier(entry: Mapping[str, Any], ending: str, tier: str) -> dict[str, float]:
+def _prices_of_tier(entry: Entry, ending: str, tier: str) -> dict[str, float]:
     """Return the prices of a service tier, else the default ones; reasoning costs as output in a tier."""
     prices = _prices_in(entry, ending)
     tier_prices = _prices_in(entry, ending + tier) if tier else {}
@@ -307,7 +306,7 @@ def _prices_of_tier(entry: Mapping[str, Any], ending: str, tier: str) -> dict[st
     return prices | tier_prices
 
 
-def _prices_in(prices: Mapping[str, Any], ending: str = "") -> dict[str, float]:
+def _prices_in(prices: Entry, ending: str = "") -> dict[str, float]:
     """Return the prices in an entry of the model table by kind; ``ending`` is a suffix of its keys."""
     values = {kind: prices.get(key + ending) for kind, key in PRICE_KEYS.items()}
     return {kind: price for kind, price in values.items() if isinstance(price, (int, float))}

@@ -7,7 +7,7 @@ addresses, where LiteLLM would use a vendor's. Providers missing in the table ar
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from gptsh.models.facts import compatible_endpoints, likely_facts, provider_names
 
@@ -25,7 +25,7 @@ class WebSearch(NamedTuple):
     """How a provider's own search is asked for: the ``tool`` in a request of this API; {}: its models always search."""
 
     api: ApiName
-    tool: Mapping[str, Any]
+    tool: Mapping[str, object]
 
 
 _OLLAMA_COM = "https://ollama.com"  # where the names of its models lack the ending that they have locally
@@ -124,7 +124,49 @@ class Provider(NamedTuple):
         return self._replace(api=search.api)
 
 
-def _by_stem(base_url: str, stem: str, default_model: str | None = None, **more: Any) -> Provider:
+if TYPE_CHECKING:
+    from typing import NotRequired, TypedDict, Unpack
+
+    class _Form(TypedDict):
+        """What an API asks of every server that has it, as fields of ``Provider``."""
+
+        api: NotRequired[ApiName]
+        base_path: str
+        key_headers: Mapping[str, str]
+        fixed_headers: Mapping[str, str]
+        effort: Effort
+
+    class _OpenAi(TypedDict):
+        """What differs at OpenAI, as fields of ``Provider``."""
+
+        api: ApiName
+        chat_models: str
+        longest_description: int
+        has_cache_key: bool
+        web_search: WebSearch
+
+    class _Fields(TypedDict, total=False):
+        """The fields of ``Provider`` that rows of the table set by name."""
+
+        needs_key: bool
+        api: ApiName
+        base_path: str
+        key_headers: Mapping[str, str]
+        fixed_headers: Mapping[str, str]
+        stream_options: bool
+        effort: Effort
+        wants_reasoning: bool
+        accepts_null: bool
+        web_search: WebSearch
+        think_tags: bool
+
+
+def _by_stem(
+    base_url: str,
+    stem: str,
+    default_model: str | None = None,
+    **more: "Unpack[_Fields]",
+) -> Provider:
     """Return a provider with the variables STEM_API_KEY and STEM_API_BASE."""
     return Provider(base_url, (f"{stem}_API_KEY",), (f"{stem}_API_BASE",), default_model, **more)
 
@@ -143,14 +185,19 @@ _RESPONSES_SEARCH = WebSearch("responses", {"type": "web_search"})
 _CLAUDE_SEARCH = WebSearch("anthropic", {"type": "web_search_20250305", "name": "web_search"})
 _GOOGLE_SEARCH = WebSearch("gemini", {"googleSearch": {}})
 # The longest description of its tools; a larger limit of its newest models is not documented.
-_OPENAI: dict[str, Any] = {
+_OPENAI: "_OpenAi" = {
     "api": "responses", "chat_models": _CHAT_MODELS, "longest_description": 1024, "has_cache_key": True,
     "web_search": _RESPONSES_SEARCH,
 }  # fmt: skip
 
-_COMMON_FORM: dict[str, Any] = {"base_path": "", "key_headers": BEARER, "fixed_headers": {}, "effort": "as is"}
+_COMMON_FORM: "_Form" = {
+    "base_path": "",
+    "key_headers": BEARER,
+    "fixed_headers": {},
+    "effort": "as is",
+}
 # What an API asks of every server that has it, whoever runs the server.
-_FORMS: dict[ApiName, dict[str, Any]] = {
+_FORMS: dict[ApiName, "_Form"] = {
     "chat": {**_COMMON_FORM, "api": "chat"},
     "responses": {**_COMMON_FORM, "api": "responses"},
     "anthropic": {
@@ -208,7 +255,7 @@ PROVIDERS: dict[str, Provider] = {
     "gemini": Provider(
         "https://generativelanguage.googleapis.com/v1beta", ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         ("GEMINI_API_BASE",), "gemini-flash-latest", web_search=_GOOGLE_SEARCH,
-        **{**_FORMS["gemini"], "base_path": "/v1beta"},
+        **(_FORMS["gemini"] | {"base_path": "/v1beta"}),
     ),
     "mistral": Provider(
         "https://api.mistral.ai/v1", ("MISTRAL_API_KEY",), (), "mistral-medium-latest",

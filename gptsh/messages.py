@@ -3,10 +3,10 @@
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Literal, NamedTuple, NotRequired, Protocol, TypedDict
+from typing import Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
 from gptsh.errors import UsageError
-from gptsh.jsonio import as_dicts
+from gptsh.jsonio import JsonObject, as_dicts
 
 # ---- messages
 #
@@ -17,7 +17,8 @@ from gptsh.jsonio import as_dicts
 # and in the session file; each API in ``llm/`` selects what its provider gets. Unlisted keys and
 # part types are kept unchanged.
 
-Part = dict[str, Any]  # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
+# {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
+Part = JsonObject
 THINKING_BLOCKS = "thinking_blocks"  # the field for reasoning in blocks
 # Keys of ``replay``: reasoning as text; reasoning in pieces, for some gateways; Google's signatures, by litellm's keys.
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
@@ -30,8 +31,10 @@ PARTIAL_REASONS = ("interrupted", "error", "timeout")  # finish reasons that gpt
 COMPLETE_REASONS = ("stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos", "load", "unload")
 LAST_YEAR = 9000  # of a valid time: near 9999 some time zones are beyond what Python can express
 _MAX_TOKENS = 10**12  # no count is larger
-Block = tuple[str, dict[str, Any]]  # the kind and the content of a block of an answer; see ``blocks_of``
-Call = dict[str, Any]  # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
+# The kind and the content of a block of an answer; see ``blocks_of``.
+Block = tuple[str, JsonObject]
+# {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
+Call = JsonObject
 
 
 class Usage(TypedDict):
@@ -48,13 +51,16 @@ class Usage(TypedDict):
     cache_write_tokens: int | None
     service_tier: NotRequired[str]
     searches: NotRequired[int]
-    raw: dict[str, Any]
+    raw: JsonObject
+
+
+Role = Literal["system", "user", "assistant", "tool"]
 
 
 class Message(TypedDict):
     """One message. ``timestamp`` is ISO 8601 UTC with milliseconds; ``duration_ms`` is wall time."""
 
-    role: Literal["system", "user", "assistant", "tool"]
+    role: Role
     content: str | list[Part] | None  # None or absent: only tool calls
     id: NotRequired[str]
     parent: NotRequired[str | None]
@@ -83,12 +89,14 @@ class Message(TypedDict):
     repair: NotRequired[bool]  # sent by gptsh, since the answer before it did not conform to a schema
     thinking: NotRequired[list[Part]]
     order: NotRequired[list[str]]  # such as ["text:0", "tool_call:0", "text:1"]; see ``blocks_of``
-    replay: NotRequired[dict[str, Any]]  # keys as the provider sent them
-    sources: NotRequired[list[dict[str, Any]]]  # the pages that the answer cites: {"url", "title"}, title may be None
+    replay: NotRequired[JsonObject]  # keys as the provider sent them
+    # The pages that the answer cites: {"url", "title"}; the title may be None.
+    sources: NotRequired[list[JsonObject]]
     tool_call_id: NotRequired[str]
     name: NotRequired[str]
     is_error: NotRequired[bool]
-    raw: NotRequired[dict[str, Any]]  # stdout, stderr, interrupted, isImage, structured, blocks; if the tool sent them
+    # stdout, stderr, interrupted, isImage, structured, blocks; if the tool sent them
+    raw: NotRequired[JsonObject]
 
 
 class Text(NamedTuple):
@@ -143,7 +151,7 @@ class Tool(NamedTuple):
 
     name: str
     description: str
-    parameters: dict[str, Any]
+    parameters: JsonObject
 
 
 class Request(NamedTuple):
@@ -151,9 +159,9 @@ class Request(NamedTuple):
 
     model: str
     messages: list[Message]
-    params: dict[str, Any]
+    params: JsonObject
     stream: bool = True
-    schema: dict[str, Any] | None = None
+    schema: JsonObject | None = None
     tools: tuple[Tool, ...] = ()
     tokens: int = 0  # of prompt and answer together, estimated; 0 is unknown
     web: bool = False  # the model may search the web
@@ -233,7 +241,7 @@ def blocks_of(message: Message) -> list[Block]:
     thinking, calls = message.get("thinking"), message.get("tool_calls")
     by_kind = {"thinking": as_dicts(thinking), "text": parts_of(message), "tool_call": as_dicts(calls)}
     blocks = {f"{kind}:{index}": (kind, block) for kind, items in by_kind.items() for index, block in enumerate(items)}
-    order: Any = message.get("order")
+    order = message.get("order")
     named_keys = [key for key in order if isinstance(key, str) and key in blocks] if isinstance(order, list) else []
     return [blocks[key] for key in dict.fromkeys([*named_keys, *blocks])]
 
@@ -306,15 +314,21 @@ def is_empty(message: Message) -> bool:
 
 def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
     """Return the answer with its blocks replaced by these, in this order; see ``blocks_of``."""
-    by_kind: dict[str, list[dict[str, Any]]] = {"thinking": [], "text": [], "tool_call": []}
+    by_kind: dict[str, list[Part]] = {"thinking": [], "text": [], "tool_call": []}
     kinds = []
     for kind, block in blocks:
         kinds.append(kind)
         by_kind[kind].append(block)
-    order = order_of(kinds) if is_interleaved(kinds) else []
-    replaced = {"thinking": by_kind["thinking"], "tool_calls": by_kind["tool_call"], "order": order}
-    rest: Any = {key: value for key, value in message.items() if key not in replaced}
-    new: Message = rest | {"content": by_kind["text"], **{key: value for key, value in replaced.items() if value}}
+    new: Message = {**message, "content": by_kind["text"]}
+    new.pop("thinking", None)
+    new.pop("tool_calls", None)
+    new.pop("order", None)
+    if by_kind["thinking"]:
+        new["thinking"] = by_kind["thinking"]
+    if by_kind["tool_call"]:
+        new["tool_calls"] = by_kind["tool_call"]
+    if is_interleaved(kinds):
+        new["order"] = order_of(kinds)
     return new
 
 
@@ -374,7 +388,7 @@ def full_name(model: str | None, provider: str | None) -> str | None:
 
 def is_answer_of(message: Message, provider: str, model: str) -> bool:
     """Whether this model gave the answer, however its name is written: signatures are valid for it alone."""
-    recorded: Any = message.get("model")
+    recorded = message.get("model")
     full = full_name(recorded, provider) if isinstance(recorded, str) else None
     return message.get("provider") == provider and full is not None and full == full_name(model, provider)
 
@@ -394,11 +408,12 @@ class ServerQuestion(NamedTuple):
 
     server: str
     message: str
-    form: dict[str, Any]  # a JSON Schema of an object, whose properties are not checked
+    form: JsonObject  # a JSON Schema of an object, whose properties are not checked
     url: str = ""  # instead of a form
 
 
-Answering = Callable[[ServerQuestion], "dict[str, Any] | None"]  # the values of a form, {} for a URL, None to decline
+# The values of a form, {} for a URL, None to decline.
+Answering = Callable[[ServerQuestion], JsonObject | None]
 
 
 class Tools(Protocol):
@@ -412,9 +427,7 @@ class Tools(Protocol):
     def needs_approval(self, call: Call) -> tuple[str, str] | None:
         """The server and the tool of a call that the user has to approve; None if the configuration allows it."""
 
-    def run(
-        self, calls: Sequence[Call], answer: Callable[[ServerQuestion], dict[str, Any] | None]
-    ) -> Iterator[ToolResult]:
+    def run(self, calls: Sequence[Call], answer: Answering) -> Iterator[ToolResult]:
         """Run the calls in parallel and yield each result when it arrives. Raises ToolServerError after the last.
 
         ``answer`` is asked the servers' questions.
@@ -446,6 +459,6 @@ OWN_FIELDS = {"model": "-m", "messages": "a prompt", "stream": "--no-stream"}
 STORED = ("temperature", "top_p", "max_tokens", "reasoning_effort", "seed", "stop")
 
 
-def safe_params(params: Mapping[str, Any]) -> dict[str, Any]:
+def safe_params(params: Mapping[str, object]) -> JsonObject:
     """Return the generation parameters that may be stored; the others are only sent."""
     return {name: params[name] for name in STORED if name in params}

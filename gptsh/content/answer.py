@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.messages import (
     COMMENTARY,
     COMPLETE_REASONS,
@@ -220,7 +220,7 @@ class Answer:
         self.resolved_model: str | None = None
         self.prefix: str | None = None  # see ``Message``
         self.reasoning_refused = False
-        self.replay: dict[str, Any] = {}
+        self.replay: JsonObject = {}
         self.calls: list[Call] = []  # the tool calls that have arrived
         self._blocks: list[Block] = []  # in order of arrival; text blocks have ``pieces``
         self._texts: list[Part] = []  # the text blocks
@@ -252,7 +252,7 @@ class Answer:
             self._texts[-1]["pieces"].append(text)
             self._events.append(Text(text))
 
-    def begin_text(self, **more: Any) -> Part:
+    def begin_text(self, **more: str) -> Part:
         """Begin a text of its own, with ``more`` keys, and return it for ``set_text``.
 
         A blank line separates it from a commentary before it, at whose end it is saved.
@@ -543,7 +543,10 @@ def filled(
     ``frame_of`` returns what a saved block lacks. None if the message has other texts or calls than the saved blocks:
     then it was joined with another answer, or imported, and its own blocks count.
     """
-    contents: dict[Frame, list[Any]] = {"text": parts_of(message), "tool_call": as_dicts(message.get("tool_calls"))}
+    contents: dict[Frame, list[Part]] = {
+        "text": parts_of(message),
+        "tool_call": as_dicts(message.get("tool_calls")),
+    }
     if not all(map(is_text, contents["text"])):
         return None
     frames = [frame_of(block) for block in saved]

@@ -3,7 +3,7 @@
 import re
 from binascii import b2a_base64
 from collections.abc import Collection, Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, Part, is_text, text_part
@@ -137,7 +137,7 @@ def url_part(media_type: str, url: str, source: str | None) -> Part:
 def media_of(part: Part) -> Media | None:
     """Return the media in a part, or None for text and for a part of unknown type or shape."""
     kind = part.get("type")
-    inner: Any = part.get(kind) if isinstance(kind, str) else None
+    inner = part.get(kind) if isinstance(kind, str) else None
     if kind == "input_audio":
         data, audio_format = as_dict(inner).get("data"), as_dict(inner).get("format")
         media_type = next((media_type for media_type, name in AUDIO.items() if name == audio_format), None)

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import cast
 
 from gptsh.content.attachments import PDF, media_in, media_of, not_sent, part_label, url_part
 from gptsh.jsonio import as_dict
@@ -11,6 +11,7 @@ from gptsh.messages import (
     Block,
     Message,
     Part,
+    Role,
     blocks_of,
     is_text,
     labelled_text,
@@ -25,9 +26,15 @@ from gptsh.messages import (
 # Conversion of messages in the shapes of other tools and APIs, done once: when a session is read.
 
 # Our role for each. An unknown role becomes ``user``, so that the message is sent.
-_ROLES = {
-    **{role: role for role in ("system", "user", "assistant", "tool")},
-    **{"developer": "system", "function": "tool", "model": "assistant", "ai": "assistant"},
+_ROLES: Mapping[str, Role] = {
+    "system": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "developer": "system",
+    "function": "tool",
+    "model": "assistant",
+    "ai": "assistant",
 }
 _SHARED = ("id", "parent", "timestamp", "source")  # keys that each tool result gets from its message
 _STREAMS = {"stdout", "stderr", "interrupted", "isImage", "exception"}  # keys that only a shell's result has
@@ -42,10 +49,12 @@ def normalize_message(message: Message) -> list[Message]:
     if old_role in ("user", "assistant") and isinstance(message.get("content"), str) and "function_call" not in message:
         return [message]  # nearly all messages
     role = _ROLES.get(old_role, "user")
-    result: Any = message if old_role == role else {**message, "role": role}
-    if isinstance(result.get("content"), list):
-        result = {**result, "content": list(map(_part, result["content"]))}
-        if role == "user" and any(part.get("type") == "tool_result" for part in result["content"]):
+    result: Message = message if old_role == role else {**message, "role": role}
+    content = result.get("content")
+    if isinstance(content, list):
+        parts = list(map(_part, content))
+        result = {**result, "content": parts}
+        if role == "user" and any(part.get("type") == "tool_result" for part in parts):
             return _split_results(result)
     if old_role == "function":
         result = {**result, "tool_call_id": f"call_{result.get('name')}"}
@@ -89,11 +98,11 @@ def _answer(message: Message) -> Message:
                 blocks.append((kind, block))
     if legacy and not message.get("tool_calls"):
         blocks.append(("tool_call", {"id": f"call_{legacy.get('name')}", "type": "function", "function": legacy}))
-    answer: Any = with_blocks(message, blocks)
-    answer.pop("function_call", None)
+    answer = with_blocks(message, blocks)
+    as_dict(answer).pop("function_call", None)
     if any(refusals):
         answer["refusal"] = "".join(refusals)
-    return answer  # type: ignore[no-any-return]
+    return answer
 
 
 def _call(part: Part) -> Part:
@@ -112,17 +121,18 @@ def _split_results(message: Message) -> list[Message]:
         if part.get("type") != "tool_result":
             rest.append(part)
             continue
-        content: Any = part.get("content")
+        content = part.get("content")
         if isinstance(content, list):
             items = (item if isinstance(item, dict) else {"type": "text", "text": _as_string(item)} for item in content)
             content = list(map(_part, items))
         else:
             content = _as_string(content)
-        result: Any = {key: value for key, value in message.items() if key in _SHARED}
-        result |= {"role": "tool", "content": content}
-        for key, kind in (("name", str), ("is_error", bool)):
-            if isinstance(part.get(key), kind):
-                result[key] = part[key]
+        result = cast("Message", {key: value for key, value in message.items() if key in _SHARED})
+        result.update({"role": "tool", "content": content})
+        if isinstance(part.get("name"), str):
+            result["name"] = part["name"]
+        if isinstance(part.get("is_error"), bool):
+            result["is_error"] = part["is_error"]
         if isinstance(part.get("tool_use_id"), str):
             result["tool_call_id"] = part["tool_use_id"]
         if (structured := part.get("tool_use_result")) is not None:  # Claude Code and codelet write it
@@ -132,7 +142,7 @@ def _split_results(message: Message) -> list[Message]:
     return [*results, {**message, "content": rest}] if rest else results
 
 
-def _as_string(value: Any) -> str:
+def _as_string(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -157,7 +167,7 @@ def question_content(message: Message, shapes: str) -> str | list[Part]:
 
 def author_name(message: Message) -> dict[str, str]:
     """Return the message's ``name`` under this key, or an empty dict if OpenAI would refuse it."""
-    name: Any = message.get("name")
+    name = message.get("name")
     return {"name": name} if isinstance(name, str) and re.fullmatch(r"[^\s<|\\/>]{1,64}", name) else {}
 
 

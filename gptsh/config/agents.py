@@ -4,12 +4,13 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from gptsh.config import schema
 from gptsh.config.accounts import Providers
 from gptsh.errors import ConfigError
 from gptsh.files import read_text
+from gptsh.jsonio import JsonObject
 from gptsh.models.facts import split_model
 from gptsh.terminal.stdio import OUTPUTS
 
@@ -40,7 +41,7 @@ class Agent(NamedTuple):
         str | None, schema.TEXT, "A file of the project, such as `AGENTS.md`, whose text joins the system prompt."
     ] = None
     max_cost: Annotated[float | None, schema.USD, "USD that one turn may cost at most."] = None
-    params: Annotated[Mapping[str, Any], schema.PARAMS, "Generation parameters, as with `-p`."] = {}
+    params: Annotated[Mapping[str, object], schema.PARAMS, "Generation parameters, as with `-p`."] = {}
     tools: Annotated[tuple[str, ...], schema.LIST, "Tools that it may call: `SERVER`, `SERVER__PATTERN` or `all`."] = ()
     output: Annotated[str | None, schema.one_of(*OUTPUTS), "Format of its answers."] = None
     web: Annotated[bool, schema.FLAG, "Whether its model may search the web, with its provider's own search."] = False
@@ -199,7 +200,7 @@ def _read_file(path: Path) -> Agent:
     return agent._replace(prompt=body) if key == "prompt" else agent._replace(system=templates.fill(body, {}))
 
 
-def _parse_yaml(text: str, path: Path) -> dict[str, Any]:
+def _parse_yaml(text: str, path: Path) -> JsonObject:
     import yaml  # type: ignore[import-untyped]
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

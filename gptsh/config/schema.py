@@ -3,10 +3,10 @@
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeGuard, TypeVar
 
 from gptsh.errors import ConfigError
-from gptsh.jsonio import is_json
+from gptsh.jsonio import JsonObject, is_json
 from gptsh.messages import OWN_FIELDS
 
 # ---- secret
@@ -38,7 +38,7 @@ def names_secrets(name: str) -> bool:
     return is_secret_name(name) or name.lower().endswith("headers")
 
 
-def secrets_in(value: Any, *, is_secret: bool = False) -> Iterator[str]:
+def secrets_in(value: object, *, is_secret: bool = False) -> Iterator[str]:
     """Yield the secret texts of parameters, and of a header its token without the scheme.
 
     Numbers are not secret.
@@ -54,7 +54,7 @@ def secrets_in(value: Any, *, is_secret: bool = False) -> Iterator[str]:
                 yield from secrets_in(inner, is_secret=is_secret or names_secrets(name))
 
 
-def without_secrets(params: Mapping[str, Any]) -> dict[str, Any]:
+def without_secrets(params: Mapping[str, object]) -> JsonObject:
     """Return the parameters that have no secret in them."""
     return {name: value for name, value in params.items() if not any(secrets_in({name: value}))}
 
@@ -93,16 +93,17 @@ def _character_pattern(char: str) -> str:
 
 MAX_SECONDS = 1e8  # three years; the maximum of a timer
 _T = TypeVar("_T")
+Fields = Callable[..., _T]  # a NamedTuple whose fields are keys
 
 
 class Rule(NamedTuple):
     """The values that a key accepts, in words and as a test. ``show_value``: an error may contain the value."""
 
     expected: str
-    accepts: Callable[[Any], bool]
+    accepts: Callable[[object], bool]
     show_value: bool = True
 
-    def read(self, value: Any, where: str) -> Any:
+    def read(self, value: object, where: str) -> object:
         """Return the value, a list as a tuple. Raises ConfigError."""
         if not self.accepts(value):
             actual = f", not {value!r}" if self.show_value and not isinstance(value, (dict, list)) else ""
@@ -116,17 +117,17 @@ class Switch(NamedTuple):
     on: str
     off: str = "off"
 
-    def read(self, value: Any, where: str) -> bool:
+    def read(self, value: object, where: str) -> bool:
         """Return whether it is on. Raises ConfigError."""
-        return bool(one_of(*self).read(value, where) == self.on)
+        return one_of(*self).read(value, where) == self.on
 
 
 class Table(NamedTuple):
     """A table whose keys are the fields of a NamedTuple."""
 
-    fields: Any
+    fields: Fields[object]
 
-    def read(self, value: Any, where: str) -> Any:
+    def read(self, value: object, where: str) -> object:
         """Return the NamedTuple. Raises ConfigError."""
         return read(self.fields, value, f"{where}.")
 
@@ -134,28 +135,25 @@ class Table(NamedTuple):
 class Tables(NamedTuple):
     """Tables with names that the user chooses. ``shared``: their keys may also be set for all of them at once."""
 
-    fields: Any
+    fields: Fields[object]
     shared: bool = False
 
-    def read(self, value: Any, where: str) -> Any:
+    def read(self, value: object, where: str) -> Mapping[str, object]:
         """Return a NamedTuple for each name; ``*`` has the shared keys. Raises ConfigError."""
-        if not isinstance(value, dict):
-            raise ConfigError(f"{where}: expected a table")
-        tables = value
-        if self.shared:
-            shared_keys = {name: inner for name, inner in value.items() if not isinstance(inner, dict)}
-            read(self.fields, shared_keys, f"{where}.")
-            tables = {"*": shared_keys}
-            for name, inner in value.items():
-                if name not in shared_keys:
-                    tables[name] = {**shared_keys, **inner}
-        return {name: read(self.fields, inner, f"{where}.{name}.") for name, inner in tables.items()}
+        return read_tables(self.fields, value, where, shared=self.shared)
 
 
-def keys_of(fields: Any) -> dict[str, tuple[Rule | Switch | Table | Tables, str, Any]]:
+def keys_of(
+    fields: Fields[object],
+) -> dict[str, tuple[Rule | Switch | Table | Tables, str, object]]:
     """Return the keys of a NamedTuple by name: rule, meaning and default."""
     declared = {name: getattr(annotation, "__metadata__", None) for name, annotation in fields.__annotations__.items()}
-    return {name: (*metadata, fields._field_defaults.get(name)) for name, metadata in declared.items() if metadata}
+    defaults = vars(fields)["_field_defaults"]
+    keys = {}
+    for name, metadata in declared.items():
+        if metadata:
+            keys[name] = (*metadata, defaults.get(name))
+    return keys
 
 
 class Key(NamedTuple):
@@ -163,11 +161,15 @@ class Key(NamedTuple):
 
     name: str
     expected: str
-    default: Any
+    default: object
     meaning: str
 
 
-def tables(fields: Any, name: str = "", meaning: str = "") -> Iterator[tuple[str, str, list[Key]]]:
+def tables(
+    fields: Fields[object],
+    name: str = "",
+    meaning: str = "",
+) -> Iterator[tuple[str, str, list[Key]]]:
     """Yield each table of a file with its meaning and keys, then the tables in it. The file itself has no name."""
     keys, table_keys = keys_of(fields), []
     for key, (kind, key_meaning, default) in keys.items():
@@ -184,7 +186,28 @@ def tables(fields: Any, name: str = "", meaning: str = "") -> Iterator[tuple[str
             yield from tables(kind.fields, path, key_meaning)
 
 
-def read(fields: Callable[..., _T], table: Any, where: str) -> _T:
+def read_tables(
+    fields: Fields[_T],
+    value: object,
+    where: str,
+    *,
+    shared: bool = False,
+) -> dict[str, _T]:
+    """Convert tables with names to a NamedTuple each; see ``Tables``. Raises ConfigError."""
+    if not isinstance(value, dict):
+        raise ConfigError(f"{where}: expected a table")
+    tables = value
+    if shared:
+        shared_keys = {name: inner for name, inner in value.items() if not isinstance(inner, dict)}
+        read(fields, shared_keys, f"{where}.")
+        tables = {"*": shared_keys}
+        for name, inner in value.items():
+            if name not in shared_keys:
+                tables[name] = {**shared_keys, **inner}
+    return {name: read(fields, inner, f"{where}.{name}.") for name, inner in tables.items()}
+
+
+def read(fields: Fields[_T], table: object, where: str) -> _T:
     """Convert a table to the NamedTuple of its keys. Raises ConfigError with file, key and expected value.
 
     ``where`` is the prefix of a key in an error: the file, then the outer tables.
@@ -219,8 +242,12 @@ def one_of(*choices: str) -> Rule:
     return Rule(f"one of {', '.join(choices)}", lambda v: v in choices)
 
 
-# ``type`` is compared with _NUMBER, since True and False are ints to ``isinstance``.
-_NUMBER, _URL = (int, float), r"https?://[^/@?#\s]+(/[^@?#\s]*)?"
+def _is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is a number. True and False are ints only to ``isinstance``."""
+    return type(value) in (int, float)
+
+
+_URL = r"https?://[^/@?#\s]+(/[^@?#\s]*)?"
 TEXT = Rule("a string", lambda v: isinstance(v, str))
 VARIABLE = Rule(
     "the name of a variable", lambda v: isinstance(v, str) and bool(re.fullmatch(r"[A-Za-z_]\w*", v)), show_value=False
@@ -231,9 +258,9 @@ URL = Rule(
     show_value=False,
 )
 FLAG = Rule("true or false", lambda v: isinstance(v, bool))
-SECONDS = Rule("a number of seconds above 0", lambda v: type(v) in _NUMBER and 0 < v <= MAX_SECONDS)
-SHARE = Rule("a number from 0 to 1", lambda v: type(v) in _NUMBER and 0 <= v <= 1)
-USD = Rule("a number of USD from 0", lambda v: type(v) in _NUMBER and 0 <= v < 1e9)
+SECONDS = Rule("a number of seconds above 0", lambda v: _is_number(v) and 0 < v <= MAX_SECONDS)
+SHARE = Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
+USD = Rule("a number of USD from 0", lambda v: _is_number(v) and 0 <= v < 1e9)
 COUNT = Rule("a whole number from 0", lambda v: type(v) is int and v >= 0)
 POSITIVE = Rule("a whole number from 1", lambda v: type(v) is int and v > 0)
 LIST = Rule("a list of strings", lambda v: isinstance(v, list) and all(isinstance(text, str) for text in v))
@@ -244,7 +271,11 @@ TEXTS = Rule(
 )
 ALIASES = Rule(
     "a table of short names, without a slash and not echo, and their models",
-    lambda v: TEXTS.accepts(v) and all(name.strip() and "/" not in name and name != "echo" for name in v),
+    lambda v: (
+        isinstance(v, dict)
+        and TEXTS.accepts(v)
+        and all(name.strip() and "/" not in name and name != "echo" for name in v)
+    ),
 )
 PARAMS = Rule(
     f"a table of what JSON can express, without {', '.join(OWN_FIELDS)}",

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 from gptsh.config import schema
 from gptsh.config.schema import Secret, is_secret_name
@@ -47,13 +47,18 @@ class Mcp(NamedTuple):
     servers: Annotated[Mapping[str, ToolServer], schema.Tables(ToolServer), "Programs and URLs that offer tools."] = {}
 
 
-_EXPANDED = ("command", "args", "env", "url", "headers")  # their values may contain variables
-_IN_FILE = (*_EXPANDED, "type")  # other keys are for other programs
+_IN_FILE = ("command", "args", "env", "url", "headers", "type")  # other keys are for other programs
 # Rules for values after their variables are replaced.
 _RULES = {
-    "command": schema.Rule("the name of a program", lambda v: bool(v.strip()), show_value=False),
+    "command": schema.Rule(
+        "the name of a program",
+        lambda v: isinstance(v, str) and bool(v.strip()),
+        show_value=False,
+    ),
     "url": schema.Rule(
-        "a URL with http:// or https://", lambda v: bool(re.match(r"https?://[^/?#\s]+\S*$", v)), show_value=False
+        "a URL with http:// or https://",
+        lambda v: isinstance(v, str) and bool(re.match(r"https?://[^/?#\s]+\S*$", v)),
+        show_value=False,
     ),
     "headers": schema.HEADERS,
 }
@@ -84,14 +89,13 @@ class ToolServers:
             raise ConfigError(f"{where}: expected either command or url")
 
         variables: dict[str, str] = {}
-        expanded: dict[str, Any] = {}
-        for key in _EXPANDED:
-            if (value := getattr(server, key)) is not None:
-                expanded[key] = self._expanded(value, f"{where}.{key}", variables)
-        for key in _RULES.keys() & expanded.keys():
-            _RULES[key].read(expanded[key], f"{where}.{key}")
-        server = server._replace(name=name, **expanded)
+        server = self._expanded(server, where, variables)
+        for key, rule in _RULES.items():
+            value = getattr(server, key)
+            if value is not None:
+                rule.read(value, f"{where}.{key}")
         return server._replace(
+            name=name,
             command=os.path.expanduser(server.command) if server.command is not None else None,
             env={variable: Secret(value) for variable, value in server.env.items()},
             url=Secret(server.url) if server.url is not None else None,
@@ -157,26 +161,38 @@ class ToolServers:
             if isinstance(table, dict):
                 for key in table.keys() - set(_IN_FILE):
                     del table[key]
-        servers: dict[str, ToolServer] = schema.Tables(ToolServer).read(tables, f"{where}mcpServers")
-        return servers
+        return schema.read_tables(ToolServer, tables, f"{where}mcpServers")
 
-    def _expanded(self, value: Any, where: str, variables: dict[str, str]) -> Any:
-        """Return the value with ``${NAME}`` and ``${NAME:-DEFAULT}`` replaced; ``variables`` collects their values."""
-        if isinstance(value, tuple):
-            return tuple(self._expanded(text, where, variables) for text in value)
-        if isinstance(value, Mapping):
-            return {key: self._expanded(text, f"{where}.{key}", variables) for key, text in value.items()}
+    def _expanded(self, server: ToolServer, where: str, variables: dict[str, str]) -> ToolServer:
+        """Return the server with the variables in its values replaced.
+
+        ``variables`` collects what they stand for.
+        """
+
+        def expanded(text: str, key: str) -> str:
+            return self._expanded_text(text, f"{where}.{key}", variables)
+
+        return server._replace(
+            command=None if server.command is None else expanded(server.command, "command"),
+            args=tuple(expanded(text, "args") for text in server.args),
+            env={name: expanded(text, f"env.{name}") for name, text in server.env.items()},
+            url=None if server.url is None else expanded(server.url, "url"),
+            headers={name: expanded(text, f"headers.{name}") for name, text in server.headers.items()},
+        )
+
+    def _expanded_text(self, text: str, where: str, variables: dict[str, str]) -> str:
+        """Return the text with ``${NAME}`` and ``${NAME:-DEFAULT}`` replaced."""
 
         def replacement(match: re.Match[str]) -> str:
             name, default = match.groups()
-            text = self._environ.get(name)
-            if text is None and default is None:
+            value = self._environ.get(name)
+            if value is None and default is None:
                 raise ConfigError(f"{where}: the variable {name} is not set", f"set it, or write ${{{name}:-DEFAULT}}")
-            variables[name] = text or default or ""
+            variables[name] = value or default or ""
             return variables[name]
 
-        text = re.sub(_VARIABLE, replacement, value)
-        return text if text == value else Secret(text)
+        replaced = re.sub(_VARIABLE, replacement, text)
+        return text if replaced == text else Secret(replaced)
 
 
 def _secrets_of(server: ToolServer, variables: Mapping[str, str]) -> frozenset[str]:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MIN_TIMER = 0.001  # seconds; 0 would disable the timer
@@ -22,6 +22,7 @@ _KILL_AFTER_IN_CONVERSATION = 2.0  # seconds, as _KILL_AFTER; a conversation tha
 _HANDLER_DELAY = 0.05  # seconds within which a signal reaches its handler
 
 _Item = TypeVar("_Item")
+_Handler = Callable[[int, FrameType | None], object] | int | None  # as ``signal.signal`` returns it
 
 
 class Interrupted(BaseException):
@@ -68,7 +69,7 @@ class Interrupts:
         self._handled_count = 0  # signals that have reached the handler
         self._wakeup_fd = -1  # the interpreter writes a byte to it for each signal
         self._previous_wakeup_fd = -1
-        self._previous_handlers: dict[int, Any] = {}
+        self._previous_handlers: dict[int, _Handler] = {}
         self.before_kill: list[Callable[[], object]] = []  # called when a second SIGINT kills the process
 
     def __enter__(self) -> "Interrupts":

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import Media, media_of, name_of, not_sent
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.llm import stream
 from gptsh.llm.anthropic_answers import BLOCKS, PAUSED, THINKING_TYPES, Reader, as_events
-from gptsh.llm.stream import Refusable, as_object, schema_as_text, take_tools
+from gptsh.llm.stream import OllamaWindows, Refusable, as_object, schema_as_text, take_tools
 from gptsh.messages import (
     PARTIAL_REASONS,
     Call,
@@ -33,6 +33,8 @@ from gptsh.models.facts import likely_facts
 from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
+    from hashlib import blake2b
+
     from gptsh.llm.http import Response
 
 
@@ -46,7 +48,12 @@ if TYPE_CHECKING:
 # ``prompt_cache_key`` instead, in ``responses.py``.
 
 
-def mark_payload(payload: dict[str, Any], messages: list[Part], starts: Sequence[int], provider: Provider) -> None:
+def mark_payload(
+    payload: JsonObject,
+    messages: list[Part],
+    starts: Sequence[int],
+    provider: Provider,
+) -> None:
     """Mark a request of Anthropic's API, in place: its beginning, and the ends of some messages.
 
     The mark at the end is for the next request; the marks before it find the cache of the last one. ``starts`` are the
@@ -64,7 +71,7 @@ def mark_payload(payload: dict[str, Any], messages: list[Part], starts: Sequence
         messages[at] = {**messages[at], "content": _with_mark(messages[at]["content"], provider)}
 
 
-def mark_chat(messages: list[dict[str, Any]], provider: Provider, *, has_tools: bool) -> None:
+def mark_chat(messages: list[JsonObject], provider: Provider, *, has_tools: bool) -> None:
     """Mark the messages of chat completions, in place: the system prompt and the last two questions."""
     if not _is_worth_it(messages, has_tools=has_tools):
         return
@@ -79,15 +86,16 @@ def mark_chat(messages: list[dict[str, Any]], provider: Provider, *, has_tools: 
             message["content"] = parts
 
 
-def _is_worth_it(messages: list[Any], *, has_tools: bool) -> bool:
+def _is_worth_it(messages: list[Part], *, has_tools: bool) -> bool:
     return has_tools or any(message["role"] == "assistant" for message in messages)
 
 
-def _with_mark(blocks: list[Any], provider: Provider) -> list[Any]:
+def _with_mark(blocks: list[object], provider: Provider) -> list[object]:
     """The blocks with a mark at their end: the prompt up to there is cached."""
-    if not isinstance(blocks[-1], dict):
+    last = blocks[-1]
+    if not isinstance(last, dict):
         return blocks
-    return [*blocks[:-1], {**blocks[-1], "cache_control": _mark(provider)}]
+    return [*blocks[:-1], {**last, "cache_control": _mark(provider)}]
 
 
 def _mark(provider: Provider) -> dict[str, str]:
@@ -104,7 +112,12 @@ def _mark(provider: Provider) -> dict[str, str]:
 # refuse some in a loop of tool calls.
 
 
-def show_thinking(params: dict[str, Any], request: Request, provider: Provider, refusals: Collection[str]) -> None:
+def show_thinking(
+    params: JsonObject,
+    request: Request,
+    provider: Provider,
+    refusals: Collection[str],
+) -> None:
     """Ask for summaries of thinking where they are wanted, in place: newer models send none unasked.
 
     Beside tools, newer models write even their remarks between two calls as thinking.
@@ -120,7 +133,7 @@ def show_thinking(params: dict[str, Any], request: Request, provider: Provider, 
         params["thinking"] = {key: value for key, value in thinking.items() if key != "display"}
 
 
-def fit_to_tool_loop(params: dict[str, Any], messages: list[Part], provider: Provider) -> None:
+def fit_to_tool_loop(params: JsonObject, messages: list[Part], provider: Provider) -> None:
     """Make thinking agree with an unfinished loop of tool calls, in place: else the API refuses the request.
 
     A model with a thinking budget thinks once, at the start of the loop. If it did not, thinking is turned off.
@@ -148,7 +161,7 @@ def _answers_of_turn(messages: list[Part]) -> list[Part]:
     return answers
 
 
-def drop_unbound(head: dict[str, Any], messages: list[Part], prefixes: Sequence[str | None]) -> None:
+def drop_unbound(head: JsonObject, messages: list[Part], prefixes: Sequence[str | None]) -> None:
     """Drop thinking before which something else stood when it arrived, in place: newer models refuse it.
 
     ``head`` has the system prompt and the tools. ``prefixes``: what stood before each message then; None if unknown. So
@@ -164,15 +177,15 @@ def drop_unbound(head: dict[str, Any], messages: list[Part], prefixes: Sequence[
         _add_message(digest, message)
 
 
-def prefix(payload: dict[str, Any]) -> str:
+def prefix(payload: JsonObject) -> str:
     """A digest of a request: the thinking in its answer is bound to it. Cache marks do not count."""
     digest = _head_digest(payload)
     for message in payload["messages"]:
         _add_message(digest, message)
-    return str(digest.hexdigest())
+    return digest.hexdigest()
 
 
-def _head_digest(payload: dict[str, Any]) -> Any:
+def _head_digest(payload: JsonObject) -> "blake2b":
     """The digest of a system prompt and tools."""
     import hashlib
 
@@ -180,11 +193,11 @@ def _head_digest(payload: dict[str, Any]) -> Any:
     return hashlib.blake2b(json.dumps(head).encode(), digest_size=8)
 
 
-def _add_message(digest: Any, message: Part) -> None:
+def _add_message(digest: "blake2b", message: Part) -> None:
     digest.update(json.dumps([message["role"], _without_marks(message["content"])]).encode())
 
 
-def _without_marks(blocks: Any) -> Any:
+def _without_marks(blocks: object) -> object:
     """The blocks without their cache marks."""
     if isinstance(blocks, list):
         return [_without_marks(block) for block in blocks]
@@ -240,7 +253,12 @@ def path(_request: Request, _provider: Provider) -> str:
     return "/messages"
 
 
-def body(request: Request, provider: Provider, refusals: Collection[str] = (), _ollama: Any = None) -> dict[str, Any]:
+def body(
+    request: Request,
+    provider: Provider,
+    refusals: Collection[str] = (),
+    _ollama: OllamaWindows | None = None,
+) -> JsonObject:
     """The JSON body, without what is refused (names of ``REFUSABLE``)."""
     if "schema" in refusals:
         request = schema_as_text(request)
@@ -255,7 +273,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     drop_unbound({"system": system or None, **params, **tools}, messages, prefixes)
     fit_to_tool_loop(params, messages, provider)
     limit = params.pop("max_tokens", None)
-    payload: dict[str, Any] = {"model": provider.model}
+    payload: JsonObject = {"model": provider.model}
     payload["max_tokens"] = _limit(provider, params) if limit is None else limit
     if system:
         payload["system"] = system
@@ -274,13 +292,18 @@ def accepts(part: Part, _provider: Provider) -> bool:
     return media is not None and _source(media) is not None
 
 
-def read(response: "Response", _provider: Provider, answer: Answer, _ollama: Any = None) -> Iterator[Event]:
+def read(
+    response: "Response",
+    _provider: Provider,
+    answer: Answer,
+    _ollama: OllamaWindows | None = None,
+) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = stream.sse_objects(response.chunks(), response.headers.get("content-type", ""), as_events)
     return stream.read(payloads, Reader(answer), response.limit_wait)
 
 
-def continuation(payload: dict[str, Any], answer: Answer) -> dict[str, Any]:
+def continuation(payload: JsonObject, answer: Answer) -> JsonObject:
     """The body with the blocks of a paused answer, with which the server continues it."""
     blocks = [_with_known_keys(block) for block in answer.replay[BLOCKS]]
     return {**payload, "messages": [*payload["messages"], {"role": "assistant", "content": blocks}]}
@@ -289,7 +312,12 @@ def continuation(payload: dict[str, Any], answer: Answer) -> dict[str, Any]:
 # ---- tools, schema, limit
 
 
-def _tools(params: dict[str, Any], request: Request, provider: Provider, messages: list[Part]) -> dict[str, Any]:
+def _tools(
+    params: JsonObject,
+    request: Request,
+    provider: Provider,
+    messages: list[Part],
+) -> JsonObject:
     """The tools of a request. Without any, those called earlier are defined, but calls are forbidden."""
     if offered := take_tools(params, request, provider, _declare):
         return {"tools": offered}
@@ -306,7 +334,7 @@ def _declare(tools: Sequence[Tool]) -> list[Part]:
     return [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools]
 
 
-def _close_objects(schema: Any, *, is_map: bool = False) -> Any:
+def _close_objects(schema: object, *, is_map: bool = False) -> object:
     """The schema, with ``additionalProperties: false`` in objects that do not set it: the API refuses open ones.
 
     ``is_map``: its keys are the user's names of schemas, not keywords.
@@ -315,7 +343,7 @@ def _close_objects(schema: Any, *, is_map: bool = False) -> Any:
         return [_close_objects(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    result: dict[str, Any] = {}
+    result: JsonObject = {}
     for key, value in schema.items():
         is_keyword = not is_map
         if is_keyword and key in _VALUES:
@@ -325,7 +353,7 @@ def _close_objects(schema: Any, *, is_map: bool = False) -> Any:
     return {"additionalProperties": False, **result} if result.get("type") == "object" else result
 
 
-def _limit(provider: Provider, params: dict[str, Any]) -> int:
+def _limit(provider: Provider, params: JsonObject) -> int:
     """The ``max_tokens`` for an answer that the user does not limit: the API requires one."""
     facts = likely_facts(provider.name, provider.model)
     window = provider.context_window or facts.window

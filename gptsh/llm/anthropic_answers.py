@@ -6,11 +6,10 @@ are saved, so that they can be sent back.
 
 import json
 from collections.abc import Iterator
-from typing import Any
 
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.llm import stream
 from gptsh.llm.stream import ADVICE, as_object, debug_text, reported_error
 from gptsh.messages import THINKING_BLOCKS, token_count
@@ -23,7 +22,7 @@ PAUSED = "pause_turn"  # the server's own tools take long: it continues the answ
 _CALL_KEYS = ("id", "type", "function", "name", "input")  # of a call in our form or in the API's
 
 
-def as_events(message: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
+def as_events(message: JsonObject, body: bytes) -> Iterator[JsonObject]:
     """A message as the events of a stream. --debug shows ``body`` if it is not one."""
     if message.get("type") == "error" or "error" in message:
         yield {"type": "error", **message}
@@ -41,13 +40,13 @@ def as_events(message: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
 class _OpenBlock:
     """A block while its pieces arrive."""
 
-    def __init__(self, start: dict[str, Any]) -> None:
+    def __init__(self, start: JsonObject) -> None:
         self.kind = start.get("type")
         self._values = {key: value for key, value in start.items() if not isinstance(value, str)}
         self._texts: dict[str, list[str]] = {}  # pieces, by key
         self._citations = as_dicts(start.get("citations"))
 
-    def add(self, piece: dict[str, Any]) -> None:
+    def add(self, piece: JsonObject) -> None:
         """Add the texts of a piece under their own keys, and its citation."""
         for key, value in piece.items():
             if key == "citation":
@@ -55,7 +54,7 @@ class _OpenBlock:
             elif key != "type" and isinstance(value, str):
                 self._texts.setdefault(key, []).append(value)
 
-    def whole(self) -> dict[str, Any]:
+    def whole(self) -> JsonObject:
         """The block in the form that an unstreamed answer has."""
         texts = {key: join_surrogates("".join(pieces)) for key, pieces in self._texts.items()}
         cited = {"citations": self._citations} if self._citations else {}
@@ -68,13 +67,13 @@ class Reader(stream.Reader):
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
         self._earlier_usage = as_dict(answer.usage and answer.usage["raw"])  # of an answer that was paused
-        self._usage: dict[str, Any] = {}
+        self._usage: JsonObject = {}
         self._finish: str | None = None
         self._done = False
-        self._open_blocks: dict[Any, _OpenBlock] = {}  # unfinished blocks, by index
+        self._open_blocks: dict[int | None, _OpenBlock] = {}  # unfinished blocks, by index
         self._blocks = as_dicts(answer.replay.get(BLOCKS))
 
-    def add(self, payload: dict[str, Any]) -> bool:
+    def add(self, payload: JsonObject) -> bool:
         """Read one event; whether it was the last. Raises ModelError or TooLong for an error in it."""
         kind = payload.get("type")
         if kind == "error" or payload.get("error"):
@@ -111,14 +110,14 @@ class Reader(stream.Reader):
         else:
             self._write_usage()
 
-    def _add_names(self, message: dict[str, Any]) -> None:
+    def _add_names(self, message: JsonObject) -> None:
         response_id, model = message.get("id"), message.get("model")
         if isinstance(response_id, str):
             self.answer.response_id = response_id
         if isinstance(model, str):
             self.answer.resolved_model = model
 
-    def _add_ending(self, delta: dict[str, Any]) -> None:
+    def _add_ending(self, delta: JsonObject) -> None:
         """Read why the answer ends, and what the API says of a refusal."""
         details = as_dict(delta.get("stop_details"))
         explanation, category = details.get("explanation"), details.get("category")
@@ -143,13 +142,13 @@ class Reader(stream.Reader):
         if self._usage:
             self.answer.usage = usage_from(_sum(self._earlier_usage, self._usage))
 
-    def _begin_block(self, index: int | None, start: dict[str, Any]) -> None:
+    def _begin_block(self, index: int | None, start: JsonObject) -> None:
         """Begin a block. The texts of its start are its first pieces."""
         block = _OpenBlock(start)
         self._open_blocks[index] = block
         self._add_piece(block, start)
 
-    def _add_piece(self, block: _OpenBlock, piece: dict[str, Any]) -> None:
+    def _add_piece(self, block: _OpenBlock, piece: JsonObject) -> None:
         """Add a piece to a block; of an unknown kind of piece its texts, under their own keys."""
         block.add(piece)
         text = piece.get(str(block.kind))
@@ -181,14 +180,14 @@ class Reader(stream.Reader):
         if BLOCKS in self.answer.replay or not has_own_key:
             self.answer.replay[BLOCKS] = self._blocks
 
-    def _add_call(self, block: dict[str, Any], arguments: str) -> None:
+    def _add_call(self, block: JsonObject, arguments: str) -> None:
         """Add a tool call: its arguments as received, other fields under their own keys."""
         function = {"name": str(block.get("name") or ""), "arguments": arguments}
         more = {key: value for key, value in block.items() if key not in _CALL_KEYS}
         self.answer.add_call({"id": str(block.get("id") or ""), "type": "function", "function": function, **more})
 
 
-def _sum(earlier: dict[str, Any], usage: dict[str, Any]) -> dict[str, Any]:
+def _sum(earlier: JsonObject, usage: JsonObject) -> JsonObject:
     """The usage of two requests: numbers are added, other values are the later ones."""
     result = {**earlier, **usage}
     for key in earlier.keys() & usage.keys():

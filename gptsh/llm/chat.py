@@ -3,17 +3,18 @@
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gptsh.content import shapes
 from gptsh.content.answer import Answer
 from gptsh.content.passages import one_text
 from gptsh.errors import GptshError, ModelError
-from gptsh.jsonio import as_dict, as_dicts, as_str, parse_json
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str, parse_json
 from gptsh.llm import stream
 from gptsh.llm.stream import (
     ADVICE,
     DONE,
+    OllamaWindows,
     Refusable,
     debug_text,
     error_fields,
@@ -61,7 +62,7 @@ _ANY = "any"  # index or id of a tool call
 _GROWING_KEYS = ("text", "summary", "data")  # of a reasoning detail: their pieces are concatenated
 
 
-def as_chunks(payload: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
+def as_chunks(payload: JsonObject, body: bytes) -> Iterator[JsonObject]:
     """A ``chat.completion`` as the chunks of a stream. --debug shows ``body`` if it is not one."""
     if as_dicts(payload.get("choices")):
         yield from (payload, DONE)
@@ -87,7 +88,7 @@ class Reader(stream.Reader):
         self._thinking: list[str] = []  # pieces of the thinking block that has no signature yet
         self._known_items: set[str] = set()  # of ``replay``, as JSON
 
-    def add(self, chunk: dict[str, Any]) -> bool:
+    def add(self, chunk: JsonObject) -> bool:
         """Read one chunk; whether it was the last. Raises ModelError or TooLong for an error in it."""
         answer = self.answer
         if chunk is DONE:
@@ -124,7 +125,7 @@ class Reader(stream.Reader):
             return "tool_calls"
         return self._finish or None
 
-    def _add_usage(self, chunk: dict[str, Any], choices: list[dict[str, Any]]) -> None:
+    def _add_usage(self, chunk: JsonObject, choices: list[JsonObject]) -> None:
         """Read usage at the top, in the choice (moonshot), or in x_groq; a later null does not overwrite it."""
         self._tier = as_str(chunk.get("service_tier")) or self._tier
         for place in (chunk, *choices[:1], as_dict(chunk.get("x_groq"))):
@@ -132,7 +133,7 @@ class Reader(stream.Reader):
                 self.answer.usage = usage_from(usage, self._tier)
                 return
 
-    def _add_sources(self, chunk: dict[str, Any]) -> None:
+    def _add_sources(self, chunk: JsonObject) -> None:
         """Add the pages that Perplexity and xAI list beside the choices; the answer's ``[1]`` is the first of them."""
         for page in as_dicts(chunk.get("search_results")):
             self.answer.add_source(page.get("url"), page.get("title"))
@@ -140,7 +141,7 @@ class Reader(stream.Reader):
         for url in citations if isinstance(citations, list) else ():
             self.answer.add_source(url)
 
-    def _add_choice(self, choice: dict[str, Any]) -> None:
+    def _add_choice(self, choice: JsonObject) -> None:
         delta = as_dict(choice.get("delta"))
         whole = as_dict(choice.get("message"))  # some servers send the whole message so far beside a delta
         self._add_delta(delta or whole, is_whole=not delta)
@@ -148,7 +149,7 @@ class Reader(stream.Reader):
             self._finish = reason
             self.answer.stop_sequence = as_str(choice.get("stop_reason")) or None  # so named by vLLM and SGLang
 
-    def _add_delta(self, delta: dict[str, Any], *, is_whole: bool) -> None:
+    def _add_delta(self, delta: JsonObject, *, is_whole: bool) -> None:
         answer = self.answer
         self._add_reasoning(delta)
         content = delta.get("content")
@@ -165,7 +166,7 @@ class Reader(stream.Reader):
             self._calls.add(call, is_whole=is_whole)
         self._save_replay(delta, is_whole=is_whole)
 
-    def _add_reasoning(self, delta: dict[str, Any]) -> None:
+    def _add_reasoning(self, delta: JsonObject) -> None:
         """Add reasoning once: some servers send the same under two names. The first one that is not empty counts."""
         if blocks := as_dicts(delta.get(THINKING_BLOCKS)):
             self._add_thinking_blocks(blocks)
@@ -178,7 +179,7 @@ class Reader(stream.Reader):
         texts = [as_str(detail.get(key)) for detail in details for key in ("text", "summary")]
         self.answer.add_reasoning("".join(texts), "reasoning")
 
-    def _add_thinking_blocks(self, blocks: list[dict[str, Any]]) -> None:
+    def _add_thinking_blocks(self, blocks: list[JsonObject]) -> None:
         """Add litellm's blocks: it sends pieces of text, then the signature of the whole block."""
         for block in blocks:
             block.pop("index", None)  # the place of the block in the answer, from litellm 1.110 on
@@ -191,7 +192,7 @@ class Reader(stream.Reader):
                 self.answer.add_thinking({**block, "thinking": "".join(self._thinking)})
                 self._thinking = []
 
-    def _save_replay(self, delta: dict[str, Any], *, is_whole: bool) -> None:
+    def _save_replay(self, delta: JsonObject, *, is_whole: bool) -> None:
         """Save what the provider may want back, and the pages that the answer cites."""
         replay = self.answer.replay
         for piece in as_dicts(delta.get(REASONING_DETAILS)):
@@ -209,7 +210,7 @@ class Reader(stream.Reader):
                 known = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})
                 self._add_once(known[THOUGHT_SIGNATURES], signature)
 
-    def _add_detail(self, details: list[dict[str, Any]], piece: dict[str, Any], *, is_whole: bool) -> None:
+    def _add_detail(self, details: list[JsonObject], piece: JsonObject, *, is_whole: bool) -> None:
         """Add a reasoning detail: a piece of the last one, which is signed as a whole, or a new one."""
         last = details[-1] if details and not is_whole else {}
         if not last or not _continues(last, piece):
@@ -221,7 +222,7 @@ class Reader(stream.Reader):
             elif value is not None:
                 last[key] = value
 
-    def _add_once(self, items: list[Any], item: Any) -> None:
+    def _add_once(self, items: list[object], item: object) -> None:
         """Add an item unless it has come before."""
         name = json.dumps(item, sort_keys=True)
         if name not in self._known_items:
@@ -237,10 +238,10 @@ class _GrowingCall:
         self._name = ""
         self._arguments: list[str] = []  # pieces
         self._has_closing_brace = False  # at the end of the arguments
-        self._more: dict[str, Any] = {}  # unknown keys, such as thought signatures
-        self._more_of_function: dict[str, Any] = {}
+        self._more: JsonObject = {}  # unknown keys, such as thought signatures
+        self._more_of_function: JsonObject = {}
 
-    def begins_another(self, delta: dict[str, Any]) -> bool:
+    def begins_another(self, delta: JsonObject) -> bool:
         """Whether a delta, whose index and id fit or are missing, is nevertheless the beginning of another call.
 
         The arguments are parsed only where an object may have ended and another may begin: they may have megabytes.
@@ -255,7 +256,7 @@ class _GrowingCall:
         continues = isinstance(arguments, str) and arguments.lstrip()[:1] not in ("", "{", "[")
         return not (is_repeated or continues) and _is_object("".join(self._arguments))
 
-    def add(self, delta: dict[str, Any]) -> None:
+    def add(self, delta: JsonObject) -> None:
         """Add the name, the arguments and the unknown keys of a delta."""
         function = as_dict(delta.get("function"))
         self._name = self._name or as_str(function.get("name"))
@@ -285,9 +286,10 @@ class _Calls:
 
     def __init__(self) -> None:
         self.calls: list[_GrowingCall] = []
-        self._latest: dict[tuple[Any, Any], int] = {}  # of the calls by index and id, of each or ``_ANY``: its place
+        # The place of the latest call by index and id, each of which may be None or ``_ANY``.
+        self._latest: dict[tuple[int | str | None, str | None], int] = {}
 
-    def add(self, delta: dict[str, Any], *, is_whole: bool) -> None:
+    def add(self, delta: JsonObject, *, is_whole: bool) -> None:
         """Add a delta to the last call of its index and id, or to a new call; a whole call is always new.
 
         Some servers give each call the same index, or neither index nor id. Then a name after complete arguments begins
@@ -325,7 +327,7 @@ class _Calls:
                 self._latest[at, call_id] = place
 
 
-def _continues(last: dict[str, Any], piece: dict[str, Any]) -> bool:
+def _continues(last: JsonObject, piece: JsonObject) -> bool:
     """Whether a reasoning detail is a further piece of the last one: of its type, index and id, if both have them."""
     if last.get("type") != piece.get("type"):
         return False
@@ -340,7 +342,7 @@ def _is_object(arguments: str) -> bool:
         return False
 
 
-def _error_in(chunk: dict[str, Any]) -> GptshError | None:
+def _error_in(chunk: JsonObject) -> GptshError | None:
     """The error in a payload: under ``error``, in a choice, or instead of an answer."""
     error = chunk.get("error")
     for choice in as_dicts(chunk.get("choices")):
@@ -369,11 +371,16 @@ def path(_request: Request, _provider: Provider) -> str:
     return "/chat/completions"
 
 
-def body(request: Request, provider: Provider, refusals: Collection[str] = (), _ollama: Any = None) -> dict[str, Any]:
+def body(
+    request: Request,
+    provider: Provider,
+    refusals: Collection[str] = (),
+    _ollama: OllamaWindows | None = None,
+) -> JsonObject:
     """The JSON body, without the refused fields."""
     if "schema" in refusals:
         request = schema_as_text(request)
-    messages: list[dict[str, Any]] = []
+    messages: list[JsonObject] = []
     for message in shapes.move_tool_media(request.messages):
         is_after_tool = message["role"] == "user" and messages and messages[-1]["role"] == "tool"
         if is_after_tool and not provider.user_after_tool:
@@ -383,7 +390,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
         from gptsh.llm.anthropic import mark_chat
 
         mark_chat(messages, provider, has_tools=bool(request.tools))
-    payload: dict[str, Any] = {"model": provider.model, "messages": messages}
+    payload: JsonObject = {"model": provider.model, "messages": messages}
     if request.params:
         from gptsh.models.accepted_parameters import fit_params
 
@@ -418,15 +425,20 @@ def accepts(part: Part, provider: Provider) -> bool:
     return shapes.accepts(part, provider.parts)
 
 
-def read(response: "Response", _provider: Provider, answer: Answer, _ollama: Any = None) -> Iterator[Event]:
+def read(
+    response: "Response",
+    _provider: Provider,
+    answer: Answer,
+    _ollama: OllamaWindows | None = None,
+) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = stream.sse_objects(response.chunks(), response.headers.get("content-type", ""), as_chunks)
     return stream.read(payloads, Reader(answer), response.limit_wait)
 
 
-def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]:
+def _message(message: Message, provider: Provider, model: str) -> JsonObject:
     """A message without the keys of gptsh or of another model; ``model`` is a value for ``-m``."""
-    fields: dict[str, Any]
+    fields: JsonObject
     if message["role"] == "assistant":
         fields = _answer(message, provider, model)
     elif message["role"] == "tool":
@@ -436,14 +448,14 @@ def _message(message: Message, provider: Provider, model: str) -> dict[str, Any]
     return {"role": message["role"], **fields, **shapes.author_name(message)}
 
 
-def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
+def _answer(message: Message, provider: Provider, model: str) -> JsonObject:
     """An answer: its text, its tool calls, and what the provider wants back. Some servers refuse other keys.
 
     Signed or encrypted reasoning is only for the model that made it; plain text is for any model of the provider.
     """
     is_own, through_litellm = is_answer_of(message, provider.name, model), provider.api == "litellm"
     text, calls = one_text(message), message.get("tool_calls")
-    fields: dict[str, Any] = {}
+    fields: JsonObject = {}
     if is_own:
         fields |= _own_replay(message)
         if through_litellm:
@@ -460,7 +472,7 @@ def _answer(message: Message, provider: Provider, model: str) -> dict[str, Any]:
     return fields
 
 
-def _own_replay(message: Message) -> dict[str, Any]:
+def _own_replay(message: Message) -> JsonObject:
     """What the model that made an answer wants back.
 
     The last reasoning detail of a partial answer may be incomplete, unless it is signed.
@@ -475,7 +487,7 @@ def _own_replay(message: Message) -> dict[str, Any]:
     return {**fields, REASONING_DETAILS: details}
 
 
-def _litellm_replay(message: Message) -> dict[str, Any]:
+def _litellm_replay(message: Message) -> JsonObject:
     """What litellm wants back: thinking that is signed, and fields of the provider."""
     blocks = as_dicts(message.get("thinking"))
     signed = [block for block in blocks if block.get("signature") or block.get("type") != "thinking"]

@@ -5,14 +5,14 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Set
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gptsh.config.schema import mask
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, ModelError, NoAnswer
-from gptsh.jsonio import parse_json
+from gptsh.jsonio import JsonObject, parse_json
 from gptsh.llm.servers import REASONING, OpenaiApis, RefusedFields, Routes, ServerCache, headers, raise_no_search
 from gptsh.llm.stream import Api
 from gptsh.messages import Event, Finished, Part, Request, Retrying, labelled_text, parts_of, text_of
@@ -180,7 +180,7 @@ class Client:
 
     # ---- before anything is saved or sent
 
-    def prepare(self, model: str, params: Mapping[str, Any], *, web: bool = False) -> list[str]:
+    def prepare(self, model: str, params: Mapping[str, object], *, web: bool = False) -> list[str]:
         """Determine the API and the key for a model. Raises ConfigError, also for ``web`` without such a search.
 
         Returns what is not sent as the user asked, each in words that follow the model's name.
@@ -194,7 +194,7 @@ class Client:
 
         return adaptations(params, provider, self._refused.of(provider))
 
-    def connect_early(self, model: str, params: Mapping[str, Any]) -> None:
+    def connect_early(self, model: str, params: Mapping[str, object]) -> None:
         """Open the connection for a model's next request while the request is still being made. Raises as ``prepare``.
 
         Nothing is sent. A failure is reported with the request.
@@ -212,7 +212,7 @@ class Client:
         """The API for a request. Raises as ``prepare``."""
         return self._provider_for(request.model, request.params, web=request.web).api
 
-    def preview(self, request: Request) -> dict[str, Any]:
+    def preview(self, request: Request) -> JsonObject:
         """The request as ``ask`` would send it, with keys and other secrets masked. Raises as ``prepare``."""
         provider = self._provider_for(request.model, request.params, web=request.web)
         if provider.api == "echo":
@@ -310,7 +310,13 @@ class Client:
             yield from send(url, body, provider, answer, keeps=bool(request.tools))
 
     def _continued_answer(
-        self, url: str, body: dict[str, Any], provider: Provider, answer: Answer, *, keeps: bool
+        self,
+        url: str,
+        body: JsonObject,
+        provider: Provider,
+        answer: Answer,
+        *,
+        keeps: bool,
     ) -> Iterator[Event]:
         """As ``_answer``; whenever Anthropic's server pauses the answer, ask it to continue."""
         from gptsh.llm.anthropic import continuation, prefix
@@ -331,7 +337,13 @@ class Client:
             sent = continuation(body, answer)
 
     def _answer(
-        self, url: str, body: Mapping[str, Any], provider: Provider, answer: Answer, *, keeps: bool
+        self,
+        url: str,
+        body: Mapping[str, object],
+        provider: Provider,
+        answer: Answer,
+        *,
+        keeps: bool,
     ) -> Iterator[Event]:
         """Send one body and yield the events of its answer; ``keeps`` the connection for the next request."""
         from gptsh.llm.stream import encode
@@ -356,7 +368,12 @@ class Client:
             raise
 
     def _provider_for(
-        self, model: str, params: Mapping[str, Any], *, web: bool = False, left_out: Set[str] = frozenset()
+        self,
+        model: str,
+        params: Mapping[str, object],
+        *,
+        web: bool = False,
+        left_out: Set[str] = frozenset(),
     ) -> Provider:
         """The provider of a model with the API that its server has, as far as that is known."""
         provider = self._routes.of(model, params, web=web)

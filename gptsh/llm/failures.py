@@ -5,7 +5,6 @@ import random
 import re
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from gptsh.config.settings import Network
 from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError, TooLong
@@ -33,7 +32,7 @@ def message_in_body(body: bytes) -> str:
     return message_in(payload)
 
 
-def message_in(payload: Any, depth: int = 4) -> str:
+def message_in(payload: object, depth: int = 4) -> str:
     """The first string where providers put their message, as in ``{"error": {"message": "…"}}``, bare, or in a list."""
     if isinstance(payload, str):
         return " ".join(payload.split())

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gptsh.content.answer import Answer, Frame, call_signature, filled
@@ -11,10 +11,11 @@ from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.content.shapes import move_tool_media
 from gptsh.errors import ModelError
-from gptsh.jsonio import as_dict, as_dicts, as_str
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
 from gptsh.llm.stream import (
     ADVICE,
+    OllamaWindows,
     Refusable,
     as_object,
     debug_text,
@@ -61,7 +62,7 @@ _TEXT: Part = {"text": None}  # the frame of a text without a signature
 _CALL: Part = {"functionCall": None}
 
 
-def as_documents(document: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
+def as_documents(document: JsonObject, body: bytes) -> Iterator[JsonObject]:
     """An answer that is not streamed: the one document of its stream. --debug shows ``body`` if it is not one."""
     if not document.keys() & {"candidates", "promptFeedback", "error"}:
         raise ModelError("the response is not one of Google's generateContent", ADVICE, detail=debug_text(body))
@@ -77,7 +78,7 @@ class Reader(stream.Reader):
         self._finish = ""
         self._searches: set[str] = set()  # what Google's own search was asked
 
-    def add(self, payload: dict[str, Any]) -> bool:
+    def add(self, payload: JsonObject) -> bool:
         """Read one document; whether it was the last. Raises ModelError or TooLong for an error in it."""
         answer = self.answer
         if payload.get("error"):
@@ -95,7 +96,7 @@ class Reader(stream.Reader):
             answer.finish(self._reason())
         return payload is stream.DONE  # not Google's, but some gateways'
 
-    def _add_candidate(self, candidate: dict[str, Any]) -> None:
+    def _add_candidate(self, candidate: JsonObject) -> None:
         for part in as_dicts(as_dict(candidate.get("content")).get("parts")):
             self._add_part(part)
         self._finish = as_str(candidate.get("finishReason")) or self._finish
@@ -131,7 +132,7 @@ class Reader(stream.Reader):
         elif part.keys() - {"text"}:
             self._frames.append(part)
 
-    def _add_call(self, part: Part, call: dict[str, Any]) -> None:
+    def _add_call(self, part: Part, call: JsonObject) -> None:
         arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
         function = {"name": as_str(call.get("name")), "arguments": arguments}
         self.answer.add_call({"id": as_str(call.get("id")), "type": "function", "function": function})
@@ -178,7 +179,12 @@ def path(_request: Request, provider: Provider) -> str:
     return f"/{quote(model, safe='/:@')}:streamGenerateContent?alt=sse"
 
 
-def body(request: Request, provider: Provider, refusals: Collection[str] = (), _ollama: Any = None) -> dict[str, Any]:
+def body(
+    request: Request,
+    provider: Provider,
+    refusals: Collection[str] = (),
+    _ollama: OllamaWindows | None = None,
+) -> JsonObject:
     """The JSON body, without what is refused (names of ``REFUSABLE``). Google is asked not to store it."""
     if "schema" in refusals:
         request = schema_as_text(request)
@@ -193,7 +199,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     tools = take_tools(params, request, provider, _declare)
     if request.web and request.tools:  # else Google's own tools and functions exclude each other
         params["toolConfig"] = {"includeServerSideToolInvocations": True, **as_dict(params.get("toolConfig"))}
-    payload: dict[str, Any] = {}
+    payload: JsonObject = {}
     if system := system_text(conversation):
         payload["systemInstruction"] = {"parts": [{"text": system}]}
     payload["contents"] = _contents(conversation, provider, refuses_parts=PARTS in refusals)
@@ -212,7 +218,12 @@ def accepts(part: Part, _provider: Provider) -> bool:
     return _media_part(part) is not None
 
 
-def read(response: "Response", _provider: Provider, answer: Answer, _ollama: Any = None) -> Iterator[Event]:
+def read(
+    response: "Response",
+    _provider: Provider,
+    answer: Answer,
+    _ollama: OllamaWindows | None = None,
+) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = stream.sse_objects(response.chunks(), response.headers.get("content-type", ""), as_documents)
     return stream.read(payloads, Reader(answer), response.limit_wait)
@@ -230,7 +241,7 @@ def _declare(tools: Sequence[Tool]) -> list[Part]:
 def _contents(conversation: Sequence[Message], provider: Provider, *, refuses_parts: bool) -> list[Part]:
     """The contents of a conversation: the roles alternate, and all results of one round are in one content."""
     contents: list[Part] = []
-    names: dict[Any, str] = {}  # of the functions, by the ids of their calls
+    names: dict[str | None, str] = {}  # of the functions, by the ids of their calls
     own_from = len(conversation) if refuses_parts else reasoning_from(conversation)
     foreign: list[Message] = [{**message, "provider": ""} for message in conversation[:own_from]]
     messages = [message for message in (*foreign, *conversation[own_from:]) if message["role"] != "system"]
@@ -249,7 +260,7 @@ def _contents(conversation: Sequence[Message], provider: Provider, *, refuses_pa
     return contents
 
 
-def _parts(message: Message, provider: Provider, names: dict[Any, str]) -> list[Part]:
+def _parts(message: Message, provider: Provider, names: dict[str | None, str]) -> list[Part]:
     """A message as parts. ``names`` has the functions that were called so far."""
     if message["role"] == "tool":
         return [_result(message, names)]
@@ -287,7 +298,7 @@ def _media_part(part: Part) -> Part | None:
     return {"inlineData": {"mimeType": media.media_type, "data": media.data}} if media.media_type else None
 
 
-def _result(message: Message, names: dict[Any, str]) -> Part:
+def _result(message: Message, names: dict[str | None, str]) -> Part:
     """A tool result; Google requires the id and the name of its call."""
     call_id = message.get("tool_call_id")
     response = {"error" if message.get("is_error") else "result": one_text(message)}

@@ -133,7 +133,7 @@ def decompress(chunks: Iterator[bytes], host: str) -> Iterator[bytes]:
         raise ConnectionLost(f"the connection to {host} broke off")
 
 
-def _pieces(stream: Any, data: bytes) -> Iterator[bytes]:
+def _pieces(stream: "zlib._Decompress", data: bytes) -> Iterator[bytes]:
     """Yield what a decompressor makes of all these bytes."""
     while piece := stream.decompress(data, _MAX_PIECE):
         yield piece
@@ -291,7 +291,8 @@ def _open(endpoint: Endpoint) -> HTTPConnection:
         sock = connect_socks(target, endpoint.proxy, _CONNECT_TIMEOUT)
     else:
         name, port = host_and_port(target)
-        # A name in bytes needs no IDNA encoding, whose tables take 1.5 ms to load.
+        # A name in bytes needs no IDNA encoding, whose tables take 1.5 ms to load. The stubs know
+        # only names in str.
         host: Any = name.encode() if name.isascii() else name
         sock = socket.create_connection((host, port), _CONNECT_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -376,14 +377,19 @@ class Response:
         if seconds is not None:
             self.limit_wait(seconds)
         try:
-            head: Any = self._incoming.next_item(network.first_byte_timeout)
+            head = self._incoming.next_item(network.first_byte_timeout)
         except BaseException:  # also a signal
             self.close()
             raise
-        self.status: int = head.status
-        self.headers: dict[str, str] = {name.lower(): value for name, value in head.getheaders()}
+        assert isinstance(head, HTTPResponse)  # the first item
+        self.status = head.status
+        self.headers = {name.lower(): value for name, value in head.getheaders()}
 
-    def _exchange(self, body: bytes | None, headers: Mapping[str, str]) -> Iterator[Any]:
+    def _exchange(
+        self,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> Iterator[HTTPResponse | bytes]:
         """In the thread: yield the head of the response, then its body in chunks. Raises ModelError or TimedOut."""
         host = self._endpoint.host
         connection = self._opened.take() if self._opened else None
@@ -452,6 +458,7 @@ class Response:
         """Yield the body as it was sent. Blank lines alone are no answer, however many drip in."""
         until = time.monotonic() + self._network.first_byte_timeout  # the model may still be loading
         while chunk := self._incoming.next_item(until - time.monotonic()):
+            assert isinstance(chunk, bytes)  # the head was the first item
             yield chunk
             if not chunk.isspace():
                 until = time.monotonic() + self._idle

@@ -6,10 +6,10 @@ import select
 import signal
 import subprocess
 from collections.abc import Collection
-from typing import Any
 
 from gptsh.config.schema import MASK, NOT_SECRET, Secret, mask, names_secrets
 from gptsh.errors import ConfigError, GptshError
+from gptsh.jsonio import JsonObject
 
 # ---- key command
 #
@@ -106,15 +106,21 @@ def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
     return err
 
 
-def without_secret_parameters(value: Any, *, hide: bool = False) -> Any:
+def without_secret_parameters(request: JsonObject, *, hide: bool = False) -> JsonObject:
     """A request with every text masked whose key names a secret or headers. Numbers are not secret."""
+    masked = {}
+    for name, value in request.items():
+        is_plain = name in NOT_SECRET
+        masked[name] = value if is_plain else _masked(value, hide=hide or names_secrets(name))
+    return masked
+
+
+def _masked(value: object, *, hide: bool) -> object:
+    """A value of a request, likewise. ``hide``: its own texts are secret."""
     if isinstance(value, str):
         return MASK if hide else value
     if isinstance(value, list):
-        return [without_secret_parameters(item, hide=hide) for item in value]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: inner if name in NOT_SECRET else without_secret_parameters(inner, hide=hide or names_secrets(name))
-        for name, inner in value.items()
-    }
+        return [_masked(item, hide=hide) for item in value]
+    if isinstance(value, dict):
+        return without_secret_parameters(value, hide=hide)
+    return value

@@ -10,11 +10,12 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, cast
 
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError
+from gptsh.jsonio import JsonObject
 from gptsh.llm import chat, stream
 from gptsh.llm.failures import means_too_long, message_in_body, refusal, too_long
 from gptsh.llm.http import Incoming
@@ -22,6 +23,11 @@ from gptsh.llm.servers import headers
 from gptsh.llm.stream import encode
 from gptsh.messages import Event, Request
 from gptsh.models.vendors import Provider
+
+if TYPE_CHECKING:
+    from httpx import HTTPStatusError
+    from pydantic import BaseModel
+
 
 # ---- litellm errors
 #
@@ -56,7 +62,7 @@ def litellm_error(error: BaseException, provider: Provider) -> GptshError:
 
 def _refusal(status_error: BaseException, provider: Provider) -> GptshError:
     """The error for httpx's exception, which has the response."""
-    response: Any = status_error.response  # type: ignore[attr-defined]
+    response = cast("HTTPStatusError", status_error).response
     fields = {name.lower(): value for name, value in response.headers.items()}
     try:
         body = bytes(response.content)
@@ -181,8 +187,11 @@ class Bridge:
         return stream.read(chunks, chat.Reader(answer), incoming.limit_wait)
 
     def _received(
-        self, incoming: Incoming[dict[str, Any]], provider: Provider, answer: Answer
-    ) -> Iterator[dict[str, Any]]:
+        self,
+        incoming: Incoming[JsonObject],
+        provider: Provider,
+        answer: Answer,
+    ) -> Iterator[JsonObject]:
         """Yield the chunks of an answer as they arrive. Raises TimedOut."""
         timeout = self._network.first_byte_timeout
         while (chunk := incoming.next_item(timeout)) is not None:
@@ -194,7 +203,7 @@ class Bridge:
             timeout = self._network.idle_seconds(is_own_server=provider.is_own_server)
 
 
-def _run_call(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, Any]]:
+def _run_call(call: JsonObject, provider: Provider) -> Iterator[JsonObject]:
     """In the thread: make one call and yield its chunks. Raises ModelError or TooLong."""
     try:
         import litellm
@@ -209,7 +218,7 @@ def _run_call(call: dict[str, Any], provider: Provider) -> Iterator[dict[str, An
         raise litellm_error(err, provider) from None  # its causes may show the key
 
 
-def arguments(request: Request, provider: Provider, network: Network) -> dict[str, Any]:
+def arguments(request: Request, provider: Provider, network: Network) -> JsonObject:
     """The arguments of litellm's call. It finds what gptsh does not know about a provider in the environment."""
     idle = network.idle_seconds(is_own_server=provider.is_own_server)
     call = {
@@ -227,9 +236,9 @@ def arguments(request: Request, provider: Provider, network: Network) -> dict[st
     return {name: value for name, value in call.items() if value is not None}
 
 
-def _plain(chunk: Any, stream: Any, provider: Provider) -> dict[str, Any]:
+def _plain(chunk: "BaseModel", stream: object, provider: Provider) -> JsonObject:
     """A chunk without the ids, costs, finish reasons and estimates that litellm made up."""
-    plain: dict[str, Any] = chunk.model_dump(exclude_none=True)
+    plain = chunk.model_dump(exclude_none=True)
     plain.pop("model", None)
     if _MADE_UP_ID.match(plain.get("id") or ""):
         del plain["id"]

@@ -2,16 +2,17 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TypedDict
 
 from gptsh.config.settings import Settings, with_config_prices
 from gptsh.errors import ConfigError, GptshError, LoadingModel
-from gptsh.jsonio import as_dict
+from gptsh.jsonio import JsonObject, as_dict
 from gptsh.llm.reports import (
     PROBE_TIMEOUT,
     REMOTE_TIMEOUT,
     REPORT_TIMEOUT,
+    ModelState,
     OllamaModels,
     ServerReports,
     bytes_in,
@@ -23,6 +24,19 @@ from gptsh.models.vendors import DIRECT, LOCAL_PROVIDERS, ApiName, Provider
 
 _OFFERED = 60  # seconds that a shell is offered the same list of models
 _CUSTOM_NAMES = ("azure",)  # the account's owner names the models
+
+
+class ModelRow(TypedDict):
+    """A row of ``--list-models``. The window is in tokens, prices are in USD per token."""
+
+    model: str  # a value for ``-m``
+    alias_of: str | None  # the full name behind an alias
+    api: ApiName
+    window: int | None
+    price_in: float | None
+    price_out: float | None
+    size: int | None  # of its file in bytes, at Ollama and llama.cpp
+    loaded: bool | None  # there, too
 
 
 class ModelLists:
@@ -87,19 +101,17 @@ class ModelLists:
 
     # ---- --list-models
 
-    def rows(self, wanted: str, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    def rows(self, wanted: str, note: Callable[[str], None]) -> Iterator[ModelRow]:
         """Every model that can be asked and has ``wanted`` in its name, provider by provider; the built-in one first.
 
         If ``wanted`` begins with a provider and a slash, no other provider is asked, and no other's key is needed.
-        Each has ``model`` (a value for ``-m``), ``alias_of`` (the full name behind an alias, or None), ``api``,
-        ``window`` in tokens, ``price_in`` and ``price_out`` in USD per token; of Ollama and llama.cpp also ``size`` in
-        bytes, and whether it is ``loaded``. ``note`` receives a line about each server that does not list its models.
+        ``note`` receives a line about each server that does not list its models.
         """
         for row in self._all_rows(wanted, note):
             if wanted in row["model"] or wanted in (row["alias_of"] or ""):
                 yield row
 
-    def _all_rows(self, wanted: str, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    def _all_rows(self, wanted: str, note: Callable[[str], None]) -> Iterator[ModelRow]:
         yield _row("echo", "echo", None, (0.0, 0.0))
         yield from self._alias_rows(note)
         for provider in self._usable_providers(wanted):
@@ -124,7 +136,7 @@ class ModelLists:
             if has_key or (provider.api in DIRECT and not provider.needs_key):
                 yield provider
 
-    def _alias_rows(self, note: Callable[[str], None]) -> Iterator[dict[str, Any]]:
+    def _alias_rows(self, note: Callable[[str], None]) -> Iterator[ModelRow]:
         """A row for each alias, with the facts of its model. ``note`` receives what is wrong or surprising."""
         providers = self._settings.providers
         for alias in providers.aliases:
@@ -141,7 +153,7 @@ class ModelLists:
                 note(f"{alias} is {model} here, by [aliases]; {known} needs its full name")
             yield {**_row(alias, provider.api, window, model_facts.prices), "alias_of": model}
 
-    def _rows_of(self, provider: Provider, seconds: float) -> Iterator[dict[str, Any]]:
+    def _rows_of(self, provider: Provider, seconds: float) -> Iterator[ModelRow]:
         """The rows of a provider: from the packaged table, or from the list of a server that the table cannot know."""
         is_not_in_table = provider.has_custom_base or provider.name in LOCAL_PROVIDERS
         table = [] if provider.api in DIRECT and is_not_in_table else [*models_of(provider.name)]
@@ -150,14 +162,14 @@ class ModelLists:
         elif provider.api in DIRECT:
             yield from self._server_rows(provider, seconds)
 
-    def _table_rows(self, provider: Provider, table: list[Facts]) -> Iterator[dict[str, Any]]:
+    def _table_rows(self, provider: Provider, table: list[Facts]) -> Iterator[ModelRow]:
         for model_facts in table:
             api = provider.for_model(model_facts.name).api
             window = provider.context_window or model_facts.window
             prices = with_config_prices(model_facts, provider).prices
             yield _row(f"{provider.name}/{model_facts.name}", api, window, prices)
 
-    def _server_rows(self, provider: Provider, seconds: float) -> Iterator[dict[str, Any]]:
+    def _server_rows(self, provider: Provider, seconds: float) -> Iterator[ModelRow]:
         listed = self._reports.listed_models(provider, seconds)
         states = self._ollama.states(provider) if provider.api == "ollama" else {}
         for entry in listed:
@@ -169,26 +181,39 @@ class ModelLists:
             yield {**row, **state}
 
 
-def _row(model: str, api: ApiName, window: int | None, prices: tuple[float, float] | None) -> dict[str, Any]:
+def _row(
+    model: str,
+    api: ApiName,
+    window: int | None,
+    prices: tuple[float, float] | None,
+) -> ModelRow:
     price_in, price_out = prices or (None, None)
-    row = {"model": model, "alias_of": None, "api": api, "window": window}
-    return {**row, "price_in": price_in, "price_out": price_out, "size": None, "loaded": None}
+    return {
+        "model": model,
+        "alias_of": None,
+        "api": api,
+        "window": window,
+        "price_in": price_in,
+        "price_out": price_out,
+        "size": None,
+        "loaded": None,
+    }
 
 
-def _llama_cpp_state(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _llama_cpp_state(entry: JsonObject) -> ModelState:
     """The size that llama.cpp lists with a model, and whether its router has loaded the model; None if unknown."""
     state = _state_in(entry)
     return {"size": bytes_in(as_dict(entry.get("meta"))), "loaded": state == "loaded" if state else None}
 
 
-def _state_in(entry: Mapping[str, Any]) -> Any:
+def _state_in(entry: JsonObject) -> object:
     """The state of a model in the list of llama.cpp's router."""
     return as_dict(entry.get("status")).get("value")
 
 
-def _prices_in(entry: Mapping[str, Any]) -> tuple[float, float] | None:
+def _prices_in(entry: JsonObject) -> tuple[float, float] | None:
     """OpenRouter's prices of a model: USD per token of the prompt and of the answer."""
-    pricing: Any = entry.get("pricing")
+    pricing = as_dict(entry.get("pricing"))
     try:
         prices = float(pricing["prompt"]), float(pricing["completion"])
     except (TypeError, KeyError, ValueError):

@@ -2,15 +2,25 @@
 
 import json
 from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
-from gptsh.jsonio import as_dict, as_dicts, as_str
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
-from gptsh.llm.stream import ADVICE, Refusable, as_object, debug_text, lines, load, reported_error, schema_as_text
+from gptsh.llm.stream import (
+    ADVICE,
+    OllamaWindows,
+    Refusable,
+    as_object,
+    debug_text,
+    lines,
+    load,
+    reported_error,
+    schema_as_text,
+)
 from gptsh.messages import Call, Event, Message, Part, Request, is_answer_of, is_text, parts_of, starts_turn, text_of
 from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.usage import WINDOW_KEY, usage_from
@@ -18,7 +28,6 @@ from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
-    from gptsh.llm.reports import OllamaModels
 
 
 # ---- ollama answers
@@ -31,7 +40,7 @@ _ANSWER_KEYS = {"message", "done", "error"}
 _USAGE_SUFFIXES = ("_count", "_duration")
 
 
-def json_lines(chunks: Iterator[bytes]) -> Iterator[dict[str, Any]]:
+def json_lines(chunks: Iterator[bytes]) -> Iterator[JsonObject]:
     """Parse each line of a body as an object. Raises ModelError if one is not, or if the first is not an answer."""
     texts = filter(bytes.strip, lines(chunks))
     for number, line in enumerate(texts):
@@ -53,7 +62,7 @@ class Reader(stream.Reader):
         super().__init__(answer)
         self._window = window
 
-    def add(self, line: dict[str, Any]) -> bool:
+    def add(self, line: JsonObject) -> bool:
         """Read one line; whether it was the last. Raises ModelError or TooLong for an error in it."""
         answer, message = self.answer, as_dict(line.get("message"))
         answer.resolved_model = as_str(line.get("model")) or None
@@ -75,7 +84,7 @@ class Reader(stream.Reader):
         return True
 
 
-def _chat_call(call: dict[str, Any]) -> Call:
+def _chat_call(call: JsonObject) -> Call:
     """A tool call in the form of chat completions, whose arguments are a text."""
     function = as_dict(call.get("function"))
     arguments = function.get("arguments")
@@ -110,8 +119,11 @@ def path(_request: Request, _provider: Provider) -> str:
 
 
 def body(
-    request: Request, provider: Provider, refusals: Collection[str] = (), models: "OllamaModels | None" = None
-) -> dict[str, Any]:
+    request: Request,
+    provider: Provider,
+    refusals: Collection[str] = (),
+    models: OllamaWindows | None = None,
+) -> JsonObject:
     """The JSON body, without the refused fields. The server may be asked how the model is loaded.
 
     With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops the oldest messages
@@ -142,8 +154,11 @@ def body(
 
 
 def _options(
-    params: dict[str, Any], request: Request, provider: Provider, models: "OllamaModels | None"
-) -> dict[str, Any]:
+    params: JsonObject,
+    request: Request,
+    provider: Provider,
+    models: OllamaWindows | None,
+) -> JsonObject:
     """The parameters of the model, and its window, ``num_ctx``. The server only logs unknown ones."""
     options = {**as_dict(params.pop("options", None)), **params}
     if "max_tokens" in options:
@@ -162,12 +177,21 @@ def accepts(part: Part, _provider: Provider) -> bool:
     return media is not None and media.kind == "image" and media.data is not None
 
 
-def read(response: "Response", provider: Provider, answer: Answer, models: "OllamaModels") -> Iterator[Event]:
+def read(
+    response: "Response",
+    provider: Provider,
+    answer: Answer,
+    models: OllamaWindows | None = None,
+) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events. The server may be asked for its window."""
-    return stream.read(json_lines(response.chunks()), Reader(answer, lambda: models.loaded_window(provider)))
+
+    def window() -> int | None:
+        return models.loaded_window(provider) if models else None
+
+    return stream.read(json_lines(response.chunks()), Reader(answer, window))
 
 
-def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
+def _messages(request: Request, provider: Provider) -> Iterator[JsonObject]:
     """The messages in Ollama's form; thinking is sent back only to its own model, within its turn."""
     latest = max((at for at, message in enumerate(request.messages) if starts_turn(message)), default=0)
     names: dict[str, str] = {}  # of functions, by call id
@@ -175,7 +199,7 @@ def _messages(request: Request, provider: Provider) -> Iterator[dict[str, Any]]:
         parts, images = _parts_and_images(message, provider)
         calls = message.get("tool_calls") or ()
         names |= {call["id"]: call["function"]["name"] for call in calls}
-        more: dict[str, Any] = {"images": images}
+        more: JsonObject = {"images": images}
         if at > latest and is_answer_of(message, provider.name, request.model):
             more[THINKING] = as_dict(message.get("replay")).get(THINKING)
         more["tool_calls"] = [_call(call) for call in calls]
@@ -203,6 +227,6 @@ def _parts_and_images(message: Message, provider: Provider) -> tuple[list[Part],
     return texts, images
 
 
-def _call(call: Call) -> dict[str, Any]:
+def _call(call: Call) -> JsonObject:
     function = call["function"]
     return {"id": call["id"], "function": {"name": function["name"], "arguments": as_object(function["arguments"])}}

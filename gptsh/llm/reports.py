@@ -5,13 +5,13 @@ import json
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Protocol, TypedDict
 
 from gptsh.config.settings import Settings
 from gptsh.errors import GptshError, LoadingModel, ModelError, TimedOut
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.llm.keys import without_secrets
 from gptsh.llm.servers import Routes, ServerCache, headers, server_and_model
 from gptsh.messages import token_count
@@ -36,7 +36,12 @@ _LOOPBACK = r"https?://(localhost|127\.|\[::1\])"
 _LIST_PATHS = {"ollama": "/v1/models", "gemini": "/models?pageSize=1000", "anthropic": "/models?limit=1000"}
 _WINDOW_KEYS = ("context_length", "inputTokenLimit", "max_input_tokens")  # in OpenAI's API, Google's, Anthropic's
 
-Get = Callable[..., Any]  # (URL, body to post) -> document, or None for any status but 200; raises GptshError
+
+class Get(Protocol):
+    """Download a document of a server, or None for any status but 200. Raises GptshError."""
+
+    def __call__(self, url: str, body: JsonObject | None = None) -> object:
+        """``body`` is posted."""
 
 
 class ServerReports:
@@ -52,7 +57,7 @@ class ServerReports:
         max_bytes = _LIST_BYTES if seconds == REMOTE_TIMEOUT else _PROBE_BYTES
         deadline = time.monotonic() + seconds
 
-        def get(url: str, body: Mapping[str, Any] | None = None) -> Any:
+        def get(url: str, body: JsonObject | None = None) -> object:
             data = json.dumps(body).encode() if body else None
             seconds_left = deadline - time.monotonic()
             if seconds_left <= 0:
@@ -85,7 +90,7 @@ class ServerReports:
             raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
         return bytes(document[:max_bytes])
 
-    def learn(self, provider: Provider, key: str, ask: Callable[[Get], Any]) -> None:
+    def learn(self, provider: Provider, key: str, ask: Callable[[Get], object]) -> None:
         """Remember what the server reports as ``key``, unless that is known or the server has just not answered."""
         entry = self._cache.entry(provider)
         failed_at = token_count(entry.get("failed")) or 0
@@ -96,7 +101,7 @@ class ServerReports:
         except GptshError:
             entry["failed"] = round(time.time())
 
-    def listed_models(self, provider: Provider, seconds: float) -> list[dict[str, Any]]:
+    def listed_models(self, provider: Provider, seconds: float) -> list[JsonObject]:
         """The server's list of models, each with its ``id``. Raises GptshError if there is none."""
         payload = self.getter(provider, seconds)(list_url(provider))
         if payload is None:
@@ -109,7 +114,7 @@ def list_url(provider: Provider) -> str:
     return provider.base_url + _LIST_PATHS.get(provider.api, "/models")
 
 
-def models_in(payload: Any) -> list[dict[str, Any]]:
+def models_in(payload: object) -> list[JsonObject]:
     """The models in the payload of ``/models``, each with its ``id``; of Google's list those that answer prompts."""
     if isinstance(payload, dict):
         payload = payload.get("data", payload.get("models"))
@@ -120,7 +125,7 @@ def models_in(payload: Any) -> list[dict[str, Any]]:
     return [entry for entry in entries if entry.get("id") and isinstance(entry["id"], str)]
 
 
-def window_in(entry: Mapping[str, Any]) -> int | None:
+def window_in(entry: JsonObject) -> int | None:
     """The window in an entry of ``/models``: vLLM's, llama.cpp's, that of OpenRouter's first provider, the model's."""
     return first_size(
         entry.get("max_model_len"),
@@ -147,18 +152,25 @@ _LOADED = 300  # seconds that Ollama keeps a model in memory
 _NUM_CTX = r"(?m)^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$"  # matches within one line only
 
 
+class ModelState(TypedDict):
+    """The size of a model's file in bytes, and whether the model is in memory; None: unknown."""
+
+    size: int | None
+    loaded: bool | None
+
+
 class OllamaModels:
     """What Ollama's servers report about their models. The cache remembers it: a model as loaded for five minutes."""
 
     def __init__(self, reports: ServerReports, cache: ServerCache) -> None:
         self._reports, self._cache = reports, cache
 
-    def info(self, provider: Provider) -> dict[str, Any]:
+    def info(self, provider: Provider) -> JsonObject:
         """What a server reports, or has reported today, about its model; see ``read_info``. Empty if it is unknown."""
         self._reports.learn(provider, "shown", lambda get: read_info(provider, get))
         return as_dict(self._cache.entry(provider).get("shown"))
 
-    def window_to_request(self, provider: Provider, tokens: int, choice: Any = None) -> Any:
+    def window_to_request(self, provider: Provider, tokens: int, choice: object = None) -> object:
         """The window to request: the user's choice, else as large as needed; None lets the server choose.
 
         ``tokens``: of prompt and answer, 0 if unknown. For a larger window Ollama loads the model again.
@@ -175,8 +187,10 @@ class OllamaModels:
         """The loaded window if this many tokens fit, else a larger one; None: no matter what the server chooses."""
         loaded = self._cache.entry(provider).get("loaded")
         if loaded is None or time.time() >= loaded[1]:
-            loaded = self._set_loaded(provider, self._running_window(provider))
-        current_window: int | None = loaded[0]
+            current_window = self._running_window(provider)
+            self._set_loaded(provider, current_window)
+        else:
+            current_window = loaded[0]
         if current_window is not None and current_window >= tokens:
             return current_window
         if current_window is None and tokens <= _SMALL:
@@ -199,11 +213,9 @@ class OllamaModels:
         self._set_loaded(provider, window)
         return window
 
-    def _set_loaded(self, provider: Provider, window: int | None) -> list[Any]:
+    def _set_loaded(self, provider: Provider, window: int | None) -> None:
         """Remember the window with which the model is in memory, and until when that is likely."""
-        loaded = [window, time.time() + _LOADED]
-        self._cache.entry(provider)["loaded"] = loaded
-        return loaded
+        self._cache.entry(provider)["loaded"] = [window, time.time() + _LOADED]
 
     def _running_window(self, provider: Provider) -> int | None:
         """The window of a loaded model; None if it is not loaded."""
@@ -211,7 +223,7 @@ class OllamaModels:
             return read_loaded_window(provider, self._reports.getter(provider, PROBE_TIMEOUT))
         return None
 
-    def states(self, provider: Provider) -> dict[str, dict[str, Any]]:
+    def states(self, provider: Provider) -> dict[str, ModelState]:
         """The size of each model of a server, and whether it is loaded; empty if the server does not report."""
         get, root = self._reports.getter(provider, REMOTE_TIMEOUT), _root(provider)
         try:
@@ -219,14 +231,14 @@ class OllamaModels:
         except GptshError:
             return {}
         in_memory = {entry.get("name") for entry in as_dicts(loaded.get("models"))}
-        states = {}
+        states: dict[str, ModelState] = {}
         for entry in as_dicts(stored.get("models")):
             name = entry.get("name")
             states[str(name)] = {"size": bytes_in(entry), "loaded": name in in_memory}
         return states
 
 
-def read_info(provider: Provider, get: Get) -> dict[str, Any]:
+def read_info(provider: Provider, get: Get) -> JsonObject:
     """What Ollama reports about a model: the window of its file, the one it was trained for, and its abilities."""
     report = as_dict(get(f"{_root(provider)}/api/show", {"model": provider.model}))
     info, parameters = as_dict(report.get("model_info")), report.get("parameters")
@@ -247,7 +259,7 @@ def read_loaded_window(provider: Provider, get: Get) -> int | None:
     return first_size(*(entry.get("context_length") for entry in matches))
 
 
-def bytes_in(report: dict[str, Any]) -> int | None:
+def bytes_in(report: JsonObject) -> int | None:
     """The size of a model's file in bytes."""
     size = report.get("size")
     return size if type(size) is int and size > 0 else None

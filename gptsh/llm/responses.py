@@ -1,17 +1,18 @@
 """Speak OpenAI's Responses API: write requests, read answers."""
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gptsh.content.answer import Answer, Frame, filled
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
-from gptsh.jsonio import as_dict, as_dicts, as_str
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
 from gptsh.llm.stream import (
     ADVICE,
     DONE,
+    OllamaWindows,
     Refusable,
     debug_text,
     openai_schema,
@@ -60,7 +61,7 @@ _WITHOUT_ITEM = {"response.created", "response.in_progress", "response.queued"}
 _CALL_KEYS = ("call_id", "name", "arguments")
 
 
-def as_events(response: dict[str, Any], body: bytes) -> Iterator[dict[str, Any]]:
+def as_events(response: JsonObject, body: bytes) -> Iterator[JsonObject]:
     """A response as the events of a stream. --debug shows ``body`` if it is not one."""
     if response.get("error") and not response.get("output"):
         yield {"type": "error", "error": response["error"]}
@@ -86,11 +87,11 @@ class Reader(stream.Reader):
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
-        self._open: dict[Any, _Progress] = {}  # by the item's place in the answer
-        self._items: dict[Any, Part] = {}  # those that have ended
-        self._thought: Any = None  # the piece of reasoning that came last
+        self._open: dict[int | str, _Progress] = {}  # by the item's place in the answer
+        self._items: dict[int | str, Part] = {}  # those that have ended
+        self._thought: object = None  # the piece of reasoning that came last
 
-    def add(self, payload: dict[str, Any]) -> bool:
+    def add(self, payload: JsonObject) -> bool:
         """Read one event; whether it was the last. Raises ModelError or TooLong for an error in it."""
         if payload is DONE:
             return True
@@ -106,7 +107,7 @@ class Reader(stream.Reader):
             self._add_to_item(kind, payload)
         return False
 
-    def _add_to_item(self, kind: str, payload: dict[str, Any]) -> None:
+    def _add_to_item(self, kind: str, payload: JsonObject) -> None:
         """Read an event that concerns one item."""
         delta, item, place = as_str(payload.get("delta")), as_dict(payload.get("item")), payload.get("output_index")
         if not isinstance(place, int):  # some servers send only an id
@@ -138,7 +139,7 @@ class Reader(stream.Reader):
             if progress.call and not progress.is_called:
                 self._add_call(progress, {**progress.call, "arguments": "".join(progress.arguments)})
 
-    def _end_item(self, place: Any, item: Part) -> None:
+    def _end_item(self, place: int | str, item: Part) -> None:
         """Read a complete item, once or again. Where its text differs from the deltas, the item is right."""
         self._items[place] = item
         progress = self._open.setdefault(place, _Progress())
@@ -165,7 +166,7 @@ class Reader(stream.Reader):
             progress.refuses = True
             self.answer.add_refusal(refusal)
 
-    def _add_reasoning(self, text: str, piece: Any) -> None:
+    def _add_reasoning(self, text: str, piece: object) -> None:
         """Add reasoning, with a blank line where another piece begins: a part of a summary, or an item."""
         if text and self._thought not in (None, piece):
             text = f"\n\n{text}"
@@ -184,7 +185,7 @@ class Reader(stream.Reader):
         call_id = as_str(item.get("call_id")) or as_str(item.get("id"))
         self.answer.add_call({"id": call_id, "type": "function", "function": function})
 
-    def _finish(self, kind: str, response: dict[str, Any]) -> None:
+    def _finish(self, kind: str, response: JsonObject) -> None:
         """Read the whole response at its end. Raises ModelError or TooLong if it failed."""
         output = as_dicts(response.get("output"))
         for index, item in enumerate(output):
@@ -201,7 +202,7 @@ class Reader(stream.Reader):
             self.answer.replay[ITEMS] = frames
         self.answer.finish(self._reason(status, response))
 
-    def _reason(self, status: str, response: dict[str, Any]) -> str:
+    def _reason(self, status: str, response: JsonObject) -> str:
         """The finish reason by the names of chat completions; others stay."""
         if status != "incomplete":
             return "tool_calls" if self.answer.calls else "stop"
@@ -273,7 +274,12 @@ def path(_request: Request, _provider: Provider) -> str:
     return "/responses"
 
 
-def body(request: Request, provider: Provider, refusals: Collection[str] = (), _ollama: Any = None) -> dict[str, Any]:
+def body(
+    request: Request,
+    provider: Provider,
+    refusals: Collection[str] = (),
+    _ollama: OllamaWindows | None = None,
+) -> JsonObject:
     """The JSON body, without what is refused (names of ``REFUSABLE``). OpenAI is asked not to store the answer."""
     if "schema" in refusals:
         request = schema_as_text(request)
@@ -291,7 +297,7 @@ def body(request: Request, provider: Provider, refusals: Collection[str] = (), _
     first_id = _first_id(conversation)
     if first_id and provider.has_cache_key and "prompt_cache_key" not in refusals:
         params.setdefault("prompt_cache_key", first_id)
-    payload: dict[str, Any] = {"model": provider.model}
+    payload: JsonObject = {"model": provider.model}
     if system := system_text(conversation):
         payload["instructions"] = system
     payload["input"] = _input(conversation, provider, refuses_items=ITEMS in refusals)
@@ -313,7 +319,12 @@ def accepts(part: Part, _provider: Provider) -> bool:
     return media is not None and media.kind not in _UNSUPPORTED
 
 
-def read(response: "Response", _provider: Provider, answer: Answer, _ollama: Any = None) -> Iterator[Event]:
+def read(
+    response: "Response",
+    _provider: Provider,
+    answer: Answer,
+    _ollama: OllamaWindows | None = None,
+) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     payloads = stream.sse_objects(response.chunks(), response.headers.get("content-type", ""), as_events)
     return stream.read(payloads, Reader(answer), response.limit_wait)
@@ -322,7 +333,7 @@ def read(response: "Response", _provider: Provider, answer: Answer, _ollama: Any
 # ---- fields
 
 
-def _take_include(params: dict[str, Any]) -> list[Any]:
+def _take_include(params: JsonObject) -> list[object]:
     """The user's ``include``, removed from the parameters."""
     include = params.pop("include", None)
     return include if isinstance(include, list) else []
@@ -389,7 +400,7 @@ def _media_part(part: Part) -> Part:
     media = media_of(part)
     if media is None or media.kind in _UNSUPPORTED:
         return not_sent(part, "this API does not take it")
-    inner: Any = part[part["type"]]
+    inner = part[part["type"]]
     if media.kind == "image":
         url = inner if isinstance(inner, str) else inner["url"]
         return {"type": "input_image", "image_url": url, "detail": as_dict(inner).get("detail") or "auto"}

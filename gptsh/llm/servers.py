@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Set
 from datetime import date
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from gptsh import __version__, files
 from gptsh.config.schema import MASK, Secret, is_secret_name, secrets_in
@@ -16,7 +16,7 @@ from gptsh.config.settings import Settings
 from gptsh.core import locks
 from gptsh.errors import ConfigError, GptshError, ModelError, StoreBusy
 from gptsh.files import app_folder
-from gptsh.jsonio import as_dict, encode_json
+from gptsh.jsonio import JsonObject, as_dict, encode_json
 from gptsh.llm.stream import Api
 from gptsh.messages import Request, token_count
 from gptsh.models.facts import exact_facts
@@ -64,7 +64,8 @@ _DAY = 86_400  # seconds
 _LOCK_WAIT = 1.0  # seconds
 _LARGEST = 10_000_000  # bytes
 
-Entry = dict[str, Any]  # "at", the time at which it was made; the other keys belong to those that write them
+# "at" is the time at which it was made; the other keys belong to those that write them.
+Entry = JsonObject
 
 
 class ServerCache:
@@ -158,7 +159,7 @@ class Routes:
 
         return Http(self._settings.network, self._environ)
 
-    def of(self, model: str, params: Mapping[str, Any], *, web: bool = False) -> Provider:
+    def of(self, model: str, params: Mapping[str, object], *, web: bool = False) -> Provider:
         """The provider of a model, with the API for this request and its key. Raises ConfigError.
 
         ``web``: its server may search the web.

@@ -4,13 +4,13 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gptsh.content.answer import Answer
 from gptsh.errors import ConnectionLost, Filtered, GptshError, ModelError, NoAnswer, TimedOut, TooLong
-from gptsh.jsonio import as_dict
+from gptsh.jsonio import JsonObject, as_dict
 from gptsh.messages import Event, Finished, Part, Request, Tool
 from gptsh.models.vendors import Provider
 from gptsh.text import format_size, is_unicode
@@ -35,6 +35,16 @@ class Refusable(NamedTuple):
     wording: str = "(?!)"  # a pattern; this one matches nothing
 
 
+class OllamaWindows(Protocol):
+    """The windows of Ollama's models; see ``OllamaModels`` of ``reports.py``."""
+
+    def window_to_request(self, provider: Provider, tokens: int, choice: object = None) -> object:
+        """The window to request: the user's choice, else as large as needed."""
+
+    def loaded_window(self, provider: Provider) -> int | None:
+        """The window with which the server has just used a model."""
+
+
 class Api(Protocol):
     """One API: how to write its requests and read its answers. A module of ``llm/`` has the name of its API."""
 
@@ -43,10 +53,22 @@ class Api(Protocol):
     def path(self, request: Request, provider: Provider) -> str:
         """The path of the request's URL, after the base URL."""
 
-    def body(self, request: Request, provider: Provider, refusals: Collection[str], ollama: Any) -> dict[str, Any]:
+    def body(
+        self,
+        request: Request,
+        provider: Provider,
+        refusals: Collection[str],
+        ollama: OllamaWindows | None,
+    ) -> JsonObject:
         """The JSON body without the refused fields. It may ask the server how the model is loaded."""
 
-    def read(self, response: "Response", provider: Provider, answer: Answer, ollama: Any) -> Iterator[Event]:
+    def read(
+        self,
+        response: "Response",
+        provider: Provider,
+        answer: Answer,
+        ollama: OllamaWindows | None,
+    ) -> Iterator[Event]:
         """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
 
     def accepts(self, part: Part, provider: Provider) -> bool:
@@ -54,7 +76,10 @@ class Api(Protocol):
 
 
 def take_tools(
-    params: dict[str, Any], request: Request, provider: Provider, declare: Callable[[Sequence[Tool]], list[Part]]
+    params: JsonObject,
+    request: Request,
+    provider: Provider,
+    declare: Callable[[Sequence[Tool]], list[Part]],
 ) -> list[Part]:
     """All tools of a request: the user's own, removed from ``params``, the provider's web search, and the offered ones.
 
@@ -89,7 +114,7 @@ def _with_plain_schema(tool: Tool) -> Tool:
     return Tool(tool.name, f"{tool.description}\n\n{words}" if tool.description else words, schema)
 
 
-def openai_schema(tool: Tool) -> dict[str, Any]:
+def openai_schema(tool: Tool) -> JsonObject:
     """The schema of a tool's arguments as OpenAI and Google want it: they require ``properties``."""
     return {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
 
@@ -117,7 +142,7 @@ _TEMPORARY = {
 }  # fmt: skip
 
 
-def reported_error(error: Any, payload: Mapping[str, Any]) -> GptshError:
+def reported_error(error: object, payload: JsonObject) -> GptshError:
     """The error for one inside an answer; --debug prints ``payload``. An overload can be retried."""
     # Few answers have an error.
     from gptsh.llm.failures import is_filtered, means_too_long, message_in, retry_after, too_long
@@ -148,7 +173,7 @@ _PIECE = 1_000_000  # characters of a text that are encoded at once
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def encode(payload: Any) -> bytes:
+def encode(payload: object) -> bytes:
     """Encode JSON as UTF-8. U+FFFD replaces a lone surrogate, which comes from an undecodable byte of a pipe.
 
     Long texts are encoded in pieces: whole, the text of the JSON would take up to four bytes per character.
@@ -156,7 +181,7 @@ def encode(payload: Any) -> bytes:
     return b"".join(_encoded(payload))
 
 
-def _encoded(value: Any) -> Iterator[bytes]:
+def _encoded(value: object) -> Iterator[bytes]:
     """The JSON of a value, in pieces."""
     if isinstance(value, dict):
         separator = b"{"
@@ -181,7 +206,7 @@ def _encoded(value: Any) -> Iterator[bytes]:
         yield _encode_whole(value)
 
 
-def _encode_whole(value: Any) -> bytes:
+def _encode_whole(value: object) -> bytes:
     """The JSON of a value, in one piece."""
     text = _encoder.encode(value)
     if is_unicode(text):
@@ -189,7 +214,7 @@ def _encode_whole(value: Any) -> bytes:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-def load(data: bytes) -> dict[str, Any]:
+def load(data: bytes) -> JsonObject:
     """Parse a JSON object, with infinities as null.
 
     Raises NoAnswer if there is no data, ModelError or TooLong for an error that is not in an object: Google sends a
@@ -212,7 +237,7 @@ def load(data: bytes) -> dict[str, Any]:
     raise reported_error(first.get("error") or reason, first)
 
 
-def as_object(arguments: str) -> dict[str, Any]:
+def as_object(arguments: str) -> JsonObject:
     """The arguments of a tool call as an object; anything else is wrapped in one."""
     if not arguments.strip():
         return {}
@@ -223,7 +248,7 @@ def as_object(arguments: str) -> dict[str, Any]:
     return {"arguments": arguments}
 
 
-def _parse(data: bytes) -> Any:
+def _parse(data: bytes) -> object:
     """Parse JSON, with infinities and NaN as null: they could not be saved."""
     return json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
 
@@ -250,12 +275,14 @@ _LONGEST_LINE = 200_000_000  # bytes; a line may be an image
 _BOM = b"\xef\xbb\xbf"
 _SNIFFED = 6  # bytes that distinguish an event stream from anything else
 _STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
-DONE: dict[str, Any] = {}  # in place of ``data: [DONE]``
+DONE: JsonObject = {}  # in place of ``data: [DONE]``
 
 
 def sse_objects(
-    chunks: Iterator[bytes], content_type: str, as_stream: Callable[[dict[str, Any], bytes], Iterator[dict[str, Any]]]
-) -> Iterator[dict[str, Any]]:
+    chunks: Iterator[bytes],
+    content_type: str,
+    as_stream: Callable[[JsonObject, bytes], Iterator[JsonObject]],
+) -> Iterator[JsonObject]:
     """Yield the JSON objects of a body, and DONE for ``[DONE]``. Raises ModelError.
 
     Some servers ignore whether streaming was requested: the beginning of the body shows what it is. ``as_stream``
@@ -292,7 +319,7 @@ def _sniff(chunks: Iterator[bytes]) -> tuple[bytes, bytes]:
     return read, beginning
 
 
-def error_fields(error: dict[str, Any]) -> Any:
+def error_fields(error: JsonObject) -> JsonObject | bool:
     """The message and code of a payload that is itself an error; True if it has none."""
     return {key: error[key] for key in ("message", "detail", "msg", "code", "type") if key in error} or True
 
@@ -363,7 +390,7 @@ class Reader:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
 
-    def add(self, payload: dict[str, Any]) -> bool:
+    def add(self, payload: JsonObject) -> bool:
         """Read one object from the server; whether it was the last. Raises ModelError or TooLong for an error in it."""
         raise NotImplementedError
 
@@ -372,7 +399,7 @@ class Reader:
 
 
 def read(
-    payloads: Iterable[dict[str, Any]], reader: Reader, limit_wait: Callable[[], None] = lambda: None
+    payloads: Iterable[JsonObject], reader: Reader, limit_wait: Callable[[], None] = lambda: None
 ) -> Iterator[Event]:
     """Read an answer and yield its events as they come. ``limit_wait`` is called once only usage may still come.
 

@@ -2,10 +2,18 @@
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any
 
-from gptsh.formats.source import Conversation, Results, Source, branch_to, read_each, tool_call, without
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.formats.source import (
+    Conversation,
+    ForeignMessage,
+    Results,
+    Source,
+    branch_to,
+    read_each,
+    tool_call,
+    without,
+)
+from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.messages import Part
 from gptsh.models.usage import FINISH_REASONS
 
@@ -26,10 +34,14 @@ def read_chatgpt(source: Source) -> Results | None:
     """A session for each conversation of an export, or for a file with a single conversation."""
     if not any(isinstance(value.get("mapping"), dict) for value in source.first_items):
         return None
-    return read_each(source, lambda value: _chatgpt_conversation(source, value), source.items())
+
+    def read(value: object) -> Conversation:
+        return _chatgpt_conversation(source, as_dict(value))
+
+    return read_each(source, read, source.items())
 
 
-def _chatgpt_conversation(source: Source, value: dict[str, Any]) -> Conversation:
+def _chatgpt_conversation(source: Source, value: JsonObject) -> Conversation:
     key = str(value.get("conversation_id") or value["id"])
     session = Conversation(source, CHATGPT, key, title=value.get("title"), provider="openai")
     session.created_at, session.updated_at = value.get("create_time"), value.get("update_time")
@@ -37,7 +49,7 @@ def _chatgpt_conversation(source: Source, value: dict[str, Any]) -> Conversation
     thinking: list[Part] = []  # of the next answer
     call_id = None  # of a tool call without a result
 
-    def messages_of(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def messages_of(node: JsonObject) -> Iterator[ForeignMessage]:
         nonlocal thinking, call_id
         record = as_dict(node.get("message"))
         content, metadata = as_dict(record.get("content")), as_dict(record.get("metadata"))
@@ -76,7 +88,7 @@ def _chatgpt_conversation(source: Source, value: dict[str, Any]) -> Conversation
     return session
 
 
-def _message(record: dict[str, Any], metadata: dict[str, Any], parts: list[Part]) -> dict[str, Any]:
+def _message(record: JsonObject, metadata: JsonObject, parts: list[Part]) -> ForeignMessage:
     content = parts[0]["text"] if len(parts) == 1 and parts[0]["type"] == "text" else parts
     role, recipient = record["author"]["role"], record.get("recipient") or "all"
     message = {"id": record["id"], "timestamp": record.get("create_time"), "role": role, "content": content}
@@ -90,7 +102,7 @@ def _message(record: dict[str, Any], metadata: dict[str, Any], parts: list[Part]
     return message
 
 
-def _part(part: Any) -> Part:
+def _part(part: str | Part) -> Part:
     """A text or a transcribed text as text; a reference to a file unchanged."""
     if isinstance(part, str):
         return {"type": "text", "text": part}
@@ -120,10 +132,14 @@ def read_claude_ai(source: Source) -> Results | None:
     """A session for each conversation of an export, or for a file with a single conversation."""
     if not any(isinstance(value.get("chat_messages"), list) for value in source.first_items):
         return None
-    return read_each(source, lambda value: _claude_conversation(source, value), source.items())
+
+    def read(value: object) -> Conversation:
+        return _claude_conversation(source, as_dict(value))
+
+    return read_each(source, read, source.items())
 
 
-def _claude_conversation(source: Source, value: dict[str, Any]) -> Conversation:
+def _claude_conversation(source: Source, value: JsonObject) -> Conversation:
     session = Conversation(source, CLAUDE_AI, str(value["uuid"]), title=value.get("name"), provider="anthropic")
     session.created_at, session.updated_at = value.get("created_at"), value.get("updated_at")
     session.model, records = value.get("model"), value["chat_messages"]
@@ -136,7 +152,7 @@ def _claude_conversation(source: Source, value: dict[str, Any]) -> Conversation:
     return session
 
 
-def _messages(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _messages(record: JsonObject) -> Iterator[ForeignMessage]:
     """A question with its attached texts and the names of other files; or an answer, split at its tool results."""
     moment, blocks = {"timestamp": record.get("created_at")}, _blocks(record)
     if record["sender"] == "human":
@@ -154,7 +170,7 @@ def _messages(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield {**ident, "role": "user" if is_result else "assistant", "content": [*group], **moment}
 
 
-def _blocks(record: dict[str, Any]) -> list[Part]:
+def _blocks(record: JsonObject) -> list[Part]:
     """The blocks as in Anthropic's API. Older exports lack call ids: there, results are in the order of the calls."""
     converted: list[Part] = []
     pending: list[str] = []  # ids of calls without a result

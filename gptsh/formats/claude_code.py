@@ -7,11 +7,11 @@ branch that was continued is read. Other records (titles, progress) are not mess
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any
 
 from gptsh.formats.source import (
     BAD_MESSAGE,
     Conversation,
+    ForeignMessage,
     Line,
     Results,
     Source,
@@ -20,7 +20,7 @@ from gptsh.formats.source import (
     with_raw,
     without,
 )
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.messages import token_count
 
 NAME = "claude-code"
@@ -53,7 +53,7 @@ def read(source: Source) -> Results | None:
     return chain(source.bad_lines, read_each(source, lambda thread: _conversation(source, thread), _threads(source)))
 
 
-def _is_record(value: dict[str, Any]) -> bool:
+def _is_record(value: JsonObject) -> bool:
     kind = value.get("type")
     return isinstance(kind, str) and ({"uuid", "sessionId"} <= value.keys() or _RECORDS.get(kind) in value)
 
@@ -99,8 +99,8 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
     if thread.agent is not None:
         session.extra |= {"session": thread.session, "agent": thread.agent}
         session.key += f"/{thread.agent}"
-    answers: dict[str, dict[str, Any]] = {}  # by response id
-    messages: list[tuple[dict[str, Any], Line]] = []
+    answers: dict[str, ForeignMessage] = {}  # by response id
+    messages: list[tuple[ForeignMessage, Line]] = []
     for line in _branch(thread):
         try:
             message = _message(line.value)
@@ -167,14 +167,14 @@ def _path_to_newest(thread: _Thread) -> set[int]:
     return path
 
 
-def _message(value: dict[str, Any]) -> dict[str, Any] | None:
+def _message(value: JsonObject) -> ForeignMessage | None:
     """The message on a line, None if it has none. A question asked during an answer is in ``attachment``."""
-    message: Any = value.get("message")
+    message = as_dict(value.get("message"))
     queued = as_dict(value.get("attachment"))
     if queued.get("type") == "queued_command":
         message = {"content": queued["prompt"]}
     elif value.get("type") not in _MESSAGE_TYPES:
-        if "role" in as_dict(message):
+        if "role" in message:
             raise ValueError("a message of an unknown type")
         return None
     content = message["content"]

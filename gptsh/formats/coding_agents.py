@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from gptsh.formats.source import (
     Conversation,
+    ForeignMessage,
     Line,
+    Record,
     Results,
     Source,
     answer_fields,
@@ -20,7 +21,8 @@ from gptsh.formats.source import (
     with_raw,
     without,
 )
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts
+from gptsh.messages import Part
 
 # ---- codelet
 #
@@ -57,7 +59,7 @@ def read_codelet(source: Source) -> Results | None:
     return session.results()
 
 
-def _manifest_session(source: Source, manifest: dict[str, Any]) -> Conversation:
+def _manifest_session(source: Source, manifest: JsonObject) -> Conversation:
     session = Conversation(source, CODELET, str(manifest["id"]), title=manifest["name"], cwd=manifest["project"])
     session.created_at, session.updated_at = manifest["created_at"], manifest["updated_at"]
     session.provider = provider_name(manifest.get("provider"))
@@ -85,7 +87,7 @@ def _records(source: Source) -> dict[str, Line]:
     return {str(line.value.get("id", line.value.get("uuid"))): line for line in source.lines}
 
 
-def _codelet_message(value: dict[str, Any], session: Conversation) -> dict[str, Any]:
+def _codelet_message(value: JsonObject, session: Conversation) -> ForeignMessage:
     """The message in an envelope, or in a record of the store, whose ``metadata`` is an envelope.
 
     All three roles are checked: the tool itself records an answer of text alone as a question.
@@ -107,15 +109,17 @@ def _codelet_message(value: dict[str, Any], session: Conversation) -> dict[str, 
     return {**new, "role": "assistant", **answer_fields(message), **without(extra)}
 
 
-def _with_blobs(part: dict[str, Any], session: Conversation) -> dict[str, Any]:
+def _with_blobs(part: Part, session: Conversation) -> object:
     """The part with its blob references resolved. A part that lacks its data or thinking becomes a text about that."""
     missing: list[str] = []
 
-    def resolved(value: Any) -> Any:
+    def resolved(value: object) -> object:
         if isinstance(value, dict):
             inner = {key: resolved(item) for key, item in value.items()}
             return inner.get("_blob_ref", inner)
-        reference = _BLOB.fullmatch(value) if isinstance(value, str) else None
+        if not isinstance(value, str):
+            return value
+        reference = _BLOB.fullmatch(value)
         if not reference:
             return value
         digest = reference[1]
@@ -125,7 +129,7 @@ def _with_blobs(part: dict[str, Any], session: Conversation) -> dict[str, Any]:
         missing.append(value)
         return value
 
-    new: dict[str, Any] = resolved(part)
+    new = resolved(part)
     session.skipped += [session.source.skipped(f"{name}: missing, or its hash is not its name") for name in missing]
     if missing and part["type"] not in ("tool_result", "tool_use"):
         return {"type": "text", "text": f"[{part['type']}: missing]"}
@@ -167,9 +171,10 @@ def read_nanocoder(source: Source) -> Results | None:
     return session.results()
 
 
-def _nanocoder_message(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _nanocoder_message(record: JsonObject) -> Iterator[ForeignMessage]:
     """A message. Only the text of a tool result shows that it is an error, so ``is_error`` is not set."""
-    message: dict[str, Any] = {key: record[key] for key in ("role", "content", "tool_call_id", "name") if key in record}
+    names = ("role", "content", "tool_call_id", "name")
+    message: ForeignMessage = {name: record[name] for name in names if name in record}
     if record.get("tool_calls"):
         calls = [(call["id"], call["function"]) for call in record["tool_calls"]]
         message["tool_calls"] = [tool_call(ident, function["name"], function["arguments"]) for ident, function in calls]
@@ -222,7 +227,7 @@ def read_ollm(source: Source) -> Results | None:
     return session.results()
 
 
-def _sorted_by_time(records: list[Any]) -> list[Any]:
+def _sorted_by_time(records: list[Record]) -> list[Record]:
     """The records sorted by time, stable; a record without a time has that of the record before it."""
     last, times = "", []
     for record in records:
@@ -231,9 +236,9 @@ def _sorted_by_time(records: list[Any]) -> list[Any]:
     return [record for _, record in sorted(zip(times, records, strict=True), key=lambda pair: pair[0])]
 
 
-def _ollm_message(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _ollm_message(record: JsonObject) -> Iterator[ForeignMessage]:
     names = ("id", "role", "timestamp", "name", "content")
-    message: dict[str, Any] = {name: record[name] for name in names if name in record}
+    message: ForeignMessage = {name: record[name] for name in names if name in record}
     if parts := record.get("parts"):
         message["content"] = parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
     if record.get("toolCalls"):
@@ -244,7 +249,7 @@ def _ollm_message(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield message | ({"source": rest} if rest else {})
 
 
-def _call(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _call(record: JsonObject) -> Iterator[ForeignMessage]:
     """An answer with a single tool call, and the result, if there is one."""
     moment, calls = record.get("timestamp"), [tool_call(record["id"], record["name"], record["args"])]
     yield {"role": "assistant", "content": None, "tool_calls": calls, "timestamp": moment}

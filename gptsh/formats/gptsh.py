@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
-from typing import Any
 
 from gptsh.core import document
 from gptsh.core.document import VERSION, Document
@@ -67,7 +66,7 @@ def _rescued(source: Source) -> Results | None:
     return chain(sessions, [skipped])
 
 
-def _parsed(text: bytes) -> Any:
+def _parsed(text: bytes) -> object:
     """The value of JSON text; None if it is none."""
     try:
         return parse_json(text.decode())

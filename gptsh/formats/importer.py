@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from gptsh import files
 from gptsh.core import document, folders, listing, locks, session_files, sessions, turns
@@ -17,7 +17,7 @@ from gptsh.core.turns import join_messages, merge
 from gptsh.errors import BadSession
 from gptsh.formats import chat_exports, claude_code, coding_agents, gptsh, llm, nanobot, openai
 from gptsh.formats.source import Results, Source
-from gptsh.jsonio import as_dict
+from gptsh.jsonio import JsonObject, as_dict
 from gptsh.messages import Message, blocks_of, just_after, safe_params, text_of, timestamp
 
 # ---- readers
@@ -200,7 +200,8 @@ def _origins(head: Document) -> list[Origin]:
     """Return the origins of a session: its own id and creation time, and where it was imported from."""
     imported = as_dict(as_dict(head.get("meta")).get("imported"))
     form, key = imported.get("format"), imported.get("key")
-    origins: list[Any] = [(_OURS, f"{head['id']} {head.get('created_at')}"), (form, key)]
+    own_key = f"{head['id']} {head.get('created_at')}"
+    origins: list[tuple[object, object]] = [(_OURS, own_key), (form, key)]
     return [(form, key) for form, key in origins if isinstance(form, str) and isinstance(key, str)]
 
 
@@ -215,7 +216,8 @@ def _sanitized(doc: Document) -> Document:
     imported = meta.get("imported") or {"format": _OURS, "key": f"{doc['id']} {doc['created_at']}"}
     meta |= {"imported": imported, "mcp_allowed_servers": [], "imported_at": now}
     agent = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
-    marked: list[Any] = [  # as imported: an agent's memory has them once the session is used here
+    # Marked as imported: an agent's memory has them once the session is used here.
+    marked: list[JsonObject] = [
         {**message, "source": {**as_dict(as_dict(message).get("source")), "imported": True}}
         for message in doc["messages"]
     ]

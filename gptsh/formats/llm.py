@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gptsh.content.attachments import media_part, url_part
 from gptsh.files import STALE_AFTER
 from gptsh.formats.source import BadInput, Conversation, Results, Source, open_regular, without
-from gptsh.jsonio import as_dict, as_dicts, parse_json
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, parse_json
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.facts import split_model
 from gptsh.models.usage import usage_from
@@ -35,7 +35,7 @@ _QUERY_SECONDS = 20.0
 _MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9.+_-]+")
 _STORE = {"threads", "turns", "messages", "parts"}
 _REQUEST_ROLES = ("user", "tool")  # of messages that an answer follows
-Row = dict[str, Any]
+Row = JsonObject
 
 
 def read(source: Source) -> Results | None:
@@ -259,7 +259,7 @@ def _result(row: Row, media: list[Part]) -> Part:
     return {**result, "content": content, **error}
 
 
-def _json(cell: object) -> dict[str, Any]:
+def _json(cell: object) -> JsonObject:
     """The JSON object in a cell; empty if there is none."""
     try:
         return as_dict(parse_json(cell)) if isinstance(cell, str) else {}

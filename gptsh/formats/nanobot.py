@@ -9,7 +9,6 @@ import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any
 
 from gptsh.content.attachments import Kind, media_in
 from gptsh.content.passages import one_text
@@ -17,7 +16,7 @@ from gptsh.context.sendable import make_sendable
 from gptsh.core.document import Document
 from gptsh.formats.openai import from_chat, json_line, openai_content, plain_call
 from gptsh.formats.source import Conversation, Results, Source, label, utc
-from gptsh.jsonio import as_dict, as_dicts, parse_json
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, parse_json
 from gptsh.messages import REASONING_FIELDS, TAGGED, THINKING_BLOCKS, Message, final_answer
 
 NAME = "nanobot"
@@ -77,7 +76,7 @@ def _session(source: Source) -> Conversation:
     return session
 
 
-def _is_counted(value: Mapping[str, Any]) -> bool:
+def _is_counted(value: JsonObject) -> bool:
     """Whether nanobot counts a record as a message."""
     return value.get("_type") not in (_METADATA, _STATE)
 
@@ -96,7 +95,7 @@ def file_names(key: str) -> tuple[str, str]:
     return f"{_UNSAFE.sub('_', key.replace(':', '_')).strip()}.jsonl", f"{encoded}.jsonl"
 
 
-def _imported(doc: Document) -> dict[str, Any]:
+def _imported(doc: Document) -> JsonObject:
     """What the import stored about the session's nanobot file; empty if it was not imported from nanobot."""
     imported = as_dict(doc["meta"].get("imported"))
     return imported if imported.get("format") == NAME else {}
@@ -110,7 +109,7 @@ def write(doc: Document, key: str) -> Iterator[str]:
     imported = _imported(doc)
     lines: list[str] = []
     count = offset = 0
-    names: dict[str, Any] = {}  # id of a tool call: name of its function
+    names: dict[str, object] = {}  # id of a tool call: name of its function
     for message in doc["messages"]:
         names.update({call["id"]: call["function"].get("name") for call in message.get("tool_calls") or ()})
         origin = as_dict(as_dict(message).get("source")) if imported else {}
@@ -137,7 +136,7 @@ def _valid_lines(lines: object) -> list[str]:
     return []
 
 
-def _header(doc: Document, key: str, offset: int, old: dict[str, Any], title: object) -> str:
+def _header(doc: Document, key: str, offset: int, old: JsonObject, title: object) -> str:
     """The line of metadata: ``old`` with the current values; ``title`` is the imported one."""
     metadata = as_dict(old.get("metadata"))
     if doc["title"] and doc["title"] != title:
@@ -156,9 +155,9 @@ def _local(moment: str) -> str:
     return datetime.fromisoformat(moment).astimezone().replace(tzinfo=None).isoformat()
 
 
-def _to_nanobot(message: Message, names: Mapping[str, Any]) -> dict[str, Any]:
+def _to_nanobot(message: Message, names: Mapping[str, object]) -> JsonObject:
     """Our message with nanobot's keys, in nanobot's order. ``names`` has the function names by tool call id."""
-    new: dict[str, Any] = {"role": message["role"]}
+    new: JsonObject = {"role": message["role"]}
     if message["role"] == "user":
         new["content"] = openai_content(message, _IMAGES)
     elif message["role"] == "assistant":
@@ -178,7 +177,7 @@ def _to_nanobot(message: Message, names: Mapping[str, Any]) -> dict[str, Any]:
     return new | ({"timestamp": _local(moment)} if moment else {})
 
 
-def _reasoning(message: Message) -> dict[str, Any]:
+def _reasoning(message: Message) -> JsonObject:
     """The reasoning of an answer: signed blocks, which nanobot sends back, and the rest as text, which it may send."""
     replay, blocks = as_dict(message.get("replay")), as_dicts(message.get("thinking"))
     signed = [block for block in blocks if block.get("signature") or block.get("type") == "redacted_thinking"]

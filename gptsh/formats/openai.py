@@ -1,16 +1,22 @@
 """Import and export OpenAI chat messages: an array or lines of messages, or the body of a request."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator
 
 from gptsh.content.attachments import AUDIO, Kind, as_text, media_of, part_label, without_media
 from gptsh.content.passages import one_text
 from gptsh.content.shapes import author_name, move_tool_media, question_content
 from gptsh.context.sendable import make_sendable, pair_calls
 from gptsh.core.document import Document
-from gptsh.formats.source import Conversation, Results, Source, fingerprint, tool_call
-from gptsh.jsonio import as_dict, as_dicts
+from gptsh.formats.source import (
+    Conversation,
+    ForeignMessage,
+    Results,
+    Source,
+    fingerprint,
+    tool_call,
+)
+from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.messages import REASONING_FIELDS, THINKING_BLOCKS, Call, Message, Part, final_answer, is_text, parts_of
 from gptsh.text import is_unicode
 
@@ -53,11 +59,11 @@ def read(source: Source) -> Results | None:
     return session.results(allow_empty=bool(session.system))
 
 
-def _is_message(value: Mapping[str, Any]) -> bool:
+def _is_message(value: JsonObject) -> bool:
     return value.get("role") in _ROLES and any(key in value for key in _CONTENT_KEYS)
 
 
-def _instruction(value: Mapping[str, Any]) -> str | None:
+def _instruction(value: JsonObject) -> str | None:
     """The text of a system prompt; None if the message is not one, is empty or has other parts."""
     content = value.get("content")
     if value.get("role") not in ("system", "developer") or not isinstance(content, (str, list)):
@@ -68,13 +74,13 @@ def _instruction(value: Mapping[str, Any]) -> str | None:
     return prompt if prompt.strip() and all(isinstance(text, str) for text in texts) else None
 
 
-def from_chat(value: Mapping[str, Any]) -> dict[str, Any]:
+def from_chat(value: JsonObject) -> ForeignMessage:
     """A chat message in our format: reasoning under our keys, unknown keys unchanged.
 
     Keys that only our messages have are left out, as they mean something else in a file: ``cost``, for example.
     """
     blocks, listed = value.get(THINKING_BLOCKS), as_dicts(value.get(THINKING_BLOCKS))
-    reasoning: dict[str, Any] = {
+    reasoning: JsonObject = {
         "thinking": listed if listed == blocks else [],
         "replay": {key: value[key] for key in REASONING_FIELDS if isinstance(value.get(key), str)},
     }
@@ -83,7 +89,7 @@ def from_chat(value: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {key: item for key, item in reasoning.items() if item}
 
 
-def _message(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _message(value: JsonObject) -> Iterator[ForeignMessage]:
     new = from_chat(value)
     if isinstance(value.get("id"), str):
         new["id"] = value["id"]
@@ -92,7 +98,7 @@ def _message(value: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield new
 
 
-def _call(call: dict[str, Any]) -> Call:
+def _call(call: JsonObject) -> Call:
     """A tool call. That of a custom tool becomes a function call with its input as arguments."""
     if custom := as_dict(call.get("custom")):
         return tool_call(call["id"], custom.get("name"), custom.get("input"))
@@ -120,8 +126,8 @@ def write(doc: Document) -> Iterator[str]:
     yield "\n]\n" if messages else "[]\n"
 
 
-def _to_openai(message: Message) -> dict[str, Any]:
-    sent: dict[str, Any] = {"role": message["role"]}
+def _to_openai(message: Message) -> JsonObject:
+    sent: JsonObject = {"role": message["role"]}
     if message["role"] == "tool":
         return {**sent, "tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     if message["role"] == "assistant":

@@ -14,17 +14,20 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
 from gptsh.content.shapes import normalize_message
 from gptsh.core import document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
-from gptsh.jsonio import as_dict, as_dicts, parse_json_at
-from gptsh.messages import Call, Message, safe_params, timestamp
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, parse_json_at
+from gptsh.messages import Call, Message, Part, safe_params, timestamp
 from gptsh.models.usage import FINISH_REASONS, usage_from
 from gptsh.models.vendors import PROVIDERS
 from gptsh.text import quantity, shorten
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 # ---- source
 #
@@ -66,6 +69,8 @@ class Skipped(NamedTuple):
     is_foreign: bool = False
 
 
+# A message as it was read, in our keys or in those of another API. ``add_message`` checks it.
+ForeignMessage = JsonObject
 Results = Iterator[Document | Skipped]  # the sessions in a file, and what cannot be read of it
 
 
@@ -81,7 +86,7 @@ class Line(NamedTuple):
 
     number: int
     raw: str
-    value: dict[str, Any]
+    value: JsonObject
 
 
 class Source:
@@ -182,11 +187,11 @@ class Source:
         return self.start.removeprefix(_BOM).lstrip().startswith(b"[")
 
     @cached_property
-    def value(self) -> Any:
+    def value(self) -> object:
         """The JSON value of the file; None for an array, lines of JSON, or what is not JSON."""
         if self.is_array:
             return None
-        values: list[Any] = []
+        values: list[object] = []
         try:
             values.extend(read_values(self._json))
         except BadInput as err:
@@ -195,7 +200,7 @@ class Source:
             return None
         return values[0] if len(values) == 1 else None
 
-    def items(self) -> Iterator[Any]:
+    def items(self) -> Iterator[object]:
         """Yield the items of the array that the file is, or its one value.
 
         Raises BadInput at what is not JSON.
@@ -209,7 +214,7 @@ class Source:
         return self.blocks(len(_BOM) if self.start.startswith(_BOM) else 0)
 
     @property
-    def all_items(self) -> list[Any]:
+    def all_items(self) -> list[object]:
         """The items of an array that is one session.
 
         Raises BadInput as ``items`` does, or if they are too large.
@@ -218,9 +223,9 @@ class Source:
         return [*self.items()]
 
     @cached_property
-    def first_items(self) -> list[dict[str, Any]]:
+    def first_items(self) -> list[JsonObject]:
         """The objects among the first items, by which a format is recognised."""
-        found: list[Any] = []
+        found: list[object] = []
         try:
             found.extend(islice(self.items(), _FIRST))
         except BadInput as err:
@@ -230,7 +235,7 @@ class Source:
     # ---- lines of JSON
 
     @cached_property
-    def first(self) -> list[dict[str, Any]]:
+    def first(self) -> list[JsonObject]:
         """The one object of the file, or those on its first lines: they tell the format."""
         if isinstance(self.value, dict):
             return [self.value]
@@ -308,7 +313,7 @@ def _split(blocks: Iterator[bytes]) -> Iterator[bytes]:
     yield bytes(rest)
 
 
-def _values_on_line(data: bytes) -> Iterator[tuple[str, Any]]:
+def _values_on_line(data: bytes) -> Iterator[tuple[str, object]]:
     """Yield the text and the value of each JSON value on a line.
 
     Raises BadInput for one that is too large or nested too deeply, ValueError or RecursionError at
@@ -328,7 +333,7 @@ def _values_on_line(data: bytes) -> Iterator[tuple[str, Any]]:
         yield text[start:end], value
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
+def _is_deeper(value: object, levels: int) -> bool:
     if isinstance(value, dict):
         value = value.values()
     elif not isinstance(value, list):
@@ -339,7 +344,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 # ---- JSON that is read piece by piece
 
 
-def read_values(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[Any]:
+def read_values(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[object]:
     """Yield the JSON values in a text: one, unless commas separate several.
 
     Raises BadInput as ``read_items``.
@@ -347,7 +352,7 @@ def read_values(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[Any]:
     return read_items(lambda: chain([b"["], open_blocks(), [b"]"]))
 
 
-def read_items(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[Any]:
+def read_items(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[object]:
     """Yield the items of a JSON array. One item at a time is in memory.
 
     ``open_blocks`` returns the text in pieces, at each call from its start.
@@ -374,7 +379,7 @@ def read_items(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[Any]:
     raise BadInput(f"not JSON after {quantity(count, 'item')}" if count else "not JSON")
 
 
-def _items(blocks: Iterable[bytes], backend: Any) -> Iterator[Any]:
+def _items(blocks: Iterable[bytes], backend: "ModuleType") -> Iterator[object]:
     """Yield the items of an array.
 
     Raises BadInput for one that is too large or nested too deeply, else as ``_events``.
@@ -402,7 +407,10 @@ def _items(blocks: Iterable[bytes], backend: Any) -> Iterator[Any]:
                 size = count = 0
 
 
-def _events(blocks: Iterable[bytes], backend: Any) -> Iterator[tuple[int, list[tuple[str, Any]]]]:
+def _events(
+    blocks: Iterable[bytes],
+    backend: "ModuleType",
+) -> Iterator[tuple[int, list[tuple[str, object]]]]:
     """Yield the size of each block and ijson's events in it, also those before an error.
 
     Raises ijson's JSONError, or ValueError.
@@ -450,21 +458,26 @@ class Conversation:
     source: Source
     format: str
     key: str
-    title: Any = None
-    created_at: Any = None
-    updated_at: Any = None
-    provider: Any = None
-    model: Any = None
-    system: Any = None
-    cwd: Any = None
-    params: Mapping[str, Any] = field(default_factory=dict)
+    title: object = None
+    created_at: object = None
+    updated_at: object = None
+    provider: object = None
+    model: object = None
+    system: object = None
+    cwd: object = None
+    params: Mapping[str, object] = field(default_factory=dict)
     consolidated: int = 0
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: JsonObject = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     _seen: dict[str, int] = field(default_factory=dict)  # message ids, and digests with their number of occurrences
 
-    def add_record(self, read: Callable[[Record], Iterable[Mapping[str, Any]]], record: Record, line: int = 0) -> None:
+    def add_record(
+        self,
+        read: Callable[[Record], Iterable[ForeignMessage]],
+        record: Record,
+        line: int = 0,
+    ) -> None:
         """Add the messages that ``read`` finds in a record. A malformed record is skipped."""
         try:
             messages = [*read(record)]
@@ -474,7 +487,7 @@ class Conversation:
         for message in messages:
             self.add_message(message, line)
 
-    def add_message(self, message: Mapping[str, Any], line: int = 0) -> bool:
+    def add_message(self, message: ForeignMessage, line: int = 0) -> bool:
         """Add a message in our format or another API's, with or without ``id`` and ``timestamp``; False if malformed.
 
         A message with tool results becomes several. It keeps its id if no other message has it. Else the id is derived
@@ -516,7 +529,12 @@ class Conversation:
         created = utc(self.created_at) or first or timestamp()
         updated = utc(self.updated_at) or max(times, default=created)
         system = self.system if isinstance(self.system, str) and self.system.strip() else None
-        agent: dict[str, Any] = {"name": None, "model": label(self.model), "model_small": None, "system": system}
+        agent: JsonObject = {
+            "name": None,
+            "model": label(self.model),
+            "model_small": None,
+            "system": system,
+        }
         agent["params"] = safe_params(as_dict(self.params))
         provider, cwd = {"name": label(self.provider)}, self.cwd if isinstance(self.cwd, str) else None
         doc = sessions.new_session_doc(agent, provider, output=None, mcp_allowed_servers=None)
@@ -555,9 +573,13 @@ def read_each(source: Source, read: Callable[[Record], Conversation], records: I
             yield result
 
 
-def branch_to(leaf: Any, records: Mapping[Any, dict[str, Any]], parent_key: str) -> list[dict[str, Any]]:
+def branch_to(
+    leaf: object,
+    records: Mapping[object, JsonObject],
+    parent_key: str,
+) -> list[JsonObject]:
     """The records of a tree from the root to ``leaf``, an id; ``parent_key`` holds the id of a record's parent."""
-    branch: dict[Any, dict[str, Any]] = {}
+    branch: dict[object, JsonObject] = {}
     while leaf in records and leaf not in branch:
         branch[leaf] = records[leaf]
         leaf = records[leaf].get(parent_key)
@@ -591,12 +613,12 @@ def fingerprint(value: object) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def without(record: Mapping[str, Any], *keys: str) -> dict[str, Any]:
+def without(record: Mapping[str, object], *keys: str) -> JsonObject:
     """The record without these keys, and without those that are null."""
     return {key: value for key, value in record.items() if key not in keys and value is not None}
 
 
-def with_raw(content: list[dict[str, Any]], raw: object) -> list[dict[str, Any]]:
+def with_raw(content: list[Part], raw: object) -> list[Part]:
     """The parts of a message, its tool results with the raw output that stands beside the message."""
     return [{"tool_use_result": raw, **part} if part["type"] == "tool_result" else part for part in content]
 
@@ -614,7 +636,7 @@ def tool_call(ident: object, name: object, arguments: object) -> Call:
     return {"id": ident, "type": "function", "function": {"name": name, "arguments": text}}
 
 
-def answer_fields(message: Mapping[str, Any]) -> dict[str, Any]:
+def answer_fields(message: JsonObject) -> ForeignMessage:
     """The model, response id, finish reason and usage of an answer of Anthropic's API, as keys of our message."""
     reason, usage = message.get("stop_reason"), message.get("usage")
     fields = {

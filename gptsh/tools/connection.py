@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import anyio
 import mcp_types
@@ -25,7 +25,7 @@ from gptsh.config.schema import mask
 from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.files import app_folder
-from gptsh.jsonio import encode_json
+from gptsh.jsonio import JsonObject, encode_json
 from gptsh.messages import ServerQuestion, Tool
 from gptsh.text import shorten
 from gptsh.tools import remote
@@ -103,7 +103,7 @@ class Remembered:
         """Forget the list of tools."""
         self._write({name: fact for name, fact in self._facts.items() if name != "list"})
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self) -> JsonObject:
         try:
             facts = json.loads(self._path.read_bytes()) if self._path else {}
         except (OSError, ValueError, RecursionError):
@@ -113,7 +113,7 @@ class Remembered:
         )
         return facts if sound else {}
 
-    def _write(self, facts: dict[str, Any]) -> None:
+    def _write(self, facts: JsonObject) -> None:
         """Write the file; if that fails, the server is asked again. Files that nothing wrote for a day are removed."""
         self._facts = facts
         if self._path is None:
@@ -134,7 +134,7 @@ class Remembered:
 #
 # It runs in an asyncio loop. Imported late: the SDK takes more than half a second.
 
-AskUser = Callable[[ServerQuestion], "Future[dict[str, Any] | None]"]  # the answer, as of ``Tools.run``
+AskUser = Callable[[ServerQuestion], Future[JsonObject | None]]  # the answer, as of ``Tools.run``
 Report = tuple[str, list[Tool] | ToolServerError]  # the name of a server, and its tools under their own names
 
 _START_TIMEOUT = 30.0  # seconds to start and to list the tools, unless the config sets a timeout
@@ -242,7 +242,7 @@ class Connection:
     def _start_timeout(self) -> float:
         return self._config.timeout or _START_TIMEOUT
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    async def call(self, tool: str, arguments: JsonObject) -> tuple[JsonObject, int]:
         """Call a tool; return its ``CallToolResult`` and the duration in milliseconds. Raises ToolServerError."""
         assert self._client  # it has reported its tools
         started = time.monotonic()
@@ -265,10 +265,10 @@ class Connection:
             result = _error_result(f"the arguments cannot be sent: {err}")
         return self._without_secrets(result), round(1000 * (time.monotonic() - started))
 
-    def _without_secrets(self, value: dict[str, Any]) -> dict[str, Any]:
+    def _without_secrets(self, value: JsonObject) -> JsonObject:
         """What a server sent, with the values of its secret headers and variables masked."""
         keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self._secrets]
-        masked: dict[str, Any] = json.loads(mask(json.dumps(value, ensure_ascii=False), keys))
+        masked: JsonObject = json.loads(mask(json.dumps(value, ensure_ascii=False), keys))
         return masked
 
     # ---- questions
@@ -388,5 +388,5 @@ def _cause(err: BaseException) -> BaseException:
     return err
 
 
-def _error_result(text: str) -> dict[str, Any]:
+def _error_result(text: str) -> JsonObject:
     return {"content": [{"type": "text", "text": f"error: {text}"}], "isError": True}

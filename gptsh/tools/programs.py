@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from itertools import groupby
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, NamedTuple
 
 import anyio
 from mcp.client import IncomingMessage
@@ -21,6 +21,11 @@ from pydantic import ValidationError
 from gptsh.config.schema import mask
 from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ToolServerError
+from gptsh.jsonio import as_dict
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+
 
 # ---- many parts
 #
@@ -50,15 +55,15 @@ def shorten_message(message: str) -> str:
     return json.dumps(content, ensure_ascii=False)
 
 
-def _is_long(value: Any) -> bool:
+def _is_long(value: object) -> bool:
     return isinstance(value, list) and len(value) > _MAX_PARTS
 
 
-def _fewer(parts: list[Any]) -> list[Any]:
-    fewer: list[Any] = []
+def _fewer(parts: list[object]) -> list[object]:
+    fewer: list[object] = []
     for is_text, group in groupby(parts, _is_text):
         if is_text:
-            fewer.append(_text("\n".join(part["text"] for part in group)))
+            fewer.append(_text("\n".join(as_dict(part)["text"] for part in group)))
         else:
             fewer.extend(group)
     if len(fewer) > _MAX_PARTS:
@@ -67,9 +72,9 @@ def _fewer(parts: list[Any]) -> list[Any]:
     return fewer
 
 
-def _is_text(part: Any) -> bool:
-    is_text = isinstance(part, dict) and part.get("type") == "text"
-    return is_text and isinstance(part.get("text"), str)
+def _is_text(part: object) -> bool:
+    fields = as_dict(part)
+    return fields.get("type") == "text" and isinstance(fields.get("text"), str)
 
 
 def _text(text: str) -> dict[str, str]:
@@ -234,7 +239,7 @@ class Pipes:
         self._program = self._start_again()
 
     @contextlib.asynccontextmanager
-    async def streams(self) -> AsyncIterator[Any]:
+    async def streams(self) -> AsyncIterator["TransportStreams"]:
         """The SDK's streams over the pipes; the stdin of the process is closed at the end.
 
         This uses the SDK's stdio transport for servers, which accepts any two files. The one for clients starts the

@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import httpx2
@@ -21,11 +21,12 @@ from gptsh.config.tool_servers import ToolServer
 from gptsh.core import locks
 from gptsh.errors import ConfigError
 from gptsh.files import app_folder
-from gptsh.jsonio import encode_json
+from gptsh.jsonio import JsonObject, encode_json
 from gptsh.text import format_size
 from gptsh.tools.programs import shorten_message
 
 if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
     from mcp.client.auth import OAuthClientProvider
 
 
@@ -51,7 +52,7 @@ def is_safe(url: str, server_url: str) -> bool:
     return target.scheme == "https" or (target.scheme == "http" and is_local)
 
 
-def read_login(url: str) -> dict[str, Any] | None:
+def read_login(url: str) -> JsonObject | None:
     """The login at a server: ``issuer``, ``client``, and what is kept for this URL; None without one."""
     for _, content in _files():
         if url in content["servers"]:
@@ -59,7 +60,7 @@ def read_login(url: str) -> dict[str, Any] | None:
     return None
 
 
-def write_login(url: str, issuer: str, client: dict[str, Any], kept: dict[str, Any]) -> None:
+def write_login(url: str, issuer: str, client: JsonObject, kept: JsonObject) -> None:
     """Keep a login, in place of another one at this server. Raises StoreError."""
     folder = _folder()
     with files.as_store_error("the login cannot be saved", folder):
@@ -67,7 +68,7 @@ def write_login(url: str, issuer: str, client: dict[str, Any], kept: dict[str, A
         with locks.locked(folder):
             _remove(url)
             path = folder / f"{hashlib.sha256(issuer.encode()).hexdigest()[:20]}.json"
-            content = {"issuer": issuer, "servers": {}} | (_read_file(path) or {})
+            content: JsonObject = {"issuer": issuer, "servers": {}} | (_read_file(path) or {})
             content = {**content, "client": client, "servers": {**content["servers"], url: kept}}
             files.replace(path, encode_json(content), fsync=True)
 
@@ -95,7 +96,7 @@ def _folder() -> Path:
     return app_folder("state") / "logins"
 
 
-def _files() -> Iterator[tuple[Path, dict[str, Any]]]:
+def _files() -> Iterator[tuple[Path, JsonObject]]:
     """Each file that can be read, with its content."""
     with contextlib.suppress(OSError, ConfigError):
         for path in sorted(_folder().glob("*.json")):
@@ -103,7 +104,7 @@ def _files() -> Iterator[tuple[Path, dict[str, Any]]]:
                 yield path, content
 
 
-def _read_file(path: Path) -> dict[str, Any] | None:
+def _read_file(path: Path) -> JsonObject | None:
     """The content of a file; None if it is missing or was not written by gptsh."""
     try:
         content = json.loads(path.read_bytes())
@@ -164,7 +165,7 @@ class StreamableHttp:
         self._login: OAuthClientProvider | None = None
 
     @contextlib.asynccontextmanager
-    async def streams(self) -> AsyncIterator[Any]:
+    async def streams(self) -> AsyncIterator["TransportStreams"]:
         """The SDK's streams to the URL."""
         if not self._has_token:
             self._login = self._find_login(self._config, self._environ)
@@ -229,13 +230,14 @@ async def _shorten(response: httpx2.Response) -> None:
     """Let a response have messages without endless lists."""
     if "content-encoding" not in response.headers:  # gptsh asks for none
         is_json = response.headers.get("content-type", "").startswith("application/json")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)  # of an AsyncClient
         response.stream = _Messages(response.stream, is_json=is_json)
 
 
 class _Messages(httpx2.AsyncByteStream):
     """The body of a response: one message in JSON, or lines of events that may have one."""
 
-    def __init__(self, stream: Any, *, is_json: bool) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, *, is_json: bool) -> None:
         self._stream = stream
         self._is_json = is_json
 

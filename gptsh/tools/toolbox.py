@@ -13,11 +13,12 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.tool_servers import SEPARATOR, ToolServer
 from gptsh.content.attachments import SENDABLE, detect_type, media_part
 from gptsh.errors import ConfigError, ToolServerError
+from gptsh.jsonio import JsonObject
 from gptsh.messages import Answering, Call, Message, Part, ServerQuestion, Tool, ToolResult, error_result
 from gptsh.text import format_size
 from gptsh.tools.programs import Processes
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 
     from gptsh.tools.connection import AskUser, Connection, Report
 
-    _Asked = tuple[ServerQuestion, Future[dict[str, Any] | None]]
-    _Arrival = Future[tuple[dict[str, Any], int]] | _Asked
+    _Asked = tuple[ServerQuestion, Future[JsonObject | None]]
+    # The ``CallToolResult`` of a call, and its duration in milliseconds.
+    _Outcome = Future[tuple[JsonObject, int]]
+    _Arrival = _Outcome | _Asked
 
 
 # ---- tool names
@@ -76,12 +79,12 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 # The result of a tool as a message for the model: its text, its media, what no model accepts.
 
 
-def result_message(call: Call, result: Mapping[str, Any], duration_ms: int) -> Message:
+def result_message(call: Call, result: JsonObject, duration_ms: int) -> Message:
     """Turn a ``CallToolResult`` of MCP into a message with the role ``tool``.
 
     ``raw`` has structured content that the text does not repeat, and the ``blocks`` that no model accepts.
     """
-    blocks: list[dict[str, Any]] = result.get("content") or []
+    blocks: list[JsonObject] = result.get("content") or []
     structured = result.get("structuredContent")
     parts = [_part(block) for block in blocks]
     content: str | list[Part] = [part or _text(_placeholder(block)) for block, part in zip(blocks, parts, strict=True)]
@@ -97,7 +100,7 @@ def result_message(call: Call, result: Mapping[str, Any], duration_ms: int) -> M
         "is_error": result.get("isError") is True,
         "duration_ms": duration_ms,
     }
-    raw: dict[str, Any] = {}
+    raw: JsonObject = {}
     if structured is not None and not _repeats(content, structured):
         raw["structured"] = structured
     if unsent := [block for block, part in zip(blocks, parts, strict=True) if part is None]:
@@ -107,7 +110,7 @@ def result_message(call: Call, result: Mapping[str, Any], duration_ms: int) -> M
     return result_message
 
 
-def _part(block: Mapping[str, Any]) -> Part | None:
+def _part(block: JsonObject) -> Part | None:
     """A block as a part of a message; None for a type that no model accepts."""
     match block:
         case {"type": "text", "text": text}:
@@ -148,7 +151,7 @@ def _bytes(data: str) -> bytes | None:
         return None
 
 
-def _placeholder(block: Mapping[str, Any]) -> str:
+def _placeholder(block: JsonObject) -> str:
     """The text that replaces data for the model, such as ``[application/zip, 3 bytes]``, after the URI of a file."""
     data = block.get("resource", block)
     content = _bytes(data.get("blob") or data.get("data", ""))
@@ -157,7 +160,7 @@ def _placeholder(block: Mapping[str, Any]) -> str:
     return f"{data['uri']}:\n{placeholder}" if "uri" in data else placeholder
 
 
-def _repeats(content: str | list[Part], structured: Any) -> bool:
+def _repeats(content: str | list[Part], structured: object) -> bool:
     """Whether the text repeats the structured content; the SDK wraps a bare value as ``{"result": …}``."""
     if not isinstance(content, str):
         return False
@@ -191,7 +194,7 @@ class Supervisor:
         self._reports: queue.SimpleQueue[Report | BaseException] = queue.SimpleQueue()
         self._connections: dict[str, Connection] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._serve_task: asyncio.Task[Any] | None = None
+        self._serve_task: asyncio.Task[None] | None = None
         self._is_closing = False
 
     # ---- for the main thread
@@ -209,7 +212,7 @@ class Supervisor:
             raise report
         return report
 
-    def call(self, server: str, tool: str, arguments: dict[str, Any]) -> "Future[tuple[dict[str, Any], int]]":
+    def call(self, server: str, tool: str, arguments: JsonObject) -> "_Outcome":
         """Start a call of a tool that a server has reported; see ``Connection.call``."""
         import asyncio
 
@@ -439,7 +442,7 @@ class Toolbox:
         """
         arrivals: queue.SimpleQueue[_Arrival] = queue.SimpleQueue()
         self._arrivals = arrivals
-        running: dict[Future[tuple[dict[str, Any], int]], Call] = {}
+        running: dict[_Outcome, Call] = {}
         not_started: list[ToolResult] = []
         for call in calls:
             outcome = self._start_call(call)
@@ -472,18 +475,18 @@ class Toolbox:
         if failure:
             raise failure
 
-    def _ask(self, question: ServerQuestion) -> "Future[dict[str, Any] | None]":
+    def _ask(self, question: ServerQuestion) -> "Future[JsonObject | None]":
         """Hand a server's question to ``run``; decline it if no call runs. For the servers' thread."""
         from concurrent.futures import Future
 
-        asked: Future[dict[str, Any] | None] = Future()
+        asked: Future[JsonObject | None] = Future()
         if arrivals := self._arrivals:
             arrivals.put((question, asked))
         else:
             asked.set_result(None)
         return asked
 
-    def _start_call(self, call: Call) -> "Future[tuple[dict[str, Any], int]] | str":
+    def _start_call(self, call: Call) -> "_Outcome | str":
         """Start a call; the future has its ``CallToolResult`` and duration in milliseconds. Or the error as a text."""
         name = call["function"]["name"]
         offered = self._offered or {}
@@ -498,7 +501,7 @@ class Toolbox:
         return self._supervisor.call(offered[name].server, offered[name].name_on_server, arguments)
 
 
-def _arguments_of(call: Call) -> dict[str, Any] | None:
+def _arguments_of(call: Call) -> JsonObject | None:
     """The arguments of a call; None if they are no JSON object that can be sent."""
     try:
         arguments = json.loads(call["function"].get("arguments") or "{}")

@@ -1,12 +1,11 @@
 """Complete command lines in bash, zsh and fish, and print the shell integration (Alt-E)."""
 
 import shlex
-from collections.abc import Callable
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
 
-from gptsh.cli.options import Flags, build
+from gptsh.cli.options import Completer, Flags, build
 from gptsh.errors import GptshError, UsageError
 from gptsh.manage.suggestions import VALUES, Source, variables
 from gptsh.terminal import stdio
@@ -147,7 +146,7 @@ def complete(instruction: str) -> int:
 # ---- values
 
 
-def _offer(source: Source) -> "Callable[..., list[CompletionItem[str]]]":
+def _offer(source: Source) -> Completer:
     """A completer for click: the values of a source that start with the prefix, without duplicates."""
 
     def completer(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
@@ -174,7 +173,7 @@ def _file(_ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[Co
 
 
 # The completers by kind of value (``Row.value`` of an option).
-COMPLETERS: "dict[str, Callable[..., list[CompletionItem[str]]]]" = {
+COMPLETERS: dict[str, Completer] = {
     **{name: _offer(source) for name, source in VALUES.items()},
     "file": _file,
     "var": _var,

@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from gptsh.errors import UsageError
 from gptsh.terminal.stdio import FORMATS, OUTPUTS
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 STDIN = "-"  # as a value of -f
 ENDS = ("head", "tail", "middle")
@@ -27,14 +30,13 @@ class Row(NamedTuple):
     help: str
     metavar: str = ""
     value: str = ""
-    type: Any = None
+    type: "click.ParamType[object] | None" = None
     many: bool = False
     filled: bool = False
 
 
-def option(*about: Any, **more: Any) -> Any:
-    """Declare an option by the values of its ``Row``."""
-    return Row(*about, **more)
+# Declares an option by the values of its row. A field has the type of what the user gives.
+option: Callable[..., Any] = Row
 
 
 # fmt: off
@@ -182,11 +184,11 @@ class Flags:
     help: bool = option("Other", ("--help",), "Show all options.")
     # fmt: on
 
-    def __init__(self, **values: Any) -> None:
+    def __init__(self, **values: object) -> None:
         """``values``: the value of each field."""
         vars(self).update(values)
 
-    def changed(self, **values: Any) -> "Flags":
+    def changed(self, **values: object) -> "Flags":
         """A copy in which these fields have other values."""
         return Flags(**{**vars(self), **values})
 
@@ -279,8 +281,12 @@ zsh_source and fish_source print the scripts for the other shells.
 """
 
 
-def _not_blank(_ctx: click.Context, param: click.Parameter, value: Any) -> Any:
-    if any(text is not None and not text.strip() for text in (value if isinstance(value, tuple) else (value,))):
+Words = str | tuple[str, ...] | None  # of an option
+
+
+def _not_blank(_ctx: click.Context, param: click.Parameter, value: Words) -> Words:
+    texts = value if isinstance(value, tuple) else (value,)
+    if any(text is not None and not text.strip() for text in texts):
         raise UsageError(f"{param.opts[-1]} is empty")
     return value
 
@@ -297,7 +303,10 @@ class GroupedCommand(click.Command):
                 formatter.write_dl([record for record in records if record])
 
 
-def build(completers: Mapping[str, Callable[..., list[Any]]] = MappingProxyType({})) -> click.Command:
+Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem[str]"]]
+
+
+def build(completers: Mapping[str, Completer] = MappingProxyType({})) -> click.Command:
     """Build the click command, which only parses: ``entrypoint`` runs the job.
 
     ``completers`` offer the values of an option to a shell, by the ``value`` of its row.

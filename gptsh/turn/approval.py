@@ -4,10 +4,11 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gptsh.core import ledgers
 from gptsh.errors import StoreError
+from gptsh.jsonio import JsonObject
 from gptsh.messages import Call, ServerQuestion, ToolResult, Tools, error_result
 from gptsh.terminal import stdio
 from gptsh.terminal.asking import ask_choice, marked_lines
@@ -51,7 +52,7 @@ class Approval:
             names = ", ".join(str(call["function"].get("name")) for call in allowed_calls)
             with screen.spinning(f"running {names}") as spinner:
 
-                def answer(question: ServerQuestion) -> dict[str, Any] | None:
+                def answer(question: ServerQuestion) -> JsonObject | None:
                     from gptsh.turn import elicitation
 
                     spinner.hide()

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
 
-from gptsh.jsonio import as_dict
+from gptsh.jsonio import JsonObject, as_dict
 from gptsh.messages import ServerQuestion
 from gptsh.terminal import stdio
 from gptsh.terminal.asking import ask_choice, ask_line, marked_lines
@@ -23,10 +22,10 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 _KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "y/n"}
 
-Schema = Mapping[str, Any]  # of a field
+Schema = JsonObject  # of a field
 
 
-def answer(question: ServerQuestion) -> dict[str, Any] | None:
+def answer(question: ServerQuestion) -> JsonObject | None:
     """Ask the user; return the values of the form, ``{}`` for an opened URL, or None if declined.
 
     An odd question, and any without a terminal, is declined with a note.
@@ -82,9 +81,9 @@ def _fault_of(question: ServerQuestion) -> str:
     return ""
 
 
-def _fault_of_field(schema: Any) -> str:
+def _fault_of_field(value: object) -> str:
     """Why the user is not asked for a field; empty if nothing is odd about it."""
-    schema = as_dict(schema)
+    schema = as_dict(value)
     kind = schema.get("type")
     has_choices = "enum" in schema or "oneOf" in schema
     if kind not in [*_TYPES] or (has_choices and kind != "string"):
@@ -106,24 +105,24 @@ def _fault_of_field(schema: Any) -> str:
     return ""
 
 
-def _are_texts(values: Any) -> bool:
+def _are_texts(values: object) -> bool:
     return isinstance(values, list) and all(isinstance(value, str) for value in values)
 
 
-def _choices(schema: Schema) -> tuple[Any, Any]:
+def _choices(schema: Schema) -> tuple[list[object], list[str]]:
     """The values that a field may have, and their titles; two empty lists: any value."""
     if schema["type"] == "boolean":
         return [True, False], ["yes", "no"]
     options = schema.get("oneOf")
     if not isinstance(options, list):
-        values = schema.get("enum", [])
-        return values, values
-    values = []
-    titles = []
+        texts = schema.get("enum", [])
+        return texts, texts
+    values: list[object] = []
+    titles: list[str] = []
     for option in options:
-        value = as_dict(option).get("const")
-        values.append(value)
-        titles.append(as_dict(option).get("title", value))
+        choice: JsonObject = {"title": as_dict(option).get("const"), **as_dict(option)}
+        values.append(choice.get("const"))
+        titles.append(choice["title"])
     return values, titles
 
 
@@ -135,9 +134,9 @@ def _bounds(schema: Schema) -> tuple[float, float]:
     return least, most
 
 
-def _fits(value: Any, schema: Schema) -> bool:
+def _fits(value: object, schema: Schema) -> bool:
     """Whether a value has the type of a field, and is one of its choices or within its bounds."""
-    if type(value) not in _TYPES[schema["type"]]:
+    if type(value) not in _TYPES[schema["type"]] or not isinstance(value, (str, int, float)):
         return False
     values, _ = _choices(schema)
     if values:
@@ -149,10 +148,10 @@ def _fits(value: Any, schema: Schema) -> bool:
 # ---- what the user answers
 
 
-def _fill_in(form: Mapping[str, Any]) -> dict[str, Any] | None:
+def _fill_in(form: JsonObject) -> JsonObject | None:
     """Ask for each field; return the values, or None if the input ends."""
     required = form.get("required") or []
-    values = {}
+    values: JsonObject = {}
     for name, schema in form["properties"].items():
         is_required = name in required
         value = _ask_field(name, schema, is_required=is_required)
@@ -163,7 +162,7 @@ def _fill_in(form: Mapping[str, Any]) -> dict[str, Any] | None:
     return values
 
 
-def _ask_field(name: str, schema: Schema, *, is_required: bool) -> Any:
+def _ask_field(name: str, schema: Schema, *, is_required: bool) -> object:
     """Ask for the value of a field; "" means to leave it out, None that the input ended."""
     default = schema.get("default")
     hints = _hints(schema)
@@ -172,7 +171,7 @@ def _ask_field(name: str, schema: Schema, *, is_required: bool) -> Any:
     elif not is_required:
         hints.append("empty to leave it out")
 
-    def read(line: str) -> Any:
+    def read(line: str) -> object:
         if line:
             return _read_value(line, schema)
         if is_required and default is None:
@@ -215,7 +214,7 @@ def _hints(schema: Schema) -> list[str]:
     return hints
 
 
-def _read_value(line: str, schema: Schema) -> Any:
+def _read_value(line: str, schema: Schema) -> object:
     """The value that a line means. Raises ValueError in words for the user."""
     values, titles = _choices(schema)
     value = _choose(line, values, titles) if values else _parse(line, schema["type"])
@@ -236,7 +235,7 @@ def _parse(line: str, kind: str) -> str | float | None:
     return line
 
 
-def _choose(line: str, values: Sequence[Any], titles: Sequence[str]) -> Any:
+def _choose(line: str, values: Sequence[object], titles: Sequence[str]) -> object:
     """The value with this number or title, or the only one whose title begins so; else None."""
     if line.isdecimal() and 0 < int(line) <= len(values):
         return values[int(line) - 1]

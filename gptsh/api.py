@@ -17,9 +17,10 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 from gptsh.config import settings
 from gptsh.core import folders
 from gptsh.errors import GptshError, Incomplete, SchemaMismatch, UsageError
-from gptsh.jsonio import parse_json
+from gptsh.jsonio import JsonObject, parse_json
 from gptsh.llm.http import left
 from gptsh.llm.litellm_bridge import VARIABLES
+from gptsh.messages import Call, Usage
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import NoInterrupts
@@ -29,7 +30,7 @@ from gptsh.turn.question import Files, read_question, template_of
 from gptsh.turn.session import open_session
 from gptsh.turn.turn import Turn
 
-Event = dict[str, Any]
+Event = JsonObject
 _VARIABLES = (*VARIABLES, "TIKTOKEN_CACHE_DIR")  # of the environment: those that a call sets
 _LONGEST_END = 1.0  # seconds until a turn that nobody reads any more has ended
 
@@ -47,11 +48,11 @@ class Options(TypedDict, total=False):
     model: str | None
     agent: str | None
     system: str | None
-    params: Mapping[str, Any]
+    params: Mapping[str, object]
     files: Sequence[str | os.PathLike[str]]
     values: Mapping[str, str]
     tools: Sequence[str] | None
-    schema: Mapping[str, Any] | str | os.PathLike[str] | None
+    schema: Mapping[str, object] | str | os.PathLike[str] | None
     web: bool | None
     max_cost: float | None
     truncate: str | None
@@ -77,10 +78,10 @@ class Answer(NamedTuple):
     data: Any
     session: str | None
     model: str
-    usage: dict[str, Any] | None
+    usage: Usage | None
     cost: float | None
-    sources: list[dict[str, Any]]
-    tool_calls: list[dict[str, Any]]
+    sources: list[JsonObject]
+    tool_calls: list[Call]
     notes: tuple[str, ...]
 
 

@@ -3,7 +3,7 @@
 import fcntl
 import os
 import sys
-from typing import Any, TextIO
+from typing import TextIO, TypeVar
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.input.posix_utils import PosixStdinReader
@@ -14,6 +14,8 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from gptsh.errors import UsageError
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import ERASE_DOWN, look
+
+Result = TypeVar("Result")  # of an application
 
 
 class _Output(Vt100_Output):
@@ -68,7 +70,7 @@ def input_terminal() -> TextIO:
     raise UsageError("there is no terminal to read from")
 
 
-def exit_with(app: Application[Any], error: BaseException) -> None:
+def exit_with(app: Application[Result], error: BaseException) -> None:
     """End an application with an error, from its own event loop. Signal handlers may call this."""
 
     def set_error() -> None:

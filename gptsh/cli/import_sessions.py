@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gptsh.cli.options import Flags
 from gptsh.core import folders
@@ -87,7 +87,7 @@ class _Row(NamedTuple):
         named = f", {self.name}" if self.name else ""
         return one_line(f"{state} {filename[folders.ID]}{named}: {what} ({self.format})")
 
-    def fields(self) -> dict[str, Any]:
+    def fields(self) -> dict[str, object]:
         """The object for programs."""
         state, filename, doc, added, completed = self.imported
         session = {"state": state, "session": filename[folders.ID], "name": self.name, "title": doc["title"]}

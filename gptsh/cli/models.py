@@ -4,7 +4,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gptsh.cli.options import Flags
 from gptsh.cli.stored import chosen_tools
@@ -107,6 +107,6 @@ def _then_raise(
     raise last
 
 
-def _tool_object(item: "OfferedTool") -> dict[str, Any]:
+def _tool_object(item: "OfferedTool") -> dict[str, object]:
     tool = item.tool._asdict()
     return {"name": tool.pop("name"), "server": item.server, **tool, "auto_approve": item.auto_approve}

@@ -6,16 +6,17 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gptsh.errors import UsageError
 from gptsh.files import read_text
-from gptsh.jsonio import parse_json
+from gptsh.jsonio import JsonObject, parse_json
 from gptsh.messages import Message, text_of
 from gptsh.text import shorten
 
 if TYPE_CHECKING:
     from referencing import Specification
+    from referencing.jsonschema import Schema, SchemaRegistry
 
 _TOO_DEEP = "references in circles, or nested too deeply"
 _MAX_FAULTS = 10  # listed for the model
@@ -87,7 +88,7 @@ def _as_usage_error(problem: str) -> Iterator[None]:
         raise UsageError(f"{problem}: {_TOO_DEEP}") from err
 
 
-def _read_schema(text_or_path: str) -> dict[str, Any]:
+def _read_schema(text_or_path: str) -> JsonObject:
     text = text_or_path
     if not text.lstrip().startswith("{"):
         try:
@@ -104,7 +105,9 @@ def _read_schema(text_or_path: str) -> dict[str, Any]:
     return schema
 
 
-def _find_dangling(schema: dict[str, Any], specification: "Specification[Any]", registry: Any) -> str | None:
+def _find_dangling(
+    schema: JsonObject, specification: "Specification[Schema]", registry: "SchemaRegistry"
+) -> str | None:
     """The first reference in a schema, or in what it refers to, that leads nowhere; None if there is none."""
     from referencing.exceptions import Unresolvable
 
@@ -135,13 +138,13 @@ def _why(err: Exception) -> str:
 # ---- requested in words
 
 
-def system_with_schema(system: str | None, schema: Any) -> str:
+def system_with_schema(system: str | None, schema: object) -> str:
     """Append the request for an answer of this schema to a system prompt."""
     request = _ASK + json.dumps(schema, ensure_ascii=False)
     return f"{system}\n\n{request}" if system else request
 
 
-def messages_with_schema(messages: list[Message], schema: Any) -> list[Message]:
+def messages_with_schema(messages: list[Message], schema: object) -> list[Message]:
     """Add the request for an answer of this schema to the system message, unless it is already there."""
     first = messages[:1] if messages and messages[0]["role"] == "system" else []
     system = text_of(first[0]) if first else None

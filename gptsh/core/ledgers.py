@@ -3,13 +3,12 @@
 import contextlib
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
 
 from gptsh import files
 from gptsh.core import locks
 from gptsh.core.folders import make_private, sessions_folder
 from gptsh.files import app_folder
-from gptsh.jsonio import encode_json, parse_json
+from gptsh.jsonio import JsonObject, encode_json, parse_json
 
 # ---- approvals
 #
@@ -57,7 +56,7 @@ def _approvals_path() -> Path:
     return sessions_folder().parent / "approved.json"
 
 
-def _read_approvals() -> dict[str, Any]:
+def _read_approvals() -> JsonObject:
     with contextlib.suppress(OSError, ValueError, RecursionError):
         content = parse_json(files.read_bytes(_approvals_path(), _MAX_APPROVALS).decode())
         if isinstance(content, dict):

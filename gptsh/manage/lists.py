@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gptsh.core import listing
 from gptsh.core.folders import conflict_copies, sessions_folder
@@ -44,7 +44,10 @@ class Filters(NamedTuple):
 
 
 def lines_of(
-    items: Iterable[Item], line: Callable[[Item], str], fields: Callable[[Item], Mapping[str, Any]], output: str | None
+    items: Iterable[Item],
+    line: Callable[[Item], str],
+    fields: Callable[[Item], Mapping[str, object]],
+    output: str | None,
 ) -> Iterator[str]:
     """Format the items of a list: with ``line`` for users, with ``fields`` for the outputs json and jsonl."""
     if output not in STRUCTURED:
@@ -57,7 +60,7 @@ def lines_of(
 def write_changes(
     changes: Iterator[Item],
     line: Callable[[Item], str],
-    fields: Callable[[Item], Mapping[str, Any]],
+    fields: Callable[[Item], Mapping[str, object]],
     output: str | None,
     *,
     interruptible: bool = False,
@@ -87,7 +90,7 @@ def batches(lines: Iterable[str]) -> Iterator[str]:
         yield "\n".join(batch)
 
 
-def session_object(item: SessionSummary) -> dict[str, Any]:
+def session_object(item: SessionSummary) -> dict[str, object]:
     """The fields of a listed or found session for programs."""
     return {key: value for key, value in item.items() if key not in ("filename", "marks")}
 

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from gptsh.core import folders, listing, retention, sessions, snapshots
 from gptsh.core.folders import ID, INDEX, abbreviate
@@ -106,7 +105,7 @@ def description(filename: str, summary: SessionSummary | None, *names: str) -> s
     return one_line(f"{filename[ID]} {title} ({', '.join((size, *names))})")
 
 
-def _object(change: Change) -> dict[str, Any]:
+def _object(change: Change) -> dict[str, object]:
     return {
         "session": change.filename[ID],
         "state": change.state,

@@ -3,12 +3,11 @@
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from html import escape
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_core import StateCore
@@ -94,8 +93,8 @@ def _parser() -> MarkdownIt:
     markdown.options["xhtmlOut"] = False
     setattr(markdown, "validateLink", is_link)  # noqa: B010 - documented to be replaced; other links are shown as text
     markdown.core.ruler.push("page", _fit_page)
-    renderer: Any = markdown.renderer
-    rules = renderer.rules
+    # Its own annotation allows only bound methods.
+    rules: dict[str, Callable[..., str]] = vars(markdown.renderer)["rules"]
     rules["fence"] = rules["code_block"] = lambda tokens, at, *_: code(tokens[at].content, tokens[at].info.strip())
     rules["raw"] = rules["html_block"] = lambda tokens, at, *_: _raw(tokens[at].content.rstrip("\n"))
     rules["html_inline"] = lambda tokens, at, *_: escape(tokens[at].content)
@@ -106,7 +105,7 @@ def _parser() -> MarkdownIt:
     return markdown
 
 
-def _image(tokens: Sequence[Token], at: int, *_: Any) -> str:
+def _image(tokens: Sequence[Token], at: int, *_: object) -> str:
     """An image as a link, since nothing is loaded; inside a link only its description."""
     label = tokens[at].content or "image"
     opened = [token.nesting for token in tokens[:at] if token.type in ("link_open", "link_close")]

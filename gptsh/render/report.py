@@ -4,7 +4,6 @@ import contextlib
 import os
 import re
 import signal
-from typing import Any
 
 from gptsh.errors import ConfigError, GptshError, OutputError, TimedOut
 from gptsh.terminal import stdio
@@ -66,7 +65,7 @@ class Reporter:
         from gptsh.render import structured
 
         error = structured.error(str(err), err.hint, err.exit_code)
-        result: dict[str, Any] = {"error": error}
+        result: dict[str, object] = {"error": error}
         lines = [result]
         if self.expects_answer:
             result = {**structured.ANSWER, "session": self.session, "error": error}

@@ -1,10 +1,11 @@
 """Write the JSON of ``-o json`` and ``-o jsonl``: events, lists, failures, the keys of an answer."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TypedDict
 
 from gptsh import jsonio
 from gptsh.errors import GptshError, OutputError
+from gptsh.jsonio import JsonObject
 from gptsh.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult
 from gptsh.render.writer import ReasoningStream, Sink, Writer
 
@@ -12,7 +13,7 @@ from gptsh.render.writer import ReasoningStream, Sink, Writer
 _KEYS = ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "sources",
          "context", "error")  # fmt: skip
 _RESULT = ("tool_call_id", "name", "content", "is_error")
-ANSWER: Mapping[str, Any] = {**dict.fromkeys(_KEYS), "tool_calls": [], "sources": []}
+ANSWER: Mapping[str, object] = {**dict.fromkeys(_KEYS), "tool_calls": [], "sources": []}
 
 
 def line(value: object) -> str:
@@ -23,12 +24,20 @@ def line(value: object) -> str:
         raise OutputError(f"the output cannot be written as JSON: {err}") from err
 
 
-def error(message: str, hint: str, exit_code: int) -> dict[str, Any]:
-    """A failure: the line that stderr has, how to continue (None: nothing was saved), and the exit code."""
+class Failure(TypedDict):
+    """A failure: the line that stderr has, how to continue, and the exit code."""
+
+    message: str
+    hint: str | None  # None: nothing was saved
+    exit_code: int
+
+
+def error(message: str, hint: str, exit_code: int) -> Failure:
+    """Return a failure for JSON; an empty ``hint`` is none."""
     return {"message": message, "hint": hint or None, "exit_code": exit_code}
 
 
-def listing(items: Iterable[Mapping[str, Any]], output: str | None) -> Iterator[str]:
+def listing(items: Iterable[Mapping[str, object]], output: str | None) -> Iterator[str]:
     """Lines of JSON: one object each for ``jsonl``, else one array, which is closed even when an item fails."""
     if output == "jsonl":
         yield from map(line, items)
@@ -61,7 +70,7 @@ class BufferedWriter(Writer):
         self._reasoning.end()
         self._out.write(text if text.endswith("\n") else f"{text}\n")
 
-    def conclude(self, result: Mapping[str, Any]) -> None:
+    def conclude(self, result: Mapping[str, object]) -> None:
         """Write the JSON object of the answer."""
         self.deliver(line(result))
 
@@ -74,11 +83,11 @@ class EventWriter(Writer):
         self._shows_reasoning = shows_reasoning
         self._pending = ""  # lines that are not written yet
 
-    def emit(self, kind: str, **fields: Any) -> None:
+    def emit(self, kind: str, **fields: object) -> None:
         """Record an event, to be written with the next output."""
         self.record({"type": kind, **fields})
 
-    def record(self, event: Mapping[str, Any]) -> None:
+    def record(self, event: Mapping[str, object]) -> None:
         """Record an event as a line."""
         self._pending += line(event) + "\n"
 
@@ -101,7 +110,7 @@ class EventWriter(Writer):
         if pending:
             self._out.write(pending)
 
-    def conclude(self, result: Mapping[str, Any]) -> None:
+    def conclude(self, result: Mapping[str, object]) -> None:
         """Write the recorded events and the final ones."""
         if result["error"]:
             self.emit("error", error=result["error"])
@@ -112,10 +121,10 @@ class EventWriter(Writer):
 class EventListener(EventWriter):
     """Passes the events on as they happen, as dicts, instead of writing them."""
 
-    def __init__(self, out: Sink, reasoning: ReasoningStream, on_event: Callable[[dict[str, Any]], object]) -> None:
+    def __init__(self, out: Sink, reasoning: ReasoningStream, on_event: Callable[[JsonObject], object]) -> None:
         super().__init__(out, reasoning, shows_reasoning=True)
         self._on_event = on_event
 
-    def record(self, event: Mapping[str, Any]) -> None:
+    def record(self, event: Mapping[str, object]) -> None:
         """Pass an event on. Raises what the caller raises."""
         self._on_event(dict(event))

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Protocol
 
 from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
 from gptsh.text import VisiblePieces, one_line, truncate_end
@@ -100,13 +100,13 @@ class Writer:
         """Show the rest and end the line. A second call does nothing."""
         raise NotImplementedError
 
-    def emit(self, kind: str, **fields: Any) -> None:
+    def emit(self, kind: str, **fields: object) -> None:
         """Record an event beside the answer. Only ``-o jsonl`` prints it, with the next output."""
 
     def deliver(self, text: str) -> None:
         """Write the buffered answer, once it is complete."""
 
-    def conclude(self, result: Mapping[str, Any]) -> None:
+    def conclude(self, result: Mapping[str, object]) -> None:
         """Write the answer as the final JSON object."""
 
     def _write_text(self, text: str) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 from gptsh import files
 from gptsh.config.settings import Settings, cost_of
@@ -15,7 +14,7 @@ from gptsh.context import tokens
 from gptsh.core import locks, usage
 from gptsh.core.folders import make_private, sessions_folder
 from gptsh.errors import ConfigError, StoreError, TooExpensive, UsageError
-from gptsh.jsonio import as_dict, encode_json, parse_json
+from gptsh.jsonio import JsonObject, as_dict, encode_json, parse_json
 from gptsh.manage.lists import Filters
 from gptsh.manage.usage import counted
 from gptsh.messages import Request
@@ -74,7 +73,7 @@ def _today(saved: Callable[[], float]) -> tuple[str, float]:
     return today, saved()
 
 
-def _ledger() -> dict[str, Any]:
+def _ledger() -> JsonObject:
     with contextlib.suppress(OSError, ValueError, RecursionError):
         return as_dict(parse_json(files.read_bytes(_spending_path(), _MAX_SPENDING).decode()))
     return {}

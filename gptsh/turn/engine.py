@@ -4,7 +4,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
@@ -114,7 +114,7 @@ class App:
         self.note_adaptations(model, agent.params, web=agent.web)
         return agent._replace(model=model)
 
-    def note_adaptations(self, model: str, params: Mapping[str, Any], *, web: bool) -> None:
+    def note_adaptations(self, model: str, params: Mapping[str, object], *, web: bool) -> None:
         """Note once what a model is not sent as the user asked. Raises ConfigError if the model cannot be asked."""
         for words in self.client.prepare(model, params, web=web):
             if (line := f"{model} {words}") not in self._noted:

@@ -6,9 +6,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from gptsh.errors import Incomplete
+from gptsh.jsonio import JsonObject
 from gptsh.messages import Event, Reasoning, Refusal, Retrying, Text, ToolCall
 from gptsh.render.writer import PlainWriter, ReasoningStream, Spinner, Writer
 from gptsh.terminal import stdio
@@ -42,7 +43,7 @@ class Form(NamedTuple):
     schema: "AnswerSchema | None" = None
     reasoning: bool = True
     streamed: bool = True
-    on_event: Callable[[dict[str, Any]], object] | None = None
+    on_event: Callable[[JsonObject], object] | None = None
 
     @property
     def is_structured(self) -> bool:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gptsh.config.settings import Settings
 from gptsh.content.answer import CONTENT_FILTER, Answer, answer_error, is_open
@@ -434,12 +434,12 @@ class TurnEnd:
         memory_failure = consolidation.after_turn(self._session)
         return None if self._app.reporter.reported else memory_failure  # the JSON has reported the exit code already
 
-    def _json_result(self, failure: BaseException | None) -> dict[str, Any]:
+    def _json_result(self, failure: BaseException | None) -> dict[str, object]:
         """The JSON object of ``-o json``."""
         from gptsh.render import structured
 
         session, planner, record, form = self._session, self._loop.planner, self._record, self._loop.setup.form
-        message: Mapping[str, Any] = record.last_answer or {}
+        message: Mapping[str, object] = record.last_answer or {}
         error = None
         cause = as_error(failure) if isinstance(failure, Interrupted) else failure or session.failure
         if isinstance(cause, GptshError):

@@ -73,7 +73,6 @@ def _beginning(message: Message, style: Look) -> str:
 # The state of a conversation: its session, the options of its next turn, and the turns that it
 # runs.
 
-_CHANGED_BY_TURN = ("messages", "context", "usage", "meta")  # keys of a document that a turn changes in place
 _BRACKETED_PASTE_ON, _BRACKETED_PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 
 
@@ -280,7 +279,16 @@ class Conversation:
     def _copied_session(self) -> OpenedSession:
         """The session with a copy of its document: a turn that fails before its first save must not change ours."""
         doc = self.doc
-        return self.session._replace(doc={**doc, **{key: doc[key].copy() for key in _CHANGED_BY_TURN}} if doc else None)
+        if doc is None:
+            return self.session
+        copied: Document = {  # of what a turn changes in place
+            **doc,
+            "messages": doc["messages"].copy(),
+            "context": doc["context"].copy(),
+            "usage": doc["usage"].copy(),
+            "meta": doc["meta"].copy(),
+        }
+        return self.session._replace(doc=copied)
 
     def _continue_from(self, turn: "Turn", *, was_asked: bool) -> None:
         """Take over the session of a turn, if the turn got as far as its first save."""

@@ -14,7 +14,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application, run_in_terminal
@@ -53,6 +53,7 @@ from gptsh.text import columns, format_usd, one_line, quantity, shorten, truncat
 
 if TYPE_CHECKING:
     from gptsh.chat.conversation import Conversation
+    from gptsh.core.keys import SessionUsage
 
 _PROMPT, _CONTINUATION = "> ", "  "
 _EXIT_HINT = "Ctrl-D exits"
@@ -340,7 +341,7 @@ class Prompt:
             if time.monotonic() < self._title_deadline and self._chat.expects_title:
                 asyncio.get_running_loop().call_later(_TITLE_POLL, self._complete_status)
 
-    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """End the prompt for an OSError in the event loop, as of a closed terminal."""
         if isinstance(error := context.get("exception"), OSError):
             exit_with(self._session.app, error)
@@ -475,7 +476,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     more imports.
     """
     doc, model, window, mark = chat.doc, "", None, ""
-    usage = doc["usage"] if doc else {"tokens": {}, "cost": None}
+    usage: SessionUsage = doc["usage"] if doc else {"tokens": {}, "cost": None, "calls": []}
     tokens = token_count(usage["tokens"].get("total"))
     with contextlib.suppress(GptshError):  # the next question reports it
         model = chat.agent().model or ""

@@ -2,9 +2,8 @@
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from gptsh.cli.options import FILTERS, Flags
 from gptsh.cli.stored import filters_of, session_ref, time_limit
@@ -21,7 +20,7 @@ from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import one_line, quantity
 from gptsh.turn.options import stored_agent
-from gptsh.turn.small_model import Consolidation, has_memory
+from gptsh.turn.small_model import Consolidated, Consolidation, has_memory
 
 # ---- pruning
 #
@@ -103,7 +102,7 @@ def consolidate(flags: Flags) -> int:
     if not any(agent.memory for agent in config.agents.readable()):
         stdio.note("no agent has a memory: agents.NAME.memory = true gives it one")
 
-    def results() -> Iterator[dict[str, Any]]:
+    def results() -> Iterator[Consolidated]:
         for target in reversed(targets):
             result = consolidation.run(*target)
             if named_session or result["messages"] or result["error"]:
@@ -111,7 +110,7 @@ def consolidate(flags: Flags) -> int:
             if consolidation.is_over:
                 return
 
-    def line(result: Mapping[str, Any]) -> str:
+    def line(result: Consolidated) -> str:
         outcome = quantity(result["messages"], "message")
         if result["error"]:
             outcome = f"failed after {outcome}" if result["messages"] else "failed"

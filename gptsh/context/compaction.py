@@ -1,8 +1,8 @@
 """Choose the strategy that sends a long session in a small window, and fill its prompt."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Unpack
 
 from gptsh.config.settings import ContextRules
 from gptsh.content.attachments import media_in, media_of, name_of
@@ -17,7 +17,6 @@ from gptsh.context.tokens import (
     SUMMARY,
     Choice,
     CompactedPrompt,
-    Record,
     Size,
     compaction_mark,
     count_media,
@@ -26,6 +25,7 @@ from gptsh.context.tokens import (
     omissions,
     truncate_tokens,
 )
+from gptsh.core.keys import Compaction, ContextState, Summary
 from gptsh.errors import GptshError
 from gptsh.jsonio import as_dict
 from gptsh.messages import (
@@ -321,7 +321,7 @@ def _media_name(part: Part) -> str:
 
 # (older messages, those of them that no summary covers, text of the last summary, tokens for the new one)
 # -> the record of the new summary in ``context.summaries``. Raises GptshError.
-Summarise = Callable[[Sequence[Message], Sequence[Message], str | None, int], dict[str, Any]]
+Summarise = Callable[[Sequence[Message], Sequence[Message], str | None, int], Summary]
 
 # (messages, id of their compaction, exact) -> the size of that prompt. Unless ``exact``, it is measured only as far as
 # needed to see that it is below the mark.
@@ -340,7 +340,6 @@ _MIN_DENSITY = 0.1
 _UNLIMITED = 10**9  # tokens
 _MIN_SUMMARY = 200  # tokens: with less room, user words are left out instead
 _NO_REPORTS = ""  # no answer has this compaction id, so the count uses no report
-PENDING = "pending"  # key in the record of a summary that a dry run did not make
 
 
 class Chooser:
@@ -353,7 +352,7 @@ class Chooser:
     def __init__(
         self,
         messages: Sequence[Message],
-        state: Mapping[str, Any],
+        state: ContextState,
         measure: Measure,
         budget: int | None,
         fixed: int,
@@ -418,7 +417,7 @@ class Chooser:
         barely_fits = (record.get("after") or 0) > _TARGET * (record.get("budget") or math.inf)
         return self._message_tokens(choice) <= (budget if barely_fits else compaction_mark(budget, self._rules))
 
-    def choice_under(self, record: Record | None) -> Choice:
+    def choice_under(self, record: Compaction | None) -> Choice:
         """Return how the session is sent under a compaction; None sends it whole."""
         if record is None:
             everything = CompactedPrompt(self._messages, len(self._messages))
@@ -426,15 +425,16 @@ class Chooser:
         prompt = SHORTEN[record["strategy"]](self._split(record))
         size = self._measure(prompt.messages, record["id"], self._exact)
         last_summary = summary_of(self._state, record.get("summary"))
-        if last_summary and last_summary.get(PENDING):
-            size = Size(size.tokens + last_summary["tokens"], size.at_most + last_summary["tokens"], size.reported)
+        if last_summary and last_summary.get("pending"):  # a dry run did not make it
+            tokens = last_summary.get("tokens") or 0
+            size = Size(size.tokens + tokens, size.at_most + tokens, size.reported)
         return Choice(record["strategy"], prompt, size, record)
 
     # ---- the active compaction
 
-    def _active_record(self) -> Record | None:
+    def _active_record(self) -> Compaction | None:
         """The session's last compaction, if the message and the summary that it names still exist."""
-        record: Record | None = self._state.get("compaction")
+        record = self._state.get("compaction")
         if record is None or record.get("strategy") not in SHORTEN or "id" not in record:
             return None
         if self._position(record.get("upto")) is None:
@@ -447,7 +447,7 @@ class Chooser:
         positions = [at for at, known_id in enumerate(self._ids) if known_id and known_id == message_id]
         return positions[-1] if positions else None
 
-    def _split(self, record: Record) -> SplitHistory:
+    def _split(self, record: Compaction) -> SplitHistory:
         """The session, split into older and recent messages as the record says."""
         end = (self._position(record["upto"]) or 0) + 1
         older, recent = list(self._messages[:end]), list(self._messages[end:])
@@ -468,7 +468,9 @@ class Chooser:
             late_objects = set(map(id, late))
             older = [message for message in older if id(message) not in late_objects]
             recent = [*late, *recent]
-        return SplitHistory(older, recent, last_summary["text"], min(len(older), covered), record.get("room") or 0)
+        text = last_summary.get("text") or ""
+        room = record.get("room") or 0
+        return SplitHistory(older, recent, text, min(len(older), covered), room)
 
     # ---- a new compaction
 
@@ -501,9 +503,14 @@ class Chooser:
             choice = self._last_resort()
         if choice.record is None:
             return choice
-        sizes = {"before": max(0, before.size.tokens - self._fixed), "after": self._message_tokens(choice)}
-        omitted = omissions(choice.prompt)
-        return choice._replace(record={**choice.record, **sizes, "reason": reason, "omitted": omitted}, is_new=True)
+        record: Compaction = {
+            **choice.record,
+            "before": max(0, before.size.tokens - self._fixed),
+            "after": self._message_tokens(choice),
+            "reason": reason,
+            "omitted": omissions(choice.prompt),
+        }
+        return choice._replace(record=record, is_new=True)
 
     def _try_pruning(self, goal: int) -> Choice | None:
         """Shorten older tool results; None if that does not reach the goal."""
@@ -585,7 +592,7 @@ class Chooser:
                     return choice
         return self._filled(records[-1], goal)
 
-    def _filled(self, record: Record, goal: int) -> Choice:
+    def _filled(self, record: Compaction, goal: int) -> Choice:
         """The last messages as the record has them, and before them what the goal has room for.
 
         Where not even the protected messages fit the goal, they may take the budget.
@@ -621,7 +628,7 @@ class Chooser:
         for at in reversed(range(1, start)):
             if not _can_split(self._messages, at):
                 continue
-            changes = {"upto": self._ids[at - 1], "pruned": self._ids[start - 1]}
+            changes: Compaction = {"upto": self._ids[at - 1], "pruned": self._ids[start - 1]}
             longer = self._better(choice, changes, goal)
             if longer is None:
                 longest = max(range(at, end), key=lambda index: count_message(self._messages[index]))
@@ -633,7 +640,14 @@ class Chooser:
             choice, end = longer, at
         return choice
 
-    def _with_ends(self, choice: Choice, changes: Record, ident: str, room: int, goal: int) -> Choice:
+    def _with_ends(
+        self,
+        choice: Choice,
+        changes: Compaction,
+        ident: str,
+        room: int,
+        goal: int,
+    ) -> Choice:
         """Send both ends of one more message; in less than the room if its count comes out higher than estimated."""
         for share in _ENDS_SHARES:
             if (tokens := round(share * room)) < _MIN_ENDS:
@@ -647,9 +661,9 @@ class Chooser:
         """How many tokens, as gptsh counts, the prompt may grow up to the goal: a little less than is left."""
         return round(_SPARE_SHARE * (goal - self._message_tokens(choice)) / self._density)
 
-    def _better(self, choice: Choice, changes: Record, goal: int) -> Choice | None:
+    def _better(self, choice: Choice, changes: Compaction, goal: int) -> Choice | None:
         """The choice with these changes of its record, if it fits the goal and lacks nothing that it had."""
-        record = {**(choice.record or {}), **changes}
+        record: Compaction = {**(choice.record or {}), **changes}
         new = self.choice_under(record) if record["strategy"] == SUMMARY else self._filled(record, goal)
         if self._message_tokens(new) > goal or new.prompt.summarized + new.prompt.included < (
             choice.prompt.summarized + choice.prompt.included
@@ -659,7 +673,7 @@ class Chooser:
         lacks_media = len(new.prompt.omitted_media) > len(choice.prompt.omitted_media)
         return None if lacks_more or lacks_media else new
 
-    def _record(self, strategy: str, end: int, **more: Any) -> Record:
+    def _record(self, strategy: str, end: int, /, **more: Unpack[Compaction]) -> Compaction:
         """The record of a compaction that shortens the messages before index ``end``."""
         last_time = (self._state.get("compaction") or {}).get("at") or ""
         moment = max(timestamp(), just_after(last_time) if last_time else "")  # merging keeps the later record

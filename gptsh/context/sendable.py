@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, cast
+from typing import TYPE_CHECKING
 
 from gptsh.content import attachments
 from gptsh.content.passages import one_text
@@ -25,6 +25,9 @@ from gptsh.messages import (
     text_of,
     with_blocks,
 )
+
+if TYPE_CHECKING:
+    from gptsh.core.keys import Cuts
 
 # ---- valid
 #
@@ -146,7 +149,7 @@ def _results(messages: Sequence[Message]) -> dict[tuple[int, str], list[Message]
     Parallel runs that answer one question save both answers before both results, and some servers reuse ids in every
     turn.
     """
-    positions: dict[Any, int] = {}  # index of the answer, by its own id and by those of its results
+    positions: dict[str, int] = {}  # index of the answer, by its own id and by those of its results
     callers: dict[str, int] = {}  # index of the last answer with a call of this id
     results: dict[tuple[int, str], list[Message]] = {}
     for at, message in enumerate(messages):
@@ -178,9 +181,11 @@ def _with_calls(message: Message, calls: list[Call], new_ids: Mapping[str, str])
     return new_message
 
 
-def _with_new_id(item: Any, new_ids: Mapping[str, str]) -> Any:
+def _with_new_id(item: object, new_ids: Mapping[str, str]) -> object:
     """An item with the new id of its call; unchanged if it is not the item of a call."""
-    old = item.get("id") if isinstance(item, dict) else None
+    if not isinstance(item, dict):
+        return item
+    old = item.get("id")
     return {**item, "id": new_ids[old]} if isinstance(old, str) and old in new_ids else item
 
 
@@ -218,10 +223,6 @@ def _readable(arguments: object) -> str:
 # Shorten long texts: what ``--truncate`` cuts, very long tool results, and old ones. The session
 # keeps them whole.
 
-# What is left out of a question: [index of the part, first character left out, first character after the gap] each.
-# A session stores them in ``context.cuts``, by message id.
-Cuts = Sequence[Sequence[int]]
-
 _LINE = "[gptsh: {removed:,} of {whole:,} characters are left out here]\n"
 _LINE_TOKENS = 40
 _MIN_TOKENS = 64  # of a truncated text: a shorter excerpt is useless
@@ -231,7 +232,11 @@ _LONGEST_RESULT, _RESULT_END = 200_000, 99_900  # characters of a tool result; o
 # ---- messages as the model reads them
 
 
-def as_sent(message: Message, lacks: Collection[attachments.Kind] = (), cuts: Cuts = ()) -> Message:
+def as_sent(
+    message: Message,
+    lacks: Collection[attachments.Kind] = (),
+    cuts: "Cuts" = (),
+) -> Message:
     """The message as a model reads it, with a line in place of each omitted text.
 
     Omitted are the ``cuts``, the middle of a very long tool result, and attachments of the kinds in ``lacks``, which
@@ -277,7 +282,7 @@ def attached_texts(message: Message) -> dict[int, Part]:
     return {at: part for at, part in parts if is_text(part) and "source" in part}
 
 
-def truncate(messages: Sequence[Message], max_tokens: int, end: str) -> dict[str, Cuts] | None:
+def truncate(messages: Sequence[Message], max_tokens: int, end: str) -> "dict[str, Cuts] | None":
     """Cut the largest piped and attached texts so that all such texts together take ``max_tokens``.
 
     ``end`` is where text is left out: head, tail or middle. None if hardly anything of a text would remain.
@@ -346,9 +351,13 @@ def cut_text(message: Message, max_tokens: int) -> Message:
     """
     text = text_of(message)
     shorter = truncate_tokens(text, max_tokens, ends=True) or MARK
-    new: Any = {key: value for key, value in message.items() if key not in ("thinking", "replay", "order")}
-    new["content"] = shorter
-    return message if shorter == text else cast(Message, new)
+    if shorter == text:
+        return message
+    new: Message = {**message, "content": shorter}
+    new.pop("thinking", None)
+    new.pop("replay", None)
+    new.pop("order", None)
+    return new
 
 
 # ---- files that tools worked on

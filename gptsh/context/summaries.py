@@ -3,9 +3,9 @@
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.content.answer import Answer, Ask, is_open
 from gptsh.content.attachments import name_of, part_label
@@ -27,6 +27,9 @@ from gptsh.messages import (
 from gptsh.models.accepted_parameters import small_params
 from gptsh.models.facts import likely_facts, split_model
 from gptsh.text import shorten
+
+if TYPE_CHECKING:
+    from gptsh.core.keys import ContextState, Summary
 
 # ---- message lines
 #
@@ -242,7 +245,7 @@ def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str
 # ---- summaries in a session
 
 
-def new_summary(messages: Sequence[Message], text: str, model: str) -> dict[str, Any]:
+def new_summary(messages: Sequence[Message], text: str, model: str) -> "Summary":
     """The record of a summary in ``context.summaries``; it covers ``messages``, which begin with the session's first.
 
     ``until`` is the latest of their times: a later message among them was added since and is not covered.
@@ -260,19 +263,19 @@ def new_summary(messages: Sequence[Message], text: str, model: str) -> dict[str,
     }
 
 
-def summary_of(context: Mapping[str, Any], summary_id: object) -> dict[str, Any] | None:
+def summary_of(context: "ContextState", summary_id: object) -> "Summary | None":
     """The summary with this id in a document's ``context``, if it still has its text."""
     if summary_id is None:
         return None
     return next((summary for summary in _with_text(context) if summary.get("id") == summary_id), None)
 
 
-def latest(context: Mapping[str, Any], ids: Sequence[str]) -> tuple[dict[str, Any], int] | None:
+def latest(context: "ContextState", ids: Sequence[str]) -> "tuple[Summary, int] | None":
     """The summary that reaches furthest into a session, the newest of several, and the index of its last message.
 
     ``ids`` are those of the session's messages. Summaries whose first or last message is not among them are ignored.
     """
-    positions = {message_id: at for at, message_id in enumerate(ids)}
+    positions: dict[str | None, int] = {message_id: at for at, message_id in enumerate(ids)}
     summaries = [
         (summary, positions[summary["last"]])
         for summary in _with_text(context)
@@ -281,7 +284,7 @@ def latest(context: Mapping[str, Any], ids: Sequence[str]) -> tuple[dict[str, An
     return max(summaries, key=lambda pair: (pair[1], pair[0].get("created_at") or ""), default=None)
 
 
-def uncovered(messages: Sequence[Message], summary: Mapping[str, Any]) -> list[Message]:
+def uncovered(messages: Sequence[Message], summary: "Summary") -> list[Message]:
     """The older messages that a summary does not cover: those after its last one, or with a later time.
 
     A parallel run saves its answer after its own question, among older messages. If the summary's last message is not
@@ -293,6 +296,6 @@ def uncovered(messages: Sequence[Message], summary: Mapping[str, Any]) -> list[M
     return [*later, *messages[end:]]
 
 
-def _with_text(context: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _with_text(context: "ContextState") -> "list[Summary]":
     """The summaries that still have their text; of old ones only the cost is saved."""
     return [summary for summary in context["summaries"] if summary.get("text")]

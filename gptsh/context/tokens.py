@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.settings import ContextRules
 from gptsh.content.attachments import Media, media_of
@@ -28,6 +28,8 @@ from gptsh.messages import (
 
 if TYPE_CHECKING:
     from tiktoken import Encoding
+
+    from gptsh.core.keys import Compaction, Omissions
 
 
 # ---- tokens
@@ -392,8 +394,7 @@ def _reports(messages: Sequence[Message], target: Target) -> Iterator[tuple[int,
 
 def _usage(message: Message) -> dict[str, int]:
     """The plausible figures of a message's usage; empty without prompt and completion."""
-    usage: Any = message.get("usage")
-    figures = usage if isinstance(usage, dict) else {}
+    figures = as_dict(message.get("usage"))
     valid = {key: size for key in figures if (size := token_count(figures[key])) is not None and size < _ABSURD}
     return valid if valid.get("prompt") and "completion" in valid else {}
 
@@ -421,7 +422,6 @@ PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # the strategie
 # The reasons of a compaction: the user requested it (it applies whatever the settings are); the session outgrew the
 # window; the server refused the prompt for its length.
 ASKED, AUTO, REFUSED = "asked", "auto", "refused"
-Record = dict[str, Any]  # a compaction: see ``compaction``
 
 
 class CompactedPrompt(NamedTuple):
@@ -445,12 +445,12 @@ class Choice(NamedTuple):
     strategy: str
     prompt: CompactedPrompt
     size: Size
-    record: Record | None = None
+    record: "Compaction | None" = None
     is_new: bool = False
 
 
-def omissions(prompt: CompactedPrompt) -> dict[str, list[Any]]:
-    """What a prompt leaves out of the user's: the numbers of questions, and the names of media."""
+def omissions(prompt: CompactedPrompt) -> "Omissions":
+    """Return what a prompt leaves out of the user's."""
     return {"questions": [*prompt.omitted_questions], "media": [*prompt.omitted_media]}
 
 

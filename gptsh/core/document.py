@@ -3,21 +3,65 @@
 No files here. docs/file-format.md describes each key.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from gptsh.content.passages import question_preview
-from gptsh.jsonio import is_cost
-from gptsh.messages import LAST_YEAR, Message, full_name, new_message_id, safe_params, starts_turn, sum_costs, timestamp
+from gptsh.jsonio import JsonObject, as_dict, is_cost
+from gptsh.messages import (
+    LAST_YEAR,
+    Message,
+    full_name,
+    new_message_id,
+    safe_params,
+    starts_turn,
+    sum_costs,
+    timestamp,
+)
 from gptsh.text import one_line, shorten
+
+if TYPE_CHECKING:
+    from gptsh.core.keys import (
+        AgentInfo,
+        ContextState,
+        LedgerEntry,
+        Meta,
+        ProviderInfo,
+        SessionUsage,
+        Stats,
+        TokenKey,
+        Tokens,
+    )
+    from gptsh.messages import Usage
 
 VERSION = 1
 PREVIEW_WIDTH = 100
 _UNKNOWN_TIME = "1970-01-01T00:00:00.000Z"
-TOKEN_KEYS = ("prompt", "completion", "total", "reasoning_tokens", "cached_tokens")
+TOKEN_KEYS: tuple["TokenKey", ...] = (
+    "prompt",
+    "completion",
+    "total",
+    "reasoning_tokens",
+    "cached_tokens",
+)
 
-Document = dict[str, Any]
+
+class Document(TypedDict):
+    """A session, as in its file; ``core/keys.py`` has the keys of each part."""
+
+    version: int
+    id: str
+    title: str | None
+    created_at: str
+    updated_at: str
+    provider: "ProviderInfo"
+    usage: "SessionUsage"
+    stats: "Stats"
+    meta: "Meta"
+    agent: "AgentInfo"
+    context: "ContextState"
+    messages: list[Message]
 
 
 def blank(session_id: str, created_at: str) -> Document:
@@ -64,7 +108,7 @@ def _is_cut_table(value: object) -> bool:
 
 # The expected value of each key: a type, a test, a table of shapes, or a list with the shape of its items. A key may be
 # absent or null, except the id of a record in a list.
-Shape = dict[str, Any]
+Shape = dict[str, object]
 _CALL: Shape = {"id": str, "kind": str, "model": str, "tokens": dict, "cost": is_cost, "at": str, "late": bool}
 _SUMMARY: Shape = {
     "id": str, "created_at": str, "model": str, "first": str, "last": str, "until": str, "text": str,
@@ -102,7 +146,7 @@ _MESSAGE: Shape = {
 }  # fmt: skip
 
 
-def _validated(value: Any, shape: Any, path: str, malformed: list[str]) -> Any:
+def _validated(value: object, shape: object, path: str, malformed: list[str]) -> object:
     """Return the value without its malformed parts, or None if it is malformed itself.
 
     The paths of malformed parts are appended to ``malformed``.
@@ -150,11 +194,13 @@ def parse_document(
         raise ValueError("not a session: no JSON object with a list of 'messages'")
     malformed: list[str] = []
     head = {key: item for key, item in value.items() if key != "messages"}
-    valid = _validated(head, _DOCUMENT, "", malformed)
+    valid = as_dict(_validated(head, _DOCUMENT, "", malformed))
     new = _with_all_keys(valid, session_id, created)
     messages: list[Message] = []
     for index, message in enumerate(value["messages"]):
-        messages += normalize_message(_validated(check_message(message), _MESSAGE, f"messages[{index}]", malformed))
+        path = f"messages[{index}]"
+        valid_message = _validated(check_message(message), _MESSAGE, path, malformed)
+        messages += normalize_message(cast(Message, valid_message))
     new["messages"] = _with_ids(messages, f"gptsh:{new['id']} {new['created_at']}")
     if not valid.get("version"):
         _convert_old_totals(new)
@@ -162,10 +208,10 @@ def parse_document(
     return new, [*dict.fromkeys(malformed)]
 
 
-def _with_all_keys(head: dict[str, Any], session_id: str | None, created: str | None) -> Document:
+def _with_all_keys(head: JsonObject, session_id: str | None, created: str | None) -> Document:
     """Return a document without messages, of the valid keys of a file; a missing or null one has its default."""
     created = head.get("created_at") or (created if _is_time(created) else None)
-    new = blank(session_id or str(head.get("id") or ""), created or _UNKNOWN_TIME)
+    new: JsonObject = {**blank(session_id or str(head.get("id") or ""), created or _UNKNOWN_TIME)}
     for key, item in head.items():
         if key == "id":
             continue
@@ -176,7 +222,7 @@ def _with_all_keys(head: dict[str, Any], session_id: str | None, created: str | 
             new[key] = item
     new["version"] = max(head.get("version") or 0, VERSION)
     new["title"] = new["title"] and one_line(new["title"])  # whatever a model or another tool wrote there
-    return new
+    return cast(Document, new)
 
 
 def _with_ids(messages: Sequence[Message], seed: str) -> list[Message]:
@@ -195,19 +241,18 @@ def _with_ids(messages: Sequence[Message], seed: str) -> list[Message]:
     return identified
 
 
-def check_message(value: Any) -> Message:
+def check_message(value: object) -> Message:
     """Return the message. Raises ValueError if its role, content or tool calls are malformed."""
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("not a session: a message without a role")
-    message: Any = value
-    content, calls = message.get("content"), message.get("tool_calls")
+    content = value.get("content")
+    calls = value.get("tool_calls")
     is_text = content is None or isinstance(content, str)
     if not is_text and not (isinstance(content, list) and all(isinstance(part, dict) for part in content)):
         raise ValueError("not a session: a message whose content is neither text nor parts")
     if calls is not None and not (isinstance(calls, list) and all(map(_is_call, calls))):
         raise ValueError("not a session: a message with malformed 'tool_calls'")
-    checked: Message = message
-    return checked
+    return cast(Message, value)
 
 
 def _is_call(value: object) -> bool:
@@ -216,8 +261,7 @@ def _is_call(value: object) -> bool:
 
 def clean_message(value: object) -> Message:
     """Return the message without malformed keys. Raises ValueError as ``check_message`` does."""
-    message: Message = _validated(check_message(value), _MESSAGE, "", [])
-    return message
+    return cast(Message, _validated(check_message(value), _MESSAGE, "", []))
 
 
 def _convert_old_totals(doc: Document) -> None:
@@ -244,7 +288,7 @@ def is_unsaved(doc: Document) -> bool:
 # ---- counting
 
 
-def stats(messages: Sequence[Message], preview: object = None) -> dict[str, Any]:
+def stats(messages: Sequence[Message], preview: object = None) -> "Stats":
     """Return the number of ``turns`` and ``messages``, and a ``preview`` of the first question if none is given."""
     questions = [message for message in messages if starts_turn(message)]
     if not isinstance(preview, str) or not preview:
@@ -256,7 +300,7 @@ def add_call(
     doc: Document,
     kind: str,
     model: str | None,
-    tokens: Mapping[str, Any] | None,
+    tokens: "Usage | None",
     cost: float | None,
     *,
     late: bool = False,
@@ -267,8 +311,17 @@ def add_call(
     ``cost`` is in USD. ``late``: the answer is not awaited. A call without a ``model`` is left to another process, and
     its entry is replaced by the next of its kind.
     """
-    counts = {key: tokens[key] for key in TOKEN_KEYS if key in tokens} if tokens else None
-    call = {"id": new_message_id(), "kind": kind, "model": model, "tokens": counts, "cost": cost, "at": timestamp()}
+    counts: Tokens | None = None
+    if tokens:
+        counts = {key: tokens[key] for key in TOKEN_KEYS if key in tokens}
+    call: LedgerEntry = {
+        "id": new_message_id(),
+        "kind": kind,
+        "model": model,
+        "tokens": counts,
+        "cost": cost,
+        "at": timestamp(),
+    }
     if late:
         call["late"] = True
     calls = []

@@ -3,16 +3,16 @@
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, TypeVar
+from typing import NamedTuple, TypedDict, TypeVar
 
 from gptsh.core.document import Document
 from gptsh.core.folders import ID, archive_folder, names_by_file, newest_first, path_of, session_names, sessions_folder
-from gptsh.core.session_files import read_head
-from gptsh.jsonio import as_dict, is_cost
+from gptsh.core.session_files import Head, read_head
+from gptsh.jsonio import JsonObject, as_dict, is_cost
 from gptsh.messages import token_count
 from gptsh.text import one_line, shorten
 
@@ -102,7 +102,12 @@ def list_sessions(limit: int | None = None) -> list[SessionSummary]:
     return list(islice((item for item in scan_sessions() if isinstance(item, dict)), limit))
 
 
-def summary_of(head: Document, index: int | None, filename: str, names: Sequence[str] = ()) -> SessionSummary:
+def summary_of(
+    head: Head,
+    index: int | None,
+    filename: str,
+    names: Sequence[str] = (),
+) -> SessionSummary:
     """Return the list row of a document or its head. A malformed value counts as missing."""
     agent, provider, meta = as_dict(head.get("agent")), as_dict(head.get("provider")), as_dict(head.get("meta"))
     usage, stats = as_dict(head.get("usage")), as_dict(head.get("stats"))
@@ -110,7 +115,7 @@ def summary_of(head: Document, index: int | None, filename: str, names: Sequence
     turns, messages, cost, tags = stats.get("turns"), stats.get("messages"), usage.get("cost"), meta.get("tags")
     return {
         "index": index,
-        "id": head["id"],
+        "id": str(head["id"]),
         "names": [*names],
         "filename": filename,
         "created_at": created or "",
@@ -159,7 +164,7 @@ def last_written() -> Iterator[SessionSummary]:
     return (summary_of(head, None, name, names.get(name, ())) for name, head in heads if isinstance(head, dict))
 
 
-def imported_at(meta: Mapping[str, Any]) -> float:
+def imported_at(meta: JsonObject) -> float:
     """Return when a session was imported, in seconds since 1970; 0 if it was not."""
     try:
         return datetime.fromisoformat(meta["imported_at"]).timestamp()

@@ -9,7 +9,6 @@ from unicodedata import normalize
 from gptsh import files
 from gptsh.content.passages import walk
 from gptsh.core import session_files
-from gptsh.core.document import Document
 from gptsh.core.folders import archive_folder, names_by_file, newest_first, sessions_folder
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
 from gptsh.jsonio import parse_json
@@ -130,7 +129,7 @@ def search(
     """
     query, folder = Query(text, width), archive_folder() if archived else sessions_folder()
 
-    def best_match(path: str) -> tuple[Document, Passage] | None:
+    def best_match(path: str) -> tuple[session_files.Head, Passage] | None:
         data = files.read_bytes(path, session_files.LIST_LIMIT)
         if not query.may_match(data.lower()) and data.rstrip().endswith(b"}"):
             return None
@@ -150,7 +149,7 @@ def search(
             yield {**summary_of(item[0], shown_index, name, names.get(name, ())), "match": match, "marks": marks}
 
 
-def _passages(head: Document, messages: Iterable[Message]) -> Iterator[Passage]:
+def _passages(head: session_files.Head, messages: Iterable[Message]) -> Iterator[Passage]:
     """Yield each text to search, without reasoning and data. The title comes last, since lists show it anyway."""
     for message in messages:
         role, content, name = message["role"], message.get("content"), message.get("name")
@@ -172,8 +171,9 @@ def _passages(head: Document, messages: Iterable[Message]) -> Iterator[Passage]:
                     yield role, passage.name, passage.text or ""
                 case "call":
                     yield from _call_passages(passage.name, passage.text)
-    if isinstance(head.get("title"), str):
-        yield "title", "", head["title"]
+    title = head.get("title")
+    if isinstance(title, str):
+        yield "title", "", title
 
 
 def _call_passages(name: object, arguments: object) -> Iterator[Passage]:

@@ -5,19 +5,20 @@ string, so lines of such a file are safe to read alone: a list reads the first, 
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gptsh.core.document import Document, check_message, drop_secrets, parse_document, update_totals
 from gptsh.errors import StoreError
 from gptsh.files import MAX_SIZE, READ, again_if_stale, open_own, read_bytes, replace_pieces, size_of, too_large
-from gptsh.jsonio import as_dict, encode_json, parse_json, parse_json_fast
+from gptsh.jsonio import JsonObject, as_dict, encode_json, parse_json, parse_json_fast
 from gptsh.messages import Message, just_after
 
 if TYPE_CHECKING:
     from gptsh.core.usage import Days
 
+Head = Mapping[str, object]  # the unchecked keys of a document, at least those before its context
 LIST_LIMIT = 200_000_000  # bytes; of a file that a list, a search or the usage would read whole
 _BATCH = 100  # messages that are written at once
 _BLOCK = 4096  # bytes; holds the first line of nearly every session
@@ -44,9 +45,10 @@ def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
 
 def _encode(doc: Document) -> Iterator[bytes]:
     """The bytes of a document, a hundred messages at a time. Raises ValueError if it is not JSON."""
-    keys = list(doc)
-    head = {key: doc[key] for key in keys[: keys.index("context")]}
-    rest = {key: doc[key] for key in keys if key not in head and key != "messages"}
+    start = list(doc).index("context")
+    items = list(doc.items())
+    head = dict(items[:start])
+    rest = {key: value for key, value in items[start:] if key != "messages"}
     first_line = encode_json(head)[:-1]
     second_line = encode_json(rest)[1:-1]
     yield b"%b,\n%b,\n%b\n" % (first_line, second_line, _MESSAGES)
@@ -85,7 +87,7 @@ def parse_file(data: bytes, path: str) -> tuple[Document, list[str]]:
 # ---- a part of a file
 
 
-def read_head(path: str) -> Document:
+def read_head(path: str) -> Head:
     """Return the unchecked document up to its context: the first line of the file.
 
     A file that another program wrote is read whole, up to ``LIST_LIMIT``.
@@ -95,21 +97,21 @@ def read_head(path: str) -> Document:
     return (data and _head(data, path)) or read_document(path, LIST_LIMIT)[0]
 
 
-def read_days(path: str) -> "tuple[Document, Days]":
-    """Return the head of a file as ``read_head`` does, and what the session used; see ``usage.sums_by_day``.
+def read_days(path: str) -> "tuple[Head, Days]":
+    """Return the head of a file as ``read_head`` does, and what the session used.
 
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
     from gptsh.core.usage import checked_days, sums_by_day
 
-    doc = read_head(path)
-    days = checked_days(as_dict(doc.get("stats")).get("days"))
-    if "messages" in doc:  # another program wrote the file, and may have kept our sums
-        return doc, sums_by_day(doc)
-    if days is None:
-        doc, _ = read_document(path, LIST_LIMIT)
-        days = sums_by_day(doc)
-    return doc, days
+    head = read_head(path)
+    if "messages" in head:  # another program wrote the file, and may have kept our sums
+        return head, sums_by_day(cast(Document, head))
+    days = checked_days(as_dict(head.get("stats")).get("days"))
+    if days is not None:
+        return head, days
+    doc, _ = read_document(path, LIST_LIMIT)
+    return doc, sums_by_day(doc)
 
 
 @again_if_stale
@@ -138,7 +140,7 @@ def _beginning(path: str) -> bytes | None:
         os.close(descriptor)
 
 
-def _head(data: bytes, path: str) -> Document | None:
+def _head(data: bytes, path: str) -> JsonObject | None:
     """Return the keys of the first line, or None if another program wrote the file: ours begins with ``version``."""
     line = data[: data.find(b"\n")]
     try:
@@ -160,7 +162,11 @@ def _start_of_messages(data: bytes) -> int | None:
     return at + len(marker) if is_ours else None
 
 
-def parse_some(data: bytes, path: str, is_wanted: Callable[[bytes], bool]) -> tuple[Document, Iterator[Message]]:
+def parse_some(
+    data: bytes,
+    path: str,
+    is_wanted: Callable[[bytes], bool],
+) -> tuple[Head, Iterator[Message]]:
     """Return a file's document or its head, and its messages: at least those whose bytes are wanted.
 
     Raises ValueError if the file is not a session, also while the messages are read.

@@ -1,15 +1,17 @@
 """Take, find and delete snapshots: bookmarks of what a session was at one point."""
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from gptsh.core.document import Document
 from gptsh.errors import UsageError
 from gptsh.messages import Message, just_after, new_message_id, timestamp
 
-Snapshot = dict[str, Any]  # docs/file-format.md has its keys
-SessionEvent = tuple[str, dict[str, Any]]  # the type and the fields
+if TYPE_CHECKING:
+    from gptsh.core.keys import Compaction, ContextState, Snapshot, Summary
+
+SessionEvent = tuple[str, Mapping[str, object]]  # the type and the fields
 
 _NAME = "(?!auto-)[A-Za-z][A-Za-z0-9._:-]{0,63}"
 
@@ -63,7 +65,7 @@ def record(
     return [created, *(("snapshot_deleted", {"snapshot": other}) for other in removed)]
 
 
-def _added(snapshots: Sequence[Snapshot], new: Snapshot) -> list[Snapshot]:
+def _added(snapshots: "Sequence[Snapshot]", new: "Snapshot") -> "list[Snapshot]":
     """Return the snapshots with the new one, without those of its name."""
     if new["reason"] == "auto":
         matches = [re.fullmatch("auto-([0-9]{1,9})", item.get("name") or "") for item in snapshots]
@@ -80,15 +82,15 @@ def keep_newest(doc: Document, keep: int) -> None:
     doc["context"] = {**doc["context"], "snapshots": _newest(doc["context"]["snapshots"], keep)}
 
 
-def _newest(snapshots: list[Snapshot], keep: int) -> list[Snapshot]:
+def _newest(snapshots: "list[Snapshot]", keep: int) -> "list[Snapshot]":
     automatic = [item["id"] for item in snapshots if item.get("reason") == "auto"]
     removed = automatic[:-keep] if keep else []
     return [item for item in snapshots if item["id"] not in removed]
 
 
-def merge(ours: Document, theirs: Document) -> list[Snapshot]:
+def merge(ours: Document, theirs: Document) -> "list[Snapshot]":
     """Return the snapshots on disk, and those that we took since ours was read: our others were deleted."""
-    snapshots: list[Snapshot] = theirs["context"]["snapshots"]
+    snapshots = theirs["context"]["snapshots"]
     known_ids = {item["id"] for item in snapshots}
     for item in ours["context"]["snapshots"]:
         if item["id"] not in known_ids and (item.get("created_at") or "") > ours["updated_at"]:
@@ -114,15 +116,18 @@ def automatic_at(doc: Document, end: int | None) -> str | None:
     return automatic[-1].get("name") if is_at_end else None
 
 
-def find(context: dict[str, Any], name: str) -> Snapshot | None:
+def find(context: "ContextState", name: str) -> "Snapshot | None":
     """Return the newest snapshot with that name, or None."""
-    snapshots: list[Snapshot] = [item for item in context["snapshots"] if item.get("name") == name]
+    snapshots = [item for item in context["snapshots"] if item.get("name") == name]
     return snapshots[-1] if snapshots else None
 
 
 def context_at(
-    context: dict[str, Any], messages: Sequence[Message], end: int, snapshot: Snapshot | None = None
-) -> dict[str, Any]:
+    context: "ContextState",
+    messages: Sequence[Message],
+    end: int,
+    snapshot: "Snapshot | None" = None,
+) -> "ContextState":
     """Return the context of a session cut to its first ``end`` messages, without references to the others.
 
     At a ``snapshot``, a later compaction and later summaries are left out too; each automatic snapshot was taken before
@@ -152,10 +157,10 @@ def context_at(
 
 
 def _still_applies(
-    compaction: dict[str, Any],
+    compaction: "Compaction",
     ids: Sequence[str],
-    summaries: Sequence[dict[str, Any]],
-    snapshot: Snapshot | None,
+    summaries: "Sequence[Summary]",
+    snapshot: "Snapshot | None",
     *,
     is_cut: bool,
 ) -> bool:

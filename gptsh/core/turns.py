@@ -3,13 +3,16 @@
 import re
 from collections.abc import Collection, Sequence
 from itertools import pairwise
-from typing import Any, cast
+from typing import TYPE_CHECKING, cast
 
 from gptsh.core.document import Document, stats
 from gptsh.errors import UnknownSession, UsageError
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, is_empty, starts_turn, timestamp
 from gptsh.text import quantity
+
+if TYPE_CHECKING:
+    from gptsh.core.keys import ContextState, LedgerEntry, Meta
 
 # ---- turns
 #
@@ -70,7 +73,7 @@ def last_turn(messages: Sequence[Message]) -> tuple[list[Message], str]:
 
 def asked_again(question: Message) -> Message:
     """Return a new question with the words and attachments of another one."""
-    again: Any = {key: value for key, value in question.items() if key in ("role", "content", "input")}
+    again = {key: value for key, value in question.items() if key in ("role", "content", "input")}
     return cast(Message, again)
 
 
@@ -129,8 +132,6 @@ def is_numbered(point: str) -> bool:
 _MAX_SUMMARIES = 5  # in a session, besides the one that its compaction uses
 _MAX_PROJECTS = 20  # in which a session was used; more would make its head slow to read
 
-Context = dict[str, Any]  # the key of a document
-
 
 def merge(ours: Document, theirs: Document) -> Document:
     """Merge our document with the copy on disk, which may have grown since ours was read.
@@ -139,8 +140,9 @@ def merge(ours: Document, theirs: Document) -> Document:
     ``agent``, ``provider`` and token counts win. All other keys come from the disk.
     """
     messages = join_messages(ours["messages"], theirs["messages"])
-    new = {**ours, **theirs, "title": theirs["title"] or ours["title"], "messages": messages}
-    calls: dict[str, dict[str, Any]] = {}
+    title = theirs["title"] or ours["title"]
+    new: Document = {**ours, **theirs, "title": title, "messages": messages}
+    calls: dict[str, LedgerEntry] = {}
     for call in (*theirs["usage"]["calls"], *ours["usage"]["calls"]):
         if call["id"] not in calls or calls[call["id"]].get("late"):  # another process has answered a late one
             calls[call["id"]] = call
@@ -160,12 +162,16 @@ def merge(ours: Document, theirs: Document) -> Document:
 def take_agent(doc: Document, source: Document) -> None:
     """Let the next turn of ``doc`` be answered as that of ``source``: by the same agent, provider and tools."""
     doc["agent"], doc["provider"] = source["agent"], source["provider"]
-    doc["meta"] |= {key: source["meta"][key] for key in ("mcp_allowed_servers", "output") if key in source["meta"]}
+    meta = source["meta"]
+    if "mcp_allowed_servers" in meta:
+        doc["meta"]["mcp_allowed_servers"] = meta["mcp_allowed_servers"]
+    if "output" in meta:
+        doc["meta"]["output"] = meta["output"]
 
 
-def _merge_meta(ours: dict[str, Any], theirs: dict[str, Any]) -> dict[str, Any]:
+def _merge_meta(ours: "Meta", theirs: "Meta") -> "Meta":
     """The labels and uses on disk, with our uses."""
-    new = {**ours, **theirs}
+    new: Meta = {**ours, **theirs}
     if used_in := _join_uses(theirs.get("used_in"), ours.get("used_in")):
         new["used_in"] = used_in
     return new
@@ -185,7 +191,11 @@ def _join_uses(*tables: dict[str, str] | None) -> dict[str, str]:
     return dict(sorted(latest.items(), key=lambda use: use[1])[-_MAX_PROJECTS:])
 
 
-def _merge_context(ours: Context, theirs: Context, messages: Sequence[Message]) -> Context:
+def _merge_context(
+    ours: "ContextState",
+    theirs: "ContextState",
+    messages: Sequence[Message],
+) -> "ContextState":
     """The newer compaction, the newest summaries and the one that it uses, all cuts, the later end of the memory."""
     compactions = [record for record in (theirs["compaction"], ours["compaction"]) if record]
     compaction = max(compactions, key=lambda record: record.get("at") or "", default=None)
@@ -193,7 +203,7 @@ def _merge_context(ours: Context, theirs: Context, messages: Sequence[Message]) 
     summaries = {item["id"]: item for item in (*theirs["summaries"], *ours["summaries"])}
     newest = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")[-_MAX_SUMMARIES:]
     indexes = {message["id"]: index for index, message in enumerate(messages)}
-    consolidated: list[str] = [last for last in (theirs["consolidated"], ours["consolidated"]) if last]
+    consolidated = [last for last in (theirs["consolidated"], ours["consolidated"]) if last]
     return {
         **ours,
         **theirs,

@@ -10,7 +10,7 @@ from itertools import chain
 from gptsh.core import document
 from gptsh.core.document import VERSION, Document
 from gptsh.formats.source import Results, Source, read_values
-from gptsh.jsonio import as_dict, parse_json
+from gptsh.jsonio import JsonObject, as_dict, parse_json
 from gptsh.text import quantity
 
 # ---- gptsh
@@ -74,7 +74,7 @@ def _parsed(text: bytes) -> object:
         return None
 
 
-def _sessions(source: Source, doc: Document) -> Results:
+def _sessions(source: Source, doc: JsonObject) -> Results:
     if doc.get("version", 0) > VERSION:
         yield source.skipped(f"written by a newer gptsh (version {doc['version']})")
         return
@@ -109,7 +109,7 @@ def write_markdown(doc: Document, transcript: Iterable[str]) -> Iterator[str]:
     yield f"\n\n{_START.decode()[1:]}{{{_quoted('text')}: {_quoted(digest.text())}, {_quoted('session')}: {{"
     for number, (key, value) in enumerate(doc.items()):
         yield f"{', ' * bool(number)}{_quoted(key)}: "
-        yield from _list(value) if key == "messages" else [_quoted(value)]
+        yield from _list(doc["messages"]) if key == "messages" else [_quoted(value)]
     yield f"}}}}{_COMMENT_END.decode()}\n"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gptsh import files
 from gptsh.core import document, folders, listing, locks, session_files, sessions, turns
@@ -19,6 +19,9 @@ from gptsh.formats import chat_exports, claude_code, coding_agents, gptsh, llm, 
 from gptsh.formats.source import Results, Source
 from gptsh.jsonio import JsonObject, as_dict
 from gptsh.messages import Message, blocks_of, just_after, safe_params, text_of, timestamp
+
+if TYPE_CHECKING:
+    from gptsh.core.keys import AgentInfo
 
 # ---- readers
 #
@@ -142,7 +145,7 @@ class Importer:
                 head = listing.try_read(f"{folder}/{name}", session_files.read_head)
                 self._remember(name, head if isinstance(head, dict) else None)
 
-    def _remember(self, filename: str, head: Document | None) -> None:
+    def _remember(self, filename: str, head: session_files.Head | None) -> None:
         self._ids.add(filename[ID])
         for origin in _origins(head) if head else ():
             self._filenames.setdefault(origin, []).append(filename)
@@ -196,7 +199,7 @@ class Importer:
         self.written.append(path)
 
 
-def _origins(head: Document) -> list[Origin]:
+def _origins(head: session_files.Head) -> list[Origin]:
     """Return the origins of a session: its own id and creation time, and where it was imported from."""
     imported = as_dict(as_dict(head.get("meta")).get("imported"))
     form, key = imported.get("format"), imported.get("key")
@@ -212,12 +215,13 @@ def _sanitized(doc: Document) -> Document:
     now = timestamp()
     created = min(timestamp(datetime.fromisoformat(doc["created_at"])), now)
     updated = max(min(timestamp(datetime.fromisoformat(doc["updated_at"])), now), just_after(created))
-    meta = {key: value for key, value in doc["meta"].items() if key != "used_in"}
+    meta = doc["meta"].copy()
+    meta.pop("used_in", None)
     imported = meta.get("imported") or {"format": _OURS, "key": f"{doc['id']} {doc['created_at']}"}
     meta |= {"imported": imported, "mcp_allowed_servers": [], "imported_at": now}
-    agent = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
+    agent: AgentInfo = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
     # Marked as imported: an agent's memory has them once the session is used here.
-    marked: list[JsonObject] = [
+    marked: list[Any] = [
         {**message, "source": {**as_dict(as_dict(message).get("source")), "imported": True}}
         for message in doc["messages"]
     ]
@@ -243,8 +247,12 @@ def _with_our_ids(doc: Document, stored: Document) -> Document:
         for message in stored["messages"]
         if not turns.is_imported(message)
     }
-    ids = {item["id"]: ours.get((item["role"], item.get("timestamp")), item["id"]) for item in doc["messages"]}
-    messages = [{**item, "id": ids[item["id"]], "parent": ids.get(item.get("parent"))} for item in doc["messages"]]
+    ids: dict[str | None, str] = {}
+    for item in doc["messages"]:
+        ids[item["id"]] = ours.get((item["role"], item.get("timestamp")), item["id"])
+    messages: list[Message] = []
+    for item in doc["messages"]:
+        messages.append({**item, "id": ids[item["id"]], "parent": ids.get(item.get("parent"))})
     consolidated = ids.get(doc["context"]["consolidated"])
     return {**doc, "messages": messages, "context": {**doc["context"], "consolidated": consolidated}}
 
@@ -289,8 +297,13 @@ def merge_copy(doc: Document, stored: Document) -> Document:
     if stored["title"] in (None, imported.get("title")):
         new["title"] = doc["title"] or stored["title"]
     if is_ours:  # memory belongs to each machine, a summary to the turns of its own file
-        own = {key: stored["context"][key] for key in ("compaction", "summaries", "consolidated")}
-        new["context"] = {**new["context"], **own}
+        own = stored["context"]
+        new["context"] = {
+            **new["context"],
+            "compaction": own["compaction"],
+            "summaries": own["summaries"],
+            "consolidated": own["consolidated"],
+        }
         if {**new, "updated_at": stored["updated_at"]} == stored:
             return stored
     elif _format_of(stored) == _format_of(doc):

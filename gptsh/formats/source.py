@@ -29,6 +29,8 @@ from gptsh.text import quantity, shorten
 if TYPE_CHECKING:
     from types import ModuleType
 
+    from gptsh.core.keys import AgentInfo, ProviderInfo
+
 # ---- source
 #
 # The input of an import: one file, read as a JSON value, as an array or as lines of JSON.
@@ -529,14 +531,15 @@ class Conversation:
         created = utc(self.created_at) or first or timestamp()
         updated = utc(self.updated_at) or max(times, default=created)
         system = self.system if isinstance(self.system, str) and self.system.strip() else None
-        agent: JsonObject = {
+        agent: AgentInfo = {
             "name": None,
             "model": label(self.model),
             "model_small": None,
             "system": system,
+            "params": safe_params(as_dict(self.params)),
         }
-        agent["params"] = safe_params(as_dict(self.params))
-        provider, cwd = {"name": label(self.provider)}, self.cwd if isinstance(self.cwd, str) else None
+        provider: ProviderInfo = {"name": label(self.provider)}
+        cwd = self.cwd if isinstance(self.cwd, str) else None
         doc = sessions.new_session_doc(agent, provider, output=None, mcp_allowed_servers=None)
         title = label(self.title)
         doc |= {"title": title, "created_at": created, "updated_at": max(updated, created), "messages": self.messages}

@@ -1,7 +1,7 @@
 """Write a session as Markdown, its details, and an outline of what would be sent of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 from gptsh.content.attachments import media_in, name_of
 from gptsh.content.passages import Passage, partial_reason, passages
@@ -23,6 +23,9 @@ from gptsh.text import (
     quantity,
     shorten,
 )
+
+if TYPE_CHECKING:
+    from gptsh.core.keys import Omissions
 
 # ---- details
 #
@@ -92,7 +95,8 @@ def snapshots_of(doc: Document) -> Iterator[str]:
     for item in reversed(doc["context"]["snapshots"]):
         place = places.get(item.get("message"), 0)
         size = "" if item.get("tokens") is None else f", ~{item['tokens']:,} tokens"
-        when = f", {local_time(item['created_at'])}" if item.get("created_at") else ""
+        created_at = item.get("created_at")
+        when = f", {local_time(created_at)}" if created_at else ""
         why = {"asked": ", by hand", "auto": ", automatic"}.get(item.get("reason") or "", "")
         turn = len(starts_of(messages[:place]))
         yield one_line(f"{item.get('name')}{when}, after turn {turn} ({quantity(place, 'message')}){size}{why}")
@@ -164,7 +168,46 @@ def _closed(text: str) -> str:
 _SHOWN_MESSAGES, _SHOWN_LINES, _SHOWN_WIDTH = 5, 10, 160  # of a request: at each end, of a long message, of a line
 
 
-def context_lines(api: str, report: Mapping[str, Any], request: Request) -> Iterator[str]:
+class PlanReport(TypedDict):
+    """What is sent of a session; the tokens are those of the messages, ``fixed`` of all else."""
+
+    strategy: str
+    tokens: int
+    at_most: int
+    fixed: int
+    budget: int | None
+    window: int | None
+    included: int
+    summarized: int
+    left_out: int
+    omitted: "Omissions"
+
+
+class ChoiceReport(TypedDict):
+    """How a session is sent, and what a compaction has made of how many tokens."""
+
+    strategy: str
+    reason: str | None
+    before: int | None
+    after: int | None
+    included: int
+    summarized: int
+    left_out: int
+    omitted: "Omissions"
+
+
+class CompactionReport(ChoiceReport):
+    """What ``--compact`` would change in how a session is sent, or has changed."""
+
+    session: str | None
+    changes: bool
+    applied: bool
+    budget: int | None
+    window: int | None
+    error: object
+
+
+def context_lines(api: str, report: PlanReport, request: Request) -> Iterator[str]:
     """What would be sent, a line for each fact and each attachment; the tokens are those of the whole prompt."""
     yield f"model       {one_line(request.model)}"
     yield f"api         {api}"
@@ -204,7 +247,7 @@ def request_lines(messages: Sequence[Message]) -> Iterator[str]:
             yield f"{'':<11} … {quantity(len(lines) - room, 'more line')}"
 
 
-def compaction_lines(report: Mapping[str, Any]) -> Iterator[str]:
+def compaction_lines(report: CompactionReport) -> Iterator[str]:
     """What a compaction changes in what is sent, a line for each fact."""
     counts = f"{report['included']:,} as they are, {report['summarized']:,} summarized, {report['left_out']:,} left out"
     yield f"session     {report['session'] or 'not on disk'}"
@@ -216,7 +259,7 @@ def compaction_lines(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"budget      {_tokens(report['budget'])}"
 
 
-def omitted_words(omitted: Mapping[str, Sequence[Any]]) -> str:
+def omitted_words(omitted: "Omissions") -> str:
     """What a prompt leaves out of the user's, such as ``questions 2, 4-9, shot.png [image/png, 34.1 kB]``."""
     words = [one_line(name) for name in omitted["media"]]
     if numbers := omitted["questions"]:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.agents import Agent
 from gptsh.config.schema import without_secrets
@@ -13,7 +13,7 @@ from gptsh.core.document import Document
 from gptsh.core.locks import LOCK_WAIT
 from gptsh.errors import ConfigError, UsageError
 from gptsh.files import read_text
-from gptsh.jsonio import is_json
+from gptsh.jsonio import JsonObject, is_json
 from gptsh.messages import OWN_FIELDS, full_name, safe_params
 from gptsh.models.facts import split_model
 from gptsh.models.vendors import PROVIDERS
@@ -40,7 +40,7 @@ class Overrides(NamedTuple):
     agent: str | None = None
     model: str | None = None
     system: str | None = None
-    params: Mapping[str, Any] = {}
+    params: Mapping[str, object] = {}
     without: Collection[str] = ()
     fallback: Sequence[str] = ()
     max_cost: float | None = None
@@ -86,7 +86,7 @@ def _configured_agent(settings: Settings, overrides: Overrides, continued: Agent
     return agent
 
 
-def params_for(model: str | None, agent: Agent) -> Mapping[str, Any]:
+def params_for(model: str | None, agent: Agent) -> Mapping[str, object]:
     """Return the parameters of an agent for a model; secrets only for the provider of its own one."""
     if agent.model is None or split_model(agent.model)[0] == split_model(model or "")[0]:
         return agent.params
@@ -98,7 +98,7 @@ def _params(
     base: Agent,
     overrides: Overrides,
     model: str | None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the parameters to send. Those that no session stores always come from config.toml."""
     storable = safe_params(configured.params)
     own = params_for(model, configured)
@@ -159,7 +159,7 @@ def _chosen_small_model(settings: Settings, agent: Agent) -> str | None:
     return provider.model_small if provider else None
 
 
-def stored_agent(doc: Mapping[str, Any]) -> Agent:
+def stored_agent(doc: Document) -> Agent:
     """Return the agent that a session used last; its model is None if the session names none."""
     info, provider = doc["agent"], doc["provider"].get("name")
     return Agent(
@@ -299,7 +299,7 @@ class TurnOptions(NamedTuple):
     seconds: float | None = None
     config: str | None = None
     titles: bool = True
-    on_event: Callable[[dict[str, Any]], object] | None = None
+    on_event: Callable[[JsonObject], object] | None = None
 
     @property
     def chooses_tools(self) -> bool:
@@ -320,12 +320,12 @@ class TurnOptions(NamedTuple):
         return choose_agent(config, self.overrides, stored_agent(doc) if doc else None)
 
 
-def parse_params(pairs: Iterable[str]) -> tuple[dict[str, Any], set[str]]:
+def parse_params(pairs: Iterable[str]) -> tuple[JsonObject, set[str]]:
     """Parse ``KEY=VALUE`` pairs; return the parameters and the keys to remove (``KEY=``).
 
     A value is parsed as JSON if possible, else it is a string. Raises UsageError for any other pair.
     """
-    params: dict[str, Any] = {}
+    params: JsonObject = {}
     removals: set[str] = set()
     for pair in pairs:
         key, equals, value = pair.partition("=")

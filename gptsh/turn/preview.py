@@ -2,16 +2,17 @@
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gptsh.config.settings import cost_of
 from gptsh.core import document, turns
 from gptsh.errors import GptshError, OutputError, UsageError
+from gptsh.jsonio import JsonObject
 from gptsh.llm.client import Client
 from gptsh.models.usage import usage_from
 from gptsh.render import structured
 from gptsh.render.report import Reporter
-from gptsh.render.session import compaction_lines, context_lines, request_lines
+from gptsh.render.session import CompactionReport, compaction_lines, context_lines, request_lines
 from gptsh.terminal import stdio
 from gptsh.text import format_usd
 from gptsh.turn.engine import App
@@ -20,6 +21,9 @@ from gptsh.turn.prompt import Plan, Planner
 from gptsh.turn.screen import Form, Screen
 from gptsh.turn.session import TurnSession
 from gptsh.turn.shortening import compaction_report
+
+if TYPE_CHECKING:
+    from gptsh.core.keys import Compaction
 
 _PRICED = 1000  # tokens of an answer, whose length nobody knows yet
 
@@ -54,7 +58,7 @@ def facts_of(app: App, plan: Plan) -> Iterator[str]:
         yield f"price       ~{format_usd(price_in)} in, {per_answer}"
 
 
-def request_of(client: Client, plan: Plan) -> dict[str, Any]:
+def request_of(client: Client, plan: Plan) -> JsonObject:
     """A request as it would be sent, with masked keys, and the context report of its plan."""
     request = plan.request
     api, preview = client.api(request), client.preview(request)
@@ -87,9 +91,10 @@ def compact(planner: Planner, session: TurnSession, screen: Screen, options: Tur
             raise
     if compaction is None:
         writer.emit("compression_skipped", reason="nothing would be shorter")
-    failure, record = session.failure, (compaction.record if compaction else None) or {}
+    failure = session.failure
+    record: Compaction = (compaction.record if compaction else None) or {}
     size = max(0, current.size.tokens - planner.meter.fixed_tokens)
-    result = {
+    result: CompactionReport = {
         "session": doc["meta"].get("forked_from") if document.is_unsaved(doc) else doc["id"],
         "changes": compaction is not None,
         "applied": compaction is not None and applies and failure is None,

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.agents import Agent
 from gptsh.content.answer import filtered_questions
@@ -18,7 +18,6 @@ from gptsh.context.tokens import (
     SUMMARY,
     Choice,
     CompactedPrompt,
-    Record,
     TokenLimits,
     TokenMeter,
     compaction_mark,
@@ -26,6 +25,7 @@ from gptsh.context.tokens import (
 )
 from gptsh.core import turns
 from gptsh.errors import GptshError, ModelError, StoreError, TooLong, UsageError
+from gptsh.jsonio import JsonObject
 from gptsh.llm.client import Client
 from gptsh.messages import Message, Part, Request, Tool, Tools, parts_of
 from gptsh.models.facts import exact_facts
@@ -40,6 +40,8 @@ from gptsh.turn.session import TurnSession
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser
+    from gptsh.core.keys import Compaction, Cuts
+    from gptsh.render.session import PlanReport
     from gptsh.turn.small_model import Summariser
 
 
@@ -82,7 +84,7 @@ class NotedFiles:
             stdio.note(str(err))
         self.move_up(self._session.doc["context"].get("compaction"))
 
-    def move_up(self, record: Record | None) -> None:
+    def move_up(self, record: "Compaction | None") -> None:
         """Send in the system prompt what is known where this compaction ends; None: where the session begins."""
         if not self:
             return
@@ -139,7 +141,7 @@ class FixedTexts(NamedTuple):
     """The texts beside the messages of a request; ``texts`` are all of them as they are counted."""
 
     system: str | None
-    schema: dict[str, Any] | None
+    schema: JsonObject | None
     texts: list[str]
 
 
@@ -330,7 +332,7 @@ class Plan(NamedTuple):
     fixed_bytes: int
     request: Request
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> "PlanReport":
         """The plan for ``-o json`` and ``--dry-run``.
 
         Tokens and budget are those of the messages alone; ``fixed`` are those of system prompt, schema and tools.
@@ -454,7 +456,11 @@ class Planner:
 
     # ---- what is sent
 
-    def _sendable(self, messages: Sequence[Message], cuts: Mapping[str, sendable.Cuts] | None = None) -> list[Message]:
+    def _sendable(
+        self,
+        messages: Sequence[Message],
+        cuts: "Mapping[str, Cuts] | None" = None,
+    ) -> list[Message]:
         """The messages in the form in which this model reads them; ``cuts``: instead of those of the session."""
         if cuts is None:
             cuts = self._session.doc["context"]["cuts"]
@@ -579,7 +585,7 @@ class Planner:
 
         self.meter.forget_reports()
 
-        def measure(some: Sequence[Message], cuts: Mapping[str, sendable.Cuts]) -> int:
+        def measure(some: Sequence[Message], cuts: Mapping[str, Cuts]) -> int:
             return self.meter.measure(self._sendable(some, cuts), exact=True).tokens
 
         question_at = turns.question_index(messages) if self.rules.compact else 0
@@ -588,7 +594,7 @@ class Planner:
         Truncation(self._session, end, measure).cut_to_fit(earlier, question, limit, mark)
 
 
-def _max_tokens(params: Mapping[str, Any]) -> int | None:
+def _max_tokens(params: Mapping[str, object]) -> int | None:
     """The tokens of the answer, if a parameter sets them."""
     limits = [params.get(name) for name in ("max_tokens", "max_completion_tokens")]
     max_tokens = next((limit for limit in limits if type(limit) is int), None)

@@ -20,6 +20,7 @@ from gptsh.terminal.interrupts import shielded
 from gptsh.turn.options import TurnOptions, save_labelled
 
 if TYPE_CHECKING:
+    from gptsh.core.keys import AgentInfo, Meta, ProviderInfo
     from gptsh.core.snapshots import SessionEvent
 
 
@@ -98,7 +99,7 @@ def start_session(
     Without a question the messages are unchanged. Raises UsageError.
     """
     stored_doc, tools = opened.doc, list(agent.tools)
-    agent_info = {
+    agent_info: AgentInfo = {
         "name": agent.name,
         "model": agent.model,
         "model_small": agent.model_small,
@@ -106,7 +107,7 @@ def start_session(
         "system": agent.system,
         "web": agent.web,
     }
-    provider = {"name": config.providers.for_model(agent.model or "").name}
+    provider: ProviderInfo = {"name": config.providers.for_model(agent.model or "").name}
     try:
         cwd = os.getcwd()
     except FileNotFoundError:
@@ -114,7 +115,7 @@ def start_session(
     if stored_doc is None:
         doc = sessions.new_session_doc(agent_info, provider, output=output, mcp_allowed_servers=tools, cwd=cwd)
     else:
-        meta = {**stored_doc["meta"], "output": output}
+        meta: Meta = {**stored_doc["meta"], "output": output}
         if options.chooses_tools:
             meta["mcp_allowed_servers"] = tools
         doc = {**stored_doc, "meta": meta, "agent": {**stored_doc["agent"], **agent_info}}
@@ -122,7 +123,7 @@ def start_session(
     session = TurnSession(doc, opened.location, options, config)
     point = folders.split_ref(opened.ref)[1] if opened.ref else None
     if point and not turns.is_numbered(point):
-        origin, _ = folders.split_ref(doc["meta"]["forked_from"])
+        origin, _ = folders.split_ref(doc["meta"]["forked_from"] or "")
         session.pending_events.append(("snapshot_restored", {"snapshot": point, "session": origin}))
     if options.labels.snapshot is not None:
         from gptsh.context import tokens

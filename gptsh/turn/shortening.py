@@ -1,16 +1,19 @@
 """Compact a session that outgrew its window, or truncate attachments with ``--truncate``."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gptsh.context import sendable
 from gptsh.context.tokens import Choice, omissions
 from gptsh.core import snapshots, turns
 from gptsh.core.document import Document
 from gptsh.messages import Message, Part
-from gptsh.render.session import omitted_words
+from gptsh.render.session import ChoiceReport, omitted_words
 from gptsh.terminal import stdio
 from gptsh.turn.session import TurnSession
+
+if TYPE_CHECKING:
+    from gptsh.core.keys import Compaction, Cuts
 
 # ---- compacting
 #
@@ -22,14 +25,15 @@ def save_compaction(
     session: TurnSession, choice: Choice, messages: Sequence[Message], keep_snapshots: int, *, fsync: bool
 ) -> None:
     """Save a new compaction of these messages, and print a note of its size and of what it leaves out newly."""
-    doc, record = session.doc, choice.record or {}
-    previous = doc["context"]["compaction"] or {}
+    doc = session.doc
+    record: Compaction = choice.record or {}
+    previous: Compaction = doc["context"]["compaction"] or {}
     end = _snapshot_end(doc, messages)
-    events = []
+    events: list[snapshots.SessionEvent] = []
     name = snapshots.automatic_at(doc, end)
     if not name and end != 0:  # one snapshot a turn, though it may compact again; none before the first question
         events = snapshots.record(doc, keep_snapshots, tokens=record.get("before"), end=end)
-        name = events[0][1]["snapshot"]["name"] if events else None
+        name = doc["context"]["snapshots"][-1].get("name") if events else None
     doc["context"]["compaction"] = record
     is_saved = session.save(*events, fsync=fsync)
     report = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,} ({record['strategy']})"
@@ -51,12 +55,20 @@ def _snapshot_end(doc: Document, messages: Sequence[Message]) -> int | None:
     return next((at for at, message in enumerate(doc["messages"]) if message["id"] == question), None)
 
 
-def compaction_report(choice: Choice) -> dict[str, Any]:
+def compaction_report(choice: Choice) -> ChoiceReport:
     """The result of a compaction, for events and JSON."""
-    record, prompt = choice.record or {}, choice.prompt
-    sizes = {key: record.get(key) for key in ("reason", "before", "after")}
-    counts = {"included": prompt.included, "summarized": prompt.summarized, "left_out": prompt.left_out}
-    return {"strategy": choice.strategy, **sizes, **counts, "omitted": omissions(prompt)}
+    record: Compaction = choice.record or {}
+    prompt = choice.prompt
+    return {
+        "strategy": choice.strategy,
+        "reason": record.get("reason"),
+        "before": record.get("before"),
+        "after": record.get("after"),
+        "included": prompt.included,
+        "summarized": prompt.summarized,
+        "left_out": prompt.left_out,
+        "omitted": omissions(prompt),
+    }
 
 
 # ---- truncation
@@ -66,7 +78,7 @@ def compaction_report(choice: Choice) -> dict[str, Any]:
 
 _QUESTION_SHARE = 0.6  # of the prompt, for a question that is cut; the rest is for the earlier messages
 
-AllCuts = Mapping[str, sendable.Cuts]  # by message id
+AllCuts = Mapping[str, "Cuts"]  # by message id
 
 # (messages, cuts) -> the tokens of a prompt of these messages, cut so
 Measure = Callable[[Sequence[Message], AllCuts], int]
@@ -139,7 +151,7 @@ class Truncation:
         """Tokens of a prompt of these messages with the cuts that the session has."""
         return self._measure(messages, self._session.doc["context"]["cuts"])
 
-    def _cuts_outside(self, cuttable: Sequence[Message]) -> dict[str, sendable.Cuts]:
+    def _cuts_outside(self, cuttable: Sequence[Message]) -> "dict[str, Cuts]":
         """The session's cuts of other messages than these."""
         ids = {message["id"] for message in cuttable}
         return {ident: cuts for ident, cuts in self._session.doc["context"]["cuts"].items() if ident not in ids}

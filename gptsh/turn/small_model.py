@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings, cost_of
@@ -27,6 +27,7 @@ from gptsh.turn.session import TurnSession
 
 if TYPE_CHECKING:
     from gptsh.context.summaries import SmallModel
+    from gptsh.core.keys import Summary
 
 
 # ---- small model
@@ -57,7 +58,7 @@ class Summariser:
 
     def summarise(
         self, older: Sequence[Message], fresh: Sequence[Message], previous: str | None, size: int
-    ) -> dict[str, Any]:
+    ) -> "Summary":
         """Make a summary of the older messages and record it and its cost in the document. Raises GptshError."""
         from gptsh.context import summaries
 
@@ -96,13 +97,23 @@ class Summariser:
 
 
 def placeholder_summary(
-    summaries: list[dict[str, Any]], older: Sequence[Message], fresh: Sequence[Message], previous: str | None, size: int
-) -> dict[str, Any]:
+    summaries: "list[Summary]",
+    older: Sequence[Message],
+    fresh: Sequence[Message],
+    previous: str | None,
+    size: int,
+) -> "Summary":
     """The record of a summary that is not made yet; its size is estimated as a third of its source at most."""
     size = min(size, (tokens.count_text(previous or "") + sum(map(tokens.count_message, fresh))) // 3)
-    text = "[a summary of what is older, made when this is sent]"
-    ends = {"first": older[0].get("id"), "last": older[-1].get("id")}
-    record = {"id": "pending", "created_at": timestamp(), "text": text, "tokens": size, "pending": True, **ends}
+    record: Summary = {
+        "id": "pending",
+        "created_at": timestamp(),
+        "text": "[a summary of what is older, made when this is sent]",
+        "tokens": size,
+        "pending": True,
+        "first": older[0].get("id"),
+        "last": older[-1].get("id"),
+    }
     summaries.append(record)
     return record
 
@@ -122,6 +133,15 @@ def make_small_model(config: Settings, client: Client, ask: Ask, model: str) -> 
 
 _TURN_LIMIT = 60.0  # seconds for a consolidation after a turn
 _LOCK_TIMEOUT = 60.0  # seconds that --consolidate waits for another process, which waits for a model
+
+
+class Consolidated(TypedDict):
+    """How many messages of a session an agent's memory has got, and the failure that ended it."""
+
+    session: str
+    agent: str
+    messages: int
+    error: structured.Failure | None
 
 
 class Consolidation:
@@ -165,12 +185,17 @@ class Consolidation:
             self._interrupts.cancel_deadline()
         return None
 
-    def run(self, session: str, filename: str, agent_name: str) -> dict[str, Any]:
+    def run(self, session: str, filename: str, agent_name: str) -> Consolidated:
         """Consolidate everything that is new in a session; return the result for programs.
 
         Parts that were consolidated before a failure stay in the memory.
         """
-        result: dict[str, Any] = {"session": session, "agent": agent_name, "messages": 0, "error": None}
+        result: Consolidated = {
+            "session": session,
+            "agent": agent_name,
+            "messages": 0,
+            "error": None,
+        }
         try:
             self._interrupts.check()
             doc = sessions.load_session(filename)

@@ -585,7 +585,7 @@ class Planner:
 
         self.meter.forget_reports()
 
-        def measure(some: Sequence[Message], cuts: Mapping[str, Cuts]) -> int:
+        def measure(some: Sequence[Message], cuts: "Mapping[str, Cuts]") -> int:
             return self.meter.measure(self._sendable(some, cuts), exact=True).tokens
 
         question_at = turns.question_index(messages) if self.rules.compact else 0

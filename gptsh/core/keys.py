@@ -56,6 +56,20 @@ class SessionUsage(TypedDict, total=False):
     carried_model: str | None
 
 
+Field = Literal[
+    "answers",
+    "prompt",
+    "completion",
+    "total",
+    "reasoning_tokens",
+    "cached_tokens",
+    "cost",
+    "unpriced",
+]
+Sums = dict[Field, float]  # of the known values
+Days = dict[str, dict[str, Sums]]  # by local day, then by full name of the model, "" if unknown
+
+
 class Stats(TypedDict, total=False):
     """What lists show. ``days`` are Days, which nobody has checked: see ``usage.checked_days``."""
 

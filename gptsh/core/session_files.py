@@ -16,7 +16,7 @@ from gptsh.jsonio import JsonObject, as_dict, encode_json, parse_json, parse_jso
 from gptsh.messages import Message, just_after
 
 if TYPE_CHECKING:
-    from gptsh.core.usage import Days
+    from gptsh.core.keys import Days
 
 Head = Mapping[str, object]  # the unchecked keys of a document, at least those before its context
 LIST_LIMIT = 200_000_000  # bytes; of a file that a list, a search or the usage would read whole

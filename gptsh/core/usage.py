@@ -5,16 +5,31 @@ A session counts its own answers: those that a fork inherited count in the sessi
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Required, TypedDict
 
 from gptsh.core.document import TOKEN_KEYS, Document
-from gptsh.messages import Message, full_name, matches_model, sum_costs, token_count
+from gptsh.messages import Message, full_name, matches_model, token_count
 
-FIELDS = ("answers", *TOKEN_KEYS, "cost", "unpriced")
+if TYPE_CHECKING:
+    from gptsh.core.keys import Days, Field, Sums
 
-Sums = dict[str, Any]  # the known values of FIELDS
-Days = dict[str, dict[str, Sums]]  # by local day, then by full model name, "" for an unknown one
-Row = dict[str, Any]  # FIELDS after a "day" or a "model"; tokens and cost are None if unknown
+FIELDS: tuple["Field", ...] = ("answers", *TOKEN_KEYS, "cost", "unpriced")
+
+
+class Row(TypedDict, total=False):
+    """The sums of a ``day``, of a ``model`` or of all; None is unknown."""
+
+    by: str
+    day: str
+    model: str | None
+    answers: Required[float]
+    prompt: Required[float | None]
+    completion: Required[float | None]
+    total: Required[float | None]
+    reasoning_tokens: Required[float | None]
+    cached_tokens: Required[float | None]
+    cost: Required[float | None]
+    unpriced: Required[float]
 
 
 class Report(NamedTuple):
@@ -28,7 +43,7 @@ class Report(NamedTuple):
 # ---- one session
 
 
-def sums_by_day(doc: Document) -> Days:
+def sums_by_day(doc: Document) -> "Days":
     """Return what a complete document used: its own answers, calls of the small model, and what it carries."""
     days: Days = {}
     first_day = _local_day(doc["created_at"]) or ""
@@ -40,7 +55,7 @@ def sums_by_day(doc: Document) -> Days:
     return days
 
 
-def checked_days(value: object) -> Days | None:
+def checked_days(value: object) -> "Days | None":
     """Return a value from a file if it can be the result of ``sums_by_day``, else None."""
     if not isinstance(value, dict):
         return None
@@ -55,7 +70,7 @@ def checked_days(value: object) -> Days | None:
     return value
 
 
-def _entries(doc: Document) -> Iterator[tuple[str | None, str | None, Sums]]:
+def _entries(doc: Document) -> "Iterator[tuple[str | None, str | None, Sums]]":
     """All that a document counts: a time in ISO 8601, the full name of a model, and counts."""
     usage, provider = doc["usage"], doc["provider"].get("name")
     model = usage.get("carried_model") or full_name(doc["agent"].get("model"), provider)
@@ -72,13 +87,13 @@ def _entries(doc: Document) -> Iterator[tuple[str | None, str | None, Sums]]:
 
 def _own_messages(doc: Document) -> Iterable[Message]:
     """The messages of the session itself: a fork is created after those that it inherited."""
-    messages: list[Message] = doc["messages"]
+    messages = doc["messages"]
     if not doc["meta"].get("forked_from"):
         return messages
     return [message for message in messages if message.get("timestamp", "") >= doc["created_at"]]
 
 
-def _message_counts(message: Message, *, has_carried: bool) -> Sums:
+def _message_counts(message: Message, *, has_carried: bool) -> "Sums":
     """The known counts of a message; the cost of an answer without usage may be part of what the session carries."""
     counts = _known_counts(message.get("usage"), message.get("cost"))
     if message["role"] == "assistant":
@@ -88,7 +103,7 @@ def _message_counts(message: Message, *, has_carried: bool) -> Sums:
     return counts
 
 
-def _known_counts(tokens: Mapping[str, Any] | None, cost: float | None) -> Sums:
+def _known_counts(tokens: Mapping[str, object] | None, cost: float | None) -> "Sums":
     """Return the known token counts and cost."""
     known: Sums = {}
     for key in TOKEN_KEYS:
@@ -102,11 +117,11 @@ def _known_counts(tokens: Mapping[str, Any] | None, cost: float | None) -> Sums:
     return known
 
 
-def _add(sums: Sums, counts: Mapping[str, Any]) -> None:
+def _add(sums: "Sums", counts: "Sums") -> None:
     for field, number in counts.items():
         sums[field] = sums.get(field, 0) + number
     if "cost" in counts:
-        sums["cost"] = sum_costs([sums["cost"]])
+        sums["cost"] = round(sums["cost"], 10)
 
 
 def _local_day(moment: str | None) -> str | None:
@@ -121,7 +136,7 @@ def _local_day(moment: str | None) -> str | None:
 # ---- many sessions
 
 
-def count(sessions: Iterable[Days], model: str | None = None, limit: int | None = None) -> Report:
+def count(sessions: "Iterable[Days]", model: str | None = None, limit: int | None = None) -> Report:
     """Return the sums over sessions.
 
     ``model`` selects a model (see ``matches_model``); ``limit`` is the number of days, newest first. ``cost`` is the
@@ -141,30 +156,37 @@ def count(sessions: Iterable[Days], model: str | None = None, limit: int | None 
         for name, counts in all_days[day].items():
             for sums in (by_day.setdefault(day, {}), by_model.setdefault(name, {}), total):
                 _add(sums, counts)
+    ranked = sorted(by_model.items(), key=_rank)
     return Report(
         days=[{"day": day, **_row(sums)} for day, sums in by_day.items()],
-        models=[{"model": name or None, **_row(by_model[name])} for name in sorted(by_model, key=_rank(by_model))],
+        models=[{"model": name or None, **_row(sums)} for name, sums in ranked],
         total=_row(total),
     )
 
 
-def _rank(by_model: Mapping[str, Sums]) -> Any:
-    """A key for sorting models by cost, then by tokens, highest first, then by name."""
-
-    def rank(name: str) -> tuple[float, int, str]:
-        sums = by_model[name]
-        return -sums.get("cost", 0), -sums.get("total", 0), name
-
-    return rank
+def _rank(model: "tuple[str, Sums]") -> tuple[float, float, str]:
+    """Return the key that sorts models by cost, then by tokens, highest first, then by name."""
+    name, sums = model
+    return -sums.get("cost", 0), -sums.get("total", 0), name
 
 
-def _row(sums: Sums) -> Row:
-    row = {key: sums.get(key) for key in FIELDS}
-    return {**row, "answers": sums.get("answers", 0), "unpriced": sums.get("unpriced", 0)}
+def _row(sums: "Sums") -> Row:
+    return {
+        "answers": sums.get("answers", 0),
+        "prompt": sums.get("prompt"),
+        "completion": sums.get("completion"),
+        "total": sums.get("total"),
+        "reasoning_tokens": sums.get("reasoning_tokens"),
+        "cached_tokens": sums.get("cached_tokens"),
+        "cost": sums.get("cost"),
+        "unpriced": sums.get("unpriced", 0),
+    }
 
 
 def rows(report: Report) -> Iterator[Row]:
     """Yield the rows of a report; ``by`` is ``day``, ``model`` or ``total``."""
-    yield from ({"by": "day", **row} for row in report.days)
-    yield from ({"by": "model", **row} for row in report.models)
+    for row in report.days:
+        yield {"by": "day", **row}
+    for row in report.models:
+        yield {"by": "model", **row}
     yield {"by": "total", **report.total}

@@ -15,7 +15,7 @@ from gptsh.terminal.stdio import STRUCTURED, Look, look
 from gptsh.text import columns, one_line, pad, truncate_start
 
 if TYPE_CHECKING:
-    from gptsh.core.usage import Days
+    from gptsh.core.keys import Days, Field
 
 
 # ---- sums
@@ -124,16 +124,16 @@ class _Widths(NamedTuple):
     """The columns of a table: of a name, of each field that is shown, and of the longest bar (0: there are none)."""
 
     name: int
-    fields: Mapping[str, int]
+    fields: "Mapping[Field, int]"
     bar: int
 
-    def line(self, name: str, cells: Mapping[str, str]) -> str:
+    def line(self, name: str, cells: "Mapping[Field, str]") -> str:
         """A name and its cells, aligned."""
         padded = pad(truncate_start(name, self.name), self.name)
         return _GAP.join((padded, *(cells[field].rjust(size) for field, size in self.fields.items())))
 
 
-_HEAD = {field: _HEADS.get(field, field) for field in FIELDS}
+_HEAD: "Mapping[Field, str]" = {field: _HEADS.get(field, field) for field in FIELDS}
 
 
 def drawn(report: Report, width: int, look: Look) -> Iterator[str]:
@@ -142,7 +142,7 @@ def drawn(report: Report, width: int, look: Look) -> Iterator[str]:
         yield "no answers"
         return
     widths = _fit(report, width)
-    measure = "cost" if report.total["cost"] else "total"
+    measure: Field = "cost" if report.total["cost"] else "total"
     for head, section in (("day", report.days), ("model", report.models)):
         yield _styled(widths.line(head, _HEAD), "1", on=look.styles)
         most = max(row[measure] or 0 for row in section)
@@ -173,9 +173,15 @@ def _fit(report: Report, width: int) -> _Widths:
     return _Widths(name, fields, min(_LONGEST_BAR, left - name - len(_GAP)))
 
 
-def _cells(row: Row) -> dict[str, str]:
-    cells = {field: "-" if row[field] is None else _short(row[field]) for field in FIELDS if field != "cost"}
-    return {**cells, "cost": _usd(row["cost"], more=row["unpriced"] > 0)}
+def _cells(row: Row) -> "dict[Field, str]":
+    cells: dict[Field, str] = {}
+    for field in FIELDS:
+        number = row[field]
+        if field == "cost":
+            cells[field] = _usd(number, more=row["unpriced"] > 0)
+        else:
+            cells[field] = "-" if number is None else _short(number)
+    return cells
 
 
 def _usd(cost: float | None, *, more: bool) -> str:
@@ -187,7 +193,7 @@ def _usd(cost: float | None, *, more: bool) -> str:
     return f"{cost:,.4f}{'+' if more else ' '}"
 
 
-def _short(number: int) -> str:
+def _short(number: float) -> str:
     if number < _EXACT:
         return f"{number:,}"
     scaled, unit = number / 1000, "k"

@@ -17,7 +17,7 @@ from gptsh.core.turns import join_messages, merge
 from gptsh.errors import BadSession
 from gptsh.formats import chat_exports, claude_code, coding_agents, gptsh, llm, nanobot, openai
 from gptsh.formats.source import Results, Source
-from gptsh.jsonio import JsonObject, as_dict
+from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, safe_params, text_of, timestamp
 
 if TYPE_CHECKING:

@@ -1,10 +1,9 @@
 """Write and align the lines of lists: a session, a search result, a model, an agent, a tool, a source."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gptsh.core.listing import SessionSummary, display_title
-from gptsh.jsonio import JsonObject
 from gptsh.messages import Tool
 from gptsh.terminal.stdio import Look
 from gptsh.text import format_size, local_time, one_line, pad, visible
@@ -30,7 +29,7 @@ def listing_line(summary: SessionSummary) -> str:
     return f"{index} {summary['id']} {local_time(summary['updated_at'])} {one_line(what)}"
 
 
-def model_line(item: JsonObject) -> str:
+def model_line(item: Mapping[str, Any]) -> str:
     """A model, its API, its window in tokens, its prices in USD per million input and output tokens; - if unknown.
 
     Then what it stands for, or its size and whether it is loaded.

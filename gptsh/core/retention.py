@@ -16,6 +16,7 @@ from gptsh.core.folders import archive_folder, make_private, names_in, same_fold
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
 from gptsh.core.session_files import read_head
 from gptsh.core.turns import merge
+from gptsh.core.usage import update_totals
 from gptsh.jsonio import as_dict
 from gptsh.messages import starts_turn, typed_text
 
@@ -59,7 +60,9 @@ def move_to_archive(path: Path) -> None:
     current, _ = session_files.read_document(path)
     older, _ = session_files.read_document(target)
     status = path.stat()
-    session_files.write_document(target, merge(older, current), fsync=True)
+    joined = merge(older, current)
+    update_totals(joined)
+    session_files.write_document(target, joined, fsync=True)
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     path.unlink()
 

@@ -7,16 +7,12 @@ string, so lines of such a file are safe to read alone: a list reads the first, 
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
-from gptsh.core.document import Document, check_message, drop_secrets, parse_document, update_totals
+from gptsh.core.document import Document, check_message, drop_secrets, parse_document
 from gptsh.errors import StoreError
 from gptsh.files import MAX_SIZE, READ, again_if_stale, open_own, read_bytes, replace_pieces, size_of, too_large
-from gptsh.jsonio import JsonObject, as_dict, encode_json, parse_json, parse_json_fast
+from gptsh.jsonio import JsonObject, encode_json, parse_json, parse_json_fast
 from gptsh.messages import Message, just_after
-
-if TYPE_CHECKING:
-    from gptsh.core.keys import Days
 
 Head = Mapping[str, object]  # the unchecked keys of a document, at least those before its context
 LIST_LIMIT = 200_000_000  # bytes; of a file that a list, a search or the usage would read whole
@@ -31,11 +27,10 @@ _END = b"]}"  # its last line
 
 @again_if_stale
 def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
-    """Replace a document's file, with its totals and without secrets. Raises OSError, StoreError if it is not JSON."""
-    from gptsh.core.usage import sums_by_day
+    """Replace a document's file, without secrets; its totals are those of ``usage.update_totals``.
 
-    update_totals(doc)
-    doc["stats"]["days"] = sums_by_day(doc)
+    Raises OSError, StoreError if it is not JSON.
+    """
     drop_secrets(doc)
     try:
         replace_pieces(path, _encode(doc), fsync=fsync)
@@ -95,23 +90,6 @@ def read_head(path: str) -> Head:
     """
     data = _beginning(path)
     return (data and _head(data, path)) or read_document(path, LIST_LIMIT)[0]
-
-
-def read_days(path: str) -> "tuple[Head, Days]":
-    """Return the head of a file as ``read_head`` does, and what the session used.
-
-    Raises ValueError if the file is not a session, OSError if it cannot be read.
-    """
-    from gptsh.core.usage import checked_days, sums_by_day
-
-    head = read_head(path)
-    if "messages" in head:  # another program wrote the file, and may have kept our sums
-        return head, sums_by_day(cast(Document, head))
-    days = checked_days(as_dict(head.get("stats")).get("days"))
-    if days is not None:
-        return head, days
-    doc, _ = read_document(path, LIST_LIMIT)
-    return doc, sums_by_day(doc)
 
 
 @again_if_stale

@@ -365,6 +365,9 @@ def _write(new: Document, path: Path, stored: Document | None, *, fsync: bool, t
         from gptsh.core import retention
 
         path = retention.move_session(path, sessions_folder())
+    from gptsh.core.usage import update_totals
+
+    update_totals(new)
     session_files.write_document(path, new, fsync=fsync)
     if status:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))

@@ -5,13 +5,16 @@ A session counts its own answers: those that a fork inherited count in the sessi
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
-from typing import TYPE_CHECKING, NamedTuple, Required, TypedDict
+from typing import TYPE_CHECKING, NamedTuple, Required, TypedDict, cast
 
+from gptsh.core import document, session_files
 from gptsh.core.document import TOKEN_KEYS, Document
+from gptsh.jsonio import as_dict
 from gptsh.messages import Message, full_name, matches_model, token_count
 
 if TYPE_CHECKING:
     from gptsh.core.keys import Days, Field, Sums
+    from gptsh.core.session_files import Head
 
 FIELDS: tuple["Field", ...] = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 
@@ -41,6 +44,27 @@ class Report(NamedTuple):
 
 
 # ---- one session
+
+
+def update_totals(doc: Document) -> None:
+    """Compute the totals that a file keeps: those of all messages, and those by day and model."""
+    document.update_totals(doc)
+    doc["stats"]["days"] = sums_by_day(doc)
+
+
+def read_days(path: str) -> "tuple[Head, Days]":
+    """Return the head of a file as ``read_head`` does, and what the session used.
+
+    Raises ValueError if the file is not a session, OSError if it cannot be read.
+    """
+    head = session_files.read_head(path)
+    if "messages" in head:  # another program wrote the file, and may have kept our sums
+        return head, sums_by_day(cast(Document, head))
+    days = checked_days(as_dict(head.get("stats")).get("days"))
+    if days is not None:
+        return head, days
+    doc, _ = session_files.read_document(path, session_files.LIST_LIMIT)
+    return doc, sums_by_day(doc)
 
 
 def sums_by_day(doc: Document) -> "Days":

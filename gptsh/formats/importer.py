@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gptsh import files
-from gptsh.core import document, folders, listing, locks, session_files, sessions, turns
+from gptsh.core import document, folders, listing, locks, session_files, sessions, turns, usage
 from gptsh.core.document import VERSION, Document
 from gptsh.core.folders import FILENAME, ID, archive_folder, session_names, sessions_folder
 from gptsh.core.turns import join_messages, merge
@@ -194,6 +194,7 @@ class Importer:
 
     def _write(self, doc: Document, path: Path, file_time: int) -> None:
         """Write the document; its file gets ``file_time`` (ns), since an import is no use of the session."""
+        usage.update_totals(doc)
         session_files.write_document(path, doc, fsync=False)
         os.utime(path, ns=(file_time, file_time))
         self.written.append(path)

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from gptsh.core import listing, session_files, sessions
+from gptsh.core import listing, sessions
 from gptsh.core.listing import Unreadable
 from gptsh.core.usage import FIELDS, Report, Row, rows
 from gptsh.manage import lists
@@ -68,7 +68,7 @@ def counted(ref: str | None, filters: Filters) -> Iterator["Days"]:
             if number % _BAR_STEP == 0:
                 bar = "█" * (number * _BAR_WIDTH // len(paths))
                 spinner.set_text(f"counting sessions {bar:░<{_BAR_WIDTH}} {number:,} of {len(paths):,}")
-            item = listing.try_read(path, session_files.read_days)
+            item = listing.try_read(path, usage.read_days)
             if isinstance(item, Unreadable):
                 spinner.hide()
                 stdio.note(f"skipped {item.path}: {item.cause}")

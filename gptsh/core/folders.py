@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from gptsh import files
-from gptsh.core import session_files
+from gptsh.core import document
 from gptsh.errors import BadSession, UnknownSession
 from gptsh.files import app_folder
 
@@ -125,7 +125,7 @@ def newest_first(folder: Path | None = None) -> Iterator[str]:
             created: dict[str, str] = {}
             for name in same:
                 with contextlib.suppress(OSError, ValueError):
-                    created[name] = str(session_files.read_head(f"{folder}/{name}").get("created_at", ""))
+                    created[name] = str(document.read_head(f"{folder}/{name}").get("created_at", ""))
             same.sort(key=lambda name: created.get(name, ""), reverse=True)
         yield from same
 

@@ -9,9 +9,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypedDict, TypeVar
 
-from gptsh.core.document import Document
+from gptsh.core.document import Document, Head, read_head
 from gptsh.core.folders import ID, archive_folder, names_by_file, newest_first, path_of, session_names, sessions_folder
-from gptsh.core.session_files import Head, read_head
 from gptsh.jsonio import JsonObject, as_dict, is_cost
 from gptsh.messages import token_count
 from gptsh.text import one_line, shorten
@@ -209,7 +208,7 @@ def find_project(cwd: str) -> str:
 
 def latest_in_project(project: str) -> str | None:
     """Return the file name of the session with the latest turn in this project, or None if there is none."""
-    from gptsh.core.session_files import read_head
+    from gptsh.core.document import read_head
 
     folder, latest, latest_name = sessions_folder(), 0.0, None
     for file_time, name in by_file_time(folder):

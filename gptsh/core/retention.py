@@ -11,10 +11,10 @@ from typing import Literal, NamedTuple
 
 from gptsh import files
 from gptsh.config.settings import Sessions
-from gptsh.core import folders, ledgers, locks, session_files
+from gptsh.core import document, folders, ledgers, locks
+from gptsh.core.document import read_head
 from gptsh.core.folders import archive_folder, make_private, names_in, same_folder, sessions_folder
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
-from gptsh.core.session_files import read_head
 from gptsh.core.turns import merge
 from gptsh.core.usage import update_totals
 from gptsh.jsonio import as_dict
@@ -57,12 +57,12 @@ def move_to_archive(path: Path) -> None:
         return
     if not is_same_session(path, target):
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    current, _ = session_files.read_document(path)
-    older, _ = session_files.read_document(target)
+    current, _ = document.read_document(path)
+    older, _ = document.read_document(target)
     status = path.stat()
     joined = merge(older, current)
     update_totals(joined)
-    session_files.write_document(target, joined, fsync=True)
+    document.write_document(target, joined, fsync=True)
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
     path.unlink()
 
@@ -70,7 +70,7 @@ def move_to_archive(path: Path) -> None:
 def is_same_session(path: Path, other: Path) -> bool:
     """Whether two files of one name are versions of one session, as far as they can be read."""
     try:
-        created = {session_files.read_head(str(file))["created_at"] for file in (path, other)}
+        created = {document.read_head(str(file))["created_at"] for file in (path, other)}
     except (OSError, ValueError, KeyError):
         return False
     return len(created) == 1
@@ -153,7 +153,7 @@ def _forget_questions(path: Path) -> None:
     if not os.path.lexists(ledgers.typed_file()):
         return
     with contextlib.suppress(OSError, ValueError):
-        doc, _ = session_files.read_document(path)
+        doc, _ = document.read_document(path)
         ledgers.forget_typed({typed_text(message) for message in filter(starts_turn, doc["messages"])})
 
 

@@ -8,7 +8,7 @@ from unicodedata import normalize
 
 from gptsh import files
 from gptsh.content.passages import walk
-from gptsh.core import session_files
+from gptsh.core import document
 from gptsh.core.folders import archive_folder, names_by_file, newest_first, sessions_folder
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
 from gptsh.jsonio import parse_json
@@ -129,11 +129,11 @@ def search(
     """
     query, folder = Query(text, width), archive_folder() if archived else sessions_folder()
 
-    def best_match(path: str) -> tuple[session_files.Head, Passage] | None:
-        data = files.read_bytes(path, session_files.LIST_LIMIT)
+    def best_match(path: str) -> tuple[document.Head, Passage] | None:
+        data = files.read_bytes(path, document.LIST_LIMIT)
         if not query.may_match(data.lower()) and data.rstrip().endswith(b"}"):
             return None
-        head, messages = session_files.parse_some(data, path, query.may_contain_any)
+        head, messages = document.parse_some(data, path, query.may_contain_any)
         del data  # it may have megabytes
         best = query.best(_passages(head, messages))
         return best and (head, best)
@@ -149,7 +149,7 @@ def search(
             yield {**summary_of(item[0], shown_index, name, names.get(name, ())), "match": match, "marks": marks}
 
 
-def _passages(head: session_files.Head, messages: Iterable[Message]) -> Iterator[Passage]:
+def _passages(head: document.Head, messages: Iterable[Message]) -> Iterator[Passage]:
     """Yield each text to search, without reasoning and data. The title comes last, since lists show it anyway."""
     for message in messages:
         role, content, name = message["role"], message.get("content"), message.get("name")

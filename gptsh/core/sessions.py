@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from gptsh import files
-from gptsh.core import document, folders, locks, session_files, turns
+from gptsh.core import document, folders, locks, turns
 from gptsh.core.document import VERSION, Document
 from gptsh.core.folders import FILENAME, ID, archive_folder, exists, path_of, resolve_session_ref, sessions_folder
 from gptsh.core.listing import find_project
@@ -46,13 +46,13 @@ def wants_title(doc: Document) -> bool:
     return any(map(starts_turn, doc["messages"]))
 
 
-def is_left_to_background(head: session_files.Head) -> bool:
+def is_left_to_background(head: document.Head) -> bool:
     """Whether a run has left the title of a session to the background process, by the head of its file."""
     calls = _title_calls(head)
     return not head.get("title") and bool(calls) and all(call.get("late") is True for call in calls)
 
 
-def _title_calls(head: session_files.Head) -> list[JsonObject]:
+def _title_calls(head: document.Head) -> list[JsonObject]:
     calls = as_dicts(as_dict(head.get("usage")).get("calls"))
     return [call for call in calls if call.get("kind") == "title"]
 
@@ -191,10 +191,10 @@ def _read(path: Path, note: Note | None = None) -> Document:
     """Return the document of a file. Raises BadSession."""
     try:
         try:
-            doc, malformed = session_files.read_document(path)
+            doc, malformed = document.read_document(path)
         except FileNotFoundError:  # another run has just archived it, or moved it back
             (other,) = {sessions_folder(), archive_folder()} - {path.parent}
-            doc, malformed = session_files.read_document(other / path.name)
+            doc, malformed = document.read_document(other / path.name)
     except OSError as err:
         raise BadSession(f"{path}: {err.strerror}", "the file was not changed") from err
     except ValueError as err:
@@ -368,7 +368,7 @@ def _write(new: Document, path: Path, stored: Document | None, *, fsync: bool, t
     from gptsh.core.usage import update_totals
 
     update_totals(new)
-    session_files.write_document(path, new, fsync=fsync)
+    document.write_document(path, new, fsync=fsync)
     if status:
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     return path
@@ -434,7 +434,7 @@ def _path_for(doc: Document, at: str | None) -> Path:
 def _is_of_time(path: Path, created_at: str) -> bool:
     """Whether a session file was created at this time, as far as it can be read."""
     try:
-        stored = as_str(session_files.read_head(str(path)).get("created_at"))
+        stored = as_str(document.read_head(str(path)).get("created_at"))
         return datetime.fromisoformat(stored) == datetime.fromisoformat(created_at)
     except (OSError, ValueError, TypeError):
         return False

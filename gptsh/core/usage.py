@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, datetime
 from typing import TYPE_CHECKING, NamedTuple, Required, TypedDict, cast
 
-from gptsh.core import document, session_files
+from gptsh.core import document
 from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, full_name, matches_model, token_count
 
 if TYPE_CHECKING:
+    from gptsh.core.document import Head
     from gptsh.core.keys import Days, Field, Sums
-    from gptsh.core.session_files import Head
 
 FIELDS: tuple["Field", ...] = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 
@@ -57,13 +57,13 @@ def read_days(path: str) -> "tuple[Head, Days]":
 
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
-    head = session_files.read_head(path)
+    head = document.read_head(path)
     if "messages" in head:  # another program wrote the file, and may have kept our sums
         return head, sums_by_day(cast(Document, head))
     days = checked_days(as_dict(head.get("stats")).get("days"))
     if days is not None:
         return head, days
-    doc, _ = session_files.read_document(path, session_files.LIST_LIMIT)
+    doc, _ = document.read_document(path, document.LIST_LIMIT)
     return doc, sums_by_day(doc)
 
 

@@ -19,7 +19,7 @@ from gptsh.text import quantity
 
 NAME = "gptsh"
 _TABLES = ("agent", "provider", "usage", "meta")  # in the documents of every version, the first one included
-_OURS = b'{"version":'  # begins each file of the store; core/session_files.py has its layout
+_OURS = b'{"version":'  # begins each file of the store; core/document.py has its layout
 _MESSAGES = b'"messages":['
 _END = b"]}"
 _MESSAGE = {"id", "parent", "timestamp", "role", "content"}  # keys of a line that --show-session -o jsonl writes

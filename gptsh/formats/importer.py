@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from gptsh import files
-from gptsh.core import document, folders, listing, locks, session_files, sessions, turns, usage
+from gptsh.core import document, folders, listing, locks, sessions, turns, usage
 from gptsh.core.document import VERSION, Document
 from gptsh.core.folders import FILENAME, ID, archive_folder, session_names, sessions_folder
 from gptsh.core.turns import join_messages, merge
@@ -142,10 +142,10 @@ class Importer:
         self._ids: set[str] = set()
         for folder in (sessions_folder(), archive_folder()):
             for name in session_names(folder):
-                head = listing.try_read(f"{folder}/{name}", session_files.read_head)
+                head = listing.try_read(f"{folder}/{name}", document.read_head)
                 self._remember(name, head if isinstance(head, dict) else None)
 
-    def _remember(self, filename: str, head: session_files.Head | None) -> None:
+    def _remember(self, filename: str, head: document.Head | None) -> None:
         self._ids.add(filename[ID])
         for origin in _origins(head) if head else ():
             self._filenames.setdefault(origin, []).append(filename)
@@ -161,7 +161,7 @@ class Importer:
         with saving, locks.locked(folder.parent):
             for name in names:
                 path = folders.path_of(name)
-                read = listing.try_read(str(path), session_files.read_document)
+                read = listing.try_read(str(path), document.read_document)
                 if read is None or isinstance(read, listing.Unreadable):
                     continue
                 stored, _ = read
@@ -195,12 +195,12 @@ class Importer:
     def _write(self, doc: Document, path: Path, file_time: int) -> None:
         """Write the document; its file gets ``file_time`` (ns), since an import is no use of the session."""
         usage.update_totals(doc)
-        session_files.write_document(path, doc, fsync=False)
+        document.write_document(path, doc, fsync=False)
         os.utime(path, ns=(file_time, file_time))
         self.written.append(path)
 
 
-def _origins(head: session_files.Head) -> list[Origin]:
+def _origins(head: document.Head) -> list[Origin]:
     """Return the origins of a session: its own id and creation time, and where it was imported from."""
     imported = as_dict(as_dict(head.get("meta")).get("imported"))
     form, key = imported.get("format"), imported.get("key")

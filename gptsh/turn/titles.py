@@ -20,7 +20,7 @@ from gptsh.config import settings
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer, is_open
-from gptsh.core import document, listing, locks, session_files, sessions
+from gptsh.core import document, listing, locks, sessions
 from gptsh.core.document import Document
 from gptsh.core.folders import newest_first, sessions_folder
 from gptsh.core.sessions import is_left_to_background, title_in, title_request, wants_title
@@ -225,7 +225,7 @@ def _next_untitled(first: str, tried: set[str]) -> str | None:
     for filename in chain([first], of_last_day):
         if filename in tried:
             continue
-        head = listing.try_read(f"{folder}/{filename}", session_files.read_head)
+        head = listing.try_read(f"{folder}/{filename}", document.read_head)
         if isinstance(head, dict) and is_left_to_background(head):
             return filename
     return None

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gptsh.cli.jobs import SAVE_HINT, check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
 from gptsh.cli.options import AGENT_OPTIONS, Flags
-from gptsh.cli.stored import SAVE_HINT, check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
 from gptsh.config import settings
 from gptsh.config.settings import Settings
 from gptsh.core import folders

@@ -4,8 +4,8 @@ import sys
 from collections.abc import Mapping
 
 from gptsh.chat.conversation import Conversation
+from gptsh.cli.jobs import check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
 from gptsh.cli.options import NOT_INTERACTIVE, Flags
-from gptsh.cli.stored import check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
 from gptsh.config import settings
 from gptsh.errors import UsageError
 from gptsh.render.report import Reporter

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
+from gptsh.cli.jobs import filters_of, session_ref, time_limit
 from gptsh.cli.options import FILTERS, Flags
-from gptsh.cli.stored import filters_of, session_ref, time_limit
 from gptsh.config import settings
 from gptsh.core import folders, retention, sessions
 from gptsh.core.folders import abbreviate

@@ -1,4 +1,4 @@
-"""Work out what options mean (session, filters, turn options), and start the jobs on stored sessions."""
+"""Work out what options mean (session, filters, turn options), and run the jobs on stored sessions."""
 
 import sys
 from typing import TYPE_CHECKING

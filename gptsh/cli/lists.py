@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from gptsh.cli.jobs import chosen_tools
 from gptsh.cli.options import Flags
-from gptsh.cli.stored import chosen_tools
 from gptsh.config import settings
 from gptsh.errors import GptshError, ToolServerError
 from gptsh.manage import lists

@@ -25,7 +25,7 @@ from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import NoInterrupts
 from gptsh.turn.engine import App
-from gptsh.turn.options import Labels, Overrides, TurnOptions
+from gptsh.turn.options import TurnOptions
 from gptsh.turn.question import Files, read_question, template_of
 from gptsh.turn.session import open_session
 from gptsh.turn.turn import Turn
@@ -216,8 +216,8 @@ def _run(question: str, options: Options, on_event: Callable[[Event], object]) -
     config_file = options.get("config")
     config = settings.load(os.environ, None if config_file is None else os.fspath(config_file))
     turn_options = _turn_options(options, on_event)
-    if turn_options.labels.name:
-        folders.filename_of_name(turn_options.labels.name)  # raises for invalid characters
+    if turn_options.name:
+        folders.filename_of_name(turn_options.name)  # raises for invalid characters
     interrupts = NoInterrupts()
     app = App(config, os.environ, Reporter(), owns_process=False)
     opened = open_session(options.get("session"))
@@ -243,22 +243,22 @@ def _turn_options(options: Options, on_event: Callable[[Event], object]) -> Turn
     if isinstance(schema, Mapping):
         schema = json.dumps(schema)
     return TurnOptions(
-        Overrides(
-            agent=options.get("agent"),
-            model=options.get("model"),
-            system=options.get("system"),
-            params=options.get("params", {}),
-            max_cost=options.get("max_cost"),
-            web=options.get("web"),
-        ),
+        agent=options.get("agent"),
+        model=options.get("model"),
+        system=options.get("system"),
+        params=options.get("params", {}),
+        max_cost=options.get("max_cost"),
+        web=options.get("web"),
         tools=None if tools is None else tuple(tools),
         output="jsonl",
         schema=None if schema is None else os.fspath(schema),
         truncate=options.get("truncate"),
-        labels=Labels(title if isinstance(title, str) else None, tuple(options.get("tags", ())), options.get("name")),
+        title=title if isinstance(title, str) else None,
+        tags=tuple(options.get("tags", ())),
+        name=options.get("name"),
         save=options.get("save", True),
-        config=None if config is None else os.fspath(config),
-        titles=title is True,
+        config_file=None if config is None else os.fspath(config),
+        make_title=title is True,
         on_event=on_event,
     )
 

@@ -19,7 +19,7 @@ from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.terminal.stdio import Look, look
 from gptsh.text import open_fence, quantity
-from gptsh.turn.options import NO_OVERRIDES, TurnOptions, check_snapshot
+from gptsh.turn.options import TurnOptions, agent_of, check_snapshot
 from gptsh.turn.question import read_question, template_of
 from gptsh.turn.session import OpenedSession, TurnSession, note_new_name, open_session, start_session
 
@@ -170,23 +170,22 @@ class Conversation:
 
     def agent(self) -> Agent:
         """The agent of the next turn. Raises ConfigError, UsageError."""
-        return self.options.agent(self.settings, self.doc)
+        return agent_of(self.settings, self.options, self.doc)
 
     # ---- opening and switching sessions
 
     def begin(self, ref: str | None) -> None:
         """Open and label the session of a reference; None: a new one. Raises GptshError."""
         self.session = open_session(ref)
-        self.uses_prompt = self.doc is None or self.options.overrides.agent is not None
-        labels = self.options.labels
-        if labels.snapshot is not None:
-            check_snapshot(labels.snapshot, self.doc)
+        self.uses_prompt = self.doc is None or self.options.agent is not None
+        if self.options.snapshot is not None:
+            check_snapshot(self.options.snapshot, self.doc)
         if self.agent().model is None:
             raise self.app.no_model_error()
-        if not labels.is_empty and self.saves and self.ref:  # even if no question follows
+        if self.options.has_labels and self.saves and self.ref:  # even if no question follows
             from gptsh.turn.options import label
 
-            label(self.ref, labels, self.settings.context.snapshots)
+            label(self.ref, self.options, self.settings.context.snapshots)
             self.options = self.options.without_labels
             self.refresh()
         note_new_name(self.session)
@@ -198,8 +197,7 @@ class Conversation:
 
     def forget_agent(self) -> None:
         """Drop what was chosen of agent, model, prompts, parameters, tools and search: the session has its own."""
-        max_cost = self.options.overrides.max_cost
-        self.options = self.options._replace(overrides=NO_OVERRIDES._replace(max_cost=max_cost), tools=None)
+        self.options = self.options.without_agent
         self.values = ()
 
     def fork(self, point: str) -> str | None:
@@ -253,7 +251,7 @@ class Conversation:
         from gptsh.turn.turn import Turn
 
         self.refresh()
-        interrupts = Interrupts(options.seconds, in_conversation=True)
+        interrupts = Interrupts(options.timeout, in_conversation=True)
         with interrupts, _typing_hidden(interrupts):
             opened = self._copied_session()
             turn = Turn(self.app, options, interrupts, opened, question, self.app.resolve(options, opened.doc))
@@ -306,7 +304,7 @@ class Conversation:
             self.options = self.options.without_labels
 
     def _drop_snapshot(self) -> None:
-        self.options = self.options._replace(labels=self.options.labels._replace(snapshot=None))
+        self.options = self.options._replace(snapshot=None)
 
     # ---- leaving
 

@@ -255,7 +255,7 @@ class Prompt:
             prompt_continuation=_CONTINUATION,
             input_processors=[self._pastes, TabsProcessor(char1=" ", char2=" ")],
             history=_History(chat, self._pastes),
-            completer=CommandCompleter(chat.options.config, chat.snapshots),
+            completer=CommandCompleter(chat.options.config_file, chat.snapshots),
             complete_in_thread=True,
             complete_while_typing=Condition(self._is_typing_command),
             bottom_toolbar=lambda: status_line(self._status, self._session.app.output.get_size().columns),

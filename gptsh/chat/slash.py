@@ -32,7 +32,7 @@ from gptsh.terminal import programs, stdio
 from gptsh.terminal.stdio import look, obeys_escapes
 from gptsh.text import format_size, one_line, quantity, visible
 from gptsh.turn.engine import with_tools
-from gptsh.turn.options import Labels, Overrides, label, model_of, params_for, parse_params
+from gptsh.turn.options import TurnOptions, agent_of, label, model_of, params_for, parse_params
 from gptsh.turn.question import Files, is_path, template_of
 from gptsh.turn.screen import Screen
 from gptsh.turn.session import note_new_name
@@ -92,7 +92,7 @@ def do_new(chat: "Conversation", _args: str) -> None:
     at, interrupted = chat.session.location, None
     if at and chat.ref and chat.saves and any(agent.memory for agent in chat.settings.agents.readable()):
         try:
-            interrupted = consolidate_session(chat.settings, chat.app.client, chat.options.seconds, at)
+            interrupted = consolidate_session(chat.settings, chat.app.client, chat.options.timeout, at)
         except GptshError as err:
             stdio.note(f"not remembered yet: {err}")
     names = folders.names_by_file().get(at or "", ())
@@ -166,7 +166,7 @@ def do_session_export(chat: "Conversation", args: str) -> None:
 
 def do_session_rename(chat: "Conversation", args: str) -> None:
     title = " ".join(args.split())
-    label(_saved_ref(chat), Labels(title=title), chat.settings.context.snapshots)
+    label(_saved_ref(chat), TurnOptions(title=title), chat.settings.context.snapshots)
     chat.refresh()
     stdio.note(f"the title is {title}")
 
@@ -179,10 +179,10 @@ def do_name(chat: "Conversation", args: str) -> None:
         return
     folders.filename_of_name(args)  # raises for invalid characters
     if chat.ref is None and chat.saves and not chat.is_unsaved:
-        chat.options = chat.options._replace(labels=chat.options.labels._replace(name=args))
+        chat.options = chat.options._replace(name=args)
         stdio.note(f"{args} will name this session, which its first question saves")
         return
-    label(_saved_ref(chat), Labels(name=args), chat.settings.context.snapshots)
+    label(_saved_ref(chat), TurnOptions(name=args), chat.settings.context.snapshots)
     chat.refresh()
     stdio.note(f"{args} names this session")
 
@@ -277,7 +277,7 @@ def do_snapshot(chat: "Conversation", args: str) -> None:
     """Take a snapshot with a name; without one list the snapshots."""
     doc = _current_doc(chat)
     if args:
-        label(_saved_ref(chat), Labels(snapshot=args), chat.settings.context.snapshots)
+        label(_saved_ref(chat), TurnOptions(snapshot=args), chat.settings.context.snapshots)
         chat.refresh()
         stdio.note(f"snapshot {args} taken: /fork {args} continues from here")
     else:
@@ -294,13 +294,13 @@ def do_snapshot_delete(chat: "Conversation", args: str) -> None:
 
 def do_model(chat: "Conversation", args: str) -> None:
     if args:
-        old = chat.options.overrides
-        agent = chat.agent()._replace(params=old.params)
+        chosen = chat.options.params
+        agent = chat.agent()._replace(params=chosen)
         params = params_for(chat.settings.providers.full_name(args), agent)
-        new = old._replace(model=args, params=params)
-        model = chat.app.resolve(chat.options._replace(overrides=new), chat.doc).agent.model
-        chat.options = chat.options._replace(overrides=new._replace(model=model))
-        for name in old.params.keys() - params.keys():
+        options = chat.options._replace(model=args, params=params)
+        model = chat.app.resolve(options, chat.doc).agent.model
+        chat.options = options._replace(model=model)
+        for name in chosen.keys() - params.keys():
             stdio.note(f"{model} does not get {name}: it may be a secret")
         stdio.write_lines([f"the next answer is from {model}"])
         return
@@ -317,7 +317,7 @@ def do_agent(chat: "Conversation", args: str) -> None:
     """
     agents = chat.settings.agents
     if not args:
-        current, chosen = chat.agent(), chat.options.overrides.model
+        current, chosen = chat.agent(), chat.options.model
         lines = []
         for agent in agents.readable(stdio.note):
             model = model_of(chat.settings, agent, agent.model, chosen)
@@ -330,9 +330,8 @@ def do_agent(chat: "Conversation", args: str) -> None:
     pairs = [word for word in words[1:] if "=" in word]
     name = " ".join(word for word in words if word not in pairs)
     keeps_model = name in agents and agents[name].model is None
-    old = chat.options.overrides
-    overrides = Overrides(name, old.model if keeps_model else None, max_cost=old.max_cost)
-    options = chat.options._replace(overrides=overrides, tools=None)
+    model = chat.options.model if keeps_model else None
+    options = chat.options.without_agent._replace(agent=name, model=model)
     agent = chat.app.resolve(options, chat.doc).agent
     template = template_of(agent, pairs, f"/agent {name}")
     chat.options, chat.values, chat.uses_prompt = options, tuple(pairs), True
@@ -343,8 +342,7 @@ def do_agent(chat: "Conversation", args: str) -> None:
 
 def do_system(chat: "Conversation", args: str) -> None:
     if args:
-        overrides = chat.options.overrides._replace(system="" if args == '""' else args)
-        chat.options = chat.options._replace(overrides=overrides)
+        chat.options = chat.options._replace(system="" if args == '""' else args)
     stdio.write_lines([chat.agent().system or "no system prompt"])
     if args:
         stdio.note("it applies from the next turn on")
@@ -355,10 +353,10 @@ def do_param(chat: "Conversation", args: str) -> None:
     changes, removals = parse_params(pairs)
     if unknown := sorted(removals - chat.agent().params.keys()):
         raise UsageError(f"no parameter {unknown[0]} is sent", "/param shows those that are")
-    old = chat.options.overrides
+    old = chat.options
     chosen = {key: value for key, value in old.params.items() if key not in removals} | changes
-    removed = (set(old.without) - changes.keys()) | removals
-    chat.options = chat.options._replace(overrides=old._replace(params=chosen, without=removed))
+    removed = (set(old.removed_params) - changes.keys()) | removals
+    chat.options = old._replace(params=chosen, removed_params=removed)
     params = without_secret_parameters(dict(chat.agent().params))
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in sorted(params.items())]
     stdio.write_lines(map(one_line, lines or ["no parameters: the provider's defaults apply"]))
@@ -391,7 +389,7 @@ def do_file(chat: "Conversation", args: str) -> None:
 def do_tools(chat: "Conversation", args: str) -> None:
     tool_servers, options = chat.settings.tool_servers, chat.options
     if args == "-":  # the agent's own tools
-        options = options._replace(tools=options.agent(chat.settings, chat.doc).tools)
+        options = options._replace(tools=agent_of(chat.settings, options, chat.doc).tools)
     elif args == "none":
         options = options._replace(tools=())
     elif args:
@@ -412,7 +410,7 @@ def do_web(chat: "Conversation", args: str) -> None:
     if args not in ("", "on", "off"):
         raise UsageError(f"/web {args}: expected on or off")
     if args:
-        options = chat.options._replace(overrides=chat.options.overrides._replace(web=args == "on"))
+        options = chat.options._replace(web=args == "on")
         chat.app.resolve(options, chat.doc)  # raises if the model's provider has no search
         chat.options = options
     stdio.write_lines(["the model may search the web" if chat.agent().web else "the model does not search the web"])

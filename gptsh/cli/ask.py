@@ -16,7 +16,7 @@ from gptsh.messages import Message, Part, text_of
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
-from gptsh.turn.options import check_snapshot
+from gptsh.turn.options import agent_of, check_snapshot
 from gptsh.turn.question import has_piped_input, read_question, template_of
 from gptsh.turn.session import OpenedSession, before_last_turn, note_new_name, open_session
 
@@ -57,7 +57,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     agent = config.agents[names[0] if names else config.default_agent]
     reporter.output = flags.output or config.output or agent.output
     options = turn_options(flags, config)
-    with Interrupts(options.seconds) as interrupts:
+    with Interrupts(options.timeout) as interrupts:
         # Open the session and resolve the agent: errors of the command line come before the pipe is read.
         app, setup = App(config, environ, reporter, sends=not flags.dry_run), None
         ref = session_ref(flags, config)
@@ -71,7 +71,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             setup = app.resolve(options, opened.doc)
 
         # Read the question.
-        asked_agent = setup.agent if setup else options.agent(config, opened.doc)
+        asked_agent = setup.agent if setup else agent_of(config, options, opened.doc)
         template = template_of(asked_agent, flags.var, "--var")
         if not flags.retry:
             check_stdin(flags)
@@ -103,7 +103,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
                     raise UsageError(f"{ignored} needs a prompt", f"add one, or leave out {ignored}")
                 from gptsh.turn.options import label, write_events
 
-                events = label(opened.location or ref, options.labels, config.context.snapshots, opened.doc)
+                events = label(opened.location or ref, options, config.context.snapshots, opened.doc)
                 write_events(events, reporter.output)
                 return 0
 

@@ -69,27 +69,37 @@ def chosen_tools(flags: Flags) -> tuple[str, ...] | None:
 
 def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
     """The options of the turns. Raises UsageError for a parameter or a time limit of another form."""
-    from gptsh.turn.options import Labels, Overrides, TurnOptions, parse_params
+    from gptsh.turn.options import TurnOptions, parse_params
 
     params, removals = parse_params(flags.param)
     web = not flags.no_web if flags.web or flags.no_web else None
     return TurnOptions(
-        Overrides(flags.agent, flags.model, flags.system, params, removals, flags.fallback, flags.max_cost, web),
+        agent=flags.agent,
+        model=flags.model,
+        system=flags.system,
+        params=params,
+        removed_params=removals,
+        web=web,
+        fallback=flags.fallback,
+        max_cost=flags.max_cost,
         tools=chosen_tools(flags),
         output=flags.output,
         block=flags.block or ("" if flags.extract else None),
         schema=flags.schema,
-        reasoning=not flags.no_reasoning if flags.reasoning or flags.no_reasoning else None,
+        show_reasoning=not flags.no_reasoning if flags.reasoning or flags.no_reasoning else None,
         stream=not flags.no_stream,
         truncate=flags.truncate,
-        labels=Labels(flags.title, flags.tag, flags.name, flags.snapshot),
+        title=flags.title,
+        tags=flags.tag,
+        name=flags.name,
+        snapshot=flags.snapshot,
         save=not flags.no_save,
         dry_run=flags.dry_run,
         compact=flags.compact,
         apply=flags.apply,
         interactive=flags.interactive,
-        seconds=time_limit(flags, config),
-        config=flags.config,
+        timeout=time_limit(flags, config),
+        config_file=flags.config,
     )
 
 

@@ -15,7 +15,7 @@ from gptsh.messages import matches_model
 from gptsh.render.lists import agent_line, model_line, tool_line
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
-from gptsh.turn.options import Overrides, choose_agent, model_of
+from gptsh.turn.options import TurnOptions, choose_agent, model_of
 
 if TYPE_CHECKING:
     from gptsh.tools.toolbox import OfferedTool
@@ -68,7 +68,7 @@ def list_tools(flags: Flags) -> int:
     config = settings.load(os.environ, flags.config)
     default: tuple[str, ...] = ("all",)
     if flags.agent is not None:
-        default = choose_agent(config, Overrides(flags.agent), None).tools
+        default = choose_agent(config, TurnOptions(agent=flags.agent), None).tools
     chosen, failures = chosen_tools(flags), list[GptshError]()
     servers = config.tool_servers.select(default if chosen is None else chosen, failures.append)
     if failures and not servers:

@@ -17,7 +17,7 @@ from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.terminal.stdio import STRUCTURED
-from gptsh.turn.options import TurnOptions, params_for
+from gptsh.turn.options import TurnOptions, agent_of, params_for
 from gptsh.turn.screen import Form
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class App:
         Notes the parameters that the model does not accept, and tells the reporter the output form. Markdown is
         rendered in a pipe only if the command line asks for it.
         """
-        agent = with_tools(options.agent(self.settings, doc), options, self.settings, doc)
+        agent = with_tools(agent_of(self.settings, options, doc), options, self.settings, doc)
         if agent.name not in self._noted and (conflict := self.settings.agents.conflict(agent.name)):
             self._noted.add(agent.name)
             stdio.note(conflict)
@@ -99,7 +99,7 @@ class App:
         if self._sends:
             self.client.connect_early(agent.model or "", agent.params)
         # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both into the text.
-        shows_reasoning = options.reasoning
+        shows_reasoning = options.show_reasoning
         if shows_reasoning is None:
             shows_reasoning = output == "jsonl" or stdio.is_terminal(sys.stderr)
         form = Form(output, options.block, schema, shows_reasoning, options.stream, options.on_event)

@@ -34,40 +34,97 @@ if TYPE_CHECKING:
 AGENT_SYSTEM = "-"  # as --system: the agent's own prompt instead of the session's
 
 
-class Overrides(NamedTuple):
-    """What the command line sets. ``without`` lists parameters not to send; ``system`` may be AGENT_SYSTEM."""
+class TurnOptions(NamedTuple):
+    """What a turn is asked to do. Where an option is None, the session decides, else the agent, else config.toml."""
 
+    # Who answers. ``system`` may be AGENT_SYSTEM.
     agent: str | None = None
     model: str | None = None
     system: str | None = None
     params: Mapping[str, object] = {}
-    without: Collection[str] = ()
-    fallback: Sequence[str] = ()
-    max_cost: float | None = None
+    removed_params: Collection[str] = ()
     web: bool | None = None
+    fallback: Sequence[str] = ()
+    max_cost: float | None = None  # USD
+    tools: tuple[str, ...] | None = None  # names of servers and tools
+    # How the answer is shown.
+    output: str | None = None
+    block: str | None = None  # only one code block: the first (""), the last, that of a number or of a language
+    schema: str | None = None  # a JSON schema or its file
+    show_reasoning: bool | None = None
+    stream: bool = True
+    on_event: Callable[[JsonObject], object] | None = None  # gets the events of -o jsonl instead of stdout
+    # What is saved.
+    save: bool = True
+    title: str | None = None
+    tags: tuple[str, ...] = ()
+    name: str | None = None  # an @NAME
+    snapshot: str | None = None
+    make_title: bool = True  # without it, a title is made only beside the answer, where ``model_small`` is set
+    # What is done.
+    truncate: str | None = None  # the end at which long attached text is cut
+    dry_run: bool = False
+    compact: bool = False  # show a compaction instead of asking, or with ``apply`` make it
+    apply: bool = False
+    interactive: bool = False
+    timeout: float | None = None  # seconds
+    config_file: str | None = None
+
+    @property
+    def chooses_tools(self) -> bool:
+        """Whether these options choose the tools, not the session."""
+        return self.tools is not None or self.agent is not None
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether a title, a tag, a name or a snapshot is asked for."""
+        return bool(self.title or self.tags or self.name or self.snapshot is not None)
+
+    @property
+    def without_agent(self) -> "TurnOptions":
+        """The options without what they choose of agent, model, prompt, parameters, tools and search."""
+        return self._replace(
+            agent=None,
+            model=None,
+            system=None,
+            params={},
+            removed_params=(),
+            web=None,
+            fallback=(),
+            tools=None,
+        )
+
+    @property
+    def without_labels(self) -> "TurnOptions":
+        """The options of the next turns: a session is labelled once."""
+        return self._replace(title=None, tags=(), name=None, snapshot=None)
+
+    def saves(self, settings: Settings) -> bool:
+        """Whether the turn is saved."""
+        return settings.sessions.save and self.save
 
 
-def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None) -> Agent:
+def choose_agent(settings: Settings, options: TurnOptions, stored: Agent | None) -> Agent:
     """Return the agent of a turn: the one on the command line, else ``stored`` (the session's), else the default one.
 
     A session keeps its model, system prompt and parameters. All else is as config.toml has it now. The model is None if
     nothing names one. Raises ConfigError for an unknown agent, or a ``system_file`` that cannot be read.
     """
-    continued = None if overrides.agent else stored
-    configured = _configured_agent(settings, overrides, continued)
+    continued = None if options.agent else stored
+    configured = _configured_agent(settings, options, continued)
     base = continued or configured
-    model_of_agent = configured.model if overrides.agent else None
+    model_of_agent = configured.model if options.agent else None
     model_of_session = stored.model if stored else None
-    model = model_of(settings, configured, overrides.model, model_of_agent, model_of_session)
-    fallback = [settings.providers.full_name(name) for name in overrides.fallback]
+    model = model_of(settings, configured, options.model, model_of_agent, model_of_session)
+    fallback = [settings.providers.full_name(name) for name in options.fallback]
     return base._replace(
         model=model,
         model_small=base.model_small or configured.model_small,
-        system=_system_prompt(configured, base, overrides),
-        params=_params(configured, base, overrides, model),
-        web=base.web if overrides.web is None else overrides.web,
+        system=_system_prompt(configured, base, options),
+        params=_params(configured, base, options, model),
+        web=base.web if options.web is None else options.web,
         fallback=tuple(fallback) or configured.fallback,
-        max_cost=configured.max_cost if overrides.max_cost is None else overrides.max_cost,
+        max_cost=configured.max_cost if options.max_cost is None else options.max_cost,
         project_file=configured.project_file,
         tools=configured.tools,
         output=configured.output,
@@ -75,11 +132,11 @@ def choose_agent(settings: Settings, overrides: Overrides, stored: Agent | None)
     )
 
 
-def _configured_agent(settings: Settings, overrides: Overrides, continued: Agent | None) -> Agent:
+def _configured_agent(settings: Settings, options: TurnOptions, continued: Agent | None) -> Agent:
     """Return the agent as config.toml has it; an empty one if that lacks the agent of the session."""
     if continued:
         return settings.agents.get(continued.name) or Agent(continued.name)
-    name = overrides.agent or settings.agent or settings.default_agent
+    name = options.agent or settings.agent or settings.default_agent
     agent = settings.agents.get(name)
     if agent is None:
         raise ConfigError(f"there is no agent {name!r}", settings.agents.advice(name))
@@ -96,7 +153,7 @@ def params_for(model: str | None, agent: Agent) -> Mapping[str, object]:
 def _params(
     configured: Agent,
     base: Agent,
-    overrides: Overrides,
+    options: TurnOptions,
     model: str | None,
 ) -> JsonObject:
     """Return the parameters to send. Those that no session stores always come from config.toml."""
@@ -104,18 +161,18 @@ def _params(
     own = params_for(model, configured)
     params = {name: value for name, value in own.items() if name not in storable}
     params.update(params_for(model, base))
-    params.update(overrides.params)
-    return {name: value for name, value in params.items() if name not in overrides.without}
+    params.update(options.params)
+    return {name: value for name, value in params.items() if name not in options.removed_params}
 
 
-def _system_prompt(configured: Agent, base: Agent, overrides: Overrides) -> str | None:
+def _system_prompt(configured: Agent, base: Agent, options: TurnOptions) -> str | None:
     """Return the system prompt: the command line's, else that of the session or agent; that of a file is read."""
-    if overrides.system is None:
+    if options.system is None:
         agent = base
-    elif overrides.system == AGENT_SYSTEM:
+    elif options.system == AGENT_SYSTEM:
         agent = configured
     else:
-        return overrides.system
+        return options.system
     if agent.system_file is None:
         return agent.system
     try:
@@ -159,6 +216,11 @@ def _chosen_small_model(settings: Settings, agent: Agent) -> str | None:
     return provider.model_small if provider else None
 
 
+def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> Agent:
+    """Return the agent of a turn in this session, with the model that answers. Raises ConfigError."""
+    return choose_agent(settings, options, stored_agent(doc) if doc else None)
+
+
 def stored_agent(doc: Document) -> Agent:
     """Return the agent that a session used last; its model is None if the session names none."""
     info, provider = doc["agent"], doc["provider"].get("name")
@@ -178,23 +240,6 @@ def stored_agent(doc: Document) -> Agent:
 # without a question.
 
 
-class Labels(NamedTuple):
-    """What a session is to be labelled with: a title, further tags, an ``@NAME``, and the name of a new snapshot."""
-
-    title: str | None = None
-    tags: tuple[str, ...] = ()
-    name: str | None = None
-    snapshot: str | None = None
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether there is none."""
-        return self == NO_LABELS
-
-
-NO_LABELS = Labels()
-
-
 def check_snapshot(name: str, doc: Document | None) -> None:
     """Raise UsageError if a snapshot with this name cannot be taken of the session."""
     from gptsh.core import snapshots
@@ -205,7 +250,7 @@ def check_snapshot(name: str, doc: Document | None) -> None:
 
 def save_labelled(
     doc: Document,
-    labels: Labels,
+    options: TurnOptions,
     at: str | None,
     change: Callable[[Document], None] | None = None,
     *,
@@ -219,21 +264,21 @@ def save_labelled(
     """
 
     def set_labels(saved: Document) -> None:
-        saved["title"] = labels.title or saved["title"]
-        document.add_tags(saved, labels.tags)
+        saved["title"] = options.title or saved["title"]
+        document.add_tags(saved, options.tags)
         if change:
             change(saved)
 
     filename = os.path.basename(sessions.save_session(doc, set_labels, at=at, fsync=fsync, wait=wait, note=note))
-    if labels.name:
-        before = folders.filename_of_name(labels.name)
-        sessions.name_session(labels.name, filename, fsync=fsync, wait=wait)
+    if options.name:
+        before = folders.filename_of_name(options.name)
+        sessions.name_session(options.name, filename, fsync=fsync, wait=wait)
         if before not in (None, filename):
-            stdio.note(f"{labels.name} named session {before[folders.ID]} until now")
+            stdio.note(f"{options.name} named session {before[folders.ID]} until now")
     return filename
 
 
-def label(ref: str, labels: Labels, keep: int, doc: Document | None = None) -> "list[SessionEvent]":
+def label(ref: str, options: TurnOptions, keep: int, doc: Document | None = None) -> "list[SessionEvent]":
     """Set the title, add tags, name and take a snapshot of a session without asking a question.
 
     ``keep`` is the number of snapshots that the session keeps; ``doc`` is its document, if already read. Returns what
@@ -243,14 +288,14 @@ def label(ref: str, labels: Labels, keep: int, doc: Document | None = None) -> "
         raise UsageError(f"{ref}: a point cannot be labelled", "label the session, or ask from the point")
     filename = folders.filename_of(ref)
     doc, events = doc or sessions.load_session(filename), []
-    if labels.snapshot is not None:
+    if options.snapshot is not None:
         from gptsh.context.tokens import estimate
         from gptsh.core import snapshots
 
-        events = snapshots.record(doc, keep, name=labels.snapshot, tokens=estimate(doc["messages"]))
-    save_labelled(doc, labels, filename)
+        events = snapshots.record(doc, keep, name=options.snapshot, tokens=estimate(doc["messages"]))
+    save_labelled(doc, options, filename)
     names = folders.names_by_file().get(filename, [])
-    result = {"title": doc["title"], "tags": doc["meta"]["tags"], "names": names, "snapshot": labels.snapshot}
+    result = {"title": doc["title"], "tags": doc["meta"]["tags"], "names": names, "snapshot": options.snapshot}
     saved = {"session": doc["id"]}
     return [*events, ("session_saved", saved), ("done", {**saved, **result, "error": None})]
 
@@ -264,60 +309,7 @@ def write_events(events: "Sequence[SessionEvent]", output: str | None) -> None:
         stdio.write_lines(map(structured.line, lines))
 
 
-# ---- turn options
-#
-# What a turn is asked to do beside its question: who answers, in which form, what is saved.
-
-NO_OVERRIDES = Overrides()
-
-
-class TurnOptions(NamedTuple):
-    """The options of a turn. Where one is None, the session decides, else the agent, else the configuration.
-
-    ``tools`` are names of servers and tools. ``block``: show only one code block of the answer, the first (""), the
-    last ("last"), that of a number, or the first of a language. ``schema``: a JSON schema or its file. ``truncate``:
-    the end at which long attached text is cut. ``compact``: show a compaction instead of asking, or with ``apply``
-    make it. ``seconds``: the time limit. ``config``: the file of ``--config``. Without ``titles``, a title is made
-    only where ``model_small`` is set, and only beside the answer. ``on_event`` gets the events of ``-o jsonl`` instead
-    of stdout.
-    """
-
-    overrides: Overrides = NO_OVERRIDES
-    tools: tuple[str, ...] | None = None
-    output: str | None = None
-    block: str | None = None
-    schema: str | None = None
-    reasoning: bool | None = None
-    stream: bool = True
-    truncate: str | None = None
-    labels: Labels = NO_LABELS
-    save: bool = True
-    dry_run: bool = False
-    compact: bool = False
-    apply: bool = False
-    interactive: bool = False
-    seconds: float | None = None
-    config: str | None = None
-    titles: bool = True
-    on_event: Callable[[JsonObject], object] | None = None
-
-    @property
-    def chooses_tools(self) -> bool:
-        """Whether these options choose the tools, not the session."""
-        return self.tools is not None or self.overrides.agent is not None
-
-    @property
-    def without_labels(self) -> "TurnOptions":
-        """The options without labels: a session is labelled once."""
-        return self._replace(labels=NO_LABELS)
-
-    def saves(self, config: Settings) -> bool:
-        """Whether the turn is saved."""
-        return config.sessions.save and self.save
-
-    def agent(self, config: Settings, doc: Document | None) -> Agent:
-        """The agent of a turn in this session, with the model that answers. Raises ConfigError."""
-        return choose_agent(config, self.overrides, stored_agent(doc) if doc else None)
+# ---- parameters
 
 
 def parse_params(pairs: Iterable[str]) -> tuple[JsonObject, set[str]]:

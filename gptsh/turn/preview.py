@@ -78,7 +78,7 @@ def compact(planner: Planner, session: TurnSession, screen: Screen, options: Tur
     chooser = planner.chooser(messages, dry=True)
     current, compaction = chooser.current(), chooser.compact()
     if applies:
-        if not options.labels.is_empty:  # saved even if the compaction fails
+        if options.has_labels:  # saved even if the compaction fails
             session.save(fsync=True)
         try:
             compaction = planner.chooser(messages).compact() if compaction else None

@@ -125,14 +125,12 @@ def start_session(
     if point and not turns.is_numbered(point):
         origin, _ = folders.split_ref(doc["meta"]["forked_from"] or "")
         session.pending_events.append(("snapshot_restored", {"snapshot": point, "session": origin}))
-    if options.labels.snapshot is not None:
+    if options.snapshot is not None:
         from gptsh.context import tokens
         from gptsh.core import snapshots
 
         size = tokens.estimate(doc["messages"])
-        session.pending_events += snapshots.record(
-            doc, config.context.snapshots, name=options.labels.snapshot, tokens=size
-        )
+        session.pending_events += snapshots.record(doc, config.context.snapshots, name=options.snapshot, tokens=size)
     if question is not None:
         sessions.append_messages(doc, [question], None)
     if cwd and not (options.compact and question is None):
@@ -157,7 +155,8 @@ class TurnSession:
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
         self.save_attempted = self._noted_failure = False
         self._noted: set[str] = set()
-        self._labels, self._keep_snapshots = options.labels, config.context.snapshots
+        self._options = options
+        self._keep_snapshots = config.context.snapshots
         self._saves = options.saves(config) and not options.dry_run
         self._agent_wins, self._in_conversation = not options.compact, options.interactive
 
@@ -202,14 +201,14 @@ class TurnSession:
     def _write(self, *, fsync: bool) -> None:
         self.filename = save_labelled(
             self.doc,
-            self._labels,
+            self._options,
             self.filename or self.location,
             self._change,
             fsync=fsync,
             wait=LOCK_WAIT if fsync else SHORT_LOCK_WAIT,
             note=self._note_once,
         )
-        self._labels = self._labels._replace(name=None)  # another run may move the name during this turn
+        self._options = self._options._replace(name=None)  # another run may move the name during this turn
 
     def _note_once(self, line: str) -> None:
         if line not in self._noted:

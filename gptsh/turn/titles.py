@@ -112,9 +112,9 @@ class Title:
         if model is None or session.filename is None:
             return
         is_chosen = has_small_model(self._app.settings, agent)
-        if not (is_chosen or self._options.titles):
+        if not (is_chosen or self._options.make_title):
             return
-        if self._options.titles and is_left_to_background(session.doc):  # by an earlier turn
+        if self._options.make_title and is_left_to_background(session.doc):  # by an earlier turn
             self._is_left = True
         elif is_chosen or not self._app.settings.providers.for_model(model).is_own_server:
             claim = locks.claim_of_title(session.filename)
@@ -138,8 +138,8 @@ class Title:
             self._is_left = is_saved and is_late
         if self._claim is not None:
             locks.release_claim(self._claim)
-        if self._is_left and has_answer and self._options.titles and session.filename:
-            start_background(self._app, self._options.config, session.filename)
+        if self._is_left and has_answer and self._options.make_title and session.filename:
+            start_background(self._app, self._options.config_file, session.filename)
 
 
 def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:

@@ -41,8 +41,7 @@ from gptsh import files
 from gptsh.chat.commands import COMMANDS
 from gptsh.chat.terminal_io import exit_with, input_terminal, terminal_input, terminal_output
 from gptsh.core import locks
-from gptsh.core.folders import ID, make_private
-from gptsh.core.ledgers import typed_file
+from gptsh.core.folders import ID, make_private, typed_file
 from gptsh.errors import ConfigError, GptshError, StoreBusy, UsageError
 from gptsh.messages import token_count
 from gptsh.terminal import stdio
@@ -53,7 +52,7 @@ from gptsh.text import columns, format_usd, one_line, quantity, shorten, truncat
 
 if TYPE_CHECKING:
     from gptsh.chat.conversation import Conversation
-    from gptsh.core.keys import SessionUsage
+    from gptsh.core.document_types import SessionUsage
 
 _PROMPT, _CONTINUATION = "> ", "  "
 _EXIT_HINT = "Ctrl-D exits"

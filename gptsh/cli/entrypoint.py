@@ -1,4 +1,4 @@
-"""Run the command: parse the options, run one job, turn a failure or signal or closed pipe into an exit code."""
+"""Run the command: parse the options, run one job, turn a failure, signal or closed pipe into an exit code."""
 
 import os
 from collections.abc import Sequence

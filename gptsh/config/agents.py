@@ -185,6 +185,7 @@ def _read_file(path: Path) -> Agent:
         text = read_text(path)
     except (OSError, ValueError) as err:
         raise ConfigError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
+    text = text.replace("\r\n", "\n")
     is_pattern = path.name == _PATTERN
     front = None if is_pattern else re.match(_FRONT_MATTER, text, re.DOTALL | re.MULTILINE)
     keys = _parse_yaml(front[1], path) if front else {}

@@ -25,7 +25,7 @@ from gptsh.context.tokens import (
     omissions,
     truncate_tokens,
 )
-from gptsh.core.keys import Compaction, ContextState, Summary
+from gptsh.core.document_types import Compaction, ContextState, Summary
 from gptsh.errors import GptshError
 from gptsh.jsonio import as_dict
 from gptsh.messages import (

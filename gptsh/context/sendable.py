@@ -27,7 +27,7 @@ from gptsh.messages import (
 )
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import Cuts
+    from gptsh.core.document_types import Cuts
 
 # ---- valid
 #

@@ -1,4 +1,4 @@
-"""Write and keep summaries of the older part of a session, made by the small model."""
+"""Word the requests for summaries, read the answers, and find the latest summary of a session."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ from gptsh.models.facts import likely_facts, split_model
 from gptsh.text import shorten
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import ContextState, Summary
+    from gptsh.core.document_types import ContextState, Summary
 
 # ---- message lines
 #

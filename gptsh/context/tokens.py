@@ -29,7 +29,7 @@ from gptsh.messages import (
 if TYPE_CHECKING:
     from tiktoken import Encoding
 
-    from gptsh.core.keys import Compaction, Omissions
+    from gptsh.core.document_types import Compaction, Omissions
 
 
 # ---- tokens

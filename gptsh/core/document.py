@@ -24,7 +24,7 @@ from gptsh.messages import (
 from gptsh.text import one_line, shorten
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import (
+    from gptsh.core.document_types import (
         AgentInfo,
         ContextState,
         LedgerEntry,
@@ -57,7 +57,7 @@ TOKEN_KEYS: tuple["TokenKey", ...] = (
 
 
 class Document(TypedDict):
-    """A session, as in its file; ``core/keys.py`` has the keys of each part."""
+    """A session, as in its file; ``core/document_types.py`` has the keys of each part."""
 
     version: int
     id: str

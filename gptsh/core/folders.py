@@ -325,3 +325,11 @@ def safe_name(text: str) -> str:
     plain = frozenset(f"{BASE36}._-".encode())
     safe = "".join(chr(c) if c in plain else f"%{c:02X}" for c in text.encode("utf-8", "surrogatepass"))
     return f"%2E{safe[1:]}" if safe.startswith(".") else safe or "%"
+
+
+def typed_file() -> Path:
+    """The path of the lines that were typed in conversations, as prompt_toolkit writes them; it may not exist.
+
+    Raises ConfigError without a home folder.
+    """
+    return app_folder("state") / "typed"

@@ -1,17 +1,17 @@
-"""Delete sessions, move them to the archive, and decide which ones ``--prune-sessions`` removes."""
+"""Delete and archive sessions: by command, by ``--prune-sessions``, and old ones after a turn."""
 
 import contextlib
 import errno
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from gptsh import files
 from gptsh.config.settings import Sessions
-from gptsh.core import document, folders, ledgers, locks
+from gptsh.core import approvals, document, folders, locks
 from gptsh.core.document import read_head
 from gptsh.core.folders import archive_folder, make_private, names_in, same_folder, sessions_folder
 from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
@@ -19,6 +19,8 @@ from gptsh.core.turns import merge
 from gptsh.core.usage import update_totals
 from gptsh.jsonio import as_dict
 from gptsh.messages import starts_turn, typed_text
+
+_MAX_TYPED = 100_000_000  # bytes of the file of typed lines
 
 # ---- archive
 #
@@ -140,7 +142,7 @@ def remove(
                     for file in (*every_file, *temporary):
                         file.unlink(missing_ok=True)
                     folders.free_names(change.names, filename)
-                    ledgers.forget_approvals(filename)
+                    approvals.forget_approvals(filename)
             yield change
     finally:
         with contextlib.suppress(OSError):  # the files are removed; only a power cut may restore them
@@ -150,11 +152,11 @@ def remove(
 
 def _forget_questions(path: Path) -> None:
     """Remove the questions of a session from those that the prompt of a conversation remembers."""
-    if not os.path.lexists(ledgers.typed_file()):
+    if not os.path.lexists(folders.typed_file()):
         return
     with contextlib.suppress(OSError, ValueError):
         doc, _ = document.read_document(path)
-        ledgers.forget_typed({typed_text(message) for message in filter(starts_turn, doc["messages"])})
+        _forget_typed({typed_text(message) for message in filter(starts_turn, doc["messages"])})
 
 
 # ---- which sessions to prune or archive
@@ -198,3 +200,19 @@ def archive_old(rules: Sessions, just_used: str) -> None:
                 old[name] = summary_of(head, None, name)["updated_at"]
     for _ in remove(old, archive=True, wait=0):
         pass
+
+
+def _forget_typed(texts: Collection[str]) -> None:
+    """Remove the entries with these texts. The caller holds the store's lock, as whoever adds one. Raises OSError."""
+    try:
+        content = files.read_bytes(folders.typed_file(), _MAX_TYPED).decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        return
+    remaining = []
+    for entry in content.split("\n# "):  # a time; the lines after it begin with a plus sign
+        lines = entry.split("\n")[1:]
+        if "\n".join(line[1:] for line in lines if line.startswith("+")) not in texts:
+            remaining.append(entry)
+    new = "\n# ".join(remaining)
+    if new != content:
+        files.replace(folders.typed_file(), new.encode("utf-8", "surrogateescape"), fsync=False)

@@ -1,4 +1,4 @@
-"""Find, load, save, title, name and fork sessions: the functions of the store, also for scripts (docs/api.md).
+"""Find, load, save, name and fork sessions, and make titles: the store's functions, also for scripts.
 
 One JSON file per session, found by index, id, prefix, file name or ``@NAME``. Saving is a union under the store's lock:
 writers never overwrite each other, and a session only grows. An archived session returns with its next message.
@@ -37,6 +37,7 @@ _SOURCE = 2000  # characters of the first question that the title is made from
 _WIDTH = 80
 _TOKENS = 24
 _QUOTES = "\"'`*#“”‘’ "  # noqa: RUF001
+_TITLE_LABEL = r"(?i)^[*#\s]*title\s*:"  # that some models write before the title
 
 
 def wants_title(doc: Document) -> bool:
@@ -71,8 +72,9 @@ def title_request(first_user: str, small_model: str) -> Request:
 
 
 def title_in(answer: str) -> str | None:
-    """Return the title in an answer: its first line, without quotes and final punctuation; None for none."""
+    """Return the title in an answer: its first line, without label, quotes and final punctuation; None for none."""
     line = one_line(answer.strip().split("\n", 1)[0])
+    line = re.sub(_TITLE_LABEL, "", line)
     return line.strip(_QUOTES).rstrip(".!,;: ")[:_WIDTH].rstrip() or None
 
 
@@ -134,7 +136,7 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import AgentInfo, Meta, ProviderInfo
+    from gptsh.core.document_types import AgentInfo, Meta, ProviderInfo
     from gptsh.core.listing import SessionSummary
 
 Note = Callable[[str], None]

@@ -9,7 +9,7 @@ from gptsh.errors import UsageError
 from gptsh.messages import Message, just_after, new_message_id, timestamp
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import Compaction, ContextState, Snapshot, Summary
+    from gptsh.core.document_types import Compaction, ContextState, Snapshot, Summary
 
 SessionEvent = tuple[str, Mapping[str, object]]  # the type and the fields
 

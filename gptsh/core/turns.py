@@ -12,7 +12,7 @@ from gptsh.messages import Message, is_empty, starts_turn, timestamp
 from gptsh.text import quantity
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import ContextState, LedgerEntry, Meta
+    from gptsh.core.document_types import ContextState, LedgerEntry, Meta
 
 # ---- turns
 #

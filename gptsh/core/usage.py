@@ -14,7 +14,7 @@ from gptsh.messages import Message, full_name, matches_model, token_count
 
 if TYPE_CHECKING:
     from gptsh.core.document import Head
-    from gptsh.core.keys import Days, Field, Sums
+    from gptsh.core.document_types import Days, Field, Sums
 
 FIELDS: tuple["Field", ...] = ("answers", *TOKEN_KEYS, "cost", "unpriced")
 

@@ -21,7 +21,7 @@ from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, safe_params, text_of, timestamp
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import AgentInfo
+    from gptsh.core.document_types import AgentInfo
 
 # ---- readers
 #

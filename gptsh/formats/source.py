@@ -29,7 +29,7 @@ from gptsh.text import quantity, shorten
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from gptsh.core.keys import AgentInfo, ProviderInfo
+    from gptsh.core.document_types import AgentInfo, ProviderInfo
 
 # ---- source
 #

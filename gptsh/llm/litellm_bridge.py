@@ -1,4 +1,4 @@
-"""Ask the providers without an API of ours through litellm: its proxies, certificates, threads and errors."""
+"""Ask through litellm, in threads, those providers whose API gptsh does not speak itself; read its errors."""
 
 import contextlib
 import gc

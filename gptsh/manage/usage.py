@@ -15,7 +15,7 @@ from gptsh.terminal.stdio import STRUCTURED, Look, look
 from gptsh.text import columns, one_line, pad, truncate_start
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import Days, Field
+    from gptsh.core.document_types import Days, Field
 
 
 # ---- sums

@@ -25,7 +25,7 @@ from gptsh.text import (
 )
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import Omissions
+    from gptsh.core.document_types import Omissions
 
 # ---- details
 #

@@ -1,4 +1,4 @@
-"""Write the JSON of ``-o json`` and ``-o jsonl``: events, lists, failures, the keys of an answer."""
+"""Write ``-o json`` and ``-o jsonl``: lists, failures, the keys of an answer, events that others emit."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypedDict

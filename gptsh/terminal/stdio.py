@@ -1,4 +1,4 @@
-"""Read stdin, write stdout and stderr, print notes; know whether each is a terminal or a pipe."""
+"""Read stdin, write stdout and stderr, print notes; name the output formats; know what a terminal can show."""
 
 import contextlib
 import errno

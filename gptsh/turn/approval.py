@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gptsh.core import ledgers
+from gptsh.core import approvals
 from gptsh.errors import StoreError
 from gptsh.jsonio import JsonObject
 from gptsh.messages import Call, ServerQuestion, ToolResult, Tools, error_result
@@ -31,7 +31,7 @@ class Approval:
         self.not_offered: list[str] = []  # names that the model made up; it is sent an error
         self.has_terminal = True  # unless a question found none
         self._tools, self._session = tools, session
-        self._approved = ledgers.approved_in(session.filename)
+        self._approved = approvals.approved_in(session.filename)
 
     def run(self, calls: Sequence[Call], screen: "Screen") -> Iterator[ToolResult]:
         """Yield the denied results, then the others as they arrive. Raises ToolServerError after the last result."""
@@ -97,10 +97,10 @@ class Approval:
         self.has_terminal = decision is not None
         return BY_USER if self.has_terminal else NO_TERMINAL
 
-    def _remember(self, tool: ledgers.ServerTool) -> None:
+    def _remember(self, tool: approvals.ServerTool) -> None:
         """Keep an approval for later turns, unless this session is not saved."""
         if self._session.is_saved and self._session.filename:
             try:
-                ledgers.approve(self._session.filename, tool)
+                approvals.approve(self._session.filename, tool)
             except StoreError as err:
                 stdio.note(str(err))

@@ -1,4 +1,4 @@
-"""Limit cost: compare each request with ``--max-cost`` and with what a day may cost over all runs."""
+"""Limit cost: compare each request with ``--max-cost`` and ``per_day``; keep what today's runs have spent."""
 
 import contextlib
 import threading

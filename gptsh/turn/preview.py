@@ -1,4 +1,4 @@
-"""Show a request instead of sending it (``--dry-run``), and show or apply a compaction (``--compact``)."""
+"""Show a request instead of sending it (``--dry-run``), and carry out ``--compact``."""
 
 import contextlib
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ from gptsh.turn.session import TurnSession
 from gptsh.turn.shortening import compaction_report
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import Compaction
+    from gptsh.core.document_types import Compaction
 
 _PRICED = 1000  # tokens of an answer, whose length nobody knows yet
 

@@ -40,7 +40,7 @@ from gptsh.turn.session import TurnSession
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser
-    from gptsh.core.keys import Compaction, Cuts
+    from gptsh.core.document_types import Compaction, Cuts
     from gptsh.render.session import PlanReport
     from gptsh.turn.small_model import Summariser
 

@@ -20,7 +20,7 @@ from gptsh.terminal.interrupts import shielded
 from gptsh.turn.options import TurnOptions, save_labelled
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import AgentInfo, Meta, ProviderInfo
+    from gptsh.core.document_types import AgentInfo, Meta, ProviderInfo
     from gptsh.core.snapshots import SessionEvent
 
 

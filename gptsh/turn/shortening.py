@@ -1,4 +1,4 @@
-"""Compact a session that outgrew its window, or truncate attachments with ``--truncate``."""
+"""Save a compaction that a turn needs, or cut attachments that are too long (``--truncate``)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from gptsh.terminal import stdio
 from gptsh.turn.session import TurnSession
 
 if TYPE_CHECKING:
-    from gptsh.core.keys import Compaction, Cuts
+    from gptsh.core.document_types import Compaction, Cuts
 
 # ---- compacting
 #

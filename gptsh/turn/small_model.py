@@ -27,7 +27,7 @@ from gptsh.turn.session import TurnSession
 
 if TYPE_CHECKING:
     from gptsh.context.summaries import SmallModel
-    from gptsh.core.keys import Summary
+    from gptsh.core.document_types import Summary
 
 
 # ---- small model

@@ -1,4 +1,4 @@
-"""Title sessions: ask beside the answer or in one background process, within the ceilings of cost.
+"""Decide when a title is asked for: beside the answer or in the background (its words: core/sessions.py).
 
 A hosted provider, or any server that has a ``model_small``, is asked when the answer begins, and its title is kept if
 it is there when the answer has ended. A title that is late, or that a self-hosted server is to make with the model that

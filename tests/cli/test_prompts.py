@@ -43,6 +43,15 @@ def test_a_file_without_front_matter_is_a_system_prompt_and_braces_can_be_writte
     assert model.sent[0]["messages"][0]["content"] == '---\nnot closed: {"a": {"b": 1}}, {lang}'
 
 
+def test_the_lines_of_a_prompt_file_may_end_as_on_windows(lab: Home, model: ModelServer) -> None:
+    lab.config.parent.joinpath("agents").mkdir(exist_ok=True)
+    path = lab.config.parent / "agents" / "dos.md"
+    path.write_bytes(b"---\r\nmodel: lab/small\r\n---\r\nBe brief.\r\nBe kind.\r\n")
+    assert lab.run("-a", "dos", "hi").code == 0
+    assert model.sent[0]["model"] == "small"
+    assert model.sent[0]["messages"][0]["content"] == "Be brief.\nBe kind."
+
+
 def test_a_text_with_names_is_the_question_and_the_front_matter_may_have_the_system_prompt(
     lab: Home, model: ModelServer
 ) -> None:

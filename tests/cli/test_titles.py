@@ -80,7 +80,7 @@ def test_the_same_words_about_other_input_get_another_title(
     ("said", "title"),
     [
         ('"Feeling Fine Check."\n', "Feeling Fine Check"), ("  \n **Bold Title!** \n more", "Bold Title"),
-        ("x" * 500, "x" * 80), ("...", None),
+        ("x" * 500, "x" * 80), ("...", None), ('Title: "Fix the build"', "Fix the build"), ("**Title:** Fix", "Fix"),
         ("Red \x1b]52;c;eA==\x07\x9b1m\u202e", "Red ␛]52;c;eA==␇\\x9b1m\\u202e"),
     ],
 )  # fmt: skip

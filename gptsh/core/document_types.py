@@ -1,4 +1,4 @@
-"""Name the keys of each part of a session document, for the type checker.
+"""Declare the types of the parts of a session document.
 
 docs/file-format.md describes the keys. A file may lack any of them, or have null there;
 ``parse_document`` fills in those that are required. Other keys are kept.

@@ -1,20 +1,16 @@
-"""Store what is remembered beside the sessions: the tools approved in each, and the lines typed at the prompt."""
+"""Store which tools the user has approved in each session, beside the sessions.
+
+It is a fact of this machine, never in a session file: whoever can write or sync session files must
+not have tools run unasked.
+"""
 
 import contextlib
-from collections.abc import Collection
 from pathlib import Path
 
 from gptsh import files
 from gptsh.core import locks
 from gptsh.core.folders import make_private, sessions_folder
-from gptsh.files import app_folder
 from gptsh.jsonio import JsonObject, encode_json, parse_json
-
-# ---- approvals
-#
-# Which tools no longer need approval in a session: a fact of this machine, never in a session file.
-#
-# Whoever can write or sync session files must not have tools run unasked.
 
 ServerTool = tuple[str, str]  # the names of a tool server and of its tool
 
@@ -62,31 +58,3 @@ def _read_approvals() -> JsonObject:
         if isinstance(content, dict):
             return content
     return {}
-
-
-# ---- typed
-#
-# The file of the lines that were typed in conversations, as prompt_toolkit writes it.
-
-_MAX_TYPED = 100_000_000  # bytes
-
-
-def typed_file() -> Path:
-    """The path of the file. It may not exist. Raises ConfigError without a home folder."""
-    return app_folder("state") / "typed"
-
-
-def forget_typed(texts: Collection[str]) -> None:
-    """Remove the entries with these texts. The caller holds the store's lock, as whoever adds one. Raises OSError."""
-    try:
-        content = files.read_bytes(typed_file(), _MAX_TYPED).decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
-        return
-    remaining = []
-    for entry in content.split("\n# "):  # a time; the lines after it begin with a plus sign
-        lines = entry.split("\n")[1:]
-        if "\n".join(line[1:] for line in lines if line.startswith("+")) not in texts:
-            remaining.append(entry)
-    new = "\n# ".join(remaining)
-    if new != content:
-        files.replace(typed_file(), new.encode("utf-8", "surrogateescape"), fsync=False)

@@ -27,7 +27,7 @@ from gptsh.terminal.interrupts import NoInterrupts
 from gptsh.turn.engine import App
 from gptsh.turn.options import TurnOptions
 from gptsh.turn.question import Files, read_question, template_of
-from gptsh.turn.session import open_session
+from gptsh.turn.session import Session
 from gptsh.turn.turn import Turn
 
 Event = JsonObject
@@ -220,8 +220,8 @@ def _run(question: str, options: Options, on_event: Callable[[Event], object]) -
         folders.filename_of_name(turn_options.name)  # raises for invalid characters
     interrupts = NoInterrupts()
     app = App(config, os.environ, Reporter(), owns_process=False)
-    opened = open_session(options.get("session"))
-    setup = app.resolve(turn_options, opened.doc)
+    session = Session.open(options.get("session"))
+    setup = app.resolve(turn_options, session.stored)
     values = [f"{name}={value}" for name, value in options.get("values", {}).items()]
     message = read_question(
         question,
@@ -231,10 +231,10 @@ def _run(question: str, options: Options, on_event: Callable[[Event], object]) -
     )
     if message is None:
         raise UsageError("the question is empty")
-    turn = Turn(app, turn_options, interrupts, opened, message, setup)
+    turn = Turn(app, turn_options, interrupts, session, message, setup)
     turn.run()
-    if turn.session.failure:
-        raise turn.session.failure
+    if session.failure:
+        raise session.failure
 
 
 def _turn_options(options: Options, on_event: Callable[[Event], object]) -> TurnOptions:

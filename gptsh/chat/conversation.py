@@ -21,13 +21,12 @@ from gptsh.terminal.stdio import Look, look
 from gptsh.text import open_fence, quantity
 from gptsh.turn.options import TurnOptions, agent_of, check_snapshot
 from gptsh.turn.question import read_question, template_of
-from gptsh.turn.session import OpenedSession, TurnSession, note_new_name, open_session, start_session
+from gptsh.turn.session import Session
 
 if TYPE_CHECKING:
     from gptsh.content.templates import Template
     from gptsh.turn.engine import App, TurnSetup
     from gptsh.turn.prompt import Plan
-    from gptsh.turn.turn import Turn
 
 
 # ---- recap
@@ -98,7 +97,7 @@ class Conversation:
     ) -> None:
         self.settings = config
         self.options, self.paths, self.values = options, paths, values
-        self.session = OpenedSession()
+        self.session = Session()
         self.is_unsaved = False
         self.last_plan: Plan | None = None
         self.prefill = ""
@@ -121,7 +120,7 @@ class Conversation:
     @property
     def doc(self) -> Document | None:
         """The session's document; None before the first turn of a new one."""
-        return self.session.doc
+        return self.session.stored
 
     @property
     def ref(self) -> str | None:
@@ -157,7 +156,7 @@ class Conversation:
             return None
         if self.session.location:
             return self.ref
-        return folders.split_ref(self.session.ref)[0] if self.session.ref else None
+        return folders.split_ref(self.session.given_ref)[0] if self.session.given_ref else None
 
     def snapshots(self) -> list[str]:
         """The names of the session's snapshots, newest first."""
@@ -176,23 +175,23 @@ class Conversation:
 
     def begin(self, ref: str | None) -> None:
         """Open and label the session of a reference; None: a new one. Raises GptshError."""
-        self.session = open_session(ref)
+        self.session = Session.open(ref)
         self.uses_prompt = self.doc is None or self.options.agent is not None
         if self.options.snapshot is not None:
             check_snapshot(self.options.snapshot, self.doc)
         if self.agent().model is None:
             raise self.app.no_model_error()
         if self.options.has_labels and self.saves and self.ref:  # even if no question follows
-            from gptsh.turn.options import label
-
-            label(self.ref, self.options, self.settings.context.snapshots)
+            self.session.label(self.options, self.settings)
             self.options = self.options.without_labels
             self.refresh()
-        note_new_name(self.session)
+        self.session.note_new_name()
 
     def switch_to(self, ref: str | None) -> None:
         """Open another session, or a new one if ``ref`` is None; a REF@POINT opens a fork, saved by its first turn."""
-        self.session, self.is_unsaved, self.options = open_session(ref), False, self.options.without_labels
+        self.session = Session.open(ref)
+        self.is_unsaved = False
+        self.options = self.options.without_labels
         self.uses_prompt = self.doc is None
 
     def forget_agent(self) -> None:
@@ -212,7 +211,7 @@ class Conversation:
         if origin:  # fork at a turn number, since the session may grow; a snapshot also says how it was sent
             self.switch_to(f"{origin}@{turn_count if not point or turns.is_numbered(point) else point}")
         else:
-            self.session = OpenedSession(None, sessions.fork_session(fork_source, point))
+            self.session = Session(sessions.fork_session(fork_source, point))
             self.is_unsaved = self.is_unsaved and turn_count > 0
         self._drop_snapshot()
         return origin
@@ -224,7 +223,7 @@ class Conversation:
             return
         todo = "/fork continues it, /session export FILE keeps it"
         try:
-            self.session = open_session(at)
+            self.session = Session.open(at)
         except UnknownSession as err:
             raise SessionGone(f"session {at[folders.ID]} was deleted meanwhile", todo) from err
         except BadSession as err:  # its file was damaged meanwhile
@@ -241,25 +240,56 @@ class Conversation:
             from gptsh.turn.question import Files
 
             files = Files(refuses=self.options.truncate is None)
-        self.run_turn(read_question(line, self.paths, files, template=self.template()), self.options)
+        self.run_turn(read_question(line, self.paths, files, template=self.template()))
 
-    def run_turn(self, question: Message | None, options: TurnOptions) -> None:
-        """Run one turn; without a question, continue the last one, or compact the session.
+    def run_turn(self, question: Message | None) -> None:
+        """Run one turn; without a question, continue the last one.
 
         Raises GptshError and Interrupted after what arrived is saved.
         """
         from gptsh.turn.turn import Turn
 
-        self.refresh()
-        interrupts = Interrupts(options.timeout, in_conversation=True)
-        with interrupts, _typing_hidden(interrupts):
-            opened = self._copied_session()
-            turn = Turn(self.app, options, interrupts, opened, question, self.app.resolve(options, opened.doc))
+        options = self.options
+        with self._in_turn(options, was_asked=question is not None) as (session, interrupts):
+            turn = Turn(self.app, options, interrupts, session, question, self.app.resolve(options, session.stored))
             try:
                 turn.run()
             finally:
+                self.last_plan = turn.sent_plan or self.last_plan
+
+    def compact(self, *, apply: bool) -> None:
+        """Show a compaction of the session, or make it. Raises as ``run_turn``."""
+        from gptsh.turn.preview import compact
+
+        options = self.options._replace(compact=True, apply=apply)
+        with self._in_turn(options, was_asked=False) as (session, interrupts):
+            compact(self.app, options, interrupts, session, self.app.resolve(options, session.stored))
+
+    @contextmanager
+    def _in_turn(self, options: TurnOptions, *, was_asked: bool) -> "Iterator[tuple[Session, Interrupts]]":
+        """Let a turn use a copy of the session, which becomes ours once the turn has tried to save it."""
+        self.refresh()
+        interrupts = Interrupts(options.timeout, in_conversation=True)
+        session = self.session.copy()
+        with interrupts, _typing_hidden(interrupts):
+            try:
+                yield session, interrupts
+            finally:
                 with interrupts.ignored():
-                    self._continue_from(turn, was_asked=question is not None)
+                    if session.save_attempted:
+                        self._continue_with(session, was_asked=was_asked)
+
+    def _continue_with(self, session: Session, *, was_asked: bool) -> None:
+        session.given_ref = session.filename or self.session.given_ref
+        self.session = session
+        self.is_unsaved = not session.is_saved
+        self.prefill = ""
+        if was_asked:
+            self.uses_prompt = False
+            self.paths = ()
+        self._drop_snapshot()
+        if session.is_saved:
+            self.options = self.options.without_labels
 
     def plan_turn(self, question: Message | None) -> "tuple[TurnSetup, Plan]":
         """Plan a turn with the tools that already run, and save nothing. Raises GptshError as a turn does."""
@@ -268,40 +298,13 @@ class Conversation:
 
         with suppress(SessionGone):
             self.refresh()
-        options, app, opened = self.options.without_labels._replace(dry_run=True), self.app, self._copied_session()
-        setup = app.resolve(options, opened.doc)
-        session = start_session(opened, question, setup.agent, setup.form.output, options, app.settings)
+        app = self.app
+        options = self.options.without_labels._replace(dry_run=True)
+        session = self.session.copy()
+        setup = app.resolve(options, session.stored)
+        session.begin(question, setup.agent, setup.form.output, options, app.settings)
         planner = Planner(app, options, setup, session, app.running_tools(setup.servers), Screen(setup.form))
         return setup, planner.plan(session.doc["messages"], dry=True)
-
-    def _copied_session(self) -> OpenedSession:
-        """The session with a copy of its document: a turn that fails before its first save must not change ours."""
-        doc = self.doc
-        if doc is None:
-            return self.session
-        copied: Document = {  # of what a turn changes in place
-            **doc,
-            "messages": doc["messages"].copy(),
-            "context": doc["context"].copy(),
-            "usage": doc["usage"].copy(),
-            "meta": doc["meta"].copy(),
-        }
-        return self.session._replace(doc=copied)
-
-    def _continue_from(self, turn: "Turn", *, was_asked: bool) -> None:
-        """Take over the session of a turn, if the turn got as far as its first save."""
-        session = turn.session
-        if not session.save_attempted:
-            return
-        self.session = OpenedSession(
-            session.filename or self.session.ref, session.doc, session.filename or session.location
-        )
-        self.is_unsaved, self.last_plan = not session.is_saved, turn.sent_plan or self.last_plan
-        self.prefill, self.uses_prompt = "", self.uses_prompt and not was_asked
-        self.paths = () if was_asked else self.paths
-        self._drop_snapshot()
-        if session.is_saved:
-            self.options = self.options.without_labels
 
     def _drop_snapshot(self) -> None:
         self.options = self.options._replace(snapshot=None)
@@ -312,11 +315,14 @@ class Conversation:
         """Save what an earlier save could not; whether everything that should be on disk is there."""
         if not (self.is_unsaved and self.saves and self.doc):
             return True
-        session = TurnSession(self.doc, self.session.location, self.options, self.settings)
+        session = self.session.copy()
+        session.prepare(self.options, self.settings)
         if not session.save(fsync=True):
             return False
-        self.session = self.session._replace(ref=session.filename, location=session.filename)
-        self.is_unsaved, self.options = False, self.options.without_labels
+        session.given_ref = session.filename
+        self.session = session
+        self.is_unsaved = False
+        self.options = self.options.without_labels
         return True
 
     def close_tools(self, interrupts: Interrupts) -> None:

@@ -494,7 +494,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     of_window = f" of {window:,}" if window else ""
     share = f"{100 * tokens / window:.0f} %" if tokens and window else ""
     return [
-        (0, chat.ref or lost or chat.session.ref or "new session"),
+        (0, chat.ref or lost or chat.session.given_ref or "new session"),
         (4, title),
         (2, one_line(_without_folder(model))),
         (5, f"{mark}{tokens:,}{of_window} tokens" if tokens is not None else ""),

@@ -34,7 +34,7 @@ def run_loop(chat: Conversation, first: Message | None, words: str, interrupts: 
         if first is not None:
             show_recap()
             chat.prefill = words
-            failure = attempt(lambda: chat.run_turn(first, chat.options))
+            failure = attempt(lambda: chat.run_turn(first))
             if failure and chat.last_plan is None and has_piped_input(first):
                 chat.should_exit, code = True, failure.exit_code
         while not chat.should_exit:

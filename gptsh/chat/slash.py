@@ -32,10 +32,9 @@ from gptsh.terminal import programs, stdio
 from gptsh.terminal.stdio import look, obeys_escapes
 from gptsh.text import format_size, one_line, quantity, visible
 from gptsh.turn.engine import with_tools
-from gptsh.turn.options import TurnOptions, agent_of, label, model_of, params_for, parse_params
+from gptsh.turn.options import TurnOptions, agent_of, model_of, params_for, parse_params
 from gptsh.turn.question import Files, is_path, template_of
 from gptsh.turn.screen import Screen
-from gptsh.turn.session import note_new_name
 
 if TYPE_CHECKING:
     from gptsh.chat.conversation import Conversation
@@ -63,6 +62,12 @@ def _saved_ref(chat: "Conversation") -> str:
     if chat.ref is None or chat.is_unsaved:
         raise UsageError("this session is not on disk", "/session export FILE keeps it in a file")
     return chat.ref
+
+
+def _label(chat: "Conversation", labels: TurnOptions) -> None:
+    """Label the session on disk. Raises UsageError."""
+    _saved_ref(chat)
+    chat.session.label(labels, chat.settings)
 
 
 def _save_before_leaving(chat: "Conversation") -> None:
@@ -112,7 +117,7 @@ def do_resume(chat: "Conversation", args: str) -> None:
         _save_before_leaving(chat)
         chat.switch_to(ref)
         chat.forget_agent()
-        note_new_name(chat.session)
+        chat.session.note_new_name()
         if chat.doc:
             show_recap(chat.doc)
 
@@ -166,7 +171,7 @@ def do_session_export(chat: "Conversation", args: str) -> None:
 
 def do_session_rename(chat: "Conversation", args: str) -> None:
     title = " ".join(args.split())
-    label(_saved_ref(chat), TurnOptions(title=title), chat.settings.context.snapshots)
+    _label(chat, TurnOptions(title=title))
     chat.refresh()
     stdio.note(f"the title is {title}")
 
@@ -182,7 +187,7 @@ def do_name(chat: "Conversation", args: str) -> None:
         chat.options = chat.options._replace(name=args)
         stdio.note(f"{args} will name this session, which its first question saves")
         return
-    label(_saved_ref(chat), TurnOptions(name=args), chat.settings.context.snapshots)
+    _label(chat, TurnOptions(name=args))
     chat.refresh()
     stdio.note(f"{args} names this session")
 
@@ -252,14 +257,14 @@ def do_retry(chat: "Conversation", args: str) -> None:
     paths = chat.paths  # attached for the next question, not for this one
     try:
         if turns.unfinished(last_turn):
-            chat.run_turn(None, chat.options)
+            chat.run_turn(None)
             return
         _save_before_leaving(chat)
         before_fork = chat.session, chat.is_unsaved
         _note_fork(chat.fork(point), chat)
         fork = chat.session
         try:
-            chat.run_turn(turns.asked_again(last_turn[0]), chat.options)
+            chat.run_turn(turns.asked_again(last_turn[0]))
         finally:
             if chat.session is fork:  # the turn failed before its first save
                 chat.session, chat.is_unsaved = before_fork
@@ -277,7 +282,7 @@ def do_snapshot(chat: "Conversation", args: str) -> None:
     """Take a snapshot with a name; without one list the snapshots."""
     doc = _current_doc(chat)
     if args:
-        label(_saved_ref(chat), TurnOptions(snapshot=args), chat.settings.context.snapshots)
+        _label(chat, TurnOptions(snapshot=args))
         chat.refresh()
         stdio.note(f"snapshot {args} taken: /fork {args} continues from here")
     else:
@@ -432,7 +437,7 @@ def do_compact(chat: "Conversation", args: str) -> None:
         raise UsageError("there is nothing to compact yet")
     if args:
         _saved_ref(chat)
-    chat.run_turn(None, chat.options._replace(compact=True, apply=bool(args)))
+    chat.compact(apply=bool(args))
 
 
 def do_debug_context(chat: "Conversation", _args: str) -> None:

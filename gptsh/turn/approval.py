@@ -16,7 +16,7 @@ from gptsh.text import one_line, shorten
 
 if TYPE_CHECKING:
     from gptsh.turn.screen import Screen
-    from gptsh.turn.session import TurnSession
+    from gptsh.turn.session import Session
 
 NO_TERMINAL = "denied: this tool call needs the user's approval, and there is no terminal to ask on"
 BY_USER = "denied: the user did not allow this tool call"
@@ -26,7 +26,7 @@ _SHOWN_LINES = 12  # of the arguments, until the user asks for all
 class Approval:
     """Runs the tool calls of a turn that are approved. What is always approved is kept for the session's file."""
 
-    def __init__(self, tools: Tools, session: "TurnSession") -> None:
+    def __init__(self, tools: Tools, session: "Session") -> None:
         self.denied: list[str] = []  # names of tools
         self.not_offered: list[str] = []  # names that the model made up; it is sent an error
         self.has_terminal = True  # unless a question found none

@@ -1,27 +1,22 @@
 """Define what a turn can be asked to do, choose its agent and model, and set titles, tags and names."""
 
 import json
-import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.agents import Agent
 from gptsh.config.schema import without_secrets
 from gptsh.config.settings import Settings
-from gptsh.core import document, folders, sessions
 from gptsh.core.document import Document
-from gptsh.core.locks import LOCK_WAIT
 from gptsh.errors import ConfigError, UsageError
 from gptsh.files import read_text
 from gptsh.jsonio import JsonObject, is_json
 from gptsh.messages import OWN_FIELDS, full_name, safe_params
 from gptsh.models.facts import split_model
 from gptsh.models.vendors import PROVIDERS
-from gptsh.terminal import stdio
-from gptsh.terminal.stdio import STRUCTURED
 
 if TYPE_CHECKING:
-    from gptsh.core.snapshots import SessionEvent
+    pass
 
 
 # ---- agent choice
@@ -234,79 +229,12 @@ def stored_agent(doc: Document) -> Agent:
     )
 
 
-# ---- labels
-#
-# Label a session: title, tags, snapshots, and a name, which may move from another session; also
-# without a question.
-
-
 def check_snapshot(name: str, doc: Document | None) -> None:
     """Raise UsageError if a snapshot with this name cannot be taken of the session."""
     from gptsh.core import snapshots
 
     snapshots.check_name(name)
     snapshots.check_position(doc["messages"] if doc else ())
-
-
-def save_labelled(
-    doc: Document,
-    options: TurnOptions,
-    at: str | None,
-    change: Callable[[Document], None] | None = None,
-    *,
-    fsync: bool = True,
-    wait: float = LOCK_WAIT,
-    note: Callable[[str], None] = stdio.note,
-) -> str:
-    """Save a document with labels (the snapshot excepted) and another ``change``, and return its file name.
-
-    A note says which session had the name before. The rest is as for ``save_session``.
-    """
-
-    def set_labels(saved: Document) -> None:
-        saved["title"] = options.title or saved["title"]
-        document.add_tags(saved, options.tags)
-        if change:
-            change(saved)
-
-    filename = os.path.basename(sessions.save_session(doc, set_labels, at=at, fsync=fsync, wait=wait, note=note))
-    if options.name:
-        before = folders.filename_of_name(options.name)
-        sessions.name_session(options.name, filename, fsync=fsync, wait=wait)
-        if before not in (None, filename):
-            stdio.note(f"{options.name} named session {before[folders.ID]} until now")
-    return filename
-
-
-def label(ref: str, options: TurnOptions, keep: int, doc: Document | None = None) -> "list[SessionEvent]":
-    """Set the title, add tags, name and take a snapshot of a session without asking a question.
-
-    ``keep`` is the number of snapshots that the session keeps; ``doc`` is its document, if already read. Returns what
-    happened; the last event, ``done``, has the labels.
-    """
-    if folders.split_ref(ref)[1] is not None:
-        raise UsageError(f"{ref}: a point cannot be labelled", "label the session, or ask from the point")
-    filename = folders.filename_of(ref)
-    doc, events = doc or sessions.load_session(filename), []
-    if options.snapshot is not None:
-        from gptsh.context.tokens import estimate
-        from gptsh.core import snapshots
-
-        events = snapshots.record(doc, keep, name=options.snapshot, tokens=estimate(doc["messages"]))
-    save_labelled(doc, options, filename)
-    names = folders.names_by_file().get(filename, [])
-    result = {"title": doc["title"], "tags": doc["meta"]["tags"], "names": names, "snapshot": options.snapshot}
-    saved = {"session": doc["id"]}
-    return [*events, ("session_saved", saved), ("done", {**saved, **result, "error": None})]
-
-
-def write_events(events: "Sequence[SessionEvent]", output: str | None) -> None:
-    """Write the events for ``-o jsonl``, what the last one reports for ``-o json``, else nothing."""
-    if output in STRUCTURED:
-        from gptsh.render import structured
-
-        lines = [{"type": kind, **fields} for kind, fields in events] if output == "jsonl" else [events[-1][1]]
-        stdio.write_lines(map(structured.line, lines))
 
 
 # ---- parameters

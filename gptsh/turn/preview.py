@@ -11,15 +11,15 @@ from gptsh.jsonio import JsonObject
 from gptsh.llm.client import Client
 from gptsh.models.usage import usage_from
 from gptsh.render import structured
-from gptsh.render.report import Reporter
 from gptsh.render.session import CompactionReport, compaction_lines, context_lines, request_lines
 from gptsh.terminal import stdio
+from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import format_usd
-from gptsh.turn.engine import App
+from gptsh.turn.engine import App, TurnSetup
 from gptsh.turn.options import TurnOptions
 from gptsh.turn.prompt import Plan, Planner
 from gptsh.turn.screen import Form, Screen
-from gptsh.turn.session import TurnSession
+from gptsh.turn.session import Session
 from gptsh.turn.shortening import compaction_report
 
 if TYPE_CHECKING:
@@ -65,12 +65,19 @@ def request_of(client: Client, plan: Plan) -> JsonObject:
     return {"model": request.model, "api": api, **preview, "context": plan.report()}
 
 
-def compact(planner: Planner, session: TurnSession, screen: Screen, options: TurnOptions, reporter: Reporter) -> int:
+def compact(app: App, options: TurnOptions, interrupts: Interrupts, session: Session, setup: TurnSetup) -> int:
     """Show what a compaction would change, or with ``--apply`` make it; return the exit code.
 
     Raises GptshError if its summary fails; the session is then labelled, but not compacted.
     """
-    doc, writer, applies = session.doc, screen.writer, options.apply and not options.dry_run
+    app.client.deadline = interrupts.deadline
+    app.limit_cost(setup.agent)
+    session.begin(None, setup.agent, setup.form.output, options, app.settings)
+    screen = Screen(setup.form)
+    planner = Planner(app, options, setup, session, None, screen)
+    doc = session.doc
+    writer = screen.writer
+    applies = options.apply and not options.dry_run
     messages = doc["messages"]
     session.emit = writer.emit
     if not turns.starts_of(messages):
@@ -105,7 +112,7 @@ def compact(planner: Planner, session: TurnSession, screen: Screen, options: Tur
         "window": planner.meter.limits.window,
         "error": failure and structured.error(str(failure), "", failure.exit_code),
     }
-    reporter.reported = True
+    app.reporter.reported = True
     if not planner.form.is_structured:
         stdio.write_lines(compaction_lines(result))
     else:

@@ -36,7 +36,7 @@ from gptsh.text import quantity
 from gptsh.turn.engine import App, TurnSetup
 from gptsh.turn.options import TurnOptions
 from gptsh.turn.screen import Form, Screen
-from gptsh.turn.session import TurnSession
+from gptsh.turn.session import Session
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Chooser
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 class NotedFiles:
     """The memory and the project's file of an agent in one session. An agent with an empty system prompt has none."""
 
-    def __init__(self, agent: Agent, session: TurnSession) -> None:
+    def __init__(self, agent: Agent, session: Session) -> None:
         self.has_memory = agent.memory and agent.system != ""
         self._project_file = agent.project_file if agent.system != "" else None
         self._agent, self._session = agent.name, session
@@ -365,7 +365,7 @@ class Planner:
         app: App,
         options: TurnOptions,
         setup: TurnSetup,
-        session: TurnSession,
+        session: Session,
         tools: Tools | None,
         screen: Screen,
     ) -> None:

@@ -13,7 +13,7 @@ from gptsh.jsonio import JsonObject
 from gptsh.messages import Event, Reasoning, Refusal, Retrying, Text, ToolCall
 from gptsh.render.writer import PlainWriter, ReasoningStream, Spinner, Writer
 from gptsh.terminal import stdio
-from gptsh.terminal.interrupts import Interrupted, Interrupts, waiting
+from gptsh.terminal.interrupts import Interrupted, shielded, waiting
 from gptsh.terminal.stdio import END_OF_FRAME, STRUCTURED, look
 
 if TYPE_CHECKING:
@@ -98,21 +98,24 @@ _TEXT = Form("text")
 
 
 class Screen:
-    """Shows answers of one form on stdout, reasoning on stderr, and a spinner while gptsh waits.
+    """Shows the answers of a turn in one form on stdout, reasoning on stderr, and a spinner while gptsh waits.
 
-    The spinner continues between blocks of Markdown.
+    The spinner continues between blocks of Markdown. Each event is written whole or not at all.
     """
 
     def __init__(self, form: Form = _TEXT) -> None:
         self._form = form
         self._painter: Painter | None = None
-        self.is_showing = False  # whether ``showing`` is entered
+        self.is_showing = False  # a wait for a slow reader may be interrupted, even inside a shield
         self._on_terminal = stdio.is_terminal(stdio.stdout())
         # Not in a pipe: a pager may use the terminal.
         resumes = form.output == "markdown" and not form.is_buffered and self._on_terminal
         self._out = _Sink(stdio.stdout(), self, resumes_spinner=resumes)
         self._err = _Sink(sys.stderr, self, resumes_spinner=resumes)
         self._spinner_sink = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
+        self._has_shown_text = False  # in an earlier request of the turn
+        self._shown_chars = 0  # of the current answer
+        self._unshown_text = ""  # of the current answer
         self.spinning("")
 
     def spinning(self, text: str) -> Spinner:
@@ -152,14 +155,81 @@ class Screen:
         """Reserve the terminal for the answers of a turn, if they are drawn as Markdown. See ``Painter.exclusive``."""
         return self._painter.exclusive(before_kill) if self.writer is self._painter else contextlib.nullcontext()
 
+    # ---- while an answer arrives
+
+    def show(self, events: Iterator[Event], answer_begins: Callable[[], None]) -> None:
+        """Write an answer as it arrives. Raises what ends the answer early.
+
+        ``answer_begins`` is called before each part of it is shown.
+        """
+        self._shown_chars = 0
+        for event in events:
+            if isinstance(event, Retrying):
+                self.spinner.set_text(f"{event.why}; again in {event.seconds:.1f} s")
+            elif isinstance(event, (Text, Reasoning, Refusal, ToolCall)):
+                self.spinner.set_text("receiving the answer")
+                answer_begins()
+            with self._showing():
+                if isinstance(event, (Text, Refusal)):
+                    self._separate_from_previous_round()
+                    self._shown_chars += len(event.text)
+                self.writer.write(event)
+        self._has_shown_text = self._has_shown_text or self._shown_chars > 0
+
+    def _separate_from_previous_round(self) -> None:
+        """Write a line break before the first text of an answer, if the turn has shown text of an earlier one."""
+        is_plain = not (self._form.is_buffered or self._form.is_structured)
+        if self._has_shown_text and not self._shown_chars and is_plain:
+            self.writer.write(Text("\n"))
+
     @contextlib.contextmanager
-    def showing(self) -> Iterator[None]:
-        """In this block a wait for a slow reader may be interrupted, even inside a shield."""
-        self.is_showing = True
+    def _showing(self) -> Iterator[None]:
+        """Shield the block from interrupts, except while it waits for a slow reader."""
+        with shielded():
+            self.is_showing = True
+            try:
+                yield
+            finally:
+                self.is_showing = False
+
+    def remember_rest(self, text: str) -> None:
+        """Remember what of an answer's text arrived as a signal came: it is shown at the end."""
+        self._unshown_text = text[self._shown_chars :]
+
+    def close_answer(self) -> None:
+        """Write what the writer still keeps of a complete answer."""
+        with self._showing():
+            self.writer.close()
+
+    # ---- at the end of the turn
+
+    def deliver(self, text: str, sources: Mapping[str, str | None], *, has_failed: bool) -> None:
+        """Show the rest of the answer, or all of a buffered one; after a failure a buffered one goes to stderr."""
+        if self._unshown_text:
+            self.writer.write(Text(self._unshown_text))
+        self.writer.close()
+        if self._form.is_structured or not self._form.is_buffered:
+            self.finish()
+        elif text and has_failed:
+            stdio.write_stderr(text if text.endswith("\n") else f"{text}\n")
+        elif selected := self._form.select(text):
+            self.writer.deliver(selected)
+        if sources and not self._form.is_structured and stdio.is_terminal(sys.stderr):
+            from gptsh.render.lists import source_lines
+
+            stdio.write_stderr("\n" + "".join(f"{line}\n" for line in source_lines(sources)))
+
+    def write_safely(self, write: Callable[[], None], failure: BaseException | None) -> BaseException | None:
+        """Write something; return the first failure. After a signal a slow reader is no longer waited for."""
         try:
-            yield
-        finally:
-            self.is_showing = False
+            with waiting():
+                write()
+        except Interrupted as err:
+            self.limit_waiting()
+            return self.write_safely(self.finish, failure or err)
+        except OSError as err:
+            return failure or err
+        return failure
 
     def finish(self) -> None:
         """Write the rest of the answer. Raises OSError if its reader does not accept it."""
@@ -198,81 +268,3 @@ class _Sink(stdio.Sink):
         """Whether a short text can be written within ``wait`` seconds (None: no limit)."""
         with waiting() if self._screen.is_showing else contextlib.nullcontext():
             return super().is_writable(wait)
-
-
-# ---- answer display
-#
-# Show the answers of a turn as they arrive, and at its end what of them is not shown yet.
-
-
-class AnswerDisplay:
-    """Shows the answers of one turn on its screen, in one form."""
-
-    def __init__(self, screen: Screen, form: Form, interrupts: Interrupts) -> None:
-        self.screen, self.writer = screen, screen.writer
-        self._form, self._interrupts = form, interrupts
-        self._has_shown_text = False  # in an earlier request of the turn
-        self._shown_chars = 0  # of the current answer
-        self._unshown_text = ""  # of the current answer
-
-    def show(self, events: Iterator[Event], answer_begins: Callable[[], None]) -> None:
-        """Write an answer as it arrives, each event whole or not at all. Raises what ends the answer early.
-
-        ``answer_begins`` is called before each part of it is shown.
-        """
-        self._shown_chars = 0
-        for event in events:
-            if isinstance(event, Retrying):
-                self.screen.spinner.set_text(f"{event.why}; again in {event.seconds:.1f} s")
-            elif isinstance(event, (Text, Reasoning, Refusal, ToolCall)):
-                self.screen.spinner.set_text("receiving the answer")
-                answer_begins()
-            with self._interrupts.shielded(), self.screen.showing():
-                if isinstance(event, (Text, Refusal)):
-                    self._separate_from_previous_round()
-                    self._shown_chars += len(event.text)
-                self.writer.write(event)
-        self._has_shown_text = self._has_shown_text or self._shown_chars > 0
-
-    def _separate_from_previous_round(self) -> None:
-        """Write a line break before the first text of an answer, if the turn has shown text of an earlier one."""
-        is_plain = not (self._form.is_buffered or self._form.is_structured)
-        if self._has_shown_text and not self._shown_chars and is_plain:
-            self.writer.write(Text("\n"))
-
-    def remember_rest(self, text: str) -> None:
-        """Remember what of an answer's text arrived as a signal came: it is shown at the end."""
-        self._unshown_text = text[self._shown_chars :]
-
-    def close_answer(self) -> None:
-        """Write what the writer still keeps of a complete answer."""
-        with self._interrupts.shielded(), self.screen.showing():
-            self.writer.close()
-
-    def deliver(self, text: str, sources: Mapping[str, str | None], *, has_failed: bool) -> None:
-        """Show the rest of the answer, or all of a buffered one; after a failure a buffered one goes to stderr."""
-        if self._unshown_text:
-            self.writer.write(Text(self._unshown_text))
-        self.writer.close()
-        if self._form.is_structured or not self._form.is_buffered:
-            self.screen.finish()
-        elif text and has_failed:
-            stdio.write_stderr(text if text.endswith("\n") else f"{text}\n")
-        elif selected := self._form.select(text):
-            self.writer.deliver(selected)
-        if sources and not self._form.is_structured and stdio.is_terminal(sys.stderr):
-            from gptsh.render.lists import source_lines
-
-            stdio.write_stderr("\n" + "".join(f"{line}\n" for line in source_lines(sources)))
-
-    def write_safely(self, write: Callable[[], None], failure: BaseException | None) -> BaseException | None:
-        """Write something; return the first failure. After a signal a slow reader is no longer waited for."""
-        try:
-            with self._interrupts.waiting():
-                write()
-        except Interrupted as err:
-            self.screen.limit_waiting()
-            return self.write_safely(self.screen.finish, failure or err)
-        except OSError as err:
-            return failure or err
-        return failure

@@ -1,14 +1,14 @@
-"""Open the session of a turn, prepare it, and save it as the turn proceeds."""
+"""Open the session of a turn, prepare it, and save it as the turn proceeds; set titles, tags and names."""
 
 import contextlib
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.content.answer import answer_error
-from gptsh.core import folders, locks, sessions, turns
+from gptsh.core import document, folders, locks, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.listing import find_project
 from gptsh.core.locks import LOCK_WAIT, SHORT_LOCK_WAIT
@@ -17,148 +17,178 @@ from gptsh.errors import BadSession, StoreBusy, StoreError
 from gptsh.messages import Message, is_empty, safe_params
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import shielded
-from gptsh.turn.options import TurnOptions, save_labelled
+from gptsh.terminal.stdio import STRUCTURED
+from gptsh.turn.options import TurnOptions
 
 if TYPE_CHECKING:
-    from gptsh.core.document_types import AgentInfo, Meta, ProviderInfo
+    from gptsh.core.document_types import AgentInfo
     from gptsh.core.snapshots import SessionEvent
 
 
-class OpenedSession(NamedTuple):
-    """The session that a turn continues; without a ``ref`` a new one.
+class Session:
+    """A session: its document, and where it is. A turn begins in it, and saves it as it proceeds.
 
-    ``doc`` is None if the session does not exist yet. ``location`` is its file name, or the ``@NAME`` that the first
-    save creates.
+    ``stored`` is the document as it was read or last saved; None for a session that does not exist
+    yet. ``location`` is its file name, or the ``@NAME`` that the first save creates. ``given_ref`` is
+    what the user called it; None for a new one.
+
+    If the store cannot be written, the user gets a note and an exit code, and still the answer:
+    ``failure`` is that of the last save. ``pending_events`` are emitted once the session is on disk.
     """
 
-    ref: str | None = None
-    doc: Document | None = None
-    location: str | None = None
-
-
-def open_session(ref: str | None) -> OpenedSession:
-    """Read the session of a reference; for REF@POINT return a fork of it, which is not saved yet.
-
-    Raises UnknownSession, and BadSession for a file that must not be written.
-    """
-    if ref is None:
-        return OpenedSession()
-    base, point = folders.split_ref(ref)
-    if point is None and ref.startswith("@") and folders.filename_of_name(ref) is None:
-        return OpenedSession(ref, None, ref)
-    filename = folders.filename_of(base)
-    if point is not None:
-        origin = f"{folders.ref_of(filename)}@{point}"  # not an index: that soon means another session
-        return OpenedSession(origin, sessions.fork_session(_without_running_turns(f"{filename}@{point}"), point))
-    doc = _without_running_turns(filename)
-    sessions.refuse_newer(doc, filename)
-    return OpenedSession(ref, doc, filename)
-
-
-def before_last_turn(opened: OpenedSession) -> tuple[OpenedSession, Message | None]:
-    """Return a fork of a session before its last turn, not saved yet, and the question of that turn.
-
-    If the model has not finished that turn, return the session as it is, and None. Raises UsageError.
-    """
-    last_turn, point = turns.last_turn(opened.doc["messages"] if opened.doc else ())
-    if turns.unfinished(last_turn):
-        return opened, None
-    base = opened.location or folders.split_ref(opened.ref or "")[0]
-    return open_session(f"{base}@{point}"), turns.asked_again(last_turn[0])
-
-
-def note_new_name(opened: OpenedSession) -> None:
-    """Print a note if the turn begins a session for an ``@NAME``: the name may be misspelt."""
-    if opened.doc is None and opened.ref:
-        similar = folders.similar_name(opened.ref)
-        if similar != opened.ref:  # else another run has begun it meanwhile
-            stdio.note(f"{opened.ref} is a new session{f'; {similar} is another one' if similar else ''}")
-
-
-def _without_running_turns(ref: str) -> Document:
-    """Read a session without the turns that other runs are asking just now; a save joins them again.
-
-    A run claims its turn before it saves the question, and releases it after it has saved the answer. So each
-    unfinished turn is looked up before the last reading: that has the answer of a run that has ended meanwhile.
-    """
-    doc = sessions.load_at(ref, stdio.note)
-    is_running: dict[str, bool] = {}
-    while new := [turn for turn in turns.unfinished_turns(doc["messages"]) if turn not in is_running]:
-        is_running |= {question: locks.is_claimed(locks.claim_of_turn(question)) for question in new}
-        doc = sessions.load_at(ref)
-    running = [question for question in turns.unfinished_turns(doc["messages"]) if is_running[question]]
-    doc["messages"] = turns.without_turns(doc["messages"], running)
-    return doc
-
-
-def start_session(
-    opened: OpenedSession, question: Message | None, agent: Agent, output: str, options: TurnOptions, config: Settings
-) -> "TurnSession":
-    """Return the session of a turn with its question, agent and provider; nothing is saved yet.
-
-    Without a question the messages are unchanged. Raises UsageError.
-    """
-    stored_doc, tools = opened.doc, list(agent.tools)
-    agent_info: AgentInfo = {
-        "name": agent.name,
-        "model": agent.model,
-        "model_small": agent.model_small,
-        "params": safe_params(agent.params),
-        "system": agent.system,
-        "web": agent.web,
-    }
-    provider: ProviderInfo = {"name": config.providers.for_model(agent.model or "").name}
-    try:
-        cwd = os.getcwd()
-    except FileNotFoundError:
-        cwd = None
-    if stored_doc is None:
-        doc = sessions.new_session_doc(agent_info, provider, output=output, mcp_allowed_servers=tools, cwd=cwd)
-    else:
-        meta: Meta = {**stored_doc["meta"], "output": output}
-        if options.chooses_tools:
-            meta["mcp_allowed_servers"] = tools
-        doc = {**stored_doc, "meta": meta, "agent": {**stored_doc["agent"], **agent_info}}
-        doc["provider"] = {**stored_doc["provider"], **provider}
-    session = TurnSession(doc, opened.location, options, config)
-    point = folders.split_ref(opened.ref)[1] if opened.ref else None
-    if point and not turns.is_numbered(point):
-        origin, _ = folders.split_ref(doc["meta"]["forked_from"] or "")
-        session.pending_events.append(("snapshot_restored", {"snapshot": point, "session": origin}))
-    if options.snapshot is not None:
-        from gptsh.context import tokens
-        from gptsh.core import snapshots
-
-        size = tokens.estimate(doc["messages"])
-        session.pending_events += snapshots.record(doc, config.context.snapshots, name=options.snapshot, tokens=size)
-    if question is not None:
-        sessions.append_messages(doc, [question], None)
-    if cwd and not (options.compact and question is None):
-        record_use(doc, find_project(cwd))
-    return session
-
-
-class TurnSession:
-    """The session of a turn, saved several times as the turn proceeds.
-
-    If the store cannot be written, the user gets a note and an exit code, and still the answer.
-    ``location`` is the file that the session was read from, or the ``@NAME`` that the first save creates. ``filename``
-    is None until the file exists. ``save_attempted``: ``save`` was called; ``failure`` is that of the last save. The
-    ``pending_events`` are emitted once the session is on disk.
-    """
-
-    def __init__(self, doc: Document, location: str | None, options: TurnOptions, config: Settings) -> None:
-        self.doc, self.location = doc, location
-        self.filename = None if location is None or location.startswith("@") else location
+    def __init__(
+        self,
+        stored: Document | None = None,
+        location: str | None = None,
+        given_ref: str | None = None,
+    ) -> None:
+        self.stored = stored
+        self.location = location
+        self.given_ref = given_ref
         self.failure: StoreError | None = None
         self.pending_events: list[SessionEvent] = []
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
-        self.save_attempted = self._noted_failure = False
+        self.save_attempted = False
         self._noted: set[str] = set()
+        self._noted_failure = False
+        self._options = TurnOptions()
+        self._saves = False
+        self._takes_agent = False  # whether a save makes the agent of this document that of the file
+        self._max_snapshots = 0
+
+    @classmethod
+    def open(cls, ref: str | None) -> "Session":
+        """Read the session of a reference; for REF@POINT return a fork of it, which is not saved yet.
+
+        Raises UnknownSession, and BadSession for a file that must not be written.
+        """
+        if ref is None:
+            return cls()
+        base, point = folders.split_ref(ref)
+        if point is None and ref.startswith("@") and folders.filename_of_name(ref) is None:
+            return cls(None, ref, ref)
+        filename = folders.filename_of(base)
+        if point is None:
+            doc = _without_running_turns(filename)
+            sessions.refuse_newer(doc, filename)
+            return cls(doc, filename, ref)
+        origin = f"{folders.ref_of(filename)}@{point}"  # not an index: that soon means another session
+        doc = _without_running_turns(f"{filename}@{point}")
+        return cls(sessions.fork_session(doc, point), None, origin)
+
+    def before_last_turn(self) -> tuple["Session", Message | None]:
+        """Return a fork of the session before its last turn, not saved yet, and the question of that turn.
+
+        If the model has not finished that turn, return the session as it is, and None. Raises UsageError.
+        """
+        last_turn, point = turns.last_turn(self.stored["messages"] if self.stored else ())
+        if turns.unfinished(last_turn):
+            return self, None
+        base = self.location or folders.split_ref(self.given_ref or "")[0]
+        return Session.open(f"{base}@{point}"), turns.asked_again(last_turn[0])
+
+    def copy(self) -> "Session":
+        """The session with a copy of what a turn changes: one that fails before its first save changes only that."""
+        if self.stored is None:
+            return Session(None, self.location, self.given_ref)
+        doc = self.stored.copy()
+        doc["messages"] = doc["messages"].copy()
+        doc["context"] = doc["context"].copy()
+        doc["usage"] = doc["usage"].copy()
+        doc["meta"] = doc["meta"].copy()
+        return Session(doc, self.location, self.given_ref)
+
+    @property
+    def doc(self) -> Document:
+        """The document of a session that exists, or in which a turn has begun."""
+        assert self.stored is not None
+        return self.stored
+
+    @property
+    def filename(self) -> str | None:
+        """The name of the session's file; None until that exists."""
+        return None if self.location is None or self.location.startswith("@") else self.location
+
+    @property
+    def ref(self) -> str:
+        """The reference for a command line: the id, or the file name if the id looks like an index."""
+        return folders.ref_of(self.filename) if self.filename else self.doc["id"]
+
+    def note_new_name(self) -> None:
+        """Print a note if the turn begins a session for an ``@NAME``: the name may be misspelt."""
+        if self.location is None or not self.location.startswith("@"):
+            return
+        similar = folders.similar_name(self.location)
+        if similar != self.location:  # else another run has begun it meanwhile
+            other = f"; {similar} is another one" if similar else ""
+            stdio.note(f"{self.location} is a new session{other}")
+
+    # ---- a turn
+
+    def begin(
+        self, question: Message | None, agent: Agent, output: str, options: TurnOptions, settings: Settings
+    ) -> None:
+        """Prepare the document for a turn, with its question, agent and provider; save nothing.
+
+        Without a question the messages are unchanged. Raises UsageError.
+        """
+        self.prepare(options, settings)
+        tools = list(agent.tools)
+        agent_info: AgentInfo = {
+            "name": agent.name,
+            "model": agent.model,
+            "model_small": agent.model_small,
+            "params": safe_params(agent.params),
+            "system": agent.system,
+            "web": agent.web,
+        }
+        provider = settings.providers.for_model(agent.model or "").name
+        try:
+            cwd = os.getcwd()
+        except FileNotFoundError:
+            cwd = None
+        if self.stored is None:
+            self.stored = sessions.new_session_doc(
+                agent_info, {"name": provider}, output=output, mcp_allowed_servers=tools, cwd=cwd
+            )
+        else:
+            self.stored = {
+                **self.stored,
+                "meta": {**self.stored["meta"], "output": output},
+                "agent": {**self.stored["agent"], **agent_info},
+                "provider": {**self.stored["provider"], "name": provider},
+            }
+            if options.chooses_tools:
+                self.stored["meta"]["mcp_allowed_servers"] = tools
+        doc = self.stored
+        point = folders.split_ref(self.given_ref)[1] if self.given_ref else None
+        if point and not turns.is_numbered(point):
+            origin, _ = folders.split_ref(doc["meta"].get("forked_from") or "")
+            self.pending_events.append(("snapshot_restored", {"snapshot": point, "session": origin}))
+        self.pending_events += self._take_snapshot()
+        if question is not None:
+            sessions.append_messages(doc, [question], None)
+        if cwd and not (options.compact and question is None):
+            record_use(doc, find_project(cwd))
+
+    def prepare(self, options: TurnOptions, settings: Settings, *, takes_agent: bool = True) -> None:
+        """Set how the session is saved, and with which labels. ``takes_agent``: it continues with its agent of now."""
         self._options = options
-        self._keep_snapshots = config.context.snapshots
-        self._saves = options.saves(config) and not options.dry_run
-        self._agent_wins, self._in_conversation = not options.compact, options.interactive
+        self._saves = options.saves(settings) and not options.dry_run
+        self._takes_agent = takes_agent and not options.compact
+        self._max_snapshots = settings.context.snapshots
+
+    def _take_snapshot(self) -> "list[SessionEvent]":
+        """Take the snapshot that the options ask for; return what happened. Raises UsageError."""
+        if self._options.snapshot is None:
+            return []
+        from gptsh.context.tokens import estimate
+        from gptsh.core import snapshots
+
+        size = estimate(self.doc["messages"])
+        return snapshots.record(self.doc, self._max_snapshots, name=self._options.snapshot, tokens=size)
+
+    # ---- saving
 
     @property
     def is_saved(self) -> bool:
@@ -199,36 +229,68 @@ class TurnSession:
         return False
 
     def _write(self, *, fsync: bool) -> None:
-        self.filename = save_labelled(
+        """Save the document with its labels. Raises StoreError, BadSession."""
+        wait = LOCK_WAIT if fsync else SHORT_LOCK_WAIT
+        path = sessions.save_session(
             self.doc,
-            self._options,
-            self.filename or self.location,
-            self._change,
+            self._change_stored,
+            at=self.location,
             fsync=fsync,
-            wait=LOCK_WAIT if fsync else SHORT_LOCK_WAIT,
+            wait=wait,
             note=self._note_once,
         )
-        self._options = self._options._replace(name=None)  # another run may move the name during this turn
+        filename = self.location = os.path.basename(path)
+        name = self._options.name
+        if name:
+            before = folders.filename_of_name(name)
+            sessions.name_session(name, filename, fsync=fsync, wait=wait)
+            if before not in (None, filename):
+                stdio.note(f"{name} named session {before[folders.ID]} until now")
+            self._options = self._options._replace(name=None)  # another run may move it during this turn
+
+    def _change_stored(self, saved: Document) -> None:
+        """Label the session, let it be answered as in this turn, and keep as many snapshots as it may have."""
+        saved["title"] = self._options.title or saved["title"]
+        document.add_tags(saved, self._options.tags)
+        if self._takes_agent:
+            take_agent(saved, self.doc)
+        if any(kind == "snapshot_created" for kind, _ in self.pending_events):
+            from gptsh.core import snapshots
+
+            snapshots.keep_newest(saved, self._max_snapshots)
 
     def _note_once(self, line: str) -> None:
         if line not in self._noted:
             self._noted.add(line)
             stdio.note(line)
 
-    def _change(self, saved: Document) -> None:
-        """Let the session be answered as in this turn, and have as many automatic snapshots as it may."""
-        if self._agent_wins:
-            take_agent(saved, self.doc)
-        if any(kind == "snapshot_created" for kind, _ in self.pending_events):
-            from gptsh.core import snapshots
+    def label(self, options: TurnOptions, settings: Settings) -> "list[SessionEvent]":
+        """Set the title, add tags, name and take a snapshot of a stored session without asking a question.
 
-            snapshots.keep_newest(saved, self._keep_snapshots)
+        Return what happened; the last event, ``done``, has the labels.
+        Raises UnknownSession if it is not stored, UsageError, StoreError.
+        """
+        filename = folders.filename_of(self.location or "")
+        self.prepare(options, settings, takes_agent=False)
+        events = self._take_snapshot()
+        self._write(fsync=True)
+        names = folders.names_by_file().get(filename, [])
+        labels = {
+            "title": self.doc["title"],
+            "tags": self.doc["meta"]["tags"],
+            "names": names,
+            "snapshot": options.snapshot,
+        }
+        saved = {"session": self.doc["id"]}
+        return [*events, ("session_saved", saved), ("done", {**saved, **labels, "error": None})]
+
+    # ---- after a failure
 
     def resume_hint(self, message: Message | None) -> str:
         """How the user can continue after a failure; "" if nothing was saved. ``message`` is the last answer."""
         is_unanswered = message is None or is_empty(message)
         has_calls = bool(message and message.get("tool_calls"))
-        if self._in_conversation:
+        if self._options.interactive:
             if is_unanswered:
                 return "the question is kept: /retry asks it again"
             if has_calls:
@@ -243,7 +305,27 @@ class TurnSession:
         kind = "partial answer" if message and answer_error(message) else "answer"
         return f"the {kind} is saved: continue with 'gptsh -s {self.ref} PROMPT'"
 
-    @property
-    def ref(self) -> str:
-        """The reference for a command line: the id, or the file name if the id looks like an index."""
-        return folders.ref_of(self.filename) if self.filename else self.doc["id"]
+
+def _without_running_turns(ref: str) -> Document:
+    """Read a session without the turns that other runs are asking just now; a save joins them again.
+
+    A run claims its turn before it saves the question, and releases it after it has saved the answer. So each
+    unfinished turn is looked up before the last reading: that has the answer of a run that has ended meanwhile.
+    """
+    doc = sessions.load_at(ref, stdio.note)
+    is_running: dict[str, bool] = {}
+    while new := [turn for turn in turns.unfinished_turns(doc["messages"]) if turn not in is_running]:
+        is_running |= {question: locks.is_claimed(locks.claim_of_turn(question)) for question in new}
+        doc = sessions.load_at(ref)
+    running = [question for question in turns.unfinished_turns(doc["messages"]) if is_running[question]]
+    doc["messages"] = turns.without_turns(doc["messages"], running)
+    return doc
+
+
+def write_events(events: "Sequence[SessionEvent]", output: str | None) -> None:
+    """Write the events for ``-o jsonl``, what the last one reports for ``-o json``, else nothing."""
+    if output in STRUCTURED:
+        from gptsh.render import structured
+
+        lines = [{"type": kind, **fields} for kind, fields in events] if output == "jsonl" else [events[-1][1]]
+        stdio.write_lines(map(structured.line, lines))

@@ -10,7 +10,7 @@ from gptsh.core.document import Document
 from gptsh.messages import Message, Part
 from gptsh.render.session import ChoiceReport, omitted_words
 from gptsh.terminal import stdio
-from gptsh.turn.session import TurnSession
+from gptsh.turn.session import Session
 
 if TYPE_CHECKING:
     from gptsh.core.document_types import Compaction, Cuts
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def save_compaction(
-    session: TurnSession, choice: Choice, messages: Sequence[Message], keep_snapshots: int, *, fsync: bool
+    session: Session, choice: Choice, messages: Sequence[Message], keep_snapshots: int, *, fsync: bool
 ) -> None:
     """Save a new compaction of these messages, and print a note of its size and of what it leaves out newly."""
     doc = session.doc
@@ -87,7 +87,7 @@ Measure = Callable[[Sequence[Message], AllCuts], int]
 class Truncation:
     """Cuts texts of one session at one ``end``: head, tail or middle."""
 
-    def __init__(self, session: TurnSession, end: str, measure: Measure) -> None:
+    def __init__(self, session: Session, end: str, measure: Measure) -> None:
         self._session, self._end, self._measure = session, end, measure
 
     def cut_to_fit(self, earlier: Sequence[Message], question: Sequence[Message], limit: int, mark: int) -> None:

@@ -23,7 +23,7 @@ from gptsh.text import quantity
 from gptsh.turn import screen
 from gptsh.turn.options import TurnOptions, choose_agent, small_model, stored_agent
 from gptsh.turn.screen import Screen
-from gptsh.turn.session import TurnSession
+from gptsh.turn.session import Session
 
 if TYPE_CHECKING:
     from gptsh.context.summaries import SmallModel
@@ -46,7 +46,7 @@ class Summariser:
         config: Settings,
         client: Client,
         agent: Agent,
-        session: TurnSession,
+        session: Session,
         screen: Screen,
         costs: list[float | None],
         *,
@@ -162,7 +162,7 @@ class Consolidation:
         agent = choose_agent(self.settings, TurnOptions(), stored_agent(doc))
         return agent._replace(model_small=small_model(self.settings, agent))
 
-    def after_turn(self, session: TurnSession) -> Interrupted | None:
+    def after_turn(self, session: Session) -> Interrupted | None:
         """Consolidate one part of a session if that is due. Returns a signal other than Ctrl-C that interrupted it.
 
         Ctrl-C skips it, a failure is a note, and nothing happens while another process writes this memory.

@@ -30,7 +30,7 @@ from gptsh.messages import Request, beginning_of, final_answer, starts_turn, tex
 from gptsh.models.facts import split_model
 from gptsh.turn.engine import App
 from gptsh.turn.options import TurnOptions, has_small_model, small_model, stored_agent
-from gptsh.turn.session import TurnSession
+from gptsh.turn.session import Session
 
 _ATTACHED = 1000  # characters of each piped or attached text; the words alone often are the same ones
 _PROCESS = "import os; os.closerange(3, 65536); from gptsh.turn.titles import run_background; run_background()"
@@ -96,7 +96,7 @@ class TitleThread(threading.Thread):
 class Title:
     """Sees to the title of one turn's session."""
 
-    def __init__(self, app: App, session: TurnSession, agent: Agent, options: TurnOptions) -> None:
+    def __init__(self, app: App, session: Session, agent: Agent, options: TurnOptions) -> None:
         self._app, self._session, self._agent, self._options = app, session, agent, options
         self._has_begun = self._is_left = False
         self._claim: int | None = None

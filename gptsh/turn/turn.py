@@ -2,12 +2,12 @@
 
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gptsh.config.settings import Settings
+from gptsh.config.settings import cost_of
 from gptsh.content.answer import CONTENT_FILTER, Answer, answer_error, is_open
 from gptsh.context import tokens
 from gptsh.core import document, locks, sessions, turns
@@ -27,6 +27,7 @@ from gptsh.errors import (
     ToolServerError,
     UsageError,
 )
+from gptsh.jsonio import JsonObject
 from gptsh.messages import Call, Message, Tools, calls_to_run, final_answer, sum_costs, text_of, user_message
 from gptsh.models.vendors import Provider
 from gptsh.render.report import as_error
@@ -36,8 +37,8 @@ from gptsh.text import quantity
 from gptsh.turn.engine import App, TurnSetup
 from gptsh.turn.options import TurnOptions
 from gptsh.turn.prompt import Plan, Planner
-from gptsh.turn.screen import AnswerDisplay, Screen
-from gptsh.turn.session import OpenedSession, TurnSession, start_session
+from gptsh.turn.screen import Screen
+from gptsh.turn.session import Session
 from gptsh.turn.titles import Title
 
 if TYPE_CHECKING:
@@ -46,92 +47,17 @@ if TYPE_CHECKING:
     from gptsh.render.writer import Spinner
     from gptsh.turn.approval import Approval
 
-
-# ---- turn record
-#
-# The messages that a turn adds to its session, each answer with its model and cost, and what was
-# sent for them.
-
-
-class TurnRecord:
-    """The messages that a turn knows: those of the session before it, its question, and what it adds.
-
-    ``session.doc`` may have more: saving merges those of other runs. ``sent_plan`` is the last plan that was sent.
-    """
-
-    def __init__(self, session: TurnSession, config: Settings) -> None:
-        self.messages: list[Message] = list(session.doc["messages"])
-        question_index = turns.question_index(self.messages)
-        self.question_id: str = next((message["id"] for message in self.messages[question_index:]), "")
-        self.sent_plan: Plan | None = None
-        self.last_answer: Message | None = None
-        self.calls: list[Call] = []  # that ran, or were denied
-        self.costs: list[float | None] = []  # of the answers, and of summaries for models that were given up
-        self.sources: dict[str, str | None] = {}  # titles of the pages that the answers cite, by URL
-        self.notes: list[str] = []  # printed after the answer
-        self._session, self._settings = session, config
-
-    @property
-    def final_text(self) -> str:
-        """The text of the last answer without commentary; empty without an answer."""
-        return answer_text(final_answer(self.last_answer)) if self.last_answer else ""
-
-    def append(self, message: Message) -> "SessionEvent":
-        """Add a message to this turn, whatever other runs add to the session; return the event to emit."""
-        message["parent"] = self.messages[-1]["id"]
-        usage_delta = {"tokens": message.get("usage")} if message["role"] == "assistant" else None
-        self.messages += sessions.append_messages(self._session.doc, [message], usage_delta)
-        return "message_recorded", {"id": self.messages[-1]["id"], "role": message["role"]}
-
-    def save_answer(self, message: Message, plan: Plan, planner: Planner, *, fsync: bool) -> None:
-        """Save the answer to a plan's request with its agent, model, provider and cost."""
-        from gptsh.config.settings import cost_of
-
-        usage = message.get("usage")
-        message["agent"], message["model"], message["provider"] = planner.agent.name, planner.model, planner.provider
-        message["cost"] = cost_of(self._settings, planner.model, usage) if usage else None
-        self.costs.append(message["cost"])
-        self.sources |= {page["url"]: page["title"] for page in message.get("sources", ())}
-        if usage:
-            message["prefix_bytes"] = plan.fixed_bytes
-            self._session.emit("usage", usage=usage)
-        if plan.choice.record:
-            message["compaction"] = plan.choice.record["id"]
-        self._mark_truncated(message, plan, planner.provider)
-        event = self.append(message)
-        self.last_answer = self.messages[-1]
-        self._session.save(event, ("session_saved", {"session": self._session.doc["id"]}), fsync=fsync)
-
-    def _mark_truncated(self, message: Message, plan: Plan, provider: str) -> None:
-        """Mark an answer to a prompt that the server has cut silently; its report of tokens is of no use later."""
-        usage, size = message.get("usage"), plan.choice.size
-        prompt_tokens = usage["prompt"] if usage and provider != "echo" else None  # echo counts words
-        if prompt_tokens and tokens.was_truncated(prompt_tokens, size, plan.request.messages):
-            message["server_truncated"] = True
-            self.notes.append(
-                f"{provider} read {prompt_tokens:,} tokens of a prompt of about {size.tokens:,}: "
-                "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
-            )
-
-
-def answer_text(message: Message) -> str:
-    """The text of an answer, then its refusal."""
-    return text_of(message) + message.get("refusal", "")
-
-
-# ---- request loop
-#
-# Ask until the turn has its answer: rounds of tool calls, shorter prompts, fallback models, a
-# repair for --schema.
-
+_MAX_REFUSALS = 2  # of a prompt as too long, after which the turn asks with a shorter one: sizes are estimates
 _STATE_PERIOD = 2.0  # seconds between two looks at what a server that has not answered is doing
 _LOADING = ("loading", "downloading")  # the states of llama.cpp's router that take minutes
 
 
-class RequestLoop:
-    """Sends the requests of one turn, and saves the answers and tool results in its ``record``.
+class Turn:
+    """One question and its answer.
 
-    ``setup``, ``planner`` and ``title`` are those of the model that is asked; a fallback replaces all three.
+    Every failure and signal is an exception, which ``_ask_and_save`` catches once. A signal may be raised anywhere
+    except around a save and after the answer. ``session`` and ``sent_plan``, the last plan that was sent, are valid
+    after a failure, too.
     """
 
     def __init__(
@@ -139,105 +65,232 @@ class RequestLoop:
         app: App,
         options: TurnOptions,
         interrupts: Interrupts,
-        session: TurnSession,
+        session: Session,
+        question: Message | None,
         setup: TurnSetup,
-        planner: Planner,
-        tools: Tools | None,
-        record: TurnRecord,
-        display: AnswerDisplay,
     ) -> None:
-        self.setup, self.planner = setup, planner
-        self.title = Title(app, session, setup.agent, options)
-        self.approval = _approval_of(tools, session) if tools else None
-        self._app, self._options, self._interrupts, self._session = app, options, interrupts, session
-        self._tools, self._record, self._display = tools, record, display
+        """Begin the turn in the session, and save nothing. Raises UsageError if there is nothing to ask."""
+        stored = session.stored
+        if question is None and not (stored and turns.unfinished(stored["messages"])):
+            error = f"no prompt, and session {session.given_ref} has no question without an answer"
+            is_terminal = stdio.is_terminal(sys.stdin)
+            way = f", or continue it with gptsh -i -s {session.given_ref}" if is_terminal else ""
+            raise UsageError(error, f"give words or pipe text in{way}")
+        continues_tools = stored is not None and not options.chooses_tools
+        self._may_lack_tools = continues_tools or options.tools == ("all",)  # which names no server
+        session.begin(question, setup.agent, setup.form.output, options, app.settings)
+        self.session = session
+        self.sent_plan: Plan | None = None
+        self._first_plan: Plan  # what the turn would have sent first, if it sent nothing
+        self._app = app
+        self._options = options
+        self._interrupts = interrupts
+        self._setup = setup  # of the model that is asked: a fallback replaces it
         self._fallbacks = [*setup.fallbacks]
+        # The messages that this turn knows; saving adds those of other runs to ``session.doc``.
+        self._messages: list[Message] = list(session.doc["messages"])
+        question_at = turns.question_index(self._messages)
+        self._question_id = self._messages[question_at]["id"] if self._messages[question_at:] else ""
+        self._last_answer: Message | None = None
+        self._calls: list[Call] = []  # that ran, or were denied
+        self._costs: list[float | None] = []  # of the answers, and of summaries for models that were given up
+        self._sources: dict[str, str | None] = {}  # titles of the pages that the answers cite, by URL
+        self._notes: list[str] = []  # printed after the answer
         self._timed_out = False
+        self._screen: Screen
+        self._planner: Planner
+        self._title: Title
+        self._tools: Tools | None = None
+        self._approval: Approval | None = None
 
-    def run(self, plan: Plan) -> None:
+    def run(self) -> int:
+        """Run the whole turn; return 0, or 1 if the complete answer could not be saved.
+
+        Raises GptshError for every other failure, Interrupted for a signal or the deadline. Saves nothing if the
+        session does not fit the window and cannot be compacted.
+        """
+        app, session, interrupts = self._app, self.session, self._interrupts
+        app.client.deadline = interrupts.deadline
+        app.limit_cost(self._setup.agent)
+        is_new = document.is_unsaved(session.doc)
+        servers = self._setup.servers
+        with app.open_tools(servers, interrupts, lenient=self._may_lack_tools) as self._tools:
+            try:
+                self._screen = Screen(self._setup.form)
+                self._planner = self._new_planner(self._setup)
+                plan = self._planner.plan(self._messages, dry=True)
+            except (ToolServerError, Interrupted) as err:
+                if servers:  # starting them may have taken long
+                    self._save_question(err)
+                raise
+            if self._options.dry_run:
+                from gptsh.turn.preview import print_request
+
+                return print_request(app, plan, self._setup.form)
+            if app.client.budget:
+                app.client.budget.check(plan.request)
+            if is_new:
+                session.pending_events.insert(0, ("session_created", {"session": session.doc["id"]}))
+            with self._screen.exclusive(interrupts.before_kill):
+                self._ask_and_save(plan)
+        if is_new and session.is_saved:
+            self._archive_old()
+        return session.failure.exit_code if session.failure else 0
+
+    def _new_planner(self, setup: TurnSetup) -> Planner:
+        return Planner(self._app, self._options, setup, self.session, self._tools, self._screen)
+
+    def _save_question(self, err: ToolServerError | Interrupted) -> None:
+        """Save the question of a turn that ends before it asks, and say in the error how to ask it again."""
+        with self._interrupts.ignored():
+            self.session.save(fsync=True)
+        err.hint = self.session.resume_hint(None)
+        self._app.reporter.session = self.session.doc["id"] if self.session.is_saved else None
+
+    def _ask_and_save(self, plan: Plan) -> None:
+        """Save the question, ask, show and save the answer.
+
+        Raises the failure or signal that ended the turn. A reader that left early is not a failure.
+        """
+        session, interrupts = self.session, self._interrupts
+        self._first_plan = plan
+        session.emit = self._screen.writer.emit
+        self._title = Title(self._app, session, self._setup.agent, self._options)
+        if self._tools:
+            from gptsh.turn.approval import Approval
+
+            self._approval = Approval(self._tools, session)
+        failure: BaseException | None = None
+        claim = locks.claim(locks.claim_of_turn(self._question_id)) if session.is_saved else nullcontext()
+        try:
+            with claim:
+                session.save(("message_recorded", {"id": self._question_id, "role": "user"}), fsync=False)
+                self._answer_question(plan)
+        except (GptshError, Interrupted, OSError) as err:
+            failure = err
+        with interrupts.shielded():
+            interrupts.cancel_deadline()
+            failure = self._finish(failure)
+        if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
+            failure = OutputError(f"the answer cannot be written: {failure.strerror}")
+        if isinstance(failure, (GptshError, Interrupted)):
+            failure.hint = failure.hint or session.resume_hint(self._last_answer)
+            raise failure
+
+    # ---- until there is an answer
+
+    def _answer_question(self, plan: Plan) -> None:
         """Ask until there is an answer that ``--schema`` and ``--block`` accept. Raises the failure or signal."""
-        form = self.setup.form
         if plan.choice.is_new:  # a new compaction was only estimated so far: make its summary and save it
-            plan = self.planner.plan(self._record.messages)
+            plan = self._plan()
         self._ask_until_answered(plan)
+        form = self._setup.form
         if form.schema:
             self._check_schema(form.schema)
-        form.check_block(self._record.final_text)
+        form.check_block(self._final_text)
+
+    def _plan(self) -> Plan:
+        return self._planner.plan(self._messages)
 
     def _ask_until_answered(self, plan: Plan) -> None:
-        """Ask, run the tools that the answer calls, and ask again with their results, until it calls none.
-
-        If the server refuses a request as too long, ask again with a shorter one, at most twice: sizes are estimates.
-        """
-        rounds = refusals = 0
+        """Ask, run the tools that the answer calls, and ask again with their results, until it calls none."""
+        rounds = 0
         while True:
-            previous_answer = self._record.last_answer
             try:
-                self._ask(plan)
-            except (ModelError, TimedOut) as err:
-                has_answer = self._record.last_answer is not previous_answer
-                if not has_answer and self.planner.not_sent.learn(err, self._record.messages):
-                    plan = self.planner.plan(self._record.messages)
-                else:
-                    plan = self._plan_fallback(err)
-                continue
+                request_plan = self._ask_until_accepted(plan)
             except TooExpensive as err:
                 if rounds == 0:
                     raise
-                self._session.save(fsync=True)
+                self.session.save(fsync=True)
                 raise Incomplete(str(err)) from None
-            except TooLong as err:
-                refusals += 1
-                may_retry = refusals < 3 and self._record.last_answer is previous_answer
-                shorter = self.planner.refit(err, plan, self._record.messages) if may_retry else None
-                if shorter is None:
-                    raise self.planner.explain(err, self._record.messages) from None
-                plan = shorter
-                continue
-            calls = calls_to_run(self._record.last_answer, plan.request)
+            calls = calls_to_run(self._last_answer, request_plan.request)
             if not calls:
                 return
-            refusals, rounds = 0, rounds + 1
-            if self.approval is None or rounds >= self._app.settings.max_rounds:
-                self._session.save(fsync=True)
+            rounds += 1
+            if self._approval is None or rounds >= self._app.settings.max_rounds:
+                self.session.save(fsync=True)
                 error = f"the model still calls tools after {quantity(rounds, 'round')}"
                 raise Incomplete(error, "continue the session, or raise max_rounds under [mcp]")
-            self._run_tools(calls, self.approval)
-            plan = self.planner.plan(self._record.messages)
+            self._run_tools(calls, self._approval)
+            plan = self._plan()
+
+    def _ask_until_accepted(self, plan: Plan) -> Plan:
+        """Send a request, and as long as nothing of an answer arrives, a shorter one or one to another model.
+
+        Return the plan of the request that was answered.
+        """
+        refusals = 0
+        while True:
+            previous_answer = self._last_answer
+            try:
+                self._ask(plan)
+                return plan
+            except (ModelError, TimedOut) as err:
+                has_answer = self._last_answer is not previous_answer
+                if not has_answer and self._planner.not_sent.learn(err, self._messages):
+                    plan = self._plan()
+                else:
+                    plan = self._plan_fallback(err)
+            except TooLong as err:
+                refusals += 1
+                may_retry = refusals <= _MAX_REFUSALS and self._last_answer is previous_answer
+                shorter = self._planner.refit(err, plan, self._messages) if may_retry else None
+                if shorter is None:
+                    raise self._planner.explain(err, self._messages) from None
+                plan = shorter
 
     def _plan_fallback(self, err: GptshError) -> Plan:
         """Plan the request again for the next model that can be asked; this turn stays with it.
 
         Raises ``err`` if there is none, or if a part of an answer or a tool's result has arrived already.
         """
-        is_begun = self._record.last_answer is not None or not turns.unanswered(self._record.messages)
+        is_begun = self._last_answer is not None or not turns.unanswered(self._messages)
         while err.may_fall_back and self._fallbacks and not is_begun:
             agent = self._fallbacks.pop(0)
             try:
-                setup = self.setup._replace(agent=self._app.prepared(agent))
-                screen = self._display.screen
-                planner = Planner(self._app, self._options, setup, self._session, self._tools, screen)
-                plan = planner.plan(self._record.messages)
+                setup = self._setup._replace(agent=self._app.prepared(agent))
+                planner = self._new_planner(setup)
+                plan = planner.plan(self._messages)
             except GptshError as unusable:
                 stdio.note(f"{agent.model} cannot be asked instead: {unusable}")
                 continue
-            secrets = sorted(self.setup.agent.params.keys() - setup.agent.params.keys())
+            secrets = sorted(self._setup.agent.params.keys() - setup.agent.params.keys())
             without = f", without {', '.join(secrets)}" if secrets else ""
             stdio.note(f"{err}; asking {planner.model} instead{without}")
-            self._record.costs += self.planner.costs
-            self.setup, self.planner = setup, planner
-            self.title = Title(self._app, self._session, setup.agent, self._options)
+            self._costs += self._planner.costs
+            self._setup = setup
+            self._planner = planner
+            self._title = Title(self._app, self.session, setup.agent, self._options)
             return plan
         raise err
+
+    def _check_schema(self, schema: "AnswerSchema") -> None:
+        """Check the answer against the schema; if it does not conform, ask once for a repair. Raises SchemaMismatch."""
+        for may_repair in (True, False):
+            faults = schema.faults(self._setup.form.select(self._final_text))
+            if not faults:
+                return
+            mismatch = SchemaMismatch(f"the answer is not what --schema asks: {faults[0]}")
+            if self._timed_out or not may_repair:
+                raise mismatch
+            request = user_message(schema.repair(faults), ())
+            request["repair"] = True  # the user did not write it: it starts no turn
+            event = self._append(request)
+            try:
+                plan = self._plan()
+            except TooLong:
+                raise mismatch from None
+            self.session.save(event, fsync=False)
+            self._ask_until_answered(plan)
 
     # ---- one request
 
     def _ask(self, plan: Plan) -> None:
         """Send one request, show and save its answer. Raises GptshError for one that is incomplete or empty."""
-        previous_answer = self._record.last_answer
+        previous_answer = self._last_answer
         self._receive(plan)
-        self._display.close_answer()
-        answer = self._record.last_answer
+        self._screen.close_answer()
+        answer = self._last_answer
         if answer is None or answer is previous_answer or calls_to_run(answer, plan.request):
             return
         if failure := answer_error(answer):
@@ -249,24 +302,24 @@ class RequestLoop:
     @property
     def _provider(self) -> Provider:
         """The provider of the model that is asked."""
-        return self._app.settings.providers.for_model(self.planner.model)
+        return self._app.settings.providers.for_model(self._planner.model)
 
     def _receive(self, plan: Plan) -> None:
         """Send one request; show the answer as it arrives, and save it, complete or partial."""
-        answer, planner = Answer(), self.planner
+        answer, model = Answer(), self._planner.model
         partial_reason: str | None = "error"  # None: the server has completed the answer
-        self._record.sent_plan = plan
+        self.sent_plan = plan
         try:
-            with self._display.screen.spinning(f"waiting for {planner.model}") as spinner:
+            with self._screen.spinning(f"waiting for {model}") as spinner:
                 if spinner.is_visible and self._provider.is_own_server:
                     threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True).start()
-                self._display.show(self._app.client.ask(plan.request, answer), self.title.answer_begins)
+                self._screen.show(self._app.client.ask(plan.request, answer), self._title.answer_begins)
             partial_reason = None
         except NoAnswer as err:
             if plan.limits.window is not None:
                 raise
-            error = f"{planner.model} answered nothing to a prompt of about {plan.choice.size.tokens:,} tokens"
-            advice = f"if that is too long for it, set context_window under [providers.{planner.provider}]"
+            error = f"{model} answered nothing to a prompt of about {plan.choice.size.tokens:,} tokens"
+            advice = f"if that is too long for it, set context_window under [providers.{self._planner.provider}]"
             raise NoAnswer(f"{error}, and its window is not known", advice, detail=err.detail) from None
         except TimedOut:
             partial_reason = "timeout"
@@ -278,45 +331,93 @@ class RequestLoop:
         except (Interrupted, OSError) as err:
             self._interrupts.cancel_deadline()
             self._timed_out = isinstance(err, Interrupted) and err.by_deadline
-            partial_reason = None if answer.finished else "timeout" if self._timed_out else "interrupted"
+            if answer.finished:
+                partial_reason = None
+            else:
+                partial_reason = "timeout" if self._timed_out else "interrupted"
             if not (answer.finished and self._timed_out):  # else only the usage is missing
                 raise
         finally:
             with self._interrupts.shielded():
                 message = answer.message(partial_reason)
-                self._display.remember_rest(answer.text)
-                self._save_what_arrived(message, plan)
-
-    def _save_what_arrived(self, message: Message | None, plan: Plan) -> None:
-        """Save an answer, complete or partial; None: nothing has arrived."""
-        if message is not None:
-            self.planner.not_sent.remember()
-            has_calls = bool(calls_to_run(message, plan.request))
-            self._record.save_answer(message, plan, self.planner, fsync=not has_calls)  # the tool results: with fsync
+                self._screen.remember_rest(answer.text)
+                if message is not None:
+                    self._save_answer(message, plan)
 
     def _explain_wait(self, spinner: "Spinner") -> None:
         """In a thread: let the spinner show that a server of the user's own is loading its model."""
-        model, provider = self.planner.model, self.planner.provider
+        model, provider = self._planner.model, self._planner.provider
         while spinner.still_waits(_STATE_PERIOD):
             state = self._app.client.model_lists.state(model)
             if state is None:
                 return
             spinner.explain(f"{provider} is {state} {model.partition('/')[2]}" if state in _LOADING else "")
 
+    # ---- what is added to the session
+
+    @property
+    def _final_text(self) -> str:
+        """The text of the last answer without commentary, then its refusal; empty without an answer."""
+        if self._last_answer is None:
+            return ""
+        answer = final_answer(self._last_answer)
+        return text_of(answer) + answer.get("refusal", "")
+
+    def _append(self, message: Message) -> "SessionEvent":
+        """Add a message to this turn, whatever other runs add to the session; return the event to emit."""
+        message["parent"] = self._messages[-1]["id"]
+        usage_delta = {"tokens": message.get("usage")} if message["role"] == "assistant" else None
+        self._messages += sessions.append_messages(self.session.doc, [message], usage_delta)
+        return "message_recorded", {"id": self._messages[-1]["id"], "role": message["role"]}
+
+    def _save_answer(self, message: Message, plan: Plan) -> None:
+        """Save an answer, complete or partial, with its agent, model, provider and cost."""
+        session, planner = self.session, self._planner
+        planner.not_sent.remember()
+        usage = message.get("usage")
+        message["agent"] = planner.agent.name
+        message["model"] = planner.model
+        message["provider"] = planner.provider
+        message["cost"] = cost_of(self._app.settings, planner.model, usage) if usage else None
+        self._costs.append(message["cost"])
+        self._sources |= {page["url"]: page["title"] for page in message.get("sources", ())}
+        if usage:
+            message["prefix_bytes"] = plan.fixed_bytes
+            session.emit("usage", usage=usage)
+        if plan.choice.record:
+            message["compaction"] = plan.choice.record["id"]
+        self._mark_truncated(message, plan)
+        event = self._append(message)
+        self._last_answer = self._messages[-1]
+        has_calls = bool(calls_to_run(message, plan.request))
+        # The tool results are saved with fsync.
+        session.save(event, ("session_saved", {"session": session.doc["id"]}), fsync=not has_calls)
+
+    def _mark_truncated(self, message: Message, plan: Plan) -> None:
+        """Mark an answer to a prompt that the server has cut silently; its report of tokens is of no use later."""
+        usage, size, provider = message.get("usage"), plan.choice.size, self._planner.provider
+        prompt_tokens = usage["prompt"] if usage and provider != "echo" else None  # echo counts words
+        if prompt_tokens and tokens.was_truncated(prompt_tokens, size, plan.request.messages):
+            message["server_truncated"] = True
+            self._notes.append(
+                f"{provider} read {prompt_tokens:,} tokens of a prompt of about {size.tokens:,}: "
+                "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
+            )
+
     # ---- tools
 
     def _run_tools(self, calls: Sequence[Call], approval: "Approval") -> None:
         """Run the approved calls, show the results as they arrive, and save them in the order of the calls."""
         results: dict[str, Message] = {}
-        self._record.calls += calls
+        self._calls += calls
         try:
-            for event in approval.run(calls, self._display.screen):
+            for event in approval.run(calls, self._screen):
                 results[event.message["tool_call_id"]] = event.message
-                self._display.writer.write(event)
+                self._screen.writer.write(event)
         finally:
             with self._interrupts.shielded():
                 in_order = [results[call["id"]] for call in calls if call["id"] in results]
-                self._session.save(*map(self._record.append, in_order), fsync=True)
+                self.session.save(*map(self._append, in_order), fsync=True)
         self._note_not_offered(approval.not_offered)
         approval.not_offered.clear()
 
@@ -324,272 +425,110 @@ class RequestLoop:
         """Print a note after the answer about calls that did not run, if there are any."""
         if names:
             called = ", ".join(dict.fromkeys(names))
-            self._record.notes.append(f"the model called a tool that was not offered, so it did not run: {called}")
+            self._notes.append(f"the model called a tool that was not offered, so it did not run: {called}")
 
-    # ---- --schema
+    # ---- after the answer
 
-    def _check_schema(self, schema: "AnswerSchema") -> None:
-        """Check the answer against the schema; if it does not conform, ask once for a repair. Raises SchemaMismatch."""
-        for may_repair in (True, False):
-            faults = schema.faults(self.setup.form.select(self._record.final_text))
-            if not faults:
-                return
-            mismatch = SchemaMismatch(f"the answer is not what --schema asks: {faults[0]}")
-            if self._timed_out or not may_repair:
-                raise mismatch
-            request = user_message(schema.repair(faults), ())
-            request["repair"] = True  # the user did not write it: it starts no turn
-            event = self._record.append(request)
-            try:
-                plan = self.planner.plan(self._record.messages)
-            except TooLong:
-                raise mismatch from None
-            self._session.save(event, fsync=False)
-            self._ask_until_answered(plan)
-
-
-def _approval_of(tools: Tools, session: TurnSession) -> "Approval":
-    from gptsh.turn.approval import Approval
-
-    return Approval(tools, session)
-
-
-# ---- turn end
-#
-# What follows an answer: the rest is shown, a denied call is reported; title, JSON object, memory
-# and archive.
-
-
-class TurnEnd:
-    """Ends a turn after its last request. ``plan`` is what it would have sent first, if it sent nothing."""
-
-    def __init__(
-        self,
-        app: App,
-        interrupts: Interrupts,
-        session: TurnSession,
-        loop: RequestLoop,
-        record: TurnRecord,
-        display: AnswerDisplay,
-        plan: Plan,
-    ) -> None:
-        self._app, self._interrupts, self._session, self._plan = app, interrupts, session, plan
-        self._loop, self._record, self._display = loop, record, display
-
-    def finish(self, failure: BaseException | None) -> BaseException | None:
+    def _finish(self, failure: BaseException | None) -> BaseException | None:
         """Show the rest, see to the title, write the JSON object, update the memory; return the first failure."""
-        form, display = self._loop.setup.form, self._display
+        screen = self._screen
         failure = self._show_rest(failure)
-        self._loop.title.turn_ends(has_answer=self._record.last_answer is not None)
+        self._title.turn_ends(has_answer=self._last_answer is not None)
         failure = failure or self._denial()
-        if form.is_structured:
+        if self._setup.form.is_structured:
             self._app.reporter.reported = True
-            failure = display.write_safely(display.writer.close, failure)
+            failure = screen.write_safely(screen.writer.close, failure)
             if isinstance(failure, OSError):
                 return failure
-            result = self._json_result(failure)
-            failure_after_json = display.write_safely(partial(display.writer.conclude, result), failure)
-            if not display.screen.is_written:
+            conclude: Callable[[], None] = partial(screen.writer.conclude, self._json_result(failure))
+            failure_after_json = screen.write_safely(conclude, failure)
+            if not screen.is_written:
                 return failure_after_json
             self._interrupts.discard_pending()
-        if failure or not (self._session.is_saved and self._loop.setup.agent.memory):
+        if failure or not (self.session.is_saved and self._setup.agent.memory):
             return failure
         return self._update_memory()
 
     def _show_rest(self, failure: BaseException | None) -> BaseException | None:
         """Show what of the answer is not shown yet, then the notes; return the first failure."""
-        display, record, model = self._display, self._record, self._loop.planner.model
+        screen, model = self._screen, self._planner.model
         if isinstance(failure, (Interrupted, OSError)):
-            display.screen.limit_waiting()
+            screen.limit_waiting()
         if not isinstance(failure, OSError):
-            deliver = partial(display.deliver, record.final_text, record.sources, has_failed=failure is not None)
-            failure = display.write_safely(deliver, failure)
+            has_failed = failure is not None
+            deliver = partial(screen.deliver, self._final_text, self._sources, has_failed=has_failed)
+            failure = screen.write_safely(deliver, failure)
         if failure is None:  # the server may have refused something that was then left out
-            agent = self._loop.setup.agent
+            agent = self._setup.agent
             self._app.note_adaptations(model, agent.params, web=agent.web)
         if ending := self._app.client.ending_note(model):
-            record.notes.append(ending)
-        for text in record.notes:
+            self._notes.append(ending)
+        for text in self._notes:
             stdio.note(text)
         return failure
 
     def _denial(self) -> Denied | None:
         """The failure of a turn in which a tool call was denied."""
-        approval = self._loop.approval
+        approval = self._approval
         if approval is None or not approval.denied:
             return None
         names = ", ".join(dict.fromkeys(approval.denied))
-        way = "set auto_approve under its [mcp.servers.NAME]"
-        return Denied(
-            f"a tool call was denied: {names}", "" if approval.has_terminal else f"approve it on a terminal, or {way}"
-        )
+        way = "approve it on a terminal, or set auto_approve under its [mcp.servers.NAME]"
+        return Denied(f"a tool call was denied: {names}", "" if approval.has_terminal else way)
 
     def _update_memory(self) -> BaseException | None:
         """Update the agent's memory if that is due; return a signal that the JSON object has not reported."""
         from gptsh.turn.small_model import Consolidation
 
-        if self._display.screen.is_written:
+        if self._screen.is_written:
             stdio.detach_stdout()
         consolidation = Consolidation(self._app.settings, self._app.client, self._interrupts)
-        memory_failure = consolidation.after_turn(self._session)
-        return None if self._app.reporter.reported else memory_failure  # the JSON has reported the exit code already
+        interrupted = consolidation.after_turn(self.session)
+        return None if self._app.reporter.reported else interrupted  # the JSON has reported the exit code already
 
-    def _json_result(self, failure: BaseException | None) -> dict[str, object]:
+    def _json_result(self, failure: BaseException | None) -> JsonObject:
         """The JSON object of ``-o json``."""
         from gptsh.render import structured
 
-        session, planner, record, form = self._session, self._loop.planner, self._record, self._loop.setup.form
-        message: Mapping[str, object] = record.last_answer or {}
+        session, planner = self.session, self._planner
+        message: Mapping[str, object] = self._last_answer or {}
         error = None
         cause = as_error(failure) if isinstance(failure, Interrupted) else failure or session.failure
         if isinstance(cause, GptshError):
             self._app.reporter.add_config_path(cause)
-            hint = cause.hint or session.resume_hint(record.last_answer)
+            hint = cause.hint or session.resume_hint(self._last_answer)
             error = structured.error(str(cause), hint, cause.exit_code)
         return {
             **structured.ANSWER,
-            **{key: message.get(key) for key in ("finish_reason", "usage")},
+            "finish_reason": message.get("finish_reason"),
+            "usage": message.get("usage"),
             "id": message.get("id") if session.is_saved else None,
             "session": session.doc["id"] if session.is_saved else None,
-            "text": form.select(record.final_text) if record.last_answer else None,
+            "text": self._setup.form.select(self._final_text) if self._last_answer else None,
             "model": planner.model,
             "provider": planner.provider,
-            "cost": sum_costs([*record.costs, *planner.costs]),
-            "tool_calls": record.calls or message.get("tool_calls", []),
-            "sources": [{"url": url, "title": title} for url, title in record.sources.items()],
-            "context": (record.sent_plan or self._plan).report(),
+            "cost": sum_costs([*self._costs, *planner.costs]),
+            "tool_calls": self._calls or message.get("tool_calls", []),
+            "sources": [{"url": url, "title": title} for url, title in self._sources.items()],
+            "context": (self.sent_plan or self._first_plan).report(),
             "error": error,
         }
 
+    def _archive_old(self) -> None:
+        """Archive old sessions, as ``[sessions]`` says, after a turn that started one.
 
-def archive_old(config: Settings, interrupts: Interrupts, filename: str) -> None:
-    """Archive old sessions after a turn that started the session of this file.
-
-    The reader already has the whole answer, and signals are ignored.
-    """
-    from gptsh.core import retention
-
-    stdio.detach_stdout()
-    with interrupts.ignored():
-        try:
-            retention.archive_old(config.sessions, filename)
-        except StoreBusy:  # the next new session does it
+        The reader already has the whole answer, and signals are ignored.
+        """
+        rules, filename = self._app.settings.sessions, self.session.filename
+        if filename is None or not (rules.archive_after_days or rules.max_sessions):
             return
-        except (GptshError, OSError) as err:
-            stdio.note(f"no old session was archived: {err}")
+        from gptsh.core import retention
 
-
-# ---- turn
-#
-# Run a turn: plan the request, save the question, ask the model, run its tools, show and save the
-# answer.
-#
-# Every failure and signal is an exception, caught once, in ``Turn._ask_and_save``. A signal may be
-# raised anywhere except around a save and after the answer.
-
-
-class Turn:
-    """One question and its answer, or a compaction that the user asked for.
-
-    ``session`` and ``sent_plan`` are valid after a failure, too.
-    """
-
-    def __init__(
-        self,
-        app: App,
-        options: TurnOptions,
-        interrupts: Interrupts,
-        opened: OpenedSession,
-        question: Message | None,
-        setup: TurnSetup,
-    ) -> None:
-        """Raises UsageError if there is nothing to ask."""
-        if question is None and not (options.compact or (opened.doc and turns.unfinished(opened.doc["messages"]))):
-            error = f"no prompt, and session {opened.ref} has no question without an answer"
-            way = f", or continue it with gptsh -i -s {opened.ref}" if stdio.is_terminal(sys.stdin) else ""
-            raise UsageError(error, f"give words or pipe text in{way}")
-        self.session = start_session(opened, question, setup.agent, setup.form.output, options, app.settings)
-        self._app, self._options, self._interrupts, self._setup = app, options, interrupts, setup
-        self._record = TurnRecord(self.session, app.settings)
-        self._only_compacts = options.compact and question is None
-        continues_tools = opened.doc is not None and not options.chooses_tools
-        self._may_lack_tools = continues_tools or options.tools == ("all",)  # which names no server
-
-    @property
-    def sent_plan(self) -> Plan | None:
-        """The last plan that was sent; None if none was."""
-        return self._record.sent_plan
-
-    def run(self) -> int:
-        """Run the whole turn; return 0, or 1 if the complete answer could not be saved.
-
-        Raises GptshError for every other failure, Interrupted for a signal or the deadline. Saves nothing if the
-        session does not fit the window and cannot be compacted.
-        """
-        app, options, interrupts, session, setup = self._app, self._options, self._interrupts, self.session, self._setup
-        app.client.deadline = interrupts.deadline
-        app.limit_cost(setup.agent)
-        if self._only_compacts:
-            from gptsh.turn.preview import compact
-
-            screen = Screen(setup.form)
-            planner = Planner(app, options, setup, session, None, screen)
-            return compact(planner, session, screen, options, app.reporter)
-        is_new = document.is_unsaved(session.doc)
-        with app.open_tools(setup.servers, interrupts, lenient=self._may_lack_tools) as tools:
-            try:
-                screen = Screen(setup.form)
-                planner = Planner(app, options, setup, session, tools, screen)
-                plan = planner.plan(self._record.messages, dry=True)
-            except (ToolServerError, Interrupted) as err:
-                if setup.servers:  # starting them may have taken long: save the question
-                    self._save_question(err)
-                raise
-            if app.client.budget and not options.dry_run:
-                app.client.budget.check(plan.request)
-            if options.dry_run:
-                from gptsh.turn.preview import print_request
-
-                return print_request(app, plan, setup.form)
-            if is_new:
-                session.pending_events.insert(0, ("session_created", {"session": session.doc["id"]}))
-            with screen.exclusive(interrupts.before_kill):
-                self._ask_and_save(planner, plan, tools, screen)
-        rules = app.settings.sessions
-        if is_new and session.is_saved and session.filename and (rules.archive_after_days or rules.max_sessions):
-            archive_old(app.settings, interrupts, session.filename)
-        return session.failure.exit_code if session.failure else 0
-
-    def _save_question(self, err: ToolServerError | Interrupted) -> None:
-        """Save the question of a turn that ends before it asks, and say in the error how to ask it again."""
+        stdio.detach_stdout()
         with self._interrupts.ignored():
-            self.session.save(fsync=True)
-        err.hint = self.session.resume_hint(None)
-        self._app.reporter.session = self.session.doc["id"] if self.session.is_saved else None
-
-    def _ask_and_save(self, planner: Planner, plan: Plan, tools: Tools | None, screen: Screen) -> None:
-        """Save the question, ask, show and save the answer.
-
-        Raises the failure or signal that ended the turn. A reader that left early is not a failure.
-        """
-        app, interrupts, session, setup, record = self._app, self._interrupts, self.session, self._setup, self._record
-        display = AnswerDisplay(screen, setup.form, interrupts)
-        session.emit = display.writer.emit
-        loop = RequestLoop(app, self._options, interrupts, session, setup, planner, tools, record, display)
-        failure: BaseException | None = None
-        claim = locks.claim(locks.claim_of_turn(record.question_id)) if session.is_saved else nullcontext()
-        try:
-            with claim:
-                session.save(("message_recorded", {"id": record.question_id, "role": "user"}), fsync=False)
-                loop.run(plan)
-        except (GptshError, Interrupted, OSError) as err:
-            failure = err
-        with interrupts.shielded():
-            interrupts.cancel_deadline()
-
-            failure = TurnEnd(app, interrupts, session, loop, record, display, plan).finish(failure)
-        if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
-            failure = OutputError(f"the answer cannot be written: {failure.strerror}")
-        if isinstance(failure, (GptshError, Interrupted)):
-            failure.hint = failure.hint or session.resume_hint(record.last_answer)
-            raise failure
+            try:
+                retention.archive_old(rules, filename)
+            except StoreBusy:  # the next new session does it
+                return
+            except (GptshError, OSError) as err:
+                stdio.note(f"no old session was archived: {err}")

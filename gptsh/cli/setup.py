@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gptsh.cli.options import Flags
 from gptsh.config import schema, settings
+from gptsh.config.accounts import Account
 from gptsh.config.settings import Config
 from gptsh.errors import ConfigError, UsageError
-from gptsh.models.vendors import Provider
 from gptsh.terminal import stdio
 from gptsh.terminal.asking import ask_line
 from gptsh.text import one_line
@@ -35,7 +35,7 @@ _HEAD = """\
 # "man gptsh" has the same list.
 #
 # The API key of a provider is read from a variable such as OPENAI_API_KEY. Under [providers.NAME],
-# api_key_env names another one, and base_url is the address of your own server, or of Azure's.
+# api_key_env names another one, and base_url is the address of a self-hosted server, or of Azure's.
 # Each [agents.NAME] adds an agent.
 """
 _COLUMN = 36  # where the comments start
@@ -100,20 +100,20 @@ def _ask_model() -> str:
     config = config._replace(model=None)  # GPTSH_MODEL wins over the file anyway
     usual_model = model_of(config, config.agents["default"]) or "openai"
 
-    def read_provider(name: str) -> Provider:
-        provider = config.providers.get(name)
-        if provider is None:
+    def read_provider(name: str) -> Account:
+        account = config.providers.get(name)
+        if account is None:
             raise ValueError(f"gptsh knows no provider {name!r}; add a server of yours to the file")
-        return provider
+        return account
 
     def read_model(name: str) -> str:
         if not name:
             raise ValueError("name a model, as the provider calls it")
-        return name.removeprefix(f"{provider.name}/")
+        return name.removeprefix(f"{account.name}/")
 
-    provider = _ask("Provider", usual_model.partition("/")[0], read_provider)
-    model = _ask("Model", provider.default_model or "", read_model)
-    return f"{provider.name}/{model}"
+    account = _ask("Provider", usual_model.partition("/")[0], read_provider)
+    model = _ask("Model", account.vendor.default_model or "", read_model)
+    return f"{account.name}/{model}"
 
 
 def _ask(question: str, default: str, read: Callable[[str], _Answer]) -> _Answer:

@@ -1,8 +1,10 @@
-"""Read providers as the user configured them: URL, headers, key, prices, aliases, self-hosted or not.
+"""Read providers as the user configured them, and find the one that a model is asked at.
 
-Its key is from a variable here. ``llm/keys.py`` runs ``api_key_command``, which may print one of the keyring.
+A key is from a variable here. ``llm/servers.py`` runs ``api_key_command``, which may print one of
+the keyring.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
@@ -10,19 +12,20 @@ from typing import Annotated, NamedTuple
 from gptsh.config import schema
 from gptsh.config.schema import Secret
 from gptsh.errors import ConfigError
-from gptsh.messages import full_name
-from gptsh.models.facts import compatible_endpoints, exact_facts, split_model
+from gptsh.messages import Message, full_name, is_answer_of
+from gptsh.models.facts import compatible_endpoints, exact_facts, likely_facts, split_model
 from gptsh.models.vendors import (
     AZURE_V1,
     CACHE_TIMES,
     CUSTOM,
     DIRECT,
-    PROVIDERS,
+    LOCAL_VENDORS,
+    VENDORS,
     ApiName,
     CacheTime,
-    Provider,
+    Vendor,
+    find_vendor,
     is_azure_v1,
-    known_provider,
     with_api,
     with_api_at,
 )
@@ -59,8 +62,109 @@ class ProviderTable(NamedTuple):
     prices: Annotated[Mapping[str, Prices], schema.Tables(Prices, shared=True), _PRICES] = {}
 
 
+_OLLAMA_COM = "https://ollama.com"  # its models have there no ending, which they have locally
+_CLOUD_NAME = "[:-]cloud$"
+
+
+class Account(NamedTuple):
+    """A vendor as the user has configured it, or a server of the user's.
+
+    Its key is None if it needs none, or if ``key_command`` prints it.
+    """
+
+    name: str
+    vendor: Vendor
+    base_url: str = ""
+    has_custom_base: bool = False  # the base URL is not the vendor's own
+    key: Secret | None = None
+    key_variable: str = ""  # which has the key, or could have it
+    key_command: str | None = None
+    needs_key: bool = False
+    headers: Mapping[str, str] = MappingProxyType({})  # secret values
+    cache: CacheTime = "5m"  # how long Claude's prompt cache lasts unread
+    model_small: str | None = None  # a full name
+    context_window: int | None = None  # tokens
+    prices: Mapping[str, Prices] = MappingProxyType({})  # by model; ``*``: all others
+
+    @property
+    def has_key(self) -> bool:
+        """Whether there is a key, or a command that prints one."""
+        return bool(self.key or self.key_command)
+
+    @property
+    def is_self_hosted(self) -> bool:
+        """Whether it is a self-hosted server, not a vendor's: it may have only one slot."""
+        is_local = self.name in LOCAL_VENDORS or self.vendor.api == "ollama"
+        return (self.has_custom_base or is_local) and not self.is_ollama_com
+
+    @property
+    def is_ollama_com(self) -> bool:
+        """Whether it is Ollama's own server, asked directly."""
+        return self.vendor.api == "ollama" and self.base_url.startswith(_OLLAMA_COM)
+
+
+class Target(NamedTuple):
+    """What a request goes to: an account with a model there, and the API chosen for it.
+
+    ``refusals`` name what the server is known to refuse; ``secrets`` are never shown in errors.
+    """
+
+    account: Account
+    model: str
+    api: ApiName
+    refusals: frozenset[str] = frozenset()
+    secrets: frozenset[str] = frozenset()
+
+    @property
+    def provider(self) -> str:
+        """The provider's name."""
+        return self.account.name
+
+    @property
+    def is_cloud(self) -> bool:
+        """Whether Ollama's machines run the model: asked directly, or by a local server."""
+        is_passed_on = self.api == "ollama" and bool(re.search(_CLOUD_NAME, self.model))
+        return is_passed_on or self.account.is_ollama_com
+
+    @property
+    def is_self_hosted(self) -> bool:
+        """Whether a self-hosted server runs the model."""
+        return self.account.is_self_hosted and not self.is_cloud
+
+    @property
+    def reads_think_tags(self) -> bool:
+        """Whether a thought in tags before the text is reasoning.
+
+        A self-hosted server may not know the model's template.
+        """
+        return self.account.vendor.think_tags or self.is_self_hosted
+
+    @property
+    def refuses_effort_beside_tools(self) -> bool:
+        """Whether OpenAI's server refuses an effort beside tools, and the API that takes both."""
+        return {"chat", "responses"} <= self.refusals
+
+    def gave(self, message: Message) -> bool:
+        """Whether an answer is of this model: what the model signed goes back to no other."""
+        return is_answer_of(message, self.provider, f"{self.provider}/{self.model}")
+
+    def searching(self) -> "Target | None":
+        """Return the target with the API in which its server searches; None if it cannot.
+
+        A server in the vendor's place may have no other API than its own.
+        """
+        vendor = self.account.vendor
+        search = vendor.web_search
+        has_other_apis = bool(vendor.chat_models) or not self.account.has_custom_base
+        if search is None or (search.api != self.api and not has_other_apis):
+            return None
+        if likely_facts(self.provider, self.model).can("web_search") is False:
+            return None
+        return self._replace(api=search.api)
+
+
 class Providers:
-    """Every provider by name, made on demand: the config file's table over the built-in facts.
+    """Every provider by name, made on demand: the config file's table over the vendor's row.
 
     ``aliases`` are models by the short names of the config file.
     """
@@ -71,72 +175,85 @@ class Providers:
         environ: Mapping[str, str],
         aliases: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.tables, self.aliases, self._environ = tables, aliases, environ
+        self.tables = tables
+        self.aliases = aliases
+        self._environ = environ
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names in the config file, then those in gptsh's own table."""
-        return iter({**self.tables, **PROVIDERS})
+        """Yield the names in the config file, then those of gptsh's own table."""
+        return iter({**self.tables, **VENDORS})
 
-    def get(self, name: str) -> Provider | None:
-        """Return the provider with this name, or None if it is unknown."""
+    def get(self, name: str) -> Account | None:
+        """Return the account at the provider with this name, or None if it is unknown."""
         table = self.tables.get(name, ProviderTable())
-        builtin = known_provider(name, has_base=bool(table.base_url))
-        if builtin is None and name in self.tables:
-            builtin = CUSTOM
-        if builtin is None:
+        vendor = find_vendor(name, has_base=bool(table.base_url))
+        if vendor is None and name in self.tables:
+            vendor = CUSTOM
+        if vendor is None:
             return None
-        builtin, base_url = self._server(name, table, builtin)
-        has_custom_base = base_url != builtin.base_url
-        key_vars = (table.api_key_env,) if table.api_key_env else builtin.key_vars
-        key_var = self._first_set(key_vars)
-        return builtin._replace(
+        vendor, base_url = self._server(name, table, vendor)
+        has_custom_base = base_url != vendor.base_url
+        key_variables = (table.api_key_env,) if table.api_key_env else vendor.key_variables
+        variable = self._first_set(key_variables)
+        return Account(
             name=name,
+            vendor=vendor,
             base_url=base_url,
-            key=Secret(self._environ[key_var].strip()) if key_var else None,
-            key_vars=key_vars,
+            has_custom_base=has_custom_base,
+            key=Secret(self._environ[variable].strip()) if variable else None,
+            key_variable=variable or next(iter(key_variables), ""),
             key_command=table.api_key_command,
-            needs_key=bool(table.api_key_env) or (builtin.needs_key and not has_custom_base),
-            headers={**self._headers_from(builtin.header_vars), **table.headers},
+            needs_key=bool(table.api_key_env) or (vendor.needs_key and not has_custom_base),
+            headers={**self._headers_from(vendor.header_variables), **table.headers},
             cache=table.cache,
             model_small=full_name(table.model_small, name),
             context_window=table.context_window or None,
-            key_var=key_var,
-            has_custom_base=has_custom_base,
-            prices={model: prices._asdict() for model, prices in table.prices.items()},
+            prices=table.prices,
         )
 
-    def _server(self, name: str, table: ProviderTable, builtin: Provider) -> tuple[Provider, str]:
-        """Return the provider with the API of the server that the user set, and the base URL of that API."""
-        base_var = self._first_set(builtin.base_vars)
-        base_url = table.base_url or (self._environ[base_var].strip() if base_var else builtin.base_url)
-        base_url = base_url.rstrip("/")
-        if name == "azure" and (table.api or is_azure_v1(base_url, self._environ.get("AZURE_API_VERSION"))):
-            builtin = AZURE_V1
+    def _server(self, name: str, table: ProviderTable, vendor: Vendor) -> tuple[Vendor, str]:
+        """Return the vendor with the API of the server that the user set, and its base URL."""
+        variable = self._first_set(vendor.base_variables)
+        in_environment = self._environ[variable].strip() if variable else None
+        base_url = (table.base_url or in_environment or vendor.base_url).rstrip("/")
+        azure_version = self._environ.get("AZURE_API_VERSION")
+        if name == "azure" and (table.api or is_azure_v1(base_url, azure_version)):
+            vendor = AZURE_V1
         if table.api:
-            builtin = with_api(builtin, table.api)
-        if builtin.api == "ollama":  # its OpenAI-compatible API is below /v1
+            vendor = with_api(vendor, table.api)
+        if vendor.api == "ollama":  # its OpenAI-compatible API is below /v1
             base_url = base_url.removesuffix("/v1").rstrip("/")
-        if base_url and not base_url.endswith(builtin.base_path):
-            base_url += builtin.base_path
+        if base_url and not base_url.endswith(vendor.base_path):
+            base_url += vendor.base_path
         if not table.api:
-            builtin = with_api_at(builtin, base_url)
-        return builtin, base_url
+            vendor = with_api_at(vendor, base_url)
+        return vendor, base_url
 
     def _first_set(self, variables: Iterable[str]) -> str | None:
         """Return the first of these variables that is not blank."""
-        return next((variable for variable in variables if self._environ.get(variable, "").strip()), None)
+        for variable in variables:
+            if self._environ.get(variable, "").strip():
+                return variable
+        return None
 
     def _headers_from(self, variables: Mapping[str, str]) -> dict[str, str]:
         """Return headers from the environment, without those that a header cannot contain."""
-        values = {header: self._environ.get(variable, "") for header, variable in variables.items()}
-        return {header: text for header, text in values.items() if text and text.isascii() and text.isprintable()}
+        headers = {}
+        for header, variable in variables.items():
+            text = self._environ.get(variable)
+            if text and schema.is_header_value(text):
+                headers[header] = text
+        return headers
 
     def full_name(self, model: str, otherwise: str | None = None) -> str:
-        """Return the model of an alias, or else as ``known_name``. A full name never is an alias."""
+        """Return the model of an alias, or else as ``known_name``.
+
+        A full name never is an alias.
+        """
         return self.known_name(self.aliases.get(model, model), otherwise)
 
     def known_name(self, model: str, otherwise: str | None = None) -> str:
-        """Return a model as PROVIDER/NAME: a bare name gets its known provider, else ``otherwise``, else none.
+        """Return a model as PROVIDER/NAME: a bare name gets its provider, else ``otherwise``.
 
         For Google's models the provider is the API whose key is set.
         """
@@ -145,30 +262,41 @@ class Providers:
         provider = split_model(model)[0]
         if provider == "vertex_ai" and exact_facts("gemini", model).entry:
             gemini = self.get("gemini")
-            provider = "gemini" if gemini and (gemini.key or gemini.key_command) else provider
+            if gemini and gemini.has_key:
+                provider = "gemini"
         return full_name(model, provider or otherwise) or model
 
-    def for_model(self, model: str) -> Provider:
-        """Return the provider of a model, with the model's name there. Raises ConfigError if there is none."""
+    def for_model(self, model: str) -> Target:
+        """Return what a request to a model goes to. Raises ConfigError if there is nothing."""
         name, model_name = split_model(model)
         if name is None and self.get(model):
             advice = f"name it {model}/MODEL; gptsh --list-models -m {model}/ lists its models"
             raise ConfigError(f"{model} is a provider, and no model", advice)
         if name is None:
             raise ConfigError(f"no provider is known for the model {model!r}", _HOW_TO_NAME)
-        provider = self.get(name)
-        if provider is None:
+        account = self.get(name)
+        if account is None:
             from difflib import get_close_matches
 
-            similar = get_close_matches(name.lower(), [*PROVIDERS, *compatible_endpoints()], 1, 0.75)
+            similar = get_close_matches(name.lower(), [*VENDORS, *compatible_endpoints()], 1, 0.75)
             advice = f"did you mean {similar[0]}? Else set" if similar else "set"
             advice += f" base_url under [providers.{name}]"
             raise ConfigError(f"{name!r} of the model {model!r} is not a known provider", advice)
         if not 0 < len(model_name) <= _MAX_NAME:
             raise ConfigError(f"{model_name[:40]!r} is not a valid model name", _HOW_TO_NAME)
-        if (provider.api in DIRECT or provider.needs_base) and not provider.base_url:
-            settings = " or ".join((*provider.base_vars, f"base_url under [providers.{name}]"))
-            raise ConfigError(f"no base URL for {name}", f"set {settings}")
-        if provider.base_url and not schema.URL.accepts(provider.base_url):
-            raise ConfigError(f"the base URL of {name}: expected {schema.URL.expected}")
-        return provider.for_model(model_name)
+        vendor = account.vendor
+        if (vendor.api in DIRECT or vendor.needs_base_url) and not account.base_url:
+            ways = " or ".join((*vendor.base_variables, f"base_url under [providers.{name}]"))
+            raise ConfigError(f"no base URL for {name}", f"set {ways}")
+        if account.base_url:
+            schema.URL.read(account.base_url, f"the base URL of {name}")
+        return target_at(account, model_name)
+
+
+def target_at(account: Account, model: str) -> Target:
+    """Return an account with a model there, and the API by which this model is asked."""
+    vendor = account.vendor
+    if account.base_url.startswith(_OLLAMA_COM):
+        model = re.sub(_CLOUD_NAME, "", model)
+    is_chat = vendor.api == "responses" and re.match(vendor.chat_models or "(?!)", model)
+    return Target(account, model, "chat" if is_chat else vendor.api)

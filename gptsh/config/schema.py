@@ -225,14 +225,17 @@ def read(fields: Fields[_T], table: object, where: str) -> _T:
 # ---- rules
 
 
+def is_header_value(value: object) -> bool:
+    """Whether an HTTP header can contain a value, such as a key."""
+    return isinstance(value, str) and value.isascii() and value.isprintable()
+
+
 def _are_headers(value: object) -> bool:
     """Whether a value maps names to values of HTTP headers, none of which changes the framing of the body."""
     return isinstance(value, dict) and all(
         re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
         and name.lower() not in ("content-length", "transfer-encoding", "host", "connection")
-        and isinstance(text, str)
-        and text.isascii()
-        and text.isprintable()
+        and is_header_value(text)
         for name, text in value.items()
     )
 

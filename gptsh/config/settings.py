@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from gptsh.config import schema
-from gptsh.config.accounts import Providers, ProviderTable
+from gptsh.config.accounts import Account, Providers, ProviderTable
 from gptsh.config.agents import Agent, Agents
 from gptsh.config.tool_servers import Mcp, ToolServers
 from gptsh.errors import ConfigError
@@ -16,7 +16,6 @@ from gptsh.files import app_folder, read_text
 from gptsh.messages import Usage
 from gptsh.models.facts import Facts, exact_facts
 from gptsh.models.usage import PRICE_KEYS, cost
-from gptsh.models.vendors import Provider
 from gptsh.terminal.stdio import output_from
 
 # ---- settings
@@ -62,15 +61,15 @@ class Network(NamedTuple):
     idle_timeout: Annotated[
         float | None,
         schema.SECONDS,
-        "Wait between two bytes; default: 120, and at a server of your own as long as for the first byte.",
+        "Wait between two bytes; default: 120, and at a self-hosted server as long as for the first byte.",
     ] = None
     retries: Annotated[int, schema.COUNT, "How often gptsh retries a request before the first byte."] = 2
 
-    def idle_seconds(self, *, is_own_server: bool) -> float:
-        """How long to wait between two bytes. A user's own server may be loading its model."""
+    def idle_seconds(self, *, is_self_hosted: bool) -> float:
+        """How long to wait between two bytes. A self-hosted server may be loading its model."""
         if self.idle_timeout is not None:
             return self.idle_timeout
-        return max(_IDLE_TIMEOUT, self.first_byte_timeout) if is_own_server else _IDLE_TIMEOUT
+        return max(_IDLE_TIMEOUT, self.first_byte_timeout) if is_self_hosted else _IDLE_TIMEOUT
 
 
 class Limits(NamedTuple):
@@ -224,15 +223,21 @@ def positive_seconds(text: str) -> float:
 
 def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
     """Return the cost of one call in USD, or None if unknown. Raises ConfigError as ``Providers.for_model`` does."""
-    provider = settings.providers.for_model(model)
-    model_facts = exact_facts(provider.name, provider.model)
-    return cost(with_config_prices(model_facts, provider), usage)
+    target = settings.providers.for_model(model)
+    model_facts = exact_facts(target.provider, target.model)
+    return cost(with_config_prices(model_facts, target.account), usage)
 
 
-def with_config_prices(model_facts: Facts, provider: Provider) -> Facts:
-    """Return the facts of a model with the config file's prices, which replace all others, if there are any."""
-    configured = provider.prices.get(model_facts.name) or provider.prices.get("*") or {}
-    prices = {PRICE_KEYS[kind]: price / 1e6 for kind, price in configured.items() if price is not None}
+def with_config_prices(model_facts: Facts, account: Account) -> Facts:
+    """Return the facts of a model with the config file's prices, if it has any.
+
+    They replace all others.
+    """
+    configured = account.prices.get(model_facts.name) or account.prices.get("*")
+    if configured is None:
+        return model_facts
+    in_file = configured._asdict()
+    prices = {PRICE_KEYS[kind]: usd / 1e6 for kind, usd in in_file.items() if usd is not None}
     if not prices:
         return model_facts
     entry = {key: value for key, value in model_facts.entry.items() if "_cost" not in key and "pricing" not in key}

@@ -24,8 +24,7 @@ from gptsh.messages import (
     text_parts_of,
     timestamp,
 )
-from gptsh.models.accepted_parameters import small_params
-from gptsh.models.facts import likely_facts, split_model
+from gptsh.models.facts import likely_facts, small_params, split_model
 from gptsh.text import shorten
 
 if TYPE_CHECKING:

@@ -60,8 +60,7 @@ def _title_calls(head: document.Head) -> list[JsonObject]:
 
 def title_request(first_user: str, small_model: str) -> Request:
     """Return the request for a title of a few words, made from the first question."""
-    from gptsh.models.accepted_parameters import small_params
-    from gptsh.models.facts import likely_facts, split_model
+    from gptsh.models.facts import likely_facts, small_params, split_model
 
     messages: list[Message] = [
         {"role": "system", "content": _SYSTEM},

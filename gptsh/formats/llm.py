@@ -21,7 +21,7 @@ from gptsh.jsonio import JsonObject, as_dict, as_dicts, parse_json
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.facts import split_model
 from gptsh.models.usage import usage_from
-from gptsh.models.vendors import known_provider
+from gptsh.models.vendors import find_vendor
 from gptsh.text import quantity
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def _answer_fields(row: Row, *, is_last: bool) -> Row:
 def _provider(model: str | None) -> str | None:
     """The provider in the name of a model; None if gptsh does not know it."""
     provider = split_model(model)[0] if isinstance(model, str) else None
-    return provider if provider and known_provider(provider) else None
+    return provider if provider and find_vendor(provider) else None
 
 
 def _usage(row: Row, provider: str | None) -> Usage | None:

@@ -23,7 +23,7 @@ from gptsh.core.document import TOKEN_KEYS, Document
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, parse_json_at
 from gptsh.messages import Call, Message, Part, safe_params, timestamp
 from gptsh.models.usage import FINISH_REASONS, usage_from
-from gptsh.models.vendors import PROVIDERS
+from gptsh.models.vendors import VENDORS
 from gptsh.text import quantity, shorten
 
 if TYPE_CHECKING:
@@ -444,7 +444,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
 _MAX_LENGTH = 200  # characters of a title, a key, the name of a model
 _YEARS = range(1970, 9001)
 _MAX_SECONDS = 1e11  # since 1970; a larger number is milliseconds
-_PROVIDERS = {"claude": "anthropic", "codex": "openai", "google": "gemini"}  # other tools' names: ours
+_VENDORS = {"claude": "anthropic", "codex": "openai", "google": "gemini"}  # other tools' names: ours
 Record = TypeVar("Record")
 
 
@@ -630,7 +630,7 @@ def provider_name(name: object) -> str | None:
     """Our name for a provider that another tool names; the tool's own name if gptsh does not know the provider."""
     original = label(name)
     normalized = (original or "").lower().replace(" ", "_")
-    return _PROVIDERS.get(normalized) or (normalized if normalized in PROVIDERS else original)
+    return _VENDORS.get(normalized) or (normalized if normalized in VENDORS else original)
 
 
 def tool_call(ident: object, name: object, arguments: object) -> Call:

@@ -1,25 +1,27 @@
 """Write requests to Anthropic's Messages API, with Claude's thinking and prompt caching."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gptsh.config.accounts import Target
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import Media, media_of, name_of, not_sent
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.llm import stream
 from gptsh.llm.anthropic_answers import BLOCKS, PAUSED, THINKING_TYPES, Reader, as_events
-from gptsh.llm.stream import OllamaWindows, Refusable, as_object, schema_as_text, take_tools
+from gptsh.llm.parameters import fit_params
+from gptsh.llm.stream import Refusable, as_object, schema_as_text, take_tools
 from gptsh.messages import (
     PARTIAL_REASONS,
     Call,
     Event,
+    Finished,
     Message,
     Part,
     Request,
     Tool,
     blocks_of,
-    is_answer_of,
     is_text,
     labelled_text,
     parts_of,
@@ -28,9 +30,7 @@ from gptsh.messages import (
     text_of,
     token_count,
 )
-from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.facts import likely_facts
-from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from hashlib import blake2b
@@ -52,7 +52,7 @@ def mark_payload(
     payload: JsonObject,
     messages: list[Part],
     starts: Sequence[int],
-    provider: Provider,
+    target: Target,
 ) -> None:
     """Mark a request of Anthropic's API, in place: its beginning, and the ends of some messages.
 
@@ -64,14 +64,14 @@ def mark_payload(
     for name in ("system", "tools"):
         blocks = payload.get(name)
         if blocks and isinstance(blocks, list):
-            payload[name] = _with_mark(blocks, provider)
+            payload[name] = _with_mark(blocks, target)
             break
     questions = [at for at, message in enumerate(messages) if message["role"] == "user"]
     for at in {*questions[-2:], *starts[-2:-1]}:
-        messages[at] = {**messages[at], "content": _with_mark(messages[at]["content"], provider)}
+        messages[at] = {**messages[at], "content": _with_mark(messages[at]["content"], target)}
 
 
-def mark_chat(messages: list[JsonObject], provider: Provider, *, has_tools: bool) -> None:
+def mark_chat(messages: list[JsonObject], target: Target, *, has_tools: bool) -> None:
     """Mark the messages of chat completions, in place: the system prompt and the last two questions."""
     if not _is_worth_it(messages, has_tools=has_tools):
         return
@@ -82,7 +82,7 @@ def mark_chat(messages: list[JsonObject], provider: Provider, *, has_tools: bool
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
         texts = [at for at, part in enumerate(parts) if part.get("type") == "text" and part.get("text")]
         if texts:
-            parts[texts[-1]] = {**parts[texts[-1]], "cache_control": _mark(provider)}
+            parts[texts[-1]] = {**parts[texts[-1]], "cache_control": _mark(target)}
             message["content"] = parts
 
 
@@ -90,16 +90,16 @@ def _is_worth_it(messages: list[Part], *, has_tools: bool) -> bool:
     return has_tools or any(message["role"] == "assistant" for message in messages)
 
 
-def _with_mark(blocks: list[object], provider: Provider) -> list[object]:
+def _with_mark(blocks: list[object], target: Target) -> list[object]:
     """The blocks with a mark at their end: the prompt up to there is cached."""
     last = blocks[-1]
     if not isinstance(last, dict):
         return blocks
-    return [*blocks[:-1], {**last, "cache_control": _mark(provider)}]
+    return [*blocks[:-1], {**last, "cache_control": _mark(target)}]
 
 
-def _mark(provider: Provider) -> dict[str, str]:
-    time = {} if provider.cache == "5m" else {"ttl": provider.cache}  # the shorter one is the default
+def _mark(target: Target) -> dict[str, str]:
+    time = {} if target.account.cache == "5m" else {"ttl": target.account.cache}  # the shorter one is the default
     return {"type": "ephemeral", **time}
 
 
@@ -112,28 +112,23 @@ def _mark(provider: Provider) -> dict[str, str]:
 # refuse some in a loop of tool calls.
 
 
-def show_thinking(
-    params: JsonObject,
-    request: Request,
-    provider: Provider,
-    refusals: Collection[str],
-) -> None:
+def show_thinking(params: JsonObject, request: Request, target: Target) -> None:
     """Ask for summaries of thinking where they are wanted, in place: newer models send none unasked.
 
     Beside tools, newer models write even their remarks between two calls as thinking.
     """
-    entry = likely_facts(provider.name, provider.model).entry
+    entry = likely_facts(target.provider, target.model).entry
     thinks_unasked = entry.get("thinking_always_on") or entry.get("thinking_on_by_default")
     is_wanted = (request.shows_reasoning or request.tools or request.web) and "tool_choice" not in params
-    is_refused = "adaptive" in refusals or "display" in refusals
+    is_refused = "adaptive" in target.refusals or "display" in target.refusals
     if thinks_unasked and is_wanted and not is_refused and "thinking" not in params:
         params["thinking"] = {"type": "adaptive", "display": "summarized"}
     thinking = params.get("thinking")
-    if isinstance(thinking, dict) and "display" in refusals:
+    if isinstance(thinking, dict) and "display" in target.refusals:
         params["thinking"] = {key: value for key, value in thinking.items() if key != "display"}
 
 
-def fit_to_tool_loop(params: JsonObject, messages: list[Part], provider: Provider) -> None:
+def fit_to_tool_loop(params: JsonObject, messages: list[Part], target: Target) -> None:
     """Make thinking agree with an unfinished loop of tool calls, in place: else the API refuses the request.
 
     A model with a thinking budget thinks once, at the start of the loop. If it did not, thinking is turned off.
@@ -143,7 +138,7 @@ def fit_to_tool_loop(params: JsonObject, messages: list[Part], provider: Provide
     if kind == "enabled" and loop and loop[0]["content"][0]["type"] not in THINKING_TYPES:
         del params["thinking"]
         kind = "disabled"
-    facts = likely_facts(provider.name, provider.model)
+    facts = likely_facts(target.provider, target.model)
     thinks_by_default = facts.can("adaptive_thinking") or not facts.can("reasoning")
     if kind == "disabled" or (kind is None and not thinks_by_default):
         for message in loop:
@@ -226,6 +221,7 @@ REFUSABLE = {
         "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking"
     ),
 }
+_MAX_PAUSES = 10  # how often a server may pause one answer
 _DEFAULT_LIMIT = 4096  # tokens of an answer of an unknown model
 _MIN_ANSWER = 1024  # tokens in addition to thinking
 # The keys that the API accepts in a block of each type; it refuses others. A type that is not listed belongs to a tool
@@ -248,33 +244,28 @@ _NO_OUTPUT = "(no output)"
 _NO_QUESTION = "(no question)"
 
 
-def path(_request: Request, _provider: Provider) -> str:
+def path(_target: Target) -> str:
     """The path of the request's URL, after the base URL."""
     return "/messages"
 
 
-def body(
-    request: Request,
-    provider: Provider,
-    refusals: Collection[str] = (),
-    _ollama: OllamaWindows | None = None,
-) -> JsonObject:
-    """The JSON body, without what is refused (names of ``REFUSABLE``)."""
-    if "schema" in refusals:
+def body(request: Request, target: Target) -> JsonObject:
+    """The JSON body, without what the server refuses."""
+    if "schema" in target.refusals:
         request = schema_as_text(request)
-    params = fit_params(request.params, provider, refusals).fields
+    params = fit_params(request.params, target).fields
     if request.schema is not None:
         schema_format = {"format": {"type": "json_schema", "schema": _close_objects(request.schema)}}
         params["output_config"] = as_dict(params.get("output_config")) | schema_format
-    show_thinking(params, request, provider, refusals)
+    show_thinking(params, request, target)
     system = _text(system_text(request.messages))
-    messages, starts, prefixes = _conversation(request.messages, provider, thinking="thinking" not in refusals)
-    tools = _tools(params, request, provider, messages)
+    messages, starts, prefixes = _conversation(request.messages, target, thinking="thinking" not in target.refusals)
+    tools = _tools(params, request, target, messages)
     drop_unbound({"system": system or None, **params, **tools}, messages, prefixes)
-    fit_to_tool_loop(params, messages, provider)
+    fit_to_tool_loop(params, messages, target)
     limit = params.pop("max_tokens", None)
-    payload: JsonObject = {"model": provider.model}
-    payload["max_tokens"] = _limit(provider, params) if limit is None else limit
+    payload: JsonObject = {"model": target.model}
+    payload["max_tokens"] = _limit(target, params) if limit is None else limit
     if system:
         payload["system"] = system
     payload["messages"] = messages
@@ -282,31 +273,44 @@ def body(
     if request.stream:
         payload["stream"] = True
     payload |= tools
-    mark_payload(payload, messages, starts, provider)
+    mark_payload(payload, messages, starts, target)
     return payload
 
 
-def accepts(part: Part, _provider: Provider) -> bool:
+def accepts(part: Part, _target: Target) -> bool:
     """Whether a question can carry this part, which is not text."""
     media = media_of(part)
     return media is not None and _source(media) is not None
 
 
-def read(
-    response: "Response",
-    _provider: Provider,
-    answer: Answer,
-    _ollama: OllamaWindows | None = None,
-) -> Iterator[Event]:
+def read(response: "Response", answer: Answer) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
-    payloads = stream.sse_objects(response.chunks(), response.headers.get("content-type", ""), as_events)
-    return stream.read(payloads, Reader(answer), response.limit_wait)
+    return stream.read_sse(response, as_events, Reader(answer))
 
 
-def continuation(payload: JsonObject, answer: Answer) -> JsonObject:
-    """The body with the blocks of a paused answer, with which the server continues it."""
-    blocks = [_with_known_keys(block) for block in answer.replay[BLOCKS]]
-    return {**payload, "messages": [*payload["messages"], {"role": "assistant", "content": blocks}]}
+def read_to_end(
+    payload: JsonObject,
+    answer: Answer,
+    send: Callable[[JsonObject], Iterator[Event]],
+) -> Iterator[Event]:
+    """Yield the events of the answer to a body; whenever the server pauses it, ask to continue.
+
+    ``send`` sends a body and yields the events of what comes.
+    """
+    sent = payload
+    for pauses in range(_MAX_PAUSES + 1):
+        may_continue = pauses < _MAX_PAUSES
+        for event in send(sent):
+            if event != Finished(PAUSED) or not may_continue:
+                yield event
+        if answer.has_thinking and answer.prefix is None:
+            answer.prefix = prefix(payload)
+        if answer.finish_reason != PAUSED or not may_continue:
+            return
+        answer.resume()
+        blocks = [_with_known_keys(block) for block in answer.replay[BLOCKS]]
+        paused = {"role": "assistant", "content": blocks}
+        sent = {**payload, "messages": [*payload["messages"], paused]}
 
 
 # ---- tools, schema, limit
@@ -315,11 +319,11 @@ def continuation(payload: JsonObject, answer: Answer) -> JsonObject:
 def _tools(
     params: JsonObject,
     request: Request,
-    provider: Provider,
+    target: Target,
     messages: list[Part],
 ) -> JsonObject:
     """The tools of a request. Without any, those called earlier are defined, but calls are forbidden."""
-    if offered := take_tools(params, request, provider, _declare):
+    if offered := take_tools(params, request, target, _declare):
         return {"tools": offered}
     blocks = [block for message in messages for block in message["content"]]
     names = dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use")
@@ -353,10 +357,10 @@ def _close_objects(schema: object, *, is_map: bool = False) -> object:
     return {"additionalProperties": False, **result} if result.get("type") == "object" else result
 
 
-def _limit(provider: Provider, params: JsonObject) -> int:
+def _limit(target: Target, params: JsonObject) -> int:
     """The ``max_tokens`` for an answer that the user does not limit: the API requires one."""
-    facts = likely_facts(provider.name, provider.model)
-    window = provider.context_window or facts.window
+    facts = likely_facts(target.provider, target.model)
+    window = target.account.context_window or facts.window
     max_output = token_count(facts.entry.get("max_output_tokens")) or _DEFAULT_LIMIT
     limit = min(max_output, window // 4) if window else max_output
     budget = token_count(as_dict(params.get("thinking")).get("budget_tokens"))
@@ -367,7 +371,7 @@ def _limit(provider: Provider, params: JsonObject) -> int:
 
 
 def _conversation(
-    conversation: Sequence[Message], provider: Provider, *, thinking: bool
+    conversation: Sequence[Message], target: Target, *, thinking: bool
 ) -> tuple[list[Part], list[int], list[str | None]]:
     """The messages in the API's form, the indexes of those that begin a turn, and the saved prefix of each message.
 
@@ -378,7 +382,7 @@ def _conversation(
     prefixes: list[str | None] = []
     first_thinking = reasoning_from(conversation)
     for at, message in enumerate(conversation):
-        blocks = _blocks(message, provider, thinking=thinking and at >= first_thinking)
+        blocks = _blocks(message, target, thinking=thinking and at >= first_thinking)
         if not blocks:
             continue
         role = "assistant" if message["role"] == "assistant" else "user"
@@ -404,13 +408,13 @@ def _conversation(
     return messages, starts, prefixes
 
 
-def _blocks(message: Message, provider: Provider, *, thinking: bool) -> list[Part]:
+def _blocks(message: Message, target: Target, *, thinking: bool) -> list[Part]:
     """A message as blocks; the system prompt has none here."""
     match message["role"]:
         case "system":
             return []
         case "assistant":
-            return _answer(message, provider, thinking=thinking)
+            return _answer(message, target, thinking=thinking)
         case "tool":
             return [_result(message)]
     return [block for part in parts_of(message) for block in _blocks_of_part(part)]
@@ -468,13 +472,13 @@ def _placeholder(part: Part) -> Part:
     return {"type": "text", "text": labelled_text(not_sent(part, "this API does not take it"))}
 
 
-def _answer(message: Message, provider: Provider, *, thinking: bool) -> list[Part]:
+def _answer(message: Message, target: Target, *, thinking: bool) -> list[Part]:
     """The blocks of an answer: the saved ones if they are complete, else made from its parts.
 
     Thinking is sent only to the model that signed it.
     """
-    is_own = message.get("provider") == provider.name
-    thinks = thinking and is_answer_of(message, provider.name, f"{provider.name}/{provider.model}")
+    is_own = message.get("provider") == target.provider
+    thinks = thinking and target.gave(message)
     blocks = (_saved_blocks(message) if is_own else []) or _made_blocks(message, is_own=is_own)
     sent = [block for block in blocks if _can_be_sent(block, thinks=thinks)]
     while sent and sent[-1]["type"] in THINKING_TYPES:  # an answer must not end in thinking

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gptsh.config.accounts import Target
 from gptsh.content import shapes
 from gptsh.content.answer import Answer
 from gptsh.content.passages import one_text
@@ -14,7 +15,6 @@ from gptsh.llm import stream
 from gptsh.llm.stream import (
     ADVICE,
     DONE,
-    OllamaWindows,
     Refusable,
     debug_text,
     error_fields,
@@ -36,10 +36,8 @@ from gptsh.messages import (
     Part,
     Request,
     Tool,
-    is_answer_of,
 )
 from gptsh.models.usage import usage_from
-from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
@@ -366,47 +364,41 @@ _UNANSWERED = "(no answer)"
 _CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
 
 
-def path(_request: Request, _provider: Provider) -> str:
+def path(_target: Target) -> str:
     """The path of the request's URL, after the base URL."""
     return "/chat/completions"
 
 
-def body(
-    request: Request,
-    provider: Provider,
-    refusals: Collection[str] = (),
-    _ollama: OllamaWindows | None = None,
-) -> JsonObject:
+def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without the refused fields."""
-    if "schema" in refusals:
+    if "schema" in target.refusals:
         request = schema_as_text(request)
+    vendor = target.account.vendor
     messages: list[JsonObject] = []
     for message in shapes.move_tool_media(request.messages):
         is_after_tool = message["role"] == "user" and messages and messages[-1]["role"] == "tool"
-        if is_after_tool and not provider.user_after_tool:
+        if is_after_tool and not vendor.user_after_tool:
             messages.append({"role": "assistant", "content": _UNANSWERED})
-        messages.append(_message(message, provider, request.model))
-    if provider.marked_models and re.match(provider.marked_models, provider.model):
+        messages.append(_message(message, target))
+    if vendor.cache_marks_for and re.match(vendor.cache_marks_for, target.model):
         from gptsh.llm.anthropic import mark_chat
 
-        mark_chat(messages, provider, has_tools=bool(request.tools))
-    payload: JsonObject = {"model": provider.model, "messages": messages}
+        mark_chat(messages, target, has_tools=bool(request.tools))
+    payload: JsonObject = {"model": target.model, "messages": messages}
     if request.params:
-        from gptsh.models.accepted_parameters import fit_params
+        from gptsh.llm.parameters import fit_params
 
-        payload |= fit_params(request.params, provider, refusals).fields
-    if tools := take_tools(payload, request, provider, _declare):
-        from gptsh.models.accepted_parameters import lacks_effort_beside_tools
-
+        payload |= fit_params(request.params, target).fields
+    if tools := take_tools(payload, request, target, _declare):
         payload["tools"] = tools
-        if lacks_effort_beside_tools(refusals):
+        if target.refuses_effort_beside_tools:
             payload["reasoning_effort"] = "none"
     if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
         answer_format = {"name": "answer", "schema": request.schema}
         payload["response_format"] = {"type": "json_schema", "json_schema": answer_format}
     if request.stream:
         payload["stream"] = True
-        if provider.stream_options and "stream_options" not in refusals:
+        if vendor.stream_options and "stream_options" not in target.refusals:
             payload["stream_options"] = {"include_usage": True}
     return payload
 
@@ -420,40 +412,35 @@ def _declare(tools: Sequence[Tool]) -> list[Part]:
     return declared
 
 
-def accepts(part: Part, provider: Provider) -> bool:
+def accepts(part: Part, target: Target) -> bool:
     """Whether a question can carry this part, which is not text."""
-    return shapes.accepts(part, provider.parts)
+    return shapes.accepts(part, target.account.vendor.part_shapes)
 
 
-def read(
-    response: "Response",
-    _provider: Provider,
-    answer: Answer,
-    _ollama: OllamaWindows | None = None,
-) -> Iterator[Event]:
+def read(response: "Response", answer: Answer) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
-    payloads = stream.sse_objects(response.chunks(), response.headers.get("content-type", ""), as_chunks)
-    return stream.read(payloads, Reader(answer), response.limit_wait)
+    return stream.read_sse(response, as_chunks, Reader(answer))
 
 
-def _message(message: Message, provider: Provider, model: str) -> JsonObject:
-    """A message without the keys of gptsh or of another model; ``model`` is a value for ``-m``."""
+def _message(message: Message, target: Target) -> JsonObject:
+    """A message without the keys of gptsh or of another model."""
     fields: JsonObject
     if message["role"] == "assistant":
-        fields = _answer(message, provider, model)
+        fields = _answer(message, target)
     elif message["role"] == "tool":
         fields = {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
-        fields = {"content": shapes.question_content(message, provider.parts)}
+        fields = {"content": shapes.question_content(message, target.account.vendor.part_shapes)}
     return {"role": message["role"], **fields, **shapes.author_name(message)}
 
 
-def _answer(message: Message, provider: Provider, model: str) -> JsonObject:
+def _answer(message: Message, target: Target) -> JsonObject:
     """An answer: its text, its tool calls, and what the provider wants back. Some servers refuse other keys.
 
     Signed or encrypted reasoning is only for the model that made it; plain text is for any model of the provider.
     """
-    is_own, through_litellm = is_answer_of(message, provider.name, model), provider.api == "litellm"
+    is_own = target.gave(message)
+    through_litellm = target.api == "litellm"
     text, calls = one_text(message), message.get("tool_calls")
     fields: JsonObject = {}
     if is_own:
@@ -462,12 +449,12 @@ def _answer(message: Message, provider: Provider, model: str) -> JsonObject:
             fields |= _litellm_replay(message)
     if calls:
         fields["tool_calls"] = [_call(call, is_own=is_own, through_litellm=through_litellm) for call in calls]
-        if provider.wants_reasoning:
-            fields |= _plain_reasoning(message, provider)
+        if target.account.vendor.wants_reasoning_back:
+            fields |= _plain_reasoning(message, target)
     fields = {key: value for key, value in fields.items() if value}
-    if text or not calls or provider.is_own_server:  # llama-cpp-python refuses null
+    if text or not calls or target.is_self_hosted:  # llama-cpp-python refuses null
         fields["content"] = text
-    elif provider.accepts_null:
+    elif target.account.vendor.accepts_null_content:
         fields["content"] = None
     return fields
 
@@ -495,9 +482,9 @@ def _litellm_replay(message: Message) -> JsonObject:
     return {THINKING_BLOCKS: signed, PROVIDER_FIELDS: as_dict(replay.get(PROVIDER_FIELDS))}
 
 
-def _plain_reasoning(message: Message, provider: Provider) -> dict[str, str]:
+def _plain_reasoning(message: Message, target: Target) -> dict[str, str]:
     """The reasoning before a tool call as plain text, which a provider may require: a blank one, if there is none."""
-    replay = as_dict(message.get("replay")) if message.get("provider") == provider.name else {}
+    replay = as_dict(message.get("replay")) if message.get("provider") == target.provider else {}
     return {key: replay[key] for key in REASONING_FIELDS if replay.get(key)} or {REASONING_FIELDS[0]: " "}
 
 

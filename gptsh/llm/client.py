@@ -7,23 +7,24 @@ from collections.abc import Iterator, Mapping, Set
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
+from gptsh.config.accounts import Target
 from gptsh.config.schema import mask
 from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import JsonObject, parse_json
-from gptsh.llm.servers import REASONING, OpenaiApis, RefusedFields, Routes, ServerCache, headers, raise_no_search
+from gptsh.llm.servers import REASONING, Servers, ending_note, headers, refused_by
 from gptsh.llm.stream import Api
-from gptsh.messages import Event, Finished, Part, Request, Retrying, labelled_text, parts_of, text_of
+from gptsh.messages import Event, Part, Request, Retrying, labelled_text, parts_of, text_of
 from gptsh.models.facts import split_model
 from gptsh.models.usage import usage_from
-from gptsh.models.vendors import DIRECT, ApiName, Provider
+from gptsh.models.vendors import DIRECT, ApiName
 
 if TYPE_CHECKING:
     from gptsh.llm.litellm_bridge import Bridge
     from gptsh.llm.model_lists import ModelLists
-    from gptsh.llm.reports import OllamaModels, ServerReports, Windows
+    from gptsh.llm.reports import OllamaModels, Windows
 
 
 # ---- apis
@@ -31,10 +32,9 @@ if TYPE_CHECKING:
 # The APIs that gptsh speaks: the module of each is imported once a run needs it.
 
 
-def api_of(provider: Provider) -> Api:
-    """The module of a provider's API. Only that module is imported, since a run needs one."""
-    name: ApiName = provider.api
-    match name:
+def api_of(target: Target) -> Api:
+    """The module of a target's API. Only that module is imported, since a run needs one."""
+    match target.api:
         case "anthropic":
             from gptsh.llm import anthropic
 
@@ -85,7 +85,6 @@ def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
 # A fallback is another request, for another model, and so one of ``turn/turn.py``.
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
-_MAX_PAUSES = 10  # how often a server may pause one answer
 _COST = "x-litellm-response-cost"  # USD, from LiteLLM's proxy, for an answer that is not streamed
 
 
@@ -108,8 +107,8 @@ class Client:
 
     ``budget`` limits what requests cost.
 
-    Without ``needs_keys`` it can only show requests to providers whose keys are missing. Without ``owns_process`` the
-    log, the warnings and the streams of the process are left alone.
+    Without ``needs_keys`` it can only show requests to providers whose keys are missing. Without
+    ``owns_process`` the log, the warnings and the streams of the process are left alone.
     """
 
     def __init__(
@@ -124,16 +123,12 @@ class Client:
         """``keys`` are the ``keys`` of another client: a command that prints one is not run again."""
         self.deadline: float | None = None
         self.budget: Budget | None = None
-        self._settings, self._environ, self._owns_process = settings, environ, owns_process
-        self._routes = Routes(settings, environ, keys or {}, needs_keys=needs_keys)
-        self._cache = ServerCache()
-        self._refused = RefusedFields(self._cache)
-        self._openai_apis = OpenaiApis(self._refused)
-
-    @property
-    def keys(self) -> Mapping[str, str | None]:
-        """The keys of the providers that were prepared so far, by name."""
-        return self._routes.keys
+        self._settings = settings
+        self._environ = environ
+        self._owns_process = owns_process
+        self._servers = Servers(settings, environ, keys or {}, needs_keys=needs_keys)
+        self._cache = self._servers.cache
+        self.keys: Mapping[str, str | None] = self._servers.keys  # those used so far, by provider
 
     # ---- facts about models
 
@@ -142,14 +137,14 @@ class Client:
         """The context windows of models."""
         from gptsh.llm.reports import Windows
 
-        return Windows(self._settings, self._reports, self._cache, self._ollama)
+        return Windows(self._settings, self._ollama)
 
     @cached_property
     def model_lists(self) -> "ModelLists":
         """The models that servers list."""
         from gptsh.llm.model_lists import ModelLists
 
-        return ModelLists(self._settings, self._reports, self._cache, self._ollama)
+        return ModelLists(self._settings, self._ollama)
 
     def full_name(self, model: str) -> str:
         """Add the provider ``ollama`` to a bare model name that the local Ollama server lists."""
@@ -157,126 +152,130 @@ class Client:
         return model if is_known else self.model_lists.full_name(model)
 
     def can(self, model: str, ability: str) -> bool | None:
-        """Whether a model has ``vision``, ``pdf_input``, …; None: unknown. Ollama is asked. Raises ConfigError."""
+        """Whether a model has ``vision``, ``pdf_input``, …; None: unknown.
+
+        Ollama is asked. Raises ConfigError.
+        """
         from gptsh.llm.reports import has_ability
 
         return has_ability(self._settings.providers.for_model(model), ability, self._ollama)
 
     def refused_images(self, model: str) -> frozenset[str]:
         """The digests of the images that a model's server has refused, for a day. Raises ConfigError."""
-        return frozenset(self._cache.entry(self._settings.providers.for_model(model)).get("images", ()))
+        target = self._settings.providers.for_model(model)
+        return frozenset(self._cache.entry(target).get("images", ()))
 
     def remember_refused_images(self, model: str, digests: Set[str]) -> None:
         """Remember images that a model's server has refused. Raises ConfigError."""
-        images = self.refused_images(model) | digests
-        self._cache.entry(self._settings.providers.for_model(model))["images"] = sorted(images)
+        entry = self._cache.entry(self._settings.providers.for_model(model))
+        entry["images"] = sorted({*digests, *entry.get("images", ())})
         self._cache.save()
 
     def ending_note(self, model: str) -> str | None:
-        """A line about a model's end that is near or just over, once a day; None if there is none, or it is unknown."""
-        from gptsh.llm.servers import ending_note
-
+        """A line about a model's end that is near or just over, once a day; None if there is none."""
         return ending_note(model, self._settings.providers.for_model(model), self._cache)
 
     # ---- before anything is saved or sent
 
     def prepare(self, model: str, params: Mapping[str, object], *, web: bool = False) -> list[str]:
-        """Determine the API and the key for a model. Raises ConfigError, also for ``web`` without such a search.
+        """Determine the API and the key for a model.
 
         Returns what is not sent as the user asked, each in words that follow the model's name.
+        Raises ConfigError, also for ``web`` without such a search.
         """
-        provider = self._provider_for(model, params, web=web)
-        if provider.api == "litellm":
+        target = self._servers.target(model, params, web=web)
+        if target.api == "litellm":
             self._litellm.preload()
         if not params:
             return []
-        from gptsh.models.accepted_parameters import adaptations
+        from gptsh.llm.parameters import adaptations
 
-        return adaptations(params, provider, self._refused.of(provider))
+        return adaptations(params, target)
 
     def connect_early(self, model: str, params: Mapping[str, object]) -> None:
-        """Open the connection for a model's next request while the request is still being made. Raises as ``prepare``.
+        """Open the connection for a model's next request while the request is still being made.
 
-        Nothing is sent. A failure is reported with the request.
+        Nothing is sent. A failure is reported with the request. Raises as ``prepare``.
         """
-        provider = self._provider_for(model, params)
-        if provider.api in DIRECT:
-            self._routes.http.connect_early(provider.base_url)
+        target = self._servers.target(model, params)
+        if target.api in DIRECT:
+            self._servers.http.connect_early(target.account.base_url)
 
     def accepts(self, model: str, part: Part) -> bool:
-        """Whether a model's API can carry this part, which is not text; the model may still lack the ability."""
-        provider = self._settings.providers.for_model(model)
-        return provider.api == "echo" or api_of(provider).accepts(part, provider)
+        """Whether a model's API can carry this part, which is not text.
+
+        The model itself may still not be able to read it.
+        """
+        target = self._settings.providers.for_model(model)
+        return target.api == "echo" or api_of(target).accepts(part, target)
 
     def api(self, request: Request) -> ApiName:
         """The API for a request. Raises as ``prepare``."""
-        return self._provider_for(request.model, request.params, web=request.web).api
+        return self._target(request).api
 
     def preview(self, request: Request) -> JsonObject:
         """The request as ``ask`` would send it, with keys and other secrets masked. Raises as ``prepare``."""
-        provider = self._provider_for(request.model, request.params, web=request.web)
-        if provider.api == "echo":
+        target = self._target(request)
+        if target.api == "echo":
             return {"messages": request.messages}
-        from gptsh.llm import keys
+        from gptsh.llm.keys import without_secret_parameters
 
-        if provider.api == "litellm":
+        if target.api == "litellm":
             from gptsh.llm.litellm_bridge import arguments
 
-            return {"call": keys.without_secret_parameters(arguments(request, provider, self._settings.network))}
+            call = arguments(request, target, self._settings.network)
+            return {"call": without_secret_parameters(call)}
         from gptsh.llm.stream import encode, load
 
-        api = api_of(provider)
-        body = load(encode(api.body(request, provider, self._refused.of(provider), self._ollama_of(provider))))
+        body = load(encode(self._body(request, target)))
         return {
             "method": "POST",
-            "url": f"{provider.base_url}{api.path(request, provider)}",
-            "headers": headers(provider, mask_values=True),
-            "body": keys.without_secret_parameters(body),
+            "url": _url(target),
+            "headers": headers(target.account, mask_values=True),
+            "body": without_secret_parameters(body),
         }
 
     # ---- asking
 
     def ask(self, request: Request, answer: Answer, *, may_retry: bool = True) -> Iterator[Event]:
-        """Write the model's answer into ``answer`` and yield its events. Before the first one, retry what is temporary.
+        """Write the model's answer into ``answer`` and yield its events.
 
-        Raises ModelError, TimedOut, and ConfigError as ``prepare``; TooExpensive if ``budget`` does not allow it.
+        Before the first one, retry what is temporary. Raises ModelError, TimedOut, and ConfigError
+        as ``prepare``; TooExpensive if ``budget`` does not allow it. No error shows a secret.
         """
-        with self.budget.spending(request, answer) if self.budget else contextlib.nullcontext():
-            yield from self._ask(request, answer, may_retry=may_retry)
+        spending = self.budget.spending(request, answer) if self.budget else contextlib.nullcontext()
+        with spending:
+            target = self._target(request)
+            answer.mask = partial(mask, secrets=target.secrets)
+            try:
+                yield from self._ask(request, target, answer, may_retry=may_retry)
+            except GptshError as err:
+                from gptsh.llm.keys import without_secrets
 
-    def _ask(self, request: Request, answer: Answer, *, may_retry: bool) -> Iterator[Event]:
-        """As ``ask``, without the budget. No error shows a secret."""
-        provider = self._provider_for(request.model, request.params, web=request.web)
-        try:
-            yield from self._try(request, provider, answer, may_retry=may_retry)
-        except GptshError as err:
-            from gptsh.llm.keys import without_secrets
+                raise without_secrets(err, target.secrets)  # noqa: B904 - it is the same error
 
-            raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
-
-    def _try(self, request: Request, provider: Provider, answer: Answer, *, may_retry: bool) -> Iterator[Event]:
-        """Send the request, each time in another way or after a pause, until an answer begins; then yield it."""
+    def _ask(self, request: Request, target: Target, answer: Answer, *, may_retry: bool) -> Iterator[Event]:
+        """Send the request, each time in another way or after a pause, until an answer begins."""
         retries = None
         left_out: set[str] = set()  # what the server has refused of this request
-        answer.mask = partial(mask, secrets=provider.secrets)
         while True:
-            answer.clear(reads_think_tags=provider.reads_think_tags)
+            answer.clear(reads_think_tags=target.reads_think_tags)
             answer.reasoning_refused = bool(left_out & REASONING)
             try:
-                events = self._events(request, provider, answer, left_out)
+                events = self._send(request, target, answer)
                 first = next(events)  # raises if an overloaded server reports that inside the stream
                 break
             except NoAnswer:
-                # llama.cpp answers a prompt that is too long with an empty stream; without streaming it refuses it.
+                # llama.cpp answers a prompt that is too long with an empty stream; without
+                # streaming it refuses it.
                 if not request.stream:
                     raise
                 request = request._replace(stream=False)
             except ModelError as err:
-                new = self._refused.refused_by(err, request, provider, left_out, api_of(provider))
-                new = new or self._openai_apis.refused_by(err, provider, left_out)
+                new = refused_by(err, request, target, api_of(target))
                 if new:
                     left_out |= new
-                    provider = self._provider_for(request.model, request.params, web=request.web, left_out=left_out)
+                    target = self._target(request, left_out)
                     continue
                 if not may_retry:
                     raise
@@ -287,78 +286,50 @@ class Client:
                 pause = retries.next_pause(err)
                 if pause is None:
                     raise
-                yield Retrying(pause, str(without_secrets(err, provider.secrets)))
+                yield Retrying(pause, str(without_secrets(err, target.secrets)))
                 time.sleep(pause)
-        self._refused.remember(provider, left_out)
+        self._cache.remember_refusals(target, left_out)  # only now: without them it was answered
         yield first
         try:
             yield from events
         finally:
             self._cache.save()  # only after a server has answered
 
-    def _events(self, request: Request, provider: Provider, answer: Answer, left_out: Set[str]) -> Iterator[Event]:
+    def _send(self, request: Request, target: Target, answer: Answer) -> Iterator[Event]:
         """Send the request once and yield the events of its answer."""
-        if provider.api == "echo":
-            yield from echo_events(request, answer)
-        elif provider.api == "litellm":
-            yield from self._litellm.read(request, provider, answer)
-        else:
-            api, refusals = api_of(provider), self._refused.of(provider) | left_out
-            body = api.body(request, provider, refusals, self._ollama_of(provider))
-            url = f"{provider.base_url}{api.path(request, provider)}"
-            send = self._continued_answer if provider.api == "anthropic" else self._answer
-            yield from send(url, body, provider, answer, keeps=bool(request.tools))
+        if target.api == "echo":
+            return echo_events(request, answer)
+        if target.api == "litellm":
+            return self._litellm.read(request, target, answer)
+        body = self._body(request, target)
+        send = partial(self._post, target=target, answer=answer, keeps=bool(request.tools))
+        if target.api == "anthropic":
+            from gptsh.llm.anthropic import read_to_end
 
-    def _continued_answer(
-        self,
-        url: str,
-        body: JsonObject,
-        provider: Provider,
-        answer: Answer,
-        *,
-        keeps: bool,
-    ) -> Iterator[Event]:
-        """As ``_answer``; whenever Anthropic's server pauses the answer, ask it to continue."""
-        from gptsh.llm.anthropic import continuation, prefix
-        from gptsh.llm.anthropic_answers import PAUSED
+            return read_to_end(body, answer, send)
+        return send(body)
 
-        sent = body
-        for number in range(_MAX_PAUSES + 1):
-            may_continue = number < _MAX_PAUSES
-            for event in self._answer(url, sent, provider, answer, keeps=keeps):
-                is_pause = event == Finished(PAUSED)
-                if not (is_pause and may_continue):
-                    yield event
-            if answer.has_thinking and answer.prefix is None:
-                answer.prefix = prefix(body)
-            if answer.finish_reason != PAUSED or not may_continue:
-                return
-            answer.resume()
-            sent = continuation(body, answer)
-
-    def _answer(
-        self,
-        url: str,
-        body: Mapping[str, object],
-        provider: Provider,
-        answer: Answer,
-        *,
-        keeps: bool,
-    ) -> Iterator[Event]:
-        """Send one body and yield the events of its answer; ``keeps`` the connection for the next request."""
+    def _post(self, body: JsonObject, target: Target, answer: Answer, *, keeps: bool) -> Iterator[Event]:
+        """Post one body and yield the events of its answer; ``keeps`` the connection for the next."""
         from gptsh.llm.stream import encode
 
-        response = self._routes.http.send(
-            url, encode(body), headers(provider), is_own_server=provider.is_own_server, keeps=keeps
+        response = self._servers.http.send(
+            _url(target),
+            encode(body),
+            headers(target.account),
+            is_self_hosted=target.is_self_hosted,
+            keeps=keeps,
         )
         try:
             if response.status != 200:  # OK
                 from gptsh.llm.failures import refusal
 
-                raise refusal(response.url, response.status, response.headers, response.small_body(), provider)
+                raise refusal(response.url, response.status, response.headers, response.small_body(), target)
             request_ids = [response.headers.get(name) for name in _REQUEST_IDS]
             answer.request_id = next(filter(None, request_ids), None)
-            yield from api_of(provider).read(response, provider, answer, self._ollama_of(provider))
+            yield from api_of(target).read(response, answer)
+            if target.api == "ollama":
+                self._ollama.note_window(answer, target)
             if answer.usage and _COST in response.headers:
                 with contextlib.suppress(ValueError):
                     answer.usage["raw"].setdefault("cost", parse_json(response.headers[_COST]))
@@ -367,39 +338,29 @@ class Client:
             response.close()
             raise
 
-    def _provider_for(
-        self,
-        model: str,
-        params: Mapping[str, object],
-        *,
-        web: bool = False,
-        left_out: Set[str] = frozenset(),
-    ) -> Provider:
-        """The provider of a model with the API that its server has, as far as that is known."""
-        provider = self._routes.of(model, params, web=web)
-        api = self._openai_apis.choose(provider, left_out)
-        if web and api != provider.api:  # it has the search in that API alone
-            raise_no_search(model)
-        return provider._replace(api=api)
+    def _target(self, request: Request, left_out: Set[str] = frozenset()) -> Target:
+        """What a request goes to, without what was refused of it so far. Raises as ``prepare``."""
+        return self._servers.target(request.model, request.params, web=request.web, left_out=left_out)
 
-    @cached_property
-    def _reports(self) -> "ServerReports":
-        from gptsh.llm.reports import ServerReports
-
-        return ServerReports(self._routes, self._cache)
+    def _body(self, request: Request, target: Target) -> JsonObject:
+        """The body of a request. A server of Ollama may be asked how it has loaded the model."""
+        if target.api == "ollama":
+            request = self._ollama.with_window(request, target)
+        return api_of(target).body(request, target)
 
     @cached_property
     def _ollama(self) -> "OllamaModels":
-        from gptsh.llm.reports import OllamaModels
+        from gptsh.llm.reports import OllamaModels, ServerReports
 
-        return OllamaModels(self._reports, self._cache)
-
-    def _ollama_of(self, provider: Provider) -> "OllamaModels | None":
-        """Ollama's models, for a request to Ollama."""
-        return self._ollama if provider.api == "ollama" else None
+        return OllamaModels(ServerReports(self._servers))
 
     @cached_property
     def _litellm(self) -> "Bridge":
         from gptsh.llm.litellm_bridge import Bridge
 
         return Bridge(self._settings.network, self._environ, owns_process=self._owns_process)
+
+
+def _url(target: Target) -> str:
+    """The URL to which a request is posted."""
+    return f"{target.account.base_url}{api_of(target).path(target)}"

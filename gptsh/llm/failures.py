@@ -6,10 +6,10 @@ import re
 import time
 from collections.abc import Iterable, Mapping
 
+from gptsh.config.accounts import Target
 from gptsh.config.settings import Network
 from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError, TooLong
-from gptsh.models.accepted_parameters import EFFORTS, of_effort, of_param
-from gptsh.models.vendors import Provider
+from gptsh.llm.parameters import EFFORTS, of_effort, of_param
 
 # ---- error bodies
 #
@@ -232,18 +232,18 @@ STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
 _SEARCHED = 4096  # characters of a body that the pattern of a wrong type searches
 
 
-def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, provider: Provider) -> GptshError:
+def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, target: Target) -> GptshError:
     """The error for a response that is not 200, with advice and when to retry. ``headers`` have lower-case names."""
     reason, detail = message_in_body(body), body.decode("utf-8", "replace")
     if status in _TOO_LONG and means_too_long(detail):
-        return too_long(f"{provider.name} has no room for the prompt: {reason}", reason, detail)
+        return too_long(f"{target.provider} has no room for the prompt: {reason}", reason, detail)
     if is_filtered(detail):
         said = f"({status}): {reason}" if reason else f"({status})"
-        return Filtered(f"{provider.name}'s filter refused the question {said}", detail=detail)
+        return Filtered(f"{target.provider}'s filter refused the question {said}", detail=detail)
     if status == _LOADING and _says("loading", reason):
-        err: ModelError = LoadingModel(f"{provider.name} is loading {provider.model}", detail=detail)
+        err: ModelError = LoadingModel(f"{target.provider} is loading {target.model}", detail=detail)
     else:
-        what, todo = _explain(url, status, headers, reason, detail, provider)
+        what, todo = _explain(url, status, headers, reason, detail, target)
         err = ModelError(what, todo, detail=detail)
         err.refuses_images = _says("images", own_words(detail))
         err.can_retry = _is_temporary(status, headers, detail) and not err.refuses_images
@@ -262,36 +262,38 @@ def _says(meaning: str, text: str) -> bool:
 
 
 def _explain(
-    url: str, status: int, headers: Mapping[str, str], reason: str, detail: str, provider: Provider
+    url: str, status: int, headers: Mapping[str, str], reason: str, detail: str, target: Target
 ) -> tuple[str, str]:
     """What was refused, and what to do."""
     said = f"({status}): {reason}" if reason else f"({status})"
     if status in _UNAUTHORIZED or _says("bad key", detail):
-        return f"{provider.name} refused the key {said}", _advice_on_key(provider)
+        return f"{target.provider} refused the key {said}", _advice_on_key(target)
     if status in _REDIRECTS and "location" in headers:  # not followed: it would get the key
         return f"{url} redirects to {headers['location']}", "change base_url"
     if _says("retired", reason):
-        return f"{provider.name} no longer has {provider.model!r} {said}", "choose another model with -m"
-    what = f"{provider.name} {'failed' if status >= _SERVER_ERROR else 'refused'} {said}"
+        return f"{target.provider} no longer has {target.model!r} {said}", "choose another model with -m"
+    what = f"{target.provider} {'failed' if status >= _SERVER_ERROR else 'refused'} {said}"
     if _says("not loaded", reason):
         return what, "load it there, or start the server without --no-models-autoload"
     if status == _NOT_FOUND or _says("unknown model", detail):
-        can_pull = provider.api == "ollama" and "model" in reason
-        todo = f"ollama pull {provider.model}, or see -m" if can_pull else "see -m and base_url"
-        return f"{url} does not know {provider.model!r} {said}", todo
+        can_pull = target.api == "ollama" and "model" in reason
+        todo = f"ollama pull {target.model}, or see -m" if can_pull else "see -m and base_url"
+        return f"{url} does not know {target.model!r} {said}", todo
     if _says("no tools", reason):
-        return f"{provider.model} takes no tools {said}", "choose another model with -m"
+        return f"{target.model} takes no tools {said}", "choose another model with -m"
     return what, ""
 
 
-def _advice_on_key(provider: Provider) -> str:
+def _advice_on_key(target: Target) -> str:
     """Where the key is set that was refused."""
-    if provider.is_cloud and not provider.key:
+    account = target.account
+    if target.is_cloud and not account.key:
         return "run ollama signin"
-    if provider.key_command:
-        return f"check api_key_command under [providers.{provider.name}]"
-    variable = provider.key_var or next(iter(provider.key_vars), "")
-    return f"check {variable}" if variable else f"check api_key_env under [providers.{provider.name}]"
+    if account.key_command:
+        return f"check api_key_command under [providers.{account.name}]"
+    if account.key_variable:
+        return f"check {account.key_variable}"
+    return f"check api_key_env under [providers.{account.name}]"
 
 
 def _is_temporary(status: int, headers: Mapping[str, str], detail: str) -> bool:

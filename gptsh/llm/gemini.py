@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from gptsh.config.accounts import Target
 from gptsh.content.answer import Answer, Frame, call_signature, filled
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
@@ -13,9 +14,9 @@ from gptsh.content.shapes import move_tool_media
 from gptsh.errors import ModelError
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
+from gptsh.llm.parameters import fit_params
 from gptsh.llm.stream import (
     ADVICE,
-    OllamaWindows,
     Refusable,
     as_object,
     debug_text,
@@ -33,17 +34,14 @@ from gptsh.messages import (
     Request,
     Tool,
     blocks_of,
-    is_answer_of,
     is_text,
     labelled_text,
     parts_of,
     reasoning_from,
     system_text,
 )
-from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.facts import may_reason
 from gptsh.models.usage import usage_from
-from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
@@ -173,39 +171,34 @@ _FILE_URL = r"(?i)(?:https|gs)://"
 _NO_QUESTION = "(no question)"
 
 
-def path(_request: Request, provider: Provider) -> str:
+def path(target: Target) -> str:
     """The path of the request's URL, after the base URL. It is always streamed: else Gemini 4 halves its answers."""
-    model = provider.model if "/" in provider.model else f"models/{provider.model}"
+    model = target.model if "/" in target.model else f"models/{target.model}"
     return f"/{quote(model, safe='/:@')}:streamGenerateContent?alt=sse"
 
 
-def body(
-    request: Request,
-    provider: Provider,
-    refusals: Collection[str] = (),
-    _ollama: OllamaWindows | None = None,
-) -> JsonObject:
-    """The JSON body, without what is refused (names of ``REFUSABLE``). Google is asked not to store it."""
-    if "schema" in refusals:
+def body(request: Request, target: Target) -> JsonObject:
+    """The JSON body, without what the server refuses. Google is asked not to store it."""
+    if "schema" in target.refusals:
         request = schema_as_text(request)
-    conversation, params = request.messages, fit_params(request.params, provider, refusals).fields
+    conversation, params = request.messages, fit_params(request.params, target).fields
     config = as_dict(params.pop("generationConfig", None))
     if request.schema is not None:
         config |= {"responseMimeType": "application/json", "responseJsonSchema": request.schema}
     thinking = as_dict(config.get("thinkingConfig"))
     is_off = thinking.get("thinkingBudget") == 0
-    if may_reason(provider.name, provider.model) and "thoughts" not in refusals and not is_off:
+    if may_reason(target.provider, target.model) and "thoughts" not in target.refusals and not is_off:
         config["thinkingConfig"] = {"includeThoughts": True, **thinking}
-    tools = take_tools(params, request, provider, _declare)
+    tools = take_tools(params, request, target, _declare)
     if request.web and request.tools:  # else Google's own tools and functions exclude each other
         params["toolConfig"] = {"includeServerSideToolInvocations": True, **as_dict(params.get("toolConfig"))}
     payload: JsonObject = {}
     if system := system_text(conversation):
         payload["systemInstruction"] = {"parts": [{"text": system}]}
-    payload["contents"] = _contents(conversation, provider, refuses_parts=PARTS in refusals)
+    payload["contents"] = _contents(conversation, target, refuses_parts=PARTS in target.refusals)
     if tools:
         payload["tools"] = tools
-    if "store" not in refusals:
+    if "store" not in target.refusals:
         payload["store"] = False
     payload |= params
     if config:
@@ -213,20 +206,14 @@ def body(
     return payload
 
 
-def accepts(part: Part, _provider: Provider) -> bool:
+def accepts(part: Part, _target: Target) -> bool:
     """Whether a question can carry this part, which is not text."""
     return _media_part(part) is not None
 
 
-def read(
-    response: "Response",
-    _provider: Provider,
-    answer: Answer,
-    _ollama: OllamaWindows | None = None,
-) -> Iterator[Event]:
+def read(response: "Response", answer: Answer) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
-    payloads = stream.sse_objects(response.chunks(), response.headers.get("content-type", ""), as_documents)
-    return stream.read(payloads, Reader(answer), response.limit_wait)
+    return stream.read_sse(response, as_documents, Reader(answer))
 
 
 def _declare(tools: Sequence[Tool]) -> list[Part]:
@@ -238,7 +225,7 @@ def _declare(tools: Sequence[Tool]) -> list[Part]:
     return [{"functionDeclarations": functions}] if functions else []
 
 
-def _contents(conversation: Sequence[Message], provider: Provider, *, refuses_parts: bool) -> list[Part]:
+def _contents(conversation: Sequence[Message], target: Target, *, refuses_parts: bool) -> list[Part]:
     """The contents of a conversation: the roles alternate, and all results of one round are in one content."""
     contents: list[Part] = []
     names: dict[str | None, str] = {}  # of the functions, by the ids of their calls
@@ -247,7 +234,7 @@ def _contents(conversation: Sequence[Message], provider: Provider, *, refuses_pa
     messages = [message for message in (*foreign, *conversation[own_from:]) if message["role"] != "system"]
     for message in move_tool_media(messages):
         names |= {call["id"]: call["function"]["name"] for call in message.get("tool_calls") or ()}
-        parts = _parts(message, provider, names)
+        parts = _parts(message, target, names)
         if not parts:
             continue
         role = "model" if message["role"] == "assistant" else "user"
@@ -260,15 +247,15 @@ def _contents(conversation: Sequence[Message], provider: Provider, *, refuses_pa
     return contents
 
 
-def _parts(message: Message, provider: Provider, names: dict[str | None, str]) -> list[Part]:
+def _parts(message: Message, target: Target, names: dict[str | None, str]) -> list[Part]:
     """A message as parts. ``names`` has the functions that were called so far."""
     if message["role"] == "tool":
         return [_result(message, names)]
     if message["role"] != "assistant":
         parts = [_question_part(part) for part in parts_of(message)]
         return [part for part in parts if part != {"text": ""}]
-    parts = _own_parts(message, provider) or list(_plain_parts(message, provider))
-    if not re.match(_WITHOUT_SIGNATURES, provider.model):
+    parts = _own_parts(message, target) or list(_plain_parts(message, target))
+    if not re.match(_WITHOUT_SIGNATURES, target.model):
         _sign_first_call(parts)
     return parts
 
@@ -305,10 +292,10 @@ def _result(message: Message, names: dict[str | None, str]) -> Part:
     return {"functionResponse": {"id": call_id, "name": names.get(call_id, "unknown"), "response": response}}
 
 
-def _own_parts(message: Message, provider: Provider) -> list[Part]:
+def _own_parts(message: Message, target: Target) -> list[Part]:
     """The parts of a complete answer of this model, as it sent them; empty if they were not saved or do not fit."""
     is_complete = (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
-    if not is_complete or not is_answer_of(message, provider.name, f"{provider.name}/{provider.model}"):
+    if not is_complete or not target.gave(message):
         return []
     saved = as_dicts(as_dict(message.get("replay")).get(PARTS))
     parts: list[Part] = []
@@ -322,9 +309,9 @@ def _own_parts(message: Message, provider: Provider) -> list[Part]:
     return parts
 
 
-def _plain_parts(message: Message, provider: Provider) -> Iterator[Part]:
+def _plain_parts(message: Message, target: Target) -> Iterator[Part]:
     """The texts and calls of an answer, of whatever model, in their order."""
-    is_own = is_answer_of(message, provider.name, f"{provider.name}/{provider.model}")
+    is_own = target.gave(message)
     text = ""
     for kind, block in blocks_of({**message, "refusal": ""}):
         if kind == "text":

@@ -518,16 +518,16 @@ class Http:
         body: bytes | None,
         headers: Mapping[str, str],
         *,
-        is_own_server: bool = False,
+        is_self_hosted: bool = False,
         seconds: float | None = None,
         keeps: bool = False,
     ) -> Response:
         """Send a POST, or a GET without body; wait for the head. Raises ModelError, TimedOut, and as ``endpoint``.
 
-        ``is_own_server``: to a server of the user's own, which may need longer. ``keeps``: another
+        ``is_self_hosted``: to a self-hosted server, which may need longer. ``keeps``: another
         request is likely to follow, so a secure connection stays open.
         """
-        idle = self._network.idle_seconds(is_own_server=is_own_server)
+        idle = self._network.idle_seconds(is_self_hosted=is_self_hosted)
         endpoint = self.endpoint(url)
         opened = self._opened.pop(endpoint.way, None)
         is_secure = endpoint.target.scheme == "https"

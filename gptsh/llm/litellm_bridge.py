@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, cast
 
+from gptsh.config.accounts import Target
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, ModelError
@@ -22,7 +23,6 @@ from gptsh.llm.http import Incoming
 from gptsh.llm.servers import headers
 from gptsh.llm.stream import encode
 from gptsh.messages import Event, Request
-from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from httpx import HTTPStatusError
@@ -41,26 +41,26 @@ _NOISE = re.compile(  # around the provider's message
 )
 
 
-def litellm_error(error: BaseException, provider: Provider) -> GptshError:
+def litellm_error(error: BaseException, target: Target) -> GptshError:
     """litellm's error as gptsh's."""
     if status_error := _cause(error, "HTTPStatusError"):
-        return _refusal(status_error, provider)
+        return _refusal(status_error, target)
     text, detail = _message(error), repr(error)
     if means_too_long(str(error)):
-        return too_long(f"{provider.name} has no room for the prompt: {text}", text, detail)
+        return too_long(f"{target.provider} has no room for the prompt: {text}", text, detail)
     if _cause(error, "ConnectError"):
-        return _no_connection(text, provider)
+        return _no_connection(text, target)
     if "No module named" in text:
-        return ModelError(f"{provider.name} needs a Python package: {text}", detail=detail)
+        return ModelError(f"{target.provider} needs a Python package: {text}", detail=detail)
     if _cause(error, "RemoteProtocolError") or _cause(error, "ReadError"):
-        err = ModelError(f"the connection to {provider.name} broke off", detail=detail)
+        err = ModelError(f"the connection to {target.provider} broke off", detail=detail)
         err.may_fall_back = True
         err.can_retry = "without sending a response" in text
         return err
-    return ModelError(f"{provider.name} failed: {text}", detail=detail)
+    return ModelError(f"{target.provider} failed: {text}", detail=detail)
 
 
-def _refusal(status_error: BaseException, provider: Provider) -> GptshError:
+def _refusal(status_error: BaseException, target: Target) -> GptshError:
     """The error for httpx's exception, which has the response."""
     response = cast("HTTPStatusError", status_error).response
     fields = {name.lower(): value for name, value in response.headers.items()}
@@ -69,7 +69,7 @@ def _refusal(status_error: BaseException, provider: Provider) -> GptshError:
     except RuntimeError:  # httpx.StreamError: the body was not read
         body = b""
     url = str(response.url).partition("?")[0]
-    return refusal(url, response.status_code, fields, body, provider)
+    return refusal(url, response.status_code, fields, body, target)
 
 
 def _message(error: BaseException) -> str:
@@ -80,8 +80,8 @@ def _message(error: BaseException) -> str:
     return message_in_body(text.encode("utf-8", "replace"))
 
 
-def _no_connection(text: str, provider: Provider) -> ModelError:
-    where = f"{provider.name} ({provider.base_url})" if provider.base_url else provider.name
+def _no_connection(text: str, target: Target) -> ModelError:
+    where = f"{target.provider} ({target.account.base_url})" if target.account.base_url else target.provider
     if "CERTIFICATE_VERIFY_FAILED" in text:
         err = ModelError(f"no secure connection to {where}: {text}", "set SSL_CERT_FILE to your CA bundle")
     else:
@@ -173,15 +173,15 @@ class Bridge:
             if not self._owns_process and is_collecting:
                 gc.enable()
 
-    def read(self, request: Request, provider: Provider, answer: Answer) -> Iterator[Event]:
+    def read(self, request: Request, target: Target, answer: Answer) -> Iterator[Event]:
         """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
         self.preload()
         if self._loader.ident is not None:
             self._loader.join()
         if self._failure:
-            raise litellm_error(self._failure, provider)
-        incoming = Incoming(_run_call(arguments(request, provider, self._network), provider), provider.name)
-        chunks = self._received(incoming, provider, answer)
+            raise litellm_error(self._failure, target)
+        incoming = Incoming(_run_call(arguments(request, target, self._network), target), target.provider)
+        chunks = self._received(incoming, target, answer)
         if not request.stream:
             chunks = chat.as_chunks(next(chunks, {}), b"")
         return stream.read(chunks, chat.Reader(answer), incoming.limit_wait)
@@ -189,7 +189,7 @@ class Bridge:
     def _received(
         self,
         incoming: Incoming[JsonObject],
-        provider: Provider,
+        target: Target,
         answer: Answer,
     ) -> Iterator[JsonObject]:
         """Yield the chunks of an answer as they arrive. Raises TimedOut."""
@@ -200,10 +200,10 @@ class Bridge:
                 gc.enable()
             answer.request_id = chunk.pop("request_id", None) or answer.request_id
             yield chunk
-            timeout = self._network.idle_seconds(is_own_server=provider.is_own_server)
+            timeout = self._network.idle_seconds(is_self_hosted=target.is_self_hosted)
 
 
-def _run_call(call: JsonObject, provider: Provider) -> Iterator[JsonObject]:
+def _run_call(call: JsonObject, target: Target) -> Iterator[JsonObject]:
     """In the thread: make one call and yield its chunks. Raises ModelError or TooLong."""
     try:
         import litellm
@@ -213,36 +213,36 @@ def _run_call(call: JsonObject, provider: Provider) -> Iterator[JsonObject]:
         request_id = next((str(fields[name]) for name in _REQUEST_IDS if fields.get(name)), None)
         chunks = response if call["stream"] else [response]
         for chunk in chunks:
-            yield {"request_id": request_id, **_plain(chunk, response, provider)}
+            yield {"request_id": request_id, **_plain(chunk, response, target)}
     except Exception as err:  # noqa: BLE001 - litellm and the libraries of a hundred providers raise their own
-        raise litellm_error(err, provider) from None  # its causes may show the key
+        raise litellm_error(err, target) from None  # its causes may show the key
 
 
-def arguments(request: Request, provider: Provider, network: Network) -> JsonObject:
+def arguments(request: Request, target: Target, network: Network) -> JsonObject:
     """The arguments of litellm's call. It finds what gptsh does not know about a provider in the environment."""
-    idle = network.idle_seconds(is_own_server=provider.is_own_server)
+    idle = network.idle_seconds(is_self_hosted=target.is_self_hosted)
     call = {
-        **json.loads(encode(chat.body(request, provider))),
-        "model": f"{provider.name}/{provider.model}",
+        **json.loads(encode(chat.body(request, target))),
+        "model": f"{target.provider}/{target.model}",
         "stream": request.stream,
         "timeout": max(network.first_byte_timeout, idle) + _GRACE,
         "max_retries": 0,
         "num_retries": 0,
         "stream_options": {"include_usage": True} if request.stream else None,
-        "extra_headers": headers(provider) or None,
-        "api_key": str(provider.key) if provider.key else None,
-        "api_base": provider.base_url or None,
+        "extra_headers": headers(target.account) or None,
+        "api_key": str(target.account.key) if target.account.key else None,
+        "api_base": target.account.base_url or None,
     }
     return {name: value for name, value in call.items() if value is not None}
 
 
-def _plain(chunk: "BaseModel", stream: object, provider: Provider) -> JsonObject:
+def _plain(chunk: "BaseModel", stream: object, target: Target) -> JsonObject:
     """A chunk without the ids, costs, finish reasons and estimates that litellm made up."""
     plain = chunk.model_dump(exclude_none=True)
     plain.pop("model", None)
     if _MADE_UP_ID.match(plain.get("id") or ""):
         del plain["id"]
-    records_reasons = provider.name not in _UNRECORDED_REASONS
+    records_reasons = target.provider not in _UNRECORDED_REASONS
     if records_reasons and getattr(stream, "received_finish_reason", "?") is None:
         for choice in plain.get("choices") or ():
             choice.pop("finish_reason", None)
@@ -252,7 +252,7 @@ def _plain(chunk: "BaseModel", stream: object, provider: Provider) -> JsonObject
         plain["usage"] = last_usage.model_dump(exclude_none=True) if last_usage else {}
     usage = plain.get("usage") or {}
     usage.pop("cost", None)
-    if "claude" in provider.model:  # litellm's estimate: Anthropic does not report them
+    if "claude" in target.model:  # litellm's estimate: Anthropic does not report them
         usage.get("completion_tokens_details", {}).pop("reasoning_tokens", None)
     if not usage.get("total_tokens"):
         plain.pop("usage", None)

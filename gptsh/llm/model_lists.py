@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypedDict
 
+from gptsh.config.accounts import Account, target_at
 from gptsh.config.settings import Settings, with_config_prices
 from gptsh.errors import ConfigError, GptshError, LoadingModel
 from gptsh.jsonio import JsonObject, as_dict
@@ -14,13 +15,11 @@ from gptsh.llm.reports import (
     REPORT_TIMEOUT,
     ModelState,
     OllamaModels,
-    ServerReports,
     bytes_in,
     window_in,
 )
-from gptsh.llm.servers import ServerCache
 from gptsh.models.facts import Facts, compatible_endpoints, exact_facts, models_of, split_model
-from gptsh.models.vendors import DIRECT, LOCAL_PROVIDERS, ApiName, Provider
+from gptsh.models.vendors import DIRECT, LOCAL_VENDORS, ApiName
 
 _OFFERED = 60  # seconds that a shell is offered the same list of models
 _CUSTOM_NAMES = ("azure",)  # the account's owner names the models
@@ -42,61 +41,67 @@ class ModelRow(TypedDict):
 class ModelLists:
     """The models that can be asked with the keys and servers at hand."""
 
-    def __init__(self, settings: Settings, reports: ServerReports, cache: ServerCache, ollama: OllamaModels) -> None:
-        self._settings, self._reports, self._cache, self._ollama = settings, reports, cache, ollama
+    def __init__(self, settings: Settings, ollama: OllamaModels) -> None:
+        self._settings = settings
+        self._ollama = ollama
+        self._reports = ollama.reports
+        self._cache = ollama.reports.cache
 
-    def names(self, provider: Provider) -> list[str]:
+    def names(self, account: Account) -> list[str]:
         """The models that a server lists; empty if it does not do so in time."""
         try:
-            return [entry["id"] for entry in self._reports.listed_models(provider, PROBE_TIMEOUT)]
+            return [entry["id"] for entry in self._reports.listed_models(account, PROBE_TIMEOUT)]
         except GptshError:
             return []
 
     def full_name(self, model: str) -> str:
         """Add the provider ``ollama`` to a bare model name that the local Ollama server lists."""
-        provider = self._settings.providers.get("ollama")
-        if split_model(model)[0] is not None or provider is None:
+        account = self._settings.providers.get("ollama")
+        if split_model(model)[0] is not None or account is None:
             return model
-        entry, names = self._cache.entry(provider), {model, f"{model}:latest"}
+        entry = self._cache.entry(target_at(account, ""))
+        names = {model, f"{model}:latest"}
         if names.isdisjoint(entry.get("models", ())):
-            entry["models"] = self.names(provider)
+            entry["models"] = self.names(account)
         return model if names.isdisjoint(entry["models"]) else f"ollama/{model}"
 
     def local_models(self) -> list[str]:
         """One model of each running local server, as a value for ``-m``."""
         models = []
-        for name in LOCAL_PROVIDERS:
-            provider = self._settings.providers.get(name)
-            names = self.names(provider) if provider else []
+        for name in LOCAL_VENDORS:
+            account = self._settings.providers.get(name)
+            names = self.names(account) if account else []
             models += [f"{name}/{model}" for model in names[:1]]
         return models
 
     def offered_models(self, name: str) -> list[str]:
-        """The models of a server of the user's own, as values for ``-m``; a minute later it is asked again.
+        """The models of a self-hosted server, as values for ``-m``; a minute later it is asked again.
 
         No command is run for its key.
         """
-        provider = self._settings.providers.get(name)
-        if provider is None or not provider.is_own_server or provider.key_command or provider.api not in DIRECT:
+        account = self._settings.providers.get(name)
+        if account is None or not account.is_self_hosted or account.vendor.api not in DIRECT:
             return []
-        entry = self._cache.entry(provider)
+        if account.key_command:
+            return []
+        entry = self._cache.entry(target_at(account, ""))
         models, valid_until = entry.get("offered", ([], 0))
         if time.time() >= valid_until:
-            models = self.names(provider)
+            models = self.names(account)
             entry["offered"] = [models, time.time() + _OFFERED]
             self._cache.save()
         return [f"{name}/{model}" for model in models]
 
     def state(self, model: str) -> str | None:
         """What a server reports about a model now: llama.cpp's ``loading``, ``downloading``, …; None: nothing."""
-        provider = self._settings.providers.for_model(model)
+        target = self._settings.providers.for_model(model)
         try:
-            listed = self._reports.listed_models(provider, REPORT_TIMEOUT)
+            listed = self._reports.listed_models(target.account, REPORT_TIMEOUT)
         except LoadingModel:
             return "loading"
         except GptshError:
             return None
-        states = [_state_in(entry) for entry in listed if entry["id"] == provider.model]
+        states = [_state_in(entry) for entry in listed if entry["id"] == target.model]
         return next((state for state in states if isinstance(state, str)), None)
 
     # ---- --list-models
@@ -114,27 +119,26 @@ class ModelLists:
     def _all_rows(self, wanted: str, note: Callable[[str], None]) -> Iterator[ModelRow]:
         yield _row("echo", "echo", None, (0.0, 0.0))
         yield from self._alias_rows(note)
-        for provider in self._usable_providers(wanted):
-            may_not_run = provider.name in LOCAL_PROVIDERS and not provider.has_custom_base
+        for account in self._usable_accounts(wanted):
+            may_not_run = account.name in LOCAL_VENDORS and not account.has_custom_base
             try:
-                yield from self._rows_of(provider, PROBE_TIMEOUT if may_not_run else REMOTE_TIMEOUT)
+                yield from self._rows_of(account, PROBE_TIMEOUT if may_not_run else REMOTE_TIMEOUT)
             except GptshError as err:
                 if not may_not_run:
-                    note(f"{provider.name}: {err}")
+                    note(f"{account.name}: {err}")
 
-    def _usable_providers(self, wanted: str) -> Iterator[Provider]:
-        """The providers that have a key or need none; only the one with whose name ``wanted`` begins, if there is."""
+    def _usable_accounts(self, wanted: str) -> Iterator[Account]:
+        """The accounts that have a key or need none; only the one with whose name ``wanted`` begins, if there is."""
         names = [*dict.fromkeys([*self._settings.providers, *compatible_endpoints()])]
         named, slash, _ = wanted.partition("/")
         if slash and named in names:
             names = [named]
         for name in names:
-            provider = self._settings.providers.get(name)
-            if provider is None or name in _CUSTOM_NAMES:
+            account = self._settings.providers.get(name)
+            if account is None or name in _CUSTOM_NAMES:
                 continue
-            has_key = bool(provider.key or provider.key_command)
-            if has_key or (provider.api in DIRECT and not provider.needs_key):
-                yield provider
+            if account.has_key or (account.vendor.api in DIRECT and not account.needs_key):
+                yield account
 
     def _alias_rows(self, note: Callable[[str], None]) -> Iterator[ModelRow]:
         """A row for each alias, with the facts of its model. ``note`` receives what is wrong or surprising."""
@@ -142,41 +146,44 @@ class ModelLists:
         for alias in providers.aliases:
             model = self.full_name(providers.full_name(alias))
             try:
-                provider = providers.for_model(model)
+                target = providers.for_model(model)
             except ConfigError as err:
                 note(f"{alias} under [aliases]: {err}")
                 continue
-            model_facts = with_config_prices(exact_facts(provider.name, provider.model), provider)
-            window = provider.context_window or model_facts.window
+            model_facts = exact_facts(target.provider, target.model)
+            model_facts = with_config_prices(model_facts, target.account)
+            window = target.account.context_window or model_facts.window
             known = providers.known_name(alias)
             if known not in (alias, model):
                 note(f"{alias} is {model} here, by [aliases]; {known} needs its full name")
-            yield {**_row(alias, provider.api, window, model_facts.prices), "alias_of": model}
+            yield {**_row(alias, target.api, window, model_facts.prices), "alias_of": model}
 
-    def _rows_of(self, provider: Provider, seconds: float) -> Iterator[ModelRow]:
+    def _rows_of(self, account: Account, seconds: float) -> Iterator[ModelRow]:
         """The rows of a provider: from the packaged table, or from the list of a server that the table cannot know."""
-        is_not_in_table = provider.has_custom_base or provider.name in LOCAL_PROVIDERS
-        table = [] if provider.api in DIRECT and is_not_in_table else [*models_of(provider.name)]
+        is_direct = account.vendor.api in DIRECT
+        is_in_table = not (account.has_custom_base or account.name in LOCAL_VENDORS)
+        table = [*models_of(account.name)] if is_in_table or not is_direct else []
         if table:
-            yield from self._table_rows(provider, table)
-        elif provider.api in DIRECT:
-            yield from self._server_rows(provider, seconds)
+            yield from self._table_rows(account, table)
+        elif is_direct:
+            yield from self._server_rows(account, seconds)
 
-    def _table_rows(self, provider: Provider, table: list[Facts]) -> Iterator[ModelRow]:
+    def _table_rows(self, account: Account, table: list[Facts]) -> Iterator[ModelRow]:
         for model_facts in table:
-            api = provider.for_model(model_facts.name).api
-            window = provider.context_window or model_facts.window
-            prices = with_config_prices(model_facts, provider).prices
-            yield _row(f"{provider.name}/{model_facts.name}", api, window, prices)
+            api = target_at(account, model_facts.name).api
+            window = account.context_window or model_facts.window
+            prices = with_config_prices(model_facts, account).prices
+            yield _row(f"{account.name}/{model_facts.name}", api, window, prices)
 
-    def _server_rows(self, provider: Provider, seconds: float) -> Iterator[ModelRow]:
-        listed = self._reports.listed_models(provider, seconds)
-        states = self._ollama.states(provider) if provider.api == "ollama" else {}
+    def _server_rows(self, account: Account, seconds: float) -> Iterator[ModelRow]:
+        api = account.vendor.api
+        listed = self._reports.listed_models(account, seconds)
+        states = self._ollama.states(account) if api == "ollama" else {}
         for entry in listed:
             name = entry["id"]
-            window = provider.context_window or window_in(entry)
-            prices = with_config_prices(Facts(provider.name, name), provider).prices or _prices_in(entry)
-            row = _row(f"{provider.name}/{name}", provider.api, window, prices)
+            window = account.context_window or window_in(entry)
+            configured = with_config_prices(Facts(account.name, name), account).prices
+            row = _row(f"{account.name}/{name}", api, window, configured or _prices_in(entry))
             state = states.get(name) or _llama_cpp_state(entry)
             yield {**row, **state}
 

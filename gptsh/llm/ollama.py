@@ -1,18 +1,19 @@
 """Speak Ollama's own API: write requests, read answers."""
 
 import json
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from gptsh.config.accounts import Target
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
+from gptsh.llm.parameters import fit_params
 from gptsh.llm.stream import (
     ADVICE,
-    OllamaWindows,
     Refusable,
     as_object,
     debug_text,
@@ -22,9 +23,7 @@ from gptsh.llm.stream import (
     schema_as_text,
 )
 from gptsh.messages import Call, Event, Message, Part, Request, is_answer_of, is_text, parts_of, starts_turn, text_of
-from gptsh.models.accepted_parameters import fit_params
-from gptsh.models.usage import WINDOW_KEY, usage_from
-from gptsh.models.vendors import Provider
+from gptsh.models.usage import usage_from
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
@@ -56,11 +55,7 @@ def json_lines(chunks: Iterator[bytes]) -> Iterator[JsonObject]:
 
 
 class Reader(stream.Reader):
-    """Writes the lines of one answer into an ``Answer``. ``window`` looks up the window that the server used."""
-
-    def __init__(self, answer: Answer, window: Callable[[], int | None]) -> None:
-        super().__init__(answer)
-        self._window = window
+    """Writes the lines of one answer into an ``Answer``."""
 
     def add(self, line: JsonObject) -> bool:
         """Read one line; whether it was the last. Raises ModelError or TooLong for an error in it."""
@@ -76,9 +71,6 @@ class Reader(stream.Reader):
             return False
         usage = usage_from({key: value for key, value in line.items() if key.endswith(_USAGE_SUFFIXES)})
         reason = as_str(line.get("done_reason")) or "stop"  # older servers end a complete answer with ``done`` only
-        window = self._window()
-        if reason == "length" and window:
-            usage["raw"][WINDOW_KEY] = window
         answer.usage = usage if usage["raw"] else None
         answer.finish("tool_calls" if answer.calls and reason == "stop" else reason)
         return True
@@ -113,32 +105,27 @@ _TOP_LEVEL = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprob
 _UNSUPPORTED = {"image": "images by URL", "document": "documents", "audio": "audio", "video": "video"}
 
 
-def path(_request: Request, _provider: Provider) -> str:
+def path(_target: Target) -> str:
     """The path of the request's URL, after the base URL."""
     return "/api/chat"
 
 
-def body(
-    request: Request,
-    provider: Provider,
-    refusals: Collection[str] = (),
-    models: OllamaWindows | None = None,
-) -> JsonObject:
-    """The JSON body, without the refused fields. The server may be asked how the model is loaded.
+def body(request: Request, target: Target) -> JsonObject:
+    """The JSON body, without what the server refuses.
 
     With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops the oldest messages
     silently.
     """
-    if "schema" in refusals:
+    if "schema" in target.refusals:
         request = schema_as_text(request)
-    params = fit_params(request.params, provider, refusals).fields
+    params = fit_params(request.params, target).fields
     top_level = {name: params.pop(name) for name in _TOP_LEVEL if name in params}
-    if "level" in refusals and "think" in top_level:
+    if "level" in target.refusals and "think" in top_level:
         top_level["think"] = bool(top_level["think"])
-    options = _options(params, request, provider, models)
+    options = _options(params)
     payload = {
-        "model": provider.model,
-        "messages": list(_messages(request, provider)),
+        "model": target.model,
+        "messages": list(_messages(request, target)),
         "stream": request.stream,
         "truncate": False,
         "shift": False,
@@ -150,57 +137,40 @@ def body(
         payload["options"] = options
     if request.tools:
         payload["tools"] = [{"type": "function", "function": tool._asdict()} for tool in request.tools]
-    return {name: value for name, value in payload.items() if name not in refusals}
+    return {name: value for name, value in payload.items() if name not in target.refusals}
 
 
-def _options(
-    params: JsonObject,
-    request: Request,
-    provider: Provider,
-    models: OllamaWindows | None,
-) -> JsonObject:
-    """The parameters of the model, and its window, ``num_ctx``. The server only logs unknown ones."""
+def _options(params: JsonObject) -> JsonObject:
+    """The parameters of the model. The server only logs unknown ones."""
     options = {**as_dict(params.pop("options", None)), **params}
     if "max_tokens" in options:
         options["num_predict"] = options.pop("max_tokens")
     if isinstance(options.get("stop"), str):
         options["stop"] = [options["stop"]]
-    window = models.window_to_request(provider, request.tokens, options.get("num_ctx")) if models else None
-    if window:
-        options["num_ctx"] = window
     return options
 
 
-def accepts(part: Part, _provider: Provider) -> bool:
+def accepts(part: Part, _target: Target) -> bool:
     """Whether a question can carry this part, which is not text."""
     media = media_of(part)
     return media is not None and media.kind == "image" and media.data is not None
 
 
-def read(
-    response: "Response",
-    provider: Provider,
-    answer: Answer,
-    models: OllamaWindows | None = None,
-) -> Iterator[Event]:
-    """Write the response into ``answer`` and yield its events. The server may be asked for its window."""
-
-    def window() -> int | None:
-        return models.loaded_window(provider) if models else None
-
-    return stream.read(json_lines(response.chunks()), Reader(answer, window))
+def read(response: "Response", answer: Answer) -> Iterator[Event]:
+    """Write the response into ``answer`` and yield its events."""
+    return stream.read(json_lines(response.chunks()), Reader(answer))
 
 
-def _messages(request: Request, provider: Provider) -> Iterator[JsonObject]:
+def _messages(request: Request, target: Target) -> Iterator[JsonObject]:
     """The messages in Ollama's form; thinking is sent back only to its own model, within its turn."""
     latest = max((at for at, message in enumerate(request.messages) if starts_turn(message)), default=0)
     names: dict[str, str] = {}  # of functions, by call id
     for at, message in enumerate(request.messages):
-        parts, images = _parts_and_images(message, provider)
+        parts, images = _parts_and_images(message, target)
         calls = message.get("tool_calls") or ()
         names |= {call["id"]: call["function"]["name"] for call in calls}
         more: JsonObject = {"images": images}
-        if at > latest and is_answer_of(message, provider.name, request.model):
+        if at > latest and is_answer_of(message, target.provider, request.model):
             more[THINKING] = as_dict(message.get("replay")).get(THINKING)
         more["tool_calls"] = [_call(call) for call in calls]
         if message["role"] == "tool":
@@ -211,13 +181,13 @@ def _messages(request: Request, provider: Provider) -> Iterator[JsonObject]:
         yield {"role": message["role"], "content": joined({**message, "content": parts}), **fields}
 
 
-def _parts_and_images(message: Message, provider: Provider) -> tuple[list[Part], list[str | None]]:
+def _parts_and_images(message: Message, target: Target) -> tuple[list[Part], list[str | None]]:
     """The texts of a message, also those in place of what is not sent; and the images, in base64."""
     texts: list[Part] = []
     images: list[str | None] = []
     for part in parts_of(message):
         media = media_of(part)
-        if media and accepts(part, provider):
+        if media and accepts(part, target):
             images.append(media.data)
         elif is_text(part):
             texts.append(part)

@@ -9,14 +9,17 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol, TypedDict
 
+from gptsh.config.accounts import Account, Target
 from gptsh.config.settings import Settings
+from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, LoadingModel, ModelError, TimedOut
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.llm.keys import without_secrets
-from gptsh.llm.servers import Routes, ServerCache, headers, server_and_model
-from gptsh.messages import token_count
+from gptsh.llm.servers import Servers, headers, server_and_model
+from gptsh.messages import Request, token_count
 from gptsh.models.facts import exact_facts, window_of_family
-from gptsh.models.vendors import DIRECT, LOCAL_PROVIDERS, Provider
+from gptsh.models.usage import WINDOW_KEY
+from gptsh.models.vendors import DIRECT, LOCAL_VENDORS
 
 # ---- server reports
 #
@@ -47,13 +50,18 @@ class Get(Protocol):
 class ServerReports:
     """Asks servers about themselves. What it ``learn``s is remembered for a day."""
 
-    def __init__(self, routes: Routes, cache: ServerCache) -> None:
-        self._routes, self._cache = routes, cache
+    def __init__(self, servers: Servers) -> None:
+        self.cache = servers.cache
+        self._servers = servers
 
-    def getter(self, provider: Provider, seconds: float | None = None) -> Get:
-        """A function that downloads documents from a server, all within ``seconds``, which default by its address."""
+    def getter(self, account: Account, seconds: float | None = None) -> Get:
+        """A function that downloads documents from a server, all within ``seconds``.
+
+        They default by its address.
+        """
         if seconds is None:
-            seconds = REPORT_TIMEOUT if re.match(_LOOPBACK, provider.base_url) else REMOTE_TIMEOUT
+            is_local = re.match(_LOOPBACK, account.base_url)
+            seconds = REPORT_TIMEOUT if is_local else REMOTE_TIMEOUT
         max_bytes = _LIST_BYTES if seconds == REMOTE_TIMEOUT else _PROBE_BYTES
         deadline = time.monotonic() + seconds
 
@@ -61,8 +69,8 @@ class ServerReports:
             data = json.dumps(body).encode() if body else None
             seconds_left = deadline - time.monotonic()
             if seconds_left <= 0:
-                raise TimedOut(f"{provider.name} does not answer in time")
-            document = self._download(provider, url, seconds_left, data, max_bytes)
+                raise TimedOut(f"{account.name} does not answer in time")
+            document = self._download(account, url, seconds_left, data, max_bytes)
             try:
                 return json.loads(document)
             except (ValueError, RecursionError):
@@ -70,48 +78,50 @@ class ServerReports:
 
         return get
 
-    def _download(self, provider: Provider, url: str, seconds: float, body: bytes | None, max_bytes: int) -> bytes:
+    def _download(self, account: Account, url: str, seconds: float, body: bytes | None, max_bytes: int) -> bytes:
         """Download at most ``max_bytes`` of a document; empty for any status but 200.
 
         Raises GptshError, also if it takes longer than ``seconds``, and LoadingModel if the server is not ready.
         """
-        provider, document = self._routes.with_key(provider), bytearray()
+        account = self._servers.with_key(account)
+        document = bytearray()
         try:
-            response = self._routes.http.send(url, body, headers(provider), seconds=seconds)
+            response = self._servers.http.send(url, body, headers(account), seconds=seconds)
             with contextlib.closing(response):
                 if response.status == 503:  # Service Unavailable
-                    raise LoadingModel(f"{provider.name} is not ready")
+                    raise LoadingModel(f"{account.name} is not ready")
                 if response.status == 200:  # OK
                     for chunk in response.chunks():
                         document += chunk
                         if len(document) >= max_bytes:
                             break
         except GptshError as err:
-            raise without_secrets(err, provider.secrets)  # noqa: B904 - it is the same error
+            secrets = self._servers.secrets_of(account)
+            raise without_secrets(err, secrets)  # noqa: B904 - it is the same error
         return bytes(document[:max_bytes])
 
-    def learn(self, provider: Provider, key: str, ask: Callable[[Get], object]) -> None:
+    def learn(self, target: Target, key: str, ask: Callable[[Get], object]) -> None:
         """Remember what the server reports as ``key``, unless that is known or the server has just not answered."""
-        entry = self._cache.entry(provider)
+        entry = self.cache.entry(target)
         failed_at = token_count(entry.get("failed")) or 0
         if key in entry or time.time() <= failed_at + _RETRY_AFTER:
             return
         try:
-            entry[key] = ask(self.getter(provider))
+            entry[key] = ask(self.getter(target.account))
         except GptshError:
             entry["failed"] = round(time.time())
 
-    def listed_models(self, provider: Provider, seconds: float) -> list[JsonObject]:
+    def listed_models(self, account: Account, seconds: float) -> list[JsonObject]:
         """The server's list of models, each with its ``id``. Raises GptshError if there is none."""
-        payload = self.getter(provider, seconds)(list_url(provider))
+        payload = self.getter(account, seconds)(list_url(account))
         if payload is None:
-            raise ModelError(f"{provider.name} does not list its models")
+            raise ModelError(f"{account.name} does not list its models")
         return models_in(payload)
 
 
-def list_url(provider: Provider) -> str:
+def list_url(account: Account) -> str:
     """The URL of a server's list of models."""
-    return provider.base_url + _LIST_PATHS.get(provider.api, "/models")
+    return account.base_url + _LIST_PATHS.get(account.vendor.api, "/models")
 
 
 def models_in(payload: object) -> list[JsonObject]:
@@ -162,70 +172,82 @@ class ModelState(TypedDict):
 class OllamaModels:
     """What Ollama's servers report about their models. The cache remembers it: a model as loaded for five minutes."""
 
-    def __init__(self, reports: ServerReports, cache: ServerCache) -> None:
-        self._reports, self._cache = reports, cache
+    def __init__(self, reports: ServerReports) -> None:
+        self.reports = reports
+        self._cache = reports.cache
 
-    def info(self, provider: Provider) -> JsonObject:
+    def info(self, target: Target) -> JsonObject:
         """What a server reports, or has reported today, about its model; see ``read_info``. Empty if it is unknown."""
-        self._reports.learn(provider, "shown", lambda get: read_info(provider, get))
-        return as_dict(self._cache.entry(provider).get("shown"))
+        self.reports.learn(target, "shown", lambda get: read_info(target, get))
+        return as_dict(self._cache.entry(target).get("shown"))
 
-    def window_to_request(self, provider: Provider, tokens: int, choice: object = None) -> object:
-        """The window to request: the user's choice, else as large as needed; None lets the server choose.
+    def with_window(self, request: Request, target: Target) -> Request:
+        """The request with the window to ask for: the user's choice, else as large as needed.
 
-        ``tokens``: of prompt and answer, 0 if unknown. For a larger window Ollama loads the model again.
+        Without one the server chooses. For a larger window Ollama loads the model again.
         """
-        window = choice or provider.context_window or None
-        if provider.is_cloud:  # it always has the model's largest window
-            return window
-        if window is None:
-            window = self._window_for(provider, tokens)
-        self._set_loaded(provider, token_count(window))
-        return window
+        options = as_dict(request.params.get("options"))
+        choice = request.params.get("num_ctx", options.get("num_ctx"))
+        window = choice or target.account.context_window or None
+        if not target.is_cloud:  # which always has the model's largest window
+            if window is None:
+                window = self._window_for(target, request.tokens)
+            self._set_loaded(target, token_count(window))
+        if window:
+            request = request._replace(params={**request.params, "num_ctx": window})
+        return request
 
-    def _window_for(self, provider: Provider, tokens: int) -> int | None:
+    def note_window(self, answer: Answer, target: Target) -> None:
+        """Note in the usage of an answer that was cut by its length the window that was full."""
+        window = self._loaded_window(target)
+        if window and answer.usage and answer.finish_reason == "length":
+            answer.usage["raw"][WINDOW_KEY] = window
+
+    def _window_for(self, target: Target, tokens: int) -> int | None:
         """The loaded window if this many tokens fit, else a larger one; None: no matter what the server chooses."""
-        loaded = self._cache.entry(provider).get("loaded")
+        loaded = self._cache.entry(target).get("loaded")
         if loaded is None or time.time() >= loaded[1]:
-            current_window = self._running_window(provider)
-            self._set_loaded(provider, current_window)
+            current_window = self._running_window(target)
+            self._set_loaded(target, current_window)
         else:
             current_window = loaded[0]
         if current_window is not None and current_window >= tokens:
             return current_window
         if current_window is None and tokens <= _SMALL:
             return None
-        info = self.info(provider) if tokens > _SMALL else {}
+        info = self.info(target) if tokens > _SMALL else {}
         power_of_two = 1 << (max(tokens, _MIN_WINDOW) - 1).bit_length()
         window = max(power_of_two, info.get("num_ctx") or 0)
         return min(window, info.get("trained") or window)
 
-    def loaded_window(self, provider: Provider) -> int | None:
+    def _loaded_window(self, target: Target) -> int | None:
         """The window with which the server has just used a model; the server's choice is asked for once a day."""
-        if provider.is_cloud:
-            return token_count(self.info(provider).get("trained"))
-        entry = self._cache.entry(provider)
+        if target.is_cloud:
+            return token_count(self.info(target).get("trained"))
+        entry = self._cache.entry(target)
         window: int | None = entry.get("loaded", [None])[0]
         if window is None:
             if "own" not in entry:
-                entry["own"] = self._running_window(provider)
+                entry["own"] = self._running_window(target)
             window = entry["own"]
-        self._set_loaded(provider, window)
+        self._set_loaded(target, window)
         return window
 
-    def _set_loaded(self, provider: Provider, window: int | None) -> None:
+    def _set_loaded(self, target: Target, window: int | None) -> None:
         """Remember the window with which the model is in memory, and until when that is likely."""
-        self._cache.entry(provider)["loaded"] = [window, time.time() + _LOADED]
+        self._cache.entry(target)["loaded"] = [window, time.time() + _LOADED]
 
-    def _running_window(self, provider: Provider) -> int | None:
+    def _running_window(self, target: Target) -> int | None:
         """The window of a loaded model; None if it is not loaded."""
         with contextlib.suppress(GptshError):
-            return read_loaded_window(provider, self._reports.getter(provider, PROBE_TIMEOUT))
+            get = self.reports.getter(target.account, PROBE_TIMEOUT)
+            return read_loaded_window(target, get)
         return None
 
-    def states(self, provider: Provider) -> dict[str, ModelState]:
+    def states(self, account: Account) -> dict[str, ModelState]:
         """The size of each model of a server, and whether it is loaded; empty if the server does not report."""
-        get, root = self._reports.getter(provider, REMOTE_TIMEOUT), _root(provider)
+        get = self.reports.getter(account, REMOTE_TIMEOUT)
+        root = _root(account)
         try:
             stored, loaded = as_dict(get(f"{root}/api/tags")), as_dict(get(f"{root}/api/ps"))
         except GptshError:
@@ -238,9 +260,9 @@ class OllamaModels:
         return states
 
 
-def read_info(provider: Provider, get: Get) -> JsonObject:
+def read_info(target: Target, get: Get) -> JsonObject:
     """What Ollama reports about a model: the window of its file, the one it was trained for, and its abilities."""
-    report = as_dict(get(f"{_root(provider)}/api/show", {"model": provider.model}))
+    report = as_dict(get(f"{_root(target.account)}/api/show", {"model": target.model}))
     info, parameters = as_dict(report.get("model_info")), report.get("parameters")
     abilities = report.get("capabilities")
     match = re.search(_NUM_CTX, parameters) if isinstance(parameters, str) else None
@@ -251,10 +273,10 @@ def read_info(provider: Provider, get: Get) -> JsonObject:
     }
 
 
-def read_loaded_window(provider: Provider, get: Get) -> int | None:
+def read_loaded_window(target: Target, get: Get) -> int | None:
     """The window with which Ollama has loaded a model; None if it is not loaded."""
-    names = (provider.model, f"{provider.model}:latest")
-    loaded = as_dicts(as_dict(get(f"{_root(provider)}/api/ps")).get("models"))
+    names = (target.model, f"{target.model}:latest")
+    loaded = as_dicts(as_dict(get(f"{_root(target.account)}/api/ps")).get("models"))
     matches = [entry for entry in loaded if entry.get("model", entry.get("name")) in names]
     return first_size(*(entry.get("context_length") for entry in matches))
 
@@ -265,9 +287,9 @@ def bytes_in(report: JsonObject) -> int | None:
     return size if type(size) is int and size > 0 else None
 
 
-def _root(provider: Provider) -> str:
-    """The URL of an Ollama server, also of one that is asked by OpenAI's API."""
-    return provider.base_url.removesuffix("/v1")
+def _root(account: Account) -> str:
+    """The URL of a server whose own API is beside OpenAI's."""
+    return account.base_url.removesuffix("/v1")
 
 
 # ---- windows
@@ -279,8 +301,11 @@ def _root(provider: Provider) -> str:
 class Windows:
     """The context windows of models, in tokens. What a server reports is remembered for a day."""
 
-    def __init__(self, settings: Settings, reports: ServerReports, cache: ServerCache, ollama: OllamaModels) -> None:
-        self._settings, self._reports, self._cache, self._ollama = settings, reports, cache, ollama
+    def __init__(self, settings: Settings, ollama: OllamaModels) -> None:
+        self._settings = settings
+        self._ollama = ollama
+        self._reports = ollama.reports
+        self._cache = ollama.reports.cache
         self._limits: dict[str, int] = {}  # windows that refusals have named
         self._early: threading.Thread | None = None  # asks for a window that may be needed
 
@@ -292,24 +317,24 @@ class Windows:
         """
         if ask and self._early:
             self._early.join()
-        provider = self._settings.providers.for_model(model)
-        window = provider.context_window
-        if window is None and _reports_windows(provider):
-            window = self._reported(provider, ask=ask)
-        if window is None and provider.name not in LOCAL_PROVIDERS:
+        target = self._settings.providers.for_model(model)
+        window = target.account.context_window
+        if window is None and _reports_windows(target):
+            window = self._reported(target, ask=ask)
+        if window is None and target.provider not in LOCAL_VENDORS:
             # A local server's window depends on how it was started, and the table is wrong about Ollama's models.
-            window = exact_facts(provider.name, provider.model).window
-            if window is None and not provider.has_custom_base:
-                window = window_of_family(provider.name, provider.model)
-        limit = self._limits.get(server_and_model(provider))
+            window = exact_facts(target.provider, target.model).window
+            if window is None and not target.account.has_custom_base:
+                window = window_of_family(target.provider, target.model)
+        limit = self._limits.get(server_and_model(target))
         return min(filter(None, (window, limit)), default=None)
 
     def ask_early(self, model: str) -> None:
         """Let a thread ask for a window that is needed soon; ``of`` then waits for it. Raises ConfigError."""
-        provider = self._settings.providers.for_model(model)
-        if provider.context_window is None and _reports_windows(provider):
-            self._cache.entry(provider)  # so that the thread adds no entry while the cache may be saving them
-            thread = threading.Thread(target=self._reported, args=(provider,), kwargs={"ask": True}, daemon=True)
+        target = self._settings.providers.for_model(model)
+        if target.account.context_window is None and _reports_windows(target):
+            self._cache.entry(target)  # so that the thread adds no entry while the cache may be saving them
+            thread = threading.Thread(target=self._reported, args=(target,), kwargs={"ask": True}, daemon=True)
             thread.start()
             self._early = thread
 
@@ -318,55 +343,55 @@ class Windows:
         key = server_and_model(self._settings.providers.for_model(model))
         self._limits[key] = min(window, self._limits.get(key, window))
 
-    def _reported(self, provider: Provider, *, ask: bool) -> int | None:
+    def _reported(self, target: Target, *, ask: bool) -> int | None:
         """The window that a server reports or has reported today."""
-        if provider.api == "ollama":
-            info = self._ollama.info(provider) if ask else {}
+        if target.api == "ollama":
+            info = self._ollama.info(target) if ask else {}
             return info.get("trained") or info.get("num_ctx")
         if ask:
-            self._reports.learn(provider, "window", partial(_read_window, provider))
-        return self._cache.entry(provider).get("window")
+            self._reports.learn(target, "window", partial(_read_window, target))
+        return self._cache.entry(target).get("window")
 
 
 # ---- self-hosted servers
 
 
-def _reports_windows(provider: Provider) -> bool:
+def _reports_windows(target: Target) -> bool:
     """Whether a provider is asked: a self-hosted server, unless litellm asks it, and Ollama's cloud."""
-    return provider.api == "ollama" or (provider.is_own_server and provider.api in DIRECT)
+    return target.api == "ollama" or (target.is_self_hosted and target.api in DIRECT)
 
 
-def _read_window(provider: Provider, get: Get) -> int | None:
+def _read_window(target: Target, get: Get) -> int | None:
     """The window that a server reports, from the first document that has it."""
-    if provider.name == "lm_studio":
-        return _read_from_lm_studio(provider, get)
-    window = _read_from_list(provider, get)
-    if window or provider.api == "gemini":
+    if target.provider == "lm_studio":
+        return _read_from_lm_studio(target, get)
+    window = _read_from_list(target, get)
+    if window or target.api == "gemini":
         return window
-    if provider.name != "hosted_vllm":
-        window = _read_from_llama_cpp(provider, get)
-    if window or provider.name in LOCAL_PROVIDERS:
+    if target.provider != "hosted_vllm":
+        window = _read_from_llama_cpp(target, get)
+    if window or target.provider in LOCAL_VENDORS:
         return window
-    return _read_from_ollama(provider, get)
+    return _read_from_ollama(target, get)
 
 
-def _read_from_list(provider: Provider, get: Get) -> int | None:
-    entries = models_in(get(list_url(provider)))
+def _read_from_list(target: Target, get: Get) -> int | None:
+    entries = models_in(get(list_url(target.account)))
     for entry in entries:
         # llama.cpp lists its one model under a name of its own, and serves it under any name.
         is_only_model = len(entries) == 1 and "meta" in entry
-        if is_only_model or entry["id"] == provider.model:
+        if is_only_model or entry["id"] == target.model:
             return window_in(entry)
     return None
 
 
-def _read_from_lm_studio(provider: Provider, get: Get) -> int | None:
+def _read_from_lm_studio(target: Target, get: Get) -> int | None:
     """The window with which LM Studio has loaded a model, else the model's maximum, which is an upper bound."""
-    payload = as_dict(get(f"{provider.base_url.removesuffix('/v1')}/api/v1/models"))
+    payload = as_dict(get(f"{_root(target.account)}/api/v1/models"))
     for entry in as_dicts(payload.get("models")):
         instances = as_dicts(entry.get("loaded_instances"))
-        matches = [instance for instance in instances if instance.get("id") == provider.model]
-        if matches or entry.get("key") == provider.model:
+        matches = [instance for instance in instances if instance.get("id") == target.model]
+        if matches or entry.get("key") == target.model:
             configs = [as_dict(instance.get("config")) for instance in matches or instances]
             loaded_windows = [config.get("context_length") for config in configs]
             window = first_size(*loaded_windows, entry.get("max_context_length"))
@@ -375,22 +400,22 @@ def _read_from_lm_studio(provider: Provider, get: Get) -> int | None:
     return None
 
 
-def _read_from_llama_cpp(provider: Provider, get: Get) -> int | None:
+def _read_from_llama_cpp(target: Target, get: Get) -> int | None:
     """The window of an older llama.cpp, whose list of models lacks it."""
-    props = as_dict(get(f"{provider.base_url.removesuffix('/v1')}/props"))
+    props = as_dict(get(f"{_root(target.account)}/props"))
     return first_size(as_dict(props.get("default_generation_settings")).get("n_ctx"))
 
 
-def _read_from_ollama(provider: Provider, get: Get) -> int | None:
+def _read_from_ollama(target: Target, get: Get) -> int | None:
     """The window of Ollama behind OpenAI's API: the loaded one, else the model file's, else the model's maximum.
 
     The last is an upper bound: a prompt beyond the server's choice is truncated, and only the answer's usage shows it.
     """
-    info = read_info(provider, get)
+    info = read_info(target, get)
     upper_bound: int | None = info["num_ctx"] or info["trained"]
     if upper_bound is None:
         return None
-    return read_loaded_window(provider, get) or upper_bound
+    return read_loaded_window(target, get) or upper_bound
 
 
 # ---- abilities
@@ -409,13 +434,13 @@ _UNSUPPORTED: dict[str, tuple[str, ...]] = {
 }
 
 
-def has_ability(provider: Provider, ability: str, ollama: OllamaModels) -> bool | None:
+def has_ability(target: Target, ability: str, ollama: OllamaModels) -> bool | None:
     """Whether a provider's model has ``vision``, ``pdf_input``, …; None: unknown. An Ollama server is asked."""
-    if ability in _UNSUPPORTED.get(provider.api, ()):
+    if ability in _UNSUPPORTED.get(target.api, ()):
         return False
-    if provider.api != "ollama":
-        return exact_facts(provider.name, provider.model).can(ability)
+    if target.api != "ollama":
+        return exact_facts(target.provider, target.model).can(ability)
     if ability not in _OLLAMAS_WORDS:
         return None
-    reported = ollama.info(provider).get("abilities")
+    reported = ollama.info(target).get("abilities")
     return None if reported is None else _OLLAMAS_WORDS[ability] in reported

@@ -1,18 +1,19 @@
 """Speak OpenAI's Responses API: write requests, read answers."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gptsh.config.accounts import Target
 from gptsh.content.answer import Answer, Frame, filled
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
+from gptsh.llm.parameters import fit_params
 from gptsh.llm.stream import (
     ADVICE,
     DONE,
-    OllamaWindows,
     Refusable,
     debug_text,
     openai_schema,
@@ -30,7 +31,6 @@ from gptsh.messages import (
     Request,
     Tool,
     blocks_of,
-    is_answer_of,
     is_text,
     labelled_text,
     parts_of,
@@ -38,10 +38,8 @@ from gptsh.messages import (
     system_text,
     text_of,
 )
-from gptsh.models.accepted_parameters import fit_params
 from gptsh.models.facts import may_reason
 from gptsh.models.usage import usage_from
-from gptsh.models.vendors import Provider
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
@@ -269,41 +267,36 @@ _ENCRYPTED = "reasoning.encrypted_content"
 _UNSUPPORTED = ("audio", "video")
 
 
-def path(_request: Request, _provider: Provider) -> str:
+def path(_target: Target) -> str:
     """The path of the request's URL, after the base URL."""
     return "/responses"
 
 
-def body(
-    request: Request,
-    provider: Provider,
-    refusals: Collection[str] = (),
-    _ollama: OllamaWindows | None = None,
-) -> JsonObject:
-    """The JSON body, without what is refused (names of ``REFUSABLE``). OpenAI is asked not to store the answer."""
-    if "schema" in refusals:
+def body(request: Request, target: Target) -> JsonObject:
+    """The JSON body, without what the server refuses. OpenAI is asked not to store the answer."""
+    if "schema" in target.refusals:
         request = schema_as_text(request)
-    conversation, params = request.messages, fit_params(request.params, provider, refusals).fields
+    conversation, params = request.messages, fit_params(request.params, target).fields
     if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
         answer_format = {"type": "json_schema", "name": "answer", "schema": request.schema, "strict": False}
         params["text"] = {**as_dict(params.get("text")), "format": answer_format}
     include = _take_include(params)
-    if may_reason(provider.name, provider.model):
-        if "include" not in refusals and _ENCRYPTED not in include:
+    if may_reason(target.provider, target.model):
+        if "include" not in target.refusals and _ENCRYPTED not in include:
             include = [_ENCRYPTED, *include]
-        if "summary" not in refusals:
+        if "summary" not in target.refusals:
             params["reasoning"] = {"summary": "auto", **as_dict(params.get("reasoning"))}
-    tools = take_tools(params, request, provider, _declare)
+    tools = take_tools(params, request, target, _declare)
     first_id = _first_id(conversation)
-    if first_id and provider.has_cache_key and "prompt_cache_key" not in refusals:
+    if first_id and target.account.vendor.has_cache_key and "prompt_cache_key" not in target.refusals:
         params.setdefault("prompt_cache_key", first_id)
-    payload: JsonObject = {"model": provider.model}
+    payload: JsonObject = {"model": target.model}
     if system := system_text(conversation):
         payload["instructions"] = system
-    payload["input"] = _input(conversation, provider, refuses_items=ITEMS in refusals)
+    payload["input"] = _input(conversation, target, refuses_items=ITEMS in target.refusals)
     if tools:
         payload["tools"] = tools
-    if "store" not in refusals:
+    if "store" not in target.refusals:
         payload["store"] = False
     if include:
         payload["include"] = include
@@ -313,21 +306,15 @@ def body(
     return payload
 
 
-def accepts(part: Part, _provider: Provider) -> bool:
+def accepts(part: Part, _target: Target) -> bool:
     """Whether a question can carry this part, which is not text."""
     media = media_of(part)
     return media is not None and media.kind not in _UNSUPPORTED
 
 
-def read(
-    response: "Response",
-    _provider: Provider,
-    answer: Answer,
-    _ollama: OllamaWindows | None = None,
-) -> Iterator[Event]:
+def read(response: "Response", answer: Answer) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
-    payloads = stream.sse_objects(response.chunks(), response.headers.get("content-type", ""), as_events)
-    return stream.read(payloads, Reader(answer), response.limit_wait)
+    return stream.read_sse(response, as_events, Reader(answer))
 
 
 # ---- fields
@@ -356,23 +343,23 @@ def _first_id(conversation: Sequence[Message]) -> str | None:
 # ---- messages
 
 
-def _input(conversation: Sequence[Message], provider: Provider, *, refuses_items: bool) -> list[Part]:
+def _input(conversation: Sequence[Message], target: Target, *, refuses_items: bool) -> list[Part]:
     """The items of a conversation. Those of earlier answers go back as the model sent them, unless it refuses them."""
     own_from = len(conversation) if refuses_items else reasoning_from(conversation)
     items: list[Part] = []
     for at, message in enumerate(conversation):
-        items += _items(message, provider, sends_own=at >= own_from)
+        items += _items(message, target, sends_own=at >= own_from)
     return items
 
 
-def _items(message: Message, provider: Provider, *, sends_own: bool) -> list[Part]:
+def _items(message: Message, target: Target, *, sends_own: bool) -> list[Part]:
     """A message as items, ``sends_own``: as the model sent them; the system prompt is none."""
     match message["role"]:
         case "user":
             content = _content(message, labelled=True)
             return [{"role": "user", "content": content}] if content else []
         case "assistant":
-            own = _own_items(message, provider) if sends_own else []
+            own = _own_items(message, target) if sends_own else []
             return own or list(_plain_items(message))
         case "tool":
             call_id = message.get("tool_call_id")
@@ -414,13 +401,13 @@ def _placeholder(part: Part) -> str:
     return labelled_text(not_sent(part, "this API does not take it"))
 
 
-def _own_items(message: Message, provider: Provider) -> list[Part]:
+def _own_items(message: Message, target: Target) -> list[Part]:
     """The items of a complete answer of this model, as it sent them; empty if they were not saved or do not fit.
 
     Reasoning goes back only if it can be read again, and only before an item that it produced: else it is refused.
     """
     is_complete = (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
-    if not is_complete or not is_answer_of(message, provider.name, f"{provider.name}/{provider.model}"):
+    if not is_complete or not target.gave(message):
         return []
     saved = as_dicts(as_dict(message.get("replay")).get(ITEMS))
     items = [_filled_item(item, block) for item, block in filled(message, saved, _frame) or ()]

@@ -4,15 +4,15 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from gptsh.config.accounts import Target
 from gptsh.content.answer import Answer
 from gptsh.errors import ConnectionLost, Filtered, GptshError, ModelError, NoAnswer, TimedOut, TooLong
 from gptsh.jsonio import JsonObject, as_dict
 from gptsh.messages import Event, Finished, Part, Request, Tool
-from gptsh.models.vendors import Provider
 from gptsh.text import format_size, is_unicode
 
 if TYPE_CHECKING:
@@ -35,50 +35,31 @@ class Refusable(NamedTuple):
     wording: str = "(?!)"  # a pattern; this one matches nothing
 
 
-class OllamaWindows(Protocol):
-    """The windows of Ollama's models; see ``OllamaModels`` of ``reports.py``."""
-
-    def window_to_request(self, provider: Provider, tokens: int, choice: object = None) -> object:
-        """The window to request: the user's choice, else as large as needed."""
-
-    def loaded_window(self, provider: Provider) -> int | None:
-        """The window with which the server has just used a model."""
-
-
 class Api(Protocol):
     """One API: how to write its requests and read its answers. A module of ``llm/`` has the name of its API."""
 
     REFUSABLE: dict[str, Refusable]  # by the field
 
-    def path(self, request: Request, provider: Provider) -> str:
+    def path(self, target: Target) -> str:
         """The path of the request's URL, after the base URL."""
 
-    def body(
-        self,
-        request: Request,
-        provider: Provider,
-        refusals: Collection[str],
-        ollama: OllamaWindows | None,
-    ) -> JsonObject:
-        """The JSON body without the refused fields. It may ask the server how the model is loaded."""
+    def body(self, request: Request, target: Target) -> JsonObject:
+        """The JSON body, without what the server refuses: names of ``REFUSABLE``."""
 
-    def read(
-        self,
-        response: "Response",
-        provider: Provider,
-        answer: Answer,
-        ollama: OllamaWindows | None,
-    ) -> Iterator[Event]:
-        """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
+    def read(self, response: "Response", answer: Answer) -> Iterator[Event]:
+        """Write the response into ``answer`` and yield its events.
 
-    def accepts(self, part: Part, provider: Provider) -> bool:
+        Raises ModelError, TimedOut or TooLong.
+        """
+
+    def accepts(self, part: Part, target: Target) -> bool:
         """Whether a question can carry this part, which is not text."""
 
 
 def take_tools(
     params: JsonObject,
     request: Request,
-    provider: Provider,
+    target: Target,
     declare: Callable[[Sequence[Tool]], list[Part]],
 ) -> list[Part]:
     """All tools of a request: the user's own, removed from ``params``, the provider's web search, and the offered ones.
@@ -87,18 +68,20 @@ def take_tools(
     """
     own_tools = params.pop("tools", None)
     tools = [*own_tools] if isinstance(own_tools, list) else []
-    if request.web and provider.web_search and provider.web_search.tool:
-        tools.append({**provider.web_search.tool})
-    return tools + declare([fit_tool(tool, provider) for tool in request.tools])
+    search = target.account.vendor.web_search
+    if request.web and search and search.tool:
+        tools.append({**search.tool})
+    limit = target.account.vendor.max_description
+    return tools + declare([fit_tool(tool, limit) for tool in request.tools])
 
 
-def fit_tool(tool: Tool, provider: Provider) -> Tool:
-    """Move conditions at the top of a tool's schema into its description, and give the schema its type.
+def fit_tool(tool: Tool, limit: int | None) -> Tool:
+    """Move conditions at the top of a tool's schema into its description, and give it its type.
 
-    A description that is too long for the provider is cut at a word.
+    A description of more characters than the ``limit`` is cut at a word.
     """
     tool = _with_plain_schema(tool)
-    text, limit = tool.description, provider.longest_description
+    text = tool.description
     if limit and len(text) > limit:
         text = re.sub(r"\s\S*\Z", "", text[: limit - 1]).rstrip() + "…"
     return tool._replace(description=text)
@@ -396,6 +379,17 @@ class Reader:
 
     def end(self) -> None:
         """Write what is known only at the end, also of a partial answer."""
+
+
+def read_sse(
+    response: "Response",
+    as_stream: Callable[[JsonObject, bytes], Iterator[JsonObject]],
+    reader: Reader,
+) -> Iterator[Event]:
+    """Read the answer in a response, streamed or not; see ``sse_objects`` and ``read``."""
+    media_type = response.headers.get("content-type", "")
+    payloads = sse_objects(response.chunks(), media_type, as_stream)
+    return read(payloads, reader, response.limit_wait)
 
 
 def read(

@@ -267,3 +267,28 @@ def _chat_models() -> Iterator[Facts]:
         prefix = f"{provider}/"
         if "/" not in key or key.startswith(prefix):
             yield Facts(provider, key.removeprefix(prefix), entry)
+
+
+# ---- parameters for a short text
+
+# Families that reason first, and can spend a small token limit on that alone; for names not in the table.
+_THINKS = (
+    r"(?i)gpt-oss|deepseek-(v[4-9]|r[0-9]|reasoner)|grok-(?!.*non-reasoning)|kimi-k|glm-[4-9]|qwen-?3|qwq|magistral|"
+    r"nemotron|minimax|sonar-.*reason|think|reason"
+)
+_REASONING_HEADROOM = 1976  # tokens for reasoning: with a small limit the answer of a reasoning model is empty
+
+
+def small_params(model_facts: Facts, tokens: int) -> JsonObject:
+    """Return parameters for a text of ``tokens`` tokens, such as a title: temperature 0.2, and that limit.
+
+    A reasoning model gets more tokens for it, and a low effort.
+    """
+    limit = tokens + _REASONING_HEADROOM
+    name, reasons = model_facts.name, model_facts.can("reasoning")
+    is_gemini = model_facts.provider == "gemini" and reasons is True
+    if is_openai_reasoning(name) or "gpt-oss" in name or model_facts.can("adaptive_thinking") or is_gemini:
+        return {"reasoning_effort": "low", "max_tokens": limit}
+    if reasons or (reasons is None and re.search(_THINKS, name)):
+        return {"max_tokens": limit}
+    return {"temperature": 0.2, "max_tokens": tokens}

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from gptsh.config.agents import Agent
 from gptsh.config.schema import without_secrets
@@ -13,11 +13,7 @@ from gptsh.files import read_text
 from gptsh.jsonio import JsonObject, is_json
 from gptsh.messages import OWN_FIELDS, full_name, safe_params
 from gptsh.models.facts import split_model
-from gptsh.models.vendors import PROVIDERS
-
-if TYPE_CHECKING:
-    pass
-
+from gptsh.models.vendors import VENDORS
 
 # ---- agent choice
 #
@@ -187,10 +183,10 @@ def model_of(settings: Settings, agent: Agent, *preferred: str | None) -> str | 
     for model in (*preferred, settings.model, agent.model, default_agent.model):
         if model:
             return settings.providers.full_name(model)
-    for name in PROVIDERS:
-        provider = settings.providers.get(name)
-        if provider and provider.default_model and (provider.key or provider.key_command):
-            return f"{name}/{provider.default_model}"
+    for name, vendor in VENDORS.items():
+        account = settings.providers.get(name)
+        if account and vendor.default_model and account.has_key:
+            return f"{name}/{vendor.default_model}"
     return None
 
 
@@ -207,8 +203,8 @@ def has_small_model(settings: Settings, agent: Agent) -> bool:
 def _chosen_small_model(settings: Settings, agent: Agent) -> str | None:
     if agent.model_small or not agent.model:
         return agent.model_small
-    provider = settings.providers.get(split_model(agent.model)[0] or "")
-    return provider.model_small if provider else None
+    account = settings.providers.get(split_model(agent.model)[0] or "")
+    return account.model_small if account else None
 
 
 def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> Agent:

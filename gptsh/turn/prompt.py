@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from gptsh.config.accounts import Target
 from gptsh.config.agents import Agent
 from gptsh.content.answer import filtered_questions
 from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in, not_sent
@@ -30,7 +31,7 @@ from gptsh.llm.client import Client
 from gptsh.messages import Message, Part, Request, Tool, Tools, parts_of
 from gptsh.models.facts import exact_facts
 from gptsh.models.usage import filled_window
-from gptsh.models.vendors import DIRECT, Provider
+from gptsh.models.vendors import DIRECT
 from gptsh.terminal import stdio
 from gptsh.text import quantity
 from gptsh.turn.engine import App, TurnSetup
@@ -148,7 +149,7 @@ class FixedTexts(NamedTuple):
 def build_fixed_texts(
     system: str | None,
     form: Form,
-    provider: Provider,
+    target: Target,
     tools: tuple[Tool, ...],
     noted_files: NotedFiles,
     window: int | None,
@@ -163,10 +164,10 @@ def build_fixed_texts(
         from gptsh.context.answer_schema import system_with_schema
 
         # Ollama accepts a schema for every model, but the model does not see it: so it is sent as both.
-        accepts = (
-            None if provider.api == "ollama" else exact_facts(provider.name, provider.model).can("response_schema")
-        )
-        if accepts or (accepts is None and provider.api in DIRECT):
+        accepts = None
+        if target.api != "ollama":
+            accepts = exact_facts(target.provider, target.model).can("response_schema")
+        if accepts or (accepts is None and target.api in DIRECT):
             schema = form.schema.schema
         if not accepts:
             system = system_with_schema(system, form.schema.schema)
@@ -375,8 +376,8 @@ class Planner:
         self.costs: list[float | None] = []
         self._app, self._screen, self._options, self._session = app, screen, options, session
         self._client = app.client
-        self._provider = app.settings.providers.for_model(self.model)
-        self.provider = self._provider.name
+        self._target = app.settings.providers.for_model(self.model)
+        self.provider = self._target.provider
         self._tools = tools.tools() if tools else ()
         if tools and tools.missing:
             stdio.note(f"the session continues without some of its tools: {', '.join(tools.missing)}")
@@ -390,7 +391,7 @@ class Planner:
             TokenLimits(None, self.rules.reserve, _max_tokens(self.agent.params)),
             self.rules,
             lambda: self._sendable(session.doc["messages"]),
-            is_ollama=self._provider.api == "ollama",
+            is_ollama=self._target.api == "ollama",
         )
         self._fixed_texts = self._build_fixed_texts()
         self._look_up_window(messages)
@@ -556,7 +557,7 @@ class Planner:
     def _build_fixed_texts(self) -> FixedTexts:
         """Build the texts beside the messages for the window and the noted files of now, and count with them."""
         window, noted_files = self.meter.limits.window, self._noted_files
-        built = build_fixed_texts(self.agent.system, self.form, self._provider, self._tools, noted_files, window)
+        built = build_fixed_texts(self.agent.system, self.form, self._target, self._tools, noted_files, window)
         self.meter.set_fixed_texts(built.texts)
         return built
 
@@ -566,7 +567,7 @@ class Planner:
         answer_tokens = size // 3 if max_tokens is None else max_tokens
         asks_server = size > _FITS_ANY_MODEL or self._options.truncate is not None
         is_shown = self._options.dry_run or self.form.is_structured
-        window = self._provider.context_window
+        window = self._target.account.context_window
         if asks_server or size + answer_tokens > _FITS_ANY_MODEL or is_shown:
             window = self._client.windows.of(self.model, ask=asks_server)
         self.meter.set_window(window)

@@ -142,7 +142,7 @@ class Session:
             "system": agent.system,
             "web": agent.web,
         }
-        provider = settings.providers.for_model(agent.model or "").name
+        provider = settings.providers.for_model(agent.model or "").provider
         try:
             cwd = os.getcwd()
         except FileNotFoundError:

@@ -116,7 +116,7 @@ class Title:
             return
         if self._options.make_title and is_left_to_background(session.doc):  # by an earlier turn
             self._is_left = True
-        elif is_chosen or not self._app.settings.providers.for_model(model).is_own_server:
+        elif is_chosen or not self._app.settings.providers.for_model(model).is_self_hosted:
             claim = locks.claim_of_title(session.filename)
             if locks.take_claim(claim):  # else another run is asking
                 self._claim = claim
@@ -255,8 +255,8 @@ def _add_title(config: Settings, client: Client, filename: str) -> bool:
     model = title_model(config, agent, doc)
     if model is None:
         return True
-    provider = config.providers.for_model(model)
-    if provider.key_command and provider.name not in client.keys:  # it may ask the user for a passphrase
+    target = config.providers.for_model(model)
+    if target.account.key_command and target.provider not in client.keys:  # it may ask the user for a passphrase
         return True
     client.prepare(model, {})
     claim = locks.claim_of_title(filename)
@@ -267,7 +267,7 @@ def _add_title(config: Settings, client: Client, filename: str) -> bool:
     deadline = time.monotonic() + _LONGEST_REQUEST
     while thread.is_alive() and time.monotonic() < deadline:
         thread.join(_POLL)
-        if provider.is_own_server and thread.is_alive() and locks.is_any_turn_claimed():
+        if target.is_self_hosted and thread.is_alive() and locks.is_any_turn_claimed():
             os._exit(0)  # closes the connection, so that the server is free for the question
     if thread.has_asked:
         thread.record(doc, is_late=False)  # what has not answered by now has failed

@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gptsh.config.accounts import Target
 from gptsh.config.settings import cost_of
 from gptsh.content.answer import CONTENT_FILTER, Answer, answer_error, is_open
 from gptsh.context import tokens
@@ -29,7 +30,6 @@ from gptsh.errors import (
 )
 from gptsh.jsonio import JsonObject
 from gptsh.messages import Call, Message, Tools, calls_to_run, final_answer, sum_costs, text_of, user_message
-from gptsh.models.vendors import Provider
 from gptsh.render.report import as_error
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
@@ -295,13 +295,13 @@ class Turn:
             return
         if failure := answer_error(answer):
             raise failure
-        if self._provider.reads_think_tags and is_open(text_of(answer)):
+        if self._target.reads_think_tags and is_open(text_of(answer)):
             raise Incomplete("the answer is incomplete: its reasoning has no end")
         self._note_not_offered([str(call["function"].get("name")) for call in answer.get("tool_calls") or ()])
 
     @property
-    def _provider(self) -> Provider:
-        """The provider of the model that is asked."""
+    def _target(self) -> Target:
+        """What is asked: a model, at a provider."""
         return self._app.settings.providers.for_model(self._planner.model)
 
     def _receive(self, plan: Plan) -> None:
@@ -311,7 +311,7 @@ class Turn:
         self.sent_plan = plan
         try:
             with self._screen.spinning(f"waiting for {model}") as spinner:
-                if spinner.is_visible and self._provider.is_own_server:
+                if spinner.is_visible and self._target.is_self_hosted:
                     threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True).start()
                 self._screen.show(self._app.client.ask(plan.request, answer), self._title.answer_begins)
             partial_reason = None
@@ -345,7 +345,7 @@ class Turn:
                     self._save_answer(message, plan)
 
     def _explain_wait(self, spinner: "Spinner") -> None:
-        """In a thread: let the spinner show that a server of the user's own is loading its model."""
+        """In a thread: let the spinner show that a self-hosted server is loading its model."""
         model, provider = self._planner.model, self._planner.provider
         while spinner.still_waits(_STATE_PERIOD):
             state = self._app.client.model_lists.state(model)

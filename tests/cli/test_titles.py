@@ -27,7 +27,7 @@ ARRIVES = 0.3  # seconds from the first word of an answer to the next; a title a
 
 @pytest.fixture
 def titled(home: Home, model: ModelServer) -> Home:
-    """A home whose model and small model are those of a server of one's own."""
+    """A home whose model and small model are those of a self-hosted server."""
     home.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
     return home
 

@@ -43,9 +43,9 @@ def messages_of(turns: list[dict[str, Any]], provider: str) -> list[dict[str, An
 def conversation(api: str, messages: list[dict[str, Any]]) -> list[Any]:
     """The conversation in the body of a request, without cache marks."""
     messages = make_sendable(as_sent(message) for message in messages)
-    provider = at(api)
-    prompt = build_messages(messages, "Brief.", provider.name, f"{provider.name}/m")
-    body = json.loads(APIS[api](Request(f"{provider.name}/m", prompt, {}, True, None, TOOLS, 100)))
+    provider = at(api).provider
+    prompt = build_messages(messages, "Brief.", provider, f"{provider}/m")
+    body = json.loads(APIS[api](Request(f"{provider}/m", prompt, {}, True, None, TOOLS, 100)))
     found: list[Any] = next(body[key] for key in LISTS if key in body)
     return json.loads(json.dumps(found, sort_keys=True), object_hook=_without_mark)
 
@@ -58,7 +58,7 @@ def _without_mark(value: dict[str, Any]) -> dict[str, Any]:
 @settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
 @given(turns=st.lists(TURN, min_size=2, max_size=5))
 def test_each_request_begins_with_the_whole_previous_one(api: str, turns: list[dict[str, Any]]) -> None:
-    messages = messages_of(turns, at(api).name)
+    messages = messages_of(turns, at(api).provider)
     ends = [at + 1 for at, message in enumerate(messages) if message["role"] != "assistant"]
     before: list[Any] = []
     for end in ends:

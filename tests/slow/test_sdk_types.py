@@ -12,7 +12,7 @@ from gptsh.llm import anthropic, chat, gemini, responses
 from gptsh.llm.stream import encode
 from gptsh.messages import Request, Tool
 from tests.support import vocabulary
-from tests.support.apis import NO_CLIENT, QUESTION, at
+from tests.support.apis import QUESTION, at
 from tests.support.gemini_server import call, signed, thought
 from tests.support.responses_server import message, reasoning, search
 
@@ -58,7 +58,7 @@ def test_requests_to_openai_are_of_its_sdks_types(of_openai: Any, messages: list
     tools = (Tool("ls", "Lists.", {"type": "object"}),)
     params = {"max_tokens": 50, "reasoning_effort": "low", "verbosity": "low", "temperature": 1}
     request = Request("openai/m", built, params, False, {"type": "object"}, tools)
-    body = json.loads(encode(responses.body(request, at("openai"), (), NO_CLIENT)))
+    body = json.loads(encode(responses.body(request, at("openai"))))
     assert [item.get("type") for item in body["input"]][-4:] == ["reasoning", "web_search_call", "message", None]
     of_openai(body)
 
@@ -103,7 +103,7 @@ def test_requests_to_google_are_of_its_sdks_types(of_google: Any, messages: list
     tools = (Tool("ls", "Lists.", {"type": "object"}),)
     params = {"max_tokens": 50, "reasoning_effort": "low", "temperature": 1, "top_k": 4, "stop": "x", "seed": 7}
     request = Request("gemini/m", built, params, False, {"type": "object"}, tools)
-    body = json.loads(encode(gemini.body(request, at("gemini"), (), NO_CLIENT)))
+    body = json.loads(encode(gemini.body(request, at("gemini"))))
     assert [sorted(part) for part in body["contents"][-2]["parts"]][-4:] == [
         ["text", "thought", "thoughtSignature"], ["text", "thoughtSignature"], ["toolCall"],
         ["functionCall", "thoughtSignature"],
@@ -178,7 +178,7 @@ def test_a_session_that_went_through_all_apis_is_of_each_sdks_types(
     asked = Request(
         f"{provider}/m", built, {"max_tokens": 50}, False, None, (Tool("ls", "Lists.", {"type": "object"}),)
     )
-    body = json.loads(encode(api.body(asked, at(provider), (), NO_CLIENT)))
+    body = json.loads(encode(api.body(asked, at(provider))))
     sent = json.dumps(body)
     assert (sent.count("iVBORw0KGgo="), sent.count("JVBERi0=")) == (4, 4)
     request.getfixturevalue(checks)(body)

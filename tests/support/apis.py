@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from gptsh.config.accounts import Account, Target
 from gptsh.config.settings import Network
 from gptsh.content.answer import Answer
 from gptsh.context import tokens
@@ -19,7 +20,7 @@ from gptsh.llm.failures import refusal
 from gptsh.llm.litellm_bridge import arguments
 from gptsh.llm.stream import encode, read, sse_objects
 from gptsh.messages import Request, Tool
-from gptsh.models.vendors import CUSTOM, PROVIDERS, Provider
+from gptsh.models.vendors import CUSTOM, VENDORS
 from gptsh.render.session import session_details, transcript
 from tests.support import anthropic_server as claude
 from tests.support import gemini_server as google
@@ -28,19 +29,19 @@ from tests.support import responses_server as openai
 from tests.support.strict import strict
 
 QUESTION: Any = {"role": "user", "content": "and now?", "id": "last"}
-NO_CLIENT: Any = None  # no request is sent
 
 
-def at(name: str, **more: Any) -> Provider:
-    """A provider with a model and a base URL."""
-    fields = {"name": name, "model": "m", "base_url": "http://x/v1", **more}
-    return PROVIDERS.get(name, CUSTOM)._replace(**fields)
+def at(name: str, model: str = "m", api: Any = None, refusals: Iterable[str] = ()) -> Target:
+    """A model at a provider with a base URL."""
+    vendor = VENDORS.get(name, CUSTOM)
+    account = Account(name, vendor, "http://x/v1")
+    return Target(account, model, api or vendor.api, frozenset(refusals))
 
 
 def direct(api: Any, provider: str) -> Callable[[Request], bytes]:
     """The body of a request to a provider in one of our APIs, a module of ``llm/``."""
     asked = at(provider, api=api.__name__.rpartition(".")[2])
-    return lambda request: encode(api.body(request, asked, (), NO_CLIENT))
+    return lambda request: encode(api.body(request, asked))
 
 
 def through_litellm(provider: str) -> Callable[[Request], bytes]:
@@ -114,7 +115,8 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
 def request_in_tool_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
     """The body for Claude in the middle of a turn, without a new question; the strict server must accept it."""
     built = build_messages(make_sendable(messages), None, "", "")
-    sent = anthropic.body(Request(model, built, params or {}), at("anthropic", model=model.partition("/")[2]), without)
+    target = at("anthropic", model=model.partition("/")[2], refusals=without)
+    sent = anthropic.body(Request(model, built, params or {}), target)
     claude.check(sent, claude.HEADERS)
     return sent
 
@@ -137,7 +139,7 @@ def read_body(api: str, pieces: Iterable[bytes], answer: Answer, media_type: str
         "chat": lambda: read(sse_objects(body, media_type, chat.as_chunks), chat.Reader(answer)),
         "gemini": lambda: read(sse_objects(body, media_type, gemini.as_documents), gemini.Reader(answer)),
         "responses": lambda: read(sse_objects(body, media_type, responses.as_events), responses.Reader(answer)),
-        "ollama": lambda: read(ollama.json_lines(body), ollama.Reader(answer, lambda: None)),
+        "ollama": lambda: read(ollama.json_lines(body), ollama.Reader(answer)),
     }
     for _ in readers[api]():
         pass

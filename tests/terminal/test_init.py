@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from gptsh.config import settings
-from gptsh.models.vendors import PROVIDERS
+from gptsh.models.vendors import VENDORS
 from tests.support.home import Home
 from tests.support.terminal import Terminal
 
 OPENAI = {"OPENAI_API_KEY": "sk-openai-1"}
-GPT = PROVIDERS["openai"].default_model
+GPT = VENDORS["openai"].default_model
 SNIPPET = '[agents.default]\nsystem = "Answer briefly."\n[providers.lab]\nbase_url = "http://10.0.0.5:8000/v1"\n'
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from gptsh.llm.failures import unsupported_efforts, unsupported_params
-from gptsh.models.accepted_parameters import EFFORTS, accepted_efforts, nearest_effort, of_effort, of_param
+from gptsh.llm.parameters import EFFORTS, accepted_efforts, nearest_effort, of_effort, of_param
 
 AS_ASKED = " ".join(EFFORTS)
 FROM_LOW = "low low low medium high xhigh max"

@@ -15,7 +15,7 @@ import pytest
 
 import gptsh
 from gptsh.cli.options import ROWS
-from gptsh.models.vendors import PROVIDERS
+from gptsh.models.vendors import VENDORS
 from tests.support.home import Home
 from tests.support.modules import KINDS, loads_of, modules_after, read_table, run_of
 from tests.support.paths import ROOT
@@ -221,9 +221,9 @@ def test_default_models_stand_in_the_packaged_model_table() -> None:
     assert spec.submodule_search_locations
     table = Path(spec.submodule_search_locations[0]) / "model_prices_and_context_window_backup.json"
     known = json.loads(table.read_text())
-    for provider, endpoint in PROVIDERS.items():
-        if endpoint.default_model:
-            found = [known.get(name) for name in (endpoint.default_model, f"{provider}/{endpoint.default_model}")]
+    for name, vendor in VENDORS.items():
+        if vendor.default_model:
+            found = [known.get(key) for key in (vendor.default_model, f"{name}/{vendor.default_model}")]
             entries = list(filter(None, found))
-            assert entries, provider
-            assert not any(entry.get("deprecation_date") for entry in entries), provider
+            assert entries, name
+            assert not any(entry.get("deprecation_date") for entry in entries), name

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from gptsh.config.accounts import Providers, ProviderTable
-from gptsh.models.accepted_parameters import small_params
 from gptsh.models.facts import (
     Facts,
     exact_facts,
     likely_facts,
     may_reason,
     models_of,
+    small_params,
     split_model,
     table_entries,
     table_entry,
@@ -96,7 +96,7 @@ def test_one_entry_by_its_bytes_is_the_entry_of_the_whole_table() -> None:
     ("provider", "name", "window", "prices"),
     [
         ("openai", "gpt-4.1", 1047576, (2e-06, 8e-06)), ("gemini", "gemini-2.5-flash", 1048576, (3e-07, 2.5e-06)),
-        # a server of one's own has no vendor's price, whatever its name begins with
+        # a self-hosted server has no vendor's price, whatever its name begins with
         *((own, "gpt-4.1", None, None) for own in ("lab", "open", "vertex")),
     ],
 )  # fmt: skip
@@ -136,9 +136,9 @@ def test_openai_and_azure_have_the_responses_api_and_other_servers_chat_completi
     ],
 )
 def test_google_and_gateways_to_it_have_the_gemini_api(name: str, table: dict[str, Any], url: str) -> None:
-    provider = Providers({name: ProviderTable(**table)}, {}).for_model(f"{name}/gemini-3.8-flash")
-    assert (provider.api, provider.base_url) == ("gemini", url)
-    assert [*provider.key_headers] == ["x-goog-api-key"]
+    target = Providers({name: ProviderTable(**table)}, {}).for_model(f"{name}/gemini-3.8-flash")
+    assert (target.api, target.account.base_url) == ("gemini", url)
+    assert [*target.account.vendor.key_headers] == ["x-goog-api-key"]
 
 
 def test_gemini_models_that_reason_by_their_name_do_so_by_the_table() -> None:

@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gptsh.context.sendable import _IDS
-from gptsh.llm import anthropic, chat, failures, gemini, ollama, responses
+from gptsh.llm import anthropic, chat, failures, gemini, ollama, parameters, responses
 from gptsh.llm.stream import Refusable
 from tests.support.paths import ROOT
 
@@ -30,6 +30,7 @@ ENDS = ("", "\0 a ")
 # Patterns that a function takes from a table, by the file and the source.
 TABLES: dict[str, list[str]] = {
     "context/sendable.py: pattern": [*_IDS.values()],
+    "llm/parameters.py: pattern": [family[0] for family in parameters._FAMILIES],
     "llm/servers.py: refusable.wording": [
         field.wording
         for api in (anthropic, chat, gemini, ollama, responses)
@@ -49,7 +50,7 @@ TABLES: dict[str, list[str]] = {
     ],
 }
 OTHERS = {  # what is built of a name, or reads one
-    "llm/chat.py: provider.marked_models",
+    "llm/chat.py: vendor.cache_marks_for",
     "llm/failures.py: f'(?i){before}|{after}'",
     "llm/failures.py: f\"(?i)(?<![a-z])(?:{effort}{_OTHER_NAMES.get(effort, '')})(?![a-z])\"",
 }

@@ -1,4 +1,4 @@
-"""Which API a provider is asked by: its own, or the one that ``api`` names for a server of one's own."""
+"""Which API a provider is asked by: its own, or the one that ``api`` names for a self-hosted server."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ UNTITLED = '[sessions]\ntitles = "off"\n'
 
 
 def gateway(home: Home, base_url: str, api: str) -> None:
-    """A home whose default model is on a server of the user's own that has this API."""
+    """A home whose default model is on a self-hosted server that has this API."""
     home.configure(
         f'[agents.default]\nmodel = "gw/m"\n{UNTITLED}'
         f'[providers.gw]\nbase_url = "{base_url}"\napi = "{api}"\napi_key_env = "GW_KEY"\n'

@@ -1,4 +1,4 @@
-"""Servers of one's own and routers: models that are loaded at the first question, names they lack, odd failures."""
+"""Self-hosted servers and routers: models that are loaded at the first question, names they lack, odd failures."""
 
 import json
 import time
@@ -67,7 +67,7 @@ def test_a_window_is_asked_for_again_once_the_model_is_loaded(lab: Home, model: 
     assert ("window" in entry, "failed" in entry) == (False, True)
 
 
-def test_a_pause_of_ones_own_server_may_last_as_long_as_the_first_byte(home: Home, model: ModelServer) -> None:
+def test_a_pause_of_a_self_hosted_server_may_last_as_long_as_the_first_byte(home: Home, model: ModelServer) -> None:
     pieces = answer("one ", "two")
     for limit, code in (("first_byte_timeout = 600", 0), ("idle_timeout = 0.2", 124)):
         home.configure(lab_config(model, f"{UNTITLED}[network]\nretries = 0\n{limit}\n"))
@@ -78,8 +78,8 @@ def test_a_pause_of_ones_own_server_may_last_as_long_as_the_first_byte(home: Hom
 def test_its_pauses_are_longer_than_those_of_others() -> None:
     from gptsh.config.settings import Network
 
-    assert [Network().idle_seconds(is_own_server=own) for own in (True, False)] == [600, 120]
-    assert [Network(idle_timeout=7).idle_seconds(is_own_server=own) for own in (True, False)] == [7, 7]
+    assert [Network().idle_seconds(is_self_hosted=own) for own in (True, False)] == [600, 120]
+    assert [Network(idle_timeout=7).idle_seconds(is_self_hosted=own) for own in (True, False)] == [7, 7]
 
 
 @pytest.mark.slow

@@ -11,8 +11,7 @@ from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
 from gptsh.llm import gemini
 from gptsh.messages import Request, text_of
-from gptsh.models.vendors import PROVIDERS
-from tests.support.apis import read_body
+from tests.support.apis import at, read_body
 from tests.support.paths import ROOT
 
 FOLDER = ROOT.parent / "shared" / "recordings"
@@ -24,8 +23,8 @@ def recorded(api: str) -> list[Path]:
 
 
 def pieces(data: bytes, size: int) -> Iterator[bytes]:
-    for at in range(0, len(data), size):
-        yield data[at : at + size]
+    for start in range(0, len(data), size):
+        yield data[start : start + size]
 
 
 def recorded_answer(path: Path, data: bytes, size: int = 1 << 20) -> Answer:
@@ -124,7 +123,7 @@ def test_an_answer_of_google_is_read_as_its_parts_say(path: Path) -> None:
     # What goes back to the same model: every part but thoughts, only texts without a signature are joined.
     asked = {**message, "provider": "gemini", "model": "gemini/m"}
     turn: Any = [{"role": "user", "content": "q"}, asked, {"role": "user", "content": "and?"}]
-    body = gemini.body(Request("gemini/m", turn, {}), PROVIDERS["gemini"]._replace(name="gemini", model="m"))
+    body = gemini.body(Request("gemini/m", turn, {}), at("gemini"))
     own = [part for content in body["contents"] if content["role"] == "model" for part in content["parts"]]
     if ours not in ("stop", "tool_calls"):
         return

@@ -1,4 +1,4 @@
-"""A thought in tags in front of an answer is reasoning at one's own server, on each API and wherever the stream is cut.
+"""A thought in tags before an answer is reasoning at a self-hosted server, on each API and wherever the stream is cut.
 
 So it is at the providers that leave thoughts in the text. At all others the answer is the answer, byte for byte.
 """
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gptsh.models.vendors import PROVIDERS
+from gptsh.models.vendors import VENDORS
 from tests.support import anthropic_server as claude
 from tests.support import gemini_server as google
 from tests.support import ollama_server as llama
@@ -49,7 +49,7 @@ STREAMS: dict[str, Stream] = {
 
 @pytest.fixture(params=STREAMS)
 def api(request: Any, home: Home, model: ModelServer) -> tuple[Home, Callable[..., None]]:
-    """A home whose default model is at a server of one's own with each API, and what queues an answer in pieces."""
+    """A home whose default model is at a self-hosted server with each API, and what queues an answer in pieces."""
     name = request.param
     base = model.base_url.removesuffix("/v1") if name == "ollama" else model.base_url
     home.configure(
@@ -115,7 +115,7 @@ HOSTED = {"groq": "qwen/qwen3-32b", "perplexity": "sonar-reasoning-pro", "openro
 def test_a_provider_whose_row_does_not_say_so_sends_the_answer_byte_for_byte(
     hosted: Home, model: ModelServer, name: str
 ) -> None:
-    env = {PROVIDERS[name].key_vars[0]: "a-key"}
+    env = {VENDORS[name].key_variables[0]: "a-key"}
     for text in TEXTS:
         model.say(text, usage=None)
         run = hosted.run("-m", f"{name}/{HOSTED[name]}", "--title", "t", "-o", "json", "hi", env=env)

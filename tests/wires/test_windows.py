@@ -107,7 +107,7 @@ def test_the_config_comes_first_and_then_nobody_is_asked(served: Home, model: Mo
     [
         ("openai/gpt-4.1", {}, 1047576),
         ("openai/gpt-4.1", {"/v1/models": vllm(4096, "gpt-4.1")}, 4096),
-        ("ollama/llama3.1", {}, None),  # 8,192 in the table, which tells nothing of a server of one's own
+        ("ollama/llama3.1", {}, None),  # 8,192 in the table, which tells nothing of a self-hosted server
     ],
 )
 def test_the_packaged_table_is_for_who_cannot_tell(

@@ -4,10 +4,10 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from gptsh.config.accounts import Target
 from gptsh.jsonio import JsonObject, as_dict
 from gptsh.messages import token_count
-from gptsh.models.facts import OPENAIS, Facts, is_openai_reasoning, likely_facts
-from gptsh.models.vendors import Provider
+from gptsh.models.facts import OPENAIS, is_openai_reasoning, likely_facts
 
 # ---- efforts
 #
@@ -115,24 +115,22 @@ _ALWAYS_THINKS, _LEAST_BUDGET = "gemini-2.5-pro", 128
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}  # of calls, by OpenAI's ``tool_choice``
 
 
-def in_form(
-    params: Mapping[str, object], provider: Provider, refusals: Collection[str] = ()
-) -> tuple[JsonObject, list[str]]:
-    """Return the parameters as the provider's API names them, and what is left out: names, or a few words.
+def in_form(params: Mapping[str, object], target: Target) -> tuple[JsonObject, list[str]]:
+    """Return the parameters as the API names them, and what is left out: names, or a few words.
 
     Parameters that are in the API's own form already win. litellm takes them all in the form of chat completions.
     """
     fields = dict(params)
-    match provider.api:
+    match target.api:
         case "litellm":
             return fields, []
         case "responses":
             return _for_responses(fields)
         case "gemini":
-            return _for_gemini(fields, provider.model)
+            return _for_gemini(fields, target.model)
         case "anthropic":
-            return _for_claude(fields, provider, refusals)
-    return _for_chat(fields, provider, refusals)
+            return _for_claude(fields, target)
+    return _for_chat(fields, target)
 
 
 def _rename_limit(fields: JsonObject, new_name: str) -> None:
@@ -145,21 +143,18 @@ def _rename_limit(fields: JsonObject, new_name: str) -> None:
 # ---- chat completions, and Ollama's API
 
 
-def _for_chat(
-    fields: JsonObject,
-    provider: Provider,
-    refusals: Collection[str],
-) -> tuple[JsonObject, list[str]]:
-    """Name seed and limit as the provider does, and ask for the effort in its way."""
+def _for_chat(fields: JsonObject, target: Target) -> tuple[JsonObject, list[str]]:
+    """Name seed and limit as the vendor does, and ask for the effort in its way."""
     if "seed" in fields:
-        fields[provider.seed] = fields.pop("seed")
-    limits_thinking = "limit" in refusals or (provider.name in OPENAIS and is_openai_reasoning(provider.model))
+        fields[target.account.vendor.seed_name] = fields.pop("seed")
+    is_openais = target.provider in OPENAIS and is_openai_reasoning(target.model)
+    limits_thinking = is_openais or "limit" in target.refusals
     _rename_limit(fields, "max_completion_tokens" if limits_thinking else "max_tokens")
     effort = fields.get("reasoning_effort")
     if not isinstance(effort, str):
         return fields, []
     del fields["reasoning_effort"]
-    own = _effort(effort, provider)
+    own = _effort(effort, target)
     if own is None:
         return fields, ["reasoning_effort"]
     if isinstance(fields.get("reasoning"), dict):  # OpenRouter's and Together's, with further keys
@@ -167,16 +162,16 @@ def _for_chat(
     return {**own, **fields}, []
 
 
-def _effort(effort: str, provider: Provider) -> JsonObject | None:
+def _effort(effort: str, target: Target) -> JsonObject | None:
     """The fields that request an effort from a provider; None if it has none."""
     thinks = effort != "none"
     switch = {"thinking": {"type": "enabled" if thinks else "disabled"}}
-    match provider.effort:
+    match target.account.vendor.effort_style:
         case "with thinking":
             return switch | ({"reasoning_effort": effort} if thinks else {})
         case "switch":
             return switch
-        case "switch for k2" if provider.model.startswith("kimi-k2"):
+        case "switch for k2" if target.model.startswith("kimi-k2"):
             return switch
         case "enable":
             return {"enable_thinking": thinks}
@@ -286,23 +281,19 @@ def _google_tool(tool: object) -> object:
 # ---- Anthropic's API
 
 
-def _for_claude(
-    fields: JsonObject,
-    provider: Provider,
-    refusals: Collection[str],
-) -> tuple[JsonObject, list[str]]:
+def _for_claude(fields: JsonObject, target: Target) -> tuple[JsonObject, list[str]]:
     """Ask for thinking in Claude's way, and leave out what Anthropic's API does not know or would refuse."""
     _rename_limit(fields, "max_tokens")
     omissions: list[str] = []
     effort = fields.get("reasoning_effort")
     if isinstance(effort, str):
         del fields["reasoning_effort"]
-        thinking = _thinking(effort, provider, fields.get("max_tokens"), refusals)
+        thinking = _thinking(effort, target, fields.get("max_tokens"))
         if thinking is None:
             omissions.append("reasoning_effort")
         else:
             fields = {**thinking, **fields}
-    refused = _refused_by_claude(fields, provider)
+    refused = _refused_by_claude(fields, target)
     omissions += refused
     fields = {name: value for name, value in fields.items() if name not in refused}
     temperature = fields.get("temperature")
@@ -321,7 +312,7 @@ def _for_claude(
     return fields, omissions
 
 
-def _refused_by_claude(fields: JsonObject, provider: Provider) -> list[str]:
+def _refused_by_claude(fields: JsonObject, target: Target) -> list[str]:
     """The parameters that Anthropic's API does not know, or refuses beside thinking, or from this model."""
     refused = [name for name in _UNKNOWN_TO_CLAUDE if name in fields]
     if as_dict(fields.get("thinking")).get("type") in ("enabled", "adaptive"):
@@ -329,22 +320,18 @@ def _refused_by_claude(fields: JsonObject, provider: Provider) -> list[str]:
     if fields.get("temperature") == 1 and "temperature" in refused:
         refused.remove("temperature")
     forces_tools = as_dict(fields.get("tool_choice")).get("type") in ("any", "tool")
-    if forces_tools and likely_facts(provider.name, provider.model).can("forced_tool_use") is False:
+    if forces_tools and likely_facts(target.provider, target.model).can("forced_tool_use") is False:
         refused.append("tool_choice")
     return refused
 
 
-def _thinking(
-    effort: str,
-    provider: Provider,
-    limit: object,
-    refusals: Collection[str],
-) -> JsonObject | None:
+def _thinking(effort: str, target: Target, limit: object) -> JsonObject | None:
     """The fields that make Claude think, or not; None if the model does not support that."""
-    facts = likely_facts(provider.name, provider.model)
+    facts = likely_facts(target.provider, target.model)
+    refusals = target.refusals
     if "adaptive" not in refusals and (facts.can("adaptive_thinking") or "budget" in refusals):
         if effort == "none":
-            return {"thinking": {"type": "between_tools" if has_between_tools(provider.model) else "disabled"}}
+            return {"thinking": {"type": "between_tools" if has_between_tools(target.model) else "disabled"}}
         # Without ``display``, thinking comes as a signature without text.
         return {"thinking": {"type": "adaptive", "display": "summarized"}, "output_config": {"effort": effort}}
     if effort == "none":
@@ -372,13 +359,6 @@ def _thinking(
 _SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty")
 _GEMINI_WITHOUT_SAMPLING = r"gemini-(?:3\.[6-9]|[4-9]|[1-9][0-9])"  # they ignore it; later ones are to refuse it
 _KIMI_THAT_REASONS = r"(?i)kimi-k(?:2\.[5-9]|[3-9])"
-_BOTH_APIS = {"chat", "responses"}  # refused: a gateway lacks the one that takes an effort beside tools
-# Families that reason first, and can spend a small token limit on that alone; for names not in the table.
-_THINKS = (
-    r"(?i)gpt-oss|deepseek-(v[4-9]|r[0-9]|reasoner)|grok-(?!.*non-reasoning)|kimi-k|glm-[4-9]|qwen-?3|qwq|magistral|"
-    r"nemotron|minimax|sonar-.*reason|think|reason"
-)
-_REASONING_HEADROOM = 1976  # tokens for reasoning: with a small limit the answer of a reasoning model is empty
 
 
 class FittedParams(NamedTuple):
@@ -392,40 +372,36 @@ class FittedParams(NamedTuple):
     effort: object
 
 
-def fit_params(
-    params: Mapping[str, object],
-    provider: Provider,
-    refusals: Collection[str] = (),
-) -> FittedParams:
+def fit_params(params: Mapping[str, object], target: Target) -> FittedParams:
     """Adapt the user's parameters to a model, without what its server has refused.
 
     litellm knows the names and the forms: for it they are only removed, and the effort is the nearest.
     """
-    effort = _effort_for(params, provider, refusals)
+    effort = _effort_for(params, target)
     accepted = dict(params)
     if "reasoning_effort" in accepted:
         accepted["reasoning_effort"] = effort
-    refused = [name for name in params if of_param(name) in refusals or (name == "reasoning_effort" and not effort)]
-    for name in refused:
+    refused = []
+    for name in params:
+        has_no_effort = name == "reasoning_effort" and not effort
+        if has_no_effort or of_param(name) in target.refusals:
+            refused.append(name)
+            del accepted[name]
+    for name in _refused_sampling(target.provider, target.model, accepted):
+        refused.append(name)
         del accepted[name]
-    refused_sampling = _refused_sampling(provider.name, provider.model, accepted)
-    for name in refused_sampling:
-        del accepted[name]
-    fields, unknown = in_form(accepted, provider, refusals)
-    return FittedParams(fields, refused + refused_sampling + unknown, effort)
+    fields, unknown = in_form(accepted, target)
+    return FittedParams(fields, refused + unknown, effort)
 
 
-def adaptations(
-    params: Mapping[str, object],
-    provider: Provider,
-    refusals: Collection[str] = (),
-) -> list[str]:
+def adaptations(params: Mapping[str, object], target: Target) -> list[str]:
     """What is not sent as the user asked, each in words that follow the model's name."""
-    fitted, asked = fit_params(params, provider, refusals), params.get("reasoning_effort")
+    fitted = fit_params(params, target)
+    asked = params.get("reasoning_effort")
     lines = [f"takes no {', '.join(fitted.omissions)}: left out"] if fitted.omissions else []
     if fitted.effort and fitted.effort != asked:
         lines.append(f"takes no reasoning_effort {asked}: {fitted.effort} is sent")
-    if asked not in (None, "none") and lacks_effort_beside_tools(refusals):
+    if asked not in (None, "none") and target.refuses_effort_beside_tools:
         lines.append("takes no reasoning_effort beside tools: with them none is sent")
     return lines
 
@@ -440,22 +416,13 @@ def of_effort(effort: str) -> str:
     return of_param(f"reasoning_effort={effort}")
 
 
-def lacks_effort_beside_tools(refusals: Collection[str]) -> bool:
-    """Return whether OpenAI's server refuses an effort beside tools, and lacks the API in which it takes both."""
-    return set(refusals) >= _BOTH_APIS
-
-
-def _effort_for(
-    params: Mapping[str, object],
-    provider: Provider,
-    refusals: Collection[str],
-) -> object:
+def _effort_for(params: Mapping[str, object], target: Target) -> object:
     """The effort to ask of a model: the nearest that it accepts; the user's own if it is not on the scale."""
     effort = params.get("reasoning_effort")
     if effort not in EFFORTS:
         return effort
-    accepted = accepted_efforts(provider.name, provider.model, provider.api)
-    return nearest_effort(effort, [level for level in accepted if of_effort(level) not in refusals])
+    accepted = accepted_efforts(target.provider, target.model, target.api)
+    return nearest_effort(effort, [level for level in accepted if of_effort(level) not in target.refusals])
 
 
 def _refused_sampling(provider: str, name: str, params: Mapping[str, object]) -> list[str]:
@@ -474,18 +441,3 @@ def _refused_sampling(provider: str, name: str, params: Mapping[str, object]) ->
     if provider == "moonshot" and re.match(_KIMI_THAT_REASONS, name):
         return [key for key in sampling if params[key] != 1]
     return []
-
-
-def small_params(model_facts: Facts, tokens: int) -> JsonObject:
-    """Return parameters for a text of ``tokens`` tokens, such as a title: temperature 0.2, and that limit.
-
-    A reasoning model gets more tokens for it, and a low effort.
-    """
-    limit = tokens + _REASONING_HEADROOM
-    name, reasons = model_facts.name, model_facts.can("reasoning")
-    is_gemini = model_facts.provider == "gemini" and reasons is True
-    if is_openai_reasoning(name) or "gpt-oss" in name or model_facts.can("adaptive_thinking") or is_gemini:
-        return {"reasoning_effort": "low", "max_tokens": limit}
-    if reasons or (reasons is None and re.search(_THINKS, name)):
-        return {"max_tokens": limit}
-    return {"temperature": 0.2, "max_tokens": tokens}

@@ -234,12 +234,12 @@ def _for_gemini(fields: JsonObject, model: str) -> tuple[JsonObject, list[str]]:
             config["thinkingConfig"] = {**_google_thinking(value, model), **as_dict(config.get("thinkingConfig"))}
         elif google_name in ("thinkingLevel", "thinkingBudget", "includeThoughts"):
             config["thinkingConfig"] = {**as_dict(config.get("thinkingConfig")), google_name: value}
-        elif name == "response_format":
-            schema = _flat(_flat(value).get("json_schema") or value).get("schema")
+        elif name == "response_format" and isinstance(value, dict):
+            schema = as_dict(value.get("json_schema") or value).get("schema")
             config["responseMimeType"] = "application/json"
             if schema:
                 config["responseJsonSchema"] = schema
-        elif name == "tool_choice":
+        elif name == "tool_choice" and isinstance(value, (str, dict)):
             beside["toolConfig"] = {"functionCallingConfig": _calling_mode(value)}
         elif name == "tools" and isinstance(value, list):
             beside["tools"] = [_google_tool(tool) for tool in value]
@@ -258,11 +258,12 @@ def _google_thinking(effort: object, model: str) -> JsonObject:
     """An effort as tokens for 2.5, and as a level for later models."""
     if re.match(_WITH_BUDGET, model):
         least = _LEAST_BUDGET if model.startswith(_ALWAYS_THINKS) else 0
-        return {"thinkingBudget": _GOOGLES_BUDGETS[effort] or least} if effort in _GOOGLES_BUDGETS else {}
+        budget = _GOOGLES_BUDGETS.get(str(effort))
+        return {} if budget is None else {"thinkingBudget": budget or least}
     return {"thinkingLevel": str(effort).upper()}
 
 
-def _calling_mode(choice: object) -> JsonObject:
+def _calling_mode(choice: str | JsonObject) -> JsonObject:
     """OpenAI's ``tool_choice`` in Google's form."""
     if isinstance(choice, str):
         return {"mode": _MODES.get(choice, choice.upper())}

@@ -1,11 +1,14 @@
 """``-p``: parameters under the names that a model's server takes, and what it would refuse left out with a note."""
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
 
-from tests.support.apis import tool_in_request
+from gptsh.llm import anthropic, chat, gemini, ollama, responses
+from gptsh.messages import Request, Tool
+from tests.support.apis import QUESTION, at, tool_in_request
 from tests.support.claude import LATEST, OPUS, SONNET
 from tests.support.dry import dry_run
 from tests.support.home import Home
@@ -158,3 +161,36 @@ def test_conditions_at_the_top_of_a_tools_schema_stand_in_its_description(
         assert (before, json.loads(told or "{}")) == ("Do.", {key: schema[key] for key in choices})
         own = {} if provider == "anthropic" else {"properties": {}}
         assert sent.get("input_schema", sent.get("parameters")) == own | OBJECT | sent_as
+
+
+# Parameters that a form of an API reads, and values of a shape that none of them has.
+READ = [
+    "response_format", "tool_choice", "tools", "reasoning_effort", "stop", "max_tokens", "max_completion_tokens",
+    "seed", "temperature", "top_p", "thinking", "thinkingConfig", "thinkingBudget", "generationConfig",
+    "toolConfig", "reasoning", "text", "verbosity", "include", "options", "num_ctx", "think", "output_config",
+    "chat_template_kwargs", "prompt_cache_key",
+]  # fmt: skip
+ODD = [5, 0.5, True, None, "text", "", [], ["text"], [5], {}, {"type": 5}, {"type": "function", "function": "f"},
+       {"type": "json_schema", "json_schema": 5}, {"thinkingConfig": 5}]  # fmt: skip
+MODELS = [
+    (chat, "lab", "m"), (chat, "openrouter", "anthropic/claude-sonnet-5-5"), (chat, "deepseek", "m"),
+    (responses, "openai", "gpt-6"), (anthropic, "anthropic", "claude-sonnet-5-5"),
+    (anthropic, "anthropic", "claude-opus-4-1"), (gemini, "gemini", "gemini-2.5-pro"),
+    (gemini, "gemini", "gemini-3.8-flash"), (ollama, "ollama", "m"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("api", "provider", "model"), MODELS)
+def test_a_parameter_of_any_shape_makes_a_request(api: Any, provider: str, model: str) -> None:
+    target = at(provider, model, api.__name__.rpartition(".")[2])
+    offered = (Tool("t", "Do.", {"type": "object"}),)
+    for name, value in product(READ, ODD):
+        for tools in ((), offered):
+            request = Request(f"{provider}/{model}", [QUESTION], {name: value}, tools=tools)
+            assert api.body(request, target), (name, value)
+
+
+def test_what_has_no_form_of_google_is_sent_as_it_is() -> None:
+    params = {"response_format": "text", "tool_choice": 5}
+    config = gemini.body(Request("gemini/m", [QUESTION], params), at("gemini"))["generationConfig"]
+    assert (config["responseFormat"], config["toolChoice"]) == ("text", 5)

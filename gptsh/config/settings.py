@@ -1,4 +1,4 @@
-"""Load config.toml and the GPTSH_ variables as settings, with their defaults; price answers by them."""
+"""Load config.toml and the GPTSH_ variables as settings with defaults; compute what an answer cost."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Choose the strategy that sends a long session in a small window, and fill its prompt."""
+"""Choose the strategy that sends a long session in a small window, and the messages that fit."""
 
 import math
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Read and update an agent's MEMORY.md and HISTORY.md, and read the project's file."""
+"""Read and update MEMORY.md and HISTORY.md, and put the memory and the project's file into a prompt, cut to fit."""
 
 import contextlib
 import json

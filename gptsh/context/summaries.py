@@ -1,4 +1,4 @@
-"""Word the requests for summaries, read the answers, and find the latest summary of a session."""
+"""Summarise messages with the small model: write the requests, read the answers, find the latest summary."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Lock the store while it is changed, and claim the turns and titles that this process works on."""
+"""Lock the store while it is changed; claim a turn or title, and tell whether another run has claimed it."""
 
 import contextlib
 import errno

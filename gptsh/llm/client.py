@@ -1,4 +1,4 @@
-"""Ask a model: choose the API, send the request, retry, and leave out fields that were refused."""
+"""Ask a model: choose the module of its API, send the request, retry, leave out what was refused."""
 
 import contextlib
 import re

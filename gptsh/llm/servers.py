@@ -1,4 +1,4 @@
-"""Prepare requests to a server: key, headers, API; cache what it reported and what it refuses."""
+"""Prepare a request to a server (key, headers, chat completions or Responses); remember refused fields for a day."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Write ``-o json`` and ``-o jsonl``: lists, failures, the keys of an answer, events that others emit."""
+"""Write JSON for ``-o json`` and ``-o jsonl``: lists, failures, events; declare the keys of an answer."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypedDict

@@ -1,4 +1,4 @@
-"""Define what a turn can be asked to do, choose its agent and model, and set titles, tags and names."""
+"""Define what a turn can be asked to do; choose its agent, model and small model; parse ``-p KEY=VALUE``."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

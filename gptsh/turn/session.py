@@ -1,4 +1,4 @@
-"""Open the session of a turn, prepare it, and save it as the turn proceeds; set titles, tags and names."""
+"""Open the session of a turn, without turns that other runs still ask; save it, with titles, tags and names."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Ask one question: send requests, run tools, fall back to other models, save and conclude the answer."""
+"""Ask one question: send requests, run tools, fall back, save the answer, fill in its JSON object."""
 
 import sys
 import threading

@@ -25,8 +25,8 @@ from gptsh.turn.session import Session
 
 if TYPE_CHECKING:
     from gptsh.content.templates import Template
+    from gptsh.context.tokens import Prompt
     from gptsh.turn.engine import App, TurnSetup
-    from gptsh.turn.prompt import Plan
 
 
 # ---- recap
@@ -99,7 +99,7 @@ class Conversation:
         self.options, self.paths, self.values = options, paths, values
         self.session = Session()
         self.is_unsaved = False
-        self.last_plan: Plan | None = None
+        self.last_plan: Prompt | None = None
         self.prefill = ""
         self.should_exit = False
         self.uses_prompt = False
@@ -291,7 +291,7 @@ class Conversation:
         if session.is_saved:
             self.options = self.options.without_labels
 
-    def plan_turn(self, question: Message | None) -> "tuple[TurnSetup, Plan]":
+    def plan_turn(self, question: Message | None) -> "tuple[TurnSetup, Prompt]":
         """Plan a turn with the tools that already run, and save nothing. Raises GptshError as a turn does."""
         from gptsh.turn.prompt import Planner
         from gptsh.turn.screen import Screen

@@ -10,19 +10,13 @@ from gptsh.context.sendable import cut_text, pruned, touched_files
 from gptsh.context.summaries import LENGTH_TOLERANCE, latest, summary_of, uncovered
 from gptsh.context.tokens import (
     ASKED,
-    FRAMING,
-    FULL,
     MINIMAL,
     PRUNED,
     SUMMARY,
-    Choice,
-    CompactedPrompt,
-    Size,
-    compaction_mark,
-    count_media,
+    Estimator,
+    Prompt,
     count_message,
     count_text,
-    omissions,
     truncate_tokens,
 )
 from gptsh.core.document_types import Compaction, ContextState, Summary
@@ -51,19 +45,25 @@ from gptsh.text import quantity
 # strategy makes of the older ones. A tool call and its results are never separated (see
 # ``compaction``).
 #
-# Both ``summary`` and ``minimal`` put one question in place of the older messages. ``minimal``
-# fills it in this order, and no row takes room from one above it:
+# Both ``summary`` and ``minimal`` put one question, the block, in place of the older messages.
+# ``minimal`` fills it in this order, and no row takes room from one above it:
 #
-# 1 the current question with its media, where it is among the older messages, as in a turn of many
-# tool rounds 2 the last answer, where it is among them: whole up to a quarter of the room, else
-# both its ends 3 the newest summary 4 the words of the first question, then of the others from the
-# newest on 5 media of earlier questions, from the newest on 6 the files that tool calls named 7
-# both ends of a question that was too long for row 4
+# 1. the current question with its media, where it is among the older messages, as in a turn of
+#    many tool rounds
+# 2. the last answer, where it is among them: whole up to a quarter of the room, else both its ends
+# 3. the newest summary
+# 4. the words of the first question, then of the others from the newest on
+# 5. media of earlier questions, from the newest on
+# 6. the files that tool calls named
+# 7. both ends of a question that was too long for row 4
+#
+# Each line is counted when it is made, and the sum is never less than what the block takes. So the
+# room is computed once.
 
-ANSWER_SHARE = 4  # the last answer may take this fraction of the room, before words and media
-_MIN_EXCERPT = 40  # tokens of a summary, an answer or a long question: a shorter excerpt is useless
+_ANSWER_SHARE = 4  # the last answer may take this fraction of the room, before words and media
 _FILES_SHARE = 4  # the list of files may take this fraction of the room
-_HEADINGS = 90  # tokens of all headings and the blank lines between them
+_MIN_EXCERPT = 40  # tokens of a text of which a part is sent: a shorter excerpt is useless
+_HEADINGS = 110  # tokens of all headings, the blank lines between them, and the message around
 _BEGINNING = "[Shortened by gptsh: the conversation up to here.]"
 _WORDS = "What the user said, word for word:"
 _SOME_WORDS = "What the user said, word for word ({omitted} left out):"
@@ -75,10 +75,10 @@ _MEDIA = "Sent with question {number}:"
 _END = "[The conversation goes on:]"
 
 
-class SplitHistory(NamedTuple):
+class History(NamedTuple):
     """A session, split in two. ``summary`` covers the first ``covered`` of the older messages.
 
-    ``room``: tokens for the older part in ``minimal``, for the media of the older part in ``summary``.
+    ``room``: counted tokens for the older part in ``minimal``, for its media in ``summary``.
     """
 
     older: Sequence[Message]
@@ -88,140 +88,179 @@ class SplitHistory(NamedTuple):
     room: int = 0
 
 
-def pruned_tools(history: SplitHistory) -> CompactedPrompt:
+def _pruned_tools(history: History, draft: Prompt) -> Prompt:
     """Send everything, with older tool results and older attached text shortened."""
     everything = [*map(pruned, history.older), *history.recent]
-    return CompactedPrompt(everything, len(everything))
+    return draft.with_messages(everything)._replace(included=len(everything))
 
 
-def summary(history: SplitHistory) -> CompactedPrompt:
-    """Send the older user words verbatim, a summary of the other older messages, and the recent messages.
+def _summary(history: History, draft: Prompt) -> Prompt:
+    """Send the older user words verbatim, a summary of the other older messages, and the recent messages."""
+    return _with_summary(history).prompt(draft)
 
-    The words come first: they only grow, so the prompt begins as the last one did. Media of older questions is sent
-    where it fits, that of the current question always.
+
+def _minimal(history: History, draft: Prompt) -> Prompt:
+    """Last resort: fill the room in the order of the rows above, without a new summary."""
+    block = _without_new_summary(history)
+    block.add_files()
+    block.add_cut_words()
+    return block.prompt(draft)
+
+
+def _with_summary(history: History) -> "_Block":
+    """The block of ``summary``.
+
+    The words come first: they only grow, so the prompt begins as the last one did. Media of older
+    questions is sent where it fits, that of the current question always.
     """
     block = _Block(history)
     for at in range(len(block.questions)):
-        block.words[at] = block.line(at)
-    block.summary = history.summary
-    block.room = history.room
+        block.put(at, block.line(at))
+    block.summary, block.room = history.summary, history.room
     block.add_media(current=True, must=True)
     block.add_media()
-    return block.prompt(has_summary=True)
+    return block
 
 
-def minimal(history: SplitHistory) -> CompactedPrompt:
-    """Last resort: fill the room in the order of the rows above, without a new summary.
-
-    The words of the current question are always sent.
-    """
+def _without_new_summary(history: History) -> "_Block":
+    """The block of ``minimal`` up to row 5. The words of the current question are always sent."""
     block = _Block(history)
-    block.add_current()
-    block.add_last_answer()
-    block.add_summary()
-    block.add_words()
-    block.add_media()
-    block.add_files()
-    block.add_cut_words()
     if block.room < 0 and block.current is None:
-        return _without_block(block)
-    return block.prompt(has_summary=bool(block.summary))
+        block.is_sent = False
+    else:
+        block.add_current()
+        block.add_last_answer()
+        block.summary = block.excerpt(history.summary, block.room)
+        block.add_words()
+        block.add_media()
+    return block
 
 
-# In the order in which they are tried.
-SHORTEN: dict[str, Callable[[SplitHistory], CompactedPrompt]] = {
-    PRUNED: pruned_tools,
-    SUMMARY: summary,
-    MINIMAL: minimal,
+SHORTEN: dict[str, Callable[[History, Prompt], Prompt]] = {
+    PRUNED: _pruned_tools,
+    SUMMARY: _summary,
+    MINIMAL: _minimal,
 }
 
 
-def is_verbatim(message: Message) -> bool:
+def _is_verbatim(message: Message) -> bool:
     """Whether a message is always sent verbatim, however old it is."""
     return message["role"] == "system" or starts_turn(message)
 
 
-def last_answer_at(messages: Sequence[Message]) -> int | None:
+def _last_question_at(messages: Sequence[Message]) -> int:
+    """The index of the current question; 0 if there is none."""
+    return max((at for at, message in enumerate(messages) if starts_turn(message)), default=0)
+
+
+def _last_answer_at(messages: Sequence[Message]) -> int | None:
     """The index of the last answer with words before the current question; None if there is none."""
-    question_at = max((at for at, message in enumerate(messages) if starts_turn(message)), default=0)
-    answers = (at for at in reversed(range(question_at)) if messages[at]["role"] == "assistant")
-    return next((at for at in answers if (text := text_of(messages[at])) and not text.isspace()), None)
+    for at in reversed(range(_last_question_at(messages))):
+        if messages[at]["role"] == "assistant" and text_of(messages[at]).strip():
+            return at
+    return None
+
+
+def _count(messages: Sequence[Message]) -> int:
+    return sum(map(count_message, messages))
+
+
+def _cut_size(message: Message) -> int:
+    """Tokens of a message of which no text is left but the mark."""
+    return count_message(cut_text(message, 0))
+
+
+def _pruned_result(message: Message) -> Message:
+    """A tool result shortened, any other message as it is."""
+    return pruned(message) if message["role"] == "tool" else message
 
 
 class _Block:
     """The question in place of the older messages, as it is filled. ``room``: the tokens that are left for it."""
 
-    def __init__(self, history: SplitHistory) -> None:
+    def __init__(self, history: History) -> None:
         self.history = history
         self.questions = [message for message in history.older if starts_turn(message)]
         is_current_older = bool(self.questions) and not any(map(starts_turn, history.recent))
         self.current = len(self.questions) - 1 if is_current_older else None
         self.room = history.room - _HEADINGS
+        self.is_sent = bool(history.older)
         self.words: dict[int, str] = {}  # the line of each question that is sent, by its index
-        self.media: list[tuple[int, Part]] = []  # the index of its question, and the part
+        self.media: dict[int, list[Part]] = {}  # by the index of its question
+        self.words_size: dict[int, int] = {}  # tokens, by the index of the question
+        self.media_size: dict[int, int] = {}
         self.summary = self.last_answer = ""
         self.files: list[str] = []
+        at = _last_answer_at([*history.older, *history.recent])
+        self._answer_at = at if at is not None and at < len(history.older) else None
 
     # ---- the rows
+
+    def put(self, at: int, line: str) -> None:
+        """Add the line of a question, whether it fits or not."""
+        self.words[at] = line
+        self.words_size[at] = count_text(line) + 1
+        self.room -= self.words_size[at]
 
     def add_current(self) -> None:
         """Add the current question and its media, if it is among the older messages."""
         if self.current is not None:
-            self.words[self.current] = line = self.line(self.current)
-            self.room -= count_text(line) + 1
+            self.put(self.current, self.line(self.current))
             self.add_media(current=True)
 
     def add_last_answer(self) -> None:
         """Add the last answer, if it is among the older messages: both its ends if it is long."""
-        messages = [*self.history.older, *self.history.recent]
-        at = last_answer_at(messages)
-        if at is not None and at < len(self.history.older):
-            limit = min(self.room, self.history.room // ANSWER_SHARE)
-            self.last_answer = self._excerpt(text_of(messages[at]), limit, ends=True)
-
-    def add_summary(self) -> None:
-        """Add the newest summary, its beginning if it is too long."""
-        self.summary = self._excerpt(self.history.summary, self.room)
+        if self._answer_at is not None:
+            limit = min(self.room, self.history.room // _ANSWER_SHARE)
+            self.last_answer = self.excerpt(text_of(self.history.older[self._answer_at]), limit, ends=True)
 
     def add_words(self) -> None:
         """Add the words of the first question, then of the others from the newest on, where they fit."""
-        newest_first = reversed(range(len(self.questions)))
-        for at in dict.fromkeys([*range(len(self.questions))[:1], *newest_first]):
-            line = self.line(at)
-            size = count_text(line) + 1
-            if at not in self.words and size <= self.room:
-                self.words[at] = line
-                self.room -= size
+        for at in (0, *reversed(range(1, len(self.questions)))):
+            if at < len(self.questions) and at not in self.words:
+                line = self.line(at)
+                if count_text(line) < self.room:
+                    self.put(at, line)
 
     def add_media(self, *, current: bool = False, must: bool = False) -> None:
         """Add media from the newest on, where it fits: that of the ``current`` question, or of the earlier ones.
 
         ``must``: whether it fits or not.
         """
-        for at in reversed(range(len(self.questions))):
-            if at not in self.words or (at == self.current) != current:
+        for at in sorted(self.words, reverse=True):
+            if (at == self.current) != current:
                 continue
-            for part, media in media_in(self.questions[at]):
-                size = count_media(media) + count_text(_MEDIA) + FRAMING
+            for part, _ in media_in(self.questions[at]):
+                size = count_message(user_message(_MEDIA, [part]))
                 if must or size <= self.room:
-                    self.media.append((at, part))
+                    self.media.setdefault(at, []).append(part)
+                    self.media_size[at] = self.media_size.get(at, 0) + size
                     self.room -= size
-
-    def add_cut_words(self) -> None:
-        """Add both ends of the newest question that does not fit whole."""
-        missing = [at for at in range(len(self.questions)) if at not in self.words]
-        if missing and (excerpt := self._excerpt(self.line(missing[-1]), self.room - 1, ends=True)):
-            self.words[missing[-1]] = excerpt
 
     def add_files(self) -> None:
         """Add the files that tool calls named, as many of the newest as fit."""
         room = min(self.room, self.history.room // _FILES_SHARE)
         for path, tools in reversed(touched_files(self.history.older).items()):
             line = f"- {path} ({', '.join(tools)})"
-            room -= count_text(line) + 1
-            if room < 0:
+            size = count_text(line) + 1
+            if size > room:
                 break
             self.files.insert(0, line)
+            room -= size
+            self.room -= size
+
+    def add_cut_words(self) -> None:
+        """Add both ends of the newest question that does not fit whole."""
+        for number in reversed(self.omitted):
+            excerpt = self.excerpt(self.line(number - 1), self.room - 1, ends=True)
+            if excerpt:
+                self.words[number - 1] = excerpt
+            break
+
+    @property
+    def omitted(self) -> list[int]:
+        """The numbers of the questions that are not sent."""
+        return [at + 1 for at in range(len(self.questions)) if at not in self.words]
 
     # ---- texts
 
@@ -231,8 +270,7 @@ class _Block:
         The current question, or one without words, has both ends of each attached text.
         """
         message = self.questions[at]
-        texts = text_parts_of(message)
-        texts = [part for part in texts if not part.get("memory")]  # the system prompt has it
+        texts = [part for part in text_parts_of(message) if not part.get("memory")]  # the system prompt has it
         words = [part["text"] for part in texts if "source" not in part]
         if at == self.current or not words:
             words = [text_of(pruned(message))]
@@ -241,62 +279,63 @@ class _Block:
         words += [_media_name(part) for part in parts_of(message) if media_of(part)]
         return f"{at + 1}. " + "\n".join(filter(None, words))
 
-    def _excerpt(self, text: str, limit: int, *, ends: bool = False) -> str:
+    def excerpt(self, text: str, limit: int, *, ends: bool = False) -> str:
         """As much of a text as fits ``limit``, taken from the room; "" if that is hardly anything."""
         excerpt = truncate_tokens(text, limit, ends=ends) if text and limit >= _MIN_EXCERPT else ""
         self.room -= count_text(excerpt)
         return excerpt
 
-    def prompt(self, *, has_summary: bool) -> CompactedPrompt:
-        """The messages: system messages, the block, and the recent messages."""
+    def prompt(self, draft: Prompt) -> Prompt:
+        """The prompt: system messages, the block, and the recent messages."""
         older, recent = self.history.older, self.history.recent
-        omitted = [at + 1 for at in range(len(self.questions)) if at not in self.words]
-        sections = self._sections(omitted)
-        text = "\n\n".join([_BEGINNING, *("\n".join(section) for section in sections if section)])
-        media_parts: list[Part] = []
-        for at, part in sorted(self.media, key=lambda pair: pair[0]):
-            media_parts += [{"type": "text", "text": _MEDIA.format(number=at + 1)}, part]
-        end: Part = {"type": "text", "text": _END}
-        block = user_message(text, [*media_parts, end]) if media_parts else user_message(f"{text}\n\n{_END}", ())
+        covered = older[: self.history.covered] if self.summary else ()
+        summarized = sum(not _is_verbatim(message) for message in covered)
         systems = [message for message in older if message["role"] == "system"]
-        covered = older[: self.history.covered] if has_summary else ()
-        summarized = sum(not is_verbatim(message) for message in covered)
-        included = len(self.words) + len(systems) + self._counts_last_answer(covered)
-        sent_media = {id(part) for _, part in self.media}
-        media_names = [_media_name(part) for message in self.questions for part, _ in media_in(message)
-                       if id(part) not in sent_media]  # fmt: skip
-        left_out = len(older) - included - summarized + len(media_names)
-        messages = [*systems, *([block] if older else []), *recent]
-        return CompactedPrompt(messages, included + len(recent), summarized, left_out, omitted, media_names)
+        included = len(systems) + len(self.words)
+        if self.last_answer and self._answer_at is not None and self._answer_at >= len(covered):
+            included += 1
+        media_names = []
+        for at, question in enumerate(self.questions):
+            sent = self.media.get(at, [])
+            media_names += [_media_name(part) for part, _ in media_in(question) if part not in sent]
+        messages = [*systems, *([self._message()] if self.is_sent else []), *recent]
+        return draft.with_messages(messages)._replace(
+            included=included + len(recent),
+            summarized=summarized,
+            left_out=len(older) - included - summarized + len(media_names),
+            omitted_questions=tuple(self.omitted),
+            omitted_media=tuple(media_names),
+        )
 
-    def _counts_last_answer(self, covered: Sequence[Message]) -> bool:
-        """Whether the last answer is sent in the block and not counted as summarised."""
-        at = last_answer_at([*self.history.older, *self.history.recent])
-        return bool(self.last_answer) and at is not None and at >= len(covered)
+    def _message(self) -> Message:
+        """The block as a question."""
+        text = "\n\n".join([_BEGINNING, *self._sections()])
+        media: list[Part] = []
+        for at in sorted(self.media):
+            for part in self.media[at]:
+                media += [{"type": "text", "text": _MEDIA.format(number=at + 1)}, part]
+        if not media:
+            return user_message(f"{text}\n\n{_END}", ())
+        return user_message(text, [*media, {"type": "text", "text": _END}])
 
-    def _sections(self, omitted: Sequence[int]) -> list[list[str]]:
+    def _sections(self) -> list[str]:
         """The headings with their lines."""
         words = [self.words[at] for at in sorted(self.words)]
-        outcomes = [_OUTCOMES, self.summary] if self.summary else []
-        last = [_LAST, self.last_answer] if self.last_answer else []
-        files = [_FILES, *self.files] if self.files else []
-        if not omitted:
-            return [[_WORDS, *words] if words else [], outcomes, files, last]
-        task = [_TASK, words.pop(0)] if words and 0 in self.words and len(self.questions) > 1 else []
-        verbs = "does not fit and is" if len(omitted) == 1 else "do not fit and are"
-        heading = _SOME_WORDS.format(omitted=f"{quantity(len(omitted), 'earlier question')} {verbs}")
-        return [task, [heading, *words], outcomes, files, last]
-
-
-def _without_block(block: _Block) -> CompactedPrompt:
-    """The system messages and the recent messages, where there is no room for anything else."""
-    older, recent = block.history.older, block.history.recent
-    systems = [message for message in older if message["role"] == "system"]
-    media_names = [_media_name(part) for message in block.questions for part, _ in media_in(message)]
-    included = len(systems) + len(recent)
-    left_out = len(older) - len(systems) + len(media_names)
-    numbers = range(1, len(block.questions) + 1)
-    return CompactedPrompt([*systems, *recent], included, 0, left_out, numbers, media_names)
+        heading, task = _WORDS, []
+        omitted = len(self.omitted)
+        if omitted:
+            verbs = "does not fit and is" if omitted == 1 else "do not fit and are"
+            heading = _SOME_WORDS.format(omitted=f"{quantity(omitted, 'earlier question')} {verbs}")
+            if 0 in self.words:
+                task = [_TASK, words.pop(0)]
+        sections = [
+            task,
+            [heading, *words] if words or omitted else [],
+            [_OUTCOMES, self.summary] if self.summary else [],
+            [_LAST, self.last_answer] if self.last_answer else [],
+            [_FILES, *self.files] if self.files else [],
+        ]
+        return ["\n".join(section) for section in sections if section]
 
 
 def _media_name(part: Part) -> str:
@@ -311,10 +350,10 @@ def _media_name(part: Part) -> str:
 #
 # A compaction is a record in the session (``context.compaction``): the strategy, and ``upto``, the
 # id of the last message that is sent in a shorter form. It stays active until the prompt has grown
-# past the mark (``compact_at``) again, so that prompts keep the same beginning from turn to turn
-# and providers' caches hit. A new compaction aims at half of the budget. One that could not reach
-# half stays active until the budget is full. Where something of the user's would be left out,
-# nearly all of the budget is filled (see ``strategies``).
+# past the threshold (``compact_at``) again, so that prompts keep the same beginning from turn to
+# turn and providers' caches hit. A new compaction aims at half of the budget. One that could not
+# reach half stays active until the budget is full. Where something of the user's would be left
+# out, nearly all of the budget is filled (see ``strategies``).
 #
 # Each strategy is tried once, in order, with its real text. The caller passes in the function that
 # makes summaries.
@@ -323,112 +362,97 @@ def _media_name(part: Part) -> str:
 # -> the record of the new summary in ``context.summaries``. Raises GptshError.
 Summarise = Callable[[Sequence[Message], Sequence[Message], str | None, int], Summary]
 
-# (messages, id of their compaction, exact) -> the size of that prompt. Unless ``exact``, it is measured only as far as
-# needed to see that it is below the mark.
-Measure = Callable[[Sequence[Message], str | None, bool], Size]
-
 _TARGET = 0.5  # share of the budget that a new compaction aims at
 _GROWN_BUDGET = 1.2  # times the budget of the active compaction: with more, a larger part of the session may fit
 _FILL = 0.88  # share of the budget that is filled where something is left out; the rest is for the next turns
-_MAX_ROOM, _ROOM_TRIES = 1.5, 8  # times the room that is likely left; attempts to find the true one
 _MAX_SHARE_LEFT = 0.9  # of the current size: saving less does not justify a new beginning of the prompt
 _SUMMARY_DIVISOR = 4  # a summary takes at most this fraction of the budget
-_SPARE_SHARE = 0.95
-_ENDS_SHARES = (1, 0.75, 0.5)  # of the room that is left for both ends of a message: tried until it fits
-_MIN_ENDS = 30  # tokens of a message of which the ends are sent: fewer are useless
-_MIN_DENSITY = 0.1
-_UNLIMITED = 10**9  # tokens
 _MIN_SUMMARY = 200  # tokens: with less room, user words are left out instead
-_NO_REPORTS = ""  # no answer has this compaction id, so the count uses no report
+_UNLIMITED = 10**9  # tokens
 
 
-class Chooser:
+class Compactor:
     """Choose how to send ``messages``, which come from ``make_sendable``; ``state`` is the document's ``context``.
 
-    The messages may take ``budget`` tokens (None: unknown). ``measure`` counts the ``fixed`` tokens around them too.
-    ``on_failure`` gets the error of a failed summary before the next strategy is tried.
+    ``draft`` is the prompt without its messages. ``on_failure`` gets the error of a failed summary
+    before the next strategy is tried.
     """
 
     def __init__(
         self,
         messages: Sequence[Message],
         state: ContextState,
-        measure: Measure,
-        budget: int | None,
-        fixed: int,
+        draft: Prompt,
+        estimator: Estimator,
         rules: ContextRules,
         summarise: Summarise,
         on_failure: Callable[[GptshError], None],
     ) -> None:
         self._messages, self._state, self._rules = messages, state, rules
-        self._measure, self._budget, self._fixed = measure, budget, fixed
+        self._draft, self._estimator = draft, estimator
         self._summarise, self._on_failure = summarise, on_failure
-        self._exact = False
-        self._density = 1.0  # tokens of this model for each token that gptsh counts
         self._ids = [message.get("id") or "" for message in messages]
-        self._end = max(0, len(messages) - max(1, rules.keep_messages))  # messages before this may be shortened
-        while self._end > 0 and not _can_split(messages, self._end):
-            self._end -= 1
+        # Messages before this index may be shortened.
+        self._end = self._split_before(len(messages) - max(1, rules.keep_messages))
 
-    def choose(self, reason: str) -> Choice:
-        """Choose how to send the session. If nothing fits, return the shortest choice; its size exceeds the budget.
+    def choose(self, reason: str) -> Prompt:
+        """Choose how to send the session. If nothing fits, return the shortest prompt; its size exceeds the budget.
 
-        The active compaction is used while its prompt is below the mark (``compact_at``). A much larger budget ends it,
-        and a new one is made if needed. If no compaction saves anything, the prompt stays the same until the budget is
-        full.
+        The active compaction is used while its prompt is below the threshold. A much larger budget
+        ends it, and a new one is made if needed. If no compaction saves anything, the prompt stays
+        the same until the budget is full.
         """
         record = self._active_record()
+        limit = self._estimator.budget.limit
         if not self._rules.compact:
-            return self.choice_under(record if record and record.get("reason") == ASKED else None)
-        grown = record and self._budget and self._budget > _GROWN_BUDGET * (record.get("budget") or 1e9)
-        now = self.choice_under(None if grown else record)
-        if self.can_stay(now):
+            return self._under(record if record and record.get("reason") == ASKED else None)
+        if record and limit and limit > _GROWN_BUDGET * (record.get("budget") or math.inf):
+            record = None
+        now = self._under(record)
+        if limit is None or self._can_stay(now):
             return now
         # The next compaction may have room for words that the last resort leaves out.
-        before = self.choice_under(None) if now.strategy == MINIMAL else now
-        budget = self._budget or 0
-        return self._compact(before, min(round(_TARGET * budget), compaction_mark(budget, self._rules)), reason)
+        before = self._under(None) if now.strategy == MINIMAL else now
+        return self._compact(before, int(min(_TARGET, self._rules.compact_at) * limit), reason)
 
-    def current(self) -> Choice:
+    def current(self) -> Prompt:
         """Return how the session is sent now, even if it does not fit: whole, or under the active compaction."""
-        return self.choice_under(self._active_record())
+        return self._under(self._active_record())
 
-    def compact(self) -> Choice | None:
+    def compact(self) -> Prompt | None:
         """Compact to half of the current size because the user asks for it; None if nothing would be shorter."""
         now = self.current()
-        leaves_out = now.strategy == MINIMAL  # then a larger prompt is better
-        if not leaves_out and now.record and self._end and now.record["upto"] == self._ids[self._end - 1]:
+        if now.strategy == MINIMAL:  # then a larger prompt is better
+            now = self._under(None)
+        elif now.compaction and self._end and now.compaction["upto"] == self._ids[self._end - 1]:
             return None
-        longer = self.choice_under(None) if leaves_out else now
-        target, budget = round(_TARGET * self._message_tokens(longer)), self._budget
-        if budget is not None:
-            target = min(target, round(_TARGET * budget))
-        choice = self._compact(longer, target, ASKED)
-        return choice if choice.is_new else None
+        limit = self._estimator.budget.limit
+        size = now.message_tokens if limit is None else min(now.message_tokens, limit)
+        prompt = self._compact(now, int(_TARGET * size), ASKED)
+        return prompt if prompt.is_new else None
 
-    def can_stay(self, choice: Choice) -> bool:
+    def _can_stay(self, prompt: Prompt) -> bool:
         """Whether the session may be sent so, without a new compaction.
 
-        The prompt is below the mark; or it fits, and its compaction could not reach half of the budget it was made for.
+        The prompt is below the threshold; or it fits, and its compaction could not reach half of
+        the budget it was made for.
         """
-        budget, record = self._budget, choice.record or {}
-        if budget is None:
-            return True
+        record: Compaction = prompt.compaction or {}
         barely_fits = (record.get("after") or 0) > _TARGET * (record.get("budget") or math.inf)
-        return self._message_tokens(choice) <= (budget if barely_fits else compaction_mark(budget, self._rules))
+        limit = prompt.budget.limit if barely_fits else prompt.budget.threshold
+        return limit is None or prompt.message_tokens <= limit
 
-    def choice_under(self, record: Compaction | None) -> Choice:
+    def _under(self, record: Compaction | None) -> Prompt:
         """Return how the session is sent under a compaction; None sends it whole."""
         if record is None:
-            everything = CompactedPrompt(self._messages, len(self._messages))
-            return Choice(FULL, everything, self._measure(self._messages, None, self._exact))
-        prompt = SHORTEN[record["strategy"]](self._split(record))
-        size = self._measure(prompt.messages, record["id"], self._exact)
-        last_summary = summary_of(self._state, record.get("summary"))
-        if last_summary and last_summary.get("pending"):  # a dry run did not make it
-            tokens = last_summary.get("tokens") or 0
-            size = Size(size.tokens + tokens, size.at_most + tokens, size.reported)
-        return Choice(record["strategy"], prompt, size, record)
+            everything = self._draft.with_messages(self._messages)
+            return self._estimator.estimated(everything._replace(included=len(self._messages)))
+        draft = self._draft._replace(strategy=record["strategy"], compaction=record)
+        prompt = SHORTEN[record["strategy"]](self._history(record), draft)
+        prompt = self._estimator.estimated(prompt)
+        last_summary: Summary = summary_of(self._state, record.get("summary")) or {"id": ""}
+        pending = (last_summary.get("tokens") or 0) if last_summary.get("pending") else 0  # a dry run did not make it
+        return prompt._replace(tokens=prompt.tokens + pending, at_most=prompt.at_most + pending)
 
     # ---- the active compaction
 
@@ -437,241 +461,229 @@ class Chooser:
         record = self._state.get("compaction")
         if record is None or record.get("strategy") not in SHORTEN or "id" not in record:
             return None
-        if self._position(record.get("upto")) is None:
-            return None
         is_lost = record["strategy"] == SUMMARY and summary_of(self._state, record.get("summary")) is None
-        return None if is_lost else record
+        return None if is_lost or not self._number_up_to(record.get("upto")) else record
 
-    def _position(self, message_id: object) -> int | None:
-        """The last index of a message with this id, or None."""
-        positions = [at for at, known_id in enumerate(self._ids) if known_id and known_id == message_id]
-        return positions[-1] if positions else None
+    def _number_up_to(self, message_id: object) -> int:
+        """How many messages there are up to the last one with this id; 0 if there is none."""
+        numbers = [number for number, known_id in enumerate(self._ids, 1) if known_id and known_id == message_id]
+        return numbers[-1] if numbers else 0
 
-    def _split(self, record: Compaction) -> SplitHistory:
+    def _history(self, record: Compaction) -> History:
         """The session, split into older and recent messages as the record says."""
-        end = (self._position(record["upto"]) or 0) + 1
-        older, recent = list(self._messages[:end]), list(self._messages[end:])
-        cuts = as_dict(record.get("ends"))
-        recent = [
-            cut_text(message, cuts[message["id"]]) if message.get("id") in cuts else message for message in recent
-        ]
-        if record.get("pruned"):  # tool results only: attachments of the user are truncated visibly or not at all
-            upto = 1 + next((at for at, message in enumerate(recent) if message.get("id") == record["pruned"]), -1)
-            recent[:upto] = [pruned(message) if message["role"] == "tool" else message for message in recent[:upto]]
+        end = self._number_up_to(record["upto"])
+        older, recent = self._messages[:end], self._recent(record, end)
+        room = record.get("room") or 0
         last_summary = summary_of(self._state, record.get("summary"))
         if last_summary is None:
-            return SplitHistory(older, recent, room=record.get("room") or 0)
-        last = self._position(last_summary.get("last"))
-        covered = 0 if last is None else last + 1
+            return History(older, recent, room=room)
+        covered = self._number_up_to(last_summary.get("last"))
         if record["strategy"] == SUMMARY:  # a parallel run may have saved its answer among the older messages since
-            late = [message for message in uncovered(older, last_summary) if not is_verbatim(message)]
+            late = [message for message in uncovered(older, last_summary) if not _is_verbatim(message)]
             late_objects = set(map(id, late))
             older = [message for message in older if id(message) not in late_objects]
             recent = [*late, *recent]
-        text = last_summary.get("text") or ""
-        room = record.get("room") or 0
-        return SplitHistory(older, recent, text, min(len(older), covered), room)
+        return History(older, recent, last_summary.get("text") or "", min(len(older), covered), room)
+
+    def _recent(self, record: Compaction, end: int) -> list[Message]:
+        """The messages after the older ones: of some both ends, and of older tool results.
+
+        Attachments of the user are truncated visibly or not at all.
+        """
+        ends = as_dict(record.get("ends"))
+        pruned_end = self._number_up_to(record.get("pruned"))
+        recent = []
+        for at, message in enumerate(self._messages[end:], end):
+            if self._ids[at] in ends:
+                message = cut_text(message, ends[self._ids[at]])
+            recent.append(_pruned_result(message) if at < pruned_end else message)
+        return recent
 
     # ---- a new compaction
 
-    def _compact(self, before: Choice, target: int, reason: str) -> Choice:
+    def _compact(self, before: Prompt, target: int, reason: str) -> Prompt:
         """Use the first strategy that reaches ``target``, or comes as close as the protected messages allow.
 
         If no strategy saves enough, return ``before`` if that fits, else the last resort.
         """
-        budget, self._exact = self._budget, True
-        sample = self._messages[self._end :]  # a whole session may be too large to be counted
-        self._density = max(_MIN_DENSITY, self._size(sample) / max(1, sum(map(count_message, sample))))
-        before = self.choice_under(before.record)
-        bare = summary(SplitHistory(self._messages[: self._end], self._messages[self._end :]))
-        protected = self._size(bare.messages)  # the user's words and the recent messages
-        goal = max(target, protected) if budget is None else min(max(target, protected), budget)
-        choice = self._try_pruning(goal) if self._end else None
-        if choice is None and self._end:
-            try:
-                choice = self._try_summary(protected, goal, target)
-            except GptshError as err:
-                if reason == ASKED:
-                    raise
-                self._on_failure(err)
-                choice = self._try_pruning(compaction_mark(budget or 0, self._rules))
-        if choice and choice.size.tokens >= (1 if reason == ASKED else _MAX_SHARE_LEFT) * before.size.tokens:
-            choice = None
-        if choice is None or (budget is not None and self._message_tokens(choice) > budget):
-            if budget is None or self._message_tokens(before) <= budget:
+        self._estimator.counts = True
+        before = self._under(before.compaction)
+        limit = before.budget.limit
+        bare = _summary(History(self._messages[: self._end], self._messages[self._end :]), self._draft)
+        protected = self._estimator.count(bare.request.messages)  # the user's words and the recent messages
+        goal = max(target, protected)
+        prompt = self._shorter(goal if limit is None else min(goal, limit), protected, target, reason)
+        least_saving = 1 if reason == ASKED else _MAX_SHARE_LEFT
+        if prompt and prompt.tokens >= least_saving * before.tokens:
+            prompt = None
+        if prompt is None or not prompt.fits:
+            if before.fits:
                 return before
-            choice = self._last_resort()
-        if choice.record is None:
-            return choice
+            prompt = self._last_resort(limit or 0)
+        if prompt.compaction is None:
+            return prompt
         record: Compaction = {
-            **choice.record,
-            "before": max(0, before.size.tokens - self._fixed),
-            "after": self._message_tokens(choice),
+            **prompt.compaction,
+            "before": before.message_tokens,
+            "after": prompt.message_tokens,
             "reason": reason,
-            "omitted": omissions(choice.prompt),
+            "omitted": prompt.omitted,
         }
-        return choice._replace(record=record, is_new=True)
+        return prompt._replace(compaction=record, is_new=True)
 
-    def _try_pruning(self, goal: int) -> Choice | None:
-        """Shorten older tool results; None if that does not reach the goal."""
-        choice = self.choice_under(self._record(PRUNED, self._end))
-        return choice if self._message_tokens(choice) <= goal else None
+    def _shorter(self, goal: int, protected: int, target: int, reason: str) -> Prompt | None:
+        """Shorten older tool results, or use a summary; None if neither is possible."""
+        if not self._end:
+            return None
+        pruned_prompt = self._under(self._record(PRUNED, self._end))
+        if pruned_prompt.message_tokens <= goal:
+            return pruned_prompt
+        try:
+            return self._with_summary(protected, goal, target)
+        except GptshError as err:
+            if reason == ASKED:
+                raise
+            self._on_failure(err)
+        threshold = pruned_prompt.budget.threshold or 0
+        return pruned_prompt if pruned_prompt.message_tokens <= threshold else None
 
-    def _try_summary(self, protected: int, goal: int, target: int) -> Choice | None:
+    def _with_summary(self, protected: int, goal: int, target: int) -> Prompt | None:
         """Use an existing summary or make a new one; None if there is no room for one, or the user wants none.
 
         Raises GptshError if the summary cannot be made.
         """
-        budget, full_length = self._budget, round(LENGTH_TOLERANCE * self._rules.summary_tokens)
-        longest = min(full_length, max(_MIN_SUMMARY, (2 * target if budget is None else budget) // _SUMMARY_DIVISOR))
-        if budget is not None:
-            longest = min(longest, budget - protected)
-        if longest < min(_MIN_SUMMARY, full_length) or not full_length:
+        limit, full_length = self._estimator.budget.limit, round(LENGTH_TOLERANCE * self._rules.summary_tokens)
+        share = (2 * target if limit is None else limit) // _SUMMARY_DIVISOR
+        longest = min(full_length, max(_MIN_SUMMARY, share), _UNLIMITED if limit is None else limit - protected)
+        if not full_length or longest < min(_MIN_SUMMARY, full_length):
             return None
-        active, newest = self._active_record(), latest(self._state, self._ids)
-        if newest and not (active and active.get("summary") == newest[0]["id"]):
+        newest = latest(self._state, self._ids)
+        active: Compaction = self._active_record() or {}
+        if newest and newest[0]["id"] != active.get("summary"):
             existing, last = newest
             if (existing.get("tokens") or 0) <= longest and not uncovered(self._messages[: last + 1], existing):
-                choice = self.choice_under(self._record(SUMMARY, last + 1, summary=existing["id"]))
-                if self._message_tokens(choice) <= min(goal + longest, budget or goal + longest):
-                    return self._with_media(choice)
+                prompt = self._under(self._record(SUMMARY, last + 1, summary=existing["id"]))
+                if prompt.fits and prompt.message_tokens <= goal + longest:
+                    return self._with_media(prompt)
         older = list(self._messages[: self._end])
         previous = latest(self._state, self._ids[: self._end])
         fresh = uncovered(older, previous[0]) if previous else older
         length = max(1, int(longest / LENGTH_TOLERANCE))
         new = self._summarise(older, fresh, previous[0]["text"] if previous else None, length)
-        return self._with_media(self.choice_under(self._record(SUMMARY, self._end, summary=new["id"])))
+        return self._with_media(self._under(self._record(SUMMARY, self._end, summary=new["id"])))
 
-    def _with_media(self, choice: Choice) -> Choice:
-        """The choice of a summary with as much media of older questions as the budget has room for."""
-        if not choice.prompt.omitted_media:
-            return choice
-        room = _UNLIMITED if self._budget is None else round(_FILL * self._budget) - self._message_tokens(choice)
-        choice = self.choice_under({**(choice.record or {}), "room": room})
-        if choice.prompt.omitted_media and self._budget is not None:
-            return self._with_more(choice, self._end, round(_FILL * self._budget))
-        return choice
+    def _with_media(self, prompt: Prompt) -> Prompt:
+        """The prompt of a summary with as much media of older questions as the budget has room for."""
+        if not prompt.omitted_media:
+            return prompt
+        limit, room = prompt.budget.limit, _UNLIMITED
+        if limit is not None:
+            room = max(0, int((_FILL * limit - prompt.message_tokens) / self._estimator.scale))
+        record: Compaction = {**(prompt.compaction or {}), "room": room}
+        block = _with_summary(self._history(record))
+        is_all_sent = sum(map(len, block.media.values())) == len(prompt.omitted_media)
+        return self._under(record if is_all_sent else self._with_more(record, block))
 
-    def _last_resort(self) -> Choice:
+    def _last_resort(self, limit: int) -> Prompt:
         """Fill the budget without a new summary, in the order of ``strategies``: then with more of the last messages.
 
-        The last answer and the current question stay as messages. In a long turn of tool rounds the newest rounds do,
-        and the question and the last answer go into the block before them.
+        The last answer and the current question stay as messages. In a long turn of tool rounds the
+        newest rounds do, and the question and the last answer go into the block before them.
         """
-        goal = round(_FILL * (self._budget or 0))
-        question_at = max((at for at, message in enumerate(self._messages) if starts_turn(message)), default=0)
-        answer_at = last_answer_at(self._messages)
-        start = question_at if answer_at is None else answer_at
-        while start > 0 and not _can_split(self._messages, start):
-            start -= 1
-        rounds = [at for at in range(question_at + 1, len(self._messages)) if _can_split(self._messages, at)]
+        limit = int(limit / self._estimator.scale)  # as gptsh counts
+        goal = int(_FILL * limit)
+        question_at, answer_at = _last_question_at(self._messages), _last_answer_at(self._messages)
+        start = self._split_before(question_at if answer_at is None else answer_at)
+        rounds = [at for at in range(question_at + 1, len(self._messages)) if self._can_split(at)]
         ends: dict[str, int] = {}
-        if answer_at is not None and self._size([self._messages[answer_at]]) > goal // ANSWER_SHARE:
-            ends = {self._ids[answer_at]: round(goal / ANSWER_SHARE / self._density)}
-        choice = None
+        if answer_at is not None and count_message(self._messages[answer_at]) > goal // _ANSWER_SHARE:
+            ends[self._ids[answer_at]] = goal // _ANSWER_SHARE
         if start:
-            choice = self._filled(self._record(MINIMAL, start, ends=ends), goal)
-        if rounds and (choice is None or self._message_tokens(choice) > goal or choice.prompt.omitted_questions):
-            choice = self._with_newest_rounds([*filter(None, [start]), *rounds], ends, goal)
-        if choice is None:
-            return self.choice_under(None)
-        if (choice.record or {}).get("upto") == self._ids[start - 1]:
-            choice = self._with_more(choice, start, goal)
-        return choice
+            record = self._with_room(self._record(MINIMAL, start, ends=ends), goal, goal if rounds else limit)
+            block = _without_new_summary(self._history(record))
+            if not rounds or not (block.omitted or block.room < 0):
+                return self._under(self._with_more(record, block))
+        if not rounds:
+            return self._under(None)
+        at = self._newest_rounds([*([start] if start else []), *rounds], goal, limit)
+        record = self._record(MINIMAL, at, ends=ends, pruned=self._ids[-1])
+        return self._under(self._with_room(record, goal, limit))
 
-    def _with_newest_rounds(self, starts: Sequence[int], ends: dict[str, int], goal: int) -> Choice:
-        """Send as many of the newest rounds as fit half of the goal, tool results shortened; at least the last one.
+    def _newest_rounds(self, starts: Sequence[int], goal: int, limit: int) -> int:
+        """Where as many of the newest rounds begin as fit half of the goal, tool results shortened; at least the last.
 
         A long question leaves room for fewer: it is sent in any case.
         """
-        records = [self._record(MINIMAL, at, ends=ends, pruned=self._ids[-1]) for at in starts]
-        for record in records[:-1]:
-            if self._size(self._split(record).recent) <= goal // 2:
-                choice = self._filled(record, goal)
-                if self._message_tokens(choice) <= (self._budget or 0):
-                    return choice
-        return self._filled(records[-1], goal)
-
-    def _filled(self, record: Compaction, goal: int) -> Choice:
-        """The last messages as the record has them, and before them what the goal has room for.
-
-        Where not even the protected messages fit the goal, they may take the budget.
-        """
-        recent = self._size(self._split(record).recent)
-        for limit in (goal, self._budget or 0):
-            # What the room takes is known only when it is filled: lines are whole, and the count is scaled.
-            low, high = 0, max(0, round(_MAX_ROOM * (limit - recent) / self._density))
-            room = round(max(0, limit - recent) / self._density)
-            best = self.choice_under({**record, "room": 0})
-            for _ in range(_ROOM_TRIES):
-                choice = self.choice_under({**record, "room": room})
-                size = self._message_tokens(choice)
-                if size > limit:
-                    high = room
-                elif best.prompt == choice.prompt:  # more room changes nothing
-                    break
-                else:
-                    best, low = choice, room
-                room = (low + high) // 2
-            if self._message_tokens(best) <= limit:
+        block = _Block(History(self._messages[: starts[-1]], self._messages[starts[-1] :]))
+        block.add_current()
+        room = min(goal // 2, limit + block.room)  # the question has taken its room already
+        end = starts[-1]
+        room -= _count([_pruned_result(message) for message in self._messages[end:]])
+        for at in reversed(starts[:-1]):
+            room -= _count([_pruned_result(message) for message in self._messages[at:end]])
+            if room < 0:
                 break
-        return best
+            end = at
+        return end
 
-    def _with_more(self, choice: Choice, start: int, goal: int) -> Choice:
-        """Send more of the last answer, then more of the messages before ``start``, while nothing else goes for it.
+    def _with_room(self, record: Compaction, goal: int, limit: int) -> Compaction:
+        """The record with the room that is left before the recent messages.
 
-        Of a message that does not fit whole both ends are sent.
+        Where the protected messages alone do not fit the goal, they may take the budget.
         """
-        for ident, tokens in as_dict((choice.record or {}).get("ends")).items():
-            choice = self._better(choice, {"ends": {ident: tokens + self._spare(choice, goal)}}, goal) or choice
-        end = start
+        history = self._history(record)
+        recent = _count(history.recent)
+        needed = _Block(history)
+        needed.add_current()
+        if recent - needed.room > goal:
+            goal = limit
+        return {**record, "room": max(0, goal - recent)}
+
+    def _with_more(self, record: Compaction, block: _Block) -> Compaction:
+        """The record that also sends what the room of its filled block is left for.
+
+        That is more of the last answer, then more of the messages before, while nothing else goes
+        for it. Of a message that does not fit whole both ends are sent.
+        """
+        free, added = block.room, 0
+        ends = dict(as_dict(record.get("ends")))
+        for ident in [*ends]:
+            message = self._messages[self._number_up_to(ident) - 1]
+            size = count_message(cut_text(message, ends[ident]))
+            more = max(0, min(free, count_message(message) - size))
+            ends[ident] = size + more - _cut_size(message)
+            if size + more == count_message(message):
+                del ends[ident]
+            free -= more
+            added += more
+        start = end = self._number_up_to(record["upto"])
+        number = len(block.questions)
         for at in reversed(range(1, start)):
-            if not _can_split(self._messages, at):
+            if not self._can_split(at):
                 continue
-            changes: Compaction = {"upto": self._ids[at - 1], "pruned": self._ids[start - 1]}
-            longer = self._better(choice, changes, goal)
-            if longer is None:
-                longest = max(range(at, end), key=lambda index: count_message(self._messages[index]))
-                others = sum(count_message(self._messages[index]) for index in range(at, end) if index != longest)
-                room = self._spare(choice, goal) - others - FRAMING
-                if starts_turn(self._messages[longest]):
-                    return choice
-                return self._with_ends(choice, changes, self._ids[longest], room, goal)
-            choice, end = longer, at
-        return choice
-
-    def _with_ends(
-        self,
-        choice: Choice,
-        changes: Compaction,
-        ident: str,
-        room: int,
-        goal: int,
-    ) -> Choice:
-        """Send both ends of one more message; in less than the room if its count comes out higher than estimated."""
-        for share in _ENDS_SHARES:
-            if (tokens := round(share * room)) < _MIN_ENDS:
+            messages = [_pruned_result(message) for message in self._messages[at:end]]
+            first = number - sum(map(starts_turn, messages))
+            words = sum(block.words_size.get(index, 0) for index in range(first, number))
+            media = sum(block.media_size.get(index, 0) for index in range(first, number))
+            size = _count(messages)
+            is_whole = size - words - media <= free
+            if not is_whole:
+                longest = max(messages, key=count_message)
+                size += _cut_size(longest) - count_message(longest)
+                room = free - (size - words - media)
+                if starts_turn(longest) or room < _MIN_EXCERPT:
+                    break
+                ends[longest.get("id") or ""] = room
+                size += room
+            free -= size - words - media
+            added += size if record["strategy"] == MINIMAL else size - words  # the room of a summary is for media
+            end, number = at, first
+            if not is_whole:
                 break
-            ends = {**as_dict((choice.record or {}).get("ends")), ident: tokens}
-            if longer := self._better(choice, {**changes, "ends": ends}, goal):
-                return longer
-        return choice
-
-    def _spare(self, choice: Choice, goal: int) -> int:
-        """How many tokens, as gptsh counts, the prompt may grow up to the goal: a little less than is left."""
-        return round(_SPARE_SHARE * (goal - self._message_tokens(choice)) / self._density)
-
-    def _better(self, choice: Choice, changes: Compaction, goal: int) -> Choice | None:
-        """The choice with these changes of its record, if it fits the goal and lacks nothing that it had."""
-        record: Compaction = {**(choice.record or {}), **changes}
-        new = self.choice_under(record) if record["strategy"] == SUMMARY else self._filled(record, goal)
-        if self._message_tokens(new) > goal or new.prompt.summarized + new.prompt.included < (
-            choice.prompt.summarized + choice.prompt.included
-        ):
-            return None
-        lacks_more = len(new.prompt.omitted_questions) > len(choice.prompt.omitted_questions)
-        lacks_media = len(new.prompt.omitted_media) > len(choice.prompt.omitted_media)
-        return None if lacks_more or lacks_media else new
+        more_recent: Compaction = {"upto": self._ids[end - 1], "ends": ends, "room": (record["room"] or 0) - added}
+        if end < start:
+            more_recent["pruned"] = self._ids[start - 1]
+        return {**record, **more_recent}
 
     def _record(self, strategy: str, end: int, /, **more: Unpack[Compaction]) -> Compaction:
         """The record of a compaction that shortens the messages before index ``end``."""
@@ -685,26 +697,25 @@ class Chooser:
             "kept": len(self._messages) - end,
             "summary": None,
             "room": None,
-            "budget": self._budget,
+            "budget": self._estimator.budget.limit,
             **more,
         }
 
-    def _size(self, messages: Sequence[Message]) -> int:
-        """Tokens of the messages alone."""
-        return max(0, self._measure(messages, _NO_REPORTS, True).tokens - self._fixed)
+    # ---- where messages can be split
 
-    def _message_tokens(self, choice: Choice) -> int:
-        """Tokens of a choice's messages, without the fixed ones."""
-        return max(0, choice.size.tokens - self._fixed)
+    def _split_before(self, at: int) -> int:
+        """The last index up to this one before which the messages can be split; 0 if there is none."""
+        while at > 0 and not self._can_split(at):
+            at -= 1
+        return max(0, at)
 
+    def _can_split(self, at: int) -> bool:
+        """Whether the messages can be split before index ``at``, without separating a tool call from its results.
 
-def _can_split(messages: Sequence[Message], at: int) -> bool:
-    """Whether the messages can be split before index ``at``, without separating a tool call from its results.
-
-    A call may have no result.
-    """
-    before, after = messages[at - 1], messages[at]
-    waits = before["role"] == "assistant" and before.get("tool_calls") and not starts_turn(after)
-    if waits or after["role"] == "tool":
-        return False
-    return before.get("id") is not None and before.get("id") != after.get("id")
+        A call may have no result.
+        """
+        before, after = self._messages[at - 1], self._messages[at]
+        waits = before["role"] == "assistant" and before.get("tool_calls") and not starts_turn(after)
+        if waits or after["role"] == "tool":
+            return False
+        return before.get("id") is not None and before.get("id") != after.get("id")

@@ -5,6 +5,8 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,6 +19,7 @@ from gptsh.messages import (
     TAGGED,
     THOUGHT_SIGNATURES,
     Message,
+    Request,
     Tool,
     is_answer_of,
     is_text,
@@ -191,68 +194,103 @@ def count_tools(tools: Sequence[Tool]) -> int:
     return sum(FRAMING + count_text(json.dumps(tool._asdict(), ensure_ascii=False)) for tool in tools)
 
 
-def count_system(system: str | None) -> int:
-    """Count the tokens of a system prompt as sent."""
-    return FRAMING + count_text(system) if system else 0
-
-
-# ---- token limits
+# ---- budget
 #
-# How many tokens a request may have: window, prompt, budget, the mark of a compaction, and room;
-# one in the other.
+# How much fits. Code and pages use each word for this alone:
 #
-# window what the model reads and writes in one request prompt of the window: all that is sent; the
-# rest is the ``reserve`` for the answer budget of the prompt: the messages of the session; the rest
-# is ``fixed``: system prompt, schema, tool definitions mark of the budget: a session that takes
-# more is compacted (``compact_at``) room of the budget: what a text, a summary or the question in
-# place of older messages may still take
-#
-# Code and pages use each word for this alone.
-
-_UNKNOWN_RESERVE = 1000  # tokens for the answer if the window is not known
+# window     what the model reads and writes in one request
+# reserve    of the window: for the answer
+# fixed      of the rest: system prompt, schema, tool definitions
+# limit      what remains, for the messages of the session; the pages call it the budget
+# threshold  of the limit: a session that takes more is compacted (``compact_at``)
+# room       of the limit: what a text, a summary or the question in place of older messages may take
 
 
-class TokenLimits(NamedTuple):
-    """A model's window in tokens (None: unknown), and the share of it that is reserved for the answer.
-
-    ``max_tokens``: the tokens of the answer, if a parameter sets them.
-    """
+class Budget(NamedTuple):
+    """How many tokens a prompt may have; None: unknown."""
 
     window: int | None
-    share: float = 0
-    max_tokens: int | None = None
+    reserve: int
+    fixed: int
+    compact_at: float
 
     @property
-    def reserve(self) -> int:
-        """Tokens reserved for the answer."""
-        if self.max_tokens is not None:
-            return self.max_tokens
-        return _UNKNOWN_RESERVE if self.window is None else int(self.window * self.share)
-
-    @property
-    def prompt(self) -> int | None:
-        """Maximum tokens of a prompt with its system prompt; None: unknown."""
+    def whole(self) -> int | None:
+        """Maximum tokens of a whole prompt."""
         return None if self.window is None else max(0, self.window - self.reserve)
 
-    def budget(self, fixed: int) -> int | None:
-        """Maximum tokens of the messages when system prompt and tools take ``fixed``; None: unknown."""
-        return None if self.prompt is None else max(0, self.prompt - fixed)
+    @property
+    def limit(self) -> int | None:
+        """Maximum tokens of the messages."""
+        return None if self.whole is None else max(0, self.whole - self.fixed)
+
+    @property
+    def threshold(self) -> int | None:
+        """The tokens of the messages beyond which a session is compacted."""
+        return None if self.limit is None else int(self.compact_at * self.limit)
 
 
-def compaction_mark(limit: int, rules: ContextRules) -> int:
-    """Return the tokens beyond which a session is compacted, of a budget or of a whole prompt."""
-    return int(rules.compact_at * limit)
+# ---- prompt
+
+FULL = "full"
+PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # the strategies: see ``compaction``
+# The reasons of a compaction: the user requested it (it applies whatever the settings are); the session outgrew the
+# window; the server refused the prompt for its length.
+ASKED, AUTO, REFUSED = "asked", "auto", "refused"
 
 
-# ---- prompt size
+class Prompt(NamedTuple):
+    """What is sent of a session, and by which strategy.
+
+    ``tokens`` is the estimate that decides, shown with a ``~``; ``at_most`` is rarely exceeded; a
+    report of the provider covers ``reported`` of both. ``included``, ``summarized`` and ``left_out``
+    count the session's messages, the last one media, too. ``omitted_questions`` are numbers from 1,
+    ``omitted_media`` names. ``compaction`` is to be saved if ``is_new``.
+    """
+
+    request: Request
+    budget: Budget
+    strategy: str = FULL
+    tokens: int = 0
+    at_most: int = 0
+    reported: int = 0
+    fixed_bytes: int = 0  # of the texts beside the messages: they show later how much these have grown
+    included: int = 0
+    summarized: int = 0
+    left_out: int = 0
+    omitted_questions: tuple[int, ...] = ()
+    omitted_media: tuple[str, ...] = ()
+    compaction: "Compaction | None" = None
+    is_new: bool = False
+
+    @property
+    def message_tokens(self) -> int:
+        """Tokens of the messages alone."""
+        return max(0, self.tokens - self.budget.fixed)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the budget has room for it, or is unknown."""
+        return self.budget.limit is None or self.message_tokens <= self.budget.limit
+
+    @property
+    def omitted(self) -> "Omissions":
+        """What it leaves out of the user's."""
+        return {"questions": [*self.omitted_questions], "media": [*self.omitted_media]}
+
+    def with_messages(self, messages: Sequence[Message]) -> "Prompt":
+        """The prompt with these messages."""
+        return self._replace(request=self.request._replace(messages=[*messages]))
+
+
+# ---- estimator
 #
-# The size of a whole prompt in tokens: from the report of the last answer, estimated or counted,
-# and scaled.
-#
-# The tokens reported with the newest answer plus the bytes of all newer text are an upper bound. A
-# prompt that this does not prove small is counted, and scaled by the model's earlier reports for
-# the session. A report also shows whether the server has truncated the prompt silently.
+# The size of a prompt in tokens. The tokens reported with the newest answer plus the bytes of all
+# newer text are an upper bound. A prompt that this does not prove small is counted with the
+# tokenizer, and scaled by what the model has reported for earlier prompts of the session.
 
+_UNKNOWN_RESERVE = 1000  # tokens for the answer if the window is not known
+_OLLAMA_MIN_WINDOW = 4096  # tokens of the smallest window that Ollama is asked for
 _MIN_SCALE, _MAX_SCALE, _SCALE_MARGIN = 0.3, 1.5, 1.05  # limits of the reported scale; the margin is for other text
 _MIN_SCALE_TOKENS = 200  # a report on fewer is no basis for a scale
 _ENOUGH_SCALE_TOKENS = 2000  # a report on so many needs no older ones
@@ -262,100 +300,162 @@ _ABSURD = 1e9  # tokens: no prompt has as many
 _TRUNCATED_FROM, _MIN_SHARE_REPORTED, _MIN_SHARE_COUNTED = 3000, 0.8, 0.4
 
 
-class Target(NamedTuple):
-    """The model that a prompt is for, and the id of the session's compaction that it is sent under, if any."""
+class Estimator:
+    """Estimates the prompts of one session for one model, ``model`` of ``provider``; the owner of their budget.
 
-    model: str | None
-    provider: str | None
-    compaction: str | None = None
-
-
-class Size(NamedTuple):
-    """Tokens of a prompt: ``tokens`` is the estimate that decides, shown with a ``~``; ``at_most`` is rarely exceeded.
-
-    Both include ``reported`` tokens that a report of the provider covers.
+    ``history`` returns the whole session as the model reads it; ``max_tokens`` is the length of the
+    answer, if a parameter sets it.
     """
 
-    tokens: int
-    at_most: int
-    reported: int = 0
+    def __init__(
+        self,
+        model: str,
+        provider: str,
+        rules: ContextRules,
+        max_tokens: int | None,
+        history: Callable[[], Sequence[Message]],
+        *,
+        is_ollama: bool,
+    ) -> None:
+        self.window: int | None = None
+        self.max_tokens = max_tokens
+        self.texts: Sequence[str] = ()  # beside the messages: system prompt, schema, tool definitions
+        self.counts = False  # from the first prompt on that is not certainly small
+        self.uses_reports = True  # those on earlier prompts of the session
+        self._model, self._provider, self._rules, self._history = model, provider, rules, history
+        self._is_ollama = is_ollama
+        self._scale: float | None = None
 
+    @property
+    def budget(self) -> Budget:
+        """What fits now."""
+        reserve = self.max_tokens
+        if reserve is None:
+            reserve = _UNKNOWN_RESERVE if self.window is None else int(self.window * self._rules.reserve)
+        fixed = round(self.scale * self._count_texts()) if self.counts else self._fixed_bytes // BYTES
+        return Budget(self.window, reserve, fixed, self._rules.compact_at)
 
-def size_of(
-    messages: Sequence[Message],
-    before: Sequence[str],
-    target: Target,
-    *,
-    estimate_below: int | None,
-    estimate_above: int | None = None,
-    scale: Callable[[], float | None],
-) -> Size:
-    """Measure a prompt of the messages and the texts before them: system prompt, schema, tools.
+    @property
+    def scale(self) -> float:
+        """Tokens of the model for each that gptsh counts; 1 without a report."""
+        if self._scale is None:
+            ratio = self._reported_ratio() if self.uses_reports else None
+            self._scale = 1.0 if ratio is None else _SCALE_MARGIN * ratio
+        return self._scale
 
-    It is only estimated if it certainly takes at most ``estimate_below`` tokens (None: always), or more than
-    ``estimate_above``. Otherwise it is counted, and ``scale()`` returns the factor of the count (see ``scale_of``).
-    """
-    reported, new, new_bytes = _latest_report(messages, sum(map(upper_bound, before)), target)
-    bound, media = sizes(new, upper_bound)
-    bound += new_bytes
-    is_small = estimate_below is None or reported + bound + media <= estimate_below
-    if is_small or (estimate_above is not None and bound > MAX_BYTES * estimate_above):
-        return Size(reported + bound // BYTES + media, reported + bound + media, reported)
-    counted = sum(map(count_message, new)) + _count_share(before, new_bytes)
-    factor = scale()
-    if factor is None:
-        return Size(reported + counted, reported + counted, reported)
-    scaled = round(_SCALE_MARGIN * factor * counted)
-    return Size(reported + scaled, reported + max(scaled, counted), reported)
+    def learn(self, actual: int, counted: int) -> None:
+        """Scale by a prompt that the server refused as too long, whatever it reported before."""
+        self.forget_reports()
+        self._scale = _SCALE_MARGIN * max(1.0, actual / max(1, counted))
 
+    def forget_reports(self) -> None:
+        """Count without the reports on earlier prompts, which were of other texts."""
+        self.uses_reports, self.counts = False, True
 
-def _latest_report(messages: Sequence[Message], before_bytes: int, target: Target) -> tuple[int, list[Message], int]:
-    """The tokens that the newest report under this compaction covers; the messages and bytes that it does not cover.
+    # ---- sizes
 
-    Answers that parallel runs have saved before its question since were not sent with it.
-    """
-    for at, usage in _reports(messages, target):
-        if messages[at].get("compaction") != target.compaction:
-            continue
-        size = sizes(messages[:at], upper_bound)[0] + before_bytes
-        if size / MAX_BYTES > usage["prompt"]:  # the report is not of these messages
-            break
-        start = next((index for index in reversed(range(at)) if starts_turn(messages[index])), 0)
-        asked_at = messages[start].get("timestamp") or ""
-        late = [message for message in messages[:start] if (message.get("timestamp") or "") > asked_at]
-        new_bytes = max(0, before_bytes - messages[at].get("prefix_bytes", before_bytes))
-        return usage["prompt"] + _replayed_tokens(messages[at]), [*late, *messages[at + 1 :]], new_bytes
-    return 0, list(messages), before_bytes
+    def estimated(self, prompt: Prompt) -> Prompt:
+        """The prompt with its tokens, the session's messages being those of its request."""
+        compaction = prompt.compaction["id"] if prompt.compaction else None
+        reported, new, new_bytes = self._latest_report(prompt.request.messages, compaction)
+        tokens, at_most = self._measure(new, new_bytes, reported)
+        return prompt._replace(
+            tokens=tokens, at_most=at_most, reported=reported, budget=self.budget, fixed_bytes=self._fixed_bytes
+        )
 
+    def count(self, messages: Sequence[Message]) -> int:
+        """Count the tokens of messages, without the texts beside them."""
+        self.counts = True
+        return self._measure(messages, 0, 0)[0]
 
-def scale_of(messages: Sequence[Message], before: Sequence[str], target: Target) -> float | None:
-    """The ratio of the tokens that the model reports to those that gptsh counts; None without a usable report.
+    def _measure(self, messages: Sequence[Message], more_bytes: int, reported: int) -> tuple[int, int]:
+        """The estimated tokens of messages and of some bytes of the texts beside them, and the most that they may be.
 
-    ``messages`` are the whole session, and ``before`` the texts before them. Between two prompts under the same
-    compaction and system prompt only known messages were added, however both begin: the difference is what those take.
-    With a single report it is the whole prompt, if that was not compacted and has no media, whose tokens are a guess.
-    """
-    reports = [(at, usage["prompt"], _origin(messages[at])) for at, usage in _reports(messages, target)]
-    for newer, prompt, origin in reports:
-        ratio = None
-        counted, end = 0, newer
-        for older, earlier_prompt, earlier_origin in reports:
-            if older >= newer or earlier_origin != origin:
+        Both include those ``reported``. A prompt that is certainly below the threshold is not
+        counted, nor for Ollama one below its smallest window, nor one that is far too large.
+        """
+        size, media = sizes(messages, upper_bound)
+        size += more_bytes
+        budget = self.budget
+        limits = [
+            limit for limit in (budget.threshold, _OLLAMA_MIN_WINDOW if self._is_ollama else None) if limit is not None
+        ]
+        self.counts = self.counts or (bool(limits) and reported + size + media > min(limits))
+        is_huge = budget.whole is not None and size > MAX_BYTES * budget.whole
+        if is_huge or not self.counts:
+            return reported + size // BYTES + media, reported + size + media
+        counted = sum(map(count_message, messages)) + self._count_texts(more_bytes)
+        scaled = round(self.scale * counted)
+        return reported + scaled, reported + max(scaled, counted)
+
+    @property
+    def _fixed_bytes(self) -> int:
+        return sum(map(upper_bound, self.texts))
+
+    def _count_texts(self, size: int | None = None) -> int:
+        """Count the tokens of the texts beside the messages, or of ``size`` bytes of them."""
+        if size == 0:
+            return 0
+        counted = sum(map(count_text, self.texts))
+        return counted if size is None else math.ceil(counted * size / max(1, self._fixed_bytes))
+
+    # ---- reports
+
+    def _latest_report(self, messages: Sequence[Message], compaction: str | None) -> tuple[int, Sequence[Message], int]:
+        """The tokens that the newest report under this compaction covers; the messages and bytes that it does not.
+
+        Answers that parallel runs have saved before its question since were not sent with it.
+        """
+        texts_bytes = self._fixed_bytes
+        for at, usage in self._reports(messages) if self.uses_reports else ():
+            if messages[at].get("compaction") != compaction:
                 continue
-            counted, end = counted + sum(map(count_message, messages[older:end])), older
-            if counted > _MIN_SCALE_TOKENS:
-                ratio = (prompt - earlier_prompt) / counted
-            if counted > _ENOUGH_SCALE_TOKENS:
+            size = sizes(messages[:at], upper_bound)[0] + texts_bytes
+            if size / MAX_BYTES > usage["prompt"]:  # the report is not of these messages
                 break
-        answer, has_media = messages[newer], any(sizes(messages[:newer], len)[1:])
-        if ratio is None and not answer.get("compaction") and not has_media:
-            sent_bytes = answer.get("prefix_bytes", sum(map(upper_bound, before)))
-            counted = sum(map(count_message, messages[:newer])) + _count_share(before, sent_bytes)
-            ratio = prompt / counted if counted > _MIN_SCALE_TOKENS else None
-        # A ratio far outside the limits means that the reports are not of these messages.
-        if ratio is not None and _MIN_SCALE / 2 <= ratio <= 2 * _MAX_SCALE:
-            return min(max(ratio, _MIN_SCALE), _MAX_SCALE)
-    return None
+            start = next((index for index in reversed(range(at)) if starts_turn(messages[index])), 0)
+            asked_at = messages[start].get("timestamp") or ""
+            late = [message for message in messages[:start] if (message.get("timestamp") or "") > asked_at]
+            new_bytes = max(0, texts_bytes - messages[at].get("prefix_bytes", texts_bytes))
+            return usage["prompt"] + _replayed_tokens(messages[at]), [*late, *messages[at + 1 :]], new_bytes
+        return 0, messages, texts_bytes
+
+    def _reported_ratio(self) -> float | None:
+        """The ratio of the tokens that the model reports to those that gptsh counts; None without a usable report.
+
+        Between two prompts under the same compaction and system prompt only known messages were
+        added, however both begin: the difference is what those take. With a single report it is the
+        whole prompt, if that was not compacted and has no media, whose tokens are a guess.
+        """
+        messages = self._history()
+        reports = [(at, usage["prompt"], _origin(messages[at])) for at, usage in self._reports(messages)]
+        for origin, group in groupby(reports, key=itemgetter(2)):
+            (newest, prompt, _), *earlier = group
+            counted, end, ratio = 0, newest, None
+            for at, earlier_prompt, _ in earlier:
+                counted += sum(map(count_message, messages[at:end]))
+                end = at
+                if counted > _MIN_SCALE_TOKENS:
+                    ratio = (prompt - earlier_prompt) / counted
+                if counted > _ENOUGH_SCALE_TOKENS:
+                    break
+            has_media = any(sizes(messages[:newest], len)[1:])
+            if ratio is None and not has_media and origin[0] is None:
+                counted = sum(map(count_message, messages[:newest])) + self._count_texts(origin[1])
+                ratio = prompt / counted if counted > _MIN_SCALE_TOKENS else None
+            # A ratio far outside the limits means that the reports are not of these messages.
+            if ratio is not None and _MIN_SCALE / 2 <= ratio <= 2 * _MAX_SCALE:
+                return min(max(ratio, _MIN_SCALE), _MAX_SCALE)
+        return None
+
+    def _reports(self, messages: Sequence[Message]) -> Iterator[tuple[int, dict[str, int]]]:
+        """The answers of the model that report prompt and completion tokens: index and usage, newest first."""
+        for at in reversed(range(len(messages))):
+            answer = messages[at]
+            if is_answer_of(answer, self._provider, self._model) and not answer.get("server_truncated"):
+                usage = _usage(answer)
+                if usage:
+                    yield at, usage
 
 
 def _origin(answer: Message) -> tuple[str | None, int | None]:
@@ -363,33 +463,16 @@ def _origin(answer: Message) -> tuple[str | None, int | None]:
     return answer.get("compaction"), answer.get("prefix_bytes")
 
 
-def _count_share(texts: Sequence[str], size: int) -> int:
-    """Count the tokens of ``size`` bytes of these texts."""
-    return math.ceil(sum(map(count_text, texts)) * size / max(1, sum(map(upper_bound, texts)))) if size else 0
-
-
-def was_truncated(prompt_tokens: int, size: Size, messages: Sequence[Message]) -> bool:
-    """Whether the server must have truncated the prompt silently, as it reports so few ``prompt_tokens``.
-
-    ``messages`` are those that were sent, ``size`` their expected size.
-    """
-    if size.tokens <= _TRUNCATED_FROM:
+def was_truncated(reported_tokens: int, prompt: Prompt) -> bool:
+    """Whether the server must have truncated the prompt silently, as it reports so few tokens of it."""
+    if prompt.tokens <= _TRUNCATED_FROM:
         return False
-    if size.reported:
-        return prompt_tokens < _MIN_SHARE_REPORTED * size.reported
-    texts = [text for message in messages for text in texts_of(message)]
-    if prompt_tokens > sum(map(upper_bound, texts)) / BYTES:
+    if prompt.reported:
+        return reported_tokens < _MIN_SHARE_REPORTED * prompt.reported
+    texts = [text for message in prompt.request.messages for text in texts_of(message)]
+    if reported_tokens > sum(map(upper_bound, texts)) / BYTES:
         return False
-    return prompt_tokens < _MIN_SHARE_COUNTED * sum(map(count_text, texts))
-
-
-def _reports(messages: Sequence[Message], target: Target) -> Iterator[tuple[int, dict[str, int]]]:
-    """The answers of the target model that report prompt and completion tokens: index and usage, newest first."""
-    for at in reversed(range(len(messages))):
-        answer = messages[at]
-        is_of_target = target.model is not None and is_answer_of(answer, target.provider or "", target.model)
-        if is_of_target and not answer.get("server_truncated") and (usage := _usage(answer)):
-            yield at, usage
+    return reported_tokens < _MIN_SHARE_COUNTED * sum(map(count_text, texts))
 
 
 def _usage(message: Message) -> dict[str, int]:
@@ -410,154 +493,3 @@ def _replayed_tokens(message: Message) -> int:
     if reasoning or message.get("thinking") or message.get("replay"):  # the reported figures do not separate it
         return min(completion, sizes([message], upper_bound)[0] // 2)
     return completion
-
-
-# ---- choice
-#
-# The records of how a session is sent: by which strategy, and what of it is included, summarised
-# and left out.
-
-FULL = "full"
-PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # the strategies: see ``strategies``
-# The reasons of a compaction: the user requested it (it applies whatever the settings are); the session outgrew the
-# window; the server refused the prompt for its length.
-ASKED, AUTO, REFUSED = "asked", "auto", "refused"
-
-
-class CompactedPrompt(NamedTuple):
-    """The messages sent in place of a session, and how many of the session's they include, summarise and leave out.
-
-    ``left_out`` counts messages and media. ``omitted_questions`` are the numbers of the questions among them, from 1,
-    and ``omitted_media`` the names of the media.
-    """
-
-    messages: Sequence[Message]
-    included: int
-    summarized: int = 0
-    left_out: int = 0
-    omitted_questions: Sequence[int] = ()
-    omitted_media: Sequence[str] = ()
-
-
-class Choice(NamedTuple):
-    """How a session is sent. ``record`` is the compaction (None: sent whole), to be saved if ``is_new``."""
-
-    strategy: str
-    prompt: CompactedPrompt
-    size: Size
-    record: "Compaction | None" = None
-    is_new: bool = False
-
-
-def omissions(prompt: CompactedPrompt) -> "Omissions":
-    """Return what a prompt leaves out of the user's."""
-    return {"questions": [*prompt.omitted_questions], "media": [*prompt.omitted_media]}
-
-
-# ---- token meter
-#
-# How the tokens of a prompt are measured: estimated, or counted and scaled by what the server has
-# reported.
-
-_OLLAMA_MIN_WINDOW = 4096  # tokens of the smallest window that Ollama is asked for
-
-
-class TokenMeter:
-    """Measures the prompts of one session for one model; the owner of its ``limits`` and of how tokens are counted.
-
-    At first the size of a prompt is estimated from its bytes. The first prompt that may be too large for an estimate is
-    counted with the tokenizer, and so is each later one. ``history`` returns the whole session as the model reads it.
-    """
-
-    def __init__(
-        self,
-        model: str,
-        provider: str,
-        limits: TokenLimits,
-        rules: ContextRules,
-        history: Callable[[], Sequence[Message]],
-        *,
-        is_ollama: bool,
-    ) -> None:
-        self.limits = limits
-        self._fixed_texts: Sequence[str] = ()
-        self._model, self._provider, self._rules, self._history = model, provider, rules, history
-        self._smallest_window = _OLLAMA_MIN_WINDOW if is_ollama else None
-        self._counts = False
-        self._trusts_reports = True  # the token counts that servers reported for earlier prompts of the session
-        self._scale: float | None = None  # the factor from counted to actual tokens; None: unknown
-        self._has_looked_for_scale = False
-
-    # ---- what the planner learns
-
-    def set_window(self, window: int | None) -> None:
-        """Measure for this window from now on."""
-        self.limits = self.limits._replace(window=window)
-
-    def set_fixed_texts(self, texts: Sequence[str]) -> None:
-        """Measure each prompt with these texts beside its messages: system prompt, schema, tool definitions."""
-        self._fixed_texts = texts
-
-    def forget_reports(self) -> None:
-        """Count without the reports of earlier prompts, which were of other texts. A refusal's scale stays."""
-        if self._trusts_reports:
-            self._count_with(None)
-
-    def learn_refusal(self, actual_tokens: int, counted_tokens: int) -> None:
-        """Count with the scale of a prompt that was refused as too long, whatever earlier reports said."""
-        self._count_with(max(1.0, actual_tokens / max(1, counted_tokens)))
-
-    def _count_with(self, scale: float | None) -> None:
-        self._trusts_reports, self._counts = False, True
-        self._scale, self._has_looked_for_scale = scale, True
-
-    # ---- sizes
-
-    @property
-    def fixed_tokens(self) -> int:
-        """Tokens of the texts beside the messages."""
-        if self._counts:
-            return sum(map(count_text, self._fixed_texts))
-        return self.fixed_bytes // BYTES
-
-    @property
-    def fixed_bytes(self) -> int:
-        """Bytes of the texts beside the messages: they show later how much these have grown."""
-        return sum(map(upper_bound, self._fixed_texts))
-
-    @property
-    def budget(self) -> int | None:
-        """Maximum tokens of the messages; None: unknown."""
-        return self.limits.budget(self.fixed_tokens)
-
-    def measure(self, messages: Sequence[Message], under: str | None = None, exact: bool = False) -> Size:
-        """Measure a prompt of these messages, ``under`` the compaction of this id; ``exact``: count it.
-
-        An estimate is enough for a prompt that is certainly below the mark of a compaction, and for Ollama below its
-        smallest window.
-        """
-        self._counts = self._counts or exact
-        target = Target(self._model if self._trusts_reports else None, self._provider, under)
-        return size_of(
-            messages,
-            self._fixed_texts,
-            target,
-            estimate_below=0 if self._counts else self._largest_estimate(),
-            estimate_above=self.limits.prompt,
-            scale=self._start_counting,
-        )
-
-    def _largest_estimate(self) -> int | None:
-        """Up to how many tokens an estimate is enough; None: any number."""
-        prompt = self.limits.prompt
-        mark = None if prompt is None else compaction_mark(prompt, self._rules)
-        return min((limit for limit in (self._smallest_window, mark) if limit is not None), default=None)
-
-    def _start_counting(self) -> float | None:
-        """Count each prompt from now on; return the scale, which is looked for in the session's reports once."""
-        self._counts = True
-        if not self._has_looked_for_scale:
-            target = Target(self._model, self._provider)
-            self._scale = scale_of(self._history(), self._fixed_texts, target)
-            self._has_looked_for_scale = True
-        return self._scale

@@ -168,7 +168,7 @@ def _closed(text: str) -> str:
 _SHOWN_MESSAGES, _SHOWN_LINES, _SHOWN_WIDTH = 5, 10, 160  # of a request: at each end, of a long message, of a line
 
 
-class PlanReport(TypedDict):
+class PromptReport(TypedDict):
     """What is sent of a session; the tokens are those of the messages, ``fixed`` of all else."""
 
     strategy: str
@@ -207,7 +207,7 @@ class CompactionReport(ChoiceReport):
     error: object
 
 
-def context_lines(api: str, report: PlanReport, request: Request) -> Iterator[str]:
+def context_lines(api: str, report: PromptReport, request: Request) -> Iterator[str]:
     """What would be sent, a line for each fact and each attachment; the tokens are those of the whole prompt."""
     yield f"model       {one_line(request.model)}"
     yield f"api         {api}"

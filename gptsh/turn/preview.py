@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gptsh.config.settings import cost_of
+from gptsh.context.tokens import Prompt
 from gptsh.core import document, turns
 from gptsh.errors import GptshError, OutputError, UsageError
 from gptsh.jsonio import JsonObject
@@ -17,7 +18,7 @@ from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import format_usd
 from gptsh.turn.engine import App, TurnSetup
 from gptsh.turn.options import TurnOptions
-from gptsh.turn.prompt import Plan, Planner
+from gptsh.turn.prompt import Planner, report_of
 from gptsh.turn.screen import Form, Screen
 from gptsh.turn.session import Session
 from gptsh.turn.shortening import compaction_report
@@ -28,22 +29,22 @@ if TYPE_CHECKING:
 _PRICED = 1000  # tokens of an answer, whose length nobody knows yet
 
 
-def print_request(app: App, plan: Plan, form: Form) -> int:
+def print_request(app: App, prompt: Prompt, form: Form) -> int:
     """Print the facts of a request and its messages in short; with ``-o json`` the request itself, keys masked.
 
     Nothing is sent.
     """
     if form.is_structured:
-        stdio.write_lines([structured.line({**request_of(app.client, plan), "error": None})])
+        stdio.write_lines([structured.line({**request_of(app.client, prompt), "error": None})])
     else:
-        stdio.write_lines([*facts_of(app, plan), "", *request_lines(plan.request.messages)])
+        stdio.write_lines([*facts_of(app, prompt), "", *request_lines(prompt.request.messages)])
     return 0
 
 
-def facts_of(app: App, plan: Plan) -> Iterator[str]:
+def facts_of(app: App, prompt: Prompt) -> Iterator[str]:
     """A line for each fact of a request: model, API, window, tokens, price, attachments."""
-    request, tokens = plan.request, plan.choice.size.tokens
-    yield from context_lines(app.client.api(request), plan.report(), request)
+    request, tokens = prompt.request, prompt.tokens
+    yield from context_lines(app.client.api(request), report_of(prompt), request)
 
     def price(answer_tokens: int) -> float | None:
         counts = {"prompt_tokens": tokens, "completion_tokens": answer_tokens}
@@ -58,11 +59,11 @@ def facts_of(app: App, plan: Plan) -> Iterator[str]:
         yield f"price       ~{format_usd(price_in)} in, {per_answer}"
 
 
-def request_of(client: Client, plan: Plan) -> JsonObject:
+def request_of(client: Client, prompt: Prompt) -> JsonObject:
     """A request as it would be sent, with masked keys, and the context report of its plan."""
-    request = plan.request
+    request = prompt.request
     api, preview = client.api(request), client.preview(request)
-    return {"model": request.model, "api": api, **preview, "context": plan.report()}
+    return {"model": request.model, "api": api, **preview, "context": report_of(prompt)}
 
 
 def compact(app: App, options: TurnOptions, interrupts: Interrupts, session: Session, setup: TurnSetup) -> int:
@@ -82,34 +83,34 @@ def compact(app: App, options: TurnOptions, interrupts: Interrupts, session: Ses
     session.emit = writer.emit
     if not turns.starts_of(messages):
         raise UsageError(f"session {doc['id']} has nothing to compact yet")
-    chooser = planner.chooser(messages, dry=True)
-    current, compaction = chooser.current(), chooser.compact()
+    compactor = planner.compactor(messages, dry=True)
+    current, compacted = compactor.current(), compactor.compact()
     if applies:
         if options.has_labels:  # saved even if the compaction fails
             session.save(fsync=True)
         try:
-            compaction = planner.chooser(messages).compact() if compaction else None
-            if compaction:
-                planner.save_compaction(compaction, messages)
+            compacted = planner.compactor(messages).compact() if compacted else None
+            if compacted:
+                planner.save_compaction(compacted, messages)
         except GptshError as err:
             writer.emit("compression_error", error=str(err))
             with contextlib.suppress(OSError):
                 writer.close()
             raise
-    if compaction is None:
+    if compacted is None:
         writer.emit("compression_skipped", reason="nothing would be shorter")
     failure = session.failure
-    record: Compaction = (compaction.record if compaction else None) or {}
-    size = max(0, current.size.tokens - planner.meter.fixed_tokens)
+    prompt = compacted or current
+    record: Compaction = compacted.compaction or {} if compacted else {}
     result: CompactionReport = {
         "session": doc["meta"].get("forked_from") if document.is_unsaved(doc) else doc["id"],
-        "changes": compaction is not None,
-        "applied": compaction is not None and applies and failure is None,
-        **compaction_report(compaction or current),
-        "before": record.get("before", size),
-        "after": record.get("after", size),
-        "budget": planner.meter.budget,
-        "window": planner.meter.limits.window,
+        "changes": compacted is not None,
+        "applied": compacted is not None and applies and failure is None,
+        **compaction_report(prompt),
+        "before": record.get("before", current.message_tokens),
+        "after": record.get("after", current.message_tokens),
+        "budget": prompt.budget.limit,
+        "window": prompt.budget.window,
         "error": failure and structured.error(str(failure), "", failure.exit_code),
     }
     app.reporter.reported = True

@@ -1,34 +1,20 @@
 """Plan a request: the system prompt, memory, and the messages that fit and that the model accepts."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache, cached_property, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from gptsh.config.accounts import Target
 from gptsh.config.agents import Agent
 from gptsh.content.answer import filtered_questions
 from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in, not_sent
-from gptsh.context import sendable, tokens
+from gptsh.context import sendable
 from gptsh.context.sendable import build_messages, make_sendable
-from gptsh.context.tokens import (
-    AUTO,
-    FULL,
-    MINIMAL,
-    REFUSED,
-    SUMMARY,
-    Choice,
-    CompactedPrompt,
-    TokenLimits,
-    TokenMeter,
-    compaction_mark,
-    omissions,
-)
+from gptsh.context.tokens import AUTO, MINIMAL, REFUSED, SUMMARY, Estimator, Prompt, count_message
 from gptsh.core import turns
 from gptsh.errors import GptshError, ModelError, StoreError, TooLong, UsageError
-from gptsh.jsonio import JsonObject
 from gptsh.llm.client import Client
-from gptsh.messages import Message, Part, Request, Tool, Tools, parts_of
+from gptsh.messages import Message, Part, Request, Tools, parts_of
 from gptsh.models.facts import exact_facts
 from gptsh.models.usage import filled_window
 from gptsh.models.vendors import DIRECT
@@ -36,13 +22,13 @@ from gptsh.terminal import stdio
 from gptsh.text import quantity
 from gptsh.turn.engine import App, TurnSetup
 from gptsh.turn.options import TurnOptions
-from gptsh.turn.screen import Form, Screen
+from gptsh.turn.screen import Screen
 from gptsh.turn.session import Session
 
 if TYPE_CHECKING:
-    from gptsh.context.compaction import Chooser
+    from gptsh.context.compaction import Compactor
     from gptsh.core.document_types import Compaction, Cuts
-    from gptsh.render.session import PlanReport
+    from gptsh.render.session import PromptReport
     from gptsh.turn.small_model import Summariser
 
 
@@ -132,50 +118,6 @@ class NotedFiles:
         return sent
 
 
-# ---- fixed texts
-#
-# The texts that each request sends beside its messages: system prompt, schema of the answer, tool
-# definitions.
-
-
-class FixedTexts(NamedTuple):
-    """The texts beside the messages of a request; ``texts`` are all of them as they are counted."""
-
-    system: str | None
-    schema: JsonObject | None
-    texts: list[str]
-
-
-def build_fixed_texts(
-    system: str | None,
-    form: Form,
-    target: Target,
-    tools: tuple[Tool, ...],
-    noted_files: NotedFiles,
-    window: int | None,
-) -> FixedTexts:
-    """Build the texts beside the messages; a small ``window`` has room for a part of the memory only.
-
-    The schema is a field of the request if the model accepts that, else words in the system prompt; if it is unknown,
-    both.
-    """
-    system, schema = noted_files.in_system_prompt(system, window), None
-    if form.schema:
-        from gptsh.context.answer_schema import system_with_schema
-
-        # Ollama accepts a schema for every model, but the model does not see it: so it is sent as both.
-        accepts = None
-        if target.api != "ollama":
-            accepts = exact_facts(target.provider, target.model).can("response_schema")
-        if accepts or (accepts is None and target.api in DIRECT):
-            schema = form.schema.schema
-        if not accepts:
-            system = system_with_schema(system, form.schema.schema)
-    schema_text = "" if schema is None else json.dumps(schema)
-    definitions = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in tools]
-    return FixedTexts(system, schema, [text for text in (system, schema_text, *definitions) if text])
-
-
 # ---- not sent
 #
 # What a model is not sent: attachments that it does not accept, questions that a filter refused.
@@ -192,24 +134,28 @@ class NotSent:
     for a day; ``learn`` finds out which they are.
     """
 
-    def __init__(self, client: Client, model: str, messages: Sequence[Message]) -> None:
-        """Print notes about what is not sent.
+    def __init__(self, client: Client, model: str) -> None:
+        self.kinds: frozenset[Kind] = frozenset()
+        self._client, self._model = client, model
+        self._question_id: str | None = None
+        self._filtered: Collection[str] = ()  # the questions
+        self._refused: set[str] = set()  # digests of images
+        self._to_remember: set[str] = set()
+
+    def find_in(self, messages: Sequence[Message]) -> None:
+        """Find out what of a session is not sent, and print notes about it.
 
         Raises UsageError if the question has an attachment that the model does not accept.
         """
-        self._client = client
-        self._model = model
         question_at = turns.question_index(messages)
-        question = next(iter(messages[question_at:]), None)
+        question = messages[question_at] if question_at < len(messages) else None
         self._question_id = question["id"] if question else None
         self._filtered = filtered_questions(messages[:question_at])
-        self._refused: set[str] = set()  # digests of images
-        self._to_remember: set[str] = set()
         starts = turns.starts_of(messages[:question_at])
         if starts and messages[starts[-1]]["id"] in self._filtered:
             stdio.note("the last question is not sent: the provider's filter refused it")
-        self.kinds = _unsupported_kinds(client, model, messages, question)
-        known = client.refused_images(model) if any(map(_images_in, messages)) else ()
+        self.kinds = _unsupported_kinds(self._client, self._model, messages, question)
+        known = self._client.refused_images(self._model) if any(map(_images_in, messages)) else ()
         if known:
             self._leave_out(set(known) & {digest for _, digest in self._sent_images(messages)})
 
@@ -309,11 +255,12 @@ def _unsupported_kinds(
     return unsupported_kinds
 
 
-# ---- plan
+# ---- prompt
 #
-# Plan a request: make the messages valid, count their tokens, and compact them if they do not fit.
+# Make the prompt of a request: make the messages valid, estimate their tokens, and compact them if
+# they do not fit.
 #
-# A plan that needs a summary first asks the small model for it and saves it. Nothing else is sent
+# A prompt that needs a summary first asks the small model for it and saves it. Nothing else is sent
 # or saved here.
 
 _FITS_ANY_MODEL = 2000  # tokens of a prompt, or of prompt and answer; below that no server is asked for its window
@@ -321,44 +268,32 @@ _TYPICAL_ANSWER = 4096  # tokens; a quarter of a large window is far more than a
 _MAX_RETRY_SIZE = 0.9  # times the size of a refused prompt; a larger one would be refused again
 
 
-class Plan(NamedTuple):
-    """One request: the messages that are sent, and the limits.
+def report_of(prompt: Prompt) -> "PromptReport":
+    """A prompt for ``-o json`` and ``--dry-run``.
 
-    ``fixed`` are the tokens of system prompt, schema and tools, ``fixed_bytes`` their bytes.
+    Tokens and budget are those of the messages alone; ``fixed`` are those of system prompt, schema and tools.
     """
-
-    choice: Choice
-    limits: TokenLimits
-    fixed: int
-    fixed_bytes: int
-    request: Request
-
-    def report(self) -> "PlanReport":
-        """The plan for ``-o json`` and ``--dry-run``.
-
-        Tokens and budget are those of the messages alone; ``fixed`` are those of system prompt, schema and tools.
-        """
-        prompt, size = self.choice.prompt, self.choice.size
-        return {
-            "strategy": self.choice.strategy,
-            "tokens": max(0, size.tokens - self.fixed),
-            "at_most": max(0, size.at_most - self.fixed),
-            "fixed": self.fixed,
-            "budget": self.limits.budget(self.fixed),
-            "window": self.limits.window,
-            "included": prompt.included,
-            "summarized": prompt.summarized,
-            "left_out": prompt.left_out,
-            "omitted": omissions(prompt),
-        }
+    budget = prompt.budget
+    return {
+        "strategy": prompt.strategy,
+        "tokens": prompt.message_tokens,
+        "at_most": max(0, prompt.at_most - budget.fixed),
+        "fixed": budget.fixed,
+        "budget": budget.limit,
+        "window": budget.window,
+        "included": prompt.included,
+        "summarized": prompt.summarized,
+        "left_out": prompt.left_out,
+        "omitted": prompt.omitted,
+    }
 
 
 class Planner:
-    """Plans the requests of a turn for one model. ``costs`` are those of the calls for summaries, in USD.
+    """Makes the prompts of a turn for one model. ``costs`` are those of the calls for summaries, in USD.
 
-    What changes from one plan to the next has an owner each: ``meter`` the window and how tokens are counted,
-    ``NotedFiles`` the memory and the project's file, ``not_sent`` what is left out, the session its cuts and
-    compactions.
+    What changes from one prompt to the next has an owner each: the ``Estimator`` the window and how
+    tokens are counted, ``NotedFiles`` the memory and the project's file, ``not_sent`` what is left
+    out, the session its cuts and compactions.
     """
 
     def __init__(
@@ -370,68 +305,98 @@ class Planner:
         tools: Tools | None,
         screen: Screen,
     ) -> None:
-        """Raises ToolServerError, and UsageError if the model does not accept an attachment of the question."""
         self.agent, self.form = setup.agent, setup.form
         self.model, self.rules = setup.agent.model or "", app.settings.context
         self.costs: list[float | None] = []
+        self.not_sent = NotSent(app.client, self.model)
         self._app, self._screen, self._options, self._session = app, screen, options, session
         self._client = app.client
         self._target = app.settings.providers.for_model(self.model)
         self.provider = self._target.provider
-        self._tools = tools.tools() if tools else ()
-        if tools and tools.missing:
-            stdio.note(f"the session continues without some of its tools: {', '.join(tools.missing)}")
-        messages = session.doc["messages"]
-        self.not_sent = NotSent(app.client, self.model, messages)
+        self._tools = tools
         self._noted_files = NotedFiles(setup.agent, session)
-        self._noted_files.note_changes(messages)
-        self.meter = TokenMeter(
+        self._has_begun = False
+        self._system: str | None = None
+        self._estimator = Estimator(
             self.model,
             self.provider,
-            TokenLimits(None, self.rules.reserve, _max_tokens(self.agent.params)),
             self.rules,
+            _max_tokens(self.agent.params),
             lambda: self._sendable(session.doc["messages"]),
             is_ollama=self._target.api == "ollama",
         )
-        self._fixed_texts = self._build_fixed_texts()
-        self._look_up_window(messages)
-        if self._noted_files.has_memory:  # a small window has room for a part of it only
-            self._fixed_texts = self._build_fixed_texts()
-        self._truncate(messages)
+        self._draft = Prompt(
+            Request(
+                self.model,
+                [],
+                dict(self.agent.params),
+                options.stream,
+                web=self.agent.web,
+                shows_reasoning=self.form.reasoning,
+            ),
+            self._estimator.budget,
+        )
 
-    def plan(self, messages: Sequence[Message], *, dry: bool = False) -> Plan:
-        """Plan the next request. ``dry``: save no new compaction, and put a placeholder where it needs a summary.
+    # ---- the prompts of a turn
 
-        Raises TooLong, and GptshError for a summary that failed.
+    def plan(self, messages: Sequence[Message], *, dry: bool = False) -> Prompt:
+        """Make the prompt of the next request.
+
+        ``dry``: save no new compaction, and put a placeholder where it needs a summary. Raises
+        TooLong, ToolServerError, UsageError if the model does not accept an attachment of the
+        question, and GptshError for a summary that failed.
         """
-        # The turn may have been too small to look up the window, and have grown since.
-        may_look_up = not dry and self.meter.limits.window is None
-        if may_look_up and self.meter.measure(self._sendable(messages)).tokens > _FITS_ANY_MODEL:
-            self._look_up_window(messages)
-        return self._build_plan(self._choose(messages, dry=dry), messages, dry=dry)
+        if not self._has_begun:
+            self._begin(messages)
+        elif not dry and self._estimator.window is None and self._whole(messages).tokens > _FITS_ANY_MODEL:
+            self._look_up_window(messages)  # the turn was too small for that, and has grown since
+        return self._finish(self._choose(messages, dry=dry), messages, dry=dry)
 
-    def refit(self, refusal: TooLong, plan: Plan, messages: Sequence[Message]) -> Plan | None:
-        """Plan again for the window that a refusal names; None if it names none, or the prompt cannot be shorter."""
-        window, refused_size = refusal.window, sum(map(tokens.count_message, plan.request.messages))
-        if window is None or not (self.rules.compact or self._options.truncate):
+    def refit(self, refusal: TooLong, prompt: Prompt, messages: Sequence[Message]) -> Prompt | None:
+        """Make a prompt for the window that a refusal names; None if it names none, or no prompt is shorter."""
+        refused_size = sum(map(count_message, prompt.request.messages))
+        if refusal.window is None or not (self.rules.compact or self._options.truncate):
             return None
-        self._client.windows.learn(self.model, window)
-        self.meter.set_window(window)
+        self._client.windows.learn(self.model, refusal.window)
+        self._estimator.window = refusal.window
         # The refused prompt takes more tokens than the limit, whatever the estimate was.
-        self.meter.learn_refusal(refusal.prompt or self.meter.limits.prompt or 0, refused_size)
+        self._estimator.learn(refusal.prompt or self._estimator.budget.whole or 0, refused_size)
         self._truncate(messages)
-        choice = self._choose(messages, reason=REFUSED)
-        if sum(map(tokens.count_message, choice.prompt.messages)) > _MAX_RETRY_SIZE * refused_size:
+        shorter = self._choose(messages, reason=REFUSED)
+        if sum(map(count_message, shorter.request.messages)) > _MAX_RETRY_SIZE * refused_size:
             return None
         try:
-            return self._build_plan(choice, messages)
+            return self._finish(shorter, messages)
         except TooLong:
             return None
+
+    def compactor(self, messages: Sequence[Message], *, dry: bool = False) -> "Compactor":
+        """What compacts the session; ``dry``: with placeholders instead of new summaries."""
+        from gptsh.context.compaction import Compactor
+
+        if not self._has_begun:
+            self._begin(messages)
+        state, summarise = self._session.doc["context"], self._summariser.summarise
+        if dry:
+            from gptsh.turn.small_model import placeholder_summary
+
+            state = {**state, "summaries": [*state["summaries"]]}
+            summarise = partial(placeholder_summary, state["summaries"])
+        sent, note_failure = self._sendable(messages), self._summariser.note_failure
+        return Compactor(sent, state, self._draft, self._estimator, self.rules, summarise, note_failure)
+
+    def save_compaction(self, prompt: Prompt, messages: Sequence[Message]) -> None:
+        """Save a new compaction of these messages, with a snapshot of the session before it."""
+        from gptsh.turn.shortening import save_compaction
+
+        save_compaction(self._session, prompt, messages, self.rules.snapshots, fsync=self._options.compact)
+
+    # ---- a prompt that is too long
 
     def explain(self, refusal: TooLong, messages: Sequence[Message]) -> TooLong:
         """The refusal of a prompt that cannot be shortened any more, with what the user can do."""
         advice = self._advice_on_length(messages)
-        if refusal.window is None and self.meter.limits.window is None:
+        if refusal.window is None and self._estimator.window is None:
             advice += f"; set context_window under [providers.{self.provider}], and gptsh sends less of a long session"
         err = TooLong(str(refusal), advice, detail=refusal.detail)
         if self._session.is_saved and not self._options.interactive:
@@ -446,7 +411,7 @@ class Planner:
             advice += '; compact = "auto" under [context] sends less of the session'
         if self._can_truncate(messages):
             advice += "; --truncate cuts what is piped or attached"
-        if self.meter.limits.max_tokens is not None:
+        if self._estimator.max_tokens is not None:
             advice += ", or lower max_tokens"
         return advice
 
@@ -454,6 +419,77 @@ class Planner:
         """Whether --truncate, not given yet, would find text to cut."""
         start = turns.question_index(messages) if self.rules.compact else 0
         return self._options.truncate is None and any(map(sendable.attached_texts, messages[start:]))
+
+    # ---- before the first prompt
+
+    def _begin(self, messages: Sequence[Message]) -> None:
+        """Find out what can be sent and what fits; print notes about what is not sent."""
+        self._has_begun = True
+        if self._tools:
+            self._draft = self._draft._replace(request=self._draft.request._replace(tools=self._tools.tools()))
+            if self._tools.missing:
+                stdio.note(f"the session continues without some of its tools: {', '.join(self._tools.missing)}")
+        self.not_sent.find_in(messages)
+        self._noted_files.note_changes(messages)
+        self._build_texts()
+        self._look_up_window(messages)
+        if self._noted_files.has_memory:  # a small window has room for a part of it only
+            self._build_texts()
+        self._truncate(messages)
+
+    def _build_texts(self) -> None:
+        """Build the texts beside the messages for the window and the noted files of now, and count with them.
+
+        The schema is a field of the request if the model accepts that, else words in the system
+        prompt; if it is unknown, both.
+        """
+        system, schema = self._noted_files.in_system_prompt(self.agent.system, self._estimator.window), None
+        if self.form.schema:
+            from gptsh.context.answer_schema import system_with_schema
+
+            target, accepts = self._target, None
+            # Ollama accepts a schema for every model, but the model does not see it: so it is sent as both.
+            if target.api != "ollama":
+                accepts = exact_facts(target.provider, target.model).can("response_schema")
+            if accepts or (accepts is None and target.api in DIRECT):
+                schema = self.form.schema.schema
+            if not accepts:
+                system = system_with_schema(system, self.form.schema.schema)
+        request = self._draft.request._replace(schema=schema)
+        texts = [system or "", "" if schema is None else json.dumps(schema)]
+        texts += [json.dumps(tool._asdict(), ensure_ascii=False) for tool in request.tools]
+        self._system, self._draft = system, self._draft._replace(request=request)
+        self._estimator.texts = [text for text in texts if text]
+
+    def _look_up_window(self, messages: Sequence[Message]) -> None:
+        """Look up the model's window; for a prompt that fits any model only if the user sees it."""
+        size, answer_tokens = self._whole(messages).tokens, self._estimator.max_tokens
+        if answer_tokens is None:
+            answer_tokens = size // 3
+        asks_server = size > _FITS_ANY_MODEL or self._options.truncate is not None
+        is_shown = self._options.dry_run or self.form.is_structured
+        window = self._target.account.context_window
+        if asks_server or size + answer_tokens > _FITS_ANY_MODEL or is_shown:
+            window = self._client.windows.of(self.model, ask=asks_server)
+        self._estimator.window = window
+
+    def _truncate(self, messages: Sequence[Message]) -> None:
+        """Cut piped and attached text if the user asks for it and the prompt does not fit."""
+        end, limit = self._options.truncate, self._estimator.budget.whole
+        if end is None or limit is None:  # without a limit the server may refuse the prompt, and name its window
+            return
+        prompt = self._choose(messages, dry=True)
+        if prompt.fits and not prompt.omitted_questions and not prompt.is_new:
+            return
+        from gptsh.turn.shortening import Truncation
+
+        self._estimator.forget_reports()
+        question_at = turns.question_index(messages) if self.rules.compact else 0
+        earlier, question = messages[:question_at], messages[question_at:]
+        truncation = Truncation(
+            self._session, end, lambda some, cuts: self._whole(some, cuts).tokens, self._estimator.scale
+        )
+        truncation.cut_to_fit(earlier, question, limit, int(self.rules.compact_at * limit))
 
     # ---- what is sent
 
@@ -473,40 +509,26 @@ class Planner:
             )
             for message in self.not_sent.without_filtered(messages)
         ]
-        return make_sendable(self._noted_files.in_questions(sent, self.meter.limits.window))
+        return make_sendable(self._noted_files.in_questions(sent, self._estimator.window))
 
-    def _choose(self, messages: Sequence[Message], *, dry: bool = False, reason: str = AUTO) -> Choice:
+    def _whole(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None) -> Prompt:
+        """The prompt that sends all of the messages."""
+        sent = self._sendable(messages, cuts)
+        return self._estimator.estimated(self._draft.with_messages(sent)._replace(included=len(sent)))
+
+    def _count(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts]") -> int:
+        """Tokens of the prompt that sends all of the messages with these cuts."""
+        return self._whole(messages, cuts).tokens
+
+    def _choose(self, messages: Sequence[Message], *, dry: bool = False, reason: str = AUTO) -> Prompt:
         """Choose what is sent: all messages if they fit, else a compaction."""
         if not self._session.doc["context"].get("compaction") and not self._options.compact:
-            sendable = self._sendable(messages)
-            size = self.meter.measure(sendable)
-            budget = self.meter.budget
-            fits = budget is None or size.tokens - self.meter.fixed_tokens <= compaction_mark(budget, self.rules)
-            if fits or not self.rules.compact:
-                return Choice(FULL, CompactedPrompt(sendable, len(sendable)), size)
-        chooser = self.chooser(messages, dry=dry)
-        return (self._options.compact and chooser.compact()) or chooser.choose(reason)
-
-    def chooser(self, messages: Sequence[Message], *, dry: bool = False) -> "Chooser":
-        """The chooser of the compaction; ``dry``: with placeholders instead of new summaries."""
-        from gptsh.context.compaction import Chooser
-
-        state, summarise = self._session.doc["context"], self._summariser.summarise
-        if dry:
-            from gptsh.turn.small_model import placeholder_summary
-
-            state = {**state, "summaries": [*state["summaries"]]}
-            summarise = partial(placeholder_summary, state["summaries"])
-        return Chooser(
-            self._sendable(messages),
-            state,
-            self.meter.measure,
-            self.meter.budget,
-            self.meter.fixed_tokens,
-            self.rules,
-            summarise,
-            self._summariser.note_failure,
-        )
+            whole = self._whole(messages)
+            threshold = whole.budget.threshold
+            if threshold is None or whole.message_tokens <= threshold or not self.rules.compact:
+                return whole
+        compactor = self.compactor(messages, dry=dry)
+        return (self._options.compact and compactor.compact()) or compactor.choose(reason)
 
     @cached_property
     def _summariser(self) -> "Summariser":
@@ -515,88 +537,38 @@ class Planner:
         app, fsync = self._app, self._options.compact
         return Summariser(app.settings, app.client, self.agent, self._session, self._screen, self.costs, fsync=fsync)
 
-    def save_compaction(self, choice: Choice, messages: Sequence[Message]) -> None:
-        """Save a new compaction of these messages, with a snapshot of the session before it."""
-        from gptsh.turn.shortening import save_compaction
-
-        save_compaction(self._session, choice, messages, self.rules.snapshots, fsync=self._options.compact)
-
-    def _build_plan(self, choice: Choice, messages: Sequence[Message], *, dry: bool = False) -> Plan:
-        """Build the request for a choice, and save its compaction if it is new. Raises TooLong before saving."""
-        size, limits = choice.size, self.meter.limits
-        if limits.prompt is not None and size.tokens > limits.prompt:
-            window = f"{limits.prompt:,} (of {limits.window:,}, {limits.reserve:,} reserved for the answer)"
-            error = f"the prompt takes about {size.tokens:,} tokens and the window has room for {window}"
+    def _finish(self, prompt: Prompt, messages: Sequence[Message], *, dry: bool = False) -> Prompt:
+        """Complete the request of a prompt, and save its compaction if it is new. Raises TooLong before saving."""
+        budget = prompt.budget
+        if not prompt.fits:
+            window = f"{budget.whole:,} (of {budget.window:,}, {budget.reserve:,} reserved for the answer)"
+            error = f"the prompt takes about {prompt.tokens:,} tokens and the window has room for {window}"
             raise TooLong(error, self._advice_on_length(messages))
-        if choice.is_new and not dry and not self._options.dry_run:
-            self.save_compaction(choice, messages)
-        if choice.is_new and self._noted_files:
-            self._noted_files.move_up(choice.record)
-            self._fixed_texts = self._build_fixed_texts()
-        request = Request(
-            self.model,
-            build_messages(choice.prompt.messages, self._fixed_texts.system, self.provider, self.model),
-            dict(self.agent.params),
-            self._options.stream,
-            self._fixed_texts.schema,
-            self._tools,
-            self._total_tokens(choice, messages),
-            self.agent.web,
-            self.form.reasoning,
+        if prompt.is_new and not dry and not self._options.dry_run:
+            self.save_compaction(prompt, messages)
+        if prompt.is_new and self._noted_files:
+            self._noted_files.move_up(prompt.compaction)
+            self._build_texts()
+        request = self._draft.request._replace(
+            messages=build_messages(prompt.request.messages, self._system, self.provider, self.model),
+            tokens=self._total_tokens(prompt, messages),
         )
-        return Plan(choice, limits, self.meter.fixed_tokens, self.meter.fixed_bytes, request)
+        return prompt._replace(request=request)
 
-    def _total_tokens(self, choice: Choice, messages: Sequence[Message]) -> int:
+    def _total_tokens(self, prompt: Prompt, messages: Sequence[Message]) -> int:
         """Tokens of a prompt and its answer together, at most, as a server that loads a model must know them."""
-        limits = self.meter.limits
-        answer_tokens = limits.reserve if limits.max_tokens is not None else min(limits.reserve, _TYPICAL_ANSWER)
+        answer_tokens = prompt.budget.reserve
+        if self._estimator.max_tokens is None:
+            answer_tokens = min(answer_tokens, _TYPICAL_ANSWER)
         last_answer = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
         full_window = (last_answer and filled_window(last_answer)) or 0  # the next prompt needs more than that
-        return max(choice.size.at_most, full_window) + answer_tokens
-
-    def _build_fixed_texts(self) -> FixedTexts:
-        """Build the texts beside the messages for the window and the noted files of now, and count with them."""
-        window, noted_files = self.meter.limits.window, self._noted_files
-        built = build_fixed_texts(self.agent.system, self.form, self._target, self._tools, noted_files, window)
-        self.meter.set_fixed_texts(built.texts)
-        return built
-
-    def _look_up_window(self, messages: Sequence[Message]) -> None:
-        """Look up the model's window; for a prompt that fits any model only if the user sees it."""
-        size, max_tokens = self.meter.measure(self._sendable(messages)).tokens, self.meter.limits.max_tokens
-        answer_tokens = size // 3 if max_tokens is None else max_tokens
-        asks_server = size > _FITS_ANY_MODEL or self._options.truncate is not None
-        is_shown = self._options.dry_run or self.form.is_structured
-        window = self._target.account.context_window
-        if asks_server or size + answer_tokens > _FITS_ANY_MODEL or is_shown:
-            window = self._client.windows.of(self.model, ask=asks_server)
-        self.meter.set_window(window)
-
-    # ---- --truncate
-
-    def _truncate(self, messages: Sequence[Message]) -> None:
-        """Cut piped and attached text if the user asks for it and the prompt does not fit."""
-        end, limit = self._options.truncate, self.meter.limits.prompt
-        if end is None or limit is None:  # without a limit the server may refuse the prompt, and name its window
-            return
-        choice = self._choose(messages, dry=True)
-        if choice.size.tokens <= limit and not choice.prompt.omitted_questions and not choice.is_new:
-            return
-        from gptsh.turn.shortening import Truncation
-
-        self.meter.forget_reports()
-
-        def measure(some: Sequence[Message], cuts: "Mapping[str, Cuts]") -> int:
-            return self.meter.measure(self._sendable(some, cuts), exact=True).tokens
-
-        question_at = turns.question_index(messages) if self.rules.compact else 0
-        earlier, question = messages[:question_at], messages[question_at:]
-        mark = compaction_mark(limit, self.rules)
-        Truncation(self._session, end, measure).cut_to_fit(earlier, question, limit, mark)
+        return max(prompt.at_most, full_window) + answer_tokens
 
 
 def _max_tokens(params: Mapping[str, object]) -> int | None:
     """The tokens of the answer, if a parameter sets them."""
-    limits = [params.get(name) for name in ("max_tokens", "max_completion_tokens")]
-    max_tokens = next((limit for limit in limits if type(limit) is int), None)
-    return None if max_tokens is None else max(0, max_tokens)
+    for name in ("max_tokens", "max_completion_tokens"):
+        value = params.get(name)
+        if type(value) is int:
+            return max(0, value)
+    return None

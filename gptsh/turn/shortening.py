@@ -1,10 +1,10 @@
-"""Save a compaction that a turn needs, or cut attachments that are too long (``--truncate``)."""
+"""Compact a session that outgrew its window, or truncate attachments with ``--truncate``."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gptsh.context import sendable
-from gptsh.context.tokens import Choice, omissions
+from gptsh.context.tokens import Prompt
 from gptsh.core import snapshots, turns
 from gptsh.core.document import Document
 from gptsh.messages import Message, Part
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 def save_compaction(
-    session: Session, choice: Choice, messages: Sequence[Message], keep_snapshots: int, *, fsync: bool
+    session: Session, prompt: Prompt, messages: Sequence[Message], keep_snapshots: int, *, fsync: bool
 ) -> None:
     """Save a new compaction of these messages, and print a note of its size and of what it leaves out newly."""
     doc = session.doc
-    record: Compaction = choice.record or {}
+    record: Compaction = prompt.compaction or {}
     previous: Compaction = doc["context"]["compaction"] or {}
     end = _snapshot_end(doc, messages)
     events: list[snapshots.SessionEvent] = []
@@ -41,7 +41,7 @@ def save_compaction(
     left_out = omitted_words(record["omitted"])
     if left_out and record["omitted"] != previous.get("omitted"):
         stdio.note(f"left out, since the session outgrew the window: {left_out}")
-    session.emit("compressed", **compaction_report(choice))
+    session.emit("compressed", **compaction_report(prompt))
 
 
 def _snapshot_end(doc: Document, messages: Sequence[Message]) -> int | None:
@@ -55,19 +55,18 @@ def _snapshot_end(doc: Document, messages: Sequence[Message]) -> int | None:
     return next((at for at, message in enumerate(doc["messages"]) if message["id"] == question), None)
 
 
-def compaction_report(choice: Choice) -> ChoiceReport:
+def compaction_report(prompt: Prompt) -> ChoiceReport:
     """The result of a compaction, for events and JSON."""
-    record: Compaction = choice.record or {}
-    prompt = choice.prompt
+    record: Compaction = prompt.compaction or {}
     return {
-        "strategy": choice.strategy,
+        "strategy": prompt.strategy,
         "reason": record.get("reason"),
         "before": record.get("before"),
         "after": record.get("after"),
         "included": prompt.included,
         "summarized": prompt.summarized,
         "left_out": prompt.left_out,
-        "omitted": omissions(prompt),
+        "omitted": prompt.omitted,
     }
 
 
@@ -85,10 +84,13 @@ Measure = Callable[[Sequence[Message], AllCuts], int]
 
 
 class Truncation:
-    """Cuts texts of one session at one ``end``: head, tail or middle."""
+    """Cuts texts of one session at one ``end``: head, tail or middle.
 
-    def __init__(self, session: Session, end: str, measure: Measure) -> None:
-        self._session, self._end, self._measure = session, end, measure
+    ``measure`` returns the tokens of the model, ``scale`` of which are one token as gptsh counts.
+    """
+
+    def __init__(self, session: Session, end: str, measure: Measure, scale: float) -> None:
+        self._session, self._end, self._measure, self._scale = session, end, measure, scale
 
     def cut_to_fit(self, earlier: Sequence[Message], question: Sequence[Message], limit: int, mark: int) -> None:
         """Cut texts until all messages take ``limit`` tokens or no text is left.
@@ -121,18 +123,11 @@ class Truncation:
             for message in cuttable
         }
         rest = self._measure(sent, {**other_cuts, **cut_all})  # what remains when all text is cut
-        room = limit - rest
-        cuts: AllCuts = {}
         size = self._measure(sent, other_cuts)
-        while size > limit:
-            more_cuts = sendable.truncate(cuttable, room, self._end)
-            if more_cuts is None:
-                break
-            cuts = more_cuts
-            size = self._measure(sent, {**other_cuts, **cuts})
-            # The server may count more tokens than ``truncate`` does: the text has as much less room.
-            room = min(room - 1, room * (limit - rest) // max(1, size - rest))
-        return cuts, size
+        cuts = sendable.truncate(cuttable, int((limit - rest) / self._scale), self._end) if size > limit else None
+        if cuts is None:
+            return {}, size
+        return cuts, self._measure(sent, {**other_cuts, **cuts})
 
     def _record(self, cuttable: Sequence[Message], cuts: AllCuts) -> None:
         """Record the cuts of these messages in the session, in place of their earlier ones; print a note for each."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from gptsh.config.accounts import Target
 from gptsh.config.settings import cost_of
 from gptsh.content.answer import CONTENT_FILTER, Answer, answer_error, is_open
-from gptsh.context import tokens
+from gptsh.context.tokens import Prompt, was_truncated
 from gptsh.core import document, locks, sessions, turns
 from gptsh.errors import (
     Denied,
@@ -36,7 +36,7 @@ from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.text import quantity
 from gptsh.turn.engine import App, TurnSetup
 from gptsh.turn.options import TurnOptions
-from gptsh.turn.prompt import Plan, Planner
+from gptsh.turn.prompt import Planner, report_of
 from gptsh.turn.screen import Screen
 from gptsh.turn.session import Session
 from gptsh.turn.titles import Title
@@ -80,8 +80,8 @@ class Turn:
         self._may_lack_tools = continues_tools or options.tools == ("all",)  # which names no server
         session.begin(question, setup.agent, setup.form.output, options, app.settings)
         self.session = session
-        self.sent_plan: Plan | None = None
-        self._first_plan: Plan  # what the turn would have sent first, if it sent nothing
+        self.sent_plan: Prompt | None = None
+        self._first_plan: Prompt  # what the turn would have sent first, if it sent nothing
         self._app = app
         self._options = options
         self._interrupts = interrupts
@@ -147,7 +147,7 @@ class Turn:
         err.hint = self.session.resume_hint(None)
         self._app.reporter.session = self.session.doc["id"] if self.session.is_saved else None
 
-    def _ask_and_save(self, plan: Plan) -> None:
+    def _ask_and_save(self, plan: Prompt) -> None:
         """Save the question, ask, show and save the answer.
 
         Raises the failure or signal that ended the turn. A reader that left early is not a failure.
@@ -179,9 +179,9 @@ class Turn:
 
     # ---- until there is an answer
 
-    def _answer_question(self, plan: Plan) -> None:
+    def _answer_question(self, plan: Prompt) -> None:
         """Ask until there is an answer that ``--schema`` and ``--block`` accept. Raises the failure or signal."""
-        if plan.choice.is_new:  # a new compaction was only estimated so far: make its summary and save it
+        if plan.is_new:  # a new compaction was only estimated so far: make its summary and save it
             plan = self._plan()
         self._ask_until_answered(plan)
         form = self._setup.form
@@ -189,10 +189,10 @@ class Turn:
             self._check_schema(form.schema)
         form.check_block(self._final_text)
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> Prompt:
         return self._planner.plan(self._messages)
 
-    def _ask_until_answered(self, plan: Plan) -> None:
+    def _ask_until_answered(self, plan: Prompt) -> None:
         """Ask, run the tools that the answer calls, and ask again with their results, until it calls none."""
         rounds = 0
         while True:
@@ -214,7 +214,7 @@ class Turn:
             self._run_tools(calls, self._approval)
             plan = self._plan()
 
-    def _ask_until_accepted(self, plan: Plan) -> Plan:
+    def _ask_until_accepted(self, plan: Prompt) -> Prompt:
         """Send a request, and as long as nothing of an answer arrives, a shorter one or one to another model.
 
         Return the plan of the request that was answered.
@@ -239,7 +239,7 @@ class Turn:
                     raise self._planner.explain(err, self._messages) from None
                 plan = shorter
 
-    def _plan_fallback(self, err: GptshError) -> Plan:
+    def _plan_fallback(self, err: GptshError) -> Prompt:
         """Plan the request again for the next model that can be asked; this turn stays with it.
 
         Raises ``err`` if there is none, or if a part of an answer or a tool's result has arrived already.
@@ -285,7 +285,7 @@ class Turn:
 
     # ---- one request
 
-    def _ask(self, plan: Plan) -> None:
+    def _ask(self, plan: Prompt) -> None:
         """Send one request, show and save its answer. Raises GptshError for one that is incomplete or empty."""
         previous_answer = self._last_answer
         self._receive(plan)
@@ -304,7 +304,7 @@ class Turn:
         """What is asked: a model, at a provider."""
         return self._app.settings.providers.for_model(self._planner.model)
 
-    def _receive(self, plan: Plan) -> None:
+    def _receive(self, plan: Prompt) -> None:
         """Send one request; show the answer as it arrives, and save it, complete or partial."""
         answer, model = Answer(), self._planner.model
         partial_reason: str | None = "error"  # None: the server has completed the answer
@@ -316,9 +316,9 @@ class Turn:
                 self._screen.show(self._app.client.ask(plan.request, answer), self._title.answer_begins)
             partial_reason = None
         except NoAnswer as err:
-            if plan.limits.window is not None:
+            if plan.budget.window is not None:
                 raise
-            error = f"{model} answered nothing to a prompt of about {plan.choice.size.tokens:,} tokens"
+            error = f"{model} answered nothing to a prompt of about {plan.tokens:,} tokens"
             advice = f"if that is too long for it, set context_window under [providers.{self._planner.provider}]"
             raise NoAnswer(f"{error}, and its window is not known", advice, detail=err.detail) from None
         except TimedOut:
@@ -370,7 +370,7 @@ class Turn:
         self._messages += sessions.append_messages(self.session.doc, [message], usage_delta)
         return "message_recorded", {"id": self._messages[-1]["id"], "role": message["role"]}
 
-    def _save_answer(self, message: Message, plan: Plan) -> None:
+    def _save_answer(self, message: Message, plan: Prompt) -> None:
         """Save an answer, complete or partial, with its agent, model, provider and cost."""
         session, planner = self.session, self._planner
         planner.not_sent.remember()
@@ -384,8 +384,8 @@ class Turn:
         if usage:
             message["prefix_bytes"] = plan.fixed_bytes
             session.emit("usage", usage=usage)
-        if plan.choice.record:
-            message["compaction"] = plan.choice.record["id"]
+        if plan.compaction:
+            message["compaction"] = plan.compaction["id"]
         self._mark_truncated(message, plan)
         event = self._append(message)
         self._last_answer = self._messages[-1]
@@ -393,14 +393,14 @@ class Turn:
         # The tool results are saved with fsync.
         session.save(event, ("session_saved", {"session": session.doc["id"]}), fsync=not has_calls)
 
-    def _mark_truncated(self, message: Message, plan: Plan) -> None:
+    def _mark_truncated(self, message: Message, plan: Prompt) -> None:
         """Mark an answer to a prompt that the server has cut silently; its report of tokens is of no use later."""
-        usage, size, provider = message.get("usage"), plan.choice.size, self._planner.provider
+        usage, provider = message.get("usage"), self._planner.provider
         prompt_tokens = usage["prompt"] if usage and provider != "echo" else None  # echo counts words
-        if prompt_tokens and tokens.was_truncated(prompt_tokens, size, plan.request.messages):
+        if prompt_tokens and was_truncated(prompt_tokens, plan):
             message["server_truncated"] = True
             self._notes.append(
-                f"{provider} read {prompt_tokens:,} tokens of a prompt of about {size.tokens:,}: "
+                f"{provider} read {prompt_tokens:,} tokens of a prompt of about {plan.tokens:,}: "
                 "it cut the rest without saying so; give it a larger window, or set context_window to the one it has"
             )
 
@@ -510,7 +510,7 @@ class Turn:
             "cost": sum_costs([*self._costs, *planner.costs]),
             "tool_calls": self._calls or message.get("tool_calls", []),
             "sources": [{"url": url, "title": title} for url, title in self._sources.items()],
-            "context": (self.sent_plan or self._first_plan).report(),
+            "context": report_of(self.sent_plan or self._first_plan),
             "error": error,
         }
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from gptsh.config.accounts import Account, Target
-from gptsh.config.settings import Network
+from gptsh.config.settings import ContextRules, Network
 from gptsh.content.answer import Answer
 from gptsh.context import tokens
 from gptsh.context.sendable import as_sent, build_messages, make_sendable
@@ -104,10 +104,13 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     joined = merge(doc, {**doc, "messages": doc["messages"][:1]})
     assert encode_json(joined)
     sent = [as_sent(message) for message in doc["messages"]]
-    size = tokens.size_of(sent, ["Brief."], tokens.Target("lab/m", "lab"), estimate_below=0, scale=lambda: None)
-    assert size.tokens <= size.at_most
+    estimator = tokens.Estimator("lab/m", "lab", ContextRules(), None, lambda: sent, is_ollama=False)
+    estimator.texts = ["Brief."]
+    estimator.window = 1
+    prompt = estimator.estimated(tokens.Prompt(Request("lab/m", sent, {}), estimator.budget))
+    assert prompt.tokens <= prompt.at_most
     built = build_messages(make_sendable([*doc["messages"], QUESTION]), "Brief.", "", "")
-    tokens.was_truncated(1, size, built)
+    tokens.was_truncated(1, prompt.with_messages(built))
     for name in dialects or APIS:
         APIS[name](Request("lab/m", built, {}))
 

@@ -114,7 +114,7 @@ def _own_messages(doc: Document) -> Iterable[Message]:
     messages = doc["messages"]
     if not doc["meta"].get("forked_from"):
         return messages
-    return [message for message in messages if message.get("timestamp", "") >= doc["created_at"]]
+    return [message for message in messages if (message.get("timestamp") or "") >= doc["created_at"]]
 
 
 def _message_counts(message: Message, *, has_carried: bool) -> "Sums":

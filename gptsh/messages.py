@@ -83,8 +83,8 @@ class Message(TypedDict):
     prefix: NotRequired[str]  # digest of all that was sent before an answer whose thinking is bound to it
     reasoning_refused: NotRequired[bool]  # the server refused the reasoning of earlier answers, which was left out
     input: NotRequired[str]  # the beginning of what the user gave to the agent's prompt that made this question
-    memory: NotRequired[str]  # of a question: the agent's memory, where it was new or had changed
-    project_file: NotRequired[str]  # of a question: the file of the project, where it was new or had changed
+    memory: NotRequired[str]  # of a question, in older files: see ``context.noted``
+    project_file: NotRequired[str]  # the same
     server_truncated: NotRequired[bool]  # the server read only a part, so its token count is useless
     repair: NotRequired[bool]  # sent by gptsh, since the answer before it did not conform to a schema
     thinking: NotRequired[list[Part]]

@@ -63,7 +63,7 @@ from gptsh.text import quantity
 _ANSWER_SHARE = 4  # the last answer may take this fraction of the room, before words and media
 _FILES_SHARE = 4  # the list of files may take this fraction of the room
 _MIN_EXCERPT = 40  # tokens of a text of which a part is sent: a shorter excerpt is useless
-_HEADINGS = 110  # tokens of all headings, the blank lines between them, and the message around
+_HEADINGS = 92  # tokens of all headings, the blank lines between them, and the message around
 _BEGINNING = "[Shortened by gptsh: the conversation up to here.]"
 _WORDS = "What the user said, word for word:"
 _SOME_WORDS = "What the user said, word for word ({omitted} left out):"
@@ -101,10 +101,7 @@ def _summary(history: History, draft: Prompt) -> Prompt:
 
 def _minimal(history: History, draft: Prompt) -> Prompt:
     """Last resort: fill the room in the order of the rows above, without a new summary."""
-    block = _without_new_summary(history)
-    block.add_files()
-    block.add_cut_words()
-    return block.prompt(draft)
+    return _without_new_summary(history).prompt(draft)
 
 
 def _with_summary(history: History) -> "_Block":
@@ -123,7 +120,7 @@ def _with_summary(history: History) -> "_Block":
 
 
 def _without_new_summary(history: History) -> "_Block":
-    """The block of ``minimal`` up to row 5. The words of the current question are always sent."""
+    """The block of ``minimal``. The words of the current question are always sent."""
     block = _Block(history)
     if block.room < 0 and block.current is None:
         block.is_sent = False
@@ -133,6 +130,8 @@ def _without_new_summary(history: History) -> "_Block":
         block.summary = block.excerpt(history.summary, block.room)
         block.add_words()
         block.add_media()
+        block.add_files()
+        block.add_cut_words()
     return block
 
 

@@ -9,13 +9,14 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from gptsh import files
+from gptsh.config.agents import Agent
 from gptsh.config.settings import ContextRules
 from gptsh.content.answer import filtered_questions
 from gptsh.context.summaries import Lengths, SmallModel, in_tags, lines_of, moment_of
-from gptsh.context.tokens import count_text, truncate_tokens
+from gptsh.context.tokens import MINIMAL, SUMMARY, count_text, truncate_tokens
 from gptsh.core import document, locks, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.folders import exists, make_private, names_in, safe_name
@@ -25,6 +26,9 @@ from gptsh.files import app_folder
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, Part, Request, parts_of, starts_turn
 from gptsh.text import shorten
+
+if TYPE_CHECKING:
+    from gptsh.core.document_types import Compaction, Noted, NotedKey
 
 # ---- memory
 #
@@ -60,7 +64,7 @@ HEADING = (
     "some may be out of date."
 )
 _CHANGED = "[gptsh: the memory has changed since. It now says:]"
-_EMPTY = "(nothing)"
+_NOTHING = "(nothing)"
 _UNUSABLE = "the memory cannot be read or written"
 _MEMORY, _PREVIOUS, _HISTORY = "MEMORY.md", "MEMORY.previous.md", "HISTORY.md"
 _MAX_BYTES = {_MEMORY: 1_000_000, _HISTORY: 20_000_000}  # the log grows for years
@@ -78,7 +82,7 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _JOINERS = "\u200c\u200d"  # join letters or emoji: removing them changes the word
 
 
-Key = Literal["memory", "project_file"]  # of a question
+_KEYS: "tuple[NotedKey, ...]" = ("memory", "project_file")
 
 
 # ---- in a prompt
@@ -89,41 +93,92 @@ def read_memory(agent: str) -> str:
     return _decoded(_read(memory_folder(agent) / _MEMORY))
 
 
-def note_text(messages: Sequence[Message], text: str, key: Key = "memory") -> None:
-    """Record an agent's memory in the question that is the last message, if it is not the one that the model knows.
+class NotedTexts:
+    """The memory and the project's file of an agent in one session: what is sent of them, and where.
 
-    The session then sends the same memory at the same place again, whatever becomes of the file. The same holds for a
-    file of the project, under its ``key``.
+    The session keeps each with the question with which it was new or had changed, so that it sends
+    the same at the same place again, whatever becomes of the file. The one that the session begins
+    with stands in the system prompt. A changed one is sent with its question, so that the beginning
+    of the prompt stays the same; a compaction, which changes it anyway, moves it up.
     """
-    known = next((message[key] for message in reversed(messages) if key in message), "")
-    if text != known and messages and starts_turn(messages[-1]):
-        messages[-1][key] = text
 
+    def __init__(self, agent: Agent, doc: Document) -> None:
+        self._agent, self._doc = agent, doc
+        self._keys: list[NotedKey] = ["memory"] if agent.memory else []
+        if agent.project_file:
+            self._keys.append("project_file")
+        self._at_start: dict[NotedKey, str] = {}  # the questions whose texts stand in the system prompt
 
-def known_from_start(messages: Sequence[Message], compacted: int, key: Key = "memory") -> Message | None:
-    """The question whose text under this key stands in the system prompt; later ones are sent with their questions.
+    def note_changes(self) -> None:
+        """Note the texts that have changed with a new question. Raises StoreError if one cannot be read."""
+        messages = self._doc["messages"]
+        for key in self._keys:
+            if key == "memory":
+                text = read_memory(self._agent.name)
+            else:
+                text = read_project_file(self._agent.project_file or "")
+            known = [texts[key] for _, texts in self._noted() if key in texts]
+            if messages and starts_turn(messages[-1]) and text != (known[-1] if known else ""):
+                context, ident = self._doc["context"], messages[-1]["id"]
+                texts = {**context["noted"].get(ident, {}), key: text}
+                self._doc["context"] = {**context, "noted": {**context["noted"], ident: texts}}
 
-    It is the first one, or the last of the ``compacted`` messages, whose place in the prompt is new.
-    """
-    earlier = [message for message in messages[:compacted] if key in message]
-    return earlier[-1] if earlier else next((message for message in messages if key in message), None)
+    def move_up(self, record: "Compaction | None") -> None:
+        """Send in the system prompt what is known where this compaction ends; None: where the session begins.
 
+        It is the last text of the compacted messages, whose place in the prompt is new, else the first one.
+        """
+        ids, end = [message["id"] for message in self._doc["messages"]], -1
+        if record and record.get("strategy") in (SUMMARY, MINIMAL) and record.get("upto") in ids:
+            end = ids.index(record["upto"])
+        for key in self._keys:
+            places = [at for at, texts in self._noted() if key in texts]
+            compacted = [at for at in places if at <= end]
+            if places:
+                self._at_start[key] = ids[compacted[-1] if compacted else places[0]]
 
-def with_memory(message: Message, window: int | None = None) -> Message:
-    """Append the memory of a question to it, as a part that is not the user's."""
-    text = f"{_CHANGED}\n\n{_limited(message['memory'], window) or _EMPTY}"
-    part: Part = {"type": "text", "text": text, "memory": True}
-    return {**message, "content": [*parts_of(message), part]}
+    def in_system_prompt(self, system: str | None, window: int | None) -> str | None:
+        """The system prompt with what stands in it; of a long memory only as much as the window has room for."""
+        texts = [system]
+        for key in reversed(self._keys):
+            text = next((texts[key] for at, texts in self._noted() if self._stands_in_system(key, at)), "")
+            if text and key == "memory":
+                text = f"{HEADING}\n\n{_limited(text, window)}"
+            texts.append(text)
+        return "\n\n".join(filter(None, texts)) or system
 
+    def in_questions(self, messages: Sequence[Message], window: int | None) -> list[Message]:
+        """The messages, each question with the texts that were noted with it and that stand nowhere else."""
+        parts: dict[str, list[Part]] = {}
+        for at, texts in self._noted():
+            ident = self._doc["messages"][at]["id"]
+            for key in self._keys:
+                if key in texts and self._at_start.get(key) != ident:
+                    parts.setdefault(ident, []).append(self._part(key, texts[key], window))
+        sent = []
+        for message in messages:
+            more = parts.get(message.get("id", ""))
+            sent.append({**message, "content": [*parts_of(message), *more]} if more else message)
+        return sent
 
-def system_with_memory(system: str | None, text: str, window: int | None = None) -> str | None:
-    """Append a memory to a system prompt; only its beginning if it exceeds ``_LIMIT`` or a quarter of the window.
+    def _part(self, key: "NotedKey", text: str, window: int | None) -> Part:
+        """A changed text, as a part of a question that is not the user's."""
+        change = _CHANGED if key == "memory" else _PROJECT_CHANGED.format(name=self._agent.project_file)
+        shown = _limited(text, window) if key == "memory" else text
+        return {"type": "text", "text": f"{change}\n\n{shown or _NOTHING}", "memory": True}
 
-    An empty system prompt is the user's choice and remains empty.
-    """
-    if system == "" or not text:
-        return system
-    return "\n\n".join(filter(None, (system, HEADING, _limited(text, window))))
+    def _stands_in_system(self, key: "NotedKey", at: int) -> bool:
+        return self._doc["messages"][at]["id"] == self._at_start.get(key)
+
+    def _noted(self) -> "list[tuple[int, Noted]]":
+        """The noted texts, each with the index of its question. Earlier versions kept them in the question."""
+        noted: list[tuple[int, Noted]] = []
+        for at, message in enumerate(self._doc["messages"]):
+            texts: Noted = {key: message[key] for key in _KEYS if key in message}
+            texts |= self._doc["context"]["noted"].get(message["id"], {})
+            if texts:
+                noted.append((at, texts))
+        return noted
 
 
 def _limited(text: str, window: int | None) -> str:
@@ -315,10 +370,8 @@ def _decoded(data: bytes) -> str:
 # The file of the project, such as AGENTS.md (``project_file``): its text joins the system prompt of
 # an agent.
 
-PROJECT_KEY: Key = "project_file"  # of a question: what is sent of the file, where it was new or had changed
 _MAX_PROJECT_BYTES = 32_000
 _PROJECT_CHANGED = "[gptsh: {name} has changed since. It now says:]"
-_NO_PROJECT_FILE = "(nothing)"
 
 
 def read_project_file(name: str) -> str:
@@ -348,18 +401,3 @@ def read_project_file(name: str) -> str:
     if len(data) > _MAX_PROJECT_BYTES:
         text += f"\n[gptsh: this is the beginning of a file of more than {_MAX_PROJECT_BYTES // 1000} kB]"
     return f"# {path.relative_to(root)}\n\n{text}" if text else ""
-
-
-def with_project_file(message: Message, name: str) -> Message:
-    """Append the changed file of a question to it, as a part that is not the user's."""
-    part: Part = {
-        "type": "text",
-        "text": f"{_PROJECT_CHANGED.format(name=name)}\n\n{message['project_file'] or _NO_PROJECT_FILE}",
-        "memory": True,
-    }
-    return {**message, "content": [*parts_of(message), part]}
-
-
-def system_with_project_file(system: str | None, text: str) -> str | None:
-    """Append the file to a system prompt. An empty system prompt is the user's choice and remains empty."""
-    return system if system == "" or not text else "\n\n".join(filter(None, (system, text)))

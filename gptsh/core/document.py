@@ -86,7 +86,14 @@ def blank(session_id: str, created_at: str) -> Document:
         "stats": {"turns": 0, "messages": 0, "preview": ""},
         "meta": {"tags": []},
         "agent": {},
-        "context": {"compaction": None, "summaries": [], "snapshots": [], "cuts": {}, "consolidated": None},
+        "context": {
+            "compaction": None,
+            "summaries": [],
+            "snapshots": [],
+            "cuts": {},
+            "noted": {},
+            "consolidated": None,
+        },
         "messages": [],
     }
 
@@ -113,6 +120,12 @@ def _is_cut_table(value: object) -> bool:
         isinstance(cuts, list) and all(isinstance(cut, list) and [*map(type, cut)] == [int] * 3 for cut in cuts)
         for cuts in value.values()
     )
+
+
+def _is_noted_table(value: object) -> bool:
+    """Whether a value maps message ids to texts by their keys."""
+    tables = value.values() if isinstance(value, dict) else (None,)
+    return all(isinstance(texts, dict) and all(isinstance(text, str) for text in texts.values()) for texts in tables)
 
 
 # The expected value of each key: a type, a test, a table of shapes, or a list with the shape of its items. A key may be
@@ -143,7 +156,7 @@ _DOCUMENT: Shape = {
     "agent": {"name": str, "model": str, "model_small": str, "system": str, "params": dict, "web": bool},
     "context": {
         "compaction": _COMPACTION, "summaries": [_SUMMARY], "snapshots": [_SNAPSHOT],
-        "cuts": _is_cut_table, "consolidated": str,
+        "cuts": _is_cut_table, "noted": _is_noted_table, "consolidated": str,
     },
 }  # fmt: skip
 _MESSAGE: Shape = {

@@ -145,6 +145,10 @@ class Compaction(TypedDict, total=False):
     omitted: Omissions
 
 
+NotedKey = Literal["memory", "project_file"]
+Noted = dict[NotedKey, str]  # what is sent with a question beside its own parts
+
+
 class ContextState(TypedDict):
     """What is known of the messages, to send less of them and to remember them."""
 
@@ -152,4 +156,5 @@ class ContextState(TypedDict):
     summaries: list[Summary]
     snapshots: list[Snapshot]
     cuts: Mapping[str, Cuts]
+    noted: Mapping[str, Noted]
     consolidated: str | None

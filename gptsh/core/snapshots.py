@@ -152,6 +152,7 @@ def context_at(
         "summaries": summaries,
         "snapshots": [item for item in context["snapshots"] if item.get("message") in remaining],
         "cuts": {message_id: cut for message_id, cut in context["cuts"].items() if message_id in remaining},
+        "noted": {message_id: texts for message_id, texts in context["noted"].items() if message_id in remaining},
         "consolidated": consolidated,
     }
 

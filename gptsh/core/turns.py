@@ -196,7 +196,7 @@ def _merge_context(
     theirs: "ContextState",
     messages: Sequence[Message],
 ) -> "ContextState":
-    """The newer compaction, the newest summaries and the one that it uses, all cuts, the later end of the memory."""
+    """The newer compaction, the newest summaries and the used one, all cuts and texts, the later end of the memory."""
     compactions = [record for record in (theirs["compaction"], ours["compaction"]) if record]
     compaction = max(compactions, key=lambda record: record.get("at") or "", default=None)
     used_summary = compaction and compaction.get("summary")
@@ -210,6 +210,7 @@ def _merge_context(
         "compaction": compaction,
         "summaries": [item for item in summaries.values() if item in newest or item["id"] == used_summary],
         "cuts": {**theirs["cuts"], **ours["cuts"]},
+        "noted": {**theirs["noted"], **ours["noted"]},
         "consolidated": max(consolidated, key=lambda message_id: indexes.get(message_id, -1), default=None),
     }
 

@@ -5,12 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
-from gptsh.config.agents import Agent
 from gptsh.content.answer import filtered_questions
 from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in, not_sent
 from gptsh.context import sendable
 from gptsh.context.sendable import build_messages, make_sendable
-from gptsh.context.tokens import AUTO, MINIMAL, REFUSED, SUMMARY, Estimator, Prompt, count_message
+from gptsh.context.tokens import AUTO, REFUSED, Estimator, Prompt, count_message
 from gptsh.core import turns
 from gptsh.errors import GptshError, ModelError, StoreError, TooLong, UsageError
 from gptsh.llm.client import Client
@@ -27,95 +26,10 @@ from gptsh.turn.session import Session
 
 if TYPE_CHECKING:
     from gptsh.context.compaction import Compactor
-    from gptsh.core.document_types import Compaction, Cuts
+    from gptsh.context.memory import NotedTexts
+    from gptsh.core.document_types import Cuts
     from gptsh.render.session import PromptReport
     from gptsh.turn.small_model import Summariser
-
-
-# ---- noted files
-#
-# The agent's memory and the project's file: noted in a question when they change, and sent from
-# there.
-#
-# The one that the session begins with stands in the system prompt. A changed one is sent with the
-# question that noted it, so that the beginning of the prompt stays the same; a compaction, which
-# changes it anyway, moves it up.
-
-
-class NotedFiles:
-    """The memory and the project's file of an agent in one session. An agent with an empty system prompt has none."""
-
-    def __init__(self, agent: Agent, session: Session) -> None:
-        self.has_memory = agent.memory and agent.system != ""
-        self._project_file = agent.project_file if agent.system != "" else None
-        self._agent, self._session = agent.name, session
-        self._memory_at_start: Message | None = None  # the question whose memory stands in the system prompt
-        self._file_at_start: Message | None = None  # the question whose file of the project stands there
-
-    def __bool__(self) -> bool:
-        """Whether the agent has one of them."""
-        return self.has_memory or bool(self._project_file)
-
-    def note_changes(self, messages: Sequence[Message]) -> None:
-        """Note memory and file in a new question, if they have changed. Prints a note if one cannot be read."""
-        if not self:
-            return
-        from gptsh.context import memory
-
-        try:
-            if self.has_memory:
-                memory.note_text(messages, memory.read_memory(self._agent))
-            if self._project_file:
-                memory.note_text(messages, memory.read_project_file(self._project_file), memory.PROJECT_KEY)
-        except StoreError as err:
-            stdio.note(str(err))
-        self.move_up(self._session.doc["context"].get("compaction"))
-
-    def move_up(self, record: "Compaction | None") -> None:
-        """Send in the system prompt what is known where this compaction ends; None: where the session begins."""
-        if not self:
-            return
-        from gptsh.context import memory
-
-        messages, compacted = self._session.doc["messages"], 0
-        if record and record.get("strategy") in (SUMMARY, MINIMAL):
-            upto = record.get("upto")
-            compacted = next((at for at, message in enumerate(messages, 1) if message["id"] == upto), 0)
-        if self.has_memory:
-            self._memory_at_start = memory.known_from_start(messages, compacted)
-        if self._project_file:
-            self._file_at_start = memory.known_from_start(messages, compacted, "project_file")
-
-    def in_system_prompt(self, system: str | None, window: int | None) -> str | None:
-        """The system prompt with what stands in it; of a long memory only as much as the window has room for."""
-        if self._file_at_start is not None:
-            from gptsh.context.memory import system_with_project_file
-
-            system = system_with_project_file(system, self._file_at_start["project_file"])
-        if self._memory_at_start is not None:
-            from gptsh.context.memory import system_with_memory
-
-            system = system_with_memory(system, self._memory_at_start["memory"], window)
-        return system
-
-    def in_questions(self, messages: Sequence[Message], window: int | None) -> list[Message]:
-        """The messages, each question with the memory and the file that it noted and that stand nowhere else."""
-        sent = list(messages)
-        if self.has_memory:
-            from gptsh.context.memory import with_memory
-
-            start = self._memory_at_start.get("id") if self._memory_at_start else None
-            for at, message in enumerate(sent):
-                if "memory" in message and message.get("id") != start:
-                    sent[at] = with_memory(message, window)
-        if self._project_file:
-            from gptsh.context.memory import with_project_file
-
-            start = self._file_at_start.get("id") if self._file_at_start else None
-            for at, message in enumerate(sent):
-                if "project_file" in message and message.get("id") != start:
-                    sent[at] = with_project_file(message, self._project_file)
-        return sent
 
 
 # ---- not sent
@@ -292,7 +206,7 @@ class Planner:
     """Makes the prompts of a turn for one model. ``costs`` are those of the calls for summaries, in USD.
 
     What changes from one prompt to the next has an owner each: the ``Estimator`` the window and how
-    tokens are counted, ``NotedFiles`` the memory and the project's file, ``not_sent`` what is left
+    tokens are counted, ``NotedTexts`` the memory and the project's file, ``not_sent`` what is left
     out, the session its cuts and compactions.
     """
 
@@ -314,7 +228,7 @@ class Planner:
         self._target = app.settings.providers.for_model(self.model)
         self.provider = self._target.provider
         self._tools = tools
-        self._noted_files = NotedFiles(setup.agent, session)
+        self._noted: NotedTexts | None = None
         self._has_begun = False
         self._system: str | None = None
         self._estimator = Estimator(
@@ -430,12 +344,25 @@ class Planner:
             if self._tools.missing:
                 stdio.note(f"the session continues without some of its tools: {', '.join(self._tools.missing)}")
         self.not_sent.find_in(messages)
-        self._noted_files.note_changes(messages)
+        self._note_texts()
         self._build_texts()
         self._look_up_window(messages)
-        if self._noted_files.has_memory:  # a small window has room for a part of it only
+        if self._noted:  # a small window has room for a part of a memory only
             self._build_texts()
         self._truncate(messages)
+
+    def _note_texts(self) -> None:
+        """Note the agent's memory and the project's file if they have changed; an empty system prompt has none."""
+        if self.agent.system == "" or not (self.agent.memory or self.agent.project_file):
+            return
+        from gptsh.context.memory import NotedTexts
+
+        self._noted = NotedTexts(self.agent, self._session.doc)
+        try:
+            self._noted.note_changes()
+        except StoreError as err:
+            stdio.note(str(err))
+        self._noted.move_up(self._session.doc["context"].get("compaction"))
 
     def _build_texts(self) -> None:
         """Build the texts beside the messages for the window and the noted files of now, and count with them.
@@ -443,7 +370,9 @@ class Planner:
         The schema is a field of the request if the model accepts that, else words in the system
         prompt; if it is unknown, both.
         """
-        system, schema = self._noted_files.in_system_prompt(self.agent.system, self._estimator.window), None
+        system, schema = self.agent.system, None
+        if self._noted:
+            system = self._noted.in_system_prompt(system, self._estimator.window)
         if self.form.schema:
             from gptsh.context.answer_schema import system_with_schema
 
@@ -509,7 +438,9 @@ class Planner:
             )
             for message in self.not_sent.without_filtered(messages)
         ]
-        return make_sendable(self._noted_files.in_questions(sent, self._estimator.window))
+        if self._noted:
+            sent = self._noted.in_questions(sent, self._estimator.window)
+        return make_sendable(sent)
 
     def _whole(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None) -> Prompt:
         """The prompt that sends all of the messages."""
@@ -546,8 +477,8 @@ class Planner:
             raise TooLong(error, self._advice_on_length(messages))
         if prompt.is_new and not dry and not self._options.dry_run:
             self.save_compaction(prompt, messages)
-        if prompt.is_new and self._noted_files:
-            self._noted_files.move_up(prompt.compaction)
+        if prompt.is_new and self._noted:
+            self._noted.move_up(prompt.compaction)
             self._build_texts()
         request = self._draft.request._replace(
             messages=build_messages(prompt.request.messages, self._system, self.provider, self.model),

@@ -186,7 +186,7 @@ def test_of_the_least_the_first_and_newest_words_and_the_files_are_sent(home: Ho
     configure(home, talker)
     wrote = tool_use(1, "ok", "write_file", path="src/a.rs", text="x")
     did = tool_use(2, "ok", "git_commit", files=["b.rs", "src/a.rs"])
-    before = save(home, [question("Build it"), *wrote, *did, reply("first " * 300 + "END"), *chat(200, words=50)])
+    before = save(home, [question("Build it"), *wrote, *did, reply("first " * 300 + "END"), *chat(200, words=48)])
     run = home.run("-s", "0", "and now?")
     sent = text_in(requests_to(talker)[0])
     lost = [at for at, words in enumerate(questions(before)) if words not in sent]

@@ -104,7 +104,11 @@ def test_a_memory_that_changed_comes_at_the_end_and_prompts_begin_as_before(agen
     assert [after[: len(before)] for before, after in pairwise(sent)] == sent[:-1]
     assert ("likes tea" in sent[-1][0]["content"], "coffee" in sent[-1][0]["content"]) == (True, False)
     assert ["likes coffee" in json.dumps(asked) for asked in sent[-1][1::2]] == [False, False, True, False]
-    assert "memory" not in agent.doc()["messages"][2]  # only where it changed
+    doc = agent.doc()
+    ids = [message["id"] for message in doc["messages"]]
+    noted = {ids.index(ident): texts for ident, texts in doc["context"]["noted"].items()}
+    assert noted == {0: {"memory": "- likes tea"}, 4: {"memory": "- likes coffee"}}  # only where it changed
+    assert not any("memory" in message for message in doc["messages"])
 
 
 def test_a_memory_with_which_a_question_is_asked_again_is_saved(agent: Home, model: ModelServer) -> None:
@@ -116,7 +120,8 @@ def test_a_memory_with_which_a_question_is_asked_again_is_saved(agent: Home, mod
     first, second = [body["messages"] for body in model.sent if body and body["model"] == "m"][-2:]
     assert "likes tea" in str(first)
     assert second[: len(first)] == first
-    assert [message.get("memory") for message in agent.doc()["messages"]] == ["- likes tea", None, None, None]
+    doc = agent.doc()
+    assert doc["context"]["noted"] == {doc["messages"][0]["id"]: {"memory": "- likes tea"}}
 
 
 def test_a_compaction_moves_the_memory_to_the_front(agent: Home, model: ModelServer) -> None:

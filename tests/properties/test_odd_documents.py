@@ -28,7 +28,7 @@ DOC: dict[str, Any] = {
         "summaries": [{"id": "s", "created_at": "x", "first": "q", "last": "q", "text": "t", "tokens": 1,
                        "messages": 1}],
         "snapshots": [{"id": "n", "name": "here", "created_at": "x", "message": "a", "tokens": 3, "reason": "asked"}],
-        "cuts": {}, "consolidated": "q"},
+        "cuts": {}, "noted": {"q": {"memory": "m"}}, "consolidated": "q"},
     "messages": [
         {"id": "q", "parent": None, "timestamp": "2026-01-01T00:00:00.000Z", "role": "user", "content": "q"},
         {"id": "a", "parent": "q", "timestamp": "2026-01-01T00:00:01.000Z", "role": "assistant", "content": "a",

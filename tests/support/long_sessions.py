@@ -90,7 +90,9 @@ def save(
         "version": 1, "id": ident, "title": None, "created_at": "2026-01-01T00:00:00.000Z",
         "updated_at": "2026-01-02T00:00:00.000Z", "provider": {"name": model.partition("/")[0]},
         "agent": {"name": "default", "model": model, "model_small": small, "params": {}, "system": None},
-        "context": {"summaries": [], "snapshots": [], "compaction": None, "cuts": {}, "consolidated": None}, **more,
+        "context": {"summaries": [], "snapshots": [], "compaction": None, "cuts": {}, "noted": {},
+                    "consolidated": None},
+        **more,
         "messages": stamped,
     }  # fmt: skip
     home.sessions.mkdir(parents=True, exist_ok=True)

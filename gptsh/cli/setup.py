@@ -148,10 +148,10 @@ def log_in(flags: Flags) -> int:
 
 def log_out(flags: Flags) -> int:
     """Forget the login at the server."""
-    from gptsh.tools import remote
+    from gptsh.tools import logins
 
     server = _server(flags, flags.logout or "", "--logout")
-    if not remote.remove_login(str(server.url)):
+    if not logins.remove_login(str(server.url)):
         raise UsageError(f"there is no login at tool server {server.name}")
     stdio.note(f"the login at tool server {server.name} is forgotten")
     return 0
@@ -160,7 +160,7 @@ def log_out(flags: Flags) -> int:
 def _server(flags: Flags, name: str, option: str) -> "ToolServer":
     """The server with this name. Raises UsageError if it has no login."""
     from gptsh.config import settings
-    from gptsh.tools import remote
+    from gptsh.tools import logins
 
     config = settings.load(os.environ, flags.config)
     if name not in config.tool_servers.names:
@@ -169,7 +169,7 @@ def _server(flags: Flags, name: str, option: str) -> "ToolServer":
     (server,) = config.tool_servers.select([name])
     if server.url is None:
         raise UsageError(f"{option}: tool server {name} is a program: only one with a url has a login")
-    if not remote.is_safe(server.url, server.url):
+    if not logins.is_safe(server.url, server.url):
         raise UsageError(f"{option}: the url of tool server {name} begins with http://", "a login needs https://")
     if any(header.lower() == "authorization" for header in server.headers):
         raise UsageError(f"{option}: tool server {name} has a header Authorization", "remove it from its headers")

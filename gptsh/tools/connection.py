@@ -28,9 +28,9 @@ from gptsh.files import app_folder
 from gptsh.jsonio import JsonObject, encode_json
 from gptsh.messages import ServerQuestion, Tool
 from gptsh.text import shorten
-from gptsh.tools import remote
-from gptsh.tools.programs import Pipes, Program
-from gptsh.tools.remote import StreamableHttp
+from gptsh.tools import logins
+from gptsh.tools.programs import Program
+from gptsh.tools.transports import Pipes, StreamableHttp
 
 if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
@@ -50,7 +50,7 @@ class Remembered:
     """The facts about one server. For the SDK it is a store of responses, which keeps lists of tools alone."""
 
     def __init__(self, server: ToolServer) -> None:
-        login = remote.read_login(str(server.url)) if server.url else None
+        login = logins.read_login(str(server.url)) if server.url else None
         client = login["client"].get("client_id") if login else None  # another one for each login
         folder = ""
         with contextlib.suppress(OSError):  # it was removed
@@ -150,7 +150,7 @@ _CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTAL
 
 def _find_login(config: ToolServer, environ: Mapping[str, str]) -> "OAuthClientProvider | None":
     """Return the login that is kept for a server with a URL."""
-    if not remote.read_login(str(config.url)):
+    if not logins.read_login(str(config.url)):
         return None
     from gptsh.tools.oauth import kept_login
 

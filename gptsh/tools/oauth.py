@@ -25,8 +25,8 @@ from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ToolServerError
 from gptsh.jsonio import as_dict, as_str, parse_json
 from gptsh.text import format_size
-from gptsh.tools import remote
-from gptsh.tools.remote import http_client
+from gptsh.tools import logins
+from gptsh.tools.transports import http_client
 
 # ---- oauth
 #
@@ -50,7 +50,7 @@ class _Storage:
 
     async def get_tokens(self) -> OAuthToken | None:
         """The kept tokens; sets in the context what the SDK does not keep: when they expire, and where to refresh."""
-        login = None if self._is_new else remote.read_login(self._url)
+        login = None if self._is_new else logins.read_login(self._url)
         if login is None or self.context is None:
             return None
         try:
@@ -78,7 +78,7 @@ class _Storage:
             "metadata": metadata and metadata.model_dump(mode="json", exclude_none=True),
             "resource": resource and resource.model_dump(mode="json", exclude_none=True),
         }
-        remote.write_login(self._url, issuer, self._client.model_dump(mode="json", exclude_none=True), kept)
+        logins.write_login(self._url, issuer, self._client.model_dump(mode="json", exclude_none=True), kept)
         self._is_new = False
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
@@ -167,7 +167,7 @@ class _Provider(OAuthClientProvider):
 
     def _check(self, key: str, url: str) -> None:
         """Raise ToolServerError for a URL that a login must not go to."""
-        if not remote.is_safe(url, str(self._server.url)):
+        if not logins.is_safe(url, str(self._server.url)):
             raise self._error(f"has a URL without https:// ({key})")
 
     def _error(self, problem: str) -> ToolServerError:

@@ -60,14 +60,13 @@ ROOMS = {
     "prompt_toolkit": {"chat/prompt.py", "chat/picker.py", "chat/terminal_io.py"},
     "mcp": {
         "tools/connection.py",
-        "tools/programs.py",
-        "tools/remote.py",
+        "tools/transports.py",
         "tools/oauth.py",
     },
     "mcp_types": {"tools/connection.py"},
-    "anyio": {"tools/connection.py", "tools/programs.py"},
+    "anyio": {"tools/connection.py", "tools/transports.py"},
     "httpx2": {
-        "tools/remote.py",
+        "tools/transports.py",
         "tools/oauth.py",
     },
     "platformdirs": {"files.py"},

@@ -1,0 +1,353 @@
+"""Carry messages to tool servers and back: through the pipes of a program, or over HTTP to a URL."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from http import HTTPStatus
+from itertools import groupby
+from typing import IO, TYPE_CHECKING
+
+import anyio
+import httpx2
+from mcp.client import IncomingMessage
+from mcp.client.streamable_http import streamable_http_client
+from mcp.server.stdio import stdio_server
+from mcp.shared.inbound import MCP_METHOD_HEADER
+from pydantic import ValidationError
+
+from gptsh.config.schema import Secret
+from gptsh.config.tool_servers import ToolServer
+from gptsh.jsonio import as_dict
+from gptsh.text import format_size
+from gptsh.tools.logins import LOOPBACK
+from gptsh.tools.programs import Program
+
+if TYPE_CHECKING:
+    from mcp.client._transport import TransportStreams
+    from mcp.client.auth import OAuthClientProvider
+
+
+# ---- many parts
+#
+# Shorten messages of tool servers with too many parts: the SDK needs 2 kB of memory for each.
+
+_MAX_PARTS = 10_000  # of a list in a result
+
+
+def shorten_message(message: str) -> str:
+    """Return a message of JSON-RPC; where a list of its result is too long, with a shorter one.
+
+    Of the parts of a tool's result, texts in a row become one, a line each; what is still too much
+    is cut, and a part says so. A list of tools is cut, too, and refused where it is read.
+    """
+    if message.count("{") <= _MAX_PARTS:
+        return message
+    try:
+        content = json.loads(message)
+        result = content["result"]
+        long_lists = {key: items for key, items in result.items() if _is_long(items)}
+    except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
+        return message  # the SDK reports what is wrong with it
+    if not long_lists:
+        return message
+    for key, items in long_lists.items():
+        result[key] = _fewer(items) if key == "content" else items[:_MAX_PARTS]
+    return json.dumps(content, ensure_ascii=False)
+
+
+def _is_long(value: object) -> bool:
+    return isinstance(value, list) and len(value) > _MAX_PARTS
+
+
+def _fewer(parts: list[object]) -> list[object]:
+    fewer: list[object] = []
+    for is_text, group in groupby(parts, _is_text):
+        if is_text:
+            fewer.append(_text("\n".join(as_dict(part)["text"] for part in group)))
+        else:
+            fewer.extend(group)
+    if len(fewer) > _MAX_PARTS:
+        more = len(fewer) - _MAX_PARTS
+        fewer[_MAX_PARTS:] = [_text(f"[gptsh: {more:,} more parts are left out here]")]
+    return fewer
+
+
+def _is_text(part: object) -> bool:
+    fields = as_dict(part)
+    return fields.get("type") == "text" and isinstance(fields.get("text"), str)
+
+
+def _text(text: str) -> dict[str, str]:
+    return {"type": "text", "text": text}
+
+
+# ---- pipes
+#
+# The transport to a tool server that is a program: MCP over its stdin and stdout; why it ended,
+# with its stderr.
+
+_MAX_LINE = 1 << 26  # characters
+_STDERR_TAIL = 20_000  # bytes at the end of stderr that errors quote from
+# In JSON: an escaped backslash or a surrogate pair (group 1), else a lone surrogate, which the SDK's parser refuses.
+_LONE_SURROGATE = re.compile(r"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
+
+
+class Pipes:
+    """The pipes of a program. ``start_again`` starts it again, and returns it."""
+
+    secrets: frozenset[str] = frozenset()  # the config has all of a program's
+
+    def __init__(self, program: Program, start_again: Callable[[], Program]) -> None:
+        self._program, self._start_again = program, start_again
+        self._stray_line = ""  # the last line on its stdout that is not a message
+        self.fault = ""  # what was wrong with its output: the predicate of a sentence with its name
+
+    def start_again(self) -> None:
+        """Start the program again, which ended when asked for the new protocol. Raises ToolServerError."""
+        self._program = self._start_again()
+
+    @contextlib.asynccontextmanager
+    async def streams(self) -> AsyncIterator["TransportStreams"]:
+        """The SDK's streams over the pipes; the stdin of the process is closed at the end.
+
+        This uses the SDK's stdio transport for servers, which accepts any two files. The one for clients starts the
+        process itself, only once the SDK is loaded, and hides the process id that is needed to kill it.
+        """
+        process = self._program.process
+        assert process.stdin
+        assert process.stdout
+        with process.stdout:
+            async with stdio_server(_Lines(process.stdout, self._on_endless_line), _Requests(process.stdin)) as streams:
+                try:
+                    yield streams
+                finally:
+                    with contextlib.suppress(BrokenPipeError):
+                        process.stdin.close()
+
+    async def on_message(self, message: IncomingMessage) -> None:
+        """Remember a line that is not a message, such as a banner; kill a process that writes a broken message."""
+        if isinstance(message, ValidationError):
+            line = str(message.errors(include_url=False)[0]["input"]).strip()
+            self._stray_line = line or self._stray_line
+            if re.search("[\"']jsonrpc[\"']", line):  # the line as text, or the repr of the parsed JSON
+                self.fault = f"sent a broken message: {line!r}"
+                self._program.send_signal(signal.SIGKILL)
+
+    def _on_endless_line(self) -> None:
+        self.fault = "sent a line without end"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process has ended."""
+        return self._program.process.poll() is not None
+
+    def reason(self, _err: BaseException) -> str:
+        """What the program did wrong: the predicate of a sentence with its name; "" if nothing is known."""
+        status = self._program.process.poll()
+        if self.fault or status is None:
+            return self.fault
+        return f"was ended by {signal.strsignal(-status)}" if status < 0 else f"ended with exit status {status}"
+
+    def last_lines(self) -> list[str]:
+        """The last lines of stderr; if it has none, what else the program printed."""
+        file = self._program.stderr.fileno()
+        size = os.fstat(file).st_size
+        # Not with ``seek``: the process shares the position in the file.
+        data = os.pread(file, _STDERR_TAIL, max(0, size - _STDERR_TAIL))
+        if size > _STDERR_TAIL:
+            data = data.partition(b"\n")[2]  # a partial line may start within a key, which could not be masked
+        lines = [line.strip() for line in data.decode("utf-8", "replace").split("\n") if line.strip()]
+        if not lines and self._stray_line and not self.fault:
+            lines = [f"printed {self._stray_line!r}"]
+        return lines
+
+
+class _Lines(anyio.AsyncFile[str]):
+    """The stdout of a process, line by line, with lone surrogates as U+FFFD, and no endless lists.
+
+    At a line that would fill the memory, it calls ``on_endless_line`` and ends.
+    """
+
+    def __init__(self, stdout: IO[str], on_endless_line: Callable[[], None]) -> None:
+        super().__init__(stdout)
+        self._on_endless_line = on_endless_line
+
+    async def readline(self) -> str:
+        line = await anyio.to_thread.run_sync(self.wrapped.readline, _MAX_LINE)
+        if len(line) == _MAX_LINE:
+            self._on_endless_line()
+            return ""
+        return shorten_message(_LONE_SURROGATE.sub(lambda match: match[1] or r"\ufffd", line))
+
+
+class _Requests(anyio.AsyncFile[str]):
+    """The stdin of a process. What a process does not read is dropped: the end of its stdout shows that it ended.
+
+    Raised from here, the error would end the SDK's tasks at once, with the reason still unread on stdout.
+    """
+
+    async def write(self, b: str) -> int:
+        with contextlib.suppress(BrokenPipeError):
+            await super().write(b)
+        return len(b)
+
+    async def flush(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            await super().flush()
+
+
+# ---- http client
+#
+# HTTP clients for tool servers with a URL: headers, proxy, certificates, the timeout of connecting.
+
+_CONNECT_TIMEOUT = 30.0  # seconds
+
+
+def http_client(
+    server: ToolServer,
+    environ: Mapping[str, str],
+    auth: httpx2.Auth | None,
+    hooks: Sequence[Callable[[httpx2.Response], Awaitable[None]]] = (),
+) -> httpx2.AsyncClient:
+    """A client with the server's headers; ``hooks`` see each response."""
+    bundle = environ.get("REQUESTS_CA_BUNDLE")  # httpx does not read it
+    return httpx2.AsyncClient(
+        headers={"Accept-Encoding": "identity", **server.headers},  # sizes are those of the text
+        auth=auth,
+        timeout=httpx2.Timeout(_CONNECT_TIMEOUT, read=None),
+        # A proxy is not asked for this machine: its own loopback is another one.
+        trust_env=httpx2.URL(str(server.url)).host not in LOOPBACK,
+        verify=ssl.create_default_context(cafile=bundle) if bundle else True,
+        event_hooks={"response": [*hooks]},
+    )
+
+
+# ---- streamable http
+#
+# The transport to a tool server with a URL: MCP's streamable HTTP, with headers or a login; why it
+# refused.
+
+FindLogin = Callable[[ToolServer, Mapping[str, str]], "OAuthClientProvider | None"]
+
+_MAX_EVENT = 1 << 26  # bytes, also of an answer in JSON
+_EVENT = b"data:"  # before a message that is an event
+_FIRST_ERROR_STATUS = 400
+_PROBE = "server/discover"  # the request that only servers of 2026-07-28 and later know
+
+
+class StreamableHttp:
+    """The connection to a URL."""
+
+    has_ended = False  # a server far away is not seen to end
+
+    def __init__(self, config: ToolServer, environ: Mapping[str, str], find_login: FindLogin) -> None:
+        self._config = config
+        self._environ = environ
+        self._find_login = find_login
+        self._login: OAuthClientProvider | None = None
+
+    @contextlib.asynccontextmanager
+    async def streams(self) -> AsyncIterator["TransportStreams"]:
+        """The SDK's streams to the URL."""
+        if not self._has_token:
+            self._login = self._find_login(self._config, self._environ)
+        hooks = [_shorten, self._raise_for_status]
+        client = http_client(self._config, self._environ, self._login, hooks)
+        connection = streamable_http_client(str(self._config.url), http_client=client, max_sse_event_size=_MAX_EVENT)
+        async with client, connection as streams:
+            yield streams
+
+    async def _raise_for_status(self, response: httpx2.Response) -> None:
+        """Raise HTTPStatusError, with the body that the SDK leaves out, unless the body is a JSON-RPC error.
+
+        Older servers refuse the probe in many ways: the SDK goes on with ``initialize``. Where there is a login, the
+        SDK deals with a refusal.
+        """
+        request, status = response.request, response.status_code
+        is_probe = request.headers.get(MCP_METHOD_HEADER) == _PROBE
+        if request.method != "POST" or status < _FIRST_ERROR_STATUS or is_probe:
+            return
+        if self._login and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            return
+        body = (await response.aread()).decode("utf-8", "replace")
+        if '"jsonrpc"' in body:
+            return
+        reason = f"answered {status} {response.reason_phrase}: {body}".rstrip(": ")
+        if status == HTTPStatus.UNAUTHORIZED and not self._has_token:
+            reason = f"wants a login: run 'gptsh --login {self._config.name}', or set its headers"
+        raise httpx2.HTTPStatusError(reason, request=request, response=response)
+
+    @property
+    def _has_token(self) -> bool:
+        return any(header.lower() == "authorization" for header in self._config.headers)
+
+    async def on_message(self, message: IncomingMessage) -> None:
+        """Ignore what is not an answer."""
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The tokens of the login, to be masked in everything from the server."""
+        tokens = self._login.context.current_tokens if self._login else None
+        if tokens is None:
+            return frozenset()
+        return frozenset(Secret(token) for token in (tokens.access_token, tokens.refresh_token) if token)
+
+    def reason(self, err: BaseException) -> str:
+        """What the server did wrong: the predicate of a sentence with its name; "" if that is no error of HTTP."""
+        if self._login and type(err).__name__.startswith("OAuth"):  # its text quotes secrets
+            return f"cannot renew its login: run 'gptsh --login {self._config.name}'"
+        match err:
+            case httpx2.HTTPStatusError():
+                return str(err)
+            case httpx2.ConnectError() | httpx2.ConnectTimeout():
+                return f"cannot be reached: {err}"
+        return ""
+
+    def last_lines(self) -> list[str]:
+        """Nothing: its stderr is far away."""
+        return []
+
+
+async def _shorten(response: httpx2.Response) -> None:
+    """Let a response have messages without endless lists."""
+    if "content-encoding" not in response.headers:  # gptsh asks for none
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        assert isinstance(response.stream, httpx2.AsyncByteStream)  # of an AsyncClient
+        response.stream = _Messages(response.stream, is_json=is_json)
+
+
+class _Messages(httpx2.AsyncByteStream):
+    """The body of a response: one message in JSON, or lines of events that may have one."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, *, is_json: bool) -> None:
+        self._stream = stream
+        self._is_json = is_json
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        pieces: list[bytes] = []  # of the message or line that has not ended
+        size = 0
+        async for piece in self._stream:
+            begin, newline, rest = (b"", b"", piece) if self._is_json else piece.rpartition(b"\n")
+            if newline:
+                for line in b"".join((*pieces, begin)).split(b"\n"):
+                    yield _shortened(line) + b"\n"
+                pieces = []
+                size = 0
+            pieces.append(rest)
+            size += len(rest)
+            if size > _MAX_EVENT:
+                raise httpx2.StreamError(f"an answer of more than {format_size(_MAX_EVENT)}")
+        yield _shortened(b"".join(pieces))
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
+def _shortened(line: bytes) -> bytes:
+    mark = _EVENT if line.startswith(_EVENT) else b""
+    text = line.removeprefix(mark).decode("utf-8", "surrogateescape")
+    return mark + shorten_message(text).encode("utf-8", "surrogateescape")

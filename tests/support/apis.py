@@ -46,7 +46,12 @@ def direct(api: Any, provider: str) -> Callable[[Request], bytes]:
 
 def through_litellm(provider: str) -> Callable[[Request], bytes]:
     """The arguments of the call to litellm."""
-    return lambda request: encode(arguments(request, at(provider, api="litellm"), Network()))
+
+    def body(request: Request) -> bytes:
+        model = request.model.partition("/")[2]
+        return encode(arguments(request, at(provider, model, "litellm"), Network()))
+
+    return body
 
 
 # A new API is one line here.

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from gptsh.config.accounts import Target
 from gptsh.content.answer import Answer
-from gptsh.content.attachments import Media, media_of, name_of, not_sent
+from gptsh.content.attachments import Media, media_of, name_of
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.llm import stream
 from gptsh.llm.anthropic_answers import BLOCKS, PAUSED, THINKING_TYPES, Reader, as_events
 from gptsh.llm.parameters import fit_params
-from gptsh.llm.stream import Refusable, as_object, schema_as_text, take_tools
+from gptsh.llm.stream import Refusable, as_object, placeholder, take_tools
 from gptsh.messages import (
     PARTIAL_REASONS,
     Call,
@@ -251,8 +251,6 @@ def path(_target: Target) -> str:
 
 def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without what the server refuses."""
-    if "schema" in target.refusals:
-        request = schema_as_text(request)
     params = fit_params(request.params, target).fields
     if request.schema is not None:
         schema_format = {"format": {"type": "json_schema", "schema": _close_objects(request.schema)}}
@@ -469,7 +467,7 @@ def _source(media: Media) -> Part | None:
 
 def _placeholder(part: Part) -> Part:
     """A text in place of a part that is not sent."""
-    return {"type": "text", "text": labelled_text(not_sent(part, "this API does not take it"))}
+    return {"type": "text", "text": placeholder(part)}
 
 
 def _answer(message: Message, target: Target, *, thinking: bool) -> list[Part]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from gptsh.content.answer import Answer
 from gptsh.errors import ModelError
-from gptsh.jsonio import JsonObject, as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
 from gptsh.llm.stream import ADVICE, as_object, debug_text, reported_error
 from gptsh.messages import THINKING_BLOCKS, token_count
@@ -111,25 +111,21 @@ class Reader(stream.Reader):
             self._write_usage()
 
     def _add_names(self, message: JsonObject) -> None:
-        response_id, model = message.get("id"), message.get("model")
-        if isinstance(response_id, str):
-            self.answer.response_id = response_id
-        if isinstance(model, str):
-            self.answer.resolved_model = model
+        self.answer.response_id = as_str(message.get("id")) or self.answer.response_id
+        self.answer.resolved_model = as_str(message.get("model")) or self.answer.resolved_model
 
     def _add_ending(self, delta: JsonObject) -> None:
         """Read why the answer ends, and what the API says of a refusal."""
         details = as_dict(delta.get("stop_details"))
-        explanation, category = details.get("explanation"), details.get("category")
-        words = [explanation] if isinstance(explanation, str) and explanation else []
-        if isinstance(category, str) and category:
-            words.append(f"({category})")
+        words = as_str(details.get("explanation"))
+        if category := as_str(details.get("category")):
+            words = f"{words} ({category})".lstrip()
         if words:
-            self.answer.add_refusal(" ".join(words))
-        reason, stop = delta.get("stop_reason"), delta.get("stop_sequence")
+            self.answer.add_refusal(words)
+        reason = delta.get("stop_reason")
         if isinstance(reason, str):
             self._finish = reason
-            self.answer.stop_sequence = stop if isinstance(stop, str) else None
+            self.answer.stop_sequence = as_str(delta.get("stop_sequence")) or None
             self._finish_answer()
 
     def _finish_answer(self) -> None:

@@ -20,7 +20,6 @@ from gptsh.llm.stream import (
     error_fields,
     openai_schema,
     reported_error,
-    schema_as_text,
     take_tools,
 )
 from gptsh.messages import (
@@ -371,8 +370,6 @@ def path(_target: Target) -> str:
 
 def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without the refused fields."""
-    if "schema" in target.refusals:
-        request = schema_as_text(request)
     vendor = target.account.vendor
     messages: list[JsonObject] = []
     for message in shapes.move_tool_media(request.messages):

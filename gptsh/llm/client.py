@@ -15,7 +15,7 @@ from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import JsonObject, parse_json
 from gptsh.llm.servers import REASONING, Servers, ending_note, headers, refused_by
-from gptsh.llm.stream import Api
+from gptsh.llm.stream import Api, encode, load, make_body
 from gptsh.messages import Event, Part, Request, Retrying, labelled_text, parts_of, text_of
 from gptsh.models.facts import split_model
 from gptsh.models.usage import usage_from
@@ -225,8 +225,6 @@ class Client:
 
             call = arguments(request, target, self._settings.network)
             return {"call": without_secret_parameters(call)}
-        from gptsh.llm.stream import encode, load
-
         body = load(encode(self._body(request, target)))
         return {
             "method": "POST",
@@ -311,8 +309,6 @@ class Client:
 
     def _post(self, body: JsonObject, target: Target, answer: Answer, *, keeps: bool) -> Iterator[Event]:
         """Post one body and yield the events of its answer; ``keeps`` the connection for the next."""
-        from gptsh.llm.stream import encode
-
         response = self._servers.http.send(
             _url(target),
             encode(body),
@@ -346,7 +342,7 @@ class Client:
         """The body of a request. A server of Ollama may be asked how it has loaded the model."""
         if target.api == "ollama":
             request = self._ollama.with_window(request, target)
-        return api_of(target).body(request, target)
+        return make_body(api_of(target), request, target)
 
     @cached_property
     def _ollama(self) -> "OllamaModels":

@@ -305,7 +305,7 @@ def _is_temporary(status: int, headers: Mapping[str, str], detail: str) -> bool:
 
 
 def _is_unavailable(status: int, reason: str, detail: str) -> bool:
-    """Whether another provider may have what this one lacks: --fallback asks it."""
+    """Whether another provider may have what this one does not have: --fallback asks it."""
     if status in _UNAVAILABLE or status >= _SERVER_ERROR:
         return True
     return _says("retired", reason) or _says("bad key", detail) or _says("unknown model", detail)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gptsh.config.accounts import Target
-from gptsh.content.answer import Answer, Frame, call_signature, filled
-from gptsh.content.attachments import media_of, not_sent
+from gptsh.content.answer import Answer, Frame, call_signature
+from gptsh.content.attachments import media_of
 from gptsh.content.passages import one_text
 from gptsh.content.shapes import move_tool_media
 from gptsh.errors import ModelError
@@ -21,19 +21,19 @@ from gptsh.llm.stream import (
     as_object,
     debug_text,
     openai_schema,
+    own_blocks,
+    placeholder,
     reported_error,
-    schema_as_text,
     take_tools,
+    texts_and_calls,
 )
 from gptsh.messages import (
-    COMPLETE_REASONS,
     Call,
     Event,
     Message,
     Part,
     Request,
     Tool,
-    blocks_of,
     is_text,
     labelled_text,
     parts_of,
@@ -179,8 +179,6 @@ def path(target: Target) -> str:
 
 def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without what the server refuses. Google is asked not to store it."""
-    if "schema" in target.refusals:
-        request = schema_as_text(request)
     conversation, params = request.messages, fit_params(request.params, target).fields
     config = as_dict(params.pop("generationConfig", None))
     if request.schema is not None:
@@ -266,13 +264,8 @@ def _question_part(part: Part) -> Part:
         media = _media_part(part)
         if media is not None:
             return media
-        return {"text": _placeholder(part)}
+        return {"text": placeholder(part)}
     return {"text": labelled_text(part) if part["text"] else ""}
-
-
-def _placeholder(part: Part) -> str:
-    """The text in place of a part that is not sent."""
-    return labelled_text(not_sent(part, "this API does not take it"))
 
 
 def _media_part(part: Part) -> Part | None:
@@ -294,12 +287,8 @@ def _result(message: Message, names: dict[str | None, str]) -> Part:
 
 def _own_parts(message: Message, target: Target) -> list[Part]:
     """The parts of a complete answer of this model, as it sent them; empty if they were not saved or do not fit."""
-    is_complete = (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
-    if not is_complete or not target.gave(message):
-        return []
-    saved = as_dicts(as_dict(message.get("replay")).get(PARTS))
     parts: list[Part] = []
-    for part, block in filled(message, saved, _frame) or ():
+    for part, block in own_blocks(message, target, PARTS, _frame):
         if block is None:
             parts.append(part)
         elif block[0] == "tool_call":
@@ -312,19 +301,13 @@ def _own_parts(message: Message, target: Target) -> list[Part]:
 def _plain_parts(message: Message, target: Target) -> Iterator[Part]:
     """The texts and calls of an answer, of whatever model, in their order."""
     is_own = target.gave(message)
-    text = ""
-    for kind, block in blocks_of({**message, "refusal": ""}):
+    for kind, block in texts_and_calls(message):
         if kind == "text":
-            text += block["text"] if is_text(block) else _placeholder(block)
-        elif kind == "tool_call":
-            if text:
-                yield {"text": text}
-            signature = call_signature(block) if is_own else None
-            yield {"functionCall": _function_call(block), **({SIGNATURE: signature} if signature else {})}
-            text = ""
-    text += message.get("refusal") or ""
-    if text:
-        yield {"text": text}
+            yield block
+            continue
+        signature = call_signature(block) if is_own else None
+        signed = {SIGNATURE: signature} if signature else {}
+        yield {"functionCall": _function_call(block), **signed}
 
 
 def _sign_first_call(parts: list[Part]) -> None:
@@ -344,7 +327,7 @@ def _function_call(call: Call) -> Part:
 
 
 def _frame(part: Part) -> Frame | None:
-    """What a saved part lacks, because the message holds it."""
+    """What is not in a saved part, because the message holds it."""
     if part.get("functionCall", "") is None:
         return "tool_call"
     return "text" if part.get("text", "") is None else None

@@ -101,8 +101,11 @@ class ModelLists:
             return "loading"
         except GptshError:
             return None
-        states = [_state_in(entry) for entry in listed if entry["id"] == target.model]
-        return next((state for state in states if isinstance(state, str)), None)
+        for entry in listed:
+            state = _state_in(entry)
+            if entry["id"] == target.model and isinstance(state, str):
+                return state
+        return None
 
     # ---- --list-models
 

@@ -20,7 +20,6 @@ from gptsh.llm.stream import (
     lines,
     load,
     reported_error,
-    schema_as_text,
 )
 from gptsh.messages import Call, Event, Message, Part, Request, is_answer_of, is_text, parts_of, starts_turn, text_of
 from gptsh.models.usage import usage_from
@@ -116,8 +115,6 @@ def body(request: Request, target: Target) -> JsonObject:
     With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops the oldest messages
     silently.
     """
-    if "schema" in target.refusals:
-        request = schema_as_text(request)
     params = fit_params(request.params, target).fields
     top_level = {name: params.pop(name) for name in _TOP_LEVEL if name in params}
     if "level" in target.refusals and "think" in top_level:

@@ -20,7 +20,7 @@ _LOW_TO_XHIGH = (*_LOW_TO_HIGH, "xhigh")
 _LOW_TO_MAX = (*_LOW_TO_XHIGH, "max")
 # Providers that take these from every model, and adapt them themselves if need be.
 _OF_PROVIDERS = {"mistral": ("none", "high"), "deepseek": EFFORTS, "openrouter": EFFORTS}
-# Families by the beginning of a name, for models that the table lacks, and for what it does not say; the first one
+# Families by the beginning of a name, for models that are not in the table, and for what it does not say; the first one
 # that matches. A newer version is taken for the last known one.
 _FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("gpt-oss", _LOW_TO_HIGH),

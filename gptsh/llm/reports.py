@@ -401,7 +401,7 @@ def _read_from_lm_studio(target: Target, get: Get) -> int | None:
 
 
 def _read_from_llama_cpp(target: Target, get: Get) -> int | None:
-    """The window of an older llama.cpp, whose list of models lacks it."""
+    """The window of an older llama.cpp, whose list of models does not have it."""
     props = as_dict(get(f"{_root(target.account)}/props"))
     return first_size(as_dict(props.get("default_generation_settings")).get("n_ctx"))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gptsh.config.accounts import Target
-from gptsh.content.answer import Answer, Frame, filled
+from gptsh.content.answer import Answer, Frame
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
@@ -17,12 +17,12 @@ from gptsh.llm.stream import (
     Refusable,
     debug_text,
     openai_schema,
+    own_blocks,
     reported_error,
-    schema_as_text,
     take_tools,
+    texts_and_calls,
 )
 from gptsh.messages import (
-    COMPLETE_REASONS,
     Block,
     Call,
     Event,
@@ -30,7 +30,6 @@ from gptsh.messages import (
     Part,
     Request,
     Tool,
-    blocks_of,
     is_text,
     labelled_text,
     parts_of,
@@ -274,8 +273,6 @@ def path(_target: Target) -> str:
 
 def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without what the server refuses. OpenAI is asked not to store the answer."""
-    if "schema" in target.refusals:
-        request = schema_as_text(request)
     conversation, params = request.messages, fit_params(request.params, target).fields
     if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
         answer_format = {"type": "json_schema", "name": "answer", "schema": request.schema, "strict": False}
@@ -396,23 +393,14 @@ def _media_part(part: Part) -> Part:
     return {"type": "input_file", "filename": media.file_name, "file_data": inner["file_data"]}
 
 
-def _placeholder(part: Part) -> str:
-    """The text in place of a part of an answer that is not sent."""
-    return labelled_text(not_sent(part, "this API does not take it"))
-
-
 def _own_items(message: Message, target: Target) -> list[Part]:
     """The items of a complete answer of this model, as it sent them; empty if they were not saved or do not fit.
 
     Reasoning goes back only if it can be read again, and only before an item that it produced: else it is refused.
     """
-    is_complete = (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
-    if not is_complete or not target.gave(message):
-        return []
-    saved = as_dicts(as_dict(message.get("replay")).get(ITEMS))
-    items = [_filled_item(item, block) for item, block in filled(message, saved, _frame) or ()]
     sent: list[Part] = []
-    for item in reversed(items):
+    for saved, block in reversed(own_blocks(message, target, ITEMS, _frame)):
+        item = _filled_item(saved, block)
         can_be_read = item.get("encrypted_content") or item.get("content")
         if item.get("type") != "reasoning" or (sent and can_be_read):
             sent.insert(0, item)
@@ -431,18 +419,11 @@ def _filled_item(item: Part, block: Block | None) -> Part:
 
 def _plain_items(message: Message) -> Iterator[Part]:
     """The texts and calls of an answer, of whatever model, in their order."""
-    text = ""
-    for kind, block in blocks_of({**message, "refusal": ""}):
-        if kind == "text":
-            text += block["text"] if is_text(block) else _placeholder(block)
-        elif kind == "tool_call":
-            if text.strip():
-                yield {"role": "assistant", "content": text}
-            text = ""
+    for kind, block in texts_and_calls(message):
+        if kind == "tool_call":
             yield {"type": "function_call", **_call_fields(block)}
-    text += message.get("refusal") or ""
-    if text.strip():
-        yield {"role": "assistant", "content": text}
+        elif block["text"].strip():
+            yield {"role": "assistant", "content": block["text"]}
 
 
 def _call_fields(call: Call) -> Part:
@@ -451,7 +432,7 @@ def _call_fields(call: Call) -> Part:
 
 
 def _frame(item: Part) -> Frame | None:
-    """What a saved item lacks, because the message holds it."""
+    """What is not in a saved item, because the message holds it."""
     if item.get("type") == "function_call":
         return "tool_call"
     parts = as_dicts(item.get("content")) if item.get("type") == "message" else []

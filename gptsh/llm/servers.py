@@ -18,7 +18,7 @@ from gptsh.core import locks
 from gptsh.errors import ConfigError, GptshError, ModelError, StoreBusy
 from gptsh.files import app_folder
 from gptsh.jsonio import JsonObject, as_dict, encode_json
-from gptsh.llm.stream import Api
+from gptsh.llm.stream import Api, make_body
 from gptsh.messages import Request, token_count
 from gptsh.models.facts import exact_facts
 from gptsh.models.vendors import BEARER, DIRECT, ApiName
@@ -308,7 +308,8 @@ def _refused_fields(text: str, request: Request, target: Target, api: Api) -> se
     if not new:
         return new
     without = target._replace(refusals=target.refusals | new)
-    return new if api.body(request, without) != api.body(request, target) else set()
+    is_same = make_body(api, request, without) == make_body(api, request, target)
+    return set() if is_same else new
 
 
 def served_api(api: ApiName, refusals: Set[str]) -> ApiName:
@@ -320,7 +321,7 @@ def served_api(api: ApiName, refusals: Set[str]) -> ApiName:
 def _refused_api(text: str, status: int | None, target: Target) -> set[str]:
     """The target's API, if an error means that only the other one of OpenAI's may be served.
 
-    Some servers lack Responses. OpenAI's serves many models, or their tools, by Responses alone.
+    Some servers do not have Responses. OpenAI's serves many models, or their tools, by Responses alone.
     """
     other = _OTHER.get(target.api)
     is_refused = status in STATUSES and bool(re.search(_NAMES_RESPONSES, text))

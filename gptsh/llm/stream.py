@@ -9,10 +9,23 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gptsh.config.accounts import Target
-from gptsh.content.answer import Answer
+from gptsh.content.answer import Answer, Frame, filled
+from gptsh.content.attachments import not_sent
 from gptsh.errors import ConnectionLost, Filtered, GptshError, ModelError, NoAnswer, TimedOut, TooLong
-from gptsh.jsonio import JsonObject, as_dict
-from gptsh.messages import Event, Finished, Part, Request, Tool
+from gptsh.jsonio import JsonObject, as_dict, as_dicts
+from gptsh.messages import (
+    COMPLETE_REASONS,
+    Block,
+    Event,
+    Finished,
+    Message,
+    Part,
+    Request,
+    Tool,
+    blocks_of,
+    is_text,
+    labelled_text,
+)
 from gptsh.text import format_size, is_unicode
 
 if TYPE_CHECKING:
@@ -102,13 +115,56 @@ def openai_schema(tool: Tool) -> JsonObject:
     return {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
 
 
-def schema_as_text(request: Request) -> Request:
-    """The request with its schema in the system prompt, for a server that refuses the field."""
-    if request.schema is None:
-        return request
-    from gptsh.context.answer_schema import messages_with_schema
+def make_body(api: Api, request: Request, target: Target) -> JsonObject:
+    """The JSON body of a request; if the server refuses a schema, it is in the system prompt."""
+    if request.schema is not None and "schema" in target.refusals:
+        from gptsh.context.answer_schema import messages_with_schema
 
-    return request._replace(messages=messages_with_schema(request.messages, request.schema), schema=None)
+        messages = messages_with_schema(request.messages, request.schema)
+        request = request._replace(messages=messages, schema=None)
+    return api.body(request, target)
+
+
+# ---- answers to be sent again
+#
+# The parts of an earlier answer, as the model itself sent them or for any other model.
+
+
+def own_blocks(
+    message: Message,
+    target: Target,
+    key: str,
+    frame_of: Callable[[Part], Frame | None],
+) -> list[tuple[Part, Block | None]]:
+    """The saved blocks of a complete answer of this model, each with what the message holds of it.
+
+    Empty if none were saved under ``key`` of ``replay``, or if they do not fit; see ``filled``.
+    """
+    is_complete = (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
+    if not is_complete or not target.gave(message):
+        return []
+    return filled(message, as_dicts(as_dict(message.get("replay")).get(key)), frame_of) or []
+
+
+def texts_and_calls(message: Message) -> Iterator[Block]:
+    """The texts and calls of an answer, of whatever model, in their order; adjacent texts are joined."""
+    text = ""
+    for kind, block in blocks_of(message):
+        if kind == "text":
+            text += block["text"] if is_text(block) else placeholder(block)
+        elif kind == "tool_call":
+            if text:
+                yield "text", {"text": text}
+            yield kind, block
+            text = ""
+    text += message.get("refusal") or ""
+    if text:
+        yield "text", {"text": text}
+
+
+def placeholder(part: Part) -> str:
+    """The text in place of a part that is not sent."""
+    return labelled_text(not_sent(part, "this API does not take it"))
 
 
 # ---- reported errors

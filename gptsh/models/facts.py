@@ -161,7 +161,7 @@ _NO_ENTRY: Entry = {}
 
 
 class Facts(NamedTuple):
-    """Facts from the packaged table about a model of a provider; none for a model that it lacks.
+    """Facts from the packaged table about a model of a provider; none for a model that is not in it.
 
     ``has_config_prices``: the prices are from the config file.
     """
@@ -203,20 +203,20 @@ def exact_facts(provider: str | None, name: str) -> Facts:
 
 @cache
 def likely_facts(provider: str | None, name: str) -> Facts:
-    """Return the facts of a model; for one that the table lacks, those of its family."""
+    """Return the facts of a model; for one that is not in the table, those of its family."""
     exact = exact_facts(provider, name)
     if exact.entry:
         return exact
     infos = [info for pattern, info in family_rules() if re.search(pattern, name, re.IGNORECASE)]
     family = exact._replace(entry={key: value for info in infos for key, value in info.items()})
-    if family.can("adaptive_thinking") and not family.can("legacy_thinking"):  # a fact that the rules lack
+    if family.can("adaptive_thinking") and not family.can("legacy_thinking"):  # which the rules do not say
         return family._replace(entry={**family.entry, "supports_sampling_params": False})
     return family
 
 
 @cache
 def window_of_family(provider: str, name: str) -> int | None:
-    """Return the window of the nearest relative of a model that the table lacks; None: unknown.
+    """Return the window of the nearest relative of a model that is not in the table; None: unknown.
 
     Relatives have the same name but for the version, else at least the same beginning. The nearest
     version counts, and of several models the smallest window. VENDOR/NAME may be a router's name:

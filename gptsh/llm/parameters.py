@@ -1,7 +1,7 @@
 """Decide which parameters and reasoning efforts a model accepts, and name them as its API does."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from gptsh.config.accounts import Target
@@ -115,22 +115,9 @@ _ALWAYS_THINKS, _LEAST_BUDGET = "gemini-2.5-pro", 128
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}  # of calls, by OpenAI's ``tool_choice``
 
 
-def in_form(params: Mapping[str, object], target: Target) -> tuple[JsonObject, list[str]]:
-    """Return the parameters as the API names them, and what is left out: names, or a few words.
-
-    Parameters that are in the API's own form already win. litellm takes them all in the form of chat completions.
-    """
-    fields = dict(params)
-    match target.api:
-        case "litellm":
-            return fields, []
-        case "responses":
-            return _for_responses(fields)
-        case "gemini":
-            return _for_gemini(fields, target.model)
-        case "anthropic":
-            return _for_claude(fields, target)
-    return _for_chat(fields, target)
+# Each ``_name_for_…`` changes the parameters of chat completions in place, as its API has them, and
+# returns what it leaves out: names, or a few words. Parameters that are in the API's own form
+# already win.
 
 
 def _rename_limit(fields: JsonObject, new_name: str) -> None:
@@ -140,10 +127,18 @@ def _rename_limit(fields: JsonObject, new_name: str) -> None:
         fields[new_name] = limits[0]
 
 
+def _take_out(fields: JsonObject, names: Iterable[str]) -> list[str]:
+    """Remove parameters with these names; return the names of those that were there."""
+    found = [name for name in names if name in fields]
+    for name in found:
+        del fields[name]
+    return found
+
+
 # ---- chat completions, and Ollama's API
 
 
-def _for_chat(fields: JsonObject, target: Target) -> tuple[JsonObject, list[str]]:
+def _name_for_chat(fields: JsonObject, target: Target) -> list[str]:
     """Name seed and limit as the vendor does, and ask for the effort in its way."""
     if "seed" in fields:
         fields[target.account.vendor.seed_name] = fields.pop("seed")
@@ -152,14 +147,16 @@ def _for_chat(fields: JsonObject, target: Target) -> tuple[JsonObject, list[str]
     _rename_limit(fields, "max_completion_tokens" if limits_thinking else "max_tokens")
     effort = fields.get("reasoning_effort")
     if not isinstance(effort, str):
-        return fields, []
+        return []
     del fields["reasoning_effort"]
     own = _effort(effort, target)
     if own is None:
-        return fields, ["reasoning_effort"]
+        return ["reasoning_effort"]
     if isinstance(fields.get("reasoning"), dict):  # OpenRouter's and Together's, with further keys
         fields["reasoning"] = {**as_dict(own.get("reasoning")), **fields["reasoning"]}
-    return {**own, **fields}, []
+    for name, value in own.items():
+        fields.setdefault(name, value)
+    return []
 
 
 def _effort(effort: str, target: Target) -> JsonObject | None:
@@ -191,7 +188,7 @@ def _effort(effort: str, target: Target) -> JsonObject | None:
 # ---- OpenAI's Responses API
 
 
-def _for_responses(fields: JsonObject) -> tuple[JsonObject, list[str]]:
+def _name_for_responses(fields: JsonObject) -> list[str]:
     """Rename the parameters of chat completions, and leave out those that this API does not know."""
     limits = [fields.pop(name) for name in _LIMITS if name in fields]
     if limits:
@@ -206,8 +203,7 @@ def _for_responses(fields: JsonObject) -> tuple[JsonObject, list[str]]:
         fields["tools"] = [_flat(tool) for tool in fields["tools"]]
     if "tool_choice" in fields:
         fields["tool_choice"] = _flat(fields["tool_choice"])
-    unknown = [name for name in _UNKNOWN_TO_RESPONSES if name in fields]
-    return {name: value for name, value in fields.items() if name not in unknown}, unknown
+    return _take_out(fields, _UNKNOWN_TO_RESPONSES)
 
 
 def _flat(value: object) -> Any:
@@ -221,19 +217,21 @@ def _flat(value: object) -> Any:
 # ---- Google's API
 
 
-def _for_gemini(fields: JsonObject, model: str) -> tuple[JsonObject, list[str]]:
-    """Rename the parameters of chat completions, and put each in its place; others are sent under Google's spelling."""
-    unknown = [name for name in _UNKNOWN_TO_GEMINI if name in fields]
+def _name_for_gemini(fields: JsonObject, model: str) -> list[str]:
+    """Rename the parameters of chat completions, and put each in its place.
+
+    Others are sent under Google's spelling.
+    """
+    unknown = _take_out(fields, _UNKNOWN_TO_GEMINI)
     config: JsonObject = {}
     beside: JsonObject = {}
     for name, value in fields.items():
         google_name = _RENAMED.get(name) or re.sub("_([a-z])", lambda match: match[1].upper(), name)
-        if name in unknown:
-            continue
+        thinking = as_dict(config.get("thinkingConfig"))
         if name == "reasoning_effort":
-            config["thinkingConfig"] = {**_google_thinking(value, model), **as_dict(config.get("thinkingConfig"))}
+            config["thinkingConfig"] = {**_google_thinking(value, model), **thinking}
         elif google_name in ("thinkingLevel", "thinkingBudget", "includeThoughts"):
-            config["thinkingConfig"] = {**as_dict(config.get("thinkingConfig")), google_name: value}
+            config["thinkingConfig"] = {**thinking, google_name: value}
         elif name == "response_format" and isinstance(value, dict):
             schema = as_dict(value.get("json_schema") or value).get("schema")
             config["responseMimeType"] = "application/json"
@@ -251,7 +249,9 @@ def _for_gemini(fields: JsonObject, model: str) -> tuple[JsonObject, list[str]]:
             config[google_name] = [value] if (name, type(value)) == ("stop", str) else value
     if config:
         beside["generationConfig"] = config
-    return beside, unknown
+    fields.clear()
+    fields.update(beside)
+    return unknown
 
 
 def _google_thinking(effort: object, model: str) -> JsonObject:
@@ -282,8 +282,8 @@ def _google_tool(tool: object) -> object:
 # ---- Anthropic's API
 
 
-def _for_claude(fields: JsonObject, target: Target) -> tuple[JsonObject, list[str]]:
-    """Ask for thinking in Claude's way, and leave out what Anthropic's API does not know or would refuse."""
+def _name_for_claude(fields: JsonObject, target: Target) -> list[str]:
+    """Ask for thinking in Claude's way, and leave out what Anthropic's API would refuse."""
     _rename_limit(fields, "max_tokens")
     omissions: list[str] = []
     effort = fields.get("reasoning_effort")
@@ -292,11 +292,9 @@ def _for_claude(fields: JsonObject, target: Target) -> tuple[JsonObject, list[st
         thinking = _thinking(effort, target, fields.get("max_tokens"))
         if thinking is None:
             omissions.append("reasoning_effort")
-        else:
-            fields = {**thinking, **fields}
-    refused = _refused_by_claude(fields, target)
-    omissions += refused
-    fields = {name: value for name, value in fields.items() if name not in refused}
+        for name, value in (thinking or {}).items():
+            fields.setdefault(name, value)
+    omissions += _take_out(fields, _refused_by_claude(fields, target))
     temperature = fields.get("temperature")
     if isinstance(temperature, (int, float)) and temperature > 1:
         del fields["temperature"]  # 1 is the default
@@ -310,14 +308,14 @@ def _for_claude(fields: JsonObject, target: Target) -> tuple[JsonObject, list[st
         fields["stop_sequences"] = [text for text in stops if not isinstance(text, str) or text.strip()]
         if len(fields["stop_sequences"]) < len(stops):
             omissions.append("blank stop sequence")
-    return fields, omissions
+    return omissions
 
 
 def _refused_by_claude(fields: JsonObject, target: Target) -> list[str]:
-    """The parameters that Anthropic's API does not know, or refuses beside thinking, or from this model."""
-    refused = [name for name in _UNKNOWN_TO_CLAUDE if name in fields]
+    """What Anthropic's API does not know, or refuses beside thinking, or from this model."""
+    refused = [*_UNKNOWN_TO_CLAUDE]
     if as_dict(fields.get("thinking")).get("type") in ("enabled", "adaptive"):
-        refused += [name for name in _REFUSED_WITH_THINKING if name in fields]
+        refused += _REFUSED_WITH_THINKING
     if fields.get("temperature") == 1 and "temperature" in refused:
         refused.remove("temperature")
     forces_tools = as_dict(fields.get("tool_choice")).get("type") in ("any", "tool")
@@ -379,20 +377,24 @@ def fit_params(params: Mapping[str, object], target: Target) -> FittedParams:
     litellm knows the names and the forms: for it they are only removed, and the effort is the nearest.
     """
     effort = _effort_for(params, target)
-    accepted = dict(params)
-    if "reasoning_effort" in accepted:
-        accepted["reasoning_effort"] = effort
-    refused = []
-    for name in params:
-        has_no_effort = name == "reasoning_effort" and not effort
-        if has_no_effort or of_param(name) in target.refusals:
-            refused.append(name)
-            del accepted[name]
-    for name in _refused_sampling(target.provider, target.model, accepted):
-        refused.append(name)
-        del accepted[name]
-    fields, unknown = in_form(accepted, target)
-    return FittedParams(fields, refused + unknown, effort)
+    fields = dict(params)
+    if "reasoning_effort" in fields:
+        fields["reasoning_effort"] = effort
+    without = {*target.refusals} if effort else {*target.refusals, of_param("reasoning_effort")}
+    omissions = _take_out(fields, [name for name in params if of_param(name) in without])
+    omissions += _take_out(fields, _refused_sampling(target.provider, target.model, fields))
+    match target.api:
+        case "litellm":
+            pass
+        case "responses":
+            omissions += _name_for_responses(fields)
+        case "gemini":
+            omissions += _name_for_gemini(fields, target.model)
+        case "anthropic":
+            omissions += _name_for_claude(fields, target)
+        case _:
+            omissions += _name_for_chat(fields, target)
+    return FittedParams(fields, omissions, effort)
 
 
 def adaptations(params: Mapping[str, object], target: Target) -> list[str]:

@@ -14,7 +14,7 @@ from gptsh.content.answer import Answer
 from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import JsonObject, parse_json
-from gptsh.llm.servers import REASONING, Servers, ending_note, headers, refused_by
+from gptsh.llm.servers import REASONING, Servers, ending_note, headers
 from gptsh.llm.stream import Api, encode, load, make_body
 from gptsh.messages import Event, Part, Request, Retrying, labelled_text, parts_of, text_of
 from gptsh.models.facts import split_model
@@ -228,7 +228,7 @@ class Client:
         body = load(encode(self._body(request, target)))
         return {
             "method": "POST",
-            "url": _url(target),
+            "url": target.account.base_url + api_of(target).path(target),
             "headers": headers(target.account, mask_values=True),
             "body": without_secret_parameters(body),
         }
@@ -270,6 +270,8 @@ class Client:
                     raise
                 request = request._replace(stream=False)
             except ModelError as err:
+                from gptsh.llm.refusals import refused_by
+
                 new = refused_by(err, request, target, api_of(target))
                 if new:
                     left_out |= new
@@ -309,8 +311,9 @@ class Client:
 
     def _post(self, body: JsonObject, target: Target, answer: Answer, *, keeps: bool) -> Iterator[Event]:
         """Post one body and yield the events of its answer; ``keeps`` the connection for the next."""
+        api = api_of(target)
         response = self._servers.http.send(
-            _url(target),
+            target.account.base_url + api.path(target),
             encode(body),
             headers(target.account),
             is_self_hosted=target.is_self_hosted,
@@ -323,7 +326,7 @@ class Client:
                 raise refusal(response.url, response.status, response.headers, response.small_body(), target)
             request_ids = [response.headers.get(name) for name in _REQUEST_IDS]
             answer.request_id = next(filter(None, request_ids), None)
-            yield from api_of(target).read(response, answer)
+            yield from api.read(response, answer)
             if target.api == "ollama":
                 self._ollama.note_window(answer, target)
             if answer.usage and _COST in response.headers:
@@ -355,8 +358,3 @@ class Client:
         from gptsh.llm.litellm_bridge import Bridge
 
         return Bridge(self._settings.network, self._environ, owns_process=self._owns_process)
-
-
-def _url(target: Target) -> str:
-    """The URL to which a request is posted."""
-    return f"{target.account.base_url}{api_of(target).path(target)}"

@@ -15,11 +15,10 @@ from gptsh.config.accounts import Account, Target
 from gptsh.config.schema import MASK, Secret, is_header_value, is_secret_name, secrets_in
 from gptsh.config.settings import Settings
 from gptsh.core import locks
-from gptsh.errors import ConfigError, GptshError, ModelError, StoreBusy
+from gptsh.errors import ConfigError, GptshError, StoreBusy
 from gptsh.files import app_folder
 from gptsh.jsonio import JsonObject, as_dict, encode_json
-from gptsh.llm.stream import Api, make_body
-from gptsh.messages import Request, token_count
+from gptsh.messages import token_count
 from gptsh.models.facts import exact_facts
 from gptsh.models.vendors import BEARER, DIRECT, ApiName
 
@@ -262,76 +261,19 @@ def raise_no_search(model: str) -> NoReturn:
 
 # ---- refusals
 #
-# Decide what to leave out when asking again after a refusal.
-#
-# It is remembered for a day, once the request without it was answered.
+# What is remembered of them, for a day, once the request without what was refused was answered.
+# ``refusals.py`` reads them.
 
-STATUSES = (400, 404, 422, 500)  # of a refusal; OpenAI sends 404 for an item, Ollama 500
 # Refused because of earlier answers: the next answer remembers it, see ``Message``.
 REASONING = {"thinking", "items", "parts"}
 _PER_REQUEST = {"schema"}  # refused because of one request's content: not remembered for the server
-_OTHER: dict[ApiName, ApiName] = {"responses": "chat", "chat": "responses"}  # of OpenAI's APIs
-_NOT_SERVED = (404, 405, 501)  # statuses of a server that does not have an API
-# What an error names if a server does not have the Responses API, or serves a model, or its tools,
-# by this API alone.
-_NAMES_RESPONSES = "(?i)/responses|responses (?:api|endpoint|operation)"
-
-
-def refused_by(err: ModelError, request: Request, target: Target, api: Api) -> set[str]:
-    """Return what to leave out of a request as well, because an error refuses it.
-
-    Empty if the request would be the same without it. An API that a server does not have is among
-    what it refuses, under the API's name.
-    """
-    if target.api not in DIRECT:
-        return set()
-    from gptsh.llm.failures import own_words
-
-    text = own_words(err.detail)
-    fields = set()
-    if err.status in STATUSES:
-        fields = _refused_fields(text, request, target, api)
-    return fields or _refused_api(text, err.status, target)
-
-
-def _refused_fields(text: str, request: Request, target: Target, api: Api) -> set[str]:
-    """The fields and parameters of a request that an error refuses."""
-    from gptsh.llm.failures import refuses_field, unsupported_efforts, unsupported_params
-    from gptsh.llm.parameters import fit_params
-
-    effort = fit_params(request.params, target).effort
-    new = unsupported_efforts(text, effort) | unsupported_params(text, request.params)
-    for field, refusable in api.REFUSABLE.items():
-        if refuses_field(text, refusable.names) or re.search(refusable.wording, text):
-            new.add(field)
-    new -= target.refusals
-    if not new:
-        return new
-    without = target._replace(refusals=target.refusals | new)
-    is_same = make_body(api, request, without) == make_body(api, request, target)
-    return set() if is_same else new
+OTHER_API: dict[ApiName, ApiName] = {"responses": "chat", "chat": "responses"}  # of OpenAI's two
 
 
 def served_api(api: ApiName, refusals: Set[str]) -> ApiName:
     """The API to use of OpenAI's two: the other one if only that may be served."""
-    other = _OTHER.get(api)
+    other = OTHER_API.get(api)
     return other if other and api in refusals and other not in refusals else api
-
-
-def _refused_api(text: str, status: int | None, target: Target) -> set[str]:
-    """The target's API, if an error means that only the other one of OpenAI's may be served.
-
-    Some servers do not have Responses. OpenAI's serves many models, or their tools, by Responses alone.
-    """
-    other = _OTHER.get(target.api)
-    is_refused = status in STATUSES and bool(re.search(_NAMES_RESPONSES, text))
-    if target.api == "responses":
-        is_refused = target.account.has_custom_base and (is_refused or status in _NOT_SERVED)
-    if other is None or not is_refused:
-        return set()
-    # Chat completions have pointed to Responses, for the tools: they take these without reasoning.
-    goes_back = target.api == "responses" and target.api not in target.refusals
-    return {target.api} if goes_back or other not in target.refusals else set()
 
 
 # ---- model end

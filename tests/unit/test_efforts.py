@@ -2,8 +2,8 @@
 
 import pytest
 
-from gptsh.llm.failures import unsupported_efforts, unsupported_params
 from gptsh.llm.parameters import EFFORTS, accepted_efforts, nearest_effort, of_effort, of_param
+from gptsh.llm.refusals import unsupported_efforts, unsupported_params
 
 AS_ASKED = " ".join(EFFORTS)
 FROM_LOW = "low low low medium high xhigh max"

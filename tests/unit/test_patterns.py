@@ -13,7 +13,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from gptsh.context.sendable import _IDS
-from gptsh.llm import anthropic, chat, failures, gemini, ollama, parameters, responses
+from gptsh.llm import anthropic, chat, failures, gemini, ollama, parameters, refusals, responses
 from gptsh.llm.stream import Refusable
 from tests.support.paths import ROOT
 
@@ -31,7 +31,7 @@ ENDS = ("", "\0 a ")
 TABLES: dict[str, list[str]] = {
     "context/sendable.py: pattern": [*_IDS.values()],
     "llm/parameters.py: pattern": [family[0] for family in parameters._FAMILIES],
-    "llm/servers.py: refusable.wording": [
+    "llm/refusals.py: refusable.wording": [
         field.wording
         for api in (anthropic, chat, gemini, ollama, responses)
         for field in api.REFUSABLE.values()
@@ -41,18 +41,18 @@ TABLES: dict[str, list[str]] = {
         *[row[1] for rows in failures.STATUS_WORDINGS.values() for row in rows],
         *[f"(?i){row[1]}" for row in (*failures.TOO_LONG_WORDINGS, *failures.WINDOWS)],
     ],
-    "llm/failures.py: f'(?i){pattern}'": [f"(?i){pattern}" for pattern in failures._UNSUPPORTED],
-    r"""llm/failures.py: f'"param":\\s*"{param}[".\\[]|"loc":\\s*\\["body",\\s*"{loc}"'""": [
+    "llm/refusals.py: f'(?i){pattern}'": [f"(?i){pattern}" for pattern in refusals._UNSUPPORTED],
+    r"""llm/refusals.py: f'"param":\\s*"{param}[".\\[]|"loc":\\s*\\["body",\\s*"{loc}"'""": [
         r'"param":\s*"top_p[".\[]|"loc":\s*\["body",\s*"top_p"'
     ],
-    r"llm/failures.py: f'(?i){_BEFORE_NAME}{field}\\b|(?<![\\w.]){field}{_AFTER_NAME}'": [
-        rf"(?i){failures._BEFORE_NAME}top_p\b|(?<![\w.])top_p{failures._AFTER_NAME}"
+    r"llm/refusals.py: f'(?i){_BEFORE_NAME}{field}\\b|(?<![\\w.]){field}{_AFTER_NAME}'": [
+        rf"(?i){refusals._BEFORE_NAME}top_p\b|(?<![\w.])top_p{refusals._AFTER_NAME}"
     ],
 }
 OTHERS = {  # what is built of a name, or reads one
     "llm/chat.py: vendor.cache_marks_for",
-    "llm/failures.py: f'(?i){before}|{after}'",
-    "llm/failures.py: f\"(?i)(?<![a-z])(?:{effort}{_OTHER_NAMES.get(effort, '')})(?![a-z])\"",
+    "llm/refusals.py: f'(?i){before}|{after}'",
+    "llm/refusals.py: f\"(?i)(?<![a-z])(?:{effort}{_OTHER_NAMES.get(effort, '')})(?![a-z])\"",
 }
 
 

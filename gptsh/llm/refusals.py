@@ -1,0 +1,177 @@
+"""Read in an error what a server refuses, so that the client asks again without it.
+
+Only an error imports this file. What a server refuses has a name, under which it is remembered for
+the model: a field of ``REFUSABLE``, an API, ``-p temperature``, ``-p reasoning_effort=none``.
+"""
+
+import re
+from collections.abc import Iterable
+
+from gptsh.config.accounts import Target
+from gptsh.errors import ModelError
+from gptsh.llm.failures import own_words
+from gptsh.llm.parameters import EFFORTS, fit_params, of_effort, of_param
+from gptsh.llm.servers import OTHER_API
+from gptsh.llm.stream import Api, make_body
+from gptsh.messages import Request
+from gptsh.models.vendors import DIRECT
+
+# ---- fields and APIs
+
+_STATUSES = (400, 404, 422, 500)  # of a refusal; OpenAI sends 404 for an item, Ollama 500
+_NOT_SERVED = (404, 405, 501)  # statuses of a server that does not have an API
+# What an error names if a server does not have the Responses API, or serves a model, or its tools,
+# by this API alone.
+_NAMES_RESPONSES = "(?i)/responses|responses (?:api|endpoint|operation)"
+
+
+def refused_by(err: ModelError, request: Request, target: Target, api: Api) -> set[str]:
+    """Return what to leave out of a request as well, because an error refuses it.
+
+    Empty if the request would be the same without it. An API that a server does not have is among
+    what it refuses, under the API's name.
+    """
+    if target.api not in DIRECT:
+        return set()
+    text = own_words(err.detail)
+    fields = set()
+    if err.status in _STATUSES:
+        fields = _refused_fields(text, request, target, api)
+    return fields or _refused_api(text, err.status, target)
+
+
+def _refused_fields(text: str, request: Request, target: Target, api: Api) -> set[str]:
+    """The fields and parameters of a request that an error refuses."""
+    effort = fit_params(request.params, target).effort
+    new = unsupported_efforts(text, effort) | unsupported_params(text, request.params)
+    for field, refusable in api.REFUSABLE.items():
+        if refuses_field(text, refusable.names) or re.search(refusable.wording, text):
+            new.add(field)
+    new -= target.refusals
+    if not new:
+        return new
+    without = target._replace(refusals=target.refusals | new)
+    is_same = make_body(api, request, without) == make_body(api, request, target)
+    return set() if is_same else new
+
+
+def _refused_api(text: str, status: int | None, target: Target) -> set[str]:
+    """The target's API, if an error means that only the other one of OpenAI's may be served.
+
+    Some servers do not have Responses. OpenAI's serves many models, or their tools, by Responses alone.
+    """
+    other = OTHER_API.get(target.api)
+    is_refused = status in _STATUSES and bool(re.search(_NAMES_RESPONSES, text))
+    if target.api == "responses":
+        is_refused = target.account.has_custom_base and (is_refused or status in _NOT_SERVED)
+    if other is None or not is_refused:
+        return set()
+    # Chat completions have pointed to Responses, for the tools: they take these without reasoning.
+    goes_back = target.api == "responses" and target.api not in target.refusals
+    return {target.api} if goes_back or other not in target.refusals else set()
+
+
+# ---- parameters and efforts
+
+# How an error names the efforts that a model accepts.
+_LIST = (
+    r"(?i)(?:(?:supported|valid|allowed|accepted|available|possible) (?:values|levels|efforts|options)(?: are| is)?|"
+    r"(?:must|should|can only|expected to) be|expected one of)\b([^.}]*)"
+)
+_OTHER_NAMES = {"none": "|false|disabled|between_tools"}  # in an API's own form
+# The parameter itself: not another of reasoning's, no thinking that was sent back.
+_PARAMETER = (
+    r"\W{0,2}(?:reasoning[._ ]?effort|output_config\.effort|reasoning(?!\.)"
+    r"|thinking\.type\.(?:disabled|between_tools)|(?<!adaptive )thinking(?! block|\.)(?:[_ ](?:level|config))?)\b"
+)
+_UNSUPPORTED = (
+    r"un(?:supported|known|recognized)[a-z :]{0,40}" + _PARAMETER,
+    r"not support(?: the)?(?: parameter| argument)?:?" + _PARAMETER,
+    _PARAMETER + r"\W{1,8}(?:\w+\W{1,4}){0,4}(?:is|are) (?:not |un)(?:supported|permitted|allowed|known)",
+)
+_OF_OTHER_PARAMETER = r'"param": ?"(?!.{0,20}(?:effort|reasoning|think))[^"]'
+# Parameters without which an answer is still worth having, in the names of chat completions.
+_OPTIONAL = (
+    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop",
+    "logit_bias", "logprobs", "top_logprobs", "verbosity", "tool_choice", "parallel_tool_calls",
+)  # fmt: skip
+_ENGLISH_WORDS = ("seed", "stop")
+_BESIDE_TOOLS = "(?i)function tools with reasoning_effort"  # refused because of the tools: the other API takes both
+# What comes before the name of a field that an error refuses, and after it.
+_BEFORE_NAME = (
+    r"(?:un(?:supported|known|recognized|expected)|extra|not support(?:ed)?)(?: the)?(?: request)?"
+    r" (?:parameter|argument|field|name|key|propert|input|option)\w*(?:\(s\))?(?: supplied| not permitted| in object)?"
+    r":?\W{1,5}"
+)
+_AFTER_NAME = (
+    r"\W{1,5}(?:is |are |was )?(?:not (?:be )?(?:supported|permitted|allowed)|extra inputs are not permitted"
+    r"|un(?:supported|known|recognized|expected))"
+)
+
+
+def refuses_field(text: str, names: Iterable[str]) -> bool:
+    """Whether an error refuses a field with one of these names, or a part of it.
+
+    Its ``param`` says so, as OpenAI sends it, its ``loc``, as pydantic does, or a set wording. A
+    word in prose does not.
+    """
+    plain = text.replace('\\"', '"')  # an error inside another's text
+    return any(_points_to(plain, name) or _words_unsupported(plain, name) for name in names)
+
+
+def _points_to(text: str, name: str) -> bool:
+    """Whether the ``param`` or the ``loc`` of an error is a field, or a part of it."""
+    steps = [re.escape(step) for step in name.split(".")]
+    param = r"\.".join(steps)
+    loc = r'",\s*"'.join(steps)
+    return bool(re.search(rf'"param":\s*"{param}[".\[]|"loc":\s*\["body",\s*"{loc}"', text))
+
+
+def _words_unsupported(text: str, name: str) -> bool:
+    """Whether an error calls a field unsupported in a set wording."""
+    field = re.escape(name)
+    return bool(re.search(rf"(?i){_BEFORE_NAME}{field}\b|(?<![\w.]){field}{_AFTER_NAME}", text))
+
+
+def unsupported_params(text: str, params: Iterable[str]) -> set[str]:
+    """Return the refusals of the optional parameters among ``params`` that an error calls unsupported."""
+    return {of_param(name) for name in params if name in _OPTIONAL and _calls_unsupported(text, name)}
+
+
+def _calls_unsupported(text: str, name: str) -> bool:
+    """Whether an error calls a parameter unsupported, in snake or camel case."""
+    if name in _ENGLISH_WORDS:
+        return _words_unsupported(text, name)
+    spelled = rf"(?<![a-z_]){name.replace('_', '_?')}(?![a-z_])"
+    before = rf"(?:un(?:supported|known|recognized)|not support(?:ed)?\b)[^.]{{0,40}}{spelled}"
+    after = rf"{spelled}[^.]{{0,60}}(?:not (?:be )?(?:support|permitted|allowed)|unsupported|deprecated)"
+    return bool(re.search(f"(?i){before}|{after}", text))
+
+
+def unsupported_efforts(text: str, effort: object) -> set[str]:
+    """Return the refusals of efforts in an error for a request with ``effort``.
+
+    If the error names the accepted ones, it refuses all others; else the one that was sent; else the parameter.
+    """
+    if effort not in EFFORTS or re.search(_OF_OTHER_PARAMETER, text) or re.search(_BESIDE_TOOLS, text):
+        return set()
+    sent = str(effort)
+    if listed := _listed_efforts(text, sent):
+        return {of_effort(level) for level in EFFORTS if level == sent or level not in listed}
+    if not any(re.search(f"(?i){pattern}", text) for pattern in _UNSUPPORTED):
+        return set()
+    return {of_effort(sent)} if _is_named(sent, text) else {of_effort(level) for level in EFFORTS}
+
+
+def _listed_efforts(text: str, sent: str) -> list[str]:
+    """The efforts that an error lists as accepted; none if it is not about the effort that was sent."""
+    names_list = re.search(_LIST, text)
+    if not names_list:
+        return []
+    is_about_effort = _is_named(sent, text[: names_list.start()]) or re.search("(?i)effort|think", text)
+    return [level for level in EFFORTS if _is_named(level, names_list[1])] if is_about_effort else []
+
+
+def _is_named(effort: str, text: str) -> bool:
+    """Whether a text has an effort as a word, or its name in an API's own form."""
+    return bool(re.search(rf"(?i)(?<![a-z])(?:{effort}{_OTHER_NAMES.get(effort, '')})(?![a-z])", text))

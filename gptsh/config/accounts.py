@@ -67,7 +67,7 @@ _CLOUD_NAME = "[:-]cloud$"
 
 
 class Account(NamedTuple):
-    """A vendor as the user has configured it, or a server of the user's.
+    """A vendor as the user has configured it, or a self-hosted server.
 
     Its key is None if it needs none, or if ``key_command`` prints it.
     """
@@ -99,7 +99,7 @@ class Account(NamedTuple):
 
     @property
     def is_ollama_com(self) -> bool:
-        """Whether it is Ollama's own server, asked directly."""
+        """Whether it is Ollama's cloud, asked directly."""
         return self.vendor.api == "ollama" and self.base_url.startswith(_OLLAMA_COM)
 
 

@@ -190,24 +190,22 @@ class Servers:
         target = self._settings.providers.for_model(model)
         if web:
             target = target.searching() or raise_no_search(model)
-        secrets = {*secrets_in(params)}
-        if target.api != "echo":
-            account = self.with_key(target.account, is_needed=self._needs_keys)
-            secrets |= self.secrets_of(account)
-            refusals = self.cache.refusals(target) | left_out
-            api = served_api(target.api, refusals)
-            if web and api != target.api:  # it has the search in that API alone
-                raise_no_search(model)
-            target = Target(account, target.model, api, refusals)
-        target = target._replace(secrets=_long_ones(secrets))
-        if target.api != "echo":
-            try:
-                self.http.endpoint(target.account.base_url or _UNKNOWN_URL)
-            except GptshError as err:
-                from gptsh.llm.keys import without_secrets
+        secrets = _long_ones({*secrets_in(params)})
+        if target.api == "echo":
+            return target._replace(secrets=secrets)
+        account = self.with_key(target.account, is_needed=self._needs_keys)
+        secrets |= self.secrets_of(account)
+        refusals = self.cache.refusals(target) | left_out
+        api = served_api(target.api, refusals)
+        if web and api != target.api:  # it has the search in that API alone
+            raise_no_search(model)
+        try:
+            self.http.endpoint(account.base_url or _UNKNOWN_URL)
+        except GptshError as err:
+            from gptsh.llm.keys import without_secrets
 
-                raise without_secrets(err, target.secrets)  # noqa: B904 - it is the same error
-        return target
+            raise without_secrets(err, secrets)  # noqa: B904 - it is the same error
+        return Target(account, target.model, api, refusals, secrets)
 
     def with_key(self, account: Account, *, is_needed: bool = True) -> Account:
         """Return the account with its key. Raises ConfigError if that is missing or invalid."""

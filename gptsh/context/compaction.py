@@ -363,7 +363,7 @@ Summarise = Callable[[Sequence[Message], Sequence[Message], str | None, int], Su
 
 _TARGET = 0.5  # share of the budget that a new compaction aims at
 _GROWN_BUDGET = 1.2  # times the budget of the active compaction: with more, a larger part of the session may fit
-_FILL = 0.88  # share of the budget that is filled where something is left out; the rest is for the next turns
+_FILL = 0.92  # share of the budget that is filled where something is left out; the rest is for the next turns
 _MAX_SHARE_LEFT = 0.9  # of the current size: saving less does not justify a new beginning of the prompt
 _SUMMARY_DIVISOR = 4  # a summary takes at most this fraction of the budget
 _MIN_SUMMARY = 200  # tokens: with less room, user words are left out instead

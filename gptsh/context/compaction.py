@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import NamedTuple, Unpack
 
 from gptsh.config.settings import ContextRules
@@ -38,8 +39,8 @@ from gptsh.text import quantity
 
 # ---- strategies
 #
-# What each strategy of a compaction sends and leaves out: ``pruned-tools``, ``summary`` and
-# ``minimal`` (``SHORTEN``).
+# What each strategy of a compaction sends and leaves out. ``pruned-tools`` sends everything, with
+# older tool results and older attached text shortened.
 #
 # Input and output are messages as ``make_sendable`` returns them. Recent messages follow what a
 # strategy makes of the older ones. A tool call and its results are never separated (see
@@ -88,22 +89,6 @@ class History(NamedTuple):
     room: int = 0
 
 
-def _pruned_tools(history: History, draft: Prompt) -> Prompt:
-    """Send everything, with older tool results and older attached text shortened."""
-    everything = [*map(pruned, history.older), *history.recent]
-    return draft.with_messages(everything)._replace(included=len(everything))
-
-
-def _summary(history: History, draft: Prompt) -> Prompt:
-    """Send the older user words verbatim, a summary of the other older messages, and the recent messages."""
-    return _with_summary(history).prompt(draft)
-
-
-def _minimal(history: History, draft: Prompt) -> Prompt:
-    """Last resort: fill the room in the order of the rows above, without a new summary."""
-    return _without_new_summary(history).prompt(draft)
-
-
 def _with_summary(history: History) -> "_Block":
     """The block of ``summary``.
 
@@ -135,11 +120,8 @@ def _without_new_summary(history: History) -> "_Block":
     return block
 
 
-SHORTEN: dict[str, Callable[[History, Prompt], Prompt]] = {
-    PRUNED: _pruned_tools,
-    SUMMARY: _summary,
-    MINIMAL: _minimal,
-}
+# How the strategies that make a block fill it.
+_BLOCKS: dict[str, Callable[[History], "_Block"]] = {SUMMARY: _with_summary, MINIMAL: _without_new_summary}
 
 
 def _is_verbatim(message: Message) -> bool:
@@ -185,9 +167,8 @@ class _Block:
         self.room = history.room - _HEADINGS
         self.is_sent = bool(history.older)
         self.words: dict[int, str] = {}  # the line of each question that is sent, by its index
-        self.media: dict[int, list[Part]] = {}  # by the index of its question
-        self.words_size: dict[int, int] = {}  # tokens, by the index of the question
-        self.media_size: dict[int, int] = {}
+        self.media: list[tuple[int, Part]] = []  # the index of its question, and the part
+        self.sizes: dict[int, int] = {}  # tokens of words and media, by the index of the question
         self.summary = self.last_answer = ""
         self.files: list[str] = []
         at = _last_answer_at([*history.older, *history.recent])
@@ -198,8 +179,12 @@ class _Block:
     def put(self, at: int, line: str) -> None:
         """Add the line of a question, whether it fits or not."""
         self.words[at] = line
-        self.words_size[at] = count_text(line) + 1
-        self.room -= self.words_size[at]
+        self._take(at, count_text(line) + 1)
+
+    def _take(self, at: int, size: int) -> None:
+        """Take tokens from the room for a question."""
+        self.sizes[at] = self.sizes.get(at, 0) + size
+        self.room -= size
 
     def add_current(self) -> None:
         """Add the current question and its media, if it is among the older messages."""
@@ -232,9 +217,8 @@ class _Block:
             for part, _ in media_in(self.questions[at]):
                 size = count_message(user_message(_MEDIA, [part]))
                 if must or size <= self.room:
-                    self.media.setdefault(at, []).append(part)
-                    self.media_size[at] = self.media_size.get(at, 0) + size
-                    self.room -= size
+                    self.media.append((at, part))
+                    self._take(at, size)
 
     def add_files(self) -> None:
         """Add the files that tool calls named, as many of the newest as fit."""
@@ -293,10 +277,9 @@ class _Block:
         included = len(systems) + len(self.words)
         if self.last_answer and self._answer_at is not None and self._answer_at >= len(covered):
             included += 1
-        media_names = []
-        for at, question in enumerate(self.questions):
-            sent = self.media.get(at, [])
-            media_names += [_media_name(part) for part, _ in media_in(question) if part not in sent]
+        sent = [id(part) for _, part in self.media]
+        media = [part for question in self.questions for part, _ in media_in(question)]
+        media_names = [_media_name(part) for part in media if id(part) not in sent]
         messages = [*systems, *([self._message()] if self.is_sent else []), *recent]
         return draft.with_messages(messages)._replace(
             included=included + len(recent),
@@ -310,9 +293,8 @@ class _Block:
         """The block as a question."""
         text = "\n\n".join([_BEGINNING, *self._sections()])
         media: list[Part] = []
-        for at in sorted(self.media):
-            for part in self.media[at]:
-                media += [{"type": "text", "text": _MEDIA.format(number=at + 1)}, part]
+        for at, part in sorted(self.media, key=itemgetter(0)):
+            media += [{"type": "text", "text": _MEDIA.format(number=at + 1)}, part]
         if not media:
             return user_message(f"{text}\n\n{_END}", ())
         return user_message(text, [*media, {"type": "text", "text": _END}])
@@ -447,7 +429,12 @@ class Compactor:
             everything = self._draft.with_messages(self._messages)
             return self._estimator.estimated(everything._replace(included=len(self._messages)))
         draft = self._draft._replace(strategy=record["strategy"], compaction=record)
-        prompt = SHORTEN[record["strategy"]](self._history(record), draft)
+        history = self._history(record)
+        if record["strategy"] == PRUNED:
+            shorter = [*map(pruned, history.older), *history.recent]
+            prompt = draft.with_messages(shorter)._replace(included=len(shorter))
+        else:
+            prompt = _BLOCKS[record["strategy"]](history).prompt(draft)
         prompt = self._estimator.estimated(prompt)
         last_summary: Summary = summary_of(self._state, record.get("summary")) or {"id": ""}
         pending = (last_summary.get("tokens") or 0) if last_summary.get("pending") else 0  # a dry run did not make it
@@ -458,7 +445,7 @@ class Compactor:
     def _active_record(self) -> Compaction | None:
         """The session's last compaction, if the message and the summary that it names still exist."""
         record = self._state.get("compaction")
-        if record is None or record.get("strategy") not in SHORTEN or "id" not in record:
+        if record is None or record.get("strategy") not in (PRUNED, *_BLOCKS) or "id" not in record:
             return None
         is_lost = record["strategy"] == SUMMARY and summary_of(self._state, record.get("summary")) is None
         return None if is_lost or not self._number_up_to(record.get("upto")) else record
@@ -508,7 +495,7 @@ class Compactor:
         self._estimator.counts = True
         before = self._under(before.compaction)
         limit = before.budget.limit
-        bare = _summary(History(self._messages[: self._end], self._messages[self._end :]), self._draft)
+        bare = _with_summary(History(self._messages[: self._end], self._messages[self._end :])).prompt(self._draft)
         protected = self._estimator.count(bare.request.messages)  # the user's words and the recent messages
         goal = max(target, protected)
         prompt = self._shorter(goal if limit is None else min(goal, limit), protected, target, reason)
@@ -572,16 +559,25 @@ class Compactor:
         return self._with_media(self._under(self._record(SUMMARY, self._end, summary=new["id"])))
 
     def _with_media(self, prompt: Prompt) -> Prompt:
-        """The prompt of a summary with as much media of older questions as the budget has room for."""
+        """The prompt of a summary with as much media of older questions as the budget has room for.
+
+        Where some has none, more of the last messages are sent.
+        """
         if not prompt.omitted_media:
             return prompt
+        record = self._with_media_room(prompt)
+        block = _with_summary(self._history(record))
+        if len(block.media) < len(prompt.omitted_media):
+            record = {**self._with_more(record, block), "room": None}
+            record = self._with_media_room(self._under(record))
+        return self._under(record)
+
+    def _with_media_room(self, prompt: Prompt) -> Compaction:
+        """The record of a prompt without media, with the room that is left for them."""
         limit, room = prompt.budget.limit, _UNLIMITED
         if limit is not None:
             room = max(0, int((_FILL * limit - prompt.message_tokens) / self._estimator.scale))
-        record: Compaction = {**(prompt.compaction or {}), "room": room}
-        block = _with_summary(self._history(record))
-        is_all_sent = sum(map(len, block.media.values())) == len(prompt.omitted_media)
-        return self._under(record if is_all_sent else self._with_more(record, block))
+        return {**(prompt.compaction or {}), "room": room}
 
     def _last_resort(self, limit: int) -> Prompt:
         """Fill the budget without a new summary, in the order of ``strategies``: then with more of the last messages.
@@ -601,7 +597,7 @@ class Compactor:
             record = self._with_room(self._record(MINIMAL, start, ends=ends), goal, goal if rounds else limit)
             block = _without_new_summary(self._history(record))
             if not rounds or not (block.omitted or block.room < 0):
-                return self._under(self._with_more(record, block))
+                return self._under(self._with_room(self._with_more(record, block), goal, limit))
         if not rounds:
             return self._under(None)
         at = self._newest_rounds([*([start] if start else []), *rounds], goal, limit)
@@ -630,7 +626,7 @@ class Compactor:
 
         Where the protected messages alone do not fit the goal, they may take the budget.
         """
-        history = self._history(record)
+        history = self._history({**record, "room": None})
         recent = _count(history.recent)
         needed = _Block(history)
         needed.add_current()
@@ -644,17 +640,13 @@ class Compactor:
         That is more of the last answer, then more of the messages before, while nothing else goes
         for it. Of a message that does not fit whole both ends are sent.
         """
-        free, added = block.room, 0
+        free = block.room
         ends = dict(as_dict(record.get("ends")))
-        for ident in [*ends]:
+        for ident in ends:
             message = self._messages[self._number_up_to(ident) - 1]
             size = count_message(cut_text(message, ends[ident]))
-            more = max(0, min(free, count_message(message) - size))
-            ends[ident] = size + more - _cut_size(message)
-            if size + more == count_message(message):
-                del ends[ident]
-            free -= more
-            added += more
+            ends[ident] = max(ends[ident], size - _cut_size(message) + free)
+            free -= count_message(cut_text(message, ends[ident])) - size
         start = end = self._number_up_to(record["upto"])
         number = len(block.questions)
         for at in reversed(range(1, start)):
@@ -662,27 +654,20 @@ class Compactor:
                 continue
             messages = [_pruned_result(message) for message in self._messages[at:end]]
             first = number - sum(map(starts_turn, messages))
-            words = sum(block.words_size.get(index, 0) for index in range(first, number))
-            media = sum(block.media_size.get(index, 0) for index in range(first, number))
-            size = _count(messages)
-            is_whole = size - words - media <= free
-            if not is_whole:
+            size = _count(messages) - sum(block.sizes.get(index, 0) for index in range(first, number))
+            if size > free:
                 longest = max(messages, key=count_message)
-                size += _cut_size(longest) - count_message(longest)
-                room = free - (size - words - media)
-                if starts_turn(longest) or room < _MIN_EXCERPT:
-                    break
-                ends[longest.get("id") or ""] = room
-                size += room
-            free -= size - words - media
-            added += size if record["strategy"] == MINIMAL else size - words  # the room of a summary is for media
-            end, number = at, first
-            if not is_whole:
+                room = free - size + count_message(longest) - _cut_size(longest)
+                if room >= _MIN_EXCERPT and not starts_turn(longest):
+                    ends[longest.get("id") or ""] = room
+                    end = at
                 break
-        more_recent: Compaction = {"upto": self._ids[end - 1], "ends": ends, "room": (record["room"] or 0) - added}
+            free -= size
+            end, number = at, first
+        more: Compaction = {"upto": self._ids[end - 1], "ends": ends}
         if end < start:
-            more_recent["pruned"] = self._ids[start - 1]
-        return {**record, **more_recent}
+            more["pruned"] = self._ids[start - 1]
+        return {**record, **more}
 
     def _record(self, strategy: str, end: int, /, **more: Unpack[Compaction]) -> Compaction:
         """The record of a compaction that shortens the messages before index ``end``."""

@@ -135,7 +135,7 @@ def _last_question_at(messages: Sequence[Message]) -> int:
 
 
 def _last_answer_at(messages: Sequence[Message]) -> int | None:
-    """The index of the last answer with words before the current question; None if there is none."""
+    """The index of the last answer with words before the current question, or None."""
     for at in reversed(range(_last_question_at(messages))):
         if messages[at]["role"] == "assistant" and text_of(messages[at]).strip():
             return at
@@ -157,7 +157,7 @@ def _pruned_result(message: Message) -> Message:
 
 
 class _Block:
-    """The question in place of the older messages, as it is filled. ``room``: the tokens that are left for it."""
+    """The question in place of the older messages, as it is filled; ``room`` is what is left of its tokens."""
 
     def __init__(self, history: History) -> None:
         self.history = history
@@ -199,7 +199,7 @@ class _Block:
             self.last_answer = self.excerpt(text_of(self.history.older[self._answer_at]), limit, ends=True)
 
     def add_words(self) -> None:
-        """Add the words of the first question, then of the others from the newest on, where they fit."""
+        """Add the words of the first question, then from the newest on, where they fit."""
         for at in (0, *reversed(range(1, len(self.questions)))):
             if at < len(self.questions) and at not in self.words:
                 line = self.line(at)
@@ -207,9 +207,9 @@ class _Block:
                     self.put(at, line)
 
     def add_media(self, *, current: bool = False, must: bool = False) -> None:
-        """Add media from the newest on, where it fits: that of the ``current`` question, or of the earlier ones.
+        """Add media from the newest question on, where it fits; ``must``: whether it fits or not.
 
-        ``must``: whether it fits or not.
+        It is that of the ``current`` question, or of the earlier ones.
         """
         for at in sorted(self.words, reverse=True):
             if (at == self.current) != current:
@@ -248,7 +248,7 @@ class _Block:
     # ---- texts
 
     def line(self, at: int) -> str:
-        """The words of a question under its number in the conversation, then the names of what was attached.
+        """The words of a question under its number, then the names of what was attached.
 
         The current question, or one without words, has both ends of each attached text.
         """
@@ -263,7 +263,7 @@ class _Block:
         return f"{at + 1}. " + "\n".join(filter(None, words))
 
     def excerpt(self, text: str, limit: int, *, ends: bool = False) -> str:
-        """As much of a text as fits ``limit``, taken from the room; "" if that is hardly anything."""
+        """Take as much of a text as fits ``limit`` from the room; "" if that is hardly anything."""
         excerpt = truncate_tokens(text, limit, ends=ends) if text and limit >= _MIN_EXCERPT else ""
         self.room -= count_text(excerpt)
         return excerpt
@@ -339,13 +339,15 @@ def _media_name(part: Part) -> str:
 # Each strategy is tried once, in order, with its real text. The caller passes in the function that
 # makes summaries.
 
-# (older messages, those of them that no summary covers, text of the last summary, tokens for the new one)
-# -> the record of the new summary in ``context.summaries``. Raises GptshError.
+# (older messages, those of them that no summary covers, text of the last summary, tokens for the
+# new one) -> the record of the new summary in ``context.summaries``. Raises GptshError.
 Summarise = Callable[[Sequence[Message], Sequence[Message], str | None, int], Summary]
 
 _TARGET = 0.5  # share of the budget that a new compaction aims at
-_GROWN_BUDGET = 1.2  # times the budget of the active compaction: with more, a larger part of the session may fit
-_FILL = 0.92  # share of the budget that is filled where something is left out; the rest is for the next turns
+_GROWN_BUDGET = 1.2  # times the budget of the active compaction: with more, more may fit
+# Share of the budget that is filled where something is left out; the rest is for the next turns.
+# As the sum of the counted lines errs high, a little less is filled.
+_FILL = 0.92
 _MAX_SHARE_LEFT = 0.9  # of the current size: saving less does not justify a new beginning of the prompt
 _SUMMARY_DIVISOR = 4  # a summary takes at most this fraction of the budget
 _MIN_SUMMARY = 200  # tokens: with less room, user words are left out instead
@@ -353,10 +355,10 @@ _UNLIMITED = 10**9  # tokens
 
 
 class Compactor:
-    """Choose how to send ``messages``, which come from ``make_sendable``; ``state`` is the document's ``context``.
+    """Chooses how to send ``messages``, which come from ``make_sendable``.
 
-    ``draft`` is the prompt without its messages. ``on_failure`` gets the error of a failed summary
-    before the next strategy is tried.
+    ``state`` is the document's ``context``, ``draft`` the prompt without its messages.
+    ``on_failure`` gets the error of a failed summary before the next strategy is tried.
     """
 
     def __init__(
@@ -377,7 +379,7 @@ class Compactor:
         self._end = self._split_before(len(messages) - max(1, rules.keep_messages))
 
     def choose(self, reason: str) -> Prompt:
-        """Choose how to send the session. If nothing fits, return the shortest prompt; its size exceeds the budget.
+        """Choose how to send the session; if nothing fits, the shortest prompt, which exceeds the budget.
 
         The active compaction is used while its prompt is below the threshold. A much larger budget
         ends it, and a new one is made if needed. If no compaction saves anything, the prompt stays
@@ -397,11 +399,11 @@ class Compactor:
         return self._compact(before, int(min(_TARGET, self._rules.compact_at) * limit), reason)
 
     def current(self) -> Prompt:
-        """Return how the session is sent now, even if it does not fit: whole, or under the active compaction."""
+        """Return how the session is sent now, even if it does not fit."""
         return self._under(self._active_record())
 
     def compact(self) -> Prompt | None:
-        """Compact to half of the current size because the user asks for it; None if nothing would be shorter."""
+        """Compact to half of the current size, as the user asks; None if nothing is shorter."""
         now = self.current()
         if now.strategy == MINIMAL:  # then a larger prompt is better
             now = self._under(None)
@@ -443,7 +445,7 @@ class Compactor:
     # ---- the active compaction
 
     def _active_record(self) -> Compaction | None:
-        """The session's last compaction, if the message and the summary that it names still exist."""
+        """The last compaction, if the message and the summary that it names still exist."""
         record = self._state.get("compaction")
         if record is None or record.get("strategy") not in (PRUNED, *_BLOCKS) or "id" not in record:
             return None
@@ -488,7 +490,7 @@ class Compactor:
     # ---- a new compaction
 
     def _compact(self, before: Prompt, target: int, reason: str) -> Prompt:
-        """Use the first strategy that reaches ``target``, or comes as close as the protected messages allow.
+        """Use the first strategy that comes as close to ``target`` as the protected messages allow.
 
         If no strategy saves enough, return ``before`` if that fits, else the last resort.
         """
@@ -534,7 +536,7 @@ class Compactor:
         return pruned_prompt if pruned_prompt.message_tokens <= threshold else None
 
     def _with_summary(self, protected: int, goal: int, target: int) -> Prompt | None:
-        """Use an existing summary or make a new one; None if there is no room for one, or the user wants none.
+        """Use an existing summary or make a new one; None without room, or if the user wants none.
 
         Raises GptshError if the summary cannot be made.
         """
@@ -580,7 +582,7 @@ class Compactor:
         return {**(prompt.compaction or {}), "room": room}
 
     def _last_resort(self, limit: int) -> Prompt:
-        """Fill the budget without a new summary, in the order of ``strategies``: then with more of the last messages.
+        """Fill the budget without a new summary, then with more of the last messages.
 
         The last answer and the current question stay as messages. In a long turn of tool rounds the
         newest rounds do, and the question and the last answer go into the block before them.
@@ -605,9 +607,9 @@ class Compactor:
         return self._under(self._with_room(record, goal, limit))
 
     def _newest_rounds(self, starts: Sequence[int], goal: int, limit: int) -> int:
-        """Where as many of the newest rounds begin as fit half of the goal, tool results shortened; at least the last.
+        """Where as many of the newest rounds begin as fit half of the goal; at least the last one.
 
-        A long question leaves room for fewer: it is sent in any case.
+        Their tool results are shortened. A long question leaves room for fewer: it is sent in any case.
         """
         block = _Block(History(self._messages[: starts[-1]], self._messages[starts[-1] :]))
         block.add_current()
@@ -688,15 +690,15 @@ class Compactor:
     # ---- where messages can be split
 
     def _split_before(self, at: int) -> int:
-        """The last index up to this one before which the messages can be split; 0 if there is none."""
+        """The last index up to this one where the messages can be split; 0 if there is none."""
         while at > 0 and not self._can_split(at):
             at -= 1
         return max(0, at)
 
     def _can_split(self, at: int) -> bool:
-        """Whether the messages can be split before index ``at``, without separating a tool call from its results.
+        """Whether the messages can be split before this index.
 
-        A call may have no result.
+        A tool call is not separated from its results, of which it may have none.
         """
         before, after = self._messages[at - 1], self._messages[at]
         waits = before["role"] == "assistant" and before.get("tool_calls") and not starts_turn(after)

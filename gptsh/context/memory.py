@@ -94,7 +94,7 @@ def read_memory(agent: str) -> str:
 
 
 class NotedTexts:
-    """The memory and the project's file of an agent in one session: what is sent of them, and where.
+    """What is sent of an agent's memory and of the project's file in one session, and where.
 
     The session keeps each with the question with which it was new or had changed, so that it sends
     the same at the same place again, whatever becomes of the file. The one that the session begins
@@ -110,7 +110,7 @@ class NotedTexts:
         self._at_start: dict[NotedKey, str] = {}  # the questions whose texts stand in the system prompt
 
     def note_changes(self) -> None:
-        """Note the texts that have changed with a new question. Raises StoreError if one cannot be read."""
+        """Note what has changed with a new question. Raises StoreError for what cannot be read."""
         messages = self._doc["messages"]
         for key in self._keys:
             if key == "memory":
@@ -124,9 +124,10 @@ class NotedTexts:
                 self._doc["context"] = {**context, "noted": {**context["noted"], ident: texts}}
 
     def move_up(self, record: "Compaction | None") -> None:
-        """Send in the system prompt what is known where this compaction ends; None: where the session begins.
+        """Put into the system prompt what is known where this compaction ends.
 
-        It is the last text of the compacted messages, whose place in the prompt is new, else the first one.
+        It is the last text of the compacted messages, whose place in the prompt is new, else the
+        first one of the session.
         """
         ids, end = [message["id"] for message in self._doc["messages"]], -1
         if record and record.get("strategy") in (SUMMARY, MINIMAL) and record.get("upto") in ids:
@@ -138,7 +139,7 @@ class NotedTexts:
                 self._at_start[key] = ids[compacted[-1] if compacted else places[0]]
 
     def in_system_prompt(self, system: str | None, window: int | None) -> str | None:
-        """The system prompt with what stands in it; of a long memory only as much as the window has room for."""
+        """The system prompt with its texts; of a long memory as much as the window has room for."""
         texts = [system]
         for key in reversed(self._keys):
             text = next((texts[key] for at, texts in self._noted() if self._stands_in_system(key, at)), "")
@@ -148,7 +149,7 @@ class NotedTexts:
         return "\n\n".join(filter(None, texts)) or system
 
     def in_questions(self, messages: Sequence[Message], window: int | None) -> list[Message]:
-        """The messages, each question with the texts that were noted with it and that stand nowhere else."""
+        """The messages, each question with the texts noted with it that are sent nowhere else."""
         parts: dict[str, list[Part]] = {}
         for at, texts in self._noted():
             ident = self._doc["messages"][at]["id"]
@@ -171,7 +172,7 @@ class NotedTexts:
         return self._doc["messages"][at]["id"] == self._at_start.get(key)
 
     def _noted(self) -> "list[tuple[int, Noted]]":
-        """The noted texts, each with the index of its question. Earlier versions kept them in the question."""
+        """The noted texts, each with the index of its question, which had them in older files."""
         noted: list[tuple[int, Noted]] = []
         for at, message in enumerate(self._doc["messages"]):
             texts: Noted = {key: message[key] for key in _KEYS if key in message}

@@ -203,7 +203,7 @@ def count_tools(tools: Sequence[Tool]) -> int:
 # fixed      of the rest: system prompt, schema, tool definitions
 # limit      what remains, for the messages of the session; the pages call it the budget
 # threshold  of the limit: a session that takes more is compacted (``compact_at``)
-# room       of the limit: what a text, a summary or the question in place of older messages may take
+# room       of the limit: what a text, a summary, or the question for older messages may take
 
 
 class Budget(NamedTuple):
@@ -234,8 +234,8 @@ class Budget(NamedTuple):
 
 FULL = "full"
 PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # the strategies: see ``compaction``
-# The reasons of a compaction: the user requested it (it applies whatever the settings are); the session outgrew the
-# window; the server refused the prompt for its length.
+# The reasons of a compaction: the user requested it (it applies whatever the settings are); the
+# session outgrew the window; the server refused the prompt for its length.
 ASKED, AUTO, REFUSED = "asked", "auto", "refused"
 
 
@@ -301,7 +301,7 @@ _TRUNCATED_FROM, _MIN_SHARE_REPORTED, _MIN_SHARE_COUNTED = 3000, 0.8, 0.4
 
 
 class Estimator:
-    """Estimates the prompts of one session for one model, ``model`` of ``provider``; the owner of their budget.
+    """Estimates the prompts of one session for one ``model``; the owner of their budget.
 
     ``history`` returns the whole session as the model reads it; ``max_tokens`` is the length of the
     answer, if a parameter sets it.
@@ -369,7 +369,7 @@ class Estimator:
         return self._measure(messages, 0, 0)[0]
 
     def _measure(self, messages: Sequence[Message], more_bytes: int, reported: int) -> tuple[int, int]:
-        """The estimated tokens of messages and of some bytes of the texts beside them, and the most that they may be.
+        """The estimated tokens of messages with some bytes of other texts, and the most that they may be.
 
         Both include those ``reported``. A prompt that is certainly below the threshold is not
         counted, nor for Ollama one below its smallest window, nor one that is far too large.
@@ -402,8 +402,9 @@ class Estimator:
     # ---- reports
 
     def _latest_report(self, messages: Sequence[Message], compaction: str | None) -> tuple[int, Sequence[Message], int]:
-        """The tokens that the newest report under this compaction covers; the messages and bytes that it does not.
+        """The tokens that the newest report under this compaction covers, and what it does not cover.
 
+        That is messages, and bytes of the texts beside them.
         Answers that parallel runs have saved before its question since were not sent with it.
         """
         texts_bytes = self._fixed_bytes
@@ -421,7 +422,7 @@ class Estimator:
         return 0, messages, texts_bytes
 
     def _reported_ratio(self) -> float | None:
-        """The ratio of the tokens that the model reports to those that gptsh counts; None without a usable report.
+        """The tokens that the model reports for each that gptsh counts; None without a usable report.
 
         Between two prompts under the same compaction and system prompt only known messages were
         added, however both begin: the difference is what those take. With a single report it is the
@@ -449,7 +450,7 @@ class Estimator:
         return None
 
     def _reports(self, messages: Sequence[Message]) -> Iterator[tuple[int, dict[str, int]]]:
-        """The answers of the model that report prompt and completion tokens: index and usage, newest first."""
+        """The answers of the model that report their tokens: index and usage, newest first."""
         for at in reversed(range(len(messages))):
             answer = messages[at]
             if is_answer_of(answer, self._provider, self._model) and not answer.get("server_truncated"):
@@ -459,12 +460,12 @@ class Estimator:
 
 
 def _origin(answer: Message) -> tuple[str | None, int | None]:
-    """What prompts must have in common to begin alike: the compaction, and the size of system prompt and tools."""
+    """What prompts have in common that begin alike: compaction, size of system prompt and tools."""
     return answer.get("compaction"), answer.get("prefix_bytes")
 
 
 def was_truncated(reported_tokens: int, prompt: Prompt) -> bool:
-    """Whether the server must have truncated the prompt silently, as it reports so few tokens of it."""
+    """Whether the server has truncated the prompt silently, as it reports so few tokens."""
     if prompt.tokens <= _TRUNCATED_FROM:
         return False
     if prompt.reported:

@@ -185,7 +185,7 @@ _MAX_RETRY_SIZE = 0.9  # times the size of a refused prompt; a larger one would 
 def report_of(prompt: Prompt) -> "PromptReport":
     """A prompt for ``-o json`` and ``--dry-run``.
 
-    Tokens and budget are those of the messages alone; ``fixed`` are those of system prompt, schema and tools.
+    Tokens and budget are those of the messages alone; ``fixed`` those of system prompt and tools.
     """
     budget = prompt.budget
     return {
@@ -203,7 +203,7 @@ def report_of(prompt: Prompt) -> "PromptReport":
 
 
 class Planner:
-    """Makes the prompts of a turn for one model. ``costs`` are those of the calls for summaries, in USD.
+    """Makes the prompts of a turn for one model; ``costs`` are those of its summaries, in USD.
 
     What changes from one prompt to the next has an owner each: the ``Estimator`` the window and how
     tokens are counted, ``NotedTexts`` the memory and the project's file, ``not_sent`` what is left
@@ -267,7 +267,7 @@ class Planner:
         return self._finish(self._choose(messages, dry=dry), messages, dry=dry)
 
     def refit(self, refusal: TooLong, prompt: Prompt, messages: Sequence[Message]) -> Prompt | None:
-        """Make a prompt for the window that a refusal names; None if it names none, or no prompt is shorter."""
+        """Make a prompt for the window that a refusal names; None if there is none."""
         refused_size = sum(map(count_message, prompt.request.messages))
         if refusal.window is None or not (self.rules.compact or self._options.truncate):
             return None
@@ -352,7 +352,7 @@ class Planner:
         self._truncate(messages)
 
     def _note_texts(self) -> None:
-        """Note the agent's memory and the project's file if they have changed; an empty system prompt has none."""
+        """Note memory and project's file if they have changed; an empty system prompt has none."""
         if self.agent.system == "" or not (self.agent.memory or self.agent.project_file):
             return
         from gptsh.context.memory import NotedTexts
@@ -365,7 +365,7 @@ class Planner:
         self._noted.move_up(self._session.doc["context"].get("compaction"))
 
     def _build_texts(self) -> None:
-        """Build the texts beside the messages for the window and the noted files of now, and count with them.
+        """Build the texts beside the messages, and count with them from now on.
 
         The schema is a field of the request if the model accepts that, else words in the system
         prompt; if it is unknown, both.
@@ -427,7 +427,7 @@ class Planner:
         messages: Sequence[Message],
         cuts: "Mapping[str, Cuts] | None" = None,
     ) -> list[Message]:
-        """The messages in the form in which this model reads them; ``cuts``: instead of those of the session."""
+        """The messages as this model reads them; ``cuts``: instead of those of the session."""
         if cuts is None:
             cuts = self._session.doc["context"]["cuts"]
         sent = [
@@ -469,7 +469,7 @@ class Planner:
         return Summariser(app.settings, app.client, self.agent, self._session, self._screen, self.costs, fsync=fsync)
 
     def _finish(self, prompt: Prompt, messages: Sequence[Message], *, dry: bool = False) -> Prompt:
-        """Complete the request of a prompt, and save its compaction if it is new. Raises TooLong before saving."""
+        """Complete a request, and save its new compaction. Raises TooLong before saving."""
         budget = prompt.budget
         if not prompt.fits:
             window = f"{budget.whole:,} (of {budget.window:,}, {budget.reserve:,} reserved for the answer)"

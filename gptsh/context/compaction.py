@@ -542,7 +542,9 @@ class Compactor:
         """
         limit, full_length = self._estimator.budget.limit, round(LENGTH_TOLERANCE * self._rules.summary_tokens)
         share = (2 * target if limit is None else limit) // _SUMMARY_DIVISOR
-        longest = min(full_length, max(_MIN_SUMMARY, share), _UNLIMITED if limit is None else limit - protected)
+        longest = min(full_length, max(_MIN_SUMMARY, share))
+        if limit is not None:
+            longest = min(longest, int((limit - protected) / self._estimator.scale))
         if not full_length or longest < min(_MIN_SUMMARY, full_length):
             return None
         newest = latest(self._state, self._ids)

@@ -20,7 +20,7 @@ from gptsh.core import folders, turns, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
-from gptsh.llm.keys import without_secret_parameters
+from gptsh.llm.servers import without_secret_parameters
 from gptsh.manage import removing, show
 from gptsh.manage.lists import Filters, found_sessions, matching_sessions
 from gptsh.manage.suggestions import recent_models

@@ -23,7 +23,7 @@ from gptsh.terminal.stdio import output_from
 # Read config.toml and variables ``GPTSH_...`` into Settings; its smaller tables and defaults, such
 # as timeouts.
 #
-# Nothing in the file is executed here: ``llm/keys.py`` runs ``api_key_command`` when a key
+# Nothing in the file is executed here: ``llm/servers.py`` runs ``api_key_command`` when a key
 # is needed.
 
 _IDLE_TIMEOUT = 120.0  # seconds

@@ -218,7 +218,7 @@ class Client:
         target = self._target(request)
         if target.api == "echo":
             return {"messages": request.messages}
-        from gptsh.llm.keys import without_secret_parameters
+        from gptsh.llm.servers import without_secret_parameters
 
         if target.api == "litellm":
             from gptsh.llm.litellm_bridge import arguments
@@ -248,7 +248,7 @@ class Client:
             try:
                 yield from self._ask(request, target, answer, may_retry=may_retry)
             except GptshError as err:
-                from gptsh.llm.keys import without_secrets
+                from gptsh.llm.servers import without_secrets
 
                 raise without_secrets(err, target.secrets)  # noqa: B904 - it is the same error
 
@@ -280,7 +280,7 @@ class Client:
                 if not may_retry:
                     raise
                 from gptsh.llm.failures import Retries
-                from gptsh.llm.keys import without_secrets
+                from gptsh.llm.servers import without_secrets
 
                 retries = retries or Retries(self._settings.network, self.deadline)
                 pause = retries.next_pause(err)

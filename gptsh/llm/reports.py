@@ -14,8 +14,7 @@ from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, LoadingModel, ModelError, TimedOut
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
-from gptsh.llm.keys import without_secrets
-from gptsh.llm.servers import Servers, headers, server_and_model
+from gptsh.llm.servers import Servers, headers, server_and_model, without_secrets
 from gptsh.messages import Request, token_count
 from gptsh.models.facts import exact_facts, window_of_family
 from gptsh.models.usage import WINDOW_KEY

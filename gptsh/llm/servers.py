@@ -1,18 +1,30 @@
-"""Prepare a request to a server (key, headers, chat completions or Responses); remember refused fields for a day."""
+"""Prepare a request to a server (key, headers, chat completions or Responses); mask secrets; cache what it refused."""
 
 import contextlib
 import json
 import os
 import re
+import select
+import signal
+import subprocess
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from datetime import date
 from functools import cached_property
 from typing import TYPE_CHECKING, NoReturn
 
 from gptsh import __version__, files
 from gptsh.config.accounts import Account, Target
-from gptsh.config.schema import MASK, Secret, is_header_value, is_secret_name, secrets_in
+from gptsh.config.schema import (
+    MASK,
+    NOT_SECRET,
+    Secret,
+    is_header_value,
+    is_secret_name,
+    mask,
+    names_secrets,
+    secrets_in,
+)
 from gptsh.config.settings import Settings
 from gptsh.core import locks
 from gptsh.errors import ConfigError, GptshError, StoreBusy
@@ -25,6 +37,130 @@ from gptsh.models.vendors import BEARER, DIRECT, ApiName
 if TYPE_CHECKING:
     from gptsh.llm.http import Http
 
+
+# ---- keys
+#
+# Run the command that prints a key, and mask secrets in errors and previews.
+
+# ---- key command
+#
+# Run ``api_key_command``: a shell command of the config file that prints a provider's key. It may
+# read a keyring.
+
+_MAX_PRINTED = 1 << 16  # bytes that a command for a key may print
+_POLL = 0.02  # seconds until gptsh sees that a command has ended which leaves a program in the background
+_BY_HAND = "run it by hand"
+
+
+def printed_key(command: str, provider: str) -> Secret:
+    """Return the first line that the command prints. Raises ConfigError if there is none.
+
+    Its standard input is empty: gptsh reads the prompt from there. It is killed with a signal or the deadline. Without
+    a terminal all its processes are; with one they stay in the group that may ask there for a passphrase.
+    """
+    own_group = None if _has_terminal() else 0
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, process_group=own_group
+    )
+    with process:
+        try:
+            printed = _printed(process)
+        except BaseException:  # a signal or the deadline, too
+            _kill(process, in_group=own_group is not None)
+            raise
+        if len(printed) > _MAX_PRINTED:
+            _kill(process, in_group=own_group is not None)
+            raise ConfigError(f"api_key_command of {provider} printed more than {_MAX_PRINTED:,} bytes", _BY_HAND)
+    key = printed.decode("utf-8", "replace").partition("\n")[0].strip()
+    if process.returncode or not key:
+        why = f"exited with {process.returncode}" if process.returncode else "printed no key"
+        raise ConfigError(f"api_key_command of {provider} {why}", _BY_HAND)
+    return Secret(key)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _kill(process: subprocess.Popen[bytes], *, in_group: bool) -> None:
+    if not in_group:
+        process.kill()
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _printed(process: subprocess.Popen[bytes]) -> bytes:
+    """What a process prints until it has ended, or until it is too much.
+
+    A program that it leaves in the background, such as an agent that keeps a passphrase, may keep its stdout open.
+    """
+    data, output = b"", process.stdout.fileno() if process.stdout else -1
+    poller = select.poll()  # select knows no descriptor above 1,023
+    poller.register(output, select.POLLIN)
+    while len(data) <= _MAX_PRINTED:
+        has_ended = process.poll() is not None  # before the pipe is looked at: what was printed is in it
+        if poller.poll(0 if has_ended else _POLL * 1000):
+            piece = os.read(output, _MAX_PRINTED)
+            if not piece:
+                process.wait()
+                break
+            data += piece
+        elif has_ended:
+            break
+    return data
+
+
+# ---- masking
+#
+# Mask keys and other secrets in an error, and in a request that is shown: ``***`` in their place.
+#
+# Headers are masked in ``servers.py``; ``config/schema.py`` knows which names are secret.
+
+_WIDTH = 400  # characters of an error line
+
+
+def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
+    """The same error, with secrets masked wherever they could be shown, then shortened to one line."""
+    text = mask(str(err), secrets)
+    err.args = (text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…",)
+    err.detail = mask(err.detail, secrets)
+    cause: BaseException | None = err
+    while cause is not None:  # --debug shows the causes
+        if cause.__cause__ is not None and mask(repr(cause.__cause__), secrets) != repr(cause.__cause__):
+            cause.__cause__ = cause.__context__ = None
+        cause = cause.__cause__
+    return err
+
+
+def without_secret_parameters(request: JsonObject, *, hide: bool = False) -> JsonObject:
+    """A request with every text masked whose key names a secret or headers. Numbers are not secret."""
+    masked = {}
+    for name, value in request.items():
+        is_plain = name in NOT_SECRET
+        masked[name] = value if is_plain else _masked(value, hide=hide or names_secrets(name))
+    return masked
+
+
+def _masked(value: object, *, hide: bool) -> object:
+    """A value of a request, likewise. ``hide``: its own texts are secret."""
+    if isinstance(value, str):
+        return MASK if hide else value
+    if isinstance(value, list):
+        return [_masked(item, hide=hide) for item in value]
+    if isinstance(value, dict):
+        return without_secret_parameters(value, hide=hide)
+    return value
+
+
+# ---- servers
+#
+# Prepare a request to a server (key, headers, chat completions or Responses); remember refused
+# fields for a day.
 
 # ---- headers
 #
@@ -202,8 +338,6 @@ class Servers:
         try:
             self.http.endpoint(account.base_url or _UNKNOWN_URL)
         except GptshError as err:
-            from gptsh.llm.keys import without_secrets
-
             raise without_secrets(err, secrets)  # noqa: B904 - it is the same error
         return Target(account, target.model, api, refusals, secrets)
 
@@ -214,8 +348,6 @@ class Servers:
         if name in self.keys:  # a command that asks for a passphrase runs once
             key = self.keys[name]
         elif account.key_command and self._needs_keys:
-            from gptsh.llm.keys import printed_key
-
             key = printed_key(account.key_command, name)
         if key is None and account.needs_key and is_needed:
             ways = f"set {account.key_variable}, or api_key_command under [providers.{name}]"

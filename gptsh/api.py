@@ -24,7 +24,7 @@ from gptsh.messages import Call, Usage
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import NoInterrupts
-from gptsh.turn.engine import App
+from gptsh.turn.engine import Engine
 from gptsh.turn.options import TurnOptions
 from gptsh.turn.question import Files, read_question, template_of
 from gptsh.turn.session import Session
@@ -219,19 +219,19 @@ def _run(question: str, options: Options, on_event: Callable[[Event], object]) -
     if turn_options.name:
         folders.filename_of_name(turn_options.name)  # raises for invalid characters
     interrupts = NoInterrupts()
-    app = App(config, os.environ, Reporter(), owns_process=False)
+    engine = Engine(config, os.environ, Reporter(), owns_process=False)
     session = Session.open(options.get("session"))
-    setup = app.resolve(turn_options, session.stored)
+    setup = engine.resolve(turn_options, session.stored)
     values = [f"{name}={value}" for name, value in options.get("values", {}).items()]
     message = read_question(
         question,
         [os.fspath(path) for path in options.get("files", ())],
-        Files(app.client, setup.agent.model, refuses=turn_options.truncate is None),
+        Files(engine.client, setup.agent.model, refuses=turn_options.truncate is None),
         template=template_of(setup.agent, values, "values"),
     )
     if message is None:
         raise UsageError("the question is empty")
-    turn = Turn(app, turn_options, interrupts, session, message, setup)
+    turn = Turn(engine, turn_options, interrupts, session, message, setup)
     turn.run()
     if session.failure:
         raise session.failure

@@ -17,7 +17,7 @@ from gptsh.messages import Message, text_of
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
-from gptsh.terminal.stdio import Look, look
+from gptsh.terminal.stdio import TerminalStyle, terminal_style
 from gptsh.text import open_fence, quantity
 from gptsh.turn.options import TurnOptions, agent_of, check_snapshot
 from gptsh.turn.question import read_question, template_of
@@ -26,7 +26,7 @@ from gptsh.turn.session import Session
 if TYPE_CHECKING:
     from gptsh.content.templates import Template
     from gptsh.context.tokens import Prompt
-    from gptsh.turn.engine import App, TurnSetup
+    from gptsh.turn.engine import Engine, Setup
 
 
 # ---- recap
@@ -39,7 +39,7 @@ _RESET_STYLE = "\x1b[0m"
 
 def show_recap(doc: Document) -> None:
     """Print the last questions and answers as ``--show-session`` does, with a hint about an unfinished turn."""
-    messages, style = doc["messages"], look(os.environ, terminal=True)
+    messages, style = doc["messages"], terminal_style(os.environ, terminal=True)
     starts, blocks = turns.starts_of(messages), []
     if earlier := len(starts[:-_TURNS]):
         blocks.append(f"… {quantity(earlier, 'earlier turn')}: /history shows all")
@@ -54,7 +54,7 @@ def show_recap(doc: Document) -> None:
         stdio.note("the last turn has not ended: /retry continues it")
 
 
-def _beginning(message: Message, style: Look) -> str:
+def _beginning(message: Message, style: TerminalStyle) -> str:
     """The first lines of a message, drawn for the terminal."""
     from gptsh.render.drawing import drawn
     from gptsh.render.session import message_pieces
@@ -103,19 +103,19 @@ class Conversation:
         self.prefill = ""
         self.should_exit = False
         self.uses_prompt = False
-        self._app: App | None = None
+        self._engine: Engine | None = None
         self._environ, self._reporter = environ, reporter
 
     # ---- the state
 
     @property
-    def app(self) -> "App":
+    def engine(self) -> "Engine":
         """The client and the tool servers, created at first use: the prompt appears before they are imported."""
-        if self._app is None:
-            from gptsh.turn.engine import App
+        if self._engine is None:
+            from gptsh.turn.engine import Engine
 
-            self._app = App(self.settings, self._environ, self._reporter, keeps_tools=True)
-        return self._app
+            self._engine = Engine(self.settings, self._environ, self._reporter, keeps_tools=True)
+        return self._engine
 
     @property
     def doc(self) -> Document | None:
@@ -180,7 +180,7 @@ class Conversation:
         if self.options.snapshot is not None:
             check_snapshot(self.options.snapshot, self.doc)
         if self.agent().model is None:
-            raise self.app.no_model_error()
+            raise self.engine.no_model_error()
         if self.options.has_labels and self.saves and self.ref:  # even if no question follows
             self.session.label(self.options, self.settings)
             self.options = self.options.without_labels
@@ -251,7 +251,9 @@ class Conversation:
 
         options = self.options
         with self._in_turn(options, was_asked=question is not None) as (session, interrupts):
-            turn = Turn(self.app, options, interrupts, session, question, self.app.resolve(options, session.stored))
+            turn = Turn(
+                self.engine, options, interrupts, session, question, self.engine.resolve(options, session.stored)
+            )
             try:
                 turn.run()
             finally:
@@ -263,7 +265,7 @@ class Conversation:
 
         options = self.options._replace(compact=True, apply=apply)
         with self._in_turn(options, was_asked=False) as (session, interrupts):
-            compact(self.app, options, interrupts, session, self.app.resolve(options, session.stored))
+            compact(self.engine, options, interrupts, session, self.engine.resolve(options, session.stored))
 
     @contextmanager
     def _in_turn(self, options: TurnOptions, *, was_asked: bool) -> "Iterator[tuple[Session, Interrupts]]":
@@ -291,19 +293,19 @@ class Conversation:
         if session.is_saved:
             self.options = self.options.without_labels
 
-    def plan_turn(self, question: Message | None) -> "tuple[TurnSetup, Prompt]":
+    def plan_turn(self, question: Message | None) -> "tuple[Setup, Prompt]":
         """Plan a turn with the tools that already run, and save nothing. Raises GptshError as a turn does."""
         from gptsh.turn.prompt import Planner
         from gptsh.turn.screen import Screen
 
         with suppress(SessionGone):
             self.refresh()
-        app = self.app
+        engine = self.engine
         options = self.options.without_labels._replace(dry_run=True)
         session = self.session.copy()
-        setup = app.resolve(options, session.stored)
-        session.begin(question, setup.agent, setup.form.output, options, app.settings)
-        planner = Planner(app, options, setup, session, app.running_tools(setup.servers), Screen(setup.form))
+        setup = engine.resolve(options, session.stored)
+        session.begin(question, setup.agent, setup.output.form, options, engine.settings)
+        planner = Planner(engine, options, setup, session, engine.running_tools(setup.servers), Screen(setup.output))
         return setup, planner.plan(session.doc["messages"], dry=True)
 
     def _drop_snapshot(self) -> None:
@@ -327,8 +329,8 @@ class Conversation:
 
     def close_tools(self, interrupts: Interrupts) -> None:
         """End the tool servers."""
-        if self._app:
-            self._app.close_tools(interrupts)
+        if self._engine:
+            self._engine.close_tools(interrupts)
 
 
 @contextmanager

@@ -486,7 +486,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
         if tokens is None and doc and doc["messages"]:
             tokens, mark = estimate(doc["messages"]), "~"
         with contextlib.suppress(GptshError):
-            window = chat.app.client.windows.of(model, ask=False)
+            window = chat.engine.client.windows.of(model, ask=False)
             model = with_provider(model)
     title = truncate_end(one_line(chat.title), _TITLE_WIDTH)
     at = chat.session.location

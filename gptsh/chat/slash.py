@@ -29,7 +29,7 @@ from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
 from gptsh.render.session import snapshots_of
 from gptsh.terminal import programs, stdio
-from gptsh.terminal.stdio import look, obeys_escapes
+from gptsh.terminal.stdio import obeys_escapes, terminal_style
 from gptsh.text import format_size, one_line, quantity, visible
 from gptsh.turn.engine import with_tools
 from gptsh.turn.options import TurnOptions, agent_of, model_of, params_for, parse_params
@@ -97,7 +97,7 @@ def do_new(chat: "Conversation", _args: str) -> None:
     at, interrupted = chat.session.location, None
     if at and chat.ref and chat.saves and any(agent.memory for agent in chat.settings.agents.readable()):
         try:
-            interrupted = consolidate_session(chat.settings, chat.app.client, chat.options.timeout, at)
+            interrupted = consolidate_session(chat.settings, chat.engine.client, chat.options.timeout, at)
         except GptshError as err:
             stdio.note(f"not remembered yet: {err}")
     names = folders.names_by_file().get(at or "", ())
@@ -132,7 +132,7 @@ def do_sessions(chat: "Conversation", args: str) -> None:
 
 
 def do_search(_chat: "Conversation", args: str) -> None:
-    style = look(os.environ, terminal=True)
+    style = terminal_style(os.environ, terminal=True)
     with Screen().spinning("searching"):
         lines = [found_drawn(item, style) for item in found_sessions(args, Filters())]
     _show_lines(lines, "no session has all of these words")
@@ -303,7 +303,7 @@ def do_model(chat: "Conversation", args: str) -> None:
         agent = chat.agent()._replace(params=chosen)
         params = params_for(chat.settings.providers.full_name(args), agent)
         options = chat.options._replace(model=args, params=params)
-        model = chat.app.resolve(options, chat.doc).agent.model
+        model = chat.engine.resolve(options, chat.doc).agent.model
         chat.options = options._replace(model=model)
         for name in chosen.keys() - params.keys():
             stdio.note(f"{model} does not get {name}: it may be a secret")
@@ -337,7 +337,7 @@ def do_agent(chat: "Conversation", args: str) -> None:
     keeps_model = name in agents and agents[name].model is None
     model = chat.options.model if keeps_model else None
     options = chat.options.without_agent._replace(agent=name, model=model)
-    agent = chat.app.resolve(options, chat.doc).agent
+    agent = chat.engine.resolve(options, chat.doc).agent
     template = template_of(agent, pairs, f"/agent {name}")
     chat.options, chat.values, chat.uses_prompt = options, tuple(pairs), True
     stdio.write_lines([f"the next answer is from {agent.name}, with {agent.model}"])
@@ -366,7 +366,7 @@ def do_param(chat: "Conversation", args: str) -> None:
     lines = [f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in sorted(params.items())]
     stdio.write_lines(map(one_line, lines or ["no parameters: the provider's defaults apply"]))
     with contextlib.suppress(GptshError):  # the next turn will report it
-        chat.app.resolve(chat.options, chat.doc)  # for its notes about parameters that the model does not accept
+        chat.engine.resolve(chat.options, chat.doc)  # for its notes about parameters that the model does not accept
 
 
 # ---- what is sent
@@ -402,7 +402,7 @@ def do_tools(chat: "Conversation", args: str) -> None:
         tool_servers.select(options.tools or ())  # raises for an unknown name
     chat.options = options
     servers = tool_servers.select(with_tools(chat.agent(), options, chat.settings, chat.doc).tools)
-    if running := chat.app.running_tools(servers):
+    if running := chat.engine.running_tools(servers):
         stdio.write_lines(map(tool_line, running.tools()))
         return
     for server in servers:
@@ -416,7 +416,7 @@ def do_web(chat: "Conversation", args: str) -> None:
         raise UsageError(f"/web {args}: expected on or off")
     if args:
         options = chat.options._replace(web=args == "on")
-        chat.app.resolve(options, chat.doc)  # raises if the model's provider has no search
+        chat.engine.resolve(options, chat.doc)  # raises if the model's provider has no search
         chat.options = options
     stdio.write_lines(["the model may search the web" if chat.agent().web else "the model does not search the web"])
 
@@ -426,8 +426,8 @@ def do_context(chat: "Conversation", _args: str) -> None:
     from gptsh.turn.preview import facts_of
 
     setup, plan = chat.plan_turn(user_message("", Files().attach(chat.paths)) if chat.paths else None)
-    stdio.write_lines(facts_of(chat.app, plan))
-    if setup.servers and chat.app.running_tools(setup.servers) is None:
+    stdio.write_lines(facts_of(chat.engine, plan))
+    if setup.servers and chat.engine.running_tools(setup.servers) is None:
         names = ", ".join(server.name for server in setup.servers)
         stdio.note(f"without the tools of {names}, which start with the next turn")
 
@@ -446,7 +446,7 @@ def do_debug_context(chat: "Conversation", _args: str) -> None:
         return
     from gptsh.turn.preview import request_of
 
-    text = json.dumps(request_of(chat.app.client, chat.last_plan), indent=2, ensure_ascii=False, default=str)
+    text = json.dumps(request_of(chat.engine.client, chat.last_plan), indent=2, ensure_ascii=False, default=str)
     programs.show_in_pager(lambda: visible(text).split("\n"))
 
 

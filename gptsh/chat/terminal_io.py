@@ -13,7 +13,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from gptsh.errors import UsageError
 from gptsh.terminal import stdio
-from gptsh.terminal.stdio import ERASE_DOWN, look
+from gptsh.terminal.stdio import ERASE_DOWN, terminal_style
 
 Result = TypeVar("Result")  # of an application
 
@@ -49,7 +49,7 @@ class _StdinReader(PosixStdinReader):
 
 def terminal_output(stream: TextIO) -> Vt100_Output:
     """A terminal to draw on, with the colours that the environment allows."""
-    colors = None if look(os.environ, terminal=True).colors else ColorDepth.MONOCHROME
+    colors = None if terminal_style(os.environ, terminal=True).colors else ColorDepth.MONOCHROME
     output = _Output.from_pty(stream, os.environ.get("TERM"), colors)
     output.enable_cpr = False
     return output

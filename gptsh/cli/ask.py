@@ -21,7 +21,7 @@ from gptsh.turn.question import has_piped_input, read_question, template_of
 from gptsh.turn.session import Session, write_events
 
 if TYPE_CHECKING:
-    from gptsh.turn.engine import App, TurnSetup
+    from gptsh.turn.engine import Engine, Setup
     from gptsh.turn.question import Files
 
 # Options that make sense alone: a prompt of one such word without dashes may be a mistake.
@@ -45,7 +45,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
     Raises GptshError for every failure, Interrupted for a signal or the deadline.
     """
-    from gptsh.turn.engine import App
+    from gptsh.turn.engine import Engine
     from gptsh.turn.turn import Turn
 
     reporter.expects_answer = bool(flags.prompt) or not flags.compact
@@ -53,7 +53,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     reporter.output = _expected_output(flags, config)
     options = turn_options(flags, config)
     with Interrupts(options.timeout) as interrupts:
-        app = App(config, environ, reporter, sends=not flags.dry_run)
+        engine = Engine(config, environ, reporter, sends=not flags.dry_run)
         ref = session_ref(flags, config)
         session, question = _open(flags, ref)
         # Errors of the command line come before the pipe is read: nobody can pipe the same in twice.
@@ -64,7 +64,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         if has_words or not reads_pipe:
             _check_question(flags, session, has_question=has_words)
         asks = has_words or flags.retry or (reads_pipe and not flags.has_labels)
-        setup = app.resolve(options, session.stored) if asks else None
+        setup = engine.resolve(options, session.stored) if asks else None
 
         if not flags.retry:
             waits_for_pipe = reads_pipe and stdio.is_pending(sys.stdin)
@@ -73,7 +73,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             question = read_question(
                 " ".join(flags.prompt),
                 paths,
-                _files(flags, app, setup) if paths or pipe_at is not None else None,
+                _files(flags, engine, setup) if paths or pipe_at is not None else None,
                 pipe_at=pipe_at,
                 expects_pipe=not flags.has_labels,
                 template=template_of(agent, flags.var, "--var"),
@@ -92,13 +92,13 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             if flags.has_labels and not (flags.dry_run or flags.retry):
                 write_events(session.label(options, config), reporter.output)
                 return 0
-        setup = setup or app.resolve(options, session.stored)
+        setup = setup or engine.resolve(options, session.stored)
         if question is None and flags.compact:
             from gptsh.turn.preview import compact
 
-            return compact(app, options, interrupts, session, setup)
+            return compact(engine, options, interrupts, session, setup)
         try:
-            turn = Turn(app, options, interrupts, session, question, setup)
+            turn = Turn(engine, options, interrupts, session, question, setup)
             session.note_new_name()
             return turn.run()
         except (GptshError, Interrupted) as err:
@@ -127,10 +127,10 @@ def _add_way_back(err: GptshError | Interrupted, flags: Flags, question: Message
 # ---- the question
 
 
-def _files(flags: Flags, app: "App", setup: "TurnSetup | None") -> "Files":
+def _files(flags: Flags, engine: "Engine", setup: "Setup | None") -> "Files":
     from gptsh.turn.question import Files
 
-    return Files(app.client, setup.agent.model if setup else None, refuses=flags.truncate is None)
+    return Files(engine.client, setup.agent.model if setup else None, refuses=flags.truncate is None)
 
 
 def _write_question(interrupts: Interrupts, session: Session, words: str, piped: Sequence[Part]) -> str:

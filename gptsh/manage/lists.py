@@ -14,7 +14,7 @@ from gptsh.errors import OutputError, UsageError
 from gptsh.messages import full_name, matches_model
 from gptsh.render.lists import INDENT, found_drawn, found_lines, listing_line
 from gptsh.terminal import stdio
-from gptsh.terminal.stdio import STRUCTURED, look
+from gptsh.terminal.stdio import STRUCTURED, terminal_style
 
 if TYPE_CHECKING:
     from gptsh.core.search import Found
@@ -191,7 +191,7 @@ def search_sessions(words: str, filters: Filters, output: str | None) -> int:
     items = or_note(found_sessions(words, filters), nothing_found(filters))
     first = next(items, None)
     on_terminal = stdio.is_terminal(stdio.stdout())
-    style = look(os.environ, terminal=on_terminal)
+    style = terminal_style(os.environ, terminal=on_terminal)
     is_rendered = (on_terminal or style.styles) and output not in ("text", *STRUCTURED)
     line = partial(found_drawn, look=style) if is_rendered else found_lines
     found = chain(() if first is None else (first,), items)

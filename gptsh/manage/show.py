@@ -48,9 +48,9 @@ def show_document(doc: Document, details: "list[Detail]", output: str | None = N
         pieces = transcript(doc, details, full=full)
         if is_rendered:
             from gptsh.render.drawing import drawn
-            from gptsh.terminal.stdio import look
+            from gptsh.terminal.stdio import terminal_style
 
-            yield from drawn(pieces, look(os.environ, terminal=on_terminal), stdio.width(stdio.stdout()))
+            yield from drawn(pieces, terminal_style(os.environ, terminal=on_terminal), stdio.width(stdio.stdout()))
             return
         for number, piece in enumerate(pieces):
             if number:

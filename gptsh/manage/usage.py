@@ -11,7 +11,7 @@ from gptsh.core.usage import FIELDS, Report, Row, rows
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.terminal import stdio
-from gptsh.terminal.stdio import STRUCTURED, Look, look
+from gptsh.terminal.stdio import STRUCTURED, TerminalStyle, terminal_style
 from gptsh.text import columns, one_line, pad, truncate_start
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def draw_usage(report: "Report", output: str | None) -> None:
 
     out = stdio.stdout()
     is_rendered = stdio.is_terminal(out) and output != "text"
-    lines = drawn(report, stdio.width(out), look(os.environ, terminal=True)) if is_rendered else plain(report)
+    lines = drawn(report, stdio.width(out), terminal_style(os.environ, terminal=True)) if is_rendered else plain(report)
     stdio.write_lines(lines, safe=is_rendered)
 
 
@@ -136,7 +136,7 @@ class _Widths(NamedTuple):
 _HEAD: "Mapping[Field, str]" = {field: _HEADS.get(field, field) for field in FIELDS}
 
 
-def drawn(report: Report, width: int, look: Look) -> Iterator[str]:
+def drawn(report: Report, width: int, look: TerminalStyle) -> Iterator[str]:
     """Lines that are safe for a terminal, and at most ``width`` columns wide if that is 40 or more."""
     if not report.days:
         yield "no answers"

@@ -19,7 +19,7 @@ from rich.text import Text
 from gptsh.render.live import Region
 from gptsh.render.markdown import Block, Blocks, count_quick, is_code, siblings
 from gptsh.render.writer import Sink
-from gptsh.terminal.stdio import Look
+from gptsh.terminal.stdio import TerminalStyle
 from gptsh.text import row_starts, visible
 
 # ---- theme
@@ -83,12 +83,12 @@ def stripped(line: Line) -> Line:
     return [*line[:-1], line[-1]._replace(text=line[-1].text.rstrip())] if line else []
 
 
-def paint(line: Line, look: Look) -> str:
+def paint(line: Line, look: TerminalStyle) -> str:
     """A line as text with escape sequences, without its newline."""
     return "".join(_painted(visible(text), style, look) for text, style, _ in line)
 
 
-def paint_rows(line: Line, width: int, look: Look) -> list[str]:
+def paint_rows(line: Line, width: int, look: TerminalStyle) -> list[str]:
     """A line as rows of at most ``width`` columns, each as ``paint`` returns it."""
     starts = row_starts("".join(visible(segment.text) for segment in line), width)
     rows, at = [""], 0
@@ -104,7 +104,7 @@ def paint_rows(line: Line, width: int, look: Look) -> list[str]:
     return rows
 
 
-def _painted(text: str, style: Style | None, look: Look) -> str:
+def _painted(text: str, style: Style | None, look: TerminalStyle) -> str:
     if style is None or not text or not look.styles:
         return text
     if not look.colors:
@@ -146,7 +146,7 @@ def table_lines(rows: Sequence[Sequence[Text]], sides: Sequence[JustifyMethod], 
 _BREAKS = ("<br>", "<br/>")  # in HTML; common in tables
 
 
-def inline_text(token: Token, base: Style, look: Look) -> Text:
+def inline_text(token: Token, base: Style, look: TerminalStyle) -> Text:
     """The styled text of a token with inline content. A line break in the source is one on the terminal."""
     text = Text(end="")
     styles = [base]
@@ -166,7 +166,7 @@ def inline_text(token: Token, base: Style, look: Look) -> Text:
     return text
 
 
-def _append_leaf(text: Text, part: Token, style: Style, look: Look) -> None:
+def _append_leaf(text: Text, part: Token, style: Style, look: TerminalStyle) -> None:
     match part.type:
         case "softbreak" | "hardbreak":
             _append(text, "\n", style)
@@ -247,7 +247,7 @@ _NARROWEST = 16  # columns; deeper nesting exceeds the width, and the terminal w
 _RULE = 40  # columns of a horizontal rule: a longer one would wrap in a smaller window
 
 
-def drawn(texts: Iterable[str], look: Look, width: int) -> Iterator[str]:
+def drawn(texts: Iterable[str], look: TerminalStyle, width: int) -> Iterator[str]:
     """Lines for a terminal: each text is a separate document, with a blank line between two."""
     layout, begun = Layout(look, width), False
     for text in texts:
@@ -261,7 +261,7 @@ def drawn(texts: Iterable[str], look: Look, width: int) -> Iterator[str]:
 class Layout:
     """Lays out blocks for a terminal of ``width`` columns."""
 
-    def __init__(self, look: Look, width: int) -> None:
+    def __init__(self, look: TerminalStyle, width: int) -> None:
         self._look, self._width = look, width
 
     def lines(self, block: Block) -> list[Line]:
@@ -360,7 +360,9 @@ class Canvas:
     a blank line goes before the next block. Raises OSError as ``out`` does.
     """
 
-    def __init__(self, out: Sink, look: Look, size: Callable[[], tuple[int, int]], region: Region | None) -> None:
+    def __init__(
+        self, out: Sink, look: TerminalStyle, size: Callable[[], tuple[int, int]], region: Region | None
+    ) -> None:
         self.begun = False
         self.region = region
         self._out, self._look, self._size = out, look, size

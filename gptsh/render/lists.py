@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from gptsh.core.listing import SessionSummary, display_title
 from gptsh.messages import Tool
-from gptsh.terminal.stdio import Look
+from gptsh.terminal.stdio import TerminalStyle
 from gptsh.text import format_size, local_time, one_line, pad, visible
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def found_lines(item: "Found") -> str:
     return f"{listing_line(item)}\n{INDENT}{visible(item['match'])}"
 
 
-def found_drawn(item: "Found", look: Look) -> str:
+def found_drawn(item: "Found", look: TerminalStyle) -> str:
     """A search result, the words highlighted if ``look`` allows it."""
     marked, plain = (_RED if look.colors else _BOLD, _PLAIN) if look.styles else ("", "")
     match, at, pieces = item["match"], 0, []

@@ -18,7 +18,7 @@ from gptsh.render.live import BREAK_OFF, Region, plain_rows
 from gptsh.render.writer import ReasoningStream, Sink, Writer
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import shielded, waiting
-from gptsh.terminal.stdio import Look
+from gptsh.terminal.stdio import TerminalStyle
 
 if TYPE_CHECKING:
     from gptsh.render.drawing import Canvas
@@ -41,7 +41,7 @@ class Painter(Writer):
     thread cannot start: then it shows nothing.
     """
 
-    def __init__(self, out: Sink, reasoning: ReasoningStream, look: Look, stream: TextIO | None) -> None:
+    def __init__(self, out: Sink, reasoning: ReasoningStream, look: TerminalStyle, stream: TextIO | None) -> None:
         super().__init__(out, reasoning)
         self._look, self._stream = look, stream
         self._terminal = stream.fileno() if stream is not None and stdio.shows_frames(stream) else -1

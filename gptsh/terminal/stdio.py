@@ -373,7 +373,7 @@ END_OF_FRAME = "\x1b[?2026l"  # ends a synchronised update: the terminal shows t
 ERASE_DOWN = "\x1b[K\x1b[C\x1b[J\r"
 
 
-class Look(NamedTuple):
+class TerminalStyle(NamedTuple):
     """What may be written: ``styles`` are escape sequences at all (bold, dim, …), ``colors`` the colours among them."""
 
     styles: bool
@@ -385,11 +385,11 @@ def obeys_escapes(environ: Mapping[str, str]) -> bool:
     return environ.get("TERM", "") not in ("", "dumb")
 
 
-def look(environ: Mapping[str, str], *, terminal: bool) -> Look:
+def terminal_style(environ: Mapping[str, str], *, terminal: bool) -> TerminalStyle:
     """Allow styles on a terminal that is not dumb, or with FORCE_COLOR; NO_COLOR removes the colours."""
     forced = environ.get("FORCE_COLOR", "").lower() not in ("", "0", "false")
     styles = (terminal and obeys_escapes(environ)) or forced
-    return Look(styles, styles and not environ.get("NO_COLOR"))
+    return TerminalStyle(styles, styles and not environ.get("NO_COLOR"))
 
 
 # ---- forms

@@ -18,7 +18,7 @@ from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.terminal.stdio import STRUCTURED
 from gptsh.turn.options import TurnOptions, agent_of, params_for
-from gptsh.turn.screen import Form
+from gptsh.turn.screen import Output
 
 if TYPE_CHECKING:
     from gptsh.tools.toolbox import Toolbox
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 _MAX_ROUTED = 3  # models that a request to OpenRouter may name as fallbacks
 
 
-class TurnSetup(NamedTuple):
-    """The agent, output form and tool servers of one turn.
+class Setup(NamedTuple):
+    """The agent, output and tool servers of one turn.
 
     ``fallbacks`` are the agent with each of the models to ask instead of its own.
     """
 
     agent: Agent  # with the full name of its model
-    form: Form
+    output: Output
     servers: list[ToolServer]
     fallbacks: tuple[Agent, ...] = ()
 
 
-class App:
+class Engine:
     """Settings, client and tool servers of a single question or of a conversation.
 
     With ``keeps_tools`` the tool servers keep running after a turn, for the next turn that uses the same ones. Without
@@ -65,7 +65,7 @@ class App:
         self._servers: list[ToolServer] = []
         self._noted: set[str] = set()  # what need not be said again: agents with a conflict, and lines
 
-    def resolve(self, options: TurnOptions, doc: Document | None) -> TurnSetup:
+    def resolve(self, options: TurnOptions, doc: Document | None) -> Setup:
         """Resolve the setup of a turn. Raises ConfigError and UsageError, whatever the question is.
 
         Notes the parameters that the model does not accept, and tells the reporter the output form. Markdown is
@@ -75,12 +75,12 @@ class App:
         if agent.name not in self._noted and (conflict := self.settings.agents.conflict(agent.name)):
             self._noted.add(agent.name)
             stdio.note(conflict)
-        output = options.output or self.settings.output or agent.output
-        if output in STRUCTURED and options.interactive:  # from the configuration, for programs
-            output = None
-        if output not in STRUCTURED:
+        form = options.output or self.settings.output or agent.output
+        if form in STRUCTURED and options.interactive:  # from the configuration, for programs
+            form = None
+        if form not in STRUCTURED:
             on_terminal = stdio.is_terminal(stdio.stdout())
-            output = "markdown" if options.output == "markdown" or (on_terminal and output != "text") else "text"
+            form = "markdown" if options.output == "markdown" or (on_terminal and form != "text") else "text"
         if options.block is not None and options.schema is not None:
             name = "--block" if options.block else "-x"
             raise UsageError(f"{name} and --schema exclude each other", "--schema alone removes the code fence")
@@ -89,7 +89,7 @@ class App:
             from gptsh.context.answer_schema import AnswerSchema
 
             schema = AnswerSchema(options.schema)
-        self.reporter.output = output
+        self.reporter.output = form
         if agent.model is None:
             raise self.no_model_error()
         servers = self.settings.tool_servers.select(agent.tools) if agent.tools else []
@@ -101,9 +101,9 @@ class App:
         # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both into the text.
         shows_reasoning = options.show_reasoning
         if shows_reasoning is None:
-            shows_reasoning = output == "jsonl" or stdio.is_terminal(sys.stderr)
-        form = Form(output, options.block, schema, shows_reasoning, options.stream, options.on_event)
-        return with_router(TurnSetup(agent, form, servers, tuple(fallbacks)))
+            shows_reasoning = form == "jsonl" or stdio.is_terminal(sys.stderr)
+        output = Output(form, options.block, schema, shows_reasoning, options.stream, options.on_event)
+        return with_router(Setup(agent, output, servers, tuple(fallbacks)))
 
     def prepared(self, agent: Agent) -> Agent:
         """The agent with the full name of its model, which can be asked; notes what is not sent as the user asked.
@@ -188,7 +188,7 @@ def _note_missing_server(err: ToolServerError) -> None:
     stdio.note(f"the session continues without some of its tools: {err}")
 
 
-def with_router(setup: TurnSetup) -> TurnSetup:
+def with_router(setup: Setup) -> Setup:
     """The setup in which OpenRouter itself asks the next of its models, if the first is one of them, too."""
     agent, router = setup.agent, "openrouter/"
     if not (agent.model or "").startswith(router) or "models" in agent.params:

@@ -16,10 +16,10 @@ from gptsh.render.session import CompactionReport, compaction_lines, context_lin
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import format_usd
-from gptsh.turn.engine import App, TurnSetup
+from gptsh.turn.engine import Engine, Setup
 from gptsh.turn.options import TurnOptions
 from gptsh.turn.prompt import Planner, report_of
-from gptsh.turn.screen import Form, Screen
+from gptsh.turn.screen import Output, Screen
 from gptsh.turn.session import Session
 from gptsh.turn.shortening import compaction_report
 
@@ -29,27 +29,27 @@ if TYPE_CHECKING:
 _PRICED = 1000  # tokens of an answer, whose length nobody knows yet
 
 
-def print_request(app: App, prompt: Prompt, form: Form) -> int:
+def print_request(engine: Engine, prompt: Prompt, output: Output) -> int:
     """Print the facts of a request and its messages in short; with ``-o json`` the request itself, keys masked.
 
     Nothing is sent.
     """
-    if form.is_structured:
-        stdio.write_lines([structured.line({**request_of(app.client, prompt), "error": None})])
+    if output.is_structured:
+        stdio.write_lines([structured.line({**request_of(engine.client, prompt), "error": None})])
     else:
-        stdio.write_lines([*facts_of(app, prompt), "", *request_lines(prompt.request.messages)])
+        stdio.write_lines([*facts_of(engine, prompt), "", *request_lines(prompt.request.messages)])
     return 0
 
 
-def facts_of(app: App, prompt: Prompt) -> Iterator[str]:
+def facts_of(engine: Engine, prompt: Prompt) -> Iterator[str]:
     """A line for each fact of a request: model, API, window, tokens, price, attachments."""
     request, tokens = prompt.request, prompt.tokens
-    yield from context_lines(app.client.api(request), report_of(prompt), request)
+    yield from context_lines(engine.client.api(request), report_of(prompt), request)
 
     def price(answer_tokens: int) -> float | None:
         counts = {"prompt_tokens": tokens, "completion_tokens": answer_tokens}
         usage = usage_from(counts, request.params.get("service_tier"))
-        return cost_of(app.settings, request.model, usage)
+        return cost_of(engine.settings, request.model, usage)
 
     price_in, with_answer = price(0), price(_PRICED)
     if price_in is None or with_answer is None:
@@ -66,16 +66,16 @@ def request_of(client: Client, prompt: Prompt) -> JsonObject:
     return {"model": request.model, "api": api, **preview, "context": report_of(prompt)}
 
 
-def compact(app: App, options: TurnOptions, interrupts: Interrupts, session: Session, setup: TurnSetup) -> int:
+def compact(engine: Engine, options: TurnOptions, interrupts: Interrupts, session: Session, setup: Setup) -> int:
     """Show what a compaction would change, or with ``--apply`` make it; return the exit code.
 
     Raises GptshError if its summary fails; the session is then labelled, but not compacted.
     """
-    app.client.deadline = interrupts.deadline
-    app.limit_cost(setup.agent)
-    session.begin(None, setup.agent, setup.form.output, options, app.settings)
-    screen = Screen(setup.form)
-    planner = Planner(app, options, setup, session, None, screen)
+    engine.client.deadline = interrupts.deadline
+    engine.limit_cost(setup.agent)
+    session.begin(None, setup.agent, setup.output.form, options, engine.settings)
+    screen = Screen(setup.output)
+    planner = Planner(engine, options, setup, session, None, screen)
     doc = session.doc
     writer = screen.writer
     applies = options.apply and not options.dry_run
@@ -113,8 +113,8 @@ def compact(app: App, options: TurnOptions, interrupts: Interrupts, session: Ses
         "window": prompt.budget.window,
         "error": failure and structured.error(str(failure), "", failure.exit_code),
     }
-    app.reporter.reported = True
-    if not planner.form.is_structured:
+    engine.reporter.reported = True
+    if not planner.output.is_structured:
         stdio.write_lines(compaction_lines(result))
     else:
         try:

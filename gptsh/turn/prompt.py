@@ -19,7 +19,7 @@ from gptsh.models.usage import filled_window
 from gptsh.models.vendors import DIRECT
 from gptsh.terminal import stdio
 from gptsh.text import quantity
-from gptsh.turn.engine import App, TurnSetup
+from gptsh.turn.engine import Engine, Setup
 from gptsh.turn.options import TurnOptions
 from gptsh.turn.screen import Screen
 from gptsh.turn.session import Session
@@ -212,20 +212,20 @@ class Planner:
 
     def __init__(
         self,
-        app: App,
+        engine: Engine,
         options: TurnOptions,
-        setup: TurnSetup,
+        setup: Setup,
         session: Session,
         tools: Tools | None,
         screen: Screen,
     ) -> None:
-        self.agent, self.form = setup.agent, setup.form
-        self.model, self.rules = setup.agent.model or "", app.settings.context
+        self.agent, self.output = setup.agent, setup.output
+        self.model, self.rules = setup.agent.model or "", engine.settings.context
         self.costs: list[float | None] = []
-        self.not_sent = NotSent(app.client, self.model)
-        self._app, self._screen, self._options, self._session = app, screen, options, session
-        self._client = app.client
-        self._target = app.settings.providers.for_model(self.model)
+        self.not_sent = NotSent(engine.client, self.model)
+        self._engine, self._screen, self._options, self._session = engine, screen, options, session
+        self._client = engine.client
+        self._target = engine.settings.providers.for_model(self.model)
         self.provider = self._target.provider
         self._tools = tools
         self._noted: NotedTexts | None = None
@@ -246,7 +246,7 @@ class Planner:
                 dict(self.agent.params),
                 options.stream,
                 web=self.agent.web,
-                shows_reasoning=self.form.reasoning,
+                shows_reasoning=self.output.reasoning,
             ),
             self._estimator.budget,
         )
@@ -373,7 +373,7 @@ class Planner:
         system, schema = self.agent.system, None
         if self._noted:
             system = self._noted.in_system_prompt(system, self._estimator.window)
-        if self.form.schema:
+        if self.output.schema:
             from gptsh.context.answer_schema import system_with_schema
 
             target, accepts = self._target, None
@@ -381,9 +381,9 @@ class Planner:
             if target.api != "ollama":
                 accepts = exact_facts(target.provider, target.model).can("response_schema")
             if accepts or (accepts is None and target.api in DIRECT):
-                schema = self.form.schema.schema
+                schema = self.output.schema.schema
             if not accepts:
-                system = system_with_schema(system, self.form.schema.schema)
+                system = system_with_schema(system, self.output.schema.schema)
         request = self._draft.request._replace(schema=schema)
         texts = [system or "", "" if schema is None else json.dumps(schema)]
         texts += [json.dumps(tool._asdict(), ensure_ascii=False) for tool in request.tools]
@@ -396,7 +396,7 @@ class Planner:
         if answer_tokens is None:
             answer_tokens = size // 3
         asks_server = size > _FITS_ANY_MODEL or self._options.truncate is not None
-        is_shown = self._options.dry_run or self.form.is_structured
+        is_shown = self._options.dry_run or self.output.is_structured
         window = self._target.account.context_window
         if asks_server or size + answer_tokens > _FITS_ANY_MODEL or is_shown:
             window = self._client.windows.of(self.model, ask=asks_server)
@@ -465,8 +465,10 @@ class Planner:
     def _summariser(self) -> "Summariser":
         from gptsh.turn.small_model import Summariser
 
-        app, fsync = self._app, self._options.compact
-        return Summariser(app.settings, app.client, self.agent, self._session, self._screen, self.costs, fsync=fsync)
+        engine, fsync = self._engine, self._options.compact
+        return Summariser(
+            engine.settings, engine.client, self.agent, self._session, self._screen, self.costs, fsync=fsync
+        )
 
     def _finish(self, prompt: Prompt, messages: Sequence[Message], *, dry: bool = False) -> Prompt:
         """Complete a request, and save its new compaction. Raises TooLong before saving."""

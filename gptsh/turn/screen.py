@@ -14,7 +14,7 @@ from gptsh.messages import Event, Reasoning, Refusal, Retrying, Text, ToolCall
 from gptsh.render.writer import PlainWriter, ReasoningStream, Spinner, Writer
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, shielded, waiting
-from gptsh.terminal.stdio import END_OF_FRAME, STRUCTURED, look
+from gptsh.terminal.stdio import END_OF_FRAME, STRUCTURED, terminal_style
 
 if TYPE_CHECKING:
     from gptsh.context.answer_schema import AnswerSchema
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
 _LAST = "last"  # as a value of --block
 
 
-class Form(NamedTuple):
-    """The form of an answer on stdout: ``output`` is text, markdown, json or jsonl.
+class Output(NamedTuple):
+    """How an answer is shown on stdout: ``form`` is text, markdown, json or jsonl.
 
     ``block``: only one code block: the first (""), the last ("last"), that of a number, or the first of a language.
     ``schema``: only the JSON that conforms to it. ``streamed``: text is shown as it arrives. ``on_event`` gets the
     events of jsonl instead of stdout.
     """
 
-    output: str
+    form: str
     block: str | None = None
     schema: "AnswerSchema | None" = None
     reasoning: bool = True
@@ -48,12 +48,12 @@ class Form(NamedTuple):
     @property
     def is_structured(self) -> bool:
         """Whether the output is for a program: JSON."""
-        return self.output in STRUCTURED
+        return self.form in STRUCTURED
 
     @property
     def is_buffered(self) -> bool:
         """Whether the answer is shown only once it is complete."""
-        return self.output == "json" or (self.output != "jsonl" and (self.block is not None or self.schema is not None))
+        return self.form == "json" or (self.form != "jsonl" and (self.block is not None or self.schema is not None))
 
     def select(self, text: str) -> str:
         """The part of an answer that is shown; all of it if it has no such code block."""
@@ -94,7 +94,7 @@ class Form(NamedTuple):
         return int(self.block) if self.block and re.fullmatch("[1-9][0-9]{0,8}", self.block) else None
 
 
-_TEXT = Form("text")
+_TEXT = Output("text")
 
 
 class Screen:
@@ -103,13 +103,13 @@ class Screen:
     The spinner continues between blocks of Markdown. Each event is written whole or not at all.
     """
 
-    def __init__(self, form: Form = _TEXT) -> None:
-        self._form = form
+    def __init__(self, output: Output = _TEXT) -> None:
+        self._output = output
         self._painter: Painter | None = None
         self.is_showing = False  # a wait for a slow reader may be interrupted, even inside a shield
         self._on_terminal = stdio.is_terminal(stdio.stdout())
         # Not in a pipe: a pager may use the terminal.
-        resumes = form.output == "markdown" and not form.is_buffered and self._on_terminal
+        resumes = output.form == "markdown" and not output.is_buffered and self._on_terminal
         self._out = _Sink(stdio.stdout(), self, resumes_spinner=resumes)
         self._err = _Sink(sys.stderr, self, resumes_spinner=resumes)
         self._spinner_sink = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
@@ -126,28 +126,28 @@ class Screen:
     @cached_property
     def writer(self) -> Writer:
         """The writer of the answer, created on first use."""
-        form, out = self._form, self._out
+        output, out = self._output, self._out
         err_on_terminal = stdio.is_terminal(sys.stderr)
         reasoning = ReasoningStream(
-            self._err if form.reasoning and form.output != "jsonl" else None,
-            dimmed=err_on_terminal and look(os.environ, terminal=True).styles,
-            shared=self._on_terminal and err_on_terminal and not form.is_buffered,
+            self._err if output.reasoning and output.form != "jsonl" else None,
+            dimmed=err_on_terminal and terminal_style(os.environ, terminal=True).styles,
+            shared=self._on_terminal and err_on_terminal and not output.is_buffered,
         )
-        if form.is_buffered or form.is_structured:
+        if output.is_buffered or output.is_structured:
             from gptsh.render import structured
 
-            if form.on_event:
-                return structured.EventListener(out, reasoning, form.on_event)
-            if form.is_buffered:
+            if output.on_event:
+                return structured.EventListener(out, reasoning, output.on_event)
+            if output.is_buffered:
                 return structured.BufferedWriter(out, reasoning)
-            return structured.EventWriter(out, reasoning, shows_reasoning=form.reasoning)
-        if form.output != "markdown":
-            return PlainWriter(out, reasoning, streamed=form.streamed)
+            return structured.EventWriter(out, reasoning, shows_reasoning=output.reasoning)
+        if output.form != "markdown":
+            return PlainWriter(out, reasoning, streamed=output.streamed)
         from gptsh.render.painter import Painter
 
-        painter = Painter(out, reasoning, look(os.environ, terminal=self._on_terminal), stdio.stdout())
+        painter = Painter(out, reasoning, terminal_style(os.environ, terminal=self._on_terminal), stdio.stdout())
         if not painter.is_running:
-            return PlainWriter(out, reasoning, streamed=form.streamed)
+            return PlainWriter(out, reasoning, streamed=output.streamed)
         self._painter = painter
         return painter
 
@@ -178,7 +178,7 @@ class Screen:
 
     def _separate_from_previous_round(self) -> None:
         """Write a line break before the first text of an answer, if the turn has shown text of an earlier one."""
-        is_plain = not (self._form.is_buffered or self._form.is_structured)
+        is_plain = not (self._output.is_buffered or self._output.is_structured)
         if self._has_shown_text and not self._shown_chars and is_plain:
             self.writer.write(Text("\n"))
 
@@ -208,13 +208,13 @@ class Screen:
         if self._unshown_text:
             self.writer.write(Text(self._unshown_text))
         self.writer.close()
-        if self._form.is_structured or not self._form.is_buffered:
+        if self._output.is_structured or not self._output.is_buffered:
             self.finish()
         elif text and has_failed:
             stdio.write_stderr(text if text.endswith("\n") else f"{text}\n")
-        elif selected := self._form.select(text):
+        elif selected := self._output.select(text):
             self.writer.deliver(selected)
-        if sources and not self._form.is_structured and stdio.is_terminal(sys.stderr):
+        if sources and not self._output.is_structured and stdio.is_terminal(sys.stderr):
             from gptsh.render.lists import source_lines
 
             stdio.write_stderr("\n" + "".join(f"{line}\n" for line in source_lines(sources)))

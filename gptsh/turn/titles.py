@@ -28,7 +28,7 @@ from gptsh.errors import GptshError, SessionGone, TooExpensive, UsageError
 from gptsh.llm.client import Client
 from gptsh.messages import Request, beginning_of, final_answer, starts_turn, text_of
 from gptsh.models.facts import split_model
-from gptsh.turn.engine import App
+from gptsh.turn.engine import Engine
 from gptsh.turn.options import TurnOptions, has_small_model, small_model, stored_agent
 from gptsh.turn.session import Session
 
@@ -96,8 +96,8 @@ class TitleThread(threading.Thread):
 class Title:
     """Sees to the title of one turn's session."""
 
-    def __init__(self, app: App, session: Session, agent: Agent, options: TurnOptions) -> None:
-        self._app, self._session, self._agent, self._options = app, session, agent, options
+    def __init__(self, engine: Engine, session: Session, agent: Agent, options: TurnOptions) -> None:
+        self._engine, self._session, self._agent, self._options = engine, session, agent, options
         self._has_begun = self._is_left = False
         self._claim: int | None = None
         self._thread: TitleThread | None = None
@@ -108,19 +108,19 @@ class Title:
             return
         self._has_begun = True
         session, agent = self._session, self._agent
-        model = title_model(self._app.settings, agent, session.doc)
+        model = title_model(self._engine.settings, agent, session.doc)
         if model is None or session.filename is None:
             return
-        is_chosen = has_small_model(self._app.settings, agent)
+        is_chosen = has_small_model(self._engine.settings, agent)
         if not (is_chosen or self._options.make_title):
             return
         if self._options.make_title and is_left_to_background(session.doc):  # by an earlier turn
             self._is_left = True
-        elif is_chosen or not self._app.settings.providers.for_model(model).is_self_hosted:
+        elif is_chosen or not self._engine.settings.providers.for_model(model).is_self_hosted:
             claim = locks.claim_of_title(session.filename)
             if locks.take_claim(claim):  # else another run is asking
                 self._claim = claim
-                self._thread = TitleThread(self._app.settings, self._app.client, session.filename, model)
+                self._thread = TitleThread(self._engine.settings, self._engine.client, session.filename, model)
                 with contextlib.suppress(RuntimeError):  # no thread can start: the next turn asks
                     self._thread.start()
         else:
@@ -139,7 +139,7 @@ class Title:
         if self._claim is not None:
             locks.release_claim(self._claim)
         if self._is_left and has_answer and self._options.make_title and session.filename:
-            start_background(self._app, self._options.config_file, session.filename)
+            start_background(self._engine, self._options.config_file, session.filename)
 
 
 def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
@@ -155,7 +155,7 @@ def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
 _children: set[int] = set()  # ids of child processes; a conversation outlives them
 
 
-def start_background(app: App, config_file: str | None, filename: str) -> None:
+def start_background(engine: Engine, config_file: str | None, filename: str) -> None:
     """Start the background process, unless it runs; it lets go of the terminal, and nobody waits for it.
 
     It begins with the session of ``filename``, which may be an old one. It gets the keys through a pipe: a command
@@ -170,7 +170,7 @@ def start_background(app: App, config_file: str | None, filename: str) -> None:
             _children.discard(child)
     if locks.is_claimed(locks.BACKGROUND_CLAIM):
         return
-    remaining = app.client.budget.remaining if app.client.budget else None
+    remaining = engine.client.budget.remaining if engine.client.budget else None
     if remaining is not None and remaining <= 0:
         return
     reader, writer = os.pipe()
@@ -183,7 +183,7 @@ def start_background(app: App, config_file: str | None, filename: str) -> None:
         (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
     ]
     with contextlib.suppress(OSError):  # too many processes: a later run starts it
-        os.write(writer, json.dumps({**app.client.keys}).encode())
+        os.write(writer, json.dumps({**engine.client.keys}).encode())
         _children.add(os.posix_spawn(command[0], command, os.environ, file_actions=streams, setsid=True))
     os.close(reader)
     os.close(writer)

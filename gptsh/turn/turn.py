@@ -34,7 +34,7 @@ from gptsh.render.report import as_error
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.text import quantity
-from gptsh.turn.engine import App, TurnSetup
+from gptsh.turn.engine import Engine, Setup
 from gptsh.turn.options import TurnOptions
 from gptsh.turn.prompt import Planner, report_of
 from gptsh.turn.screen import Screen
@@ -62,12 +62,12 @@ class Turn:
 
     def __init__(
         self,
-        app: App,
+        engine: Engine,
         options: TurnOptions,
         interrupts: Interrupts,
         session: Session,
         question: Message | None,
-        setup: TurnSetup,
+        setup: Setup,
     ) -> None:
         """Begin the turn in the session, and save nothing. Raises UsageError if there is nothing to ask."""
         stored = session.stored
@@ -78,11 +78,11 @@ class Turn:
             raise UsageError(error, f"give words or pipe text in{way}")
         continues_tools = stored is not None and not options.chooses_tools
         self._may_lack_tools = continues_tools or options.tools == ("all",)  # which names no server
-        session.begin(question, setup.agent, setup.form.output, options, app.settings)
+        session.begin(question, setup.agent, setup.output.form, options, engine.settings)
         self.session = session
         self.sent_plan: Prompt | None = None
         self._first_plan: Prompt  # what the turn would have sent first, if it sent nothing
-        self._app = app
+        self._engine = engine
         self._options = options
         self._interrupts = interrupts
         self._setup = setup  # of the model that is asked: a fallback replaces it
@@ -109,14 +109,14 @@ class Turn:
         Raises GptshError for every other failure, Interrupted for a signal or the deadline. Saves nothing if the
         session does not fit the window and cannot be compacted.
         """
-        app, session, interrupts = self._app, self.session, self._interrupts
-        app.client.deadline = interrupts.deadline
-        app.limit_cost(self._setup.agent)
+        engine, session, interrupts = self._engine, self.session, self._interrupts
+        engine.client.deadline = interrupts.deadline
+        engine.limit_cost(self._setup.agent)
         is_new = document.is_unsaved(session.doc)
         servers = self._setup.servers
-        with app.open_tools(servers, interrupts, lenient=self._may_lack_tools) as self._tools:
+        with engine.open_tools(servers, interrupts, lenient=self._may_lack_tools) as self._tools:
             try:
-                self._screen = Screen(self._setup.form)
+                self._screen = Screen(self._setup.output)
                 self._planner = self._new_planner(self._setup)
                 plan = self._planner.plan(self._messages, dry=True)
             except (ToolServerError, Interrupted) as err:
@@ -126,9 +126,9 @@ class Turn:
             if self._options.dry_run:
                 from gptsh.turn.preview import print_request
 
-                return print_request(app, plan, self._setup.form)
-            if app.client.budget:
-                app.client.budget.check(plan.request)
+                return print_request(engine, plan, self._setup.output)
+            if engine.client.budget:
+                engine.client.budget.check(plan.request)
             if is_new:
                 session.pending_events.insert(0, ("session_created", {"session": session.doc["id"]}))
             with self._screen.exclusive(interrupts.before_kill):
@@ -137,15 +137,15 @@ class Turn:
             self._archive_old()
         return session.failure.exit_code if session.failure else 0
 
-    def _new_planner(self, setup: TurnSetup) -> Planner:
-        return Planner(self._app, self._options, setup, self.session, self._tools, self._screen)
+    def _new_planner(self, setup: Setup) -> Planner:
+        return Planner(self._engine, self._options, setup, self.session, self._tools, self._screen)
 
     def _save_question(self, err: ToolServerError | Interrupted) -> None:
         """Save the question of a turn that ends before it asks, and say in the error how to ask it again."""
         with self._interrupts.ignored():
             self.session.save(fsync=True)
         err.hint = self.session.resume_hint(None)
-        self._app.reporter.session = self.session.doc["id"] if self.session.is_saved else None
+        self._engine.reporter.session = self.session.doc["id"] if self.session.is_saved else None
 
     def _ask_and_save(self, plan: Prompt) -> None:
         """Save the question, ask, show and save the answer.
@@ -155,7 +155,7 @@ class Turn:
         session, interrupts = self.session, self._interrupts
         self._first_plan = plan
         session.emit = self._screen.writer.emit
-        self._title = Title(self._app, session, self._setup.agent, self._options)
+        self._title = Title(self._engine, session, self._setup.agent, self._options)
         if self._tools:
             from gptsh.turn.approval import Approval
 
@@ -184,10 +184,10 @@ class Turn:
         if plan.is_new:  # a new compaction was only estimated so far: make its summary and save it
             plan = self._plan()
         self._ask_until_answered(plan)
-        form = self._setup.form
-        if form.schema:
-            self._check_schema(form.schema)
-        form.check_block(self._final_text)
+        output = self._setup.output
+        if output.schema:
+            self._check_schema(output.schema)
+        output.check_block(self._final_text)
 
     def _plan(self) -> Prompt:
         return self._planner.plan(self._messages)
@@ -207,7 +207,7 @@ class Turn:
             if not calls:
                 return
             rounds += 1
-            if self._approval is None or rounds >= self._app.settings.max_rounds:
+            if self._approval is None or rounds >= self._engine.settings.max_rounds:
                 self.session.save(fsync=True)
                 error = f"the model still calls tools after {quantity(rounds, 'round')}"
                 raise Incomplete(error, "continue the session, or raise max_rounds under [mcp]")
@@ -248,7 +248,7 @@ class Turn:
         while err.may_fall_back and self._fallbacks and not is_begun:
             agent = self._fallbacks.pop(0)
             try:
-                setup = self._setup._replace(agent=self._app.prepared(agent))
+                setup = self._setup._replace(agent=self._engine.prepared(agent))
                 planner = self._new_planner(setup)
                 plan = planner.plan(self._messages)
             except GptshError as unusable:
@@ -260,14 +260,14 @@ class Turn:
             self._costs += self._planner.costs
             self._setup = setup
             self._planner = planner
-            self._title = Title(self._app, self.session, setup.agent, self._options)
+            self._title = Title(self._engine, self.session, setup.agent, self._options)
             return plan
         raise err
 
     def _check_schema(self, schema: "AnswerSchema") -> None:
         """Check the answer against the schema; if it does not conform, ask once for a repair. Raises SchemaMismatch."""
         for may_repair in (True, False):
-            faults = schema.faults(self._setup.form.select(self._final_text))
+            faults = schema.faults(self._setup.output.select(self._final_text))
             if not faults:
                 return
             mismatch = SchemaMismatch(f"the answer is not what --schema asks: {faults[0]}")
@@ -302,7 +302,7 @@ class Turn:
     @property
     def _target(self) -> Target:
         """What is asked: a model, at a provider."""
-        return self._app.settings.providers.for_model(self._planner.model)
+        return self._engine.settings.providers.for_model(self._planner.model)
 
     def _receive(self, plan: Prompt) -> None:
         """Send one request; show the answer as it arrives, and save it, complete or partial."""
@@ -313,7 +313,7 @@ class Turn:
             with self._screen.spinning(f"waiting for {model}") as spinner:
                 if spinner.is_visible and self._target.is_self_hosted:
                     threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True).start()
-                self._screen.show(self._app.client.ask(plan.request, answer), self._title.answer_begins)
+                self._screen.show(self._engine.client.ask(plan.request, answer), self._title.answer_begins)
             partial_reason = None
         except NoAnswer as err:
             if plan.budget.window is not None:
@@ -348,7 +348,7 @@ class Turn:
         """In a thread: let the spinner show that a self-hosted server is loading its model."""
         model, provider = self._planner.model, self._planner.provider
         while spinner.still_waits(_STATE_PERIOD):
-            state = self._app.client.model_lists.state(model)
+            state = self._engine.client.model_lists.state(model)
             if state is None:
                 return
             spinner.explain(f"{provider} is {state} {model.partition('/')[2]}" if state in _LOADING else "")
@@ -378,7 +378,7 @@ class Turn:
         message["agent"] = planner.agent.name
         message["model"] = planner.model
         message["provider"] = planner.provider
-        message["cost"] = cost_of(self._app.settings, planner.model, usage) if usage else None
+        message["cost"] = cost_of(self._engine.settings, planner.model, usage) if usage else None
         self._costs.append(message["cost"])
         self._sources |= {page["url"]: page["title"] for page in message.get("sources", ())}
         if usage:
@@ -435,8 +435,8 @@ class Turn:
         failure = self._show_rest(failure)
         self._title.turn_ends(has_answer=self._last_answer is not None)
         failure = failure or self._denial()
-        if self._setup.form.is_structured:
-            self._app.reporter.reported = True
+        if self._setup.output.is_structured:
+            self._engine.reporter.reported = True
             failure = screen.write_safely(screen.writer.close, failure)
             if isinstance(failure, OSError):
                 return failure
@@ -460,8 +460,8 @@ class Turn:
             failure = screen.write_safely(deliver, failure)
         if failure is None:  # the server may have refused something that was then left out
             agent = self._setup.agent
-            self._app.note_adaptations(model, agent.params, web=agent.web)
-        if ending := self._app.client.ending_note(model):
+            self._engine.note_adaptations(model, agent.params, web=agent.web)
+        if ending := self._engine.client.ending_note(model):
             self._notes.append(ending)
         for text in self._notes:
             stdio.note(text)
@@ -482,9 +482,9 @@ class Turn:
 
         if self._screen.is_written:
             stdio.detach_stdout()
-        consolidation = Consolidation(self._app.settings, self._app.client, self._interrupts)
+        consolidation = Consolidation(self._engine.settings, self._engine.client, self._interrupts)
         interrupted = consolidation.after_turn(self.session)
-        return None if self._app.reporter.reported else interrupted  # the JSON has reported the exit code already
+        return None if self._engine.reporter.reported else interrupted  # the JSON has reported the exit code already
 
     def _json_result(self, failure: BaseException | None) -> JsonObject:
         """The JSON object of ``-o json``."""
@@ -495,7 +495,7 @@ class Turn:
         error = None
         cause = as_error(failure) if isinstance(failure, Interrupted) else failure or session.failure
         if isinstance(cause, GptshError):
-            self._app.reporter.add_config_path(cause)
+            self._engine.reporter.add_config_path(cause)
             hint = cause.hint or session.resume_hint(self._last_answer)
             error = structured.error(str(cause), hint, cause.exit_code)
         return {
@@ -504,7 +504,7 @@ class Turn:
             "usage": message.get("usage"),
             "id": message.get("id") if session.is_saved else None,
             "session": session.doc["id"] if session.is_saved else None,
-            "text": self._setup.form.select(self._final_text) if self._last_answer else None,
+            "text": self._setup.output.select(self._final_text) if self._last_answer else None,
             "model": planner.model,
             "provider": planner.provider,
             "cost": sum_costs([*self._costs, *planner.costs]),
@@ -519,7 +519,7 @@ class Turn:
 
         The reader already has the whole answer, and signals are ignored.
         """
-        rules, filename = self._app.settings.sessions, self.session.filename
+        rules, filename = self._engine.settings.sessions, self.session.filename
         if filename is None or not (rules.archive_after_days or rules.max_sessions):
             return
         from gptsh.core import retention

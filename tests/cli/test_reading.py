@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 
 from gptsh.render.drawing import drawn
 from gptsh.render.session import transcript
-from gptsh.terminal.stdio import Look
+from gptsh.terminal.stdio import TerminalStyle
 from tests.support.home import Home
 from tests.support.programs import needs
 from tests.support.sessions import put
@@ -202,7 +202,7 @@ def test_less_is_the_usual_one_and_leaving_it_early_is_no_failure(home: Home) ->
 def test_pages_are_drawn_as_they_are_read(home: Home) -> None:
     keep(home, SOME)
     endless: Any = {**home.doc(), "messages": cycle(SOME)}
-    lines = islice(drawn(transcript(endless, (), full=True), Look(styles=False, colors=False), 80), 999)
+    lines = islice(drawn(transcript(endless, (), full=True), TerminalStyle(styles=False, colors=False), 80), 999)
     assert sum("what is here?" in line for line in lines) > 9
 
 

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from gptsh.render.drawing import Canvas
 from gptsh.render.live import Region
-from gptsh.terminal.stdio import Look
+from gptsh.terminal.stdio import TerminalStyle
 from tests.support.emulator import DOCUMENTS, Emulator, emulate
 from tests.support.home import Home, wait_until
 from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import Hold, ModelServer, answer
 from tests.support.terminal import Terminal
 
-BOLD = Look(styles=True, colors=False)
+BOLD = TerminalStyle(styles=True, colors=False)
 
 
 def canvas(emulator: Emulator, *, live: bool) -> Canvas:

@@ -14,13 +14,15 @@ from gptsh.messages import Event, Finished, Reasoning, Text
 from gptsh.render.drawing import Canvas
 from gptsh.render.painter import Painter
 from gptsh.render.writer import ReasoningStream
-from gptsh.terminal.stdio import Look
+from gptsh.terminal.stdio import TerminalStyle
 from tests.support.emulator import DOCUMENTS, emulate
 from tests.support.home import COMMAND, Home
 from tests.support.server import ModelServer, answer, chunk, event
 from tests.support.terminal import Terminal
 
-PLAIN, BOLD, COLORED = Look(styles=False, colors=False), Look(styles=True, colors=False), Look(styles=True, colors=True)
+PLAIN = TerminalStyle(styles=False, colors=False)
+BOLD = TerminalStyle(styles=True, colors=False)
+COLORED = TerminalStyle(styles=True, colors=True)
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 OURS = re.compile(r"\r?\x1b\[(\?(7|2026)[hl]|[0-9;]*[mAJK])")
 CONTROLS = {*map(chr, range(0x20)), "\x7f", *map(chr, range(0x80, 0xA0)), *"\u202a\u202e\u2066\u2069"} - {"\n", "\t"}
@@ -42,11 +44,11 @@ class Paper:
         return "".join(self.pieces)
 
 
-def canvas(paper: Paper, how: Look = PLAIN, width: int = 60) -> Canvas:
+def canvas(paper: Paper, how: TerminalStyle = PLAIN, width: int = 60) -> Canvas:
     return Canvas(paper, how, lambda: (width, 24), None)
 
 
-def rendered(*pieces: str, how: Look = PLAIN, width: int = 60) -> str:
+def rendered(*pieces: str, how: TerminalStyle = PLAIN, width: int = 60) -> str:
     paper = Paper()
     shown = canvas(paper, how, width)
     for piece in pieces:

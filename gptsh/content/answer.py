@@ -1,4 +1,4 @@
-"""Collect an answer while it arrives, split off its think tags, and decide whether it is complete."""
+"""Collect an answer while it arrives, split off its think tags, and judge each provider's finish reason."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence

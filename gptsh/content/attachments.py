@@ -72,7 +72,7 @@ def _is_utf8(head: bytes) -> bool:
 # Attachments: images, PDF documents, audio and video as parts of messages; a text for those that
 # are not sent.
 #
-# Parts have the shapes of OpenAI's chat API; ``foreign`` converts those of other tools.
+# Parts have the shapes of OpenAI's chat API; ``shapes`` converts those of other tools.
 
 Kind = Literal["image", "document", "audio", "video"]
 

@@ -1,4 +1,4 @@
-"""Make messages valid for servers: pair calls with results, join neighbours, cut what is too long."""
+"""Make messages valid for servers: pair calls with results, join neighbours, shorten long tool results and files."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Count what sessions used: tokens and cost by day and model, at each save and for ``--usage``.
+"""Count tokens and cost by day and model, at each save; make the rows of ``--usage``.
 
 A session counts its own answers: those that a fork inherited count in the session that they come from.
 """

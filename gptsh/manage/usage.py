@@ -1,4 +1,4 @@
-"""Print what sessions used (``--usage``), as a table with bars or as JSON."""
+"""Draw the rows of ``--usage``: a table with bars, plain lines or JSON."""
 
 import os
 import sys

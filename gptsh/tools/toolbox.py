@@ -1,4 +1,4 @@
-"""Start the tool servers of a run, offer their tools to the model, call them, and shape the results."""
+"""Start the tool servers of a run, offer their tools to the model, call them, and turn results into messages."""
 
 import base64
 import contextlib

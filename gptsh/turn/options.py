@@ -1,4 +1,4 @@
-"""Define what a turn can be asked to do; choose its agent, model and small model; parse ``-p KEY=VALUE``."""
+"""Define what a turn can be asked to do; choose its agent, model (also by the keys at hand) and parameters."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

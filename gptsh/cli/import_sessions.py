@@ -1,4 +1,4 @@
-"""Import sessions (``--import-session``), and report progress."""
+"""Import the files and folders of ``--import-session``: find what to read, import each, report progress."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Recognise the format of an import, and add its sessions to the store without duplicates."""
+"""Recognise the format of an import (or say how to convert it), and add its sessions without duplicates."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Read the input of an import piece by piece, and build sessions from its records."""
+"""Read one input of an import piece by piece, and build sessions from its records."""
 
 import hashlib
 import io

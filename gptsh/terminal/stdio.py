@@ -1,4 +1,4 @@
-"""Read stdin, write stdout and stderr, print notes; name the output formats; know what a terminal can show."""
+"""Read stdin, write stdout and stderr, print notes; tell terminals from pipes, and whether they get colours."""
 
 import contextlib
 import errno

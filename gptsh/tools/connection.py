@@ -1,4 +1,4 @@
-"""Speak MCP with one tool server: list and call its tools; cache its list between runs."""
+"""Connect to one tool server, again where needed, and speak MCP: list and call its tools; cache its list."""
 
 import asyncio
 import contextlib

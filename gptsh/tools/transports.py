@@ -1,4 +1,4 @@
-"""Carry messages to tool servers and back: through the pipes of a program, or over HTTP to a URL."""
+"""Carry messages of MCP: through the pipes of a program, or over HTTP to a URL; shorten what is endless."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Prepare a turn: resolve its agent, model, output and tool servers; own the client and the tools."""
+"""Prepare a turn: resolve agent, model, output form (drawn, plain or JSON), tool servers; own client and tools."""
 
 import sys
 import warnings

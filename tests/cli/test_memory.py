@@ -111,6 +111,25 @@ def test_a_memory_that_changed_comes_at_the_end_and_prompts_begin_as_before(agen
     assert not any("memory" in message for message in doc["messages"])
 
 
+def test_an_older_session_has_its_memories_in_its_messages_and_sends_the_same(agent: Home, model: ModelServer) -> None:
+    for number, memory in enumerate(("tea", "coffee")):
+        remember(agent, f"- likes {memory}\n")
+        assert agent.run(*(["-s", "0"] if number else []), "hi").code == 0
+
+    def next_request() -> Any:
+        return json.loads(agent.run("-s", "0", "--dry-run", "-o", "json", "and?").stdout)["body"]
+
+    body = next_request()
+    (path,) = agent.files()
+    doc = json.loads(path.read_text())
+    noted = doc["context"].pop("noted")
+    for message in doc["messages"]:
+        message.update(noted.get(message["id"], {}))
+    path.write_text(json.dumps(doc))
+    assert len(noted) == 2
+    assert next_request() == body
+
+
 def test_a_memory_with_which_a_question_is_asked_again_is_saved(agent: Home, model: ModelServer) -> None:
     model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"}, model="m")
     assert agent.run("one").code == 1

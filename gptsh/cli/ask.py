@@ -60,6 +60,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         _check_options(flags, config, session)
         paths, pipe_at = paths_and_pipe(flags, config)
         reads_pipe = pipe_at is not None and not stdio.is_terminal(sys.stdin)
+        waits_for_pipe = reads_pipe and stdio.is_pending(sys.stdin)
         has_words = bool(flags.edit or flags.prompt or paths)
         if has_words or not reads_pipe:
             _check_question(flags, session, has_question=has_words)
@@ -67,7 +68,6 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         setup = engine.resolve(options, session.stored) if asks else None
 
         if not flags.retry:
-            waits_for_pipe = reads_pipe and stdio.is_pending(sys.stdin)
             agent = setup.agent if setup else agent_of(config, options, session.stored)
             check_stdin(flags)
             question = read_question(
@@ -85,8 +85,8 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
                 return 0
             if waits_for_pipe:
                 session = Session.open(ref)  # another run may have added to it meanwhile
-        _check_question(flags, session, has_question=question is not None)
         reporter.expects_answer = question is not None or not (flags.compact or flags.has_labels)
+        _check_question(flags, session, has_question=question is not None)
         if question is None and not flags.compact:
             _check_session_without_question(flags, ref)
             if flags.has_labels and not (flags.dry_run or flags.retry):

@@ -337,6 +337,11 @@ class Client:
             response.close()
             raise
 
+    def end_turn(self) -> None:
+        """Close the connections that were kept for further requests of a turn."""
+        if "http" in vars(self._servers):  # else nothing was sent
+            self._servers.http.close_kept()
+
     def _target(self, request: Request, left_out: Set[str] = frozenset()) -> Target:
         """What a request goes to, without what was refused of it so far. Raises as ``prepare``."""
         return self._servers.target(request.model, request.params, web=request.web, left_out=left_out)

@@ -235,6 +235,10 @@ class KeptConnection:
         """Return the connection; None if it has become too old."""
         return _if_fresh(self._connection, self._kept_at)
 
+    def close(self) -> None:
+        """Close it, unused."""
+        self._connection.close()
+
 
 def _if_fresh(connection: HTTPConnection, since: float) -> HTTPConnection | None:
     """Return a connection that was idle since then, or close one that has become too old."""
@@ -340,7 +344,8 @@ def _tls_context(endpoint: Endpoint) -> ssl.SSLContext | None:
 
 _GRACE = 30.0  # seconds that the thread waits longer than the main thread
 _CHUNK_SIZE = 1 << 16  # maximum bytes of one read
-_END_TIMEOUT = 2.0  # seconds for what still arrives after the end of an answer
+_END_WAIT = 0.05  # seconds for the end of a body, after the last event of an answer
+_STALE = 1.0  # seconds within which a server that has closed an idle connection lets a request fail
 _SMALL_BODY = 1 << 16  # bytes: how much of an error response is read
 _SAFE = "/%:@!$&'()*+,;=~"  # other characters of a path are percent-encoded
 
@@ -348,7 +353,7 @@ _SAFE = "/%:@!$&'()*+,;=~"  # other characters of a path are percent-encoded
 class Response:
     """A response; creating it sends the request in a thread and waits for the head. ``headers`` have lower-case names.
 
-    ``opened`` is used while it is open. ``keep`` gets the connection after the body, if it can be used again.
+    ``opened`` is used while it is open. ``keep`` gets the connection from ``release``, if it can be used again.
     ``idle`` limits the pauses in the body, ``seconds`` the whole exchange. Raises ModelError or TimedOut if no response
     comes.
     """
@@ -370,7 +375,8 @@ class Response:
         self._network = network
         self._idle = idle
         self._keep = keep
-        self._is_released = False
+        self._reusable: HTTPConnection | None = None  # once the whole body was read, if it may be kept
+        self._has_ended = threading.Event()
         self._sock: socket.socket | None = None  # http.client drops its reference if the body ends with the connection
         self._incoming = Incoming(self._exchange(body, headers), endpoint.host)
         self.limit_wait = self._incoming.limit_wait
@@ -396,32 +402,32 @@ class Response:
         try:
             response = None
             if connection:
-                with contextlib.suppress(ConnectionError, ssl.SSLError):  # closed by the server meanwhile
+                sent_at = time.monotonic()
+                try:
                     response = self._request(connection, body, headers)
+                except (ConnectionError, ssl.SSLError):
+                    if time.monotonic() - sent_at > _STALE:  # the server may have read the request
+                        raise
+                    # Else it has closed the connection meanwhile.
             if response is None:
                 if connection:
                     connection.close()
                 connection = connect(self._endpoint)
                 response = self._request(connection, body, headers)
             yield response
-            after_end = 0
             while chunk := response.read1(_CHUNK_SIZE):
                 yield chunk
-                if self._is_released:
-                    after_end += len(chunk)
-                if after_end > _SMALL_BODY:
-                    return
             if response.length:  # bytes missing
                 raise IncompleteRead(b"", response.length)
-            if self._keep and connection and not response.will_close:
+            if self._keep and not response.will_close:
                 response.close()  # or http.client takes it for unread
-                self._keep(connection)
-                connection = None
+                self._reusable, connection = connection, None
         except (HTTPException, OSError, ValueError, OverflowError) as err:
             failure = ConnectionLost(f"the connection to {host} broke off", detail=repr(err))
             failure.can_retry = failure.may_fall_back = True
             raise failure from err
         finally:
+            self._has_ended.set()
             if connection:
                 connection.close()
 
@@ -475,13 +481,11 @@ class Response:
         return body
 
     def release(self) -> None:
-        """Let the thread read the end of the body, of which nothing is needed any more, and keep the connection."""
-        if self._keep is None or self._sock is None:
+        """Keep the connection for the next request, if the body has ended; else close it."""
+        if self._keep and self._has_ended.wait(_END_WAIT) and self._reusable:
+            self._keep(self._reusable)
+        else:
             self.close()
-            return
-        self._is_released = True
-        with contextlib.suppress(OSError):  # already closed
-            self._sock.settimeout(_END_TIMEOUT)
 
     def close(self) -> None:
         """Close the connection even while the thread waits for it: the rest of the answer is not needed."""
@@ -489,6 +493,8 @@ class Response:
         if self._sock:
             with contextlib.suppress(OSError):  # already closed
                 self._sock.shutdown(socket.SHUT_RDWR)
+        if self._reusable:
+            self._reusable.close()
 
 
 class Http:
@@ -536,3 +542,10 @@ class Http:
 
     def _keep(self, endpoint: Endpoint, connection: HTTPConnection) -> None:
         self._opened[endpoint.way] = KeptConnection(connection)
+
+    def close_kept(self) -> None:
+        """Close the connections that were kept: the turn has ended."""
+        for way, opened in [*self._opened.items()]:
+            if isinstance(opened, KeptConnection):
+                del self._opened[way]
+                opened.close()

@@ -170,6 +170,7 @@ class Turn:
             failure = err
         with interrupts.shielded():
             interrupts.cancel_deadline()
+            self._engine.client.end_turn()
             failure = self._finish(failure)
         if isinstance(failure, OSError) and not isinstance(failure, BrokenPipeError):
             failure = OutputError(f"the answer cannot be written: {failure.strerror}")

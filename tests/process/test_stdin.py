@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gptsh.content.attachments import detect_type
-from tests.support.home import COMMAND, Home, read_until, wait_for_exit, wait_until
+from tests.support.home import COMMAND, Home, lab_config, read_until, wait_for_exit, wait_until
 from tests.support.programs import needs
 from tests.support.server import ModelServer
 from tests.support.stages import unread_bytes
@@ -235,3 +235,18 @@ def test_an_import_that_waits_for_a_silent_pipe_ends_by_a_signal(home: Home, sig
     process.send_signal(signum)
     assert process.wait(timeout=5) == -signum
     assert process.stderr.read() == b""
+
+
+def test_a_run_that_waits_for_its_pipe_knows_what_another_run_has_saved_meanwhile(
+    home: Home, model: ModelServer, tmp_path: Path
+) -> None:
+    begun = tmp_path / "begun"
+    command = f"touch {begun}; sleep 1; echo key"
+    home.configure(lab_config(model).replace("[providers.lab]", f"[providers.lab]\napi_key_command = {command!r}"))
+    home.run("-m", "echo", "-s", "@plan", "first")
+    process = home.start("-s", "@plan", "-m", "lab/m", "third", stdin=subprocess.PIPE)
+    wait_until(begun.exists)
+    home.run("-m", "echo", "-s", "@plan", "second")
+    process.communicate(b"piped")
+    asked = [message["content"] for message in model.sent[-1]["messages"] if message["role"] == "user"]
+    assert asked[:2] == ["first", "second"]

@@ -174,4 +174,5 @@ def _listed_efforts(text: str, sent: str) -> list[str]:
 
 def _is_named(effort: str, text: str) -> bool:
     """Whether a text has an effort as a word, or its name in an API's own form."""
-    return bool(re.search(rf"(?i)(?<![a-z])(?:{effort}{_OTHER_NAMES.get(effort, '')})(?![a-z])", text))
+    others = _OTHER_NAMES.get(effort, "")
+    return bool(re.search(rf"(?i)(?<![a-z])(?:{effort}{others})(?![a-z])", text))

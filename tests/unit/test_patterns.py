@@ -52,7 +52,7 @@ TABLES: dict[str, list[str]] = {
 OTHERS = {  # what is built of a name, or reads one
     "llm/chat.py: vendor.cache_marks_for",
     "llm/refusals.py: f'(?i){before}|{after}'",
-    "llm/refusals.py: f\"(?i)(?<![a-z])(?:{effort}{_OTHER_NAMES.get(effort, '')})(?![a-z])\"",
+    "llm/refusals.py: f'(?i)(?<![a-z])(?:{effort}{others})(?![a-z])'",
 }
 
 

@@ -10,9 +10,6 @@ from gptsh.jsonio import JsonObject, as_dicts
 
 # ---- messages
 #
-# The vocabulary: messages and their parts, usage, requests, tools, and the events that a writer
-# shows.
-#
 # A message is the OpenAI chat message plus what gptsh knows about it. The same dict is in memory
 # and in the session file; each API in ``llm/`` selects what its provider gets. Unlisted keys and
 # part types are kept unchanged.

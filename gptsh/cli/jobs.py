@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gptsh.turn.options import TurnOptions
 
 
-# ---- resolve
+# ---- what options mean
 #
 # What the options mean: the session that they name, the options of a turn, the filters of a list,
 # the time limit.

@@ -21,7 +21,7 @@ from gptsh.messages import (
     with_blocks,
 )
 
-# ---- foreign
+# ---- from other tools' formats
 #
 # Conversion of messages in the shapes of other tools and APIs, done once: when a session is read.
 

@@ -29,7 +29,7 @@ from gptsh.messages import (
 if TYPE_CHECKING:
     from gptsh.core.document_types import Cuts
 
-# ---- valid
+# ---- an order that servers accept
 #
 # Valid messages for strict servers: one system prompt, alternating roles, each tool call with its
 # result and an id.

@@ -38,11 +38,9 @@ if TYPE_CHECKING:
     from gptsh.messages import Usage
 
 
-# ---- document
+# ---- keys
 #
-# Define the keys of a session document, check them when a file is read, and keep the totals.
-#
-# No files here. docs/file-format.md describes each key.
+# docs/file-format.md describes each key; document_types.py has their types.
 
 VERSION = 1
 PREVIEW_WIDTH = 100
@@ -376,9 +374,7 @@ def drop_secrets(doc: Document) -> None:
         doc["agent"] = {**doc["agent"], "params": safe_params(params)}
 
 
-# ---- session files
-#
-# Read and write the bytes of a session file: whole, or only its first line for a list.
+# ---- the bytes of a file
 #
 # ``write_document`` begins a new line before the context and before each message. JSON has no line
 # breaks within a string, so lines of such a file are safe to read alone: a list reads the first, a

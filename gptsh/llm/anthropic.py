@@ -103,7 +103,7 @@ def _mark(target: Target) -> dict[str, str]:
     return {"type": "ephemeral", **time}
 
 
-# ---- claude thinking
+# ---- thinking
 #
 # Thinking (reasoning) of Claude in a request: ask for it to be shown, and leave out what the API
 # would refuse.
@@ -206,7 +206,7 @@ def without_thinking(blocks: list[Part]) -> list[Part]:
     return [block for block in blocks if block["type"] not in THINKING_TYPES]
 
 
-# ---- anthropic
+# ---- requests
 #
 # Write a request of Anthropic's Messages API (Claude): blocks under alternating roles, tool calls
 # with their results. ``anthropic_answers.py`` reads the answers.

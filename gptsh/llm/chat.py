@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
 
-# ---- chat answers
+# ---- answers
 #
 # Read an answer of the chat completions API: text, reasoning, tool calls in pieces, sources
 # (citations), usage.
@@ -350,7 +350,7 @@ def _error_in(chunk: JsonObject) -> GptshError | None:
     return reported_error(error, chunk) if error else None
 
 
-# ---- chat
+# ---- requests
 #
 # Write a request of the chat completions API, for each provider that has it.
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
 
-# ---- gemini answers
+# ---- answers
 #
 # Read an answer of Google's Gemini API: text, thoughts, signatures, tool calls, sources
 # (citations), web searches.
@@ -151,7 +151,7 @@ class Reader(stream.Reader):
         return _REASONS.get(self._finish, self._finish)
 
 
-# ---- gemini
+# ---- requests
 #
 # Write a request of Google's Gemini API, generateContent.
 #

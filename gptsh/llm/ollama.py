@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
 
-# ---- ollama answers
+# ---- answers
 #
 # Read an answer of Ollama's own API, a line of JSON for each piece: text, thinking, tool calls,
 # usage, the window.
@@ -85,7 +85,7 @@ def _chat_call(call: JsonObject) -> Call:
     return {"id": as_str(call.get("id")), "type": "function", "function": named}
 
 
-# ---- ollama
+# ---- requests
 #
 # Write a request of Ollama's own API, ``/api/chat``.
 #

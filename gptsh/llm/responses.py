@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
 
-# ---- responses answers
+# ---- answers
 #
 # Read an answer of OpenAI's Responses API: text, reasoning, tool calls, sources (citations), web
 # searches, usage.
@@ -242,7 +242,7 @@ def _join(parts: list[Part], kind: str, key: str) -> str:
     return "".join(as_str(part.get(key)) for part in parts if part.get("type") == kind)
 
 
-# ---- responses
+# ---- requests
 #
 # Write a request of OpenAI's Responses API.
 #

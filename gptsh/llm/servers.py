@@ -38,10 +38,6 @@ if TYPE_CHECKING:
     from gptsh.llm.http import Http
 
 
-# ---- keys
-#
-# Run the command that prints a key, and mask secrets in errors and previews.
-
 # ---- key command
 #
 # Run ``api_key_command``: a shell command of the config file that prints a provider's key. It may
@@ -119,7 +115,7 @@ def _printed(process: subprocess.Popen[bytes]) -> bytes:
 #
 # Mask keys and other secrets in an error, and in a request that is shown: ``***`` in their place.
 #
-# Headers are masked in ``servers.py``; ``config/schema.py`` knows which names are secret.
+# ``headers`` masks its own values; ``config/schema.py`` knows which names are secret.
 
 _WIDTH = 400  # characters of an error line
 
@@ -156,11 +152,6 @@ def _masked(value: object, *, hide: bool) -> object:
         return without_secret_parameters(value, hide=hide)
     return value
 
-
-# ---- servers
-#
-# Prepare a request to a server (key, headers, chat completions or Responses); remember refused
-# fields for a day.
 
 # ---- headers
 #
@@ -272,7 +263,7 @@ def _read() -> dict[str, Entry]:
     return {key: entry for key, entry in entries.items() if -1 < now - (token_count(entry.get("at")) or 0) < _DAY}
 
 
-# ---- servers
+# ---- targets
 #
 # How a model is reached: its account with the key, the connections, and the secrets that must never
 # be shown.

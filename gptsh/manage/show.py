@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gptsh.render.session import Detail
 
 
-# ---- reading
+# ---- show a session
 #
 # Show a session: in a pager on a terminal, as Markdown in a pipe, as JSON for programs.
 

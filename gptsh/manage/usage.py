@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gptsh.core.document_types import Days, Field
 
 
-# ---- sums
+# ---- what is counted
 #
 # Print ``--usage``: choose the sessions, show a progress bar, then a table or JSON.
 # ``core/usage.py`` sums.

@@ -16,8 +16,6 @@ from gptsh.text import VisiblePieces, format_size, one_line, wrapped
 
 # ---- stdio
 #
-# Read stdin and files; write to stdout and stderr, each a terminal or a pipe.
-#
 # Writes are unbuffered, so that no flush can block or fail when the process ends. While ``silent``,
 # the process belongs to somebody else: nothing is written, and there is no terminal.
 
@@ -71,19 +69,6 @@ def stdout() -> TextIO | None:
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether the stream is a terminal; a stream that the shell closed is not, and none is while ``silent``."""
     return stream is not None and stream.isatty() and not is_silent()
-
-
-def has_person() -> bool:
-    """Whether a person reads the answer: stdout is a terminal, and stdin is not the null device.
-
-    xargs, cron and a job in the background of a script give a run the null device to read.
-    """
-    if sys.stdin is None or not is_terminal(stdout()):
-        return False
-    try:
-        return not os.path.samestat(os.fstat(sys.stdin.fileno()), os.stat(os.devnull))
-    except OSError:
-        return False
 
 
 def shows_frames(stream: TextIO | None) -> bool:
@@ -392,7 +377,7 @@ def terminal_style(environ: Mapping[str, str], *, terminal: bool) -> TerminalSty
     return TerminalStyle(styles, styles and not environ.get("NO_COLOR"))
 
 
-# ---- forms
+# ---- output formats
 #
 # The names of the output formats (``-o``, ``GPTSH_OUTPUT``) and export formats; help and lists load
 # no more.

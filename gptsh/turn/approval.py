@@ -265,8 +265,6 @@ def _choose(line: str, values: Sequence[object], titles: Sequence[str]) -> objec
 
 
 # ---- approval
-#
-# Ask the user to approve tool calls.
 
 NO_TERMINAL = "denied: this tool call needs the user's approval, and there is no terminal to ask on"
 BY_USER = "denied: the user did not allow this tool call"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gptsh.render.painter import Painter
 
 
-# ---- show
+# ---- the form of the output
 #
 # Show an answer: its output form, its code block (``-x``), the writer for it, and the spinner while
 # gptsh waits.

@@ -57,10 +57,12 @@ def die() -> str:
 
 
 def hang(path: str) -> str:
-    """Say in a file that it has begun, and never come back."""
+    """Say in a file that it has begun, and come back a minute later, or once that file is gone."""
     note(path)
-    time.sleep(60)
-    return "never"
+    end = time.monotonic() + 60
+    while os.path.exists(path) and time.monotonic() < end:
+        time.sleep(0.01)
+    return "back"
 
 
 TOOLS: dict[str, Callable[..., str]] = {

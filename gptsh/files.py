@@ -26,19 +26,20 @@ from gptsh.text import format_size
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
 
-STALE_AFTER = 3600  # seconds; an older temporary file was left by a killed process
-_TEMPORARY = re.compile(r".+\.[0-9]+\.[0-9a-f]{6}\.tmp", re.DOTALL)  # as ``replace_pieces`` names them
 MAX_SIZE = 1_000_000_000  # bytes; a larger file is not read
 READ = os.O_RDONLY | os.O_NONBLOCK  # O_NONBLOCK: do not wait for a named pipe in the folder
+_TEMPORARY = re.compile(r".+\.[0-9]+\.[0-9a-f]{6}\.tmp", re.DOTALL)  # see ``replace_pieces``
+STALE_AFTER = 3600  # seconds; an older temporary file was left by a killed process
 _IS_LINK = (errno.ELOOP, errno.EMLINK)  # of O_NOFOLLOW; the other one is FreeBSD's
 _LEVELS = 4  # folders from a file of the store up to the state folder
-_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # CIFS and FUSE, for a folder: the names in it are written all the same
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # CIFS and FUSE, for a folder: its names are written
 
 
 def refuse_foreign_links(path: Path | str) -> None:
-    """Raise OSError if the path, or one of the folders that lead to it within the store, is a link of another user.
+    """Raise OSError if the path, or a folder that leads to it within the store, is another user's link.
 
-    Such a link could have a file of this user overwritten. One's own links lead to a synced folder, or to another disk.
+    Such a link could have a file of this user overwritten. One's own links lead to a synced folder,
+    or to another disk.
     """
     for place in (Path(path), *Path(path).parents[:_LEVELS]):
         with contextlib.suppress(FileNotFoundError):
@@ -53,7 +54,7 @@ def is_foreign(status: os.stat_result) -> bool:
 
 
 def open_own(path: Path | str, flags: int) -> int:
-    """Open a file, with mode 0600 if it is created; by a link only if that is this user's own, or root's.
+    """Open a file, with mode 0600 if it is created; by a link only if that is this user's, or root's.
 
     Raises OSError.
     """
@@ -76,7 +77,7 @@ def is_due(stamp: Path, seconds: float) -> bool:
 
 
 def again_if_stale(work: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
-    """Let a function run once more after ESTALE: another machine of a network replaced a file meanwhile."""
+    """Let a function run once more after ESTALE: another machine of a network replaced a file."""
 
     @functools.wraps(work)
     def call(*args: _Args.args, **more: _Args.kwargs) -> _Result:
@@ -92,9 +93,9 @@ def again_if_stale(work: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
 
 @again_if_stale
 def replace(path: Path, data: bytes, *, fsync: bool) -> None:
-    """Replace the file, or the target of one's own link, atomically with mode 0600. ``fsync`` waits for the disk.
+    """Replace the file, or the target of one's own link, atomically with mode 0600.
 
-    Raises OSError: the file was not replaced, or may not be on disk yet.
+    ``fsync`` waits for the disk. Raises OSError: the file was not replaced, or may not be on disk yet.
     """
     replace_pieces(path, [data], fsync=fsync)
 
@@ -102,43 +103,38 @@ def replace(path: Path, data: bytes, *, fsync: bool) -> None:
 def replace_pieces(path: Path, pieces: Iterable[bytes], *, fsync: bool) -> None:
     """Replace a file as ``replace`` does, with pieces one after the other. Raises OSError."""
     refuse_foreign_links(path)
-    target = Path(os.path.realpath(path))
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.{os.urandom(3).hex()}.tmp")
+    target = os.path.realpath(path)
+    temporary = f"{target}.{os.getpid()}.{os.urandom(3).hex()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with contextlib.ExitStack() as undo:
-        undo.callback(temporary.unlink, missing_ok=True)
-        with open(descriptor, "wb", buffering=0) as file:
-            for piece in pieces:
-                view = memoryview(piece)
-                while view:
-                    view = view[file.write(view) :]
+    try:
+        with open(descriptor, "wb") as file:
+            file.writelines(pieces)
+            file.flush()
             if fsync:
-                _fsync(descriptor)
+                os.fsync(descriptor)
         os.replace(temporary, target)
-        undo.pop_all()
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
     if fsync:
-        sync(target.parent)
+        sync(os.path.dirname(target))
 
 
 @again_if_stale
-def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on disk; not where a file system has no way to wait.
+def sync(path: Path | str) -> None:
+    """Wait until a file, or the names in a folder, are on disk, if the file system can wait.
 
     Raises OSError.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        _fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _fsync(descriptor: int) -> None:
-    try:
         os.fsync(descriptor)
     except OSError as err:
         if err.errno not in _NO_SYNC:
             raise
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -147,15 +143,17 @@ def as_store_error(problem: str, folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as err:
-        raise StoreError(f"{problem}: {err.filename2 or err.filename or folder}: {err.strerror}") from err
+        place = err.filename2 or err.filename or folder
+        raise StoreError(f"{problem}: {place}: {err.strerror}") from err
 
 
 def sweep(folder: Path, names: list[str]) -> None:
-    """Remove those temporary files among ``names`` that a killed process left. Other programs have their own."""
+    """Remove those temporary files among ``names`` that a killed process left, and no others."""
     for name in filter(is_temporary, names):
+        path = folder / name
         with contextlib.suppress(OSError):  # another process swept it first
-            if time.time() - (folder / name).stat().st_mtime > STALE_AFTER:
-                (folder / name).unlink()
+            if time.time() - path.stat().st_mtime > STALE_AFTER:
+                path.unlink()
 
 
 def is_temporary(name: str) -> bool:
@@ -165,15 +163,15 @@ def is_temporary(name: str) -> bool:
 
 @again_if_stale
 def read_bytes(path: Path | str, limit: int = MAX_SIZE) -> bytes:
-    """Return the bytes of a file, in half the time of ``Path.read_bytes``. Raises OSError, also as ``size_of`` does."""
+    """Return the bytes of a file, in half the time of ``Path.read_bytes``.
+
+    Raises OSError, also as ``size_of`` does.
+    """
     descriptor = open_own(path, READ)
     try:
         size = size_of(descriptor, limit)
         data = b""
-        while len(data) < size:  # usually one read
-            piece = os.read(descriptor, size - len(data))
-            if not piece:
-                break
+        while piece := os.read(descriptor, size - len(data)):  # usually one
             data += piece
         return data
     finally:
@@ -181,20 +179,15 @@ def read_bytes(path: Path | str, limit: int = MAX_SIZE) -> bytes:
 
 
 def size_of(descriptor: int, limit: int = MAX_SIZE) -> int:
-    """Return the size of a file in bytes. Raises OSError for a device, a pipe or a file beyond the limit."""
+    """Return the size of a file in bytes. Raises OSError if it is no regular file, or too large."""
     status = os.fstat(descriptor)
     if stat.S_ISDIR(status.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     if not stat.S_ISREG(status.st_mode):
         raise OSError(errno.EINVAL, "not a regular file")
     if status.st_size > limit:
-        raise too_large(limit)
+        raise OSError(errno.EFBIG, f"larger than {format_size(limit)}")
     return status.st_size
-
-
-def too_large(limit: int) -> OSError:
-    """Return the error of a file that is larger than a limit in bytes."""
-    return OSError(errno.EFBIG, f"larger than {format_size(limit)}")
 
 
 # ---- folders
@@ -203,7 +196,7 @@ def too_large(limit: int) -> OSError:
 
 
 def app_folder(kind: Literal["state", "config", "cache"]) -> Path:
-    """Return ``${XDG_STATE_HOME:-~/.local/state}/gptsh``, or the folder of another kind; it may not exist.
+    """Return ``${XDG_STATE_HOME:-~/.local/state}/gptsh``, or another folder; it may not exist.
 
     Raises ConfigError if the user has no home folder.
     """

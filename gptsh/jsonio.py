@@ -2,8 +2,6 @@
 
 import json
 import math
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 JsonObject = dict[str, Any]  # an object from a server or a file, of which no key is certain
@@ -16,34 +14,37 @@ def _reject_constant(constant: str) -> None:
 
 
 def _finite_float(text: str) -> float:
-    if math.isinf(value := float(text)):
+    value = float(text)
+    if math.isinf(value):
         raise ValueError(f"{text} is too large a number")
     return value
 
 
 # check_circular is off: a value that contains itself raises RecursionError.
-_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
+_encoder = json.JSONEncoder(
+    ensure_ascii=False,
+    separators=(",", ":"),
+    allow_nan=False,
+    check_circular=False,
+)
 _decoder = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite_float)
 parse_json = _decoder.decode  # raises ValueError, or RecursionError for deep nesting
-parse_json_at = _decoder.raw_decode  # the value at a position of a text, and its end; raises as ``parse_json``
+parse_json_at = (
+    _decoder.raw_decode
+)  # the value at a position of a text, and its end; raises as well
 
 
 def parse_json_fast(data: bytes) -> Any:
-    """Parse JSON in half the time of ``parse_json``. 1e999 is infinite here, and ``encode_json`` refuses to write it.
+    """Parse JSON in half the time of ``parse_json``. Raises as that does.
 
-    Raises as ``parse_json`` does.
+    1e999 is infinite here, and ``encode_json`` refuses to write it.
     """
-    try:
-        return _from_json()(data, allow_inf_nan=False)
-    except ValueError:  # also for a lone surrogate, which ``parse_json`` accepts
-        return parse_json(data.decode())
-
-
-@cache
-def _from_json() -> Callable[..., Any]:
     from jiter import from_json
 
-    return from_json
+    try:
+        return from_json(data, allow_inf_nan=False)
+    except ValueError:  # also for a lone surrogate, which ``parse_json`` accepts
+        return parse_json(data.decode())
 
 
 def encode_json(value: object) -> bytes:
@@ -84,4 +85,6 @@ def as_dicts(value: object) -> list[JsonObject]:
 
 def is_cost(value: object) -> bool:
     """Whether a value can be a cost: USD from 0, or None for an unknown one."""
-    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _MAX_COST)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return value is None
+    return 0 <= value < _MAX_COST

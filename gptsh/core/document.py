@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, TypedDict, cast
 
 from gptsh.content.passages import question_preview
 from gptsh.errors import StoreError
-from gptsh.files import MAX_SIZE, READ, again_if_stale, open_own, read_bytes, replace_pieces, size_of, too_large
+from gptsh.files import (
+    MAX_SIZE,
+    READ,
+    again_if_stale,
+    open_own,
+    read_bytes,
+    replace_pieces,
+    size_of,
+)
 from gptsh.jsonio import JsonObject, as_dict, encode_json, is_cost, parse_json, parse_json_fast
 from gptsh.messages import (
     LAST_YEAR,
@@ -33,7 +41,6 @@ if TYPE_CHECKING:
         SessionUsage,
         Stats,
         TokenKey,
-        Tokens,
     )
     from gptsh.messages import Usage
 
@@ -97,6 +104,13 @@ def blank(session_id: str, created_at: str) -> Document:
 
 
 # ---- checking the content of a file
+#
+# Each key has a shape: a type, a test, a table of shapes (``ANY`` is for all keys that it does not
+# name), or a list with the shape of its items. A key may be absent or null, except the id of a
+# record in a list. A value of another shape is left out.
+
+Shape = dict[str, object]
+_ANY = "*"
 
 
 def _is_time(value: object) -> bool:
@@ -107,63 +121,127 @@ def _is_time(value: object) -> bool:
         return False
 
 
-def _is_use_table(value: object) -> bool:
-    """Whether a value maps projects to times."""
-    return isinstance(value, dict) and all(map(_is_time, value.values()))
+def _is_cut(value: object) -> bool:
+    """Whether a value is ``[part, start, end]``: text that is left out of a part of a message."""
+    return isinstance(value, list) and [*map(type, value)] == [int, int, int]
 
 
-def _is_cut_table(value: object) -> bool:
-    """Whether a value maps message ids to lists of ``[part, start, end]``: text that is left out of a part."""
-    return isinstance(value, dict) and all(
-        isinstance(cuts, list) and all(isinstance(cut, list) and [*map(type, cut)] == [int] * 3 for cut in cuts)
-        for cuts in value.values()
-    )
-
-
-def _is_noted_table(value: object) -> bool:
-    """Whether a value maps message ids to texts by their keys."""
-    tables = value.values() if isinstance(value, dict) else (None,)
-    return all(isinstance(texts, dict) and all(isinstance(text, str) for text in texts.values()) for texts in tables)
-
-
-# The expected value of each key: a type, a test, a table of shapes, or a list with the shape of its items. A key may be
-# absent or null, except the id of a record in a list.
-Shape = dict[str, object]
-_CALL: Shape = {"id": str, "kind": str, "model": str, "tokens": dict, "cost": is_cost, "at": str, "late": bool}
-_SUMMARY: Shape = {
-    "id": str, "created_at": str, "model": str, "first": str, "last": str, "until": str, "text": str,
-    "messages": int, "tokens": int,
-}  # fmt: skip
-_SNAPSHOT: Shape = {"id": str, "name": str, "created_at": str, "message": str, "reason": str, "tokens": int}
-_COMPACTION: Shape = {
-    "id": str, "at": str, "strategy": str, "upto": str, "summary": str, "pruned": str,
-    "before": int, "after": int, "room": int, "budget": int, "kept": int, "ends": dict, "omitted": dict,
-}  # fmt: skip
 _DOCUMENT: Shape = {
-    "version": int, "title": str, "created_at": _is_time, "updated_at": _is_time,
+    "version": int,
+    "title": str,
+    "created_at": _is_time,
+    "updated_at": _is_time,
     "provider": {"name": str},
     "usage": {
-        "tokens": dict, "cost": is_cost, "calls": [_CALL],
-        "carried": is_cost, "carried_tokens": dict, "carried_model": str,
+        "tokens": dict,
+        "cost": is_cost,
+        "calls": [
+            {
+                "id": str,
+                "kind": str,
+                "model": str,
+                "tokens": dict,
+                "cost": is_cost,
+                "at": str,
+                "late": bool,
+            },
+        ],
+        "carried": is_cost,
+        "carried_tokens": dict,
+        "carried_model": str,
     },
     "stats": {},
     "meta": {
-        "output": str, "cwd": str, "project": str, "used_in": _is_use_table, "tags": [str], "forked_from": str,
-        "mcp_allowed_servers": [str], "imported": dict, "imported_at": str,
+        "output": str,
+        "cwd": str,
+        "project": str,
+        "used_in": {_ANY: _is_time},
+        "tags": [str],
+        "forked_from": str,
+        "mcp_allowed_servers": [str],
+        "imported": dict,
+        "imported_at": str,
     },
-    "agent": {"name": str, "model": str, "model_small": str, "system": str, "params": dict, "web": bool},
+    "agent": {
+        "name": str,
+        "model": str,
+        "model_small": str,
+        "system": str,
+        "params": dict,
+        "web": bool,
+    },
     "context": {
-        "compaction": _COMPACTION, "summaries": [_SUMMARY], "snapshots": [_SNAPSHOT],
-        "cuts": _is_cut_table, "noted": _is_noted_table, "consolidated": str,
+        "compaction": {
+            "id": str,
+            "at": str,
+            "strategy": str,
+            "upto": str,
+            "summary": str,
+            "pruned": str,
+            "before": int,
+            "after": int,
+            "room": int,
+            "budget": int,
+            "kept": int,
+            "ends": dict,
+            "omitted": dict,
+        },
+        "summaries": [
+            {
+                "id": str,
+                "created_at": str,
+                "model": str,
+                "first": str,
+                "last": str,
+                "until": str,
+                "text": str,
+                "messages": int,
+                "tokens": int,
+            },
+        ],
+        "snapshots": [
+            {
+                "id": str,
+                "name": str,
+                "created_at": str,
+                "message": str,
+                "reason": str,
+                "tokens": int,
+            },
+        ],
+        "cuts": {_ANY: [_is_cut]},
+        "noted": {_ANY: {_ANY: str}},
+        "consolidated": str,
     },
-}  # fmt: skip
+}
 _MESSAGE: Shape = {
-    "id": str, "parent": str, "timestamp": str, "agent": str, "provider": str, "model": str, "resolved_model": str,
-    "request_id": str, "response_id": str, "finish_reason": str, "stop_sequence": str, "compaction": str,
-    "tool_call_id": str, "name": str, "refusal": str, "thinking": list, "order": list, "usage": dict, "replay": dict,
-    "sources": list, "duration_ms": (int, float), "memory": str, "project_file": str,
-    "prefix_bytes": int, "prefix": str, "cost": is_cost,
-}  # fmt: skip
+    "id": str,
+    "parent": str,
+    "timestamp": str,
+    "agent": str,
+    "provider": str,
+    "model": str,
+    "resolved_model": str,
+    "request_id": str,
+    "response_id": str,
+    "finish_reason": str,
+    "stop_sequence": str,
+    "compaction": str,
+    "tool_call_id": str,
+    "name": str,
+    "refusal": str,
+    "thinking": list,
+    "order": list,
+    "usage": dict,
+    "replay": dict,
+    "sources": list,
+    "duration_ms": (int, float),
+    "memory": str,
+    "project_file": str,
+    "prefix_bytes": int,
+    "prefix": str,
+    "cost": is_cost,
+}
 
 
 def _validated(value: object, shape: object, path: str, malformed: list[str]) -> object:
@@ -174,7 +252,7 @@ def _validated(value: object, shape: object, path: str, malformed: list[str]) ->
     if isinstance(shape, dict) and isinstance(value, dict):
         result = value
         for key, item in value.items():
-            expected = shape.get(key)
+            expected = shape.get(key, shape.get(_ANY))
             if item is None or expected is None or type(item) is expected:
                 continue
             valid = _validated(item, expected, f"{path}.{key}" if path else key, malformed)
@@ -192,20 +270,26 @@ def _validated(value: object, shape: object, path: str, malformed: list[str]) ->
             elif valid is not None:
                 items.append(valid)
         return items
-    fits = isinstance(value, shape) if isinstance(shape, (type, tuple)) else callable(shape) and shape(value)
+    if isinstance(shape, (type, tuple)):
+        fits = isinstance(value, shape)
+    else:
+        fits = callable(shape) and shape(value)
     if not fits:
         malformed.append(path)
-    return value if fits else None
+        return None
+    return value
 
 
 def parse_document(
-    value: object, session_id: str | None = None, created: str | None = None
+    value: object,
+    session_id: str | None = None,
+    created: str | None = None,
 ) -> tuple[Document, list[str]]:
-    """Return the JSON value of a session file as a document with all keys, and the paths of its malformed parts.
+    """Return the JSON value of a file as a document with all keys, and the paths of malformed parts.
 
-    Malformed parts are left out. The file's name provides ``session_id``, which replaces the id in the file, and
-    ``created``, for a missing time of creation. A version of 0, or none, is a file of gptsh-cli 0.8: its times
-    have seconds, its messages no ids. Missing ids are derived in a way that gives every reader the same ones.
+    Malformed parts are left out. The file's name provides ``session_id``, which replaces the id in
+    the file, and ``created``, for a missing time of creation. Missing ids of messages are derived in
+    a way that gives every reader the same ones. A version of 0, or none, is a file of gptsh-cli 0.8.
     Raises ValueError if the messages cannot be read.
     """
     from gptsh.content.shapes import normalize_message
@@ -213,25 +297,33 @@ def parse_document(
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         raise ValueError("not a session: no JSON object with a list of 'messages'")
     malformed: list[str] = []
-    head = {key: item for key, item in value.items() if key != "messages"}
-    valid = as_dict(_validated(head, _DOCUMENT, "", malformed))
-    new = _with_all_keys(valid, session_id, created)
-    messages: list[Message] = []
-    for index, message in enumerate(value["messages"]):
-        path = f"messages[{index}]"
-        valid_message = _validated(check_message(message), _MESSAGE, path, malformed)
-        messages += normalize_message(cast(Message, valid_message))
-    new["messages"] = _with_ids(messages, f"gptsh:{new['id']} {new['created_at']}")
-    if not valid.get("version"):
+    given = {key: item for key, item in value.items() if key != "messages"}
+    head = as_dict(_validated(given, _DOCUMENT, "", malformed))
+    new = _with_all_keys(head, session_id, created)
+    seen = set()
+    for index, given_message in enumerate(value["messages"]):
+        checked = check_message(given_message)
+        valid = _validated(checked, _MESSAGE, f"messages[{index}]", malformed)
+        for message in normalize_message(cast(Message, valid)):
+            message_id = message.get("id")
+            if not message_id or message_id in seen:
+                from uuid import NAMESPACE_URL, uuid5
+
+                seed = f"gptsh:{new['id']} {new['created_at']} {len(new['messages'])}"
+                message_id = str(uuid5(NAMESPACE_URL, seed))
+                message = {**message, "id": message_id}
+            seen.add(message_id)
+            new["messages"].append(message)
+    if not head.get("version"):
         _convert_old_totals(new)
     new["stats"] |= stats(new["messages"], new["stats"]["preview"])
     return new, [*dict.fromkeys(malformed)]
 
 
 def _with_all_keys(head: JsonObject, session_id: str | None, created: str | None) -> Document:
-    """Return a document without messages, of the valid keys of a file; a missing or null one has its default."""
-    created = head.get("created_at") or (created if _is_time(created) else None)
-    new: JsonObject = {**blank(session_id or str(head.get("id") or ""), created or _UNKNOWN_TIME)}
+    """Return a document without messages, of the valid keys of a file; a null one has its default."""
+    created = head.get("created_at") or (created if _is_time(created) else _UNKNOWN_TIME)
+    new: JsonObject = {**blank(session_id or str(head.get("id") or ""), str(created))}
     for key, item in head.items():
         if key == "id":
             continue
@@ -240,25 +332,9 @@ def _with_all_keys(head: JsonObject, session_id: str | None, created: str | None
             new[key] = {**dict.fromkeys(item), **new[key], **given}
         elif item is not None or key not in new:
             new[key] = item
-    new["version"] = max(head.get("version") or 0, VERSION)
-    new["title"] = new["title"] and one_line(new["title"])  # whatever a model or another tool wrote there
+    new["version"] = max(new["version"], VERSION)
+    new["title"] = new["title"] and one_line(new["title"])  # whatever a model or a tool wrote there
     return cast(Document, new)
-
-
-def _with_ids(messages: Sequence[Message], seed: str) -> list[Message]:
-    """Return the messages, each with an id of its own: if it has none, one derived from the seed and its place."""
-    identified: list[Message] = []
-    seen: set[str] = set()
-    for index, message in enumerate(messages):
-        message_id = message.get("id")
-        if not message_id or message_id in seen:
-            from uuid import NAMESPACE_URL, uuid5
-
-            message_id = str(uuid5(NAMESPACE_URL, f"{seed} {index}"))
-            message = {**message, "id": message_id}
-        seen.add(message_id)
-        identified.append(message)
-    return identified
 
 
 def check_message(value: object) -> Message:
@@ -266,17 +342,21 @@ def check_message(value: object) -> Message:
     if not isinstance(value, dict) or not isinstance(value.get("role"), str):
         raise ValueError("not a session: a message without a role")
     content = value.get("content")
-    calls = value.get("tool_calls")
-    is_text = content is None or isinstance(content, str)
-    if not is_text and not (isinstance(content, list) and all(isinstance(part, dict) for part in content)):
+    if isinstance(content, list):
+        is_valid = all(isinstance(part, dict) for part in content)
+    else:
+        is_valid = content is None or isinstance(content, str)
+    if not is_valid:
         raise ValueError("not a session: a message whose content is neither text nor parts")
+    calls = value.get("tool_calls")
     if calls is not None and not (isinstance(calls, list) and all(map(_is_call, calls))):
         raise ValueError("not a session: a message with malformed 'tool_calls'")
     return cast(Message, value)
 
 
 def _is_call(value: object) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("id"), str) and isinstance(value.get("function"), dict)
+    call = as_dict(value)
+    return isinstance(call.get("id"), str) and isinstance(call.get("function"), dict)
 
 
 def clean_message(value: object) -> Message:
@@ -287,21 +367,23 @@ def clean_message(value: object) -> Message:
 def _convert_old_totals(doc: Document) -> None:
     """Keep the totals that gptsh-cli 0.8 stored for the session, whose messages have no usage.
 
-    ``carried`` is in USD; ``carried_tokens`` has TOKEN_KEYS; ``carried_model`` is the model of answers that name none.
+    ``carried`` is in USD; ``carried_tokens`` has TOKEN_KEYS; ``carried_model`` is the model of
+    answers that name none.
     """
     usage = doc["usage"]
     if not any(message.get("cost") for message in doc["messages"]):
         usage.setdefault("carried", usage["cost"])
     if not any(message.get("usage") for message in doc["messages"]):
         usage.setdefault("carried_tokens", usage["tokens"])
-    usage.setdefault("carried_model", full_name(doc["agent"].get("model"), doc["provider"].get("name")))
+    model = full_name(doc["agent"].get("model"), doc["provider"].get("name"))
+    usage.setdefault("carried_model", model)
     prompt = doc["agent"].get("prompt_system")
     if isinstance(prompt, str):
         doc["agent"] = {"system": prompt, **doc["agent"]}
 
 
 def is_unsaved(doc: Document) -> bool:
-    """Whether the document was never saved: each save makes ``updated_at`` later than ``created_at``."""
+    """Whether the document was never saved: each save makes it newer than its creation."""
     return bool(doc["updated_at"] == doc["created_at"])
 
 
@@ -309,7 +391,10 @@ def is_unsaved(doc: Document) -> bool:
 
 
 def stats(messages: Sequence[Message], preview: object = None) -> "Stats":
-    """Return the number of ``turns`` and ``messages``, and a ``preview`` of the first question if none is given."""
+    """Return the number of ``turns`` and ``messages``, and the ``preview``.
+
+    That is the beginning of the first question, if none is given.
+    """
     questions = [message for message in messages if starts_turn(message)]
     if not isinstance(preview, str) or not preview:
         preview = shorten(question_preview(questions[0]), PREVIEW_WIDTH) if questions else ""
@@ -327,18 +412,15 @@ def add_call(
 ) -> None:
     """Record a call of the small model in the session's ledger, the only place that has its cost.
 
-    ``kind`` is ``title``, ``summary`` or ``memory``; ``tokens`` is read by TOKEN_KEYS, None for a call that failed;
-    ``cost`` is in USD. ``late``: the answer is not awaited. A call without a ``model`` is left to another process, and
-    its entry is replaced by the next of its kind.
+    ``kind`` is ``title``, ``summary`` or ``memory``; ``tokens`` is read by TOKEN_KEYS, None for a
+    call that failed; ``cost`` is in USD. ``late``: the answer is not awaited. A call without a
+    ``model`` is left to another process, and its entry is replaced by the next of its kind.
     """
-    counts: Tokens | None = None
-    if tokens:
-        counts = {key: tokens[key] for key in TOKEN_KEYS if key in tokens}
     call: LedgerEntry = {
         "id": new_message_id(),
         "kind": kind,
         "model": model,
-        "tokens": counts,
+        "tokens": {key: tokens[key] for key in TOKEN_KEYS if key in tokens} if tokens else None,
         "cost": cost,
         "at": timestamp(),
     }
@@ -367,13 +449,6 @@ def add_tags(doc: Document, tags: Iterable[str]) -> None:
     doc["meta"] = {**doc["meta"], "tags": [*dict.fromkeys([*present, *tags])]}
 
 
-def drop_secrets(doc: Document) -> None:
-    """Remove what may be secret: parameters that are not safe, and all about the provider except its name."""
-    doc["provider"] = {"name": doc["provider"].get("name")}
-    if params := doc["agent"].get("params"):
-        doc["agent"] = {**doc["agent"], "params": safe_params(params)}
-
-
 # ---- the bytes of a file
 #
 # ``write_document`` begins a new line before the context and before each message. JSON has no line
@@ -382,8 +457,8 @@ def drop_secrets(doc: Document) -> None:
 
 Head = Mapping[str, object]  # the unchecked keys of a document, at least those before its context
 LIST_LIMIT = 200_000_000  # bytes; of a file that a list, a search or the usage would read whole
-_BATCH = 100  # messages that are written at once
 _BLOCK = 4096  # bytes; holds the first line of nearly every session
+_LONG_BLOCK = 1_000_000  # bytes; a file with a longer first line is read whole
 _LARGE = 200_000  # bytes that are parsed in the time of the fast parser's import
 _TAIL = 64  # bytes; enough for the end of the messages
 _OURS = b'{"version":'  # begins every file of our layout
@@ -393,11 +468,14 @@ _END = b"]}"  # its last line
 
 @again_if_stale
 def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
-    """Replace a document's file, without secrets; its totals are those of ``usage.update_totals``.
+    """Replace a document's file; its totals are those of ``usage.update_totals``.
 
-    Raises OSError, StoreError if it is not JSON.
+    Removes from the document what may be secret: parameters that are not safe, and all about the
+    provider except its name. Raises OSError, StoreError if it is not JSON.
     """
-    drop_secrets(doc)
+    doc["provider"] = {"name": doc["provider"].get("name")}
+    if params := doc["agent"].get("params"):
+        doc["agent"] = {**doc["agent"], "params": safe_params(params)}
     try:
         replace_pieces(path, _encode(doc), fsync=fsync)
     except ValueError as err:
@@ -405,26 +483,28 @@ def write_document(path: Path, doc: Document, *, fsync: bool) -> None:
 
 
 def _encode(doc: Document) -> Iterator[bytes]:
-    """The bytes of a document, a hundred messages at a time. Raises ValueError if it is not JSON."""
-    start = list(doc).index("context")
-    items = list(doc.items())
-    head = dict(items[:start])
-    rest = {key: value for key, value in items[start:] if key != "messages"}
-    first_line = encode_json(head)[:-1]
-    second_line = encode_json(rest)[1:-1]
-    yield b"%b,\n%b,\n%b\n" % (first_line, second_line, _MESSAGES)
-    separator = b""
-    messages = doc["messages"]
-    for start in range(0, len(messages), _BATCH):
-        lines = [encode_json(message) for message in messages[start : start + _BATCH]]
-        yield separator + b",\n".join(lines)
+    """The bytes of a document, line by line. Raises ValueError if it is not JSON."""
+    first_line: JsonObject = {}
+    second_line: JsonObject = {}
+    for key, value in doc.items():
+        if key == "context" or second_line:
+            second_line[key] = value
+        else:
+            first_line[key] = value
+    messages = second_line.pop("messages")
+    yield encode_json(first_line)[:-1] + b",\n"
+    yield encode_json(second_line)[1:-1] + b",\n"
+    yield _MESSAGES
+    separator = b"\n"
+    for message in messages:
+        yield separator
+        yield encode_json(message)
         separator = b",\n"
     yield b"\n" + _END
 
 
-@again_if_stale
 def read_document(path: Path | str, limit: int = MAX_SIZE) -> tuple[Document, list[str]]:
-    """Return the whole document, its id taken from the file name, and the paths of malformed parts, which are left out.
+    """Return the document of a file, and the paths of malformed parts, which are left out.
 
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
@@ -432,15 +512,16 @@ def read_document(path: Path | str, limit: int = MAX_SIZE) -> tuple[Document, li
 
 
 def parse_file(data: bytes, path: str) -> tuple[Document, list[str]]:
-    """Return what ``read_document`` does, from the bytes of a file; only the name at the end of ``path`` is used."""
+    """Return what ``read_document`` does; only the file name at the end of ``path`` is used."""
     try:
         value = parse_json_fast(data) if len(data) > _LARGE else parse_json(data.decode())
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
     name = path[-25:]  # yyyyMMdd-HHMMSS-id.json
-    default_time = f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}.000Z"
-    doc, malformed = parse_document(value, name[16:20], default_time)
-    if doc["updated_at"] == doc["created_at"]:  # other programs write this; here it would mean never saved
+    day = f"{name[:4]}-{name[4:6]}-{name[6:8]}"
+    time = f"{name[9:11]}:{name[11:13]}:{name[13:15]}"
+    doc, malformed = parse_document(value, name[16:20], f"{day}T{time}.000Z")
+    if is_unsaved(doc):  # other programs write this
         doc["updated_at"] = just_after(doc["created_at"])
     return doc, malformed
 
@@ -454,56 +535,38 @@ def read_head(path: str) -> Head:
     A file that another program wrote is read whole, up to ``LIST_LIMIT``.
     Raises ValueError if the file is not a session, OSError if it cannot be read.
     """
-    data = _beginning(path)
-    return (data and _head(data, path)) or read_document(path, LIST_LIMIT)[0]
+    return _head_in(_first_line(path), path) or read_document(path, LIST_LIMIT)[0]
 
 
 @again_if_stale
-def _beginning(path: str) -> bytes | None:
-    """The beginning of a file with its first line; None if it does not look like ours.
-
-    Raises OSError, also if the line is too long.
-    """
+def _first_line(path: str) -> bytes:
+    """The first line of a file that ends as ours do, or b"". Raises OSError."""
     descriptor = open_own(path, READ)
     try:
         end = data = os.read(descriptor, _BLOCK)
         if len(data) == _BLOCK:  # otherwise the file ends here
             end = os.pread(descriptor, _TAIL, max(0, size_of(descriptor) - _TAIL))
-        is_ours = data.startswith(_OURS) and end.rstrip().endswith(_END)
-        if not is_ours:  # or it is torn, or has keys after the messages
-            return None
-        while b"\n" not in data:
-            block = os.read(descriptor, len(data))
-            if not block:
-                break
-            data += block
-            if len(data) > LIST_LIMIT:
-                raise too_large(LIST_LIMIT)
-        return data
+            if b"\n" not in data:
+                data += os.read(descriptor, _LONG_BLOCK)
+        line, newline, _ = data.partition(b"\n")
+        is_whole = end.rstrip().endswith(_END)  # else it is torn, or has keys after the messages
+        return line if newline and is_whole else b""
     finally:
         os.close(descriptor)
 
 
-def _head(data: bytes, path: str) -> JsonObject | None:
-    """Return the keys of the first line, or None if another program wrote the file: ours begins with ``version``."""
-    line = data[: data.find(b"\n")]
+def _head_in(line: bytes, path: str) -> JsonObject | None:
+    """Return the keys of the first line of a file, or None if another program wrote the file."""
+    if not (line.startswith(_OURS) and line.endswith(b",")):
+        return None
     try:
-        head = parse_json_fast(line[:-1] + b"}") if line.endswith(b",") else None
+        head = parse_json_fast(line[:-1] + b"}")
     except (ValueError, RecursionError):
         return None
-    if not isinstance(head, dict) or next(iter(head), None) != "version" or "id" not in head:
+    if not isinstance(head, dict) or "id" not in head:
         return None
     head["id"] = path[-9:-5]
     return head
-
-
-def _start_of_messages(data: bytes) -> int | None:
-    """The position of the first message in the bytes of a file, or None if another program wrote it."""
-    marker = b"\n" + _MESSAGES + b"\n"
-    at = data.find(marker)
-    lines = data[:at].split(b"\n") if at > 0 and data.endswith(b"\n" + _END) else ()
-    is_ours = len(lines) == 2 and lines[1].startswith(b'"context":')
-    return at + len(marker) if is_ours else None
 
 
 def parse_some(
@@ -515,25 +578,17 @@ def parse_some(
 
     Raises ValueError if the file is not a session, also while the messages are read.
     """
-    from gptsh.content.shapes import normalize_message
-
-    start, head = _start_of_messages(data), _head(data, path)
-    if start is None or head is None:
+    lines = data.split(b"\n")
+    head = _head_in(lines[0], path)
+    if head is None or lines[2:3] != [_MESSAGES] or lines[-1] != _END:
         doc, _ = parse_file(data, path)
         return doc, iter(doc["messages"])
-    lines = _lines(data, start, len(data) - len(_END) - 1)
-    return head, (
-        message
-        for line in lines
-        if is_wanted(line)
-        for message in normalize_message(check_message(parse_json_fast(line)))
-    )
+    return head, _messages_in(filter(is_wanted, lines[3:-1]))
 
 
-def _lines(data: bytes, start: int, end: int) -> Iterator[bytes]:
-    """The lines of a part of the data, without the commas at their ends."""
-    while start < end:
-        stop = data.find(b"\n", start, end)
-        stop = end if stop < 0 else stop
-        yield data[start:stop].removesuffix(b",")
-        start = stop + 1
+def _messages_in(lines: Iterable[bytes]) -> Iterator[Message]:
+    from gptsh.content.shapes import normalize_message
+
+    for line in lines:
+        message = parse_json_fast(line.removesuffix(b","))
+        yield from normalize_message(check_message(message))

@@ -71,7 +71,7 @@ Days = dict[str, dict[str, Sums]]  # by local day, then by full name of the mode
 
 
 class Stats(TypedDict, total=False):
-    """What lists show. ``days`` are Days, which nobody has checked: see ``usage.checked_days``."""
+    """What lists show. ``days`` are Days, which nobody has checked: see ``usage.read_days``."""
 
     turns: Required[int]
     messages: Required[int]

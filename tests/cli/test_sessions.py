@@ -232,7 +232,8 @@ def test_malformed_keys_are_left_out_with_a_note(home: Home) -> None:
     put(home, "aaaa", 0, stats=7, context={"cuts": {"aaaa-1": [["x"]]}, "summaries": {}})
     run = home.run("-s", "aaaa", "-m", "echo", "more")
     assert (run.stdout, run.code) == ("You said: question of aaaa\n\nmore\n", 0)
-    assert run.stderr == "gptsh: session aaaa: left out malformed keys: stats, context.cuts, context.summaries\n"
+    left_out = "stats, context.cuts.aaaa-1[0], context.summaries"
+    assert run.stderr == f"gptsh: session aaaa: left out malformed keys: {left_out}\n"
 
 
 def test_the_newest_five_summaries_stay(store: Store) -> None:

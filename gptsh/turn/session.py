@@ -11,7 +11,6 @@ from gptsh.content.answer import answer_error
 from gptsh.core import document, folders, locks, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.listing import find_project
-from gptsh.core.locks import LOCK_WAIT, SHORT_LOCK_WAIT
 from gptsh.core.turns import record_use, take_agent
 from gptsh.errors import BadSession, StoreBusy, StoreError
 from gptsh.messages import Message, is_empty, safe_params
@@ -230,20 +229,18 @@ class Session:
 
     def _write(self, *, fsync: bool) -> None:
         """Save the document with its labels. Raises StoreError, BadSession."""
-        wait = LOCK_WAIT if fsync else SHORT_LOCK_WAIT
         path = sessions.save_session(
             self.doc,
             self._change_stored,
             at=self.location,
             fsync=fsync,
-            wait=wait,
             note=self._note_once,
         )
         filename = self.location = os.path.basename(path)
         name = self._options.name
         if name:
             before = folders.filename_of_name(name)
-            sessions.name_session(name, filename, fsync=fsync, wait=wait)
+            sessions.name_session(name, filename, fsync=fsync)
             if before not in (None, filename):
                 stdio.note(f"{name} named session {before[folders.ID]} until now")
             self._options = self._options._replace(name=None)  # another run may move it during this turn

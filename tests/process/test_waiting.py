@@ -15,9 +15,8 @@ WAITING = b"gptsh: waiting to save: another process uses the sessions\n"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_released", [True, False])
-def test_a_save_waits_five_seconds_for_the_lock_and_says_so_after_one(
-    lab: Home, model: ModelServer, is_released: bool
+def test_an_answer_waits_for_the_lock_as_long_as_it_takes_and_says_so_after_a_second(
+    lab: Home, model: ModelServer
 ) -> None:
     model.say("hello", model="m")
     lab.run("first")
@@ -27,16 +26,41 @@ def test_a_save_waits_five_seconds_for_the_lock_and_says_so_after_one(
         process = lab.start("-s", "0", "hi")
         assert read_until(process.stderr, b"\n") == WAITING
         assert 0.9 < time.monotonic() - started < 3
-        assert read_until(process.stdout, b"answer") == b"an answer"
-        answered = time.monotonic()
-        if is_released:
-            release()
-        assert wait_for_exit(process) == (0 if is_released else 1)
-        assert time.monotonic() - answered < (2 if is_released else 7)
+        assert read_until(process.stdout, b"answer") == b"an answer"  # its question is not saved yet
+        time.sleep(7)
+        assert process.poll() is None
+        released = time.monotonic()
+        release()
+        assert wait_for_exit(process) == 0
+        assert time.monotonic() - released < 2
     assert process.stderr
-    error = process.stderr.read().decode()
-    assert error == ("" if is_released else f"gptsh: {lab.state} is locked by another process: try again\n")
-    assert len(lab.doc()["messages"]) == (4 if is_released else 2)
+    assert process.stderr.read() == b""
+    assert len(lab.doc()["messages"]) == 4
+
+
+def test_a_second_ctrl_c_ends_the_wait_for_the_lock(lab: Home, model: ModelServer) -> None:
+    model.say("hello", model="m")
+    lab.run("first")
+    model.say("an answer", model="m")
+    with lock_held(lab):
+        process = lab.start("-s", "0", "hi")
+        assert read_until(process.stdout, b"answer") == b"an answer"
+        for _ in range(2):
+            time.sleep(1.5)
+            process.send_signal(signal.SIGINT)
+        assert wait_for_exit(process) == 130
+
+
+@pytest.mark.slow
+def test_a_session_is_not_deleted_while_another_process_holds_the_lock(lab: Home, model: ModelServer) -> None:
+    lab.run("first")
+    with lock_held(lab):
+        started = time.monotonic()
+        run = lab.run("--delete-session", lab.files()[0].name)
+        assert 4 < time.monotonic() - started < 10
+        assert (run.stdout, run.code) == ("", 1)
+        assert run.stderr == f"gptsh: {lab.state} is locked by another process: try again\n"
+    assert len(lab.files()) == 1
 
 
 @pytest.mark.parametrize("seconds", ["253402300799.9997", "253402200000", "300000000000"])

@@ -9,46 +9,51 @@ from gptsh.errors import UsageError
 from gptsh.messages import Message, just_after, new_message_id, timestamp
 
 if TYPE_CHECKING:
-    from gptsh.core.document_types import Compaction, ContextState, Snapshot, Summary
+    from gptsh.core.document_types import Compaction, ContextState, Snapshot
 
 SessionEvent = tuple[str, Mapping[str, object]]  # the type and the fields
 
 _NAME = "(?!auto-)[A-Za-z][A-Za-z0-9._:-]{0,63}"
+_AUTOMATIC = re.compile("auto-([0-9]{1,9})")
 
 
-def check_name(name: str) -> None:
-    """Raise UsageError if the name is not valid for a snapshot of the user."""
+def check(name: str, messages: Sequence[Message]) -> None:
+    """Raise UsageError if the user cannot take a snapshot of this name, or of a session without messages."""
     if not re.fullmatch(_NAME, name):
-        expected = "it has letters, digits, '.', '_', ':' and '-', a letter first, at most 64 characters"
-        raise UsageError(f"{name!r} is not a valid snapshot name", f"{expected}; 'auto-' is for automatic snapshots")
-
-
-def check_position(messages: Sequence[Message]) -> None:
-    """Raise UsageError if the session has no messages."""
+        raise UsageError(
+            f"{name!r} is not a valid snapshot name",
+            "it has letters, digits, '.', '_', ':' and '-', a letter first, at most 64 characters; "
+            "'auto-' is for automatic snapshots",
+        )
     if not messages:
-        raise UsageError("a new session has no messages to take a snapshot of", "leave out --snapshot")
+        raise UsageError(
+            "a new session has no messages to take a snapshot of", "leave out --snapshot"
+        )
 
 
 def record(
-    doc: Document, keep: int, *, name: str | None = None, tokens: int | None = None, end: int | None = None
+    doc: Document,
+    keep: int,
+    *,
+    name: str | None = None,
+    tokens: int | None = None,
+    end: int | None = None,
 ) -> list[SessionEvent]:
-    """Take a snapshot of the session, or of its first ``end`` messages, and return the events to report.
+    """Take a snapshot of the session, or of its first ``end`` messages; return the events to report.
 
-    A snapshot with a ``name`` replaces an older one of that name. Without, it is the next ``auto-N``; the newest
-    ``keep`` of these remain, here and by ``keep_newest`` in the document that is saved.
-    Raises UsageError as the checks do.
+    A snapshot with a ``name`` replaces an older one of that name. Without, it is the next
+    ``auto-N``; the newest ``keep`` of these remain, here and by ``keep_newest`` in the document that
+    is saved. Raises UsageError as ``check`` does.
     """
-    if name is None and not keep:
-        return []
-    messages, old = doc["messages"][:end], doc["context"]["snapshots"]
-    if name is not None:
-        check_name(name)
-    check_position(messages)
-    # ``merge`` recognizes new snapshots by their time. An automatic one is of the session before the compaction, whose
-    # summary was made since.
+    messages = doc["messages"][:end]
+    # ``join_new`` recognizes new snapshots by their time. An automatic one is of the session before
+    # the compaction, whose summary was made since.
     created_at = just_after(doc["updated_at"])
     if name is not None:
+        check(name, messages)
         created_at = max(timestamp(), created_at)
+    elif not keep:
+        return []
     snapshot: Snapshot = {
         "id": new_message_id(),
         "name": name,
@@ -57,45 +62,50 @@ def record(
         "tokens": tokens,
         "reason": "asked" if name else "auto",
     }
-    remaining = _newest(_added(old, snapshot), keep)
-    doc["context"] = {**doc["context"], "snapshots": remaining}
-    remaining_ids = {item["id"] for item in remaining}
-    removed = [item["name"] for item in old if item["id"] not in remaining_ids and item.get("name") != name]
-    created: SessionEvent = ("snapshot_created", {"snapshot": remaining[-1], "auto": name is None})
-    return [created, *(("snapshot_deleted", {"snapshot": other}) for other in removed)]
+    old = doc["context"]["snapshots"]
+    doc["context"] = {**doc["context"], "snapshots": _added(old, snapshot)}
+    keep_newest(doc, keep)
+    remaining = doc["context"]["snapshots"]
+    events: list[SessionEvent] = [
+        ("snapshot_created", {"snapshot": snapshot, "auto": name is None}),
+    ]
+    for item in old:
+        if item not in remaining and item.get("name") != name:
+            events.append(("snapshot_deleted", {"snapshot": item["name"]}))
+    return events
 
 
 def _added(snapshots: "Sequence[Snapshot]", new: "Snapshot") -> "list[Snapshot]":
     """Return the snapshots with the new one, without those of its name."""
     if new["reason"] == "auto":
-        matches = [re.fullmatch("auto-([0-9]{1,9})", item.get("name") or "") for item in snapshots]
-        numbers_in_use = {int(match[1]) for match in matches if match}
-        # Another run may have taken its number.
-        match = re.fullmatch("auto-([0-9]{1,9})", new["name"] or "")
-        if match is None or int(match[1]) in numbers_in_use:
-            new["name"] = f"auto-{1 + max(numbers_in_use, default=0)}"
+        matches = [_AUTOMATIC.fullmatch(item.get("name") or "") for item in snapshots]
+        numbers = [int(match[1]) for match in matches if match]
+        match = _AUTOMATIC.fullmatch(new["name"] or "")
+        if match is None or int(match[1]) in numbers:  # another run may have taken its number
+            new["name"] = f"auto-{1 + max(numbers, default=0)}"
     return [*(item for item in snapshots if item.get("name") != new["name"]), new]
 
 
 def keep_newest(doc: Document, keep: int) -> None:
     """Remove the oldest automatic snapshots, so that ``keep`` remain; 0 keeps all."""
-    doc["context"] = {**doc["context"], "snapshots": _newest(doc["context"]["snapshots"], keep)}
-
-
-def _newest(snapshots: "list[Snapshot]", keep: int) -> "list[Snapshot]":
+    snapshots = doc["context"]["snapshots"]
     automatic = [item["id"] for item in snapshots if item.get("reason") == "auto"]
     removed = automatic[:-keep] if keep else []
-    return [item for item in snapshots if item["id"] not in removed]
+    remaining = [item for item in snapshots if item["id"] not in removed]
+    doc["context"] = {**doc["context"], "snapshots": remaining}
 
 
-def merge(ours: Document, theirs: Document) -> "list[Snapshot]":
-    """Return the snapshots on disk, and those that we took since ours was read: our others were deleted."""
-    snapshots = theirs["context"]["snapshots"]
-    known_ids = {item["id"] for item in snapshots}
-    for item in ours["context"]["snapshots"]:
-        if item["id"] not in known_ids and (item.get("created_at") or "") > ours["updated_at"]:
-            snapshots = _added(snapshots, item)
-    return snapshots
+def join_new(
+    theirs: "list[Snapshot]",
+    ours: "Sequence[Snapshot]",
+    read_at: str,
+) -> "list[Snapshot]":
+    """Return the snapshots on disk, and those that we took since ours was read: others were deleted."""
+    known_ids = {item["id"] for item in theirs}
+    for item in ours:
+        if item["id"] not in known_ids and (item.get("created_at") or "") > read_at:
+            theirs = _added(theirs, item)
+    return theirs
 
 
 def delete(doc: Document, name: str) -> None:
@@ -104,16 +114,18 @@ def delete(doc: Document, name: str) -> None:
     remaining = [item for item in snapshots if item.get("name") != name]
     if remaining == snapshots:
         names = ", ".join(str(item.get("name")) for item in reversed(snapshots))
-        raise UsageError(f"there is no snapshot named {name!r}", f"known are {names}" if names else "it has none")
+        known = f"known are {names}" if names else "it has none"
+        raise UsageError(f"there is no snapshot named {name!r}", known)
     doc["context"] = {**doc["context"], "snapshots": remaining}
 
 
 def automatic_at(doc: Document, end: int | None) -> str | None:
-    """Return the name of the newest automatic snapshot if it is at the end of ``end`` messages (None: all)."""
+    """Return the name of the newest automatic snapshot if it is after ``end`` messages (None: all)."""
     automatic = [item for item in doc["context"]["snapshots"] if item.get("reason") == "auto"]
     last = doc["messages"][:end][-1:]
-    is_at_end = automatic and last and automatic[-1].get("message") == last[0]["id"]
-    return automatic[-1].get("name") if is_at_end else None
+    if automatic and last and automatic[-1].get("message") == last[0]["id"]:
+        return automatic[-1].get("name")
+    return None
 
 
 def find(context: "ContextState", name: str) -> "Snapshot | None":
@@ -128,31 +140,37 @@ def context_at(
     end: int,
     snapshot: "Snapshot | None" = None,
 ) -> "ContextState":
-    """Return the context of a session cut to its first ``end`` messages, without references to the others.
+    """Return the context of the first ``end`` messages, without references to the others.
 
-    At a ``snapshot``, a later compaction and later summaries are left out too; each automatic snapshot was taken before
-    a compaction.
+    At a ``snapshot``, a later compaction and later summaries are left out too; each automatic
+    snapshot was taken before a compaction.
     ``consolidated`` moves to the last remaining message: none is remembered twice.
     """
     ids = [message["id"] for message in messages[:end]]
-    remaining = set(ids)
-    summaries = [item for item in context["summaries"] if {item.get("first"), item.get("last")} <= remaining]
+    later_ids = {message["id"] for message in messages[end:]}
+    summaries = [
+        item for item in context["summaries"] if {item.get("first"), item.get("last")} <= set(ids)
+    ]
     if snapshot is not None:
         taken_at = snapshot.get("created_at") or ""
         summaries = [item for item in summaries if (item.get("created_at") or "") < taken_at]
-    compaction, consolidated = context["compaction"], context["consolidated"]
-    if compaction and not _still_applies(compaction, ids, summaries, snapshot, is_cut=end < len(messages)):
-        compaction = None
-    if consolidated not in remaining:
-        is_later = any(message["id"] == consolidated for message in messages[end:])
-        consolidated = ids[-1] if is_later and ids else None
+    compaction = context["compaction"]
+    if compaction:
+        summary_ids = {None, *(item["id"] for item in summaries)}
+        has_summary = compaction.get("summary") in summary_ids
+        kept = compaction.get("kept") or 0 if later_ids else 0
+        if not (has_summary and _still_applies(compaction, ids, kept, snapshot)):
+            compaction = None
+    consolidated = context["consolidated"]
+    if consolidated not in ids:
+        consolidated = ids[-1] if ids and consolidated in later_ids else None
     return {
         **context,
         "compaction": compaction,
         "summaries": summaries,
-        "snapshots": [item for item in context["snapshots"] if item.get("message") in remaining],
-        "cuts": {message_id: cut for message_id, cut in context["cuts"].items() if message_id in remaining},
-        "noted": {message_id: texts for message_id, texts in context["noted"].items() if message_id in remaining},
+        "snapshots": [item for item in context["snapshots"] if item.get("message") in ids],
+        "cuts": {key: cuts for key, cuts in context["cuts"].items() if key in ids},
+        "noted": {key: texts for key, texts in context["noted"].items() if key in ids},
         "consolidated": consolidated,
     }
 
@@ -160,18 +178,17 @@ def context_at(
 def _still_applies(
     compaction: "Compaction",
     ids: Sequence[str],
-    summaries: "Sequence[Summary]",
+    kept: int,
     snapshot: "Snapshot | None",
-    *,
-    is_cut: bool,
 ) -> bool:
-    """Whether a compaction applies to a session of which the messages with these ids and these summaries remain."""
-    summary_ids = {None, *(item["id"] for item in summaries)}
-    if compaction.get("upto") not in ids or compaction.get("summary") not in summary_ids:
+    """Whether a compaction applies to a session of which the messages with these ids remain.
+
+    ``kept`` messages were not shortened then, as they were the newest.
+    """
+    if compaction.get("upto") not in ids:
         return False
-    newer = len(ids) - 1 - ids.index(compaction["upto"])
-    if is_cut and newer < (compaction.get("kept") or 0):
-        return False  # it would shorten the messages that were the newest then
+    if len(ids) - 1 - ids.index(compaction["upto"]) < kept:
+        return False
     if snapshot is None:
         return True
     was_made_before = (compaction.get("at") or "") <= (snapshot.get("created_at") or "")

@@ -12,7 +12,7 @@ from gptsh.messages import Message, is_empty, starts_turn, timestamp
 from gptsh.text import quantity
 
 if TYPE_CHECKING:
-    from gptsh.core.document_types import ContextState, LedgerEntry, Meta
+    from gptsh.core.document_types import ContextState, LedgerEntry
 
 # ---- turns
 #
@@ -28,11 +28,11 @@ def starts_of(messages: Sequence[Message]) -> list[int]:
 def unanswered(messages: Sequence[Message]) -> bool:
     """Whether the last question has no answer, not even a partial one."""
     starts = starts_of(messages)
-    return bool(starts) and all(is_empty(message) for message in messages[starts[-1] + 1 :])
+    return bool(starts) and all(map(is_empty, messages[starts[-1] + 1 :]))
 
 
 def unfinished(messages: Sequence[Message]) -> bool:
-    """Whether the model has to answer: after a question, a tool result, or tool calls without results."""
+    """Whether the model has to answer: after a question, a tool result, or calls without results."""
     for message in reversed(messages):
         if message["role"] != "assistant" or message.get("tool_calls"):
             return any(map(starts_turn, messages))
@@ -49,7 +49,8 @@ def unfinished_turns(messages: Sequence[Message]) -> list[str]:
 
 def without_turns(messages: Sequence[Message], questions: Collection[str]) -> list[Message]:
     """Return the messages without the turns that begin with these questions, by id."""
-    remaining, is_left_out = [], False
+    remaining = []
+    is_left_out = False
     for message in messages:
         if starts_turn(message):
             is_left_out = message["id"] in questions
@@ -59,12 +60,12 @@ def without_turns(messages: Sequence[Message], questions: Collection[str]) -> li
 
 
 def question_index(messages: Sequence[Message]) -> int:
-    """The index of the question that the model has to answer, or the number of messages if there is none."""
+    """The index of the question that the model has to answer; the number of messages for none."""
     return starts_of(messages)[-1] if unfinished(messages) else len(messages)
 
 
 def last_turn(messages: Sequence[Message]) -> tuple[list[Message], str]:
-    """Return the messages of the last turn, and the point before it. Raises UsageError if there is no turn."""
+    """Return the messages of the last turn, and the point before it. Raises UsageError for none."""
     starts = starts_of(messages)
     if not starts:
         raise UsageError("there is no turn yet")
@@ -73,50 +74,45 @@ def last_turn(messages: Sequence[Message]) -> tuple[list[Message], str]:
 
 def asked_again(question: Message) -> Message:
     """Return a new question with the words and attachments of another one."""
-    again = {key: value for key, value in question.items() if key in ("role", "content", "input")}
+    again = {key: question[key] for key in ("role", "content", "input") if key in question}
     return cast(Message, again)
 
 
 def is_imported(message: Message) -> bool:
     """Whether a message was imported rather than asked or answered here."""
-    return as_dict(as_dict(message).get("source")).get("imported") is True
+    return as_dict(message.get("source")).get("imported") is True
 
 
 # ---- cutting
 
 
 def at_point(doc: Document, point: str) -> Document:
-    """Return the document at a point: after turn ``N``, without the last N turns (``-N``), at a snapshot, or "" (now).
+    """Return the document after turn ``N``, without the last N turns (``-N``), at a snapshot, or now ("").
 
     Raises UnknownSession, which names the number of turns, if there is no such point.
     """
     from gptsh.core import snapshots
 
-    messages, snapshot = doc["messages"], None
+    messages = doc["messages"]
+    snapshot = None
+    end: int | None = None
     if not point:
-        end: int | None = len(messages)
+        end = len(messages)
     elif is_numbered(point):
-        end = _end_of_turn(messages, point)
+        ends = [0, *starts_of(messages)[1:], len(messages)] if starts_of(messages) else [0]
+        number = len(ends) - 1 + int(point) if point.startswith("-") else int(point)
+        end = ends[number] if 0 <= number < len(ends) else None
     else:
         snapshot = snapshots.find(doc["context"], point)
-        last = snapshot.get("message") if snapshot else None
-        end = next((length for length, message in enumerate(messages, 1) if message["id"] == last), None)
+        for index, message in enumerate(messages):
+            if snapshot and message["id"] == snapshot.get("message"):
+                end = index + 1
     if end is None:
-        available = f"it has {quantity(len(starts_of(messages)), 'turn')} and no snapshot of this name"
+        turns = quantity(len(starts_of(messages)), "turn")
+        available = f"it has {turns} and no snapshot of this name"
         raise UnknownSession(f"session {doc['id']} has no point {point!r}", available)
     context = snapshots.context_at(doc["context"], messages, end, snapshot)
     return {**doc, "messages": messages[:end], "stats": stats(messages[:end]), "context": context}
-
-
-def _end_of_turn(messages: Sequence[Message], number: str) -> int | None:
-    """Return how many messages the first N turns have; with ``-N`` those before the last N. None: not so many turns."""
-    starts = starts_of(messages)
-    turn = len(starts) + int(number) if number.startswith("-") else int(number)
-    if not 0 <= turn <= len(starts):
-        return None
-    if turn == 0:
-        return 0
-    return [*starts, len(messages)][turn]
 
 
 def is_numbered(point: str) -> bool:
@@ -136,23 +132,26 @@ _MAX_PROJECTS = 20  # in which a session was used; more would make its head slow
 def merge(ours: Document, theirs: Document) -> Document:
     """Merge our document with the copy on disk, which may have grown since ours was read.
 
-    All messages, uses and calls of the small model are kept, and the first title. If ours adds a message, its
-    ``agent``, ``provider`` and token counts win. All other keys come from the disk.
+    All messages, uses and calls of the small model are kept, and the first title. If ours adds a
+    message, its ``agent``, ``provider`` and token counts win. All other keys come from the disk.
     """
     messages = join_messages(ours["messages"], theirs["messages"])
-    title = theirs["title"] or ours["title"]
-    new: Document = {**ours, **theirs, "title": title, "messages": messages}
     calls: dict[str, LedgerEntry] = {}
     for call in (*theirs["usage"]["calls"], *ours["usage"]["calls"]):
-        if call["id"] not in calls or calls[call["id"]].get("late"):  # another process has answered a late one
+        known = calls.get(call["id"])
+        if known is None or known.get("late"):  # another process has answered a late one
             calls[call["id"]] = call
-    new["usage"] = {**ours["usage"], **theirs["usage"], "calls": [*calls.values()]}
-    new["meta"] = _merge_meta(ours["meta"], theirs["meta"])
-    new["context"] = _merge_context(ours["context"], theirs["context"], messages)
-    if ours["context"]["snapshots"] or theirs["context"]["snapshots"]:
-        from gptsh.core import snapshots
-
-        new["context"]["snapshots"] = snapshots.merge(ours, theirs)
+    new: Document = {
+        **ours,
+        **theirs,
+        "title": theirs["title"] or ours["title"],
+        "usage": {**ours["usage"], **theirs["usage"], "calls": [*calls.values()]},
+        "meta": {**ours["meta"], **theirs["meta"]},
+        "context": _merge_context(ours, theirs, messages),
+        "messages": messages,
+    }
+    if used_in := _join_uses(theirs["meta"].get("used_in"), ours["meta"].get("used_in")):
+        new["meta"]["used_in"] = used_in
     if len(messages) > len(theirs["messages"]):
         new["usage"]["tokens"] = ours["usage"]["tokens"]
         take_agent(new, ours)
@@ -160,8 +159,9 @@ def merge(ours: Document, theirs: Document) -> Document:
 
 
 def take_agent(doc: Document, source: Document) -> None:
-    """Let the next turn of ``doc`` be answered as that of ``source``: by the same agent, provider and tools."""
-    doc["agent"], doc["provider"] = source["agent"], source["provider"]
+    """Let the next turn of ``doc`` be answered by the agent, provider and tools of ``source``."""
+    doc["agent"] = source["agent"]
+    doc["provider"] = source["provider"]
     meta = source["meta"]
     if "mcp_allowed_servers" in meta:
         doc["meta"]["mcp_allowed_servers"] = meta["mcp_allowed_servers"]
@@ -169,56 +169,62 @@ def take_agent(doc: Document, source: Document) -> None:
         doc["meta"]["output"] = meta["output"]
 
 
-def _merge_meta(ours: "Meta", theirs: "Meta") -> "Meta":
-    """The labels and uses on disk, with our uses."""
-    new: Meta = {**ours, **theirs}
-    if used_in := _join_uses(theirs.get("used_in"), ours.get("used_in")):
-        new["used_in"] = used_in
-    return new
-
-
 def record_use(doc: Document, project: str) -> None:
     """Record that a turn begins now in this project: ``-c`` continues the session last used there."""
-    doc["meta"] = {**doc["meta"], "used_in": _join_uses(doc["meta"].get("used_in"), {project: timestamp()})}
+    used_in = _join_uses(doc["meta"].get("used_in"), {project: timestamp()})
+    doc["meta"] = {**doc["meta"], "used_in": used_in}
 
 
 def _join_uses(*tables: dict[str, str] | None) -> dict[str, str]:
     """Return the time of the last turn in each project; only the projects that were used last."""
     latest: dict[str, str] = {}
     now = timestamp()
-    for project, at in (use for table in tables for use in (table or {}).items()):
-        latest[project] = max(min(at, now), latest.get(project, ""))
-    return dict(sorted(latest.items(), key=lambda use: use[1])[-_MAX_PROJECTS:])
+    for table in tables:
+        for project, used in (table or {}).items():
+            latest[project] = max(min(used, now), latest.get(project, ""))
+    newest = sorted(latest, key=lambda project: latest[project])[-_MAX_PROJECTS:]
+    return {project: latest[project] for project in newest}
 
 
-def _merge_context(
-    ours: "ContextState",
-    theirs: "ContextState",
-    messages: Sequence[Message],
-) -> "ContextState":
-    """The newer compaction, the newest summaries and the used one, all cuts and texts, the later end of the memory."""
-    compactions = [record for record in (theirs["compaction"], ours["compaction"]) if record]
+def _merge_context(ours: Document, theirs: Document, messages: Sequence[Message]) -> "ContextState":
+    """Join the contexts of two documents, whose ``messages`` are joined already.
+
+    That has the newer compaction, the newest summaries and the used one, all cuts and texts, and the
+    later end of the memory.
+    """
+    own = ours["context"]
+    other = theirs["context"]
+    compactions = [record for record in (other["compaction"], own["compaction"]) if record]
     compaction = max(compactions, key=lambda record: record.get("at") or "", default=None)
     used_summary = compaction and compaction.get("summary")
-    summaries = {item["id"]: item for item in (*theirs["summaries"], *ours["summaries"])}
-    newest = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")[-_MAX_SUMMARIES:]
-    indexes = {message["id"]: index for index, message in enumerate(messages)}
-    consolidated = [last for last in (theirs["consolidated"], ours["consolidated"]) if last]
+    summaries = {item["id"]: item for item in (*other["summaries"], *own["summaries"])}
+    by_age = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")
+    kept_ids = {used_summary, *(item["id"] for item in by_age[-_MAX_SUMMARIES:])}
+    consolidated = other["consolidated"] or own["consolidated"]
+    for message in messages:
+        if message["id"] in (own["consolidated"], other["consolidated"]):
+            consolidated = message["id"]
+    snapshots = other["snapshots"]
+    if own["snapshots"]:
+        from gptsh.core.snapshots import join_new
+
+        snapshots = join_new(snapshots, own["snapshots"], ours["updated_at"])
     return {
-        **ours,
-        **theirs,
+        **own,
+        **other,
         "compaction": compaction,
-        "summaries": [item for item in summaries.values() if item in newest or item["id"] == used_summary],
-        "cuts": {**theirs["cuts"], **ours["cuts"]},
-        "noted": {**theirs["noted"], **ours["noted"]},
-        "consolidated": max(consolidated, key=lambda message_id: indexes.get(message_id, -1), default=None),
+        "summaries": [item for item in summaries.values() if item["id"] in kept_ids],
+        "snapshots": snapshots,
+        "cuts": {**other["cuts"], **own["cuts"]},
+        "noted": {**other["noted"], **own["noted"]},
+        "consolidated": consolidated,
     }
 
 
 def add_keys(theirs: list[Message], ours: Sequence[Message]) -> None:
-    """Give their messages the keys that only ours have, such as the memory with which a saved question is asked again.
+    """Give their messages the keys that only ours have; a key that both have stays as it is on disk.
 
-    A key that both have stays as it is on disk.
+    A saved question that is asked again has other memories, for example.
     """
     our_messages = {message["id"]: message for message in ours}
     for index, message in enumerate(theirs):
@@ -228,12 +234,12 @@ def add_keys(theirs: list[Message], ours: Sequence[Message]) -> None:
 
 
 def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Message]:
-    """Return all messages of theirs, with each of ours that they lack after the last message of its own turn.
+    """Return theirs, with each of ours that they lack after the last message of its own turn.
 
     Two turns asked in parallel become question, answer, question, answer.
     """
     their_ids = {message["id"] for message in theirs}
-    by_question: dict[str | None, list[Message]] = {None: []}  # in order; None: before the first question
+    by_question: dict[str | None, list[Message]] = {None: []}  # in order; None: before the first
     for messages, skipped in ((theirs, set()), (ours, their_ids)):
         question: str | None = None
         for message in messages:

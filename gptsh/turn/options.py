@@ -229,8 +229,7 @@ def check_snapshot(name: str, doc: Document | None) -> None:
     """Raise UsageError if a snapshot with this name cannot be taken of the session."""
     from gptsh.core import snapshots
 
-    snapshots.check_name(name)
-    snapshots.check_position(doc["messages"] if doc else ())
+    snapshots.check(name, doc["messages"] if doc else ())
 
 
 # ---- parameters

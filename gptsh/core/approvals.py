@@ -10,7 +10,7 @@ from pathlib import Path
 from gptsh import files
 from gptsh.core import locks
 from gptsh.core.folders import make_private, sessions_folder
-from gptsh.jsonio import JsonObject, encode_json, parse_json
+from gptsh.jsonio import JsonObject, as_dict, encode_json, parse_json
 
 ServerTool = tuple[str, str]  # the names of a tool server and of its tool
 
@@ -21,9 +21,10 @@ _MAX_APPROVED_SESSIONS = 1000  # sessions; the oldest approvals are forgotten
 def approved_in(filename: str | None) -> set[ServerTool]:
     """Return the tools that are approved in a session; none for one without a file."""
     tools = _read_approvals().get(filename or "")
-    if not isinstance(tools, list):
+    try:
+        return {(str(server), str(tool)) for server, tool in tools or ()}
+    except (TypeError, ValueError):  # edited by hand
         return set()
-    return {(tool[0], tool[1]) for tool in tools if isinstance(tool, list) and [*map(type, tool)] == [str, str]}
 
 
 def approve(filename: str, tool: ServerTool) -> None:
@@ -32,13 +33,12 @@ def approve(filename: str, tool: ServerTool) -> None:
     with files.as_store_error("the approval cannot be saved", folder):
         make_private(folder)
         with locks.locked(folder):
-            every_session = _read_approvals()
             tools = {*approved_in(filename), tool}
+            every_session = _read_approvals()
             every_session.pop(filename, None)  # so that it is the newest
             every_session[filename] = sorted(tools)
-            for oldest in [*every_session][:-_MAX_APPROVED_SESSIONS]:
-                del every_session[oldest]
-            files.replace(_approvals_path(), encode_json(every_session), fsync=False)
+            newest = [*every_session.items()][-_MAX_APPROVED_SESSIONS:]
+            files.replace(_approvals_path(), encode_json(dict(newest)), fsync=False)
 
 
 def forget_approvals(filename: str) -> None:
@@ -53,8 +53,7 @@ def _approvals_path() -> Path:
 
 
 def _read_approvals() -> JsonObject:
+    """The approved tools by the file names of sessions."""
     with contextlib.suppress(OSError, ValueError, RecursionError):
-        content = parse_json(files.read_bytes(_approvals_path(), _MAX_APPROVALS).decode())
-        if isinstance(content, dict):
-            return content
+        return as_dict(parse_json(files.read_bytes(_approvals_path(), _MAX_APPROVALS).decode()))
     return {}

@@ -24,7 +24,8 @@ from gptsh.files import app_folder
 FILENAME = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}\.json")
 ID = slice(16, 20)  # of a file name
 _SECOND = slice(0, 15)  # of a file name: yyyyMMdd-HHMMSS
-# What Syncthing, Dropbox, Nextcloud and iCloud call the other version of a session that two machines continued.
+# What Syncthing, Dropbox, Nextcloud and iCloud call the other version of a session that two
+# machines continued.
 _CONFLICT_COPY = re.compile(
     r"[0-9]{8}-[0-9]{6}-[0-9a-z]{4}(\.sync-conflict-.*| \(.*conflict.*\)| [0-9]+)\.json", re.DOTALL
 )
@@ -36,13 +37,13 @@ def sessions_folder() -> Path:
 
 
 def archive_folder() -> Path:
-    """The folder of archived sessions. They are in no list, but an id or name finds them. It may not exist."""
-    return sessions_folder().parent / "archive"
+    """The folder of archived sessions. They are in no list, but an id or name finds them."""
+    return app_folder("state") / "archive"
 
 
 def names_folder() -> Path:
-    """The folder of pointers: one file for each ``@NAME``, which contains a file name. It may not exist."""
-    return sessions_folder().parent / "names"
+    """The folder of pointers: one file for each ``@NAME``, which contains a file name."""
+    return app_folder("state") / "names"
 
 
 def path_of(filename: str) -> Path:
@@ -57,43 +58,38 @@ def exists(filename: str) -> bool:
     return os.path.lexists(path_of(filename))
 
 
-def files_of(filename: str) -> list[Path]:
-    """The files of a session: one in either folder if a move to another disk was interrupted."""
-    folders = [sessions_folder(), archive_folder()]
-    paths = [folder / filename for folder in folders if os.path.lexists(folder / filename)]
-    return paths[:1] if same_folder(*folders) else paths
-
-
-def same_folder(first: Path, second: Path) -> bool:
-    """Whether both paths lead to one folder."""
-    with contextlib.suppress(OSError):
-        return os.path.samefile(first, second)
-    return False
-
-
 def make_private(folder: Path) -> None:
-    """Create a folder with mode 0700, or set that mode: gptsh-cli 0.8 left its folder open to all. Raises OSError."""
+    """Create a folder with mode 0700, or set that mode: gptsh-cli 0.8 left its folder open to all.
+
+    Raises OSError.
+    """
     files.refuse_foreign_links(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o077:
-        with contextlib.suppress(PermissionError):  # owned by another user, who shares it on purpose
+        with contextlib.suppress(
+            PermissionError
+        ):  # owned by another user, who shares it on purpose
             folder.chmod(0o700)
 
 
 def note_on_others() -> str | None:
     """A line about a folder of the store that others have or can change, the first time; else None."""
-    state = sessions_folder().parent
+    state = app_folder("state")
     for folder in (state, sessions_folder(), archive_folder(), names_folder()):
         with contextlib.suppress(OSError):
             status = folder.stat()
-            what = "belongs to another user" if files.is_foreign(status) else "can be changed by other users"
-            if (files.is_foreign(status) or status.st_mode & 0o022) and files.is_due(state / ".others.noted", inf):
-                return f"{folder} {what}: gptsh follows only your own links there"
+            problem = ""
+            if files.is_foreign(status):
+                problem = "belongs to another user"
+            elif status.st_mode & 0o022:
+                problem = "can be changed by other users"
+            if problem and files.is_due(state / ".others.noted", inf):
+                return f"{folder} {problem}: gptsh follows only your own links there"
     return None
 
 
 def names_in(folder: Path) -> list[str]:
-    """The file names in a folder; none if it does not exist. Raises BadSession if it cannot be read."""
+    """The file names in a folder; none if it does not exist. Raises BadSession if it is unreadable."""
     try:
         return os.listdir(folder)
     except FileNotFoundError:
@@ -103,30 +99,31 @@ def names_in(folder: Path) -> list[str]:
 
 
 def session_names(folder: Path) -> Iterator[str]:
-    """Return the names of the session files in a folder, in any order. Raises BadSession if it cannot be read."""
+    """Return the names of the session files in a folder, in any order. Raises BadSession."""
     return filter(FILENAME.fullmatch, names_in(folder))
 
 
 def conflict_copies(folder: Path) -> list[str]:
-    """Return the names of files that a sync tool left beside session files, sorted.
-
-    Raises BadSession if the folder cannot be read.
-    """
-    return sorted(filter(_CONFLICT_COPY.fullmatch, names_in(folder)))
+    """Return the names of files that a sync tool left beside session files. Raises BadSession."""
+    return [*filter(_CONFLICT_COPY.fullmatch, names_in(folder))]
 
 
 def newest_first(folder: Path | None = None) -> Iterator[str]:
-    """Yield file names, newest first; those of the same second by ``created_at``, which has milliseconds."""
+    """Yield file names, newest first; those of the same second by ``created_at``, to milliseconds."""
     folder = folder or sessions_folder()
-    names = filter(FILENAME.fullmatch, sorted(names_in(folder), reverse=True))  # lazy: index 0 needs one group
+
+    def created_at(name: str) -> str:
+        try:
+            return str(document.read_head(f"{folder}/{name}").get("created_at", ""))
+        except (OSError, ValueError):
+            return ""
+
+    # Only the names that are needed are compared: index 0 needs one second.
+    names = filter(FILENAME.fullmatch, sorted(names_in(folder), reverse=True))
     for _, group in groupby(names, key=lambda name: name[_SECOND]):
         same = list(group)
         if len(same) > 1:
-            created: dict[str, str] = {}
-            for name in same:
-                with contextlib.suppress(OSError, ValueError):
-                    created[name] = str(document.read_head(f"{folder}/{name}").get("created_at", ""))
-            same.sort(key=lambda name: created.get(name, ""), reverse=True)
+            same.sort(key=created_at, reverse=True)
         yield from same
 
 
@@ -145,9 +142,9 @@ _LONGEST_POINTER = 1000  # bytes of the file of an ``@NAME``
 
 
 def split_ref(ref: str) -> tuple[str, str | None]:
-    """Split ``REF@POINT`` into ``(REF, POINT)``; the point is None if no ``@`` follows the first character.
+    """Split ``REF@POINT`` into ``(REF, POINT)``; without a point that is None.
 
-    The folders of a path may have an ``@`` in their names.
+    The first character of an ``@NAME``, and an ``@`` in the folders of a path, begin no point.
     """
     at = ref.rfind("@")
     return (ref[:at], ref[at + 1 :]) if at > 0 and "/" not in ref[at:] else (ref, None)
@@ -159,44 +156,41 @@ def is_name(ref: str) -> bool:
 
 
 def pin_ref(ref: str) -> str:
-    """Return the reference with a file name instead of an index, id or prefix, so that it needs no second search."""
+    """Return the reference with a file name instead of an index, id or prefix: no second search."""
     base, point = split_ref(ref)
-    return ref if base.startswith("@") else filename_of(base) + ("" if point is None else f"@{point}")
+    if base.startswith("@"):
+        return ref
+    return filename_of(base) + ("" if point is None else f"@{point}")
 
 
 def resolve_session_ref(ref: str) -> str:
     """Return the id of the session that a reference names; the point of ``REF@POINT`` is ignored.
 
-    A reference is an index (0 = newest), an id, a unique prefix of one, a file name, its path or an ``@NAME``.
-    Raises UnknownSession, a ValueError, with the candidates of an ambiguous prefix.
+    A reference is an index (0 = newest), an id, a unique prefix of one, a file name, its path or an
+    ``@NAME``. Raises UnknownSession, a ValueError, with the candidates of an ambiguous prefix.
     """
     base, _ = split_ref(ref)
     return filename_of(base)[ID]
 
 
 def filename_of(ref: str) -> str:
-    """Return the file name of the session that a reference without a point names; ``path_of`` adds the folder.
+    """Return the file name of the session that a reference without a point names.
 
-    Raises as ``resolve_session_ref`` does.
+    ``path_of`` adds the folder. Raises as ``resolve_session_ref`` does.
     """
     if ref.startswith("@"):
         if name := filename_of_name(ref):
             return name
         raise UnknownSession(f"no session is named {ref}", _name_advice(ref))
     if INDEX.fullmatch(ref):
-        count = 0
-        for count, name in enumerate(newest_first(), 1):
-            if count > int(ref):
-                return name
-        available = f"there are {count}, 0 is the newest" if count else "there are none"
-        raise UnknownSession(f"there is no session {ref}", available)
-    if FILENAME.fullmatch(ref) and exists(ref):
-        return ref
+        return _name_at(int(ref))
     name = os.path.basename(ref)
-    if "/" in ref and FILENAME.fullmatch(name) and _is_same_file(ref, path_of(name)):
-        return name
+    if FILENAME.fullmatch(name) and exists(name):
+        with contextlib.suppress(OSError, ValueError):
+            if name == ref or os.path.samefile(ref, path_of(name)):
+                return name
     candidates: list[str] = []
-    # Sessions are read twice: another run may move a file back from the archive while both folders are read.
+    # Sessions are read twice: another run may move a file back from the archive meanwhile.
     for folder in (sessions_folder(), archive_folder(), sessions_folder()):
         if ref and not candidates:
             candidates = [name for name in session_names(folder) if name[ID].startswith(ref)]
@@ -210,25 +204,29 @@ def filename_of(ref: str) -> str:
     return names[0]
 
 
+def _name_at(index: int) -> str:
+    """Return the file name of a session in the list. Raises UnknownSession."""
+    count = 0
+    for name in newest_first():
+        if count == index:
+            return name
+        count += 1
+    available = f"there are {count}, 0 is the newest" if count else "there are none"
+    raise UnknownSession(f"there is no session {index}", available)
+
+
 def is_reference(word: str) -> bool:
-    """Whether a word names an existing session, other than by the beginning of its id. Raises BadSession."""
+    """Whether a word names a session, but not by the beginning of its id. Raises BadSession."""
     base, _ = split_ref(word)
     try:
         name = filename_of(base)
     except UnknownSession:
         return False
-    return base in (name, name[ID]) or bool(INDEX.fullmatch(base)) or base.startswith("@") or "/" in base
-
-
-def _is_same_file(path: str, session: Path) -> bool:
-    try:
-        return os.path.samefile(path, session)
-    except (OSError, ValueError):
-        return False
+    return base[:1] == "@" or "/" in base or base in (name, name[ID]) or bool(INDEX.fullmatch(base))
 
 
 def ref_of(filename: str) -> str:
-    """Return the reference for a command line: the id, or the file name if the id looks like an index."""
+    """Return the reference for a command line: the id, or the file name if the id is like an index."""
     return filename if filename[ID].isdigit() else filename[ID]
 
 
@@ -244,21 +242,19 @@ def abbreviate(names: Sequence[str]) -> str:
 def names_by_file() -> dict[str, list[str]]:
     """Return the sorted ``@NAME``s by the file names in them, without those that cannot be read.
 
-    The session of a file name may be deleted. Raises BadSession if the folder of names cannot be read.
+    The session of a file name may be deleted. Raises BadSession if the folder of names is unreadable.
     """
     names: dict[str, list[str]] = {}
-    folder = str(names_folder())
     for entry in names_in(names_folder()):
-        with contextlib.suppress(OSError):
-            filename = files.read_bytes(f"{folder}/{entry}", _LONGEST_POINTER).decode("utf-8", "replace").strip()
-            name = f"@{unquote(entry)}"
-            if is_name(name):
-                names.setdefault(filename, []).append(name)
+        name = f"@{unquote(entry)}"
+        if is_name(name):
+            with contextlib.suppress(OSError):
+                names.setdefault(_read_pointer(entry), []).append(name)
     return {filename: sorted(same) for filename, same in names.items()}
 
 
 def names_in_use() -> Iterator[tuple[str, str]]:
-    """Yield each ``@NAME`` that has a session, and its file name. Raises BadSession as ``names_by_file``."""
+    """Yield each ``@NAME`` that has a session, and its file name. Raises BadSession."""
     for filename, names in names_by_file().items():
         if FILENAME.fullmatch(filename) and exists(filename):
             yield from ((name, filename) for name in names)
@@ -269,7 +265,8 @@ def similar_name(name: str) -> str | None:
     from difflib import get_close_matches
 
     names = [other for other, _ in names_in_use()]
-    return next(iter(get_close_matches(name, names, 1, 0.7)), None)
+    similar = get_close_matches(name, names, n=1, cutoff=0.7)
+    return similar[0] if similar else None
 
 
 def _name_advice(name: str) -> str:
@@ -281,54 +278,62 @@ def _name_advice(name: str) -> str:
 def filename_of_name(name: str) -> str | None:
     """Return the file name of the session that an ``@NAME`` points at, or None if there is none.
 
-    Raises UnknownSession for a name with invalid characters, BadSession if the pointer cannot be read.
+    Raises UnknownSession for a name with invalid characters, BadSession if the pointer is unreadable.
     """
     if not is_name(name):
-        raise UnknownSession(
-            f"{name!r} is not a valid name", "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
-        )
+        expected = "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
+        raise UnknownSession(f"{name!r} is not a valid name", expected)
     try:
-        filename = files.read_bytes(pointer_of(name), _LONGEST_POINTER).decode("utf-8", "replace").strip()
+        filename = _read_pointer(safe_name(name[1:]))
     except FileNotFoundError:
         return None
     except OSError as err:
-        raise BadSession(f"{pointer_of(name)}: {err.strerror}") from err
+        raise BadSession(f"{_pointer_of(name)}: {err.strerror}") from err
     return filename if FILENAME.fullmatch(filename) and exists(filename) else None
 
 
 def point_name(name: str, filename: str, *, fsync: bool, moves: bool = False) -> None:
-    """Let an ``@NAME`` point at a session; one in use only if it ``moves``. The caller holds the store's lock.
+    """Let an ``@NAME`` point at a session; one in use only if it ``moves``. Raises OSError.
 
-    Raises OSError.
+    The caller holds the store's lock.
     """
     if moves or filename_of_name(name) is None:
         make_private(names_folder())
-        files.replace(pointer_of(name), f"{filename}\n".encode(), fsync=fsync)
+        files.replace(_pointer_of(name), f"{filename}\n".encode(), fsync=fsync)
 
 
 def free_names(names: Iterable[str], filename: str) -> None:
-    """Remove the pointers of these ``@NAME``s, as far as they still point at this session. Raises OSError."""
+    """Remove the pointers of these ``@NAME``s, if they still point at this session. Raises OSError."""
     for name in names:
-        pointer = pointer_of(name)
         with contextlib.suppress(FileNotFoundError):
-            if files.read_bytes(pointer, _LONGEST_POINTER).decode("utf-8", "replace").strip() == filename:
-                pointer.unlink()
+            if _read_pointer(safe_name(name[1:])) == filename:
+                _pointer_of(name).unlink()
 
 
-def pointer_of(name: str) -> Path:
-    """The path of the pointer of an ``@NAME``. Capitals are percent-encoded: some file systems ignore case."""
+def _read_pointer(entry: str) -> str:
+    """Return the file name in a file of the folder of names. Raises OSError."""
+    data = files.read_bytes(f"{names_folder()}/{entry}", _LONGEST_POINTER)
+    return data.decode("utf-8", "replace").strip()
+
+
+def _pointer_of(name: str) -> Path:
+    """The path of the pointer of an ``@NAME``."""
     return names_folder() / safe_name(name[1:])
 
 
 def safe_name(text: str) -> str:
-    """Return a file name that is unique to the text: characters other than ``a-z0-9._-`` are percent-encoded."""
+    """Return a file name that is unique to the text, also where file systems ignore case.
+
+    Characters other than ``a-z0-9._-`` are percent-encoded.
+    """
     plain = frozenset(f"{BASE36}._-".encode())
-    safe = "".join(chr(c) if c in plain else f"%{c:02X}" for c in text.encode("utf-8", "surrogatepass"))
+    data = text.encode("utf-8", "surrogatepass")
+    safe = "".join(chr(byte) if byte in plain else f"%{byte:02X}" for byte in data)
     return f"%2E{safe[1:]}" if safe.startswith(".") else safe or "%"
 
 
 def typed_file() -> Path:
-    """The path of the lines that were typed in conversations, as prompt_toolkit writes them; it may not exist.
+    """The path of the lines that were typed in conversations, as prompt_toolkit writes them.
 
     Raises ConfigError without a home folder.
     """

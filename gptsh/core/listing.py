@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import NamedTuple, TypedDict, TypeVar
 
 from gptsh.core.document import Document, Head, read_head
-from gptsh.core.folders import ID, archive_folder, names_by_file, newest_first, path_of, session_names, sessions_folder
+from gptsh.core.folders import (
+    ID,
+    archive_folder,
+    names_by_file,
+    newest_first,
+    path_of,
+    session_names,
+    sessions_folder,
+)
 from gptsh.jsonio import JsonObject, as_dict, is_cost
 from gptsh.messages import token_count
 from gptsh.text import one_line, shorten
@@ -59,13 +67,16 @@ class Unreadable(NamedTuple):
     cause: str
 
 
-def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[SessionSummary | Unreadable]:
+def scan_sessions(
+    prefix: str = "", *, archived: bool = False
+) -> Iterator[SessionSummary | Unreadable]:
     """Yield each session whose id begins with ``prefix``, newest first, one file at a time.
 
     ``archived`` reads the archive instead. Sessions that are left out or unreadable keep their index.
     """
     folder = archive_folder() if archived else sessions_folder()
-    path, names = str(folder), names_by_file()
+    path = str(folder)
+    names = names_by_file()
     for index, name in enumerate(newest_first(folder)):
         if name[ID].startswith(prefix):
             head = try_read(f"{path}/{name}", read_head)
@@ -75,8 +86,24 @@ def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[Sessi
                 yield summary_of(head, None if archived else index, name, names.get(name, ()))
 
 
+def list_sessions(limit: int | None = None) -> list[SessionSummary]:
+    """Return the sessions, newest first, at most ``limit``. Files that cannot be read are left out."""
+    return list(islice((item for item in scan_sessions() if isinstance(item, dict)), limit))
+
+
+def last_written() -> Iterator[SessionSummary]:
+    """Return an iterator over the readable sessions, newest file first; their ``index`` is None.
+
+    Raises BadSession, before iteration, if the folder cannot be read.
+    """
+    names = names_by_file()
+    files = by_file_time(sessions_folder())
+    rows = (summary_at(name, names.get(name, ())) for _, name in files)
+    return (row for row in rows if row is not None)
+
+
 def all_paths() -> list[str]:
-    """Return the path of each session, also of archived ones; of one in both folders that which is not archived."""
+    """Return the path of each session, also of archived ones; of one in both folders the former."""
     folders = (archive_folder(), sessions_folder())
     folder_of = {name: folder for folder in folders for name in session_names(folder)}
     return [f"{folder}/{name}" for name, folder in folder_of.items()]
@@ -87,18 +114,16 @@ def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None
     try:
         return read(path)
     except FileNotFoundError as err:
-        return Unreadable(Path(path), f"dangling link: {err.strerror}") if os.path.islink(path) else None
+        if not os.path.islink(path):
+            return None
+        cause = f"dangling link: {err.strerror}"
     except OSError as err:
-        return Unreadable(Path(path), err.strerror or str(err))
+        cause = err.strerror or str(err)
     except ValueError as err:
-        return Unreadable(Path(path), str(err))
+        cause = str(err)
     except MemoryError:
-        return Unreadable(Path(path), "too large for this machine's memory")
-
-
-def list_sessions(limit: int | None = None) -> list[SessionSummary]:
-    """Return summaries of the readable sessions, newest first, at most ``limit``."""
-    return list(islice((item for item in scan_sessions() if isinstance(item, dict)), limit))
+        cause = "too large for this machine's memory"
+    return Unreadable(Path(path), cause)
 
 
 def summary_of(
@@ -108,41 +133,45 @@ def summary_of(
     names: Sequence[str] = (),
 ) -> SessionSummary:
     """Return the list row of a document or its head. A malformed value counts as missing."""
-    agent, provider, meta = as_dict(head.get("agent")), as_dict(head.get("provider")), as_dict(head.get("meta"))
-    usage, stats = as_dict(head.get("usage")), as_dict(head.get("stats"))
-    created, updated, title = _text(head.get("created_at")), _text(head.get("updated_at")), _text(head.get("title"))
-    turns, messages, cost, tags = stats.get("turns"), stats.get("messages"), usage.get("cost"), meta.get("tags")
+    agent = as_dict(head.get("agent"))
+    meta = as_dict(head.get("meta"))
+    usage = as_dict(head.get("usage"))
+    stats = as_dict(head.get("stats"))
+    created = _text(head, "created_at") or ""
+    title = _text(head, "title")
+    cost = usage.get("cost")
+    tags = meta.get("tags")
     return {
         "index": index,
         "id": str(head["id"]),
         "names": [*names],
         "filename": filename,
-        "created_at": created or "",
-        "updated_at": updated or created or "",
+        "created_at": created,
+        "updated_at": _text(head, "updated_at") or created,
         "title": title and one_line(title[:_TITLE_WIDTH]),
-        "agent": _text(agent.get("name")),
-        "model": _text(agent.get("model")),
-        "provider": _text(provider.get("name")),
-        "turns": turns if isinstance(turns, int) else 0,
-        "messages": messages if isinstance(messages, int) else 0,
+        "agent": _text(agent, "name"),
+        "model": _text(agent, "model"),
+        "provider": _text(as_dict(head.get("provider")), "name"),
+        "turns": token_count(stats.get("turns")) or 0,
+        "messages": token_count(stats.get("messages")) or 0,
         "tokens": token_count(as_dict(usage.get("tokens")).get("total")),
         "cost": cost if is_cost(cost) else None,
-        "tags": [tag for tag in tags if isinstance(tag, str)] if tags and isinstance(tags, list) else [],
-        "project": _text(meta.get("project")),
-        "forked_from": _text(meta.get("forked_from")),
-        "preview": _text(stats.get("preview")) or "",
+        "tags": [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else [],
+        "project": _text(meta, "project"),
+        "forked_from": _text(meta, "forked_from"),
+        "preview": _text(stats, "preview") or "",
     }
 
 
-def _text(value: object) -> str | None:
+def _text(table: Head, key: str) -> str | None:
+    value = table.get(key)
     return value if value and isinstance(value, str) else None
 
 
-def summary_at(filename: str) -> SessionSummary | None:
+def summary_at(filename: str, names: Sequence[str] = ()) -> SessionSummary | None:
     """Return the list row of a session in either folder, or None if it cannot be read."""
-    path = path_of(filename)
-    head = try_read(str(path), read_head)
-    return summary_of(head, None, filename) if isinstance(head, dict) else None
+    head = try_read(str(path_of(filename)), read_head)
+    return summary_of(head, None, filename, names) if isinstance(head, dict) else None
 
 
 def display_title(title: str | None, preview: str) -> str:
@@ -152,15 +181,9 @@ def display_title(title: str | None, preview: str) -> str:
     return f'"{shorten(preview, _BEGINNING)}"' if preview else UNTITLED
 
 
-def last_written() -> Iterator[SessionSummary]:
-    """Return an iterator over the readable sessions, newest file first; their ``index`` is None.
-
-    Raises BadSession, before iteration, if the folder cannot be read.
-    """
-    folder = sessions_folder()
-    names = names_by_file()
-    heads = ((name, try_read(f"{folder}/{name}", read_head)) for _, name in by_file_time(folder))
-    return (summary_of(head, None, name, names.get(name, ())) for name, head in heads if isinstance(head, dict))
+def title_of(doc: Document) -> str:
+    """Return the title of a document as ``display_title`` does."""
+    return display_title(doc["title"], doc["stats"]["preview"])
 
 
 def imported_at(meta: JsonObject) -> float:
@@ -171,23 +194,15 @@ def imported_at(meta: JsonObject) -> float:
         return 0.0
 
 
-def title_of(doc: Document) -> str:
-    """Return the title of a document as ``display_title`` does."""
-    return display_title(doc["title"], doc["stats"]["preview"])
-
-
 def by_file_time(folder: Path) -> list[tuple[float, str]]:
     """Return the file time (seconds since 1970) and the name of each session, newest first."""
     dated = []
     for name in session_names(folder):
+        path = f"{folder}/{name}"
         with contextlib.suppress(OSError):
-            dated.append((_file_time(f"{folder}/{name}"), name))
+            # A dangling link has its own time.
+            dated.append((os.stat(path, follow_symlinks=os.path.exists(path)).st_mtime, name))
     return sorted(dated, reverse=True)
-
-
-def _file_time(path: str) -> float:
-    """When a file was last changed; a dangling link counts with its own time. Raises OSError."""
-    return os.stat(path, follow_symlinks=os.path.exists(path)).st_mtime
 
 
 # ---- projects
@@ -207,17 +222,18 @@ def find_project(cwd: str) -> str:
 
 
 def latest_in_project(project: str) -> str | None:
-    """Return the file name of the session with the latest turn in this project, or None if there is none."""
-    from gptsh.core.document import read_head
-
-    folder, latest, latest_name = sessions_folder(), 0.0, None
+    """Return the file name of the session with the latest turn in this project, or None."""
+    folder = sessions_folder()
+    latest = 0.0
+    latest_name = None
     for file_time, name in by_file_time(folder):
         if file_time < latest - _PRECISION:  # a file is written after each of its turns
             break
-        with contextlib.suppress(OSError, ValueError, TypeError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             meta = as_dict(read_head(f"{folder}/{name}").get("meta"))
-            if used_at := as_dict(meta.get("used_in")).get(project):
-                used = min(datetime.fromisoformat(used_at).timestamp(), file_time, time.time())
-                if used > latest:
-                    latest, latest_name = used, name
+            used_at = as_dict(meta.get("used_in"))[project]
+            used = min(datetime.fromisoformat(used_at).timestamp(), file_time, time.time())
+            if used > latest:
+                latest = used
+                latest_name = name
     return latest_name

@@ -13,8 +13,15 @@ from gptsh import files
 from gptsh.config.settings import Sessions
 from gptsh.core import approvals, document, folders, locks
 from gptsh.core.document import read_head
-from gptsh.core.folders import archive_folder, make_private, names_in, same_folder, sessions_folder
-from gptsh.core.listing import SessionSummary, by_file_time, imported_at, summary_at, summary_of, try_read
+from gptsh.core.folders import archive_folder, names_in, sessions_folder
+from gptsh.core.listing import (
+    SessionSummary,
+    by_file_time,
+    imported_at,
+    summary_at,
+    summary_of,
+    try_read,
+)
 from gptsh.core.turns import merge
 from gptsh.core.usage import update_totals
 from gptsh.jsonio import as_dict
@@ -47,26 +54,24 @@ def move_session(source: Path, folder: Path) -> Path:
 
 
 def move_to_archive(path: Path) -> None:
-    """Move a session file to the archive. If an older file of the session is there, that gets what is new.
+    """Move a session file to the archive. An older file of the session there gets what is new.
 
     Raises OSError; FileExistsError if the file in the archive is another session.
     """
     folder = archive_folder()
-    make_private(folder)
+    folders.make_private(folder)
     target = folder / path.name
-    if not os.path.lexists(target) or same_folder(path.parent, folder):
-        move_session(path, folder)
-        return
-    if not is_same_session(path, target):
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    current, _ = document.read_document(path)
-    older, _ = document.read_document(target)
-    status = path.stat()
-    joined = merge(older, current)
-    update_totals(joined)
-    document.write_document(target, joined, fsync=True)
-    os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
-    path.unlink()
+    if os.path.lexists(target) and not os.path.samefile(path, target):
+        if not is_same_session(path, target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+        current, _ = document.read_document(path)
+        older, _ = document.read_document(target)
+        status = path.stat()
+        joined = merge(older, current)
+        update_totals(joined)
+        document.write_document(path, joined, fsync=True)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    move_session(path, folder)
 
 
 def is_same_session(path: Path, other: Path) -> bool:
@@ -89,16 +94,18 @@ def is_same_session(path: Path, other: Path) -> bool:
 _AT_ONCE = 1000  # sessions that one run archives automatically; the next run continues
 
 
-class Change(NamedTuple):
-    """What happened to a session. ``was`` is its list row, None for an unreadable file; ``names`` pointed at it.
+# ``used``: it was kept, because it was used or archived meanwhile. ``gone``: another process
+# deleted it.
+State = Literal["deleted", "archived", "already archived", "used", "gone"]
 
-    ``used``: it was kept, because it was used or archived meanwhile. ``gone``: another process deleted it.
-    """
+
+class Change(NamedTuple):
+    """What happened to a session. ``was`` is its list row, None if unreadable; ``names`` pointed at it."""
 
     filename: str
-    state: Literal["deleted", "archived", "already archived", "used", "gone"]
-    was: SessionSummary | None = None
-    names: Sequence[str] = ()
+    state: State
+    was: SessionSummary | None
+    names: Sequence[str]
 
 
 def remove(
@@ -110,42 +117,51 @@ def remove(
 ) -> Iterator[Change]:
     """Delete the sessions with these file names, or archive them: one at each step of the iterator.
 
-    A session with an ``updated_at`` is kept if that has changed meanwhile, or if it was moved: it is expected among
-    the sessions, or ``from_archive`` in the archive. The names of a deleted session become free;
-    those of an archived one still point at it.
+    A session with an ``updated_at`` is kept if that has changed meanwhile, or if it was moved: it is
+    expected among the sessions, or ``from_archive`` in the archive. The names of a deleted session
+    become free; those of an archived one still point at it.
     Raises StoreBusy if the lock is not free after ``wait`` seconds, else StoreError.
     """
-    folder = sessions_folder()
-    archive_path = archive_folder()
-    places = (folder, archive_path)
+    places = (sessions_folder(), archive_folder())
     names = folders.names_by_file()
-    leftovers = [place / name for place in places for name in names_in(place) if files.is_temporary(name)]
+    problem = f"the session cannot be {'archived' if archive else 'deleted'}"
+    leftovers = [
+        place / name for place in places for name in names_in(place) if files.is_temporary(name)
+    ]
     try:
         for filename, updated_at in sessions.items():
-            problem = f"the session cannot be {'archived' if archive else 'deleted'}"
-            with files.as_store_error(problem, folder), locks.locked(folder.parent, wait):
-                path, every_file = folders.path_of(filename), folders.files_of(filename)
-                was, is_archived = summary_at(filename), path.parent == archive_path
-                change = Change(filename, "deleted", was, names.get(filename, ()))
-                if not every_file:
-                    change = Change(filename, "gone")
-                elif updated_at and (is_archived != from_archive or not was or was["updated_at"] != updated_at):
-                    change = Change(filename, "used", was)
+            with (
+                files.as_store_error(problem, places[0]),
+                locks.locked(places[0].parent, wait),
+            ):
+                path = folders.path_of(filename)
+                is_archived = path.parent == places[1]
+                was = summary_at(filename)
+                is_changed = (
+                    is_archived != from_archive or not was or was["updated_at"] != updated_at
+                )
+                state: State = "deleted"
+                if not folders.exists(filename):
+                    state = "gone"
+                elif updated_at and is_changed:
+                    state = "used"
                 elif archive and is_archived:
-                    change = change._replace(state="already archived")
+                    state = "already archived"
                 elif archive:
                     move_to_archive(path)
-                    change = change._replace(state="archived")
+                    state = "archived"
                 else:
                     _forget_questions(path)
-                    temporary = [file for file in leftovers if file.name.startswith(filename)]
-                    for file in (*every_file, *temporary):
-                        file.unlink(missing_ok=True)
-                    folders.free_names(change.names, filename)
+                    for file in (*(place / filename for place in places), *leftovers):
+                        if file.name.startswith(filename):
+                            file.unlink(missing_ok=True)
+                    folders.free_names(names.get(filename, ()), filename)
                     approvals.forget_approvals(filename)
-            yield change
+            yield Change(filename, state, was, names.get(filename, ()))
     finally:
-        with contextlib.suppress(OSError):  # the files are removed; only a power cut may restore them
+        with contextlib.suppress(
+            OSError
+        ):  # the files are removed; only a power cut may restore them
             for place in filter(os.path.isdir, places):
                 files.sync(place)
 
@@ -159,60 +175,68 @@ def _forget_questions(path: Path) -> None:
         _forget_typed({typed_text(message) for message in filter(starts_turn, doc["messages"])})
 
 
+def _forget_typed(texts: Collection[str]) -> None:
+    """Remove the entries with these texts. The caller holds the store's lock. Raises OSError."""
+    data = files.read_bytes(folders.typed_file(), _MAX_TYPED)
+    content = data.decode("utf-8", "surrogateescape")
+    remaining = []
+    for entry in content.split("\n# "):  # a time; the lines after it begin with a plus sign
+        lines = [line[1:] for line in entry.split("\n")[1:] if line.startswith("+")]
+        if "\n".join(lines) not in texts:
+            remaining.append(entry)
+    new = "\n# ".join(remaining)
+    if new != content:
+        new_data = new.encode("utf-8", "surrogateescape")
+        files.replace(folders.typed_file(), new_data, fsync=False)
+
+
 # ---- which sessions to prune or archive
 
 
 def select_to_prune(
-    items: Iterable[SessionSummary], keep: int | None, before: datetime | None, limit: int | None
+    items: Iterable[SessionSummary],
+    keep: int | None,
+    before: datetime | None,
+    limit: int | None,
 ) -> list[SessionSummary]:
     """Return the sessions to prune, least recently used first, at most ``limit``.
 
-    The ``keep`` most recently used remain, those used since ``before``, and those without a valid time.
+    The ``keep`` most recently used remain, those used since ``before``, and those without a valid
+    time.
     """
     dated: list[tuple[datetime, str, SessionSummary]] = []
     for item in items:
         with contextlib.suppress(ValueError, OverflowError, OSError):
-            dated.append((datetime.fromisoformat(item["updated_at"]).astimezone(UTC), item["filename"], item))
+            used = datetime.fromisoformat(item["updated_at"]).astimezone(UTC)
+            dated.append((used, item["filename"], item))
     dated.sort(key=lambda entry: entry[:2], reverse=True)
     pruned = [item for used, _, item in dated[keep or 0 :] if before is None or used < before]
     return pruned[::-1][:limit]
 
 
 def archive_old(rules: Sessions, just_used: str) -> None:
-    """Archive sessions whose files are older than ``archive_after_days``, and the oldest beyond ``max_sessions``.
+    """Archive sessions whose files are older than ``archive_after_days``, or beyond ``max_sessions``.
 
-    ``just_used`` is the file name of a session that is kept. The age of an imported session counts from its import.
-    Raises StoreError, or BadSession for an unreadable folder.
+    ``just_used`` is the file name of a session that is kept. The age of an imported session counts
+    from its import. Raises StoreError, or BadSession for an unreadable folder.
     """
-    since = time.time() - rules.archive_after_days * 86400 if rules.archive_after_days else 0.0
+    days = rules.archive_after_days
+    since = time.time() - days * 86400 if days else 0.0
     dated = by_file_time(sessions_folder())[::-1]
     excess = len(dated) - rules.max_sessions if rules.max_sessions else 0
     archived = {*names_in(archive_folder())}
     old: dict[str, str | None] = {}
     for position, (file_time, name) in enumerate(dated):
-        if name != just_used and (position < excess or file_time < since) and len(old) < _AT_ONCE:
-            path = folders.path_of(name)
-            head = try_read(str(path), read_head)
-            # If another session has this name in the archive, nobody knows which of the two is to stay.
-            if name in archived and not is_same_session(path, archive_folder() / name):
-                continue
-            if isinstance(head, dict) and (position < excess or imported_at(as_dict(head.get("meta"))) < since):
+        is_beyond = position < excess
+        if name == just_used or not (is_beyond or file_time < since) or len(old) == _AT_ONCE:
+            continue
+        path = folders.path_of(name)
+        head = try_read(str(path), read_head)
+        # If another session has this name in the archive, nobody knows which of the two is to stay.
+        if name in archived and not is_same_session(path, archive_folder() / name):
+            continue
+        if isinstance(head, dict):
+            if is_beyond or imported_at(as_dict(head.get("meta"))) < since:
                 old[name] = summary_of(head, None, name)["updated_at"]
     for _ in remove(old, archive=True, wait=0):
         pass
-
-
-def _forget_typed(texts: Collection[str]) -> None:
-    """Remove the entries with these texts. The caller holds the store's lock, as whoever adds one. Raises OSError."""
-    try:
-        content = files.read_bytes(folders.typed_file(), _MAX_TYPED).decode("utf-8", "surrogateescape")
-    except FileNotFoundError:
-        return
-    remaining = []
-    for entry in content.split("\n# "):  # a time; the lines after it begin with a plus sign
-        lines = entry.split("\n")[1:]
-        if "\n".join(line[1:] for line in lines if line.startswith("+")) not in texts:
-            remaining.append(entry)
-    new = "\n# ".join(remaining)
-    if new != content:
-        files.replace(folders.typed_file(), new.encode("utf-8", "surrogateescape"), fsync=False)

@@ -10,6 +10,7 @@ from gptsh.cli.jobs import chosen_tools
 from gptsh.cli.options import Flags
 from gptsh.config import settings
 from gptsh.errors import GptshError, ToolServerError
+from gptsh.jsonio import JsonObject
 from gptsh.manage import lists
 from gptsh.messages import matches_model
 from gptsh.render.lists import agent_line, model_line, tool_line
@@ -22,27 +23,25 @@ if TYPE_CHECKING:
 
 
 def list_agents(flags: Flags) -> int:
-    """Print a line for each agent: its name, model and the names of its prompt; a star marks the default agent."""
+    """Print a line for each agent: its name, model and the names of its prompt.
+
+    A star marks the default agent.
+    """
     config = settings.load(os.environ, flags.config)
-    default = config.agent or config.default_agent
-    agents = [
-        (agent.name, model_of(config, agent, agent.model), agent.prompt_names())
-        for agent in config.agents.readable(stdio.note)
-    ]
+    agents: list[JsonObject] = []
+    for agent in config.agents.readable(stdio.note):
+        model = model_of(config, agent, agent.model)
+        if matches_model(model, flags.model):
+            is_default = agent.name == (config.agent or config.default_agent)
+            fields = {"name": agent.name, "model": model, "default": is_default}
+            agents.append({**fields, "names": agent.prompt_names()})
     for name in config.agents:
         if note := config.agents.conflict(name):
             stdio.note(note)
-    matching_agents = (agent for agent in agents if matches_model(agent[1], flags.model))
-    items = lists.or_note(
-        ((name, model, name == default, names) for name, model, names in islice(matching_agents, flags.limit)),
-        f"no agent has a model like {flags.model}" if flags.model else "",
-    )
-    keys = ("name", "model", "default", "names")
-    stdio.write_lines(
-        lists.lines_of(
-            items, lambda item: agent_line(*item), lambda item: dict(zip(keys, item, strict=True)), flags.output
-        )
-    )
+    none = f"no agent has a model like {flags.model}" if flags.model else ""
+    items = lists.or_note(agents[: flags.limit], none)
+    lines = lists.lines_of(items, lambda item: agent_line(**item), dict, flags.output)
+    stdio.write_lines(lines)
     return 0
 
 
@@ -59,20 +58,27 @@ def list_models(flags: Flags) -> int:
 
 
 def list_tools(flags: Flags) -> int:
-    """Print a line for each tool of ``--tools``, else of the agent that ``-a`` names, else of all servers.
+    """Print a line for each tool of ``--tools``, else of the agent of ``-a``, else of all servers.
 
-    A server that cannot be used hides no other: its error follows the tools of the others, and is exit 3.
+    A server that cannot be used hides no other: its error follows the tools of the others, and is
+    exit 3.
     """
     from gptsh.tools.toolbox import Toolbox
 
     config = settings.load(os.environ, flags.config)
-    default: tuple[str, ...] = ("all",)
-    if flags.agent is not None:
-        default = choose_agent(config, TurnOptions(agent=flags.agent), None).tools
-    chosen, failures = chosen_tools(flags), list[GptshError]()
-    servers = config.tool_servers.select(default if chosen is None else chosen, failures.append)
+    whose = "the servers have"
+    chosen = chosen_tools(flags)
+    if flags.no_tools:
+        whose = "--no-tools leaves"
+    elif flags.agent is not None:
+        whose = f"agent {flags.agent} has"
+    if chosen is None and flags.agent is not None:
+        chosen = choose_agent(config, TurnOptions(agent=flags.agent), None).tools
+    failures: list[GptshError] = []
+    servers = config.tool_servers.select(("all",) if chosen is None else chosen, failures.append)
     if failures and not servers:
         raise failures[0]
+
     warnings.simplefilter("ignore")  # the SDK's
     toolbox = Toolbox(servers, os.environ, on_error=failures.append)
     with Interrupts(None) as interrupts:
@@ -82,23 +88,27 @@ def list_tools(flags: Flags) -> int:
         finally:
             with interrupts.shielded():
                 toolbox.close()
-    if not config.tool_servers.names:
-        none = "there is no tool server: [mcp.servers.NAME] in config.toml adds one"
+
+    items: Iterable[OfferedTool] = islice(offered, flags.limit)
+    if failures:
+        items = _then_raise(items, failures, debug=flags.debug)
+    elif config.tool_servers.names:
+        items = lists.or_note(items, f"{whose} no tools")
     else:
-        whose = (
-            "--no-tools leaves" if flags.no_tools else f"agent {flags.agent} has" if flags.agent else "the servers have"
-        )
-        none = f"{whose} no tools"
-    shown = islice(offered, flags.limit)
-    items = _then_raise(shown, failures, debug=flags.debug) if failures else lists.or_note(shown, none)
-    stdio.write_lines(lists.lines_of(items, lambda item: tool_line(item.tool), _tool_object, flags.output))
+        way = "[mcp.servers.NAME] in config.toml adds one"
+        items = lists.or_note(items, f"there is no tool server: {way}")
+    lines = lists.lines_of(items, lambda item: tool_line(item.tool), _tool_object, flags.output)
+    stdio.write_lines(lines)
     return 0
 
 
 def _then_raise(
-    offered: Iterable["OfferedTool"], failures: Sequence[GptshError], *, debug: bool
+    offered: Iterable["OfferedTool"],
+    failures: Sequence[GptshError],
+    *,
+    debug: bool,
 ) -> Iterator["OfferedTool"]:
-    """Yield the tools, then report all failures but the last, which is raised with the exit code of a tool server."""
+    """Yield the tools, then report all failures but the last, which is raised with exit code 3."""
     yield from offered
     *others, last = failures
     for failure in others:
@@ -109,4 +119,9 @@ def _then_raise(
 
 def _tool_object(item: "OfferedTool") -> dict[str, object]:
     tool = item.tool._asdict()
-    return {"name": tool.pop("name"), "server": item.server, **tool, "auto_approve": item.auto_approve}
+    return {
+        "name": tool.pop("name"),
+        "server": item.server,
+        **tool,
+        "auto_approve": item.auto_approve,
+    }

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from gptsh.cli.jobs import filters_of, session_ref, time_limit
@@ -10,7 +10,6 @@ from gptsh.cli.options import FILTERS, Flags
 from gptsh.config import settings
 from gptsh.core import folders, retention, sessions
 from gptsh.core.folders import abbreviate
-from gptsh.core.listing import SessionSummary
 from gptsh.errors import UsageError
 from gptsh.llm.client import Client
 from gptsh.manage import lists, removing
@@ -30,16 +29,18 @@ _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 
 
 def prune_sessions(flags: Flags) -> int:
-    """Delete or archive old sessions; without ``--yes`` only list them. ``--limit`` is the number to prune."""
+    """Delete or archive old sessions; without ``--yes`` only list them. ``--limit``: so many at most."""
     if flags.keep is None and flags.older_than is None and not flags.unanswered:
-        raise UsageError("--prune-sessions needs to know which", "add --keep N, --older-than AGE or --unanswered")
+        ways = "add --keep N, --older-than AGE or --unanswered"
+        raise UsageError("--prune-sessions needs to know which", ways)
     if flags.archive and flags.archived:
         raise UsageError("--archive and --archived exclude each other")
-    # An hour for --unanswered: a question that is younger may be waiting for its answer.
-    age = "1h" if flags.unanswered and flags.older_than is None else flags.older_than
+    age = flags.older_than
+    if age is None and flags.unanswered:
+        age = "1h"  # a younger question may be waiting for its answer
     before = _parse_age(age) if age is not None else None
     filters = filters_of(flags)
-    items = lists.or_note(lists.matching_sessions(filters._replace(limit=None)), lists.nothing_found(filters))
+    items = or_note(matching_sessions(filters._replace(limit=None)), nothing_found(filters))
     if flags.unanswered:
         items = (item for item in items if item["messages"] == item["turns"] == 1)
     old = retention.select_to_prune(items, flags.keep, before, flags.limit)
@@ -48,7 +49,14 @@ def prune_sessions(flags: Flags) -> int:
         changes = retention.remove(versions, archive=flags.archive, from_archive=flags.archived)
         return removing.run_changes(changes, flags.output)
     stdio.write_lines(lists.lines_of(old, listing_line, lists.session_object, flags.output))
-    stdio.note(_preview(old, archives=flags.archive))
+
+    verb = "archived" if flags.archive else "deleted"
+    names = [name for item in old for name in item["names"]]
+    with_names = f", {abbreviate(names)} among them" if names else ""
+    if old:
+        stdio.note(f"{quantity(len(old), 'session')} would be {verb}{with_names}: --yes does it")
+    else:
+        stdio.note(f"no session would be {verb}")
     return 0
 
 
@@ -60,17 +68,6 @@ def _parse_age(age: str) -> datetime:
         expected = "hours, days, weeks or years, such as 12h, 30d, 2w or 1y"
         raise UsageError(f"--older-than: expected {expected}, not {age[:20]!r}")
     return datetime.now(UTC) - timedelta(hours=hours)
-
-
-def _preview(old: Sequence[SessionSummary], *, archives: bool) -> str:
-    """The note that says what ``--yes`` would do."""
-    verb = "archived" if archives else "deleted"
-    if not old:
-        return f"no session would be {verb}"
-    names_by_file = folders.names_by_file()
-    names = [name for item in old for name in names_by_file.get(item["filename"], ())]
-    with_names = f", {abbreviate(names)} among them" if names else ""
-    return f"{quantity(len(old), 'session')} would be {verb}{with_names}: --yes does it"
 
 
 # ---- consolidating
@@ -85,7 +82,8 @@ def consolidate(flags: Flags) -> int:
     """
     config = settings.load(os.environ, flags.config)
     if flags.no_save or not config.sessions.save:
-        raise UsageError("--consolidate writes a memory, and nothing is to be saved", "leave out --no-save")
+        problem = "--consolidate writes a memory, and nothing is to be saved"
+        raise UsageError(problem, "leave out --no-save")
     interrupts = Interrupts(time_limit(flags, config))
     client = Client(config, os.environ)
     if config.limits.per_day is not None:
@@ -97,7 +95,8 @@ def consolidate(flags: Flags) -> int:
     if named_session:
         targets = [named_session]
     else:
-        items = or_note(matching_sessions(filters_of(flags)), nothing_found(filters_of(flags)))
+        filters = filters_of(flags)
+        items = or_note(matching_sessions(filters), nothing_found(filters))
         targets = [(item["id"], item["filename"], item["agent"] or "default") for item in items]
     if not any(agent.memory for agent in config.agents.readable()):
         stdio.note("no agent has a memory: agents.NAME.memory = true gives it one")
@@ -125,19 +124,26 @@ def consolidate(flags: Flags) -> int:
 
 
 def _named_session(flags: Flags, consolidation: Consolidation) -> tuple[str, str, str] | None:
-    """Id, file name and agent of the session of ``-s`` or ``-c``. Raises UsageError if it cannot be consolidated."""
-    ref = session_ref(flags.changed(new=True), consolidation.settings)  # new: ignore GPTSH_SESSION
+    """Id, file name and agent of the session of ``-s`` or ``-c``; None if neither is given.
+
+    Raises UsageError if it cannot be consolidated.
+    """
+    ref = session_ref(flags.changed(new=True), consolidation.settings)  # new: not GPTSH_SESSION
     if ref is None:
         return None
-    if names := [name for name in flags.given if name in FILTERS]:
-        raise UsageError(f"{names[0]} chooses among sessions, and -s or -c names one", "leave one of them out")
+    for name in flags.given:
+        if name in FILTERS:
+            problem = f"{name} chooses among sessions, and -s or -c names one"
+            raise UsageError(problem, "leave one of them out")
     if folders.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be consolidated", "name the session alone")
     filename = folders.filename_of(ref)
     doc = sessions.load_session(filename)
-    agent, name = consolidation.agent_of(doc), stored_agent(doc).name
+    agent = consolidation.agent_of(doc)
+    name = stored_agent(doc).name
     if not agent.memory:
-        raise UsageError(f"agent {name!r} of session {doc['id']} has no memory", f"set memory under [agents.{name}]")
+        problem = f"agent {name!r} of session {doc['id']} has no memory"
+        raise UsageError(problem, f"set memory under [agents.{name}]")
     if not has_memory(agent):
         raise UsageError("echo can remember nothing", f"set model_small under [agents.{name}]")
     return doc["id"], filename, name

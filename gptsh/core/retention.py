@@ -16,6 +16,7 @@ from gptsh.core.document import read_head
 from gptsh.core.folders import archive_folder, names_in, sessions_folder
 from gptsh.core.listing import (
     SessionSummary,
+    Unreadable,
     by_file_time,
     imported_at,
     summary_at,
@@ -235,8 +236,9 @@ def archive_old(rules: Sessions, just_used: str) -> None:
         # If another session has this name in the archive, nobody knows which of the two is to stay.
         if name in archived and not is_same_session(path, archive_folder() / name):
             continue
-        if isinstance(head, dict):
-            if is_beyond or imported_at(as_dict(head.get("meta"))) < since:
-                old[name] = summary_of(head, None, name)["updated_at"]
+        if isinstance(head, Unreadable) or head is None:
+            continue
+        if is_beyond or imported_at(as_dict(head.get("meta"))) < since:
+            old[name] = summary_of(head, None, name)["updated_at"]
     for _ in remove(old, archive=True, wait=0):
         pass

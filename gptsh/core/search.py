@@ -124,16 +124,15 @@ def _bytes_test(word: str) -> Callable[[bytes], bool]:
     """Return a test of bytes in lower case: whether they may contain the word; never False if so."""
     plain = max(_PLAIN.findall(word), key=len, default="")
     needle = plain.encode()
-    other_forms = []
-    for pattern, characters in _LOOKALIKES.items():
-        if re.search(pattern, plain):
-            for character in characters:
-                other_forms += [character.encode(), f"\\u{ord(character):04x}".encode()]
+    found = [chars for pattern, chars in _LOOKALIKES.items() if re.search(pattern, plain)]
+    lookalikes = "".join(found)
+    escapes = [f"\\u{ord(character):04x}".encode() for character in lookalikes]
+    all_forms = [*escapes, *map(str.encode, lookalikes)]
 
     def test(lowered: bytes) -> bool:
         if needle in lowered:
             return word.isascii() or not lowered.isascii() or rb"\u" in lowered
-        return any(form in lowered for form in other_forms)
+        return any(form in lowered for form in (escapes if lowered.isascii() else all_forms))
 
     return test
 

@@ -49,7 +49,7 @@ def lines_of(
     fields: Callable[[Item], Mapping[str, object]],
     output: str | None,
 ) -> Iterator[str]:
-    """Format the items of a list: with ``line`` for users, with ``fields`` for the outputs json and jsonl."""
+    """Format the items of a list: with ``line`` for users, with ``fields`` for json and jsonl."""
     if output not in STRUCTURED:
         return map(line, items)
     from gptsh.render import structured
@@ -67,7 +67,7 @@ def write_changes(
 ) -> None:
     """Make changes, each by a step of the iterator, and write a line for each.
 
-    If stdout cannot be written, make the other changes before its error is raised, as ``stdio.write_lines`` does.
+    If stdout cannot be written, make the other changes before its error is raised.
     """
     try:
         stdio.write_lines(lines_of(changes, line, fields, output), interruptible=interruptible)
@@ -85,7 +85,8 @@ def batches(lines: Iterable[str]) -> Iterator[str]:
         batch.append(line)
         if time.monotonic() > last_write + _WRITE_INTERVAL:
             yield "\n".join(batch)
-            batch, last_write = [], time.monotonic()
+            batch.clear()
+            last_write = time.monotonic()
     if batch:
         yield "\n".join(batch)
 
@@ -101,22 +102,31 @@ def matching_sessions(filters: Filters) -> Iterator[SessionSummary]:
 
 
 def filter_sessions(filters: Filters, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
-    """The items that match the filters, up to the limit; no further item is read. Unreadable ones get a note."""
-    return islice(_matching(filters, items), filters.limit)
+    """The items that match the filters, up to the limit; unreadable ones get a note.
 
-
-def _matching(filters: Filters, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
+    Raises UsageError as ``current_project`` does.
+    """
     project = current_project() if filters.here else None
-    # Checked once: lists may have 10,000 items.
-    has_filters = filters.agent or filters.model or filters.tags or filters.here
-    for item in items:
-        if isinstance(item, Unreadable):
-            stdio.note(f"skipped {item.path}: {item.cause}")
-        elif not has_filters or (
-            matches_filters(filters, project, item["agent"], item["project"], item["tags"])
-            and matches_model(full_name(item["model"], item["provider"]), filters.model)
-        ):
-            yield item
+
+    def matching() -> Iterator[Session]:
+        for item in items:
+            if isinstance(item, Unreadable):
+                stdio.note(f"skipped {item.path}: {item.cause}")
+            elif matches_filters(filters, project, item):
+                model = full_name(item["model"], item["provider"])
+                if matches_model(model, filters.model):
+                    yield item
+
+    return islice(matching(), filters.limit)
+
+
+def matches_filters(filters: Filters, project: str | None, item: SessionSummary) -> bool:
+    """Whether a session's agent, project and tags match; ``project`` is the one that is asked for."""
+    if filters.agent is not None and item["agent"] != filters.agent:
+        return False
+    if project is not None and item["project"] != project:
+        return False
+    return set(filters.tags) <= set(item["tags"])
 
 
 def or_note(items: Iterable[Item], text: str) -> Iterator[Item]:
@@ -130,37 +140,28 @@ def or_note(items: Iterable[Item], text: str) -> Iterator[Item]:
 
 
 def nothing_found(filters: Filters, without_filters: str = "") -> str:
-    """What to say of a list of sessions that is empty, such as ``nothing found with the tag work``."""
-    words = [f"with the tag {tag}" for tag in filters.tags]
-    words += [f"with the agent {filters.agent}"] if filters.agent else []
-    words += [f"with a model like {filters.model}"] if filters.model else []
-    words += ["in this project"] if filters.here else []
+    """What to say of an empty list of sessions, such as ``nothing found with the tag work``."""
     if filters.limit == 0:
         return ""
+    words = [f"with the tag {tag}" for tag in filters.tags]
+    if filters.agent:
+        words.append(f"with the agent {filters.agent}")
+    if filters.model:
+        words.append(f"with a model like {filters.model}")
+    if filters.here:
+        words.append("in this project")
     return f"nothing found {', '.join(words)}" if words else without_filters
-
-
-def matches_filters(
-    filters: Filters, project: str | None, agent: str | None, session_project: str | None, tags: list[str]
-) -> bool:
-    """Whether a session's agent, project and tags match the filters; ``project`` is the one that they ask for."""
-    return (
-        (filters.agent is None or agent == filters.agent)
-        and (project is None or session_project == project)
-        and set(filters.tags) <= set(tags)
-    )
 
 
 def current_project() -> str:
     """The project of the working directory. Raises UsageError if that was deleted."""
     try:
-        cwd = os.getcwd()
+        return find_project(os.getcwd())
     except FileNotFoundError as err:
         raise UsageError("the working folder does not exist any more") from err
-    return find_project(cwd)
 
 
-# ---- overview
+# ---- sessions
 #
 # List sessions, newest first, and those whose messages have some words.
 
@@ -169,34 +170,32 @@ _MIN_WIDTH = 40  # columns for the passage of a found session, even on a narrowe
 
 def list_sessions(filters: Filters, output: str | None) -> int:
     """Print a line for each session that matches the filters; an unreadable one gets a note."""
-    none_yet = "no session is archived" if filters.archived else 'there is no session yet: gptsh "hello" starts one'
+    none_yet = 'there is no session yet: gptsh "hello" starts one'
+    if filters.archived:
+        none_yet = "no session is archived"
     items = or_note(matching_sessions(filters), nothing_found(filters, none_yet))
     stdio.write_lines(batches(lines_of(items, listing_line, session_object, output)))
     if stdio.is_terminal(stdio.stdout()):
-        _note_conflict_copies()
+        folder = sessions_folder()
+        copies = len(conflict_copies(folder))
+        if copies:
+            count = "a conflict copy" if copies == 1 else f"{copies:,} conflict copies"
+            way = "to be joined with gptsh --import-session"
+            stdio.note(f"a sync tool left {count}, {way}: see {folder}")
     return 0
 
 
-def _note_conflict_copies() -> None:
-    """Print a note if a sync tool left other versions of sessions beside them."""
-    folder = sessions_folder()
-    names = conflict_copies(folder)
-    if names:
-        count = "a conflict copy" if len(names) == 1 else f"{len(names):,} conflict copies"
-        stdio.note(f"a sync tool left {count}, to be joined with gptsh --import-session: see {folder}")
-
-
 def search_sessions(words: str, filters: Filters, output: str | None) -> int:
-    """Print two lines for each session that contains the words and matches the filters; return 1 if there is none."""
+    """Print two lines for each session that contains the words and matches; return 1 for none."""
     items = or_note(found_sessions(words, filters), nothing_found(filters))
-    first = next(items, None)
+    first = [*islice(items, 1)]
     on_terminal = stdio.is_terminal(stdio.stdout())
     style = terminal_style(os.environ, terminal=on_terminal)
     is_rendered = (on_terminal or style.styles) and output not in ("text", *STRUCTURED)
     line = partial(found_drawn, look=style) if is_rendered else found_lines
-    found = chain(() if first is None else (first,), items)
-    stdio.write_lines(batches(lines_of(found, line, session_object, output)), safe=is_rendered)
-    return 1 if first is None else 0
+    lines = lines_of(chain(first, items), line, session_object, output)
+    stdio.write_lines(batches(lines), safe=is_rendered)
+    return 0 if first else 1
 
 
 def found_sessions(words: str, filters: Filters) -> Iterator["Found"]:

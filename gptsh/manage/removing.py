@@ -1,7 +1,7 @@
 """Delete or archive sessions by reference, after asking the user."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gptsh.core import folders, listing, retention, sessions, snapshots
 from gptsh.core.folders import ID, INDEX, abbreviate
@@ -17,23 +17,27 @@ from gptsh.text import one_line, quantity
 def delete_sessions(refs: Sequence[str], output: str | None = None, *, yes: bool = False) -> int:
     """Delete sessions permanently; on a terminal only those that the user confirms, unless ``yes``.
 
-    Raises UsageError for an index in a script without ``yes``: the next new session changes what it refers to.
+    Raises UsageError for an index in a script without ``yes``: a new session changes its meaning.
     """
-    versions: dict[str, str | None] = dict(_filenames(refs))
+    versions = _filenames(refs)
     if not yes and stdio.is_terminal(sys.stdin):
-        versions = {filename: version for filename in versions if (version := _confirm(filename)) is not None}
-    elif not yes and (index := next(filter(INDEX.fullmatch, refs), None)):
-        raise UsageError(f"{index}: an index moves with each new session", "name the session by its id, or add --yes")
+        versions = _confirmed(versions)
+    elif not yes and (indexes := [*filter(INDEX.fullmatch, refs)]):
+        problem = f"{indexes[0]}: an index moves with each new session"
+        raise UsageError(problem, "name the session by its id, or add --yes")
     return run_changes(retention.remove(versions), output)
 
 
-def _confirm(filename: str) -> str | None:
-    """Ask the user; return when the session was last used, "" if its file cannot be read, None if the user says no."""
-    summary = listing.summary_at(filename)
-    if confirm(f"Delete session {description(filename, summary)} permanently?"):
-        return summary["updated_at"] if summary else ""
-    stdio.note(f"session {filename[ID]} was not deleted")
-    return None
+def _confirmed(filenames: Iterable[str]) -> dict[str, str | None]:
+    """Ask the user about each session; return when those to delete were last used, "" if unreadable."""
+    versions: dict[str, str | None] = {}
+    for filename in filenames:
+        summary = listing.summary_at(filename)
+        if confirm(f"Delete session {description(filename, summary)} permanently?"):
+            versions[filename] = summary["updated_at"] if summary else ""
+        else:
+            stdio.note(f"session {filename[ID]} was not deleted")
+    return versions
 
 
 def archive_sessions(refs: Sequence[str], output: str | None = None) -> int:
@@ -45,17 +49,18 @@ def delete_snapshot(point: str, output: str | None = None) -> int:
     """Delete the snapshot of ``REF@NAME``. Raises UsageError if there is none."""
     ref, name = folders.split_ref(point)
     if not name:
-        raise UsageError(f"{ref} names no snapshot", "name it as REF@NAME: --show-session REF lists them")
+        way = "name it as REF@NAME: --show-session REF lists them"
+        raise UsageError(f"{ref} names no snapshot", way)
     filename = folders.filename_of(ref)
     doc = sessions.load_session(filename)
     sessions.save_session(doc, lambda saved: snapshots.delete(saved, name), at=filename)
     fields = {"session": filename[ID], "snapshot": name, "state": "deleted"}
     line = one_line(f"deleted snapshot {name} of session {filename[ID]}")
-    stdio.write_lines(lists.lines_of([fields], lambda _: line, lambda item: item, output))
+    stdio.write_lines(lists.lines_of([fields], lambda _: line, dict, output))
     return 0
 
 
-def _filenames(refs: Sequence[str]) -> dict[str, None]:
+def _filenames(refs: Sequence[str]) -> dict[str, str | None]:
     """The file names of all references, as keys. Raises UsageError for a bad reference."""
     for ref in refs:
         if folders.split_ref(ref)[1] is not None:
@@ -99,9 +104,11 @@ def change_line(change: Change) -> str:
 
 def description(filename: str, summary: SessionSummary | None, *names: str) -> str:
     """A session in one line: its id, title and turns, and the names that point to it."""
-    title, size = "", "not readable"
+    title = ""
+    size = "not readable"
     if summary:
-        title, size = display_title(summary["title"], summary["preview"]), quantity(summary["turns"], "turn")
+        title = display_title(summary["title"], summary["preview"])
+        size = quantity(summary["turns"], "turn")
     return one_line(f"{filename[ID]} {title} ({', '.join((size, *names))})")
 
 
@@ -112,5 +119,5 @@ def _object(change: Change) -> dict[str, object]:
         "title": change.was["title"] if change.was else None,
         "turns": change.was["turns"] if change.was else None,
         "file": change.filename,
-        "names": list(change.names),
+        "names": [*change.names],
     }

@@ -31,38 +31,44 @@ def show_session(ref: str, output: str | None, *, full: bool) -> int:
     if output in STRUCTURED:
         from gptsh.render import structured
 
-        stdio.write_lines(map(structured.line, [doc] if output == "json" else doc["messages"]))
+        objects = [doc] if output == "json" else doc["messages"]
+        stdio.write_lines(map(structured.line, objects))
         return 0
     show_document(doc, details_of(doc, ref), output, full=full)
     return 0
 
 
-def show_document(doc: Document, details: "list[Detail]", output: str | None = None, *, full: bool) -> None:
+def show_document(
+    doc: Document,
+    details: "list[Detail]",
+    output: str | None = None,
+    *,
+    full: bool,
+) -> None:
     """Print the transcript of a session, on a terminal in a pager."""
     on_terminal = stdio.is_terminal(stdio.stdout())
-    is_rendered = output == "markdown" or (output is None and on_terminal)
 
     def lines() -> Iterator[str]:
         from gptsh.render.session import transcript
 
         pieces = transcript(doc, details, full=full)
-        if is_rendered:
+        if output == "markdown" or (output is None and on_terminal):
             from gptsh.render.drawing import drawn
-            from gptsh.terminal.stdio import terminal_style
 
-            yield from drawn(pieces, terminal_style(os.environ, terminal=on_terminal), stdio.width(stdio.stdout()))
+            style = stdio.terminal_style(os.environ, terminal=on_terminal)
+            yield from drawn(pieces, style, stdio.width(stdio.stdout()))
             return
         for number, piece in enumerate(pieces):
             if number:
                 yield ""
             yield visible(piece)  # in a pipe too: what reads it may show it on a terminal
 
-    if not on_terminal:
-        stdio.write_lines(lists.batches(lines()), safe=True)
-        return
-    from gptsh.terminal.programs import show_in_pager
+    if on_terminal:
+        from gptsh.terminal.programs import show_in_pager
 
-    show_in_pager(lambda: lists.batches(lines()))
+        show_in_pager(lambda: lists.batches(lines()))
+    else:
+        stdio.write_lines(lists.batches(lines()), safe=True)
 
 
 def details_of(doc: Document, ref: str | None) -> "list[Detail]":
@@ -134,15 +140,19 @@ def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
 
 def _json(doc: Document) -> Iterator[str]:
     """The document as in its file, one message at a time: a session may have 100 MB."""
-    yield f'{encode_json({key: value for key, value in doc.items() if key != "messages"}).decode()[:-1]},"messages":['
-    for number, message in enumerate(doc["messages"]):
-        yield f"{',' * bool(number)}{encode_json(message).decode()}"
+    head = {key: value for key, value in doc.items() if key != "messages"}
+    yield f'{encode_json(head).decode()[:-1]},"messages":['
+    separator = ""
+    for message in doc["messages"]:
+        yield f"{separator}{encode_json(message).decode()}"
+        separator = ","
     yield "]}\n"
 
 
 def _name_of(ref: str) -> str | None:
     """The ``@NAME`` of a session: the one that the user gave, else the first."""
-    base = folders.split_ref(ref)[0]
+    base, _ = folders.split_ref(ref)
     if base.startswith("@"):
         return base
-    return next(iter(folders.names_by_file().get(folders.filename_of(base), ())), None)
+    names = folders.names_by_file().get(folders.filename_of(base))
+    return names[0] if names else None

@@ -1,9 +1,8 @@
-"""Draw the rows of ``--usage``: a table with bars, plain lines or JSON."""
+"""Print ``--usage``: a table with bars, plain lines or JSON."""
 
 import os
-import sys
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gptsh.core import listing, sessions
 from gptsh.core.listing import Unreadable
@@ -20,15 +19,11 @@ if TYPE_CHECKING:
 
 # ---- what is counted
 #
-# Print ``--usage``: choose the sessions, show a progress bar, then a table or JSON.
-# ``core/usage.py`` sums.
-
-_BAR_WIDTH = 20  # columns
-_BAR_STEP = 100  # sessions that are counted before the bar changes
+# Choose the sessions, then print a table or JSON. ``core/usage.py`` sums.
 
 
 def show_usage(ref: str | None, filters: Filters, output: str | None) -> int:
-    """Print tokens and cost by day and by model, of one session or of those that match: a table, or JSON."""
+    """Print tokens and cost by day and model, of one session or of those that match."""
     from gptsh.core import usage
 
     report = usage.count(counted(ref, filters), filters.model, filters.limit)
@@ -37,7 +32,8 @@ def show_usage(ref: str | None, filters: Filters, output: str | None) -> int:
     if output in STRUCTURED:
         from gptsh.render import structured
 
-        stdio.write_lines(map(structured.line, usage.rows(report) if output == "jsonl" else [report._asdict()]))
+        objects = usage.rows(report) if output == "jsonl" else [report._asdict()]
+        stdio.write_lines(map(structured.line, objects))
         return 0
     draw_usage(report, output)
     return 0
@@ -45,50 +41,62 @@ def show_usage(ref: str | None, filters: Filters, output: str | None) -> int:
 
 def draw_usage(report: "Report", output: str | None) -> None:
     """Print tokens and cost as a table."""
-
     out = stdio.stdout()
-    is_rendered = stdio.is_terminal(out) and output != "text"
-    lines = drawn(report, stdio.width(out), terminal_style(os.environ, terminal=True)) if is_rendered else plain(report)
-    stdio.write_lines(lines, safe=is_rendered)
+    if stdio.is_terminal(out) and output != "text":
+        look = terminal_style(os.environ, terminal=True)
+        stdio.write_lines(_drawn(report, stdio.width(out), look), safe=True)
+    else:
+        stdio.write_lines(_plain(report))
 
 
 def counted(ref: str | None, filters: Filters) -> Iterator["Days"]:
-    """What the session used, or each of those that match; a terminal shows a bar of how many are done."""
+    """What the session used, or each of those that match; an unreadable one gets a note."""
     from gptsh.core import usage
-    from gptsh.render.writer import Spinner
 
     if ref:
         yield usage.sums_by_day(sessions.load_at(ref))
         return
     here = lists.current_project() if filters.here else None
-    paths = listing.all_paths()
-    screen = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
-    with Spinner(screen, lambda: stdio.width(sys.stderr), "") as spinner:
-        for number, path in enumerate(paths):
-            if number % _BAR_STEP == 0:
-                bar = "█" * (number * _BAR_WIDTH // len(paths))
-                spinner.set_text(f"counting sessions {bar:░<{_BAR_WIDTH}} {number:,} of {len(paths):,}")
-            item = listing.try_read(path, usage.read_days)
-            if isinstance(item, Unreadable):
-                spinner.hide()
-                stdio.note(f"skipped {item.path}: {item.cause}")
-                spinner.show()
-            elif item is not None:
-                head, days = item
-                row = listing.summary_of(head, None, os.path.basename(path))
-                if lists.matches_filters(filters, here, row["agent"], row["project"], row["tags"]):
-                    yield days
+    for path in listing.all_paths():
+        item = listing.try_read(path, usage.read_days)
+        if isinstance(item, Unreadable):
+            stdio.note(f"skipped {item.path}: {item.cause}")
+        elif item is not None:
+            head, days = item
+            row = listing.summary_of(head, None, os.path.basename(path))
+            if lists.matches_filters(filters, here, row):
+                yield days
 
 
-# ---- usage table
-#
-# Tokens and cost of each day and model as a table: on a terminal with bars, in a pipe plain
-# (--usage).
+# ---- in a pipe
 
-_HEADS = {"reasoning_tokens": "reasoning", "cached_tokens": "cached"}
-# The terminal width that a field needs to be shown; the other fields are always shown.
-_MIN_WIDTH = {"prompt": 80, "completion": 80, "reasoning_tokens": 110, "cached_tokens": 110, "unpriced": 110}
 _GAP = "  "
+
+
+def _plain(report: Report) -> Iterator[str]:
+    """A heading and a line for each row; no field contains blanks, and ``+`` marks a minimum cost."""
+    table = [("by", "name", *FIELDS)]
+    for row in rows(report):
+        cells = {field: "-" if row[field] is None else str(row[field]) for field in FIELDS}
+        if row["cost"] is not None:
+            cells["cost"] = f"{row['cost']:.6f}{'+' if row['unpriced'] else ''}"
+        table.append((row["by"], _name(row).replace(" ", "␣"), *cells.values()))
+    by, name, *widths = [max(map(columns, column)) for column in zip(*table, strict=True)]
+    for cells_of_row in table:
+        numbers = map(str.rjust, cells_of_row[2:], widths)
+        yield _GAP.join((pad(cells_of_row[0], by), pad(cells_of_row[1], name), *numbers))
+
+
+# ---- on a terminal
+
+# The terminal width that a field needs to be shown; the other fields are always shown.
+_MIN_WIDTH = {
+    "prompt": 80,
+    "completion": 80,
+    "reasoning_tokens": 110,
+    "cached_tokens": 110,
+    "unpriced": 110,
+}
 _NAME = 16  # columns that a name needs before there is room for a bar
 _BAR = 8  # columns of the shortest useful bar
 _LONGEST_BAR = 30
@@ -98,61 +106,40 @@ _SHOWN = 0.00005  # USD; four digits would show a smaller cost as zero
 _ROUNDED_UP = 999.95  # with one decimal this would be shown as 1000.0
 
 
-# ---- in a pipe
+def _drawn(report: Report, width: int, look: TerminalStyle) -> Iterator[str]:
+    """Lines that are safe for a terminal, and at most ``width`` columns wide if that is 40 or more.
 
-
-def plain(report: Report) -> Iterator[str]:
-    """A heading and a line for each row; no field contains blanks, and ``+`` marks a minimum cost."""
-    table = [("by", "name", *FIELDS), *(_plain_cells(row) for row in rows(report))]
-    by, name, *widths = [max(map(columns, column)) for column in zip(*table, strict=True)]
-    for cells in table:
-        numbers = (cell.rjust(width) for cell, width in zip(cells[2:], widths, strict=True))
-        yield _GAP.join((pad(cells[0], by), pad(cells[1], name), *numbers))
-
-
-def _plain_cells(row: Row) -> tuple[str, ...]:
-    cells = {field: "-" if row[field] is None else str(row[field]) for field in FIELDS}
-    if row["cost"] is not None:
-        cells["cost"] = f"{row['cost']:.6f}{'+' if row['unpriced'] else ''}"
-    return (row["by"], _name(row).replace(" ", "␣"), *cells.values())
-
-
-# ---- on a terminal
-
-
-class _Widths(NamedTuple):
-    """The columns of a table: of a name, of each field that is shown, and of the longest bar (0: there are none)."""
-
-    name: int
-    fields: "Mapping[Field, int]"
-    bar: int
-
-    def line(self, name: str, cells: "Mapping[Field, str]") -> str:
-        """A name and its cells, aligned."""
-        padded = pad(truncate_start(name, self.name), self.name)
-        return _GAP.join((padded, *(cells[field].rjust(size) for field, size in self.fields.items())))
-
-
-_HEAD: "Mapping[Field, str]" = {field: _HEADS.get(field, field) for field in FIELDS}
-
-
-def drawn(report: Report, width: int, look: TerminalStyle) -> Iterator[str]:
-    """Lines that are safe for a terminal, and at most ``width`` columns wide if that is 40 or more."""
+    The fields have their room first, then the names, then the bars.
+    """
     if not report.days:
         yield "no answers"
         return
-    widths = _fit(report, width)
+    shown = [field for field in FIELDS if width >= _MIN_WIDTH.get(field, 0)]
+    heads: dict[Field, str] = {field: field.removesuffix("_tokens") for field in FIELDS}
+    table = [heads, *map(_cells, rows(report))]
+    widths = {field: max(len(cells[field]) for cells in table) for field in shown}
+    left = width - sum(widths.values()) - len(_GAP) * len(widths)
+    has_bars = left >= _NAME + len(_GAP) + _BAR
+    room = left - len(_GAP) - _BAR if has_bars else left
+    name_width = max(1, min(room, max(columns(_name(row)) for row in rows(report))))
+    bar_width = min(_LONGEST_BAR, left - name_width - len(_GAP)) if has_bars else 0
+
+    def line(name: str, cells: "Mapping[Field, str]") -> str:
+        numbers = (cells[field].rjust(size) for field, size in widths.items())
+        return _GAP.join((pad(truncate_start(name, name_width), name_width), *numbers))
+
     measure: Field = "cost" if report.total["cost"] else "total"
     for head, section in (("day", report.days), ("model", report.models)):
-        yield _styled(widths.line(head, _HEAD), "1", on=look.styles)
+        yield _styled(line(head, heads), "1", on=look.styles)
         most = max(row[measure] or 0 for row in section)
         for row in section:
-            line = widths.line(_name(row), _cells(row))
-            bar = _bar(row[measure] or 0, most, widths.bar)
-            yield f"{line}{_GAP}{_styled(bar, '35', on=look.colors)}" if bar else line.rstrip()
+            text = line(_name(row), _cells(row))
+            bar = _bar(row[measure] or 0, most, bar_width)
+            yield f"{text}{_GAP}{_styled(bar, '35', on=look.colors)}" if bar else text.rstrip()
         yield ""
-    yield _styled(widths.line("total", _cells(report.total)).rstrip(), "1", on=look.styles)
-    prompt, cached = report.total["prompt"], report.total["cached_tokens"]
+    yield _styled(line("total", _cells(report.total)).rstrip(), "1", on=look.styles)
+    prompt = report.total["prompt"]
+    cached = report.total["cached_tokens"]
     if prompt and cached:
         yield f"read from caches: {100 * cached / prompt:.0f} % of the prompts"
     if report.total["unpriced"]:
@@ -160,51 +147,37 @@ def drawn(report: Report, width: int, look: TerminalStyle) -> Iterator[str]:
         yield f"unknown prices: {report.total['unpriced']:,}{at_least}"
 
 
-def _fit(report: Report, width: int) -> _Widths:
-    """Fit the table into ``width`` columns: first the fields, then the names, then bars."""
-    table = [_HEAD, *(_cells(row) for row in rows(report))]
-    shown = [field for field in FIELDS if width >= _MIN_WIDTH.get(field, 0)]
-    fields = {field: max(len(cells[field]) for cells in table) for field in shown}
-    left = width - sum(fields.values()) - len(_GAP) * len(fields)
-    longest = max(columns(_name(row)) for row in rows(report))
-    if left < _NAME + len(_GAP) + _BAR:
-        return _Widths(max(1, min(longest, left)), fields, 0)
-    name = max(1, min(longest, left - len(_GAP) - _BAR))
-    return _Widths(name, fields, min(_LONGEST_BAR, left - name - len(_GAP)))
-
-
 def _cells(row: Row) -> "dict[Field, str]":
     cells: dict[Field, str] = {}
     for field in FIELDS:
         number = row[field]
-        if field == "cost":
-            cells[field] = _usd(number, more=row["unpriced"] > 0)
-        else:
-            cells[field] = "-" if number is None else _short(number)
+        cells[field] = "-" if number is None else _short(number)
+    cells["cost"] = _usd(row["cost"], is_minimum=row["unpriced"] > 0)
     return cells
 
 
-def _usd(cost: float | None, *, more: bool) -> str:
+def _usd(cost: float | None, *, is_minimum: bool) -> str:
     """The cost with four digits, then ``+`` for a minimum or a blank, so that the digits align."""
     if cost is None:
         return "- "
-    if 0 < cost < _SHOWN and not more:
+    if 0 < cost < _SHOWN and not is_minimum:
         return "<0.0001 "
-    return f"{cost:,.4f}{'+' if more else ' '}"
+    return f"{cost:,.4f}{'+' if is_minimum else ' '}"
 
 
 def _short(number: float) -> str:
+    """The number in at most six characters, such as 9,999, 12.3k or 1.2M."""
     if number < _EXACT:
         return f"{number:,}"
-    scaled, unit = number / 1000, "k"
-    for larger in "MGTPEZ":
-        if scaled >= _ROUNDED_UP:
-            scaled, unit = scaled / 1000, larger
-    return f"{scaled:.1f}{unit}"
+    for unit in "kMG":
+        number /= 1000
+        if number < _ROUNDED_UP:
+            return f"{number:.1f}{unit}"
+    return f"{number / 1000:.1f}T"
 
 
 def _bar(weight: float, most: float, width: int) -> str:
-    """A bar whose share of ``width`` is ``weight / most``; at least an eighth of a column for a weight above 0."""
+    """A bar whose share of ``width`` is ``weight / most``, at least an eighth of a column if any."""
     if weight <= 0 or not width:
         return ""
     full, eighths = divmod(max(1, round(8 * width * weight / most)), 8)
@@ -215,10 +188,7 @@ def _styled(text: str, code: str, *, on: bool) -> str:
     return f"\x1b[{code}m{text}\x1b[0m" if on else text
 
 
-# ---- names
-
-
 def _name(row: Row) -> str:
-    """The day or the model of a row, safe for a terminal: ``?`` for an unknown model, ``all`` for the total."""
+    """The day or the model of a row: ``?`` for an unknown model, ``all`` for the total."""
     name = row.get("day", "all") if "model" not in row else row["model"] or ""
     return one_line(name) or "?"

@@ -36,7 +36,7 @@ _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # CIFS and FUSE, for a folder: its nam
 
 
 def refuse_foreign_links(path: Path | str) -> None:
-    """Raise OSError if the path, or a folder that leads to it within the store, is another user's link.
+    """Raise OSError if the path, or a folder of the store that leads to it, is a foreign link.
 
     Such a link could have a file of this user overwritten. One's own links lead to a synced folder,
     or to another disk.
@@ -54,7 +54,7 @@ def is_foreign(status: os.stat_result) -> bool:
 
 
 def open_own(path: Path | str, flags: int) -> int:
-    """Open a file, with mode 0600 if it is created; by a link only if that is this user's, or root's.
+    """Open a file, with mode 0600 if it is new; by a link only if it is this user's, or root's.
 
     Raises OSError.
     """
@@ -95,7 +95,7 @@ def again_if_stale(work: Callable[_Args, _Result]) -> Callable[_Args, _Result]:
 def replace(path: Path, data: bytes, *, fsync: bool) -> None:
     """Replace the file, or the target of one's own link, atomically with mode 0600.
 
-    ``fsync`` waits for the disk. Raises OSError: the file was not replaced, or may not be on disk yet.
+    ``fsync`` waits for the disk. Raises OSError: the file is the old one, or not on disk yet.
     """
     replace_pieces(path, [data], fsync=fsync)
 
@@ -139,7 +139,7 @@ def sync(path: Path | str) -> None:
 
 @contextlib.contextmanager
 def as_store_error(problem: str, folder: Path) -> Iterator[None]:
-    """Raise an OSError of the block as StoreError: ``problem``, then the file or else ``folder``."""
+    """Raise an OSError of the block as StoreError, with the file or else ``folder``."""
     try:
         yield
     except OSError as err:
@@ -217,8 +217,8 @@ _MAX_BYTES = 1_000_000
 def read_text(path: Path, *, max_bytes: int = _MAX_BYTES, may_be_pipe: bool = False) -> str:
     """Return the text of a file in UTF-8, without its byte order mark.
 
-    ``may_be_pipe``: the user named it on the command line, as in ``--config <(…)``. Raises OSError,
-    also for a file that is too large or no regular file, and UnicodeDecodeError.
+    ``may_be_pipe``: the user named it on the command line, as in ``--config <(…)``. Raises
+    OSError, also for a file that is too large or no regular file, and UnicodeDecodeError.
     """
     if not may_be_pipe and not stat.S_ISREG(os.stat(path).st_mode):  # opening a pipe may wait
         raise OSError(errno.EINVAL, "not a regular file")

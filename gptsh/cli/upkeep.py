@@ -29,7 +29,7 @@ _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
 
 
 def prune_sessions(flags: Flags) -> int:
-    """Delete or archive old sessions; without ``--yes`` only list them. ``--limit``: so many at most."""
+    """Delete or archive old sessions; without ``--yes`` only list them."""
     if flags.keep is None and flags.older_than is None and not flags.unanswered:
         ways = "add --keep N, --older-than AGE or --unanswered"
         raise UsageError("--prune-sessions needs to know which", ways)
@@ -61,7 +61,7 @@ def prune_sessions(flags: Flags) -> int:
 
 
 def _parse_age(age: str) -> datetime:
-    """The time that was ``12h``, ``30d``, ``2w`` or ``1y`` ago, at most a century. Raises UsageError."""
+    """The time ``12h``, ``30d``, ``2w`` or ``1y`` ago, at most a century. Raises UsageError."""
     match = re.fullmatch("([0-9]{1,6})([hdwy])", age)
     hours = int(match[1]) * _HOURS[match[2]] if match else 0
     if not 0 < hours <= 100 * _HOURS["y"]:
@@ -76,7 +76,7 @@ def _parse_age(age: str) -> datetime:
 
 
 def consolidate(flags: Flags) -> int:
-    """Print a line for each session that had something new; return the exit code of the first failure.
+    """Print a line for each session that had something new; return the first failure's code.
 
     Raises UsageError, and Interrupted after the last line.
     """

@@ -42,7 +42,7 @@ def approve(filename: str, tool: ServerTool) -> None:
 
 
 def forget_approvals(filename: str) -> None:
-    """Remove the approvals of a deleted session. The caller holds the store's lock. Raises OSError."""
+    """Remove the approvals of a deleted session, under the store's lock. Raises OSError."""
     every_session = _read_approvals()
     if every_session.pop(filename, None) is not None:
         files.replace(_approvals_path(), encode_json(every_session), fsync=False)

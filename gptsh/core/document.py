@@ -1,10 +1,10 @@
-"""Define a session document: its keys, checked when a file is read; its totals; the bytes of its file."""
+"""Define a session document: its keys, how they are checked, its totals, the bytes of its file."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TYPE_CHECKING, TypedDict, TypeGuard, cast
 
 from gptsh.content.passages import question_preview
 from gptsh.errors import StoreError
@@ -113,7 +113,7 @@ Shape = dict[str, object]
 _ANY = "*"
 
 
-def _is_time(value: object) -> bool:
+def _is_time(value: object) -> TypeGuard[str]:
     """Whether a value is ISO 8601, in a year that every time zone can show."""
     try:
         return isinstance(value, str) and 1900 <= datetime.fromisoformat(value).year <= LAST_YEAR
@@ -285,11 +285,12 @@ def parse_document(
     session_id: str | None = None,
     created: str | None = None,
 ) -> tuple[Document, list[str]]:
-    """Return the JSON value of a file as a document with all keys, and the paths of malformed parts.
+    """Return the JSON value of a file as a complete document, and the paths of malformed parts.
 
-    Malformed parts are left out. The file's name provides ``session_id``, which replaces the id in
-    the file, and ``created``, for a missing time of creation. Missing ids of messages are derived in
-    a way that gives every reader the same ones. A version of 0, or none, is a file of gptsh-cli 0.8.
+    Malformed parts are left out. The file's name provides ``session_id``, which replaces the id
+    in the file, and ``created``, for a missing time of creation. Missing ids of messages are
+    derived in a way that gives every reader the same ones. A version of 0, or none, is a file of
+    gptsh-cli 0.8.
     Raises ValueError if the messages cannot be read.
     """
     from gptsh.content.shapes import normalize_message
@@ -321,9 +322,12 @@ def parse_document(
 
 
 def _with_all_keys(head: JsonObject, session_id: str | None, created: str | None) -> Document:
-    """Return a document without messages, of the valid keys of a file; a null one has its default."""
-    created = head.get("created_at") or (created if _is_time(created) else _UNKNOWN_TIME)
-    new: JsonObject = {**blank(session_id or str(head.get("id") or ""), str(created))}
+    """Return a document without messages, of the valid keys of a file and the defaults."""
+    if head.get("created_at"):
+        created = head["created_at"]
+    else:
+        created = timestamp(datetime.fromisoformat(created)) if _is_time(created) else _UNKNOWN_TIME
+    new: JsonObject = {**blank(session_id or str(head.get("id") or ""), created)}
     for key, item in head.items():
         if key == "id":
             continue
@@ -436,7 +440,7 @@ def add_call(
 
 
 def update_totals(doc: Document) -> None:
-    """Recompute ``stats`` and ``usage.cost`` from messages and calls; doing it twice changes nothing."""
+    """Recompute ``stats`` and ``usage.cost`` from messages and calls; twice is as once."""
     usage = doc["usage"]
     doc["stats"] = {**doc["stats"], **stats(doc["messages"], doc["stats"]["preview"])}
     costs = [item.get("cost") for item in (*doc["messages"], *usage["calls"])]
@@ -518,9 +522,7 @@ def parse_file(data: bytes, path: str) -> tuple[Document, list[str]]:
     except (ValueError, RecursionError) as err:
         raise ValueError(f"not JSON: {err}") from err
     name = path[-25:]  # yyyyMMdd-HHMMSS-id.json
-    day = f"{name[:4]}-{name[4:6]}-{name[6:8]}"
-    time = f"{name[9:11]}:{name[11:13]}:{name[13:15]}"
-    doc, malformed = parse_document(value, name[16:20], f"{day}T{time}.000Z")
+    doc, malformed = parse_document(value, name[16:20], f"{name[:8]}T{name[9:15]}Z")
     if is_unsaved(doc):  # other programs write this
         doc["updated_at"] = just_after(doc["created_at"])
     return doc, malformed
@@ -574,7 +576,7 @@ def parse_some(
     path: str,
     is_wanted: Callable[[bytes], bool],
 ) -> tuple[Head, Iterator[Message]]:
-    """Return a file's document or its head, and its messages: at least those whose bytes are wanted.
+    """Return a file's document or its head, and at least those messages whose bytes are wanted.
 
     Raises ValueError if the file is not a session, also while the messages are read.
     """

@@ -1,4 +1,4 @@
-"""Resolve references (an index, id, prefix or @NAME) to files, and find the folders of the store."""
+"""Find the folders of the store, and the file that a reference (an index, id, @NAME) names."""
 
 import contextlib
 import os
@@ -47,7 +47,7 @@ def names_folder() -> Path:
 
 
 def path_of(filename: str) -> Path:
-    """The path of a session file: in the archive if it exists only there, else among the sessions."""
+    """The path of a session file: in the archive only if it is not among the sessions."""
     path = sessions_folder() / filename
     archived = archive_folder() / filename
     return archived if os.path.lexists(archived) and not os.path.lexists(path) else path
@@ -73,7 +73,7 @@ def make_private(folder: Path) -> None:
 
 
 def note_on_others() -> str | None:
-    """A line about a folder of the store that others have or can change, the first time; else None."""
+    """A line about a folder of the store that others have or can change; None from then on."""
     state = app_folder("state")
     for folder in (state, sessions_folder(), archive_folder(), names_folder()):
         with contextlib.suppress(OSError):
@@ -89,7 +89,7 @@ def note_on_others() -> str | None:
 
 
 def names_in(folder: Path) -> list[str]:
-    """The file names in a folder; none if it does not exist. Raises BadSession if it is unreadable."""
+    """The file names in a folder, which may not exist. Raises BadSession if it is unreadable."""
     try:
         return os.listdir(folder)
     except FileNotFoundError:
@@ -109,7 +109,7 @@ def conflict_copies(folder: Path) -> list[str]:
 
 
 def newest_first(folder: Path | None = None) -> Iterator[str]:
-    """Yield file names, newest first; those of the same second by ``created_at``, to milliseconds."""
+    """Yield file names, newest first; those of the same second by their ``created_at``."""
     folder = folder or sessions_folder()
 
     def created_at(name: str) -> str:
@@ -226,7 +226,7 @@ def is_reference(word: str) -> bool:
 
 
 def ref_of(filename: str) -> str:
-    """Return the reference for a command line: the id, or the file name if the id is like an index."""
+    """Return the reference for a command line: the id, but the file name if that is all digits."""
     return filename if filename[ID].isdigit() else filename[ID]
 
 
@@ -242,7 +242,7 @@ def abbreviate(names: Sequence[str]) -> str:
 def names_by_file() -> dict[str, list[str]]:
     """Return the sorted ``@NAME``s by the file names in them, without those that cannot be read.
 
-    The session of a file name may be deleted. Raises BadSession if the folder of names is unreadable.
+    The session of a file name may be deleted. Raises BadSession for an unreadable folder.
     """
     names: dict[str, list[str]] = {}
     for entry in names_in(names_folder()):
@@ -278,7 +278,7 @@ def _name_advice(name: str) -> str:
 def filename_of_name(name: str) -> str | None:
     """Return the file name of the session that an ``@NAME`` points at, or None if there is none.
 
-    Raises UnknownSession for a name with invalid characters, BadSession if the pointer is unreadable.
+    Raises UnknownSession for a name with invalid characters, BadSession for an unreadable pointer.
     """
     if not is_name(name):
         expected = "an @NAME has letters, digits, '.', '_', ':' and '-', a letter first"
@@ -303,7 +303,7 @@ def point_name(name: str, filename: str, *, fsync: bool, moves: bool = False) ->
 
 
 def free_names(names: Iterable[str], filename: str) -> None:
-    """Remove the pointers of these ``@NAME``s, if they still point at this session. Raises OSError."""
+    """Remove these ``@NAME``s, if they still point at this session. Raises OSError."""
     for name in names:
         with contextlib.suppress(FileNotFoundError):
             if _read_pointer(safe_name(name[1:])) == filename:

@@ -72,7 +72,7 @@ def scan_sessions(
 ) -> Iterator[SessionSummary | Unreadable]:
     """Yield each session whose id begins with ``prefix``, newest first, one file at a time.
 
-    ``archived`` reads the archive instead. Sessions that are left out or unreadable keep their index.
+    ``archived`` reads the archive instead. Sessions that are left out keep their index.
     """
     folder = archive_folder() if archived else sessions_folder()
     path = str(folder)
@@ -87,7 +87,7 @@ def scan_sessions(
 
 
 def list_sessions(limit: int | None = None) -> list[SessionSummary]:
-    """Return the sessions, newest first, at most ``limit``. Files that cannot be read are left out."""
+    """Return the readable sessions, newest first, at most ``limit``."""
     return list(islice((item for item in scan_sessions() if isinstance(item, dict)), limit))
 
 
@@ -198,10 +198,8 @@ def by_file_time(folder: Path) -> list[tuple[float, str]]:
     """Return the file time (seconds since 1970) and the name of each session, newest first."""
     dated = []
     for name in session_names(folder):
-        path = f"{folder}/{name}"
-        with contextlib.suppress(OSError):
-            # A dangling link has its own time.
-            dated.append((os.stat(path, follow_symlinks=os.path.exists(path)).st_mtime, name))
+        with contextlib.suppress(OSError):  # deleted meanwhile, or a dangling link
+            dated.append((os.stat(f"{folder}/{name}").st_mtime, name))
     return sorted(dated, reverse=True)
 
 

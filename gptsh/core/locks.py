@@ -1,4 +1,4 @@
-"""Lock the store while it is changed; claim a turn or title, and tell whether another run has claimed it."""
+"""Lock the store while it is changed; claim a turn or title, so that no other run does it too."""
 
 import contextlib
 import errno
@@ -57,9 +57,8 @@ def locked(
                 break
         else:
             if note and is_due(folder / ".unlocked.noted", _DAY):
-                note(
-                    f"{folder} is on a file system without locks: do not use gptsh twice at once there"
-                )
+                advice = "do not use gptsh twice at once there"
+                note(f"{folder} is on a file system without locks: {advice}")
         yield
 
 
@@ -142,7 +141,7 @@ def claim_of_title(filename: str) -> int:
 
 
 def take_claim(claim: int) -> bool:
-    """Claim something until ``release_claim`` or the end of the process; False if another run has it.
+    """Claim something until ``release_claim`` or the end of the process; False if it is taken.
 
     True also where files cannot be locked.
     """

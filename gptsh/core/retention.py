@@ -101,7 +101,7 @@ State = Literal["deleted", "archived", "already archived", "used", "gone"]
 
 
 class Change(NamedTuple):
-    """What happened to a session. ``was`` is its list row, None if unreadable; ``names`` pointed at it."""
+    """What happened to a session; its list row (None: unreadable), and its names."""
 
     filename: str
     state: State
@@ -118,9 +118,9 @@ def remove(
 ) -> Iterator[Change]:
     """Delete the sessions with these file names, or archive them: one at each step of the iterator.
 
-    A session with an ``updated_at`` is kept if that has changed meanwhile, or if it was moved: it is
-    expected among the sessions, or ``from_archive`` in the archive. The names of a deleted session
-    become free; those of an archived one still point at it.
+    A session with an ``updated_at`` is kept if that has changed meanwhile, or if it was moved: it
+    is expected among the sessions, or ``from_archive`` in the archive. The names of a deleted
+    session become free; those of an archived one still point at it.
     Raises StoreBusy if the lock is not free after ``wait`` seconds, else StoreError.
     """
     places = (sessions_folder(), archive_folder())
@@ -216,7 +216,7 @@ def select_to_prune(
 
 
 def archive_old(rules: Sessions, just_used: str) -> None:
-    """Archive sessions whose files are older than ``archive_after_days``, or beyond ``max_sessions``.
+    """Archive sessions older than ``archive_after_days``, and those beyond ``max_sessions``.
 
     ``just_used`` is the file name of a session that is kept. The age of an imported session counts
     from its import. Raises StoreError, or BadSession for an unreadable folder.

@@ -31,7 +31,7 @@ _AROUND = 8
 
 
 class Found(SessionSummary):
-    """A session with a match: a passage on one line, after its speaker. ``marks`` are the words in it."""
+    """A session with a match: a passage on one line after its speaker, and where its words are."""
 
     match: str
     marks: list[Span]
@@ -48,7 +48,7 @@ def fold(text: str) -> str:
 
 
 class Query:
-    """Words that a session must all contain, in any case; ``width`` is that of a match in characters."""
+    """Words that a session must all contain, in any case; a match has ``width`` characters."""
 
     def __init__(self, text: str, width: int) -> None:
         self.width = width
@@ -63,12 +63,12 @@ class Query:
         return all(test(lowered) for test in self._tests)
 
     def may_contain_any(self, data: bytes) -> bool:
-        """Whether a message may contain one of the words, given its bytes: never False if it does."""
+        """Whether a message may contain one of the words, by its bytes: never False if it does."""
         lowered = data.lower()
         return any(test(lowered) for test in self._tests)
 
     def best(self, passages: Iterable[Passage]) -> Passage | None:
-        """Return the first passage with the most words, or None unless each word is in some passage."""
+        """Return the first passage with the most words; None if a word is in no passage."""
         missing = set(self.words)
         most = 0
         best = None
@@ -92,7 +92,7 @@ class Query:
         return {word for folded in map(fold, pieces) for word in self.words if word in folded}
 
     def excerpt(self, passage: Passage) -> tuple[str, list[Span]]:
-        """Return the text around the first word of a passage, on one line, and where the words are."""
+        """Return the text around a passage's first word, on one line, and where the words are."""
         speaker, name, text = passage
         start = f"{speaker} ({shorten(name, _NAME_WIDTH)}): " if name else f"{speaker}: "
         text = text if text.isascii() else normalize("NFC", text)
@@ -121,7 +121,7 @@ class Query:
 
 
 def _bytes_test(word: str) -> Callable[[bytes], bool]:
-    """Return a test of bytes in lower case: whether they may contain the word; never False if so."""
+    """Return a test whether bytes in lower case may contain the word: never False if they do."""
     plain = max(_PLAIN.findall(word), key=len, default="")
     needle = plain.encode()
     found = [chars for pattern, chars in _LOOKALIKES.items() if re.search(pattern, plain)]

@@ -1,4 +1,4 @@
-"""Find, load, save, name and fork sessions, and make titles: the store's functions, also for scripts.
+"""Find, load, save, name and fork sessions, and make titles: functions also for scripts.
 
 One JSON file per session, found by index, id, prefix, file name or ``@NAME``. Saving is a union
 under the store's lock: writers never overwrite each other, and a session only grows. An archived
@@ -91,7 +91,7 @@ def load_session(id_or_filename: str, note: Note | None = None) -> Document:
 
 
 def load_at(ref: str, note: Note | None = None) -> Document:
-    """Return the document of ``REF``, or as it was at ``REF@POINT``. Raises as ``load_session`` does."""
+    """Return the document of ``REF``, or as it was at ``REF@POINT``. Raises as ``load_session``."""
     doc = load_session(ref, note)
     _, point = folders.split_ref(ref)
     return turns.at_point(doc, point) if point else doc
@@ -142,7 +142,10 @@ def new_session_doc(
 
 
 def fork_session(doc: Document, point: str) -> Document:
-    """Return a new session that begins with the messages of ``doc``, which ``load_at`` cut at ``point``."""
+    """Return a new session that begins with the messages of ``doc``.
+
+    That is the original as ``load_at`` cut it at ``point``.
+    """
     meta = doc["meta"].copy()
     meta.pop("imported", None)
     meta.pop("imported_at", None)
@@ -161,7 +164,7 @@ def fork_session(doc: Document, point: str) -> Document:
 
 
 def new_id(used_ids: Collection[str]) -> str:
-    """Return four characters of base36 that are not in use, and not all digits: those are indexes."""
+    """Return four unused characters of base36, not all digits: those are indexes."""
     while True:
         candidate = "".join(random.choices(folders.BASE36, k=4))
         if not candidate.isdigit() and candidate not in used_ids:
@@ -173,7 +176,7 @@ def append_messages(
     new_messages: Sequence[Message],
     usage_delta: JsonObject | None,
 ) -> list[Message]:
-    """Add messages in place, and return them; each gets an id, a parent and a time if it lacks them.
+    """Add messages in place, and return them, each with an id, a parent and a time.
 
     Answers go to the end of the turn of their parent, if the first one names it; all others go to
     the end. ``usage_delta`` is what this turn used, never a running total. Its ``tokens`` replace
@@ -297,7 +300,7 @@ def _write(new: Document, path: Path, stored: Document | None, *, fsync: bool, t
 
 
 def name_session(name: str, filename: str, *, fsync: bool = True) -> None:
-    """Let an ``@NAME`` point at a session, even if it points at another one now. Raises StoreError."""
+    """Let an ``@NAME`` point at a session, no longer at another one. Raises StoreError."""
     folder = sessions_folder()
     wait = None if fsync else locks.SHORT_LOCK_WAIT
     with files.as_store_error(_UNSAVED, folder), locks.locked(folder.parent, wait):
@@ -376,7 +379,8 @@ def name_for(doc: Document) -> str:
 # When it is asked, and by which process, is the turn's business.
 
 _SYSTEM = (
-    "You generate a short, human-friendly title for a conversation based solely on the first user message. "
+    "You generate a short, human-friendly title for a conversation "
+    "based solely on the first user message. "
     "Return 3–7 plain words in Title Case. No punctuation, no quotes, no extra text."  # noqa: RUF001
 )
 _SOURCE = 2000  # characters of the first question that the title is made from
@@ -443,7 +447,7 @@ def generate_title(
         for key in () if isinstance(result, str) else ("choices", 0, "message", "content"):
             is_item = isinstance(result, (dict, list))
             result = result[key] if is_item else getattr(result, str(key))
-    except Exception:  # noqa: BLE001 - the client is the program's own; a title is not worth its failure
+    except Exception:  # noqa: BLE001 - the client is the program's own
         return None
     return title_in(result) if isinstance(result, str) else None
 

@@ -18,7 +18,7 @@ _AUTOMATIC = re.compile("auto-([0-9]{1,9})")
 
 
 def check(name: str, messages: Sequence[Message]) -> None:
-    """Raise UsageError if the user cannot take a snapshot of this name, or of a session without messages."""
+    """Raise UsageError if the user cannot take a snapshot of this name, or there is no message."""
     if not re.fullmatch(_NAME, name):
         raise UsageError(
             f"{name!r} is not a valid snapshot name",
@@ -39,11 +39,11 @@ def record(
     tokens: int | None = None,
     end: int | None = None,
 ) -> list[SessionEvent]:
-    """Take a snapshot of the session, or of its first ``end`` messages; return the events to report.
+    """Take a snapshot of the session, or of its first ``end`` messages; return what happened.
 
     A snapshot with a ``name`` replaces an older one of that name. Without, it is the next
-    ``auto-N``; the newest ``keep`` of these remain, here and by ``keep_newest`` in the document that
-    is saved. Raises UsageError as ``check`` does.
+    ``auto-N``; the newest ``keep`` of these remain, here and by ``keep_newest`` in the document
+    that is saved. Raises UsageError as ``check`` does.
     """
     messages = doc["messages"][:end]
     # ``join_new`` recognizes new snapshots by their time. An automatic one is of the session before
@@ -100,7 +100,7 @@ def join_new(
     ours: "Sequence[Snapshot]",
     read_at: str,
 ) -> "list[Snapshot]":
-    """Return the snapshots on disk, and those that we took since ours was read: others were deleted."""
+    """Return the snapshots on disk, and those that we took since: our others were deleted."""
     known_ids = {item["id"] for item in theirs}
     for item in ours:
         if item["id"] not in known_ids and (item.get("created_at") or "") > read_at:
@@ -120,7 +120,7 @@ def delete(doc: Document, name: str) -> None:
 
 
 def automatic_at(doc: Document, end: int | None) -> str | None:
-    """Return the name of the newest automatic snapshot if it is after ``end`` messages (None: all)."""
+    """Return the name of the automatic snapshot after ``end`` messages (None: all), if any."""
     automatic = [item for item in doc["context"]["snapshots"] if item.get("reason") == "auto"]
     last = doc["messages"][:end][-1:]
     if automatic and last and automatic[-1].get("message") == last[0]["id"]:

@@ -1,4 +1,4 @@
-"""Split a session into turns, show it as it was at an earlier point, and join two versions of it."""
+"""Split a session into turns, cut it at an earlier point, and join two versions of it."""
 
 import re
 from collections.abc import Collection, Sequence
@@ -32,7 +32,7 @@ def unanswered(messages: Sequence[Message]) -> bool:
 
 
 def unfinished(messages: Sequence[Message]) -> bool:
-    """Whether the model has to answer: after a question, a tool result, or calls without results."""
+    """Whether the model has to answer: a question, a tool result, or calls without results."""
     for message in reversed(messages):
         if message["role"] != "assistant" or message.get("tool_calls"):
             return any(map(starts_turn, messages))
@@ -87,8 +87,9 @@ def is_imported(message: Message) -> bool:
 
 
 def at_point(doc: Document, point: str) -> Document:
-    """Return the document after turn ``N``, without the last N turns (``-N``), at a snapshot, or now ("").
+    """Return the document at a point.
 
+    That is after turn ``N``, before the last N turns (``-N``), at a snapshot, or now ("").
     Raises UnknownSession, which names the number of turns, if there is no such point.
     """
     from gptsh.core import snapshots
@@ -170,7 +171,7 @@ def take_agent(doc: Document, source: Document) -> None:
 
 
 def record_use(doc: Document, project: str) -> None:
-    """Record that a turn begins now in this project: ``-c`` continues the session last used there."""
+    """Record that a turn begins now in this project, for ``-c``."""
     used_in = _join_uses(doc["meta"].get("used_in"), {project: timestamp()})
     doc["meta"] = {**doc["meta"], "used_in": used_in}
 
@@ -189,8 +190,8 @@ def _join_uses(*tables: dict[str, str] | None) -> dict[str, str]:
 def _merge_context(ours: Document, theirs: Document, messages: Sequence[Message]) -> "ContextState":
     """Join the contexts of two documents, whose ``messages`` are joined already.
 
-    That has the newer compaction, the newest summaries and the used one, all cuts and texts, and the
-    later end of the memory.
+    That has the newer compaction, the newest summaries and the used one, all cuts and texts, and
+    the later end of the memory.
     """
     own = ours["context"]
     other = theirs["context"]
@@ -222,7 +223,7 @@ def _merge_context(ours: Document, theirs: Document, messages: Sequence[Message]
 
 
 def add_keys(theirs: list[Message], ours: Sequence[Message]) -> None:
-    """Give their messages the keys that only ours have; a key that both have stays as it is on disk.
+    """Give their messages the keys that only ours have; others stay as they are on disk.
 
     A saved question that is asked again has other memories, for example.
     """

@@ -1,6 +1,6 @@
 """Count tokens and cost by day and model, at each save; make the rows of ``--usage``.
 
-A session counts its own answers: those that a fork inherited count in the session that they come from.
+A session counts its own answers: what a fork inherited counts in its origin.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -36,7 +36,7 @@ class Row(TypedDict, total=False):
 
 
 class Report(NamedTuple):
-    """Local days, newest first; models by cost, then by tokens, highest first; and one row for all."""
+    """Local days, newest first; models by cost, then tokens, highest first; one row for all."""
 
     days: list[Row]
     models: list[Row]
@@ -80,7 +80,7 @@ def _are_days(value: Any) -> bool:
 
 
 def sums_by_day(doc: Document) -> "Days":
-    """Return what a document used: its own answers, calls of the small model, and what it carries."""
+    """Return what a document used: its answers, calls of the small model, what it carries."""
     days: Days = {}
     first_day = _local_day(doc["created_at"]) or ""
     for moment, model, counts in _entries(doc):
@@ -91,7 +91,7 @@ def sums_by_day(doc: Document) -> "Days":
 
 
 def _entries(doc: Document) -> "Iterator[tuple[str | None, str | None, Sums]]":
-    """All that a document counts: a time in ISO 8601, the full name of a model, and known counts."""
+    """All that a document counts: an ISO time, the full name of a model, known counts."""
     usage = doc["usage"]
     provider = doc["provider"].get("name")
     model = usage.get("carried_model") or full_name(doc["agent"].get("model"), provider)
@@ -152,8 +152,8 @@ def _local_day(moment: str | None) -> str | None:
 def count(sessions: "Iterable[Days]", model: str | None = None, limit: int | None = None) -> Report:
     """Return the sums over sessions.
 
-    ``model`` selects a model (see ``matches_model``); ``limit`` is the number of days, newest first.
-    ``cost`` is the sum of known costs in USD; ``unpriced`` counts the answers without a known cost.
+    ``model`` selects models (see ``matches_model``); ``limit`` is the number of days, newest
+    first. ``cost`` is the sum of known costs in USD; ``unpriced`` counts the other answers.
     """
     all_days: Days = {}
     for days in sessions:

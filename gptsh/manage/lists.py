@@ -30,7 +30,7 @@ _WRITE_INTERVAL = 0.05  # seconds
 
 
 class Filters(NamedTuple):
-    """The sessions that a list has: of an agent, of models with this in their names, with all these tags.
+    """The sessions that a list has: of an agent, of models with this in their names, with all tags.
 
     ``here``: of this project; ``archived``: archived ones instead; ``limit``: so many at most.
     """
@@ -121,7 +121,7 @@ def filter_sessions(filters: Filters, items: Iterable[Session | Unreadable]) -> 
 
 
 def matches_filters(filters: Filters, project: str | None, item: SessionSummary) -> bool:
-    """Whether a session's agent, project and tags match; ``project`` is the one that is asked for."""
+    """Whether a session's agent, project and tags match; ``project`` is that of the filters."""
     if filters.agent is not None and item["agent"] != filters.agent:
         return False
     if project is not None and item["project"] != project:
@@ -199,7 +199,7 @@ def search_sessions(words: str, filters: Filters, output: str | None) -> int:
 
 
 def found_sessions(words: str, filters: Filters) -> Iterator["Found"]:
-    """The sessions that contain the words and match the filters, each with a passage of one line."""
+    """The sessions that contain the words and match the filters, each with a passage."""
     from gptsh.core.search import search
 
     room = max(_MIN_WIDTH, stdio.width(stdio.stdout())) - len(INDENT)

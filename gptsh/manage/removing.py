@@ -29,7 +29,7 @@ def delete_sessions(refs: Sequence[str], output: str | None = None, *, yes: bool
 
 
 def _confirmed(filenames: Iterable[str]) -> dict[str, str | None]:
-    """Ask the user about each session; return when those to delete were last used, "" if unreadable."""
+    """Ask about each session; return when those to delete were last used, "" if unreadable."""
     versions: dict[str, str | None] = {}
     for filename in filenames:
         summary = listing.summary_at(filename)

@@ -72,7 +72,10 @@ def show_document(
 
 
 def details_of(doc: Document, ref: str | None) -> "list[Detail]":
-    """The facts about a session, its names and whether it is archived. ``ref`` is None if it has no file."""
+    """The facts about a session, its names and whether it is archived.
+
+    ``ref`` is None if it has no file.
+    """
     from gptsh.render.session import session_details
 
     if ref is None:
@@ -98,7 +101,7 @@ _LOSSES = {
 
 
 def loss_note(format_name: str, lossless: str = "--format json") -> str | None:
-    """Return a line with what a format leaves out and the export that does not; None if it leaves nothing out."""
+    """Return a line with what a format leaves out and the export without loss; None for nothing."""
     losses = _LOSSES.get(format_name)
     return f"{format_name} leaves out {losses}: {lossless} keeps everything" if losses else None
 
@@ -114,7 +117,7 @@ def export_session(ref: str, format_name: str) -> int:
 
 
 def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
-    """Convert a session to one of ``config.forms.FORMATS``. ``ref`` is None for a session without a file."""
+    """Convert a session to a format of ``--format``. ``ref`` is None if it has no file."""
     if format_name == "json":
         return _json(doc)
     if format_name == "html":

@@ -43,7 +43,7 @@ def _models(config_path: str | None, prefix: str | None) -> _Values:
 
 
 def recent_models(config: settings.Settings) -> Iterator[str]:
-    """The models of sessions, newest first, then of the config file, then ``echo``; with duplicates."""
+    """The models of sessions, newest first, then of the config file, ``echo``; with duplicates."""
 
     def named() -> Iterator[str | None]:
         for summary in islice(_sessions_of(""), _RECENT_SESSIONS):

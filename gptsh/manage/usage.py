@@ -74,7 +74,7 @@ _GAP = "  "
 
 
 def _plain(report: Report) -> Iterator[str]:
-    """A heading and a line for each row; no field contains blanks, and ``+`` marks a minimum cost."""
+    """A heading and a line for each row; no field has blanks, and ``+`` marks a minimum cost."""
     table = [("by", "name", *FIELDS)]
     for row in rows(report):
         cells = {field: "-" if row[field] is None else str(row[field]) for field in FIELDS}
@@ -177,7 +177,7 @@ def _short(number: float) -> str:
 
 
 def _bar(weight: float, most: float, width: int) -> str:
-    """A bar whose share of ``width`` is ``weight / most``, at least an eighth of a column if any."""
+    """A bar whose share of ``width`` is ``weight / most``, at least an eighth of a column."""
     if weight <= 0 or not width:
         return ""
     full, eighths = divmod(max(1, round(8 * width * weight / most)), 8)

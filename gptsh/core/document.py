@@ -106,8 +106,8 @@ def blank(session_id: str, created_at: str) -> Document:
 # ---- checking the content of a file
 #
 # Each key has a shape: a type, a test, a table of shapes (``ANY`` is for all keys that it does not
-# name), or a list with the shape of its items. A key may be absent or null, except the id of a
-# record in a list. A value of another shape is left out.
+# name), or a list with the shape of its items. A key with a name may be absent or null, except the
+# id of a record in a list. A value of another shape is left out.
 
 Shape = dict[str, object]
 _ANY = "*"
@@ -253,7 +253,8 @@ def _validated(value: object, shape: object, path: str, malformed: list[str]) ->
         result = value
         for key, item in value.items():
             expected = shape.get(key, shape.get(_ANY))
-            if item is None or expected is None or type(item) is expected:
+            is_absent = item is None and _ANY not in shape
+            if is_absent or expected is None or type(item) is expected:
                 continue
             valid = _validated(item, expected, f"{path}.{key}" if path else key, malformed)
             if valid is None:

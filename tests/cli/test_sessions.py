@@ -236,6 +236,22 @@ def test_malformed_keys_are_left_out_with_a_note(home: Home) -> None:
     assert run.stderr == f"gptsh: session aaaa: left out malformed keys: {left_out}\n"
 
 
+def test_null_in_a_table_of_a_session_is_left_out_with_a_note(home: Home) -> None:
+    path = put(
+        home,
+        "aaaa",
+        0,
+        context={"cuts": {"aaaa-1": None, "x": [None]}, "noted": {"aaaa-1": None}},
+        meta={"tags": [None, "a"], "used_in": {"/": None}},
+    )
+    run = home.run("-s", "aaaa", "-m", "echo", "more")
+    assert (run.stdout, run.code) == ("You said: question of aaaa\n\nmore\n", 0)
+    assert run.stderr.startswith("gptsh: session aaaa: left out malformed keys: meta.tags[0], meta.used_in./, ")
+    doc = json.loads(path.read_bytes())
+    assert (doc["meta"]["tags"], doc["context"]["cuts"], doc["context"]["noted"]) == (["a"], {"x": []}, {})
+    assert [*doc["meta"]["used_in"]] == [str(home.cwd)]
+
+
 def test_the_newest_five_summaries_stay(store: Store) -> None:
     doc = new_doc()
     doc["context"]["summaries"] = [{"id": f"{at}", "text": "t", "created_at": f"2026-01-0{at}"} for at in range(1, 8)]

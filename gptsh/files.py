@@ -30,7 +30,8 @@ MAX_SIZE = 1_000_000_000  # bytes; a larger file is not read
 READ = os.O_RDONLY | os.O_NONBLOCK  # O_NONBLOCK: do not wait for a named pipe in the folder
 _TEMPORARY = re.compile(r".+\.[0-9]+\.[0-9a-f]{6}\.tmp", re.DOTALL)  # see ``replace_pieces``
 STALE_AFTER = 3600  # seconds; an older temporary file was left by a killed process
-_IS_LINK = (errno.ELOOP, errno.EMLINK)  # of O_NOFOLLOW; the other one is FreeBSD's
+# What O_NOFOLLOW says of a link: on FreeBSD the second, with O_DIRECTORY the third.
+_IS_LINK = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
 _LEVELS = 4  # folders from a file of the store up to the state folder
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # CIFS and FUSE, for a folder: its names are written
 
@@ -149,7 +150,7 @@ def as_store_error(problem: str, folder: Path) -> Iterator[None]:
 
 def sweep(folder: Path, names: list[str]) -> None:
     """Remove those temporary files among ``names`` that a killed process left, and no others."""
-    for name in filter(is_temporary, names):
+    for name in filter(_TEMPORARY.fullmatch, names):
         path = folder / name
         with contextlib.suppress(OSError):  # another process swept it first
             if time.time() - path.stat().st_mtime > STALE_AFTER:

@@ -89,6 +89,14 @@ def test_own_links_are_followed(home: Home) -> None:
     assert [len([*(home.folder / "synced" / name).iterdir()]) for name in ("sessions", "archive", "names")] == [0, 1, 1]
 
 
+def test_the_folder_of_all_may_be_a_link_of_ones_own(home: Home) -> None:
+    (home.folder / "dotfiles").mkdir()
+    home.state.parent.mkdir(parents=True, exist_ok=True)
+    home.state.symlink_to(home.folder / "dotfiles")
+    assert home.run("-m", "echo", "hi") == ("You said: hi\n", "", 0)
+    assert home.run("-s", "0", "--title", "T").code == home.run("--archive-session", "0").code == 0
+
+
 def test_a_folder_of_another_user_is_said_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     home.run("-m", "echo", "hi")
     give_away(home.state, monkeypatch)

@@ -11,7 +11,7 @@ from gptsh.content.passages import walk
 from gptsh.core import document
 from gptsh.core.folders import archive_folder, names_by_file, newest_first, sessions_folder
 from gptsh.core.listing import SessionSummary, Unreadable, summary_of, try_read
-from gptsh.jsonio import parse_json
+from gptsh.jsonio import as_str, parse_json
 from gptsh.messages import Message
 from gptsh.text import one_line, shorten
 
@@ -184,7 +184,7 @@ def _passages(head: document.Head, messages: Iterable[Message]) -> Iterator[Pass
         role = message["role"]
         if role == "system":
             continue
-        tool = message.get("name", "") if role == "tool" else ""
+        tool = as_str(message.get("name")) if role == "tool" else ""
         for passage in walk(message):
             match passage.kind:
                 case "words" | "refusal" if isinstance(passage.text, str):

@@ -166,29 +166,23 @@ def is_temporary(name: str) -> bool:
 def read_bytes(path: Path | str, limit: int = MAX_SIZE) -> bytes:
     """Return the bytes of a file, in half the time of ``Path.read_bytes``.
 
-    Raises OSError, also as ``size_of`` does.
+    Raises OSError, also if it is no regular file, or larger than the limit.
     """
     descriptor = open_own(path, READ)
     try:
-        size = size_of(descriptor, limit)
+        status = os.fstat(descriptor)
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        if status.st_size > limit:
+            raise OSError(errno.EFBIG, f"larger than {format_size(limit)}")
         data = b""
-        while piece := os.read(descriptor, size - len(data)):  # usually one
+        while piece := os.read(descriptor, status.st_size - len(data)):  # usually one
             data += piece
         return data
     finally:
         os.close(descriptor)
-
-
-def size_of(descriptor: int, limit: int = MAX_SIZE) -> int:
-    """Return the size of a file in bytes. Raises OSError if it is no regular file, or too large."""
-    status = os.fstat(descriptor)
-    if stat.S_ISDIR(status.st_mode):
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "not a regular file")
-    if status.st_size > limit:
-        raise OSError(errno.EFBIG, f"larger than {format_size(limit)}")
-    return status.st_size
 
 
 # ---- folders

@@ -80,7 +80,9 @@ def as_str(value: object) -> str:
 
 def as_dicts(value: object) -> list[JsonObject]:
     """Return the dicts in a list, in order; an empty list for any other value."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    return [item for item in value if isinstance(item, dict)]
 
 
 def is_cost(value: object) -> bool:

@@ -51,7 +51,9 @@ def prune_sessions(flags: Flags) -> int:
     stdio.write_lines(lists.lines_of(old, listing_line, lists.session_object, flags.output))
 
     verb = "archived" if flags.archive else "deleted"
-    names = [name for item in old for name in item["names"]]
+    names = []
+    for item in old:
+        names += item["names"]
     with_names = f", {abbreviate(names)} among them" if names else ""
     if old:
         stdio.note(f"{quantity(len(old), 'session')} would be {verb}{with_names}: --yes does it")

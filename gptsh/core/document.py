@@ -15,7 +15,6 @@ from gptsh.files import (
     open_own,
     read_bytes,
     replace_pieces,
-    size_of,
 )
 from gptsh.jsonio import JsonObject, as_dict, encode_json, is_cost, parse_json, parse_json_fast
 from gptsh.messages import (
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
         SessionUsage,
         Stats,
         TokenKey,
+        Tokens,
     )
     from gptsh.messages import Usage
 
@@ -421,11 +421,14 @@ def add_call(
     call that failed; ``cost`` is in USD. ``late``: the answer is not awaited. A call without a
     ``model`` is left to another process, and its entry is replaced by the next of its kind.
     """
+    counts: Tokens | None = None
+    if tokens:
+        counts = {key: tokens[key] for key in TOKEN_KEYS if key in tokens}
     call: LedgerEntry = {
         "id": new_message_id(),
         "kind": kind,
         "model": model,
-        "tokens": {key: tokens[key] for key in TOKEN_KEYS if key in tokens} if tokens else None,
+        "tokens": counts,
         "cost": cost,
         "at": timestamp(),
     }
@@ -548,7 +551,8 @@ def _first_line(path: str) -> bytes:
     try:
         end = data = os.read(descriptor, _BLOCK)
         if len(data) == _BLOCK:  # otherwise the file ends here
-            end = os.pread(descriptor, _TAIL, max(0, size_of(descriptor) - _TAIL))
+            size = os.fstat(descriptor).st_size
+            end = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
             if b"\n" not in data:
                 data += os.read(descriptor, _LONG_BLOCK)
         line, newline, _ = data.partition(b"\n")

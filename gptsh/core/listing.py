@@ -141,6 +141,8 @@ def summary_of(
     title = _text(head, "title")
     cost = usage.get("cost")
     tags = meta.get("tags")
+    if not isinstance(tags, list):
+        tags = []
     return {
         "index": index,
         "id": str(head["id"]),
@@ -156,7 +158,7 @@ def summary_of(
         "messages": token_count(stats.get("messages")) or 0,
         "tokens": token_count(as_dict(usage.get("tokens")).get("total")),
         "cost": cost if is_cost(cost) else None,
-        "tags": [tag for tag in tags if isinstance(tag, str)] if isinstance(tags, list) else [],
+        "tags": [tag for tag in tags if isinstance(tag, str)],
         "project": _text(meta, "project"),
         "forked_from": _text(meta, "forked_from"),
         "preview": _text(stats, "preview") or "",

@@ -126,9 +126,9 @@ def remove(
     places = (sessions_folder(), archive_folder())
     names = folders.names_by_file()
     problem = f"the session cannot be {'archived' if archive else 'deleted'}"
-    leftovers = [
-        place / name for place in places for name in names_in(place) if files.is_temporary(name)
-    ]
+    leftovers: list[Path] = []
+    for place in places:
+        leftovers += [place / name for name in names_in(place) if files.is_temporary(name)]
     try:
         for filename, updated_at in sessions.items():
             with (

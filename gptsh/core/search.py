@@ -89,7 +89,10 @@ class Query:
         bytes a character.
         """
         pieces = [text] if len(text) <= _PIECE else (piece[0] for piece in _PIECES.finditer(text))
-        return {word for folded in map(fold, pieces) for word in self.words if word in folded}
+        found: set[str] = set()
+        for folded in map(fold, pieces):
+            found.update(word for word in self.words if word in folded)
+        return found
 
     def excerpt(self, passage: Passage) -> tuple[str, list[Span]]:
         """Return the text around a passage's first word, on one line, and where the words are."""

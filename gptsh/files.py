@@ -32,6 +32,7 @@ _TEMPORARY = re.compile(r".+\.[0-9]+\.[0-9a-f]{6}\.tmp", re.DOTALL)  # see ``rep
 STALE_AFTER = 3600  # seconds; an older temporary file was left by a killed process
 # What O_NOFOLLOW says of a link: on FreeBSD the second, with O_DIRECTORY the third.
 _IS_LINK = (errno.ELOOP, errno.EMLINK, errno.ENOTDIR)
+_BUFFER = 1 << 18  # bytes that are written at once
 _LEVELS = 4  # folders from a file of the store up to the state folder
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)  # CIFS and FUSE, for a folder: its names are written
 
@@ -108,7 +109,7 @@ def replace_pieces(path: Path, pieces: Iterable[bytes], *, fsync: bool) -> None:
     temporary = f"{target}.{os.getpid()}.{os.urandom(3).hex()}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        with open(descriptor, "wb") as file:
+        with open(descriptor, "wb", buffering=_BUFFER) as file:
             file.writelines(pieces)
             file.flush()
             if fsync:

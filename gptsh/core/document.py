@@ -251,10 +251,10 @@ def _validated(value: object, shape: object, path: str, malformed: list[str]) ->
     """
     if isinstance(shape, dict) and isinstance(value, dict):
         result = value
+        of_any = shape.get(_ANY)
         for key, item in value.items():
-            expected = shape.get(key, shape.get(_ANY))
-            is_absent = item is None and _ANY not in shape
-            if is_absent or expected is None or type(item) is expected:
+            expected = shape.get(key, of_any)
+            if expected is None or type(item) is expected or (item is None and of_any is None):
                 continue
             valid = _validated(item, expected, f"{path}.{key}" if path else key, malformed)
             if valid is None:

@@ -53,7 +53,7 @@ def locked(
             descriptor = open_own(path, flags)
             _lock_descriptors.add(descriptor)
             stack.callback(_close, descriptor)
-            if _lock(descriptor, folder, wait, note):
+            if _lock(descriptor, folder, wait=wait, note=note):
                 break
         else:
             if note and is_due(folder / ".unlocked.noted", _DAY):
@@ -71,6 +71,7 @@ def _close(descriptor: int) -> None:
 def _lock(
     descriptor: int,
     folder: Path,
+    *,
     wait: float | None,
     note: Callable[[str], None] | None,
 ) -> bool:

@@ -258,7 +258,8 @@ def save_session(
             get_sessions_dir()
             if note and (line := folders.note_on_others()):
                 note(line)
-        with locks.locked(folder.parent, None if fsync else locks.SHORT_LOCK_WAIT, note):
+        wait = None if fsync else locks.SHORT_LOCK_WAIT
+        with locks.locked(folder.parent, wait, note=note):
             path = _path_for(doc, at)
             stored = _read(path) if exists(path.name) else None
             refuse_newer(stored or doc, path.name)

@@ -223,9 +223,9 @@ def _merge_context(ours: Document, theirs: Document, messages: Sequence[Message]
 
 
 def add_keys(theirs: list[Message], ours: Sequence[Message]) -> None:
-    """Give their messages the keys that only ours have; others stay as they are on disk.
+    """Give their messages the keys that only ours have, as a program may add some.
 
-    A saved question that is asked again has other memories, for example.
+    Others stay as they are on disk.
     """
     our_messages = {message["id"]: message for message in ours}
     for index, message in enumerate(theirs):

@@ -53,6 +53,7 @@ def rendered(*pieces: str, how: TerminalStyle = PLAIN, width: int = 60) -> str:
     shown = canvas(paper, how, width)
     for piece in pieces:
         shown.add(piece)
+        shown.draw()
     shown.finish()
     return paper.text
 
@@ -71,6 +72,8 @@ BLOCKS = {
     "paragraph": ("a *b* **c** ~~d~~ __e__\n", "a b c d e\n"),
     "long paragraph": ("word " * 9, "word word word word\nword word word word\nword\n"),
     "long word": ("x" * 45, f"{'x' * 20}\n{'x' * 20}\nxxxxx\n"),
+    "a long URL is one": ("- see http://a.b/" + "x" * 20 + " it", " • see\n   http://a.b/" + "x" * 20 + "\n   it\n"),
+    "emphasis beside wide punctuation": ("これは**「x」**な*\uff08y\uff09*", "これは「x」な\uff08y\uff09\n"),
     "wide letters": ("漢字" * 8, f"{'漢字' * 5}\n{'漢字' * 3}\n"),
     "line ends": ("a\nb  \nc\\\nd\r\ne", "a\nb\nc\nd\ne\n"),
     "inline code": ("run `rm *x*`", "run `rm *x*`\n"),
@@ -174,6 +177,7 @@ def test_items_of_a_list_are_out_one_by_one() -> None:
     seen = []
     for line in ("1. a\n", "   b\n", "2. c\n", "\n", "3. d\n", "e\n", "\n", "f\n"):
         shown.add(line)
+        shown.draw()
         seen.append(paper.text)
     assert seen == ["", "", *[" 1. a\n    b\n"] * 2, *[(two := " 1. a\n    b\n 2. c\n")] * 3, f"{two}\n 3. d\n    e\n"]
     shown.finish()
@@ -190,8 +194,10 @@ def test_a_block_is_out_when_it_is_complete_and_not_before(source: str, behind: 
     shown = canvas(paper)
     for char in source:
         shown.add(char)
+        shown.draw()
     assert paper.pieces == []
     shown.add(behind)
+    shown.draw()
     assert len(paper.pieces) == 1
 
 

@@ -61,7 +61,8 @@ def markdown(text: str) -> str:
     tokens = parse(markdown, _shown(text))
     if not tokens:
         return _raw(text.strip("\n")) if text.strip() else ""
-    return _shown(markdown.renderer.render(tokens, markdown.options, {}))  # entities may mean control characters
+    page = markdown.renderer.render(tokens, markdown.options, {})
+    return _shown(page)  # entities may mean control characters
 
 
 def _raw(text: str) -> str:
@@ -69,7 +70,10 @@ def _raw(text: str) -> str:
 
 
 def code(text: str, language: str = "") -> str:
-    """Code, highlighted if its language is known and it is not too long; else under the name of the language."""
+    """Return code, highlighted if its language is known and it is not too long.
+
+    The name of an unknown language is shown above it.
+    """
     text = _shown(text).removesuffix("\n")
     name = language.partition(" ")[0]
     try:
@@ -95,14 +99,22 @@ def _parser() -> MarkdownIt:
     markdown.core.ruler.push("page", _fit_page)
     # Its own annotation allows only bound methods.
     rules: dict[str, Callable[..., str]] = vars(markdown.renderer)["rules"]
-    rules["fence"] = rules["code_block"] = lambda tokens, at, *_: code(tokens[at].content, tokens[at].info.strip())
-    rules["raw"] = rules["html_block"] = lambda tokens, at, *_: _raw(tokens[at].content.rstrip("\n"))
+    rules["fence"] = rules["code_block"] = _code
+    rules["raw"] = rules["html_block"] = _raw_block
     rules["html_inline"] = lambda tokens, at, *_: escape(tokens[at].content)
     rules["softbreak"] = lambda *_: "<br>\n"
     rules["table_open"] = lambda *_: '<div class="table"><table>'
     rules["table_close"] = lambda *_: "</table></div>\n"
     rules["image"] = _image
     return markdown
+
+
+def _code(tokens: Sequence[Token], at: int, *_: object) -> str:
+    return code(tokens[at].content, tokens[at].info.strip())
+
+
+def _raw_block(tokens: Sequence[Token], at: int, *_: object) -> str:
+    return _raw(tokens[at].content.rstrip("\n"))
 
 
 def _image(tokens: Sequence[Token], at: int, *_: object) -> str:
@@ -147,7 +159,7 @@ def page(doc: Document, facts: Sequence[Detail]) -> Iterator[str]:
     rows = (f"<dt>{plain(label)}</dt><dd>{plain(one_line(value))}</dd>\n" for label, value in facts)
     yield f"<header>\n<h1>{title}</h1>\n<dl>\n{''.join(rows)}</dl>\n"
     if system := doc["agent"].get("system"):
-        yield _details("system", "System prompt", f'<div class="words" dir="auto">{markdown(system)}</div>')
+        yield _details("system", "System prompt", _words(system))
     yield "</header>\n"
     for message in doc["messages"]:
         yield from _message(message)
@@ -156,7 +168,10 @@ def page(doc: Document, facts: Sequence[Detail]) -> Iterator[str]:
 
 def _head(title: str) -> str:
     style = b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    allowed = f"default-src 'none'; style-src 'sha256-{style}'; img-src data:; base-uri 'none'; form-action 'none'"
+    allowed = (
+        f"default-src 'none'; style-src 'sha256-{style}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -176,23 +191,31 @@ def _head(title: str) -> str:
 
 def _message(message: Message) -> Iterator[str]:
     role = message["role"] if message["role"] in _ROLES else "user"
-    moment, early = message.get("timestamp"), partial_reason(message)
+    moment = message.get("timestamp")
+    reason = partial_reason(message)
     at = f" <time>{plain(local_time(moment))}</time>" if moment else ""
-    note = f' <span class="note">{plain(one_line(early))}</span>' if early else ""
+    note = f' <span class="note">{plain(one_line(reason))}</span>' if reason else ""
     yield f'<article class="{role}">\n<h2>{plain(one_line(speaker(message)))}{at}{note}</h2>\n'
     yield from map(_passage, passages(message))
     yield "</article>\n"
 
 
+def _words(text: str) -> str:
+    return f'<div class="words" dir="auto">{markdown(text)}</div>'
+
+
 def _passage(passage: Passage) -> str:
-    text, line = passage.text or "", plain(one_line(passage.line))
+    text = passage.text or ""
+    line = plain(one_line(passage.line))
     match passage.kind:
         case "words" | "refusal" | "pages":
-            return f'<div class="words" dir="auto">{markdown(text)}</div>\n'
+            return f"{_words(text)}\n"
         case "media":
-            return _media(passage.media[0], passage.title) if passage.media else f'<p class="line">{line}</p>\n'
+            if passage.media:
+                return _media(passage.media[0], passage.title)
+            content = ""
         case "thinking":
-            content = f'<div class="words" dir="auto">{markdown(text)}</div>' if text else ""
+            content = _words(text) if text else ""
         case _:
             content = code(text, passage.language) if text else ""
     content += "".join(_media(media, media.description) for media in passage.media)
@@ -207,22 +230,29 @@ def _details(kind: str, line: str, content: str) -> str:
 
 
 def _media(media: Media, title: str) -> str:
-    """An image, or a download of a document or a recording; a link if the data is elsewhere: nothing is loaded."""
-    shown, data = plain(one_line(title)), "".join((media.data or "").split())
+    """Return an image, or a download of a document or a recording; a link if it is elsewhere.
+
+    So the page loads nothing.
+    """
+    shown = plain(one_line(title))
+    data = "".join((media.data or "").split())
     kind = (media.media_type or "").lower()
     if not _BASE64.fullmatch(data):
         content = link(media.url, one_line(title)) if media.url and is_link(media.url) else shown
     elif kind in _IMAGES:
-        content = f'<img src="data:{kind};base64,{data}" alt="{shown}">\n<figcaption>{shown}</figcaption>'
+        image = f'<img src="data:{kind};base64,{data}" alt="{shown}">'
+        content = f"{image}\n<figcaption>{shown}</figcaption>"
     else:
         mime = kind if kind in _FILES else _ANY
-        content = f'<a href="data:{mime};base64,{data}" download="{plain(_filename(media, kind))}">{shown}</a>'
+        name = plain(_filename(media, kind))
+        content = f'<a href="data:{mime};base64,{data}" download="{name}">{shown}</a>'
     return f"<figure>{content}</figure>\n"
 
 
 def _filename(media: Media, kind: str) -> str:
-    """A name for the download without folders and without characters that are special to a shell or a file system."""
+    """Return a name for the download without folders or characters special to a shell."""
     ending = _FILES.get(kind) or kind.rpartition("/")[2].partition("+")[0]
-    named = f"{'recording' if media.kind == 'audio' else media.kind}.{ending}"
-    named = media.file_name.rpartition("\\")[2] if media.kind == "document" else named
-    return _UNSAFE.sub("_", named)[-_LONGEST_NAME:].strip(". ") or media.kind
+    name = f"{'recording' if media.kind == 'audio' else media.kind}.{ending}"
+    if media.kind == "document":
+        name = media.file_name.rpartition("\\")[2]
+    return _UNSAFE.sub("_", name)[-_LONGEST_NAME:].strip(". ") or media.kind

@@ -1,4 +1,4 @@
-"""Write and align the lines of lists: a session, a search result, a model, an agent, a tool, a source."""
+"""Write the lines of lists: of sessions, search results, models, agents, tools, sources."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,10 @@ INDENT = "    "  # before the matching passage, under the line of its session
 
 
 def listing_line(summary: SessionSummary) -> str:
-    """``[index] id yyyy-MM-dd HH:mm title (agent|model)``, always one line; ``[-]`` for an archived one.
+    """Return ``[index] id yyyy-MM-dd HH:mm title (agent|model)``; ``[-]`` for an archived session.
 
-    Without a title it has the first question in quotes. ``[@NAME]`` and ``[fork of ID@POINT]`` are at the end.
+    Without a title it has the first question in quotes. ``[@NAME]`` and ``[fork of ID@POINT]``
+    are at the end.
     """
     index = f"[{'-' if summary['index'] is None else summary['index']}]"
     names = "".join(f" [{name}]" for name in summary["names"])
@@ -30,9 +31,10 @@ def listing_line(summary: SessionSummary) -> str:
 
 
 def model_line(item: Mapping[str, Any]) -> str:
-    """A model, its API, its window in tokens, its prices in USD per million input and output tokens; - if unknown.
+    """Return a model, its API, its window in tokens, its prices; - if unknown.
 
-    Then what it stands for, or its size and whether it is loaded.
+    The prices are USD per million input and output tokens. Then what it stands for, or its size
+    and whether it is loaded.
     """
     prices = (item["price_in"], item["price_out"])
     price_in, price_out = ("-" if price is None else f"{1e6 * price:.2f}" for price in prices)
@@ -43,13 +45,15 @@ def model_line(item: Mapping[str, Any]) -> str:
     size = format_size(item["size"]) if item["size"] else ""
     if state := ", ".join(filter(None, (size, "loaded" if item["loaded"] else ""))):
         return f"{line}  {state}"
-    return f"{line}  repeats the question, without key or network" if item["api"] == "echo" else line
+    if item["api"] == "echo":
+        return f"{line}  repeats the question, without key or network"
+    return line
 
 
 def agent_line(name: str, model: str | None, default: bool, names: Sequence[str] = ()) -> str:
     """An agent, its model and the ``{names}`` of its prompt, with a star if it is the default."""
-    what = one_line(" ".join([f"{name} ({model or 'no model'})", *(f"{{{each}}}" for each in names)]))
-    return f"{'*' if default else ' '} {what}"
+    words = [f"{name} ({model or 'no model'})", *(f"{{{each}}}" for each in names)]
+    return f"{'*' if default else ' '} {one_line(' '.join(words))}"
 
 
 def tool_line(tool: Tool) -> str:
@@ -71,9 +75,13 @@ def found_lines(item: "Found") -> str:
 
 def found_drawn(item: "Found", look: TerminalStyle) -> str:
     """A search result, the words highlighted if ``look`` allows it."""
-    marked, plain = (_RED if look.colors else _BOLD, _PLAIN) if look.styles else ("", "")
-    match, at, pieces = item["match"], 0, []
+    if not look.styles:
+        return found_lines(item)
+    style = _RED if look.colors else _BOLD
+    match = item["match"]
+    drawn = ""
+    at = 0
     for start, end in item["marks"]:
-        pieces += [visible(match[at:start]), marked, visible(match[start:end]), plain]
+        drawn += f"{visible(match[at:start])}{style}{visible(match[start:end])}{_PLAIN}"
         at = end
-    return f"{listing_line(item)}\n{INDENT}{''.join(pieces)}{visible(match[at:])}"
+    return f"{listing_line(item)}\n{INDENT}{drawn}{visible(match[at:])}"

@@ -1,9 +1,10 @@
-"""Redraw the rows at the bottom of a terminal while an answer arrives, so that no line appears twice.
+"""Redraw the rows at the bottom of a terminal while an answer arrives; no line appears twice.
 
-The open block is drawn as far as it has arrived, and redrawn with each frame. Only the rows in ``Region`` are redrawn,
-at most all rows of the screen but one. So no row that may change leaves the screen, and the scrollback never holds a
-line twice. An open block taller than the screen shows its last rows, and is drawn whole once it is closed. Lines of
-code are final: the first ones scroll away.
+The open block is drawn as far as it has arrived, and redrawn with each frame. Only the rows in
+``Region`` are redrawn, at most all rows of the screen but one. So no row that may change leaves the
+screen, and the scrollback never holds a line twice. An open block taller than the screen shows its
+last rows, and is drawn whole once it is closed. Lines of code are final: the first ones scroll
+away.
 """
 
 import re
@@ -13,11 +14,14 @@ from itertools import accumulate, takewhile
 from gptsh.terminal.stdio import END_OF_FRAME, ERASE_DOWN
 from gptsh.text import columns, row_starts, visible
 
-# One write is one frame: terminals with synchronised updates (DEC 2026) show it at once, others ignore the sequence.
+# One write is one frame: terminals with synchronised updates (DEC 2026) show it at once, others
+# ignore the sequence.
 _BEGIN = "\x1b[?2026h"
-# Terminals differ in how wide an emoji is: a row that is wider than expected loses its end, and does not wrap.
+# Terminals differ in how wide an emoji is: a row wider than expected loses its end, and does not
+# wrap.
 _CUT, _WRAP = "\x1b[?7l", "\x1b[?7h"
-BREAK_OFF = f"\x1b[0m{_WRAP}{END_OF_FRAME}\n"  # ends a frame of which only the beginning was written
+# Ends a frame of which only the beginning was written.
+BREAK_OFF = f"\x1b[0m{_WRAP}{END_OF_FRAME}\n"
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -36,13 +40,13 @@ class Region:
         return sum(1 for rows in accumulate(reversed(self._heights(width))) if rows > height)
 
     def _heights(self, width: int) -> list[int]:
-        """Into how many rows the terminal has wrapped each row: a narrower terminal wraps them again."""
+        """Return into how many rows the terminal has wrapped each: a narrower one wraps again."""
         if width >= self.width:
             return [1] * len(self._rows)
         return [max(1, -(-columns(_STYLE.sub("", row)) // width)) for row in self._rows]
 
     def frame(self, done: Sequence[str], rows: Sequence[str], width: int) -> str:
-        """The text that replaces the region by final lines (``done``) and the rows of a new region below them.
+        """Return what replaces the region by final lines (``done``) and a new region below them.
 
         Rows that do not change are not redrawn.
         """

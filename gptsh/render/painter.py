@@ -27,25 +27,35 @@ if TYPE_CHECKING:
 _FRAME = 0.05  # seconds between two frames
 _PAUSE_FACTOR = 3  # the pause after a frame is at least so many times the time it took
 _HEAD_START = 0.1  # seconds until the import of rich, which would slow down the request
-_RESIZE_PAUSE = 0.4  # seconds; a terminal wraps its rows again some time before or after it reports a new size
-_LAST_FRAMES = 0.5  # seconds for what is left to draw after a signal: a long answer has been saved by then
+_RESIZE_PAUSE = (
+    0.4  # seconds; a terminal wraps its rows again some time before or after it reports a new size
+)
+_LAST_FRAMES = (
+    0.5  # seconds for what is left to draw after a signal: a long answer has been saved by then
+)
 _POLL = 0.002  # seconds between two checks of the thread; no lock: a signal could leave it locked
 
 _Item = str | Callable[[], None] | None  # a piece of the answer, a callback, or the end
 
 
 class Painter(Writer):
-    """Shows an answer as Markdown; a terminal with a movable cursor also shows the block that is still open.
+    """Shows an answer as Markdown; where the cursor can move, also the block that is still open.
 
-    Text that arrives before rich is imported is shown unrendered until the next frame. ``is_running`` is false if its
-    thread cannot start: then it shows nothing.
+    Text that arrives before rich is imported is shown unrendered until the next frame.
+    ``is_running`` is false if its thread cannot start: then it shows nothing.
     """
 
-    def __init__(self, out: Sink, reasoning: ReasoningStream, look: TerminalStyle, stream: TextIO | None) -> None:
+    def __init__(
+        self, out: Sink, reasoning: ReasoningStream, look: TerminalStyle, stream: TextIO | None
+    ) -> None:
         super().__init__(out, reasoning)
         self._look, self._stream = look, stream
-        self._terminal = stream.fileno() if stream is not None and stdio.shows_frames(stream) else -1
-        self._region = Region() if self._terminal >= 0 and stdio.is_foreground(self._terminal) else None
+        self._terminal = (
+            stream.fileno() if stream is not None and stdio.shows_frames(stream) else -1
+        )
+        self._region = (
+            Region() if self._terminal >= 0 and stdio.is_foreground(self._terminal) else None
+        )
         self._canvas: Canvas | None = None
         self._failure: BaseException | None = None
         self._queue: SimpleQueue[_Item] = SimpleQueue()
@@ -65,7 +75,7 @@ class Painter(Writer):
             self._queue.put(text)
 
     def _begin_reasoning(self) -> None:
-        """On a shared terminal draw the text so far, so that text and reasoning appear in the order of arrival."""
+        """On a shared terminal draw the text so far: it appears in the order of arrival."""
         if self._reasoning.shared:
             self._end_answer()
             if self._canvas and self._canvas.begun:
@@ -75,7 +85,7 @@ class Painter(Writer):
     def _end_answer(self) -> None:
         if self._has_undrawn_text:
             with waiting():  # for a slow reader
-                is_drawn = self._call_in_thread(lambda: self._canvas.finish() if self._canvas else None, self._patience)
+                is_drawn = self._call_in_thread(self._finish, self._patience)
             self._has_undrawn_text = False
             self._raise_failure()
             if self.is_running and not is_drawn:
@@ -89,6 +99,10 @@ class Painter(Writer):
     def limit_waiting(self) -> None:
         """From now on give up what cannot be drawn in a moment."""
         self._patience = _LAST_FRAMES
+
+    def _finish(self) -> None:
+        if self._canvas:
+            self._canvas.finish()
 
     def _give_up(self) -> None:
         """Let the thread draw nothing more, wherever it is, and end the frame that it has begun."""
@@ -123,7 +137,7 @@ class Painter(Writer):
 
     @contextlib.contextmanager
     def exclusive(self, before_kill: list[Callable[[], object]]) -> Iterator[None]:
-        """Inside this block the terminal does not echo keys, and Ctrl-Z first erases the block that is still open.
+        """Within the block the terminal echoes no keys, and Ctrl-Z first erases the open block.
 
         ``before_kill`` gets the callback that restores the terminal before the process is killed.
         """
@@ -151,7 +165,9 @@ class Painter(Writer):
                 if self._region:
                     cleanup.enter_context(stdio.line_modes(terminal, off=termios.ECHO))
                     if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
-                        cleanup.callback(signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, stop))
+                        cleanup.callback(
+                            signal.signal, signal.SIGTSTP, signal.signal(signal.SIGTSTP, stop)
+                        )
             yield
 
     def _erase_open_block(self) -> None:
@@ -162,41 +178,57 @@ class Painter(Writer):
 
     def _run(self) -> None:
         try:
-            self._draw_items()
-        except BaseException as err:  # noqa: BLE001 - whatever a renderer raises; the main thread raises it again
+            first = self._show_first_words()
+            if first is not None:
+                self._draw_items(first)
+        except BaseException as err:  # noqa: BLE001 - the main thread raises it again
             self._failure = err
         self.is_running = False
 
-    def _draw_items(self) -> None:
+    def _show_first_words(self) -> _Item:
+        """Show what arrives before rich is imported as it is; return it."""
         item: _Item = ""
         with contextlib.suppress(Empty):
             item = self._queue.get(timeout=_HEAD_START)
-        if item is None:
-            return
-        width, height = stdio.size(self._stream)
         if isinstance(item, str) and item and self._region:
-            last = item[-width * height :]
-            self._out.draw(self._region.frame((), plain_rows(last, width)[1 - height :], width))
+            width, height = stdio.size(self._stream)
+            rows = plain_rows(item[-width * height :], width)
+            self._out.draw(self._region.frame((), rows[1 - height :], width))
+        return item
+
+    def _draw_items(self, item: _Item) -> None:
         from gptsh.render.drawing import Canvas
 
-        canvas = self._canvas = Canvas(self._out, self._look, lambda: stdio.size(self._stream), self._region)
-        next_frame, is_stale, size = 0.0, False, (width, height)
+        def size() -> tuple[int, int]:
+            return stdio.size(self._stream)
+
+        self._canvas = Canvas(self._out, self._look, size, self._region)
+        next_frame = 0.0
+        is_stale = False  # something has arrived that is not drawn
+        last_size = size()
         while item is not None:
             if isinstance(item, str):
-                canvas.add(item)
+                self._canvas.add(item)
                 is_stale = True
             else:
                 item()
                 is_stale = False
+
             start = time.monotonic()
-            new_size = stdio.size(self._stream)
-            if new_size != size:
-                size, next_frame = new_size, start + _RESIZE_PAUSE
+            if size() != last_size:
+                last_size = size()
+                next_frame = start + _RESIZE_PAUSE
             if is_stale and start >= next_frame:
-                canvas.draw()
-                is_stale, end = False, time.monotonic()
+                self._canvas.draw()
+                is_stale = False
+                end = time.monotonic()
                 next_frame = end + max(_FRAME, _PAUSE_FACTOR * (end - start))
-            try:
-                item = self._queue.get(timeout=max(0.0, next_frame - time.monotonic()) if is_stale else None)
-            except Empty:
-                item = ""  # the next frame is due
+            item = self._next_item(next_frame if is_stale else math.inf)
+
+    def _next_item(self, next_frame: float) -> _Item:
+        """Return the next item, or an empty text when the next frame is due."""
+        pause = None if next_frame == math.inf else max(0.0, next_frame - time.monotonic())
+        try:
+            return self._queue.get(timeout=pause)
+        except Empty:
+            return ""

@@ -1,4 +1,4 @@
-"""Report the failure of a run: a line or two on stderr, and with ``-o json`` an object on stdout."""
+"""Report the failure of a run: a line or two on stderr, with ``-o json`` an object on stdout."""
 
 import contextlib
 import os
@@ -14,10 +14,11 @@ _CONFIG_TABLE = r"\b(?:under|its|add) \[(?:agents|providers|sessions|context|net
 
 
 class Reporter:
-    """Reports the failure of one run. ``reported``: the JSON object has been written to stdout, or as much as possible.
+    """Reports the failure of one run.
 
-    The run sets ``output``, the form of the answer, ``expects_answer``, ``session``, the id of the session with the
-    question, ``config``, the file of ``--config``, and ``debug``, each once it is known.
+    ``reported``: the JSON object has been written to stdout, or as much as possible. The run sets
+    ``output``, the form of the answer, ``expects_answer``, ``session``, the id of the session with
+    the question, ``config``, the file of ``--config``, and ``debug``, each once it is known.
     """
 
     def __init__(self) -> None:
@@ -69,7 +70,9 @@ class Reporter:
         lines = [result]
         if self.expects_answer:
             result = {**structured.ANSWER, "session": self.session, "error": error}
-            lines = [{"type": "error", "error": error}, {"type": "done", **result}] if output == "jsonl" else [result]
+            lines = [result]
+            if output == "jsonl":
+                lines = [{"type": "error", "error": error}, {"type": "done", **result}]
         with contextlib.suppress(OutputError, BrokenPipeError):
             stdio.write_lines(map(structured.line, lines))
 

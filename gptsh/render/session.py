@@ -1,6 +1,6 @@
 """Write a session as Markdown, its details, and an outline of what would be sent of it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 from gptsh.content.attachments import media_in, name_of
@@ -33,18 +33,24 @@ if TYPE_CHECKING:
 # words each.
 
 Detail = tuple[str, str]  # a label and a few words
+_REASONS = {"asked": "by hand", "auto": "automatic"}  # of a snapshot
 
 
-def session_details(doc: Document, *, archived: bool = False, names: Sequence[str] = ()) -> list[Detail]:
-    """The facts that are known of a session. Values may contain any characters."""
-    messages, meta = doc["messages"], doc["meta"]
-    counts, models = stats(messages), _models(doc)
-    last = (messages[-1].get("timestamp") if messages else None) or doc["updated_at"]
-    summaries = [item for item in doc["context"]["summaries"] if item.get("text") is not None]
+def session_details(
+    doc: Document, *, archived: bool = False, names: Sequence[str] = ()
+) -> list[Detail]:
+    """Return the facts that are known of a session. Values may contain any characters."""
+    messages = doc["messages"]
+    meta = doc["meta"]
+    counts = stats(messages)
+    models = _models(doc)
+    first_day = doc["created_at"]
+    last_day = (messages[-1].get("timestamp") if messages else None) or doc["updated_at"]
+    summary_count = sum(item.get("text") is not None for item in doc["context"]["summaries"])
     facts = [
         ("session", f"{doc['id']}, archived" if archived else doc["id"]),
         ("names" if len(names) > 1 else "name", ", ".join(names)),
-        ("dates", f"{local_time(doc['created_at'])} to {local_time(max(last, doc['created_at']))}"),
+        ("dates", f"{local_time(first_day)} to {local_time(max(last_day, first_day))}"),
         ("agent", doc["agent"].get("name") or ""),
         ("models" if len(models) > 1 else "model", ", ".join(models)),
         ("turns", f"{counts['turns']} ({quantity(counts['messages'], 'message')})"),
@@ -54,57 +60,71 @@ def session_details(doc: Document, *, archived: bool = False, names: Sequence[st
         ("imported from", str(as_dict(meta.get("imported")).get("format") or "")),
         *(("snapshot", line) for line in snapshots_of(doc)),
         ("compaction", _compaction(doc)),
-        ("summaries", str(len(summaries)) if summaries else ""),
+        ("summaries", str(summary_count or "")),
     ]
     return [(label, words) for label, words in facts if words]
 
 
 def _models(doc: Document) -> list[str]:
-    """The models that have answered, each once; before the first answer the one that is configured."""
-    answers = [message for message in doc["messages"] if message["role"] == "assistant"]
-    named = [full_name(answer.get("model"), answer.get("provider")) for answer in answers]
+    """Return the models that have answered, each once; before the first answer the chosen one."""
+    named = [
+        full_name(message.get("model"), message.get("provider"))
+        for message in doc["messages"]
+        if message["role"] == "assistant"
+    ]
     configured = full_name(doc["agent"].get("model"), doc["provider"].get("name"))
-    return list(dict.fromkeys(filter(None, named))) or [configured or ""]
+    return [*dict.fromkeys(filter(None, named))] or [configured or ""]
 
 
 def _spending(doc: Document) -> Iterator[Detail]:
-    """The tokens and the cost, as far as they are known."""
+    """Yield the tokens and the cost, as far as they are known."""
     spent = usage.count([usage.sums_by_day(doc)]).total
-    prompts = (token_count(as_dict(message.get("usage")).get("prompt")) for message in reversed(doc["messages"]))
-    latest_prompt = next((prompt for prompt in prompts if prompt is not None), None)
-    tokens = [(spent["total"], "in all"), (latest_prompt, "in the latest prompt")]
-    yield "tokens", ", ".join(f"{number:,} {what}" for number, what in tokens if number is not None)
+    prompts = [token_count(as_dict(item.get("usage")).get("prompt")) for item in doc["messages"]]
+    known_prompts = [tokens for tokens in prompts if tokens is not None]
+    tokens = []
+    if spent["total"] is not None:
+        tokens.append(f"{spent['total']:,} in all")
+    if known_prompts:
+        tokens.append(f"{known_prompts[-1]:,} in the latest prompt")
+    yield "tokens", ", ".join(tokens)
     if spent["cost"] is not None:
         cost = format_usd(spent["cost"])
         yield "cost", f"at least {cost}" if spent["unpriced"] else cost
 
 
 def _compaction(doc: Document) -> str:
-    """What the session sends in place of its older messages, in a few words; "" without a compaction."""
+    """Return what the session sends in place of its older messages, in a few words; or ""."""
     compaction = doc["context"]["compaction"]
     if not compaction:
         return ""
-    before, after = ("?" if compaction.get(key) is None else f"{compaction[key]:,}" for key in ("before", "after"))
     covered = _places(doc).get(compaction.get("upto"), 0)
+    before, after = (_number(compaction.get(key)) for key in ("before", "after"))
     return f"{compaction.get('strategy')}, {covered} messages, {before} → {after} tokens"
 
 
+def _number(tokens: object) -> str:
+    return f"{tokens:,}" if isinstance(tokens, int) else "?"
+
+
 def snapshots_of(doc: Document) -> Iterator[str]:
-    """Each snapshot of a session in one line, newest first."""
-    messages, places = doc["messages"], _places(doc)
+    """Yield each snapshot of a session in one line, newest first."""
+    places = _places(doc)
     for item in reversed(doc["context"]["snapshots"]):
         place = places.get(item.get("message"), 0)
-        size = "" if item.get("tokens") is None else f", ~{item['tokens']:,} tokens"
-        created_at = item.get("created_at")
-        when = f", {local_time(created_at)}" if created_at else ""
-        why = {"asked": ", by hand", "auto": ", automatic"}.get(item.get("reason") or "", "")
-        turn = len(starts_of(messages[:place]))
-        yield one_line(f"{item.get('name')}{when}, after turn {turn} ({quantity(place, 'message')}){size}{why}")
+        turn = len(starts_of(doc["messages"][:place]))
+        facts = [f"after turn {turn} ({quantity(place, 'message')})"]
+        if created_at := item.get("created_at"):
+            facts.insert(0, local_time(created_at))
+        if item.get("tokens") is not None:
+            facts.append(f"~{item['tokens']:,} tokens")
+        if reason := _REASONS.get(item.get("reason") or ""):
+            facts.append(reason)
+        yield one_line(", ".join([str(item.get("name")), *facts]))
 
 
 def _places(doc: Document) -> dict[str | None, int]:
-    """The number of messages up to and including each message, by its id."""
-    return {message["id"]: place for place, message in enumerate(doc["messages"], 1)}
+    """Return the number of messages up to and including each message, by its id."""
+    return {message["id"]: place for place, message in enumerate(doc["messages"], start=1)}
 
 
 # ---- transcript
@@ -114,7 +134,10 @@ def _places(doc: Document) -> dict[str | None, int]:
 
 
 def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) -> Iterator[str]:
-    """Markdown, to be joined by blank lines. Calls, results and thinking get one line, or all with ``full``."""
+    """Yield Markdown, to be joined by blank lines.
+
+    Calls, results and thinking get one line each, or all of it with ``full``.
+    """
     yield f"# {escape_markdown(title_of(doc))}"
     yield "\n".join(f"- {label}: {escape_markdown(value)}" for label, value in facts)
     for message in doc["messages"]:
@@ -122,27 +145,31 @@ def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) ->
 
 
 def message_pieces(message: Message, *, full: bool = False) -> Iterator[str]:
-    """The Markdown of one message: a heading, then its passages; to be joined by blank lines."""
-    name, time = message.get("model") or message.get("name"), message.get("timestamp")
-    reason = partial_reason(message)
-    author = f"{message['role']} ({name})" if name else message["role"]
-    words = filter(None, (author, time and local_time(time), reason and f"[{reason}]"))
+    """Yield a heading, then the passages of a message as Markdown, to be joined by blank lines."""
+    words: list[str] = [message["role"]]
+    if name := message.get("model") or message.get("name"):
+        words.append(f"({name})")
+    if time := message.get("timestamp"):
+        words.append(local_time(time))
+    if reason := partial_reason(message):
+        words.append(f"[{reason}]")
     yield f"## {escape_markdown(' '.join(words))}"
     for passage in passages(message, indented=full):
         yield from _full(passage) if full else _in_short(passage)
 
 
 def _in_short(passage: Passage) -> Iterator[str]:
+    text = passage.text or ""
     match passage.kind:
         case "words" | "refusal" | "pages":
-            yield _closed(passage.text or "")
-        case "file":
-            yield code_span(f"[{passage.line}]")
-            yield code_block(passage.text or "", passage.language)
+            fence = open_fence(text)  # more text follows
+            yield f"{text}\n{fence}" if fence else text
         case "result":
             yield code_span(passage.line)
         case _:
             yield code_span(f"[{passage.line}]")
+            if passage.kind == "file":
+                yield code_block(text, passage.language)
 
 
 def _full(passage: Passage) -> Iterator[str]:
@@ -150,14 +177,10 @@ def _full(passage: Passage) -> Iterator[str]:
         yield from _in_short(passage)
         return
     yield code_span(" ".join([f"[{passage.title}]", *map(str, passage.media)]))
-    if passage.text:
-        yield block_quote(passage.text) if passage.kind == "thinking" else code_block(passage.text, passage.language)
-
-
-def _closed(text: str) -> str:
-    """The text with an unclosed fence closed, since more text follows."""
-    fence = open_fence(text)
-    return f"{text}\n{fence}" if fence else text
+    if passage.text and passage.kind == "thinking":
+        yield block_quote(passage.text)
+    elif passage.text:
+        yield code_block(passage.text, passage.language)
 
 
 # ---- outline
@@ -165,7 +188,8 @@ def _closed(text: str) -> str:
 # What would be sent, as lines for users: of --dry-run and /context, of a compaction; words for what
 # is left out.
 
-_SHOWN_MESSAGES, _SHOWN_LINES, _SHOWN_WIDTH = 5, 10, 160  # of a request: at each end, of a long message, of a line
+_SHOWN_MESSAGES = 5  # at each end of a request
+_SHOWN_LINES, _SHOWN_WIDTH = 10, 160  # of the system prompt and the question
 
 
 class PromptReport(TypedDict):
@@ -208,74 +232,101 @@ class CompactionReport(ChoiceReport):
 
 
 def context_lines(api: str, report: PromptReport, request: Request) -> Iterator[str]:
-    """What would be sent, a line for each fact and each attachment; the tokens are those of the whole prompt."""
-    yield f"model       {one_line(request.model)}"
-    yield f"api         {api}"
-    yield f"window      {_tokens(report['window'])}"
-    yield f"budget      {_tokens(report['budget'])}"
+    """Yield what would be sent, a line for each fact and each attachment.
+
+    The tokens are those of the whole prompt.
+    """
     fixed = report["fixed"]
-    beside = f", ~{fixed:,} of them system prompt, schema and tools" if fixed else ""
-    yield f"tokens      ~{report['tokens'] + fixed:,} ({report['at_most'] + fixed:,} at most){beside}"
-    yield f"strategy    {report['strategy']}"
-    for key in ("included", "summarized", "left_out"):
-        yield f"{key.replace('_', ' '):<11} {quantity(report[key], 'message')}"
-    if omitted := omitted_words(report["omitted"]):
-        yield f"omitted     {omitted}"
+    tokens = f"~{report['tokens'] + fixed:,} ({report['at_most'] + fixed:,} at most)"
+    if fixed:
+        tokens += f", ~{fixed:,} of them system prompt, schema and tools"
+    facts = [
+        ("model", one_line(request.model)),
+        ("api", api),
+        ("window", _tokens(report["window"])),
+        ("budget", _tokens(report["budget"])),
+        ("tokens", tokens),
+        ("strategy", report["strategy"]),
+        ("included", quantity(report["included"], "message")),
+        ("summarized", quantity(report["summarized"], "message")),
+        ("left out", quantity(report["left_out"], "message")),
+        ("omitted", omitted_words(report["omitted"])),
+    ]
     if request.tools:
         from gptsh.context.tokens import count_tools
 
-        yield f"tools       {len(request.tools)}, their definitions ~{count_tools(request.tools):,} tokens"
-    for part, media in (found for message in request.messages for found in media_in(message)):
-        yield f"attached    {one_line(' '.join(filter(None, (name_of(part), str(media)))))}"
+        definitions = f"their definitions ~{count_tools(request.tools):,} tokens"
+        facts.append(("tools", f"{len(request.tools)}, {definitions}"))
+    for message in request.messages:
+        for part, media in media_in(message):
+            facts.append(("attached", one_line(f"{name_of(part) or ''} {media}")))
+    return _fact_lines(facts)
+
+
+def _fact_lines(facts: Iterable[Detail]) -> Iterator[str]:
+    """Yield the facts that have words, a line each."""
+    return (f"{label:<11} {words}" for label, words in facts if words)
 
 
 def request_lines(messages: Sequence[Message]) -> Iterator[str]:
-    """The messages of a request in short: the system prompt and the question a few lines each, the others one."""
-    question_at = max((at for at, message in enumerate(messages) if message["role"] == "user"), default=0)
-    hidden = len(messages) - 2 * _SHOWN_MESSAGES
+    """Yield the messages of a request in short.
+
+    The system prompt and the question get a few lines, the others one, those in the middle none.
+    """
+    questions = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    hidden = range(_SHOWN_MESSAGES, len(messages) - _SHOWN_MESSAGES)
     for at, message in enumerate(messages):
-        if hidden > 0 and _SHOWN_MESSAGES <= at < _SHOWN_MESSAGES + hidden:
-            if at == _SHOWN_MESSAGES:
-                yield f"…           {quantity(hidden, 'message')}"
+        if at in hidden:
+            if at == hidden.start:
+                yield f"{'…':<11} {quantity(len(hidden), 'message')}"
             continue
-        calls = " ".join(f"[{call['function']['name']}]" for call in message.get("tool_calls") or ())
-        lines = [line for line in text_of(message).split("\n") if line.strip()] + ([calls] if calls else [])
-        room = _SHOWN_LINES if message["role"] == "system" or at == question_at else 1
-        for number, line in enumerate(lines[:room]):
-            yield f"{'' if number else message['role']:<11} {one_line(shorten(line, _SHOWN_WIDTH))}"
-        if len(lines) > room:
-            yield f"{'':<11} … {quantity(len(lines) - room, 'more line')}"
+        lines = [line for line in text_of(message).split("\n") if line.strip()]
+        if calls := message.get("tool_calls"):
+            lines.append(" ".join(f"[{call['function']['name']}]" for call in calls))
+        is_main = message["role"] == "system" or at in questions[-1:]
+        shown_count = _SHOWN_LINES if is_main else 1
+        for number, line in enumerate(lines[:shown_count]):
+            role = message["role"] if number == 0 else ""
+            yield f"{role:<11} {one_line(shorten(line, _SHOWN_WIDTH))}"
+        if len(lines) > shown_count:
+            yield f"{'':<11} … {quantity(len(lines) - shown_count, 'more line')}"
 
 
 def compaction_lines(report: CompactionReport) -> Iterator[str]:
-    """What a compaction changes in what is sent, a line for each fact."""
-    counts = f"{report['included']:,} as they are, {report['summarized']:,} summarized, {report['left_out']:,} left out"
-    yield f"session     {report['session'] or 'not on disk'}"
-    yield f"strategy    {report['strategy']}{'' if report['changes'] else ', as now: nothing would be shorter'}"
-    yield f"messages    {counts}"
-    if omitted := omitted_words(report["omitted"]):
-        yield f"omitted     {omitted}"
-    yield f"tokens      ~{report['before']:,} -> ~{report['after']:,}"
-    yield f"budget      {_tokens(report['budget'])}"
+    """Yield what a compaction changes in what is sent, a line for each fact."""
+    unchanged = "" if report["changes"] else ", as now: nothing would be shorter"
+    kept = f"{report['included']:,} as they are"
+    gone = f"{report['summarized']:,} summarized, {report['left_out']:,} left out"
+    facts = [
+        ("session", report["session"] or "not on disk"),
+        ("strategy", f"{report['strategy']}{unchanged}"),
+        ("messages", f"{kept}, {gone}"),
+        ("omitted", omitted_words(report["omitted"])),
+        ("tokens", f"~{report['before']:,} -> ~{report['after']:,}"),
+        ("budget", _tokens(report["budget"])),
+    ]
+    return _fact_lines(facts)
 
 
 def omitted_words(omitted: "Omissions") -> str:
-    """What a prompt leaves out of the user's, such as ``questions 2, 4-9, shot.png [image/png, 34.1 kB]``."""
+    """Return what a prompt leaves out, such as ``questions 2, 4-9, shot.png [image/png, 1 kB]``."""
     words = [one_line(name) for name in omitted["media"]]
     if numbers := omitted["questions"]:
-        words.insert(0, f"{'question' if len(numbers) == 1 else 'questions'} {_ranges(numbers)}")
+        noun = "question" if len(numbers) == 1 else "questions"
+        words.insert(0, f"{noun} {_ranges(numbers)}")
     return ", ".join(words)
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Rising numbers in short: ``2, 4-9``."""
-    runs: list[list[int]] = []
+    """Return rising numbers in short: ``2, 4-9``."""
+    runs: list[str] = []
     for number in numbers:
-        if runs and number == runs[-1][-1] + 1:
-            runs[-1].append(number)
+        first, _, last = runs[-1].partition("-") if runs else ("", "", "")
+        if number - 1 == int(last or first or -1):
+            runs[-1] = f"{first}-{number}"
         else:
-            runs.append([number])
-    return ", ".join(f"{run[0]}" if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+            runs.append(str(number))
+    return ", ".join(runs)
 
 
 def _tokens(count: int | None) -> str:

@@ -5,6 +5,7 @@ import re
 import shlex
 import threading
 from collections.abc import Iterator
+from itertools import cycle
 
 import pytest
 from hypothesis import example, given, settings
@@ -59,8 +60,9 @@ def rendered(*pieces: str, how: TerminalStyle = PLAIN, width: int = 60) -> str:
 
 
 def cut(text: str, sizes: list[int]) -> Iterator[str]:
-    for at in range(len(text)):
-        size = sizes[at % len(sizes)]
+    for size in cycle(sizes):
+        if not text:
+            return
         yield text[:size]
         text = text[size:]
 

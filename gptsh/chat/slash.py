@@ -1,7 +1,7 @@
 """Carry out the slash commands, a ``do_NAME`` function each.
 
-Each ``do_…`` function gets the conversation and the text after the command's name. Where an option of the command line
-does the same, its function is called.
+Each function gets the conversation and the text after the command's name. Where an option of the
+command line does the same, its function is called.
 """
 
 import contextlib
@@ -9,8 +9,8 @@ import json
 import os
 import re
 from base64 import b64encode
-from collections.abc import Sequence
-from itertools import islice
+from collections.abc import Iterable, Sequence
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from gptsh.chat import commands
@@ -24,7 +24,7 @@ from gptsh.llm.servers import without_secret_parameters
 from gptsh.manage import removing, show
 from gptsh.manage.lists import Filters, found_sessions, matching_sessions
 from gptsh.manage.suggestions import recent_models
-from gptsh.messages import Message, Part, final_answer, parts_of, text_of, text_parts_of, user_message
+from gptsh.messages import Message, final_answer, parts_of, text_of, text_parts_of, user_message
 from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
 from gptsh.render.session import snapshots_of
@@ -46,7 +46,10 @@ _NO_CLIPBOARD = ("linux", "vt100", "vt220")  # values of TERM
 
 
 def _current_doc(chat: "Conversation") -> Document:
-    """The session as it is now; if its file is lost, as it was before. Raises UsageError before the first turn."""
+    """Return the session as it is now; if its file is lost, as it was before.
+
+    Raises UsageError before the first turn.
+    """
     with contextlib.suppress(GptshError):
         chat.refresh()
     if chat.doc is None:
@@ -55,7 +58,7 @@ def _current_doc(chat: "Conversation") -> Document:
 
 
 def _saved_ref(chat: "Conversation") -> str:
-    """The session's reference. Raises UsageError unless the whole session is on disk."""
+    """Return the session's reference. Raises UsageError unless the whole session is on disk."""
     _current_doc(chat)
     if chat.ref is None and chat.origin and chat.saves:
         raise UsageError("this fork is not saved yet", "its first question saves it")
@@ -64,19 +67,23 @@ def _saved_ref(chat: "Conversation") -> str:
     return chat.ref
 
 
-def _label(chat: "Conversation", labels: TurnOptions) -> None:
-    """Label the session on disk. Raises UsageError."""
+def _label(chat: "Conversation", labels: TurnOptions, note: str) -> None:
+    """Label the session on disk, and say so. Raises UsageError."""
     _saved_ref(chat)
     chat.session.label(labels, chat.settings)
+    chat.refresh()
+    stdio.note(note)
 
 
 def _save_before_leaving(chat: "Conversation") -> None:
-    """Save what an earlier save could not. Raises UsageError if that fails: the user stays in the session."""
+    """Save what an earlier save could not. Raises UsageError if that fails: the user stays."""
     if not chat.save_rest():
-        raise UsageError("this session is not on disk, and stays open", "/session export FILE keeps it in a file")
+        todo = "/session export FILE keeps it in a file"
+        raise UsageError("this session is not on disk, and stays open", todo)
 
 
-def _show_lines(lines: Sequence[str], if_empty: str) -> None:
+def _show_lines(lines: Iterable[str], if_empty: str = "") -> None:
+    lines = [*lines]
     if lines:
         programs.show_in_pager(lambda: lines)
     else:
@@ -87,22 +94,27 @@ def _show_lines(lines: Sequence[str], if_empty: str) -> None:
 
 
 def do_new(chat: "Conversation", _args: str) -> None:
-    """Consolidate the session into the agent's memory, then start a new one, even if the first part fails.
+    """Consolidate the session into the agent's memory, then start a new one, whether or not.
 
     Raises Interrupted for a signal other than Ctrl-C during the consolidation.
     """
     from gptsh.turn.small_model import consolidate_session
 
     _save_before_leaving(chat)
-    at, interrupted = chat.session.location, None
-    if at and chat.ref and chat.saves and any(agent.memory for agent in chat.settings.agents.readable()):
+    filename, ref = chat.session.location, chat.ref
+    interrupted = None
+    has_memory = any(agent.memory for agent in chat.settings.agents.readable())
+    if filename and ref and chat.saves and has_memory:
+        client, timeout = chat.engine.client, chat.options.timeout
         try:
-            interrupted = consolidate_session(chat.settings, chat.engine.client, chat.options.timeout, at)
+            interrupted = consolidate_session(chat.settings, client, timeout, filename)
         except GptshError as err:
             stdio.note(f"not remembered yet: {err}")
-    names = folders.names_by_file().get(at or "", ())
-    still_named = f"; {names[0]} still names it: /name {names[0]} moves the name" if names else ""
-    stdio.note(f"session {chat.ref} is saved{still_named}" if chat.ref else "a new session")
+    note = f"session {ref} is saved" if ref else "a new session"
+    names = folders.names_by_file().get(filename or "", ())
+    if ref and names:
+        note += f"; {names[0]} still names it: /name {names[0]} moves the name"
+    stdio.note(note)
     chat.switch_to(None)
     if interrupted:
         raise interrupted
@@ -124,11 +136,12 @@ def do_resume(chat: "Conversation", args: str) -> None:
 
 def do_sessions(chat: "Conversation", args: str) -> None:
     """List the sessions, the current one with a star."""
-    lines = [
-        f"{'*' if item['filename'] == chat.session.location else ' '} {listing_line(item)}"
-        for item in matching_sessions(Filters(here=not args))
-    ]
-    _show_lines(lines, "there is no session" if args else "this project has no session: /sessions all lists all")
+    lines = []
+    for item in matching_sessions(Filters(here=not args)):
+        mark = "*" if item["filename"] == chat.session.location else " "
+        lines.append(f"{mark} {listing_line(item)}")
+    none_here = "this project has no session: /sessions all lists all"
+    _show_lines(lines, "there is no session" if args else none_here)
 
 
 def do_search(_chat: "Conversation", args: str) -> None:
@@ -144,17 +157,24 @@ def do_history(chat: "Conversation", args: str) -> None:
 
 
 def do_session_info(chat: "Conversation", _args: str) -> None:
-    doc, at = _current_doc(chat), chat.session.location
+    doc = _current_doc(chat)
     details = [("title", title_of(doc)), *show.details_of(doc, chat.ref)]
-    details.append(("file", str(folders.path_of(at))) if chat.ref and at else ("not on disk", "the session"))
+    if chat.ref:
+        details.append(("file", str(folders.path_of(chat.session.location or ""))))
+    else:
+        details.append(("not on disk", "the session"))
     width = max(len(label) for label, _ in details)
     stdio.write_lines(f"{label:<{width}}  {one_line(value)}" for label, value in details)
 
 
 def do_session_export(chat: "Conversation", args: str) -> None:
-    """Write the session to a new file with mode 0600; its suffix chooses the format. A partial file is removed."""
+    """Write the session to a new file with mode 0600; its suffix chooses the format.
+
+    A partial file is removed.
+    """
     doc = _current_doc(chat)
-    name = " ".join(commands.words_of(args)) if args.startswith(("'", '"')) else args
+    is_quoted = args.startswith(("'", '"'))
+    name = " ".join(commands.words_of(args)) if is_quoted else args
     path = os.path.expanduser(name or f"gptsh-{doc['id']}.md")
     format_name = _FORMATS.get(os.path.splitext(path)[1].lower(), "markdown")
     text = "".join(show.convert(doc, chat.ref, format_name))
@@ -171,25 +191,21 @@ def do_session_export(chat: "Conversation", args: str) -> None:
 
 def do_session_rename(chat: "Conversation", args: str) -> None:
     title = " ".join(args.split())
-    _label(chat, TurnOptions(title=title))
-    chat.refresh()
-    stdio.note(f"the title is {title}")
+    _label(chat, TurnOptions(title=title), f"the title is {title}")
 
 
 def do_name(chat: "Conversation", args: str) -> None:
     """Name the session, now or with its first question; without a name show its names."""
     if not args:
-        at = chat.session.location
-        _show_lines(folders.names_by_file().get(at or "", ()), "no name yet: /name @NAME gives one")
+        names = folders.names_by_file().get(chat.session.location or "", ())
+        _show_lines(names, "no name yet: /name @NAME gives one")
         return
     folders.filename_of_name(args)  # raises for invalid characters
     if chat.ref is None and chat.saves and not chat.is_unsaved:
         chat.options = chat.options._replace(name=args)
         stdio.note(f"{args} will name this session, which its first question saves")
-        return
-    _label(chat, TurnOptions(name=args))
-    chat.refresh()
-    stdio.note(f"{args} names this session")
+    else:
+        _label(chat, TurnOptions(name=args), f"{args} names this session")
 
 
 def do_session_archive(chat: "Conversation", _args: str) -> None:
@@ -213,41 +229,44 @@ def do_fork(chat: "Conversation", args: str) -> None:
         _save_before_leaving(chat)
     else:
         chat.save_rest()  # if that fails, the fork still has everything
-    _note_fork(chat.fork(args), chat)
+    _fork(chat, args)
+
+
+def _fork(chat: "Conversation", point: str) -> None:
+    """Switch to a fork, and say which. Raises UnknownSession if there is no such point."""
+    origin = chat.fork(point)
+    turn_count = len(turns.starts_of(chat.doc["messages"] if chat.doc else ()))
+    start = f"after turn {turn_count}" if turn_count else "from the beginning"
+    hint = f"; session {origin} keeps all: /resume {origin}" if origin else ""
+    stdio.note(f"a fork {start}{hint}")
 
 
 def do_undo(chat: "Conversation", _args: str) -> None:
     """Fork before the last turn, and put its question on the next line.
 
-    Where the agent's prompt makes the same question again of what the user typed, the line has only that.
+    If the agent's prompt makes the same question again of what the user typed, the line has only
+    that.
     """
     (question, *_), point = turns.last_turn(_current_doc(chat)["messages"])
     _save_before_leaving(chat)
-    origin = chat.fork(point)
+    origin = chat.origin
+    _fork(chat, point)
     typed_parts = [part for part in text_parts_of(question) if "source" not in part]
     chat.prefill = "\n\n".join(part["text"] for part in typed_parts)
-    if words := _words_for_prompt(chat, question, typed_parts):
-        chat.prefill, chat.uses_prompt = words, True
+    words = question.get("input")
+    if isinstance(words, str):
+        with contextlib.suppress(GptshError):  # the agent is gone, or a name has no value
+            template = template_of(chat.agent(), chat.values, "/agent NAME")
+            if template and template.question(words, None) == typed_parts:
+                chat.prefill = words
+                chat.uses_prompt = True
     if attachments := len(parts_of(question)) - len(typed_parts):
         hint = f": in session {origin} /retry asks with all of it" if origin else ""
         stdio.note(f"{quantity(attachments, 'attachment')} of the question left out{hint}")
-    _note_fork(origin, chat)
-
-
-def _words_for_prompt(chat: "Conversation", question: Message, parts: list[Part]) -> str:
-    """What the user typed, if the agent's prompt still makes these parts of it; else nothing."""
-    words = question.get("input")
-    if not isinstance(words, str):
-        return ""
-    with contextlib.suppress(GptshError):  # the agent is gone, or a name has no value
-        template = template_of(chat.agent(), chat.values, "/agent NAME")
-        if template and template.question(words, None) == parts:
-            return words
-    return ""
 
 
 def do_retry(chat: "Conversation", args: str) -> None:
-    """Continue an unfinished turn in place; ask the question of a finished one again, in a fork before that turn.
+    """Continue an unfinished turn; ask the question of a finished one again, in a fork before it.
 
     A model that is named answers this turn and the next ones.
     """
@@ -261,7 +280,7 @@ def do_retry(chat: "Conversation", args: str) -> None:
             return
         _save_before_leaving(chat)
         before_fork = chat.session, chat.is_unsaved
-        _note_fork(chat.fork(point), chat)
+        _fork(chat, point)
         fork = chat.session
         try:
             chat.run_turn(turns.asked_again(last_turn[0]))
@@ -272,21 +291,14 @@ def do_retry(chat: "Conversation", args: str) -> None:
         chat.paths = paths
 
 
-def _note_fork(origin: str | None, chat: "Conversation") -> None:
-    turn_count = len(turns.starts_of(chat.doc["messages"] if chat.doc else ()))
-    hint = f"; session {origin} keeps all: /resume {origin}" if origin else ""
-    stdio.note(f"a fork after turn {turn_count}{hint}" if turn_count else f"a fork from the beginning{hint}")
-
-
 def do_snapshot(chat: "Conversation", args: str) -> None:
     """Take a snapshot with a name; without one list the snapshots."""
-    doc = _current_doc(chat)
     if args:
-        _label(chat, TurnOptions(snapshot=args))
-        chat.refresh()
-        stdio.note(f"snapshot {args} taken: /fork {args} continues from here")
+        note = f"snapshot {args} taken: /fork {args} continues from here"
+        _label(chat, TurnOptions(snapshot=args), note)
     else:
-        _show_lines([*snapshots_of(doc)], "there is no snapshot yet: /snapshot NAME takes one")
+        lines = snapshots_of(_current_doc(chat))
+        _show_lines(lines, "there is no snapshot yet: /snapshot NAME takes one")
 
 
 def do_snapshot_delete(chat: "Conversation", args: str) -> None:
@@ -298,39 +310,35 @@ def do_snapshot_delete(chat: "Conversation", args: str) -> None:
 
 
 def do_model(chat: "Conversation", args: str) -> None:
-    if args:
-        chosen = chat.options.params
-        agent = chat.agent()._replace(params=chosen)
-        params = params_for(chat.settings.providers.full_name(args), agent)
-        options = chat.options._replace(model=args, params=params)
-        model = chat.engine.resolve(options, chat.doc).agent.model
-        chat.options = options._replace(model=model)
-        for name in chosen.keys() - params.keys():
-            stdio.note(f"{model} does not get {name}: it may be a secret")
-        stdio.write_lines([f"the next answer is from {model}"])
+    """Choose a model; without one list the current, recent and configured ones."""
+    if not args:
+        current = chat.agent().model
+        others = dict.fromkeys(recent_models(chat.settings))
+        others.pop(current or "", None)
+        stdio.write_lines([f"* {one_line(current or 'no model')}"])
+        stdio.write_lines(f"  {one_line(model)}" for model in islice(others, _MAX_MODELS))
         return
-    current = chat.agent().model
-    others = dict.fromkeys(model for model in recent_models(chat.settings) if model != current)
-    lines = [f"* {one_line(current or 'no model')}"]
-    stdio.write_lines([*lines, *(f"  {one_line(model)}" for model in islice(others, _MAX_MODELS))])
+    chosen = chat.options.params
+    agent = chat.agent()._replace(params=chosen)
+    params = params_for(chat.settings.providers.full_name(args), agent)
+    options = chat.options._replace(model=args, params=params)
+    model = chat.engine.resolve(options, chat.doc).agent.model
+    chat.options = options._replace(model=model)
+    for name in chosen.keys() - params.keys():
+        stdio.note(f"{model} does not get {name}: it may be a secret")
+    stdio.write_lines([f"the next answer is from {model}"])
 
 
 def do_agent(chat: "Conversation", args: str) -> None:
-    """Choose an agent, and drop what /model, /system, /param and /tools chose; keep the model if it names none.
+    """Choose an agent, and drop what /model, /system, /param and /tools chose.
 
-    If the agent has a prompt, that makes the next question; ``NAME=VALUE`` pairs set its names.
+    An agent without a model keeps the chosen one. If the agent has a prompt, that makes the next
+    question; ``NAME=VALUE`` pairs set its names. Without a name list the agents.
     """
-    agents = chat.settings.agents
     if not args:
-        current, chosen = chat.agent(), chat.options.model
-        lines = []
-        for agent in agents.readable(stdio.note):
-            model = model_of(chat.settings, agent, agent.model, chosen)
-            lines.append(agent_line(agent.name, model, agent.name == current.name, agent.prompt_names()))
-        if current.name not in agents:
-            lines.insert(0, agent_line(current.name, current.model, True))
-        _show_lines(lines, "")
+        _show_lines(_agent_lines(chat))
         return
+    agents = chat.settings.agents
     words = [args] if args in agents else commands.words_of(args)
     pairs = [word for word in words[1:] if "=" in word]
     name = " ".join(word for word in words if word not in pairs)
@@ -339,10 +347,24 @@ def do_agent(chat: "Conversation", args: str) -> None:
     options = chat.options.without_agent._replace(agent=name, model=model)
     agent = chat.engine.resolve(options, chat.doc).agent
     template = template_of(agent, pairs, f"/agent {name}")
-    chat.options, chat.values, chat.uses_prompt = options, tuple(pairs), True
+    chat.options = options
+    chat.values = tuple(pairs)
+    chat.uses_prompt = True
     stdio.write_lines([f"the next answer is from {agent.name}, with {agent.model}"])
     if template:
         stdio.note("its prompt makes your next question")
+
+
+def _agent_lines(chat: "Conversation") -> list[str]:
+    current = chat.agent()
+    lines = []
+    if current.name not in chat.settings.agents:
+        lines.append(agent_line(current.name, current.model, True))
+    for agent in chat.settings.agents.readable(stdio.note):
+        model = model_of(chat.settings, agent, agent.model, chat.options.model)
+        is_current = agent.name == current.name
+        lines.append(agent_line(agent.name, model, is_current, agent.prompt_names()))
+    return lines
 
 
 def do_system(chat: "Conversation", args: str) -> None:
@@ -354,60 +376,67 @@ def do_system(chat: "Conversation", args: str) -> None:
 
 
 def do_param(chat: "Conversation", args: str) -> None:
-    pairs = commands.words_of(args)
-    changes, removals = parse_params(pairs)
+    changes, removals = parse_params(commands.words_of(args))
     if unknown := sorted(removals - chat.agent().params.keys()):
         raise UsageError(f"no parameter {unknown[0]} is sent", "/param shows those that are")
-    old = chat.options
-    chosen = {key: value for key, value in old.params.items() if key not in removals} | changes
-    removed = (set(old.removed_params) - changes.keys()) | removals
-    chat.options = old._replace(params=chosen, removed_params=removed)
-    params = without_secret_parameters(dict(chat.agent().params))
-    lines = [f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}" for key, value in sorted(params.items())]
-    stdio.write_lines(map(one_line, lines or ["no parameters: the provider's defaults apply"]))
+    options = chat.options
+    chosen = {**options.params, **changes}
+    for key in removals:
+        chosen.pop(key, None)
+    removed = (set(options.removed_params) - changes.keys()) | removals
+    chat.options = options._replace(params=chosen, removed_params=removed)
+    lines = []
+    for key, value in sorted(without_secret_parameters(dict(chat.agent().params)).items()):
+        lines.append(one_line(f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}"))
+    stdio.write_lines(lines or ["no parameters: the provider's defaults apply"])
     with contextlib.suppress(GptshError):  # the next turn will report it
-        chat.engine.resolve(chat.options, chat.doc)  # for its notes about parameters that the model does not accept
+        chat.engine.resolve(chat.options, chat.doc)  # notes what the model does not accept
 
 
 # ---- what is sent
 
 
 def do_file(chat: "Conversation", args: str) -> None:
-    """Attach files to the next question, or list those that are attached. Patterns and folders become their files."""
-    attached, paths = Files(), chat.paths
-    if args:
-        values = [args] if is_path(args) else commands.words_of(args)  # a path with blanks needs no quotes
-        attached.attach(() if args == "-" else (*paths, *values))  # they are read again with the question
-        paths = tuple(attached.sizes)
+    """Attach files to the next question, or list them. Patterns and folders become their files."""
+    if args == "-":
+        chat.paths = ()
+    elif args:
+        added = [args] if is_path(args) else commands.words_of(args)  # blanks need no quotes
+        attached = Files()
+        attached.attach((*chat.paths, *added))  # they are read again with the question
+        chat.paths = tuple(attached.sizes)
+    shown = chat.paths[: _MAX_FILES if args else None]
     lines = []
-    for path in paths[: _MAX_FILES if args else None]:
+    for path in shown:
         size = format_size(os.path.getsize(path)) if os.path.exists(path) else "No such file"
         lines.append(f"{one_line(path)}  {size}")
-    if more := len(paths) - len(lines):
-        lines.append(f"… {more:,} more: /file lists all")
-    chat.paths = paths
+    if len(shown) < len(chat.paths):
+        lines.append(f"… {len(chat.paths) - len(shown):,} more: /file lists all")
     stdio.write_lines(lines or ["no file is attached"])
-    if args and paths:
-        stdio.note(f"{quantity(len(paths), 'file')} attached to your next question")
+    if args and chat.paths:
+        stdio.note(f"{quantity(len(chat.paths), 'file')} attached to your next question")
 
 
 def do_tools(chat: "Conversation", args: str) -> None:
-    tool_servers, options = chat.settings.tool_servers, chat.options
+    settings = chat.settings
+    options = chat.options
     if args == "-":  # the agent's own tools
-        options = options._replace(tools=agent_of(chat.settings, options, chat.doc).tools)
+        options = options._replace(tools=agent_of(settings, options, chat.doc).tools)
     elif args == "none":
         options = options._replace(tools=())
     elif args:
-        options = options._replace(tools=tuple(filter(None, map(str.strip, args.split(",")))))
-        tool_servers.select(options.tools or ())  # raises for an unknown name
+        names = tuple(filter(None, map(str.strip, args.split(","))))
+        settings.tool_servers.select(names)  # raises for an unknown name
+        options = options._replace(tools=names)
     chat.options = options
-    servers = tool_servers.select(with_tools(chat.agent(), options, chat.settings, chat.doc).tools)
+    agent = with_tools(chat.agent(), options, settings, chat.doc)
+    servers = settings.tool_servers.select(agent.tools)
     if running := chat.engine.running_tools(servers):
         stdio.write_lines(map(tool_line, running.tools()))
         return
-    for server in servers:
-        stdio.write_lines([f"{server.name}: {', '.join(server.tools)}"])
-    stdio.note("the servers start with the next turn, and then list their tools" if servers else "no tools")
+    stdio.write_lines(f"{server.name}: {', '.join(server.tools)}" for server in servers)
+    started = "the servers start with the next turn, and then list their tools"
+    stdio.note(started if servers else "no tools")
 
 
 def do_web(chat: "Conversation", args: str) -> None:
@@ -418,14 +447,16 @@ def do_web(chat: "Conversation", args: str) -> None:
         options = chat.options._replace(web=args == "on")
         chat.engine.resolve(options, chat.doc)  # raises if the model's provider has no search
         chat.options = options
-    stdio.write_lines(["the model may search the web" if chat.agent().web else "the model does not search the web"])
+    searches = "may search" if chat.agent().web else "does not search"
+    stdio.write_lines([f"the model {searches} the web"])
 
 
 def do_context(chat: "Conversation", _args: str) -> None:
     """Show what would be sent, with the attached files and without the next question's text."""
     from gptsh.turn.preview import facts_of
 
-    setup, plan = chat.plan_turn(user_message("", Files().attach(chat.paths)) if chat.paths else None)
+    question = user_message("", Files().attach(chat.paths)) if chat.paths else None
+    setup, plan = chat.plan_turn(question)
     stdio.write_lines(facts_of(chat.engine, plan))
     if setup.servers and chat.engine.running_tools(setup.servers) is None:
         names = ", ".join(server.name for server in setup.servers)
@@ -446,34 +477,50 @@ def do_debug_context(chat: "Conversation", _args: str) -> None:
         return
     from gptsh.turn.preview import request_of
 
-    text = json.dumps(request_of(chat.engine.client, chat.last_plan), indent=2, ensure_ascii=False, default=str)
-    programs.show_in_pager(lambda: visible(text).split("\n"))
+    request = request_of(chat.engine.client, chat.last_plan)
+    text = json.dumps(request, indent=2, ensure_ascii=False, default=str)
+    _show_lines(visible(text).split("\n"))
 
 
 # ---- other
 
 
 def do_copy(chat: "Conversation", args: str) -> None:
-    """Copy an answer, or a code block of the last one, to the terminal's clipboard with OSC 52, also over ssh."""
+    """Copy an answer, or a code block of the last one, to the terminal's clipboard.
+
+    With OSC 52, so also over ssh.
+    """
     match = re.fullmatch(r"(code)? *([1-9][0-9]{0,8})?", args)
     if not match:
-        raise UsageError(f"/copy {args}: expected nothing, a turn's number, code, or code and a number")
+        todo = "expected nothing, a turn's number, code, or code and a number"
+        raise UsageError(f"/copy {args}: {todo}")
+    number = int(match[2] or 0)
     messages = _current_doc(chat)["messages"]
-    wants_code, number = match[1], int(match[2] or 0)
-    if number and not wants_code:
+    if match[1]:
+        texts = [block.content for block in code_blocks(_last_answer(messages))]
+    elif number:
         starts = turns.starts_of(messages)
-        messages = messages[starts[number - 1] : [*starts, None][number]] if number <= len(starts) else []
-    answers = (text_of(final_answer(message)) for message in reversed(messages) if message["role"] == "assistant")
-    text = next(filter(None, answers), "")
-    if wants_code:
-        blocks = [block.content for block in code_blocks(text)]
-        text = blocks[number - 1] if number <= len(blocks) and blocks else ""
+        texts = [_last_answer(messages[start:end]) for start, end in pairwise([*starts, None])]
+    else:
+        texts = [_last_answer(messages)]
+    text = texts[number - 1] if number <= len(texts) and texts else ""
     if not text:
         raise UsageError("there is no such answer, or no such block of code, to copy")
     if not obeys_escapes(os.environ) or os.environ.get("TERM") in _NO_CLIPBOARD:
         raise UsageError("this terminal has no clipboard")
-    stdio.write_pieces([f"\x1b]52;c;{b64encode(text.encode('utf-8', 'replace')).decode()}\x07"], safe=True)
+    encoded = b64encode(text.encode("utf-8", "replace")).decode()
+    stdio.write_pieces([f"\x1b]52;c;{encoded}\x07"], safe=True)
     stdio.note(f"{quantity(len(text), 'character')} sent to the clipboard of the terminal")
+
+
+def _last_answer(messages: Sequence[Message]) -> str:
+    """Return the text of the last answer that has some; "" without one."""
+    for message in reversed(messages):
+        if message["role"] == "assistant":
+            text = text_of(final_answer(message))
+            if text:
+                return text
+    return ""
 
 
 def do_usage(chat: "Conversation", args: str) -> None:
@@ -489,8 +536,7 @@ def do_usage(chat: "Conversation", args: str) -> None:
 
 
 def do_help(_chat: "Conversation", args: str) -> None:
-    lines = commands.help_on(args, stdio.width(stdio.stdout()))
-    programs.show_in_pager(lambda: lines)
+    _show_lines(commands.help_on(args, stdio.width(stdio.stdout())))
 
 
 def do_exit(chat: "Conversation", _args: str) -> None:

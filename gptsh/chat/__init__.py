@@ -1,1 +1,1 @@
-"""The conversation (``-i``): its loop, its commands, its prompt, the list to pick a session from."""
+"""The conversation (``-i``): its loop, its commands, its prompt, the list of sessions."""

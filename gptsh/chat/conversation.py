@@ -1,4 +1,4 @@
-"""Keep the state of a conversation: its session, options and turns; print the recap when it resumes."""
+"""Keep the state of a conversation: its session, options and turns; print its recap."""
 
 import os
 import termios
@@ -17,7 +17,7 @@ from gptsh.messages import Message, text_of
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
-from gptsh.terminal.stdio import TerminalStyle, terminal_style
+from gptsh.terminal.stdio import terminal_style
 from gptsh.text import open_fence, quantity
 from gptsh.turn.options import TurnOptions, agent_of, check_snapshot
 from gptsh.turn.question import read_question, template_of
@@ -33,19 +33,23 @@ if TYPE_CHECKING:
 #
 # The recap of a session that a conversation continues: its last questions and answers, in short.
 
-_TURNS, _LINES, _CHARACTERS = 2, 10, 2000  # the turns of a recap; lines and characters of each question and answer
+_TURNS = 2
+_LINES, _CHARACTERS = 10, 2000  # of each question and answer
 _RESET_STYLE = "\x1b[0m"
 
 
 def show_recap(doc: Document) -> None:
-    """Print the last questions and answers as ``--show-session`` does, with a hint about an unfinished turn."""
-    messages, style = doc["messages"], terminal_style(os.environ, terminal=True)
-    starts, blocks = turns.starts_of(messages), []
+    """Print the last questions and answers, with a hint about an unfinished turn."""
+    messages = doc["messages"]
+    starts = turns.starts_of(messages)
+    blocks = []
     if earlier := len(starts[:-_TURNS]):
         blocks.append(f"… {quantity(earlier, 'earlier turn')}: /history shows all")
-    for start, end in [*pairwise((*starts, len(messages)))][-_TURNS:]:
-        answers = [m for m in messages[start + 1 : end] if m["role"] == "assistant" and text_of(m)]
-        blocks += [_beginning(message, style) for message in (messages[start], *answers[-1:])]
+    for start, end in pairwise([*starts[-_TURNS:], None]):
+        question, *others = messages[start:end]
+        blocks.append(_beginning(question))
+        answers = [item for item in others if item["role"] == "assistant" and text_of(item)]
+        blocks += map(_beginning, answers[-1:])
     stdio.write_lines(["\n\n".join(blocks)] if blocks else [], safe=True)
     last_turn = messages[starts[-1] :] if starts else []
     if turns.unanswered(last_turn):
@@ -54,16 +58,19 @@ def show_recap(doc: Document) -> None:
         stdio.note("the last turn has not ended: /retry continues it")
 
 
-def _beginning(message: Message, style: TerminalStyle) -> str:
-    """The first lines of a message, drawn for the terminal."""
+def _beginning(message: Message) -> str:
+    """Return the first lines of a message, drawn for the terminal."""
     from gptsh.render.drawing import drawn
     from gptsh.render.session import message_pieces
 
+    style = terminal_style(os.environ, terminal=True)
     text = "\n\n".join(message_pieces(message))
     head = "\n".join(text.split("\n", _LINES)[:_LINES])[:_CHARACTERS]
-    lines = "\n".join(drawn([f"{head}\n{open_fence(head)}"], style, stdio.width(stdio.stdout()))).split("\n")
+    closed = f"{head}\n{open_fence(head)}"
+    lines = "\n".join(drawn([closed], style, stdio.width(stdio.stdout()))).split("\n")
     if len(lines) > _LINES or head != text:
-        lines[_LINES:] = [f"{_RESET_STYLE if style.styles else ''}… /history shows all"]
+        end = _RESET_STYLE if style.styles else ""
+        lines[_LINES:] = [f"{end}… /history shows all"]
     return "\n".join(lines)
 
 
@@ -78,11 +85,11 @@ _BRACKETED_PASTE_ON, _BRACKETED_PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
 class Conversation:
     """The session of a conversation, and the options and files of its next turn.
 
-    ``session`` is as last read from disk, or as the last turn left it; ``is_unsaved``: it has messages that are
-    in no file. ``options`` are those of the next turns, ``paths`` the files of the next question, ``values`` the
-    ``NAME=VALUE`` pairs for the agent's prompt. ``last_plan`` is that of the last request. ``prefill`` is the text
-    that the next line starts with. ``uses_prompt``: the agent's prompt makes the next question. ``should_exit`` ends
-    the loop.
+    ``session`` is as last read from disk, or as the last turn left it; ``is_unsaved``: it has
+    messages that are in no file. ``options`` are those of the next turns, ``paths`` the files of
+    the next question, ``values`` the ``NAME=VALUE`` pairs for the agent's prompt. ``last_plan`` is
+    that of the last request. ``prefill`` is the text that the next line starts with.
+    ``uses_prompt``: the agent's prompt makes the next question. ``should_exit`` ends the loop.
     """
 
     def __init__(
@@ -96,7 +103,9 @@ class Conversation:
         values: tuple[str, ...] = (),
     ) -> None:
         self.settings = config
-        self.options, self.paths, self.values = options, paths, values
+        self.options = options
+        self.paths = paths
+        self.values = values
         self.session = Session()
         self.is_unsaved = False
         self.last_plan: Prompt | None = None
@@ -104,13 +113,14 @@ class Conversation:
         self.should_exit = False
         self.uses_prompt = False
         self._engine: Engine | None = None
-        self._environ, self._reporter = environ, reporter
+        self._environ = environ
+        self._reporter = reporter
 
     # ---- the state
 
     @property
     def engine(self) -> "Engine":
-        """The client and the tool servers, created at first use: the prompt appears before they are imported."""
+        """The client and the tool servers, created at first use: the prompt appears before."""
         if self._engine is None:
             from gptsh.turn.engine import Engine
 
@@ -124,13 +134,15 @@ class Conversation:
 
     @property
     def ref(self) -> str | None:
-        """The session's reference for a command line; None if it has no file, or no longer has one."""
-        at = self.session.location
-        return folders.ref_of(at) if at and not at.startswith("@") and folders.exists(at) else None
+        """The session's reference for a command line; None if there is no such file."""
+        location = self.session.location
+        if not location or location.startswith("@") or not folders.exists(location):
+            return None
+        return folders.ref_of(location)
 
     @property
     def title(self) -> str:
-        """The session's title, or "" without one. The background process saves it while the user reads."""
+        """The session's title, or "" without one; a background process may have saved it."""
         title = self.doc["title"] if self.doc else None
         if self.doc and not title and self.ref:
             on_disk = listing.summary_at(self.session.location or "")
@@ -139,10 +151,12 @@ class Conversation:
 
     @property
     def expects_title(self) -> bool:
-        """Whether the background process may be asking for the session's title. Raises ConfigError, UsageError."""
+        """Whether a background process may be asking for the title. Raises as ``agent``."""
         from gptsh.turn.titles import title_model
 
-        return bool(self.doc and not self.title and title_model(self.settings, self.agent(), self.doc))
+        if not self.doc or self.title:
+            return False
+        return bool(title_model(self.settings, self.agent(), self.doc))
 
     @property
     def saves(self) -> bool:
@@ -151,7 +165,7 @@ class Conversation:
 
     @property
     def origin(self) -> str | None:
-        """The reference of the session that a fork is made from; None if its newest messages are in no file."""
+        """What a fork is made from; None if the newest messages are in no file."""
         if self.is_unsaved:
             return None
         if self.session.location:
@@ -159,16 +173,16 @@ class Conversation:
         return folders.split_ref(self.session.given_ref)[0] if self.session.given_ref else None
 
     def snapshots(self) -> list[str]:
-        """The names of the session's snapshots, newest first."""
+        """Return the names of the session's snapshots, newest first."""
         snapshots = as_dicts(self.doc["context"].get("snapshots")) if self.doc else []
         return [str(snapshot.get("name")) for snapshot in reversed(snapshots)]
 
     def template(self) -> "Template | None":
-        """The prompt that makes the next question; the questions after it are sent as typed. Raises UsageError."""
+        """Return the prompt that makes the next question, if one does. Raises UsageError."""
         return template_of(self.agent(), self.values, "/agent NAME") if self.uses_prompt else None
 
     def agent(self) -> Agent:
-        """The agent of the next turn. Raises ConfigError, UsageError."""
+        """Return the agent of the next turn. Raises ConfigError, UsageError."""
         return agent_of(self.settings, self.options, self.doc)
 
     # ---- opening and switching sessions
@@ -188,14 +202,14 @@ class Conversation:
         self.session.note_new_name()
 
     def switch_to(self, ref: str | None) -> None:
-        """Open another session, or a new one if ``ref`` is None; a REF@POINT opens a fork, saved by its first turn."""
+        """Open another session; None: a new one. The first turn saves the fork of a REF@POINT."""
         self.session = Session.open(ref)
         self.is_unsaved = False
         self.options = self.options.without_labels
         self.uses_prompt = self.doc is None
 
     def forget_agent(self) -> None:
-        """Drop what was chosen of agent, model, prompts, parameters, tools and search: the session has its own."""
+        """Drop the agent that was chosen, and its parts: the session has its own."""
         self.options = self.options.without_agent
         self.values = ()
 
@@ -204,12 +218,15 @@ class Conversation:
 
         Raises UnknownSession if the session has no such point.
         """
-        doc, origin = self.doc, self.origin
+        doc = self.doc
+        origin = self.origin
         assert doc is not None  # the callers have checked it
         fork_source = turns.at_point(doc, point)
         turn_count = len(turns.starts_of(fork_source["messages"]))
-        if origin:  # fork at a turn number, since the session may grow; a snapshot also says how it was sent
-            self.switch_to(f"{origin}@{turn_count if not point or turns.is_numbered(point) else point}")
+        if origin:
+            # At a turn number, since the session may grow; a snapshot also says how it was sent.
+            is_number = not point or turns.is_numbered(point)
+            self.switch_to(f"{origin}@{turn_count if is_number else point}")
         else:
             self.session = Session(sessions.fork_session(fork_source, point))
             self.is_unsaved = self.is_unsaved and turn_count > 0
@@ -217,23 +234,28 @@ class Conversation:
         return origin
 
     def refresh(self) -> None:
-        """Read the session again: another run may have added to it. Raises SessionGone, BadSession."""
-        at = self.session.location
-        if self.is_unsaved or at is None:
+        """Read the session again: another run may have added to it.
+
+        Raises SessionGone, BadSession.
+        """
+        location = self.session.location
+        if self.is_unsaved or location is None:
             return
         todo = "/fork continues it, /session export FILE keeps it"
         try:
-            self.session = Session.open(at)
+            self.session = Session.open(location)
         except UnknownSession as err:
-            raise SessionGone(f"session {at[folders.ID]} was deleted meanwhile", todo) from err
+            ident = location[folders.ID]
+            raise SessionGone(f"session {ident} was deleted meanwhile", todo) from err
         except BadSession as err:  # its file was damaged meanwhile
-            self.is_unsaved, err.hint = True, todo
+            self.is_unsaved = True
+            err.hint = todo
             raise
 
     # ---- asking
 
     def ask(self, line: str) -> None:
-        """Ask a typed line as a question, with the attached files. Raises GptshError, Interrupted."""
+        """Ask a typed line, with the attached files. Raises GptshError, Interrupted."""
         self.prefill = line  # until it is saved
         files = None
         if self.paths:
@@ -249,11 +271,10 @@ class Conversation:
         """
         from gptsh.turn.turn import Turn
 
-        options = self.options
+        engine, options = self.engine, self.options
         with self._in_turn(options, was_asked=question is not None) as (session, interrupts):
-            turn = Turn(
-                self.engine, options, interrupts, session, question, self.engine.resolve(options, session.stored)
-            )
+            setup = engine.resolve(options, session.stored)
+            turn = Turn(engine, options, interrupts, session, question, setup)
             try:
                 turn.run()
             finally:
@@ -265,11 +286,14 @@ class Conversation:
 
         options = self.options._replace(compact=True, apply=apply)
         with self._in_turn(options, was_asked=False) as (session, interrupts):
-            compact(self.engine, options, interrupts, session, self.engine.resolve(options, session.stored))
+            setup = self.engine.resolve(options, session.stored)
+            compact(self.engine, options, interrupts, session, setup)
 
     @contextmanager
-    def _in_turn(self, options: TurnOptions, *, was_asked: bool) -> "Iterator[tuple[Session, Interrupts]]":
-        """Let a turn use a copy of the session, which becomes ours once the turn has tried to save it."""
+    def _in_turn(
+        self, options: TurnOptions, *, was_asked: bool
+    ) -> "Iterator[tuple[Session, Interrupts]]":
+        """Let a turn use a copy of the session, ours once the turn has tried to save it."""
         self.refresh()
         interrupts = Interrupts(options.timeout, in_conversation=True)
         session = self.session.copy()
@@ -294,7 +318,7 @@ class Conversation:
             self.options = self.options.without_labels
 
     def plan_turn(self, question: Message | None) -> "tuple[Setup, Prompt]":
-        """Plan a turn with the tools that already run, and save nothing. Raises GptshError as a turn does."""
+        """Plan a turn with the tools that already run, and save nothing. Raises as a turn does."""
         from gptsh.turn.prompt import Planner
         from gptsh.turn.screen import Screen
 
@@ -305,7 +329,8 @@ class Conversation:
         session = self.session.copy()
         setup = engine.resolve(options, session.stored)
         session.begin(question, setup.agent, setup.output.form, options, engine.settings)
-        planner = Planner(engine, options, setup, session, engine.running_tools(setup.servers), Screen(setup.output))
+        tools = engine.running_tools(setup.servers)
+        planner = Planner(engine, options, setup, session, tools, Screen(setup.output))
         return setup, planner.plan(session.doc["messages"], dry=True)
 
     def _drop_snapshot(self) -> None:
@@ -314,7 +339,7 @@ class Conversation:
     # ---- leaving
 
     def save_rest(self) -> bool:
-        """Save what an earlier save could not; whether everything that should be on disk is there."""
+        """Save what an earlier save could not; whether all that should be on disk is there."""
         if not (self.is_unsaved and self.saves and self.doc):
             return True
         session = self.session.copy()
@@ -337,12 +362,13 @@ class Conversation:
 def _typing_hidden(interrupts: Interrupts) -> Iterator[None]:
     """Hide what the user types during a turn, and leave it to the next prompt, even after Ctrl-C.
 
-    Bracketed paste stays on, so that pasted text is one message there. In a dumb terminal, where the terminal itself
-    edits lines, typing stays visible.
+    Bracketed paste stays on, so that pasted text is one message there. In a dumb terminal, which
+    edits lines itself, typing stays visible.
     """
     out = stdio.stdout()
     assert out is not None  # it is a terminal
-    frames, sink = stdio.shows_frames(out), stdio.Sink(out)
+    frames = stdio.shows_frames(out)
+    sink = stdio.Sink(out)
     with ExitStack() as restore:
         interrupts.before_kill.append(restore.close)
         with suppress(termios.error, OSError):  # the terminal was closed

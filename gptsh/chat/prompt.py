@@ -33,7 +33,12 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
-from prompt_toolkit.layout.processors import Processor, TabsProcessor, Transformation, TransformationInput
+from prompt_toolkit.layout.processors import (
+    Processor,
+    TabsProcessor,
+    Transformation,
+    TransformationInput,
+)
 from prompt_toolkit.layout.utils import explode_text_fragments
 from prompt_toolkit.styles import Style
 
@@ -52,18 +57,19 @@ from gptsh.text import columns, format_usd, one_line, quantity, shorten, truncat
 
 if TYPE_CHECKING:
     from gptsh.chat.conversation import Conversation
-    from gptsh.core.document_types import SessionUsage
 
 _PROMPT, _CONTINUATION = "> ", "  "
 _EXIT_HINT = "Ctrl-D exits"
 _DEFAULT_GC_THRESHOLD = (700, 10, 10)  # Python's own
-# A longer text is shown by its ends. In a line of 64,000 characters prompt_toolkit takes a second for each key.
+# A longer text is shown by its ends. In a line of 64,000 characters prompt_toolkit takes a second
+# for each key.
 _MAX_LINES, _MAX_CHARACTERS = 20, 5000
 _FIRST_PASTE = 0x10F000  # in Unicode's private use area: the code point of the first folded paste
 _MAX_HISTORY = 1 << 20  # bytes; a larger history file is cut to its newest half of that
 _HISTORY_WAIT = 0.5  # seconds for the lock
 _MAX_ENTRY = 1 << 16  # characters of one entry of the history; a longer paste is in the session
-_TITLE_POLL, _TITLE_SECONDS = 1.0, 60.0  # between two looks whether the title has come, and until the last look
+_TITLE_POLL = 1.0  # seconds between two looks whether the title has come
+_TITLE_SECONDS = 60.0  # until the last look
 _TITLE_WIDTH = 40  # columns of a title in the status line
 _PATHS = PathCompleter(expanduser=True)
 _STYLE = Style.from_dict(
@@ -84,10 +90,11 @@ _STYLE = Style.from_dict(
 
 
 class _History(FileHistory):
-    """The lines that were typed in all conversations, in a file with mode 0600. Pastes are stored unfolded."""
+    """The lines typed in all conversations, in a file with mode 0600. Pastes are unfolded there."""
 
     def __init__(self, chat: "Conversation", pastes: "Pastes") -> None:
-        self._chat, self._pastes = chat, pastes
+        self._chat = chat
+        self._pastes = pastes
         try:
             self._path = typed_file()
         except ConfigError:  # no home folder: nothing is saved in this conversation
@@ -95,16 +102,17 @@ class _History(FileHistory):
         super().__init__(self._path)
 
     def load_history_strings(self) -> Iterable[str]:
-        """The newest line first. A file that has grown too large is cut first."""
-        with contextlib.suppress(OSError):
+        """Return the lines, the newest first. A file that has grown too large is cut before."""
+        try:
             if self._path.exists() and self._path.stat().st_size > _MAX_HISTORY:
                 newer = self._path.read_bytes()[-_MAX_HISTORY // 2 :].partition(b"\n\n")[2]
                 files.replace(self._path, b"\n" + newer, fsync=False)
             return map(self._pastes.fold, super().load_history_strings())
-        return ()
+        except OSError:
+            return ()
 
     def store_string(self, string: str) -> None:
-        """Add a line to the file, unless it is huge. A write error is ignored: saving the session reports it."""
+        """Add a line to the file, unless it is huge. An error is ignored: a save reports it."""
         string = self._pastes.unfold(string)
         if self._chat.saves and string.strip() and len(string) < _MAX_ENTRY:
             with contextlib.suppress(OSError, StoreBusy):
@@ -115,16 +123,17 @@ class _History(FileHistory):
 
 
 class Pastes(Processor):
-    """Long texts, pasted or from an editor. Each is one character of the line, so it is deleted and sent as a whole.
+    """Long texts, pasted or from an editor, each as one character of the line.
 
-    The prompt shows its first line, the number of lines, and its end.
+    So it is deleted and sent as a whole. The prompt shows its first line, the number of lines, and
+    its end.
     """
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}  # by their character
 
     def fold(self, text: str) -> str:
-        """The character for a long text; a short one unchanged."""
+        """Return the character for a long text; a short one unchanged."""
         if text.strip("\n").count("\n") < _MAX_LINES and len(text) <= _MAX_CHARACTERS:
             return text
         char = chr(_FIRST_PASTE + len(self._texts))
@@ -132,85 +141,114 @@ class Pastes(Processor):
         return char
 
     def unfold(self, line: str) -> str:
-        """A line with the full text of its pastes."""
-        return "".join(self._texts.get(char, char) for char in line) if self._texts else line
+        """Return a line with the full text of its pastes."""
+        return "".join(self._texts.get(char, char) for char in line)
 
     def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
-        """A row of the line as it is shown, and the mapping between positions in the line and on the screen."""
+        """Return a row as it is shown, and the mapping between positions in it and on screen."""
         fragments: StyleAndTextTuples = []
         offsets = [0]  # where each character of the line is shown
         for style, text, *_ in explode_text_fragments(transformation_input.fragments):
-            text = self._label(text) if text in self._texts else text
-            fragments.append((style, text))
-            offsets.append(offsets[-1] + len(text))
-        return Transformation(
-            fragments, lambda at: offsets[min(at, len(offsets) - 1)], lambda at: bisect_right(offsets, at) - 1
-        )
+            shown = self._label(text) if text in self._texts else text
+            fragments.append((style, shown))
+            offsets.append(offsets[-1] + len(shown))
+
+        def position_on_screen(position: int) -> int:
+            return offsets[min(position, len(offsets) - 1)]
+
+        def position_in_line(column: int) -> int:
+            return bisect_right(offsets, column) - 1
+
+        return Transformation(fragments, position_on_screen, position_in_line)
 
     def _label(self, char: str) -> str:
         lines = self._texts[char].strip("\n").split("\n")
-        first, last = visible(shorten(lines[0], 30)), one_line(lines[-1][-30:])
+        first = visible(shorten(lines[0], 30))
+        last = one_line(lines[-1][-30:])
         return f"[{first} … {quantity(len(lines), 'line')} … {last}]"
 
 
 class CommandCompleter(Completer):
     """Completes slash commands and their arguments, without network requests.
 
-    ``config_path`` is the value of ``--config``; ``snapshots`` returns the names of the session's snapshots.
+    ``config_path`` is the value of ``--config``; ``snapshots`` returns the names of the session's
+    snapshots.
     """
 
     def __init__(self, config_path: str | None, snapshots: Callable[[], Iterable[str]]) -> None:
-        self._config_path, self._snapshots = config_path, snapshots
+        self._config_path = config_path
+        self._snapshots = snapshots
 
-    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What can be inserted at the cursor. Errors, as of a bad config file, are ignored: the user is typing."""
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        """Yield what can be inserted at the cursor.
+
+        Errors, as of a bad config file, are ignored: the user is typing.
+        """
         line = document.text_before_cursor
         if not line.startswith("/"):
             return
         for row in COMMANDS:
             if row.name.startswith(line.lower()):
-                yield Completion(f"{row.name} " if row.args else row.name, -len(line), display_meta=row.help)
+                name = f"{row.name} " if row.args else row.name
+                yield Completion(name, -len(line), display_meta=row.help)
         rows = [row for row in COMMANDS if line.lower().startswith(f"{row.name} ")]
         if not rows or complete_event.text_inserted:  # arguments are completed only at TAB
             return
         row = max(rows, key=lambda row: len(row.name))
         rest = line[len(row.name) :].lstrip()
-        yield from (Completion(word, -len(rest)) for word in row.words if word.startswith(rest))
+        for word in row.words:
+            if word.startswith(rest):
+                yield Completion(word, -len(rest))
         if row.value == "file":
-            for path in dict.fromkeys((rest, rest.rpartition(" ")[2])):  # a path with blanks, or the last of several
-                for completion in _PATHS.get_completions(Document(path), complete_event):
-                    name = completion.display_text
-                    is_hidden = name.startswith(".") and not os.path.basename(path).startswith(".")
-                    if name.isprintable() and not is_hidden:
-                        yield completion
+            # A path with blanks, or the last of several paths.
+            for path in dict.fromkeys((rest, rest.rpartition(" ")[2])):
+                yield from _paths(path, complete_event)
         elif row.value:
             with contextlib.suppress(GptshError, OSError, ValueError):
                 yield from self._values(row.value, rest)
 
     def _values(self, kind: str, rest: str) -> Iterator[Completion]:
-        """Values that start with ``rest``, and sessions whose titles have words that start with its words."""
-        from gptsh.manage.suggestions import VALUES
-
+        """Yield values that start with ``rest``, and sessions whose titles have its words."""
         if kind == "param":  # several on one line
             rest = rest.rpartition(" ")[2]
         title_words = rest.casefold().split() if kind == "session" else []
-        if kind == "command":
-            values: Iterable[tuple[str, str]] = [(row.name[1:], row.help) for row in COMMANDS]
-        elif kind == "snapshot":
-            values = [(name, "") for name in self._snapshots()]
-        else:
-            values = VALUES[kind](self._config_path, None if title_words else rest)
         offered: set[str] = set()
-        for value, meaning in values:
-            words = meaning.casefold().split()
-            in_title = title_words and all(any(word.startswith(start) for word in words) for start in title_words)
-            if (value.startswith(rest) or in_title) and value not in offered:
+        for value, meaning in self._all_values(kind, None if title_words else rest):
+            is_match = value.startswith(rest) or _begin_words(title_words, meaning)
+            if is_match and value not in offered:
                 offered.add(value)
                 yield Completion(value, -len(rest), display_meta=one_line(meaning))
 
+    def _all_values(self, kind: str, prefix: str | None) -> Iterable[tuple[str, str]]:
+        """Return each value of a kind with its help; some start with the prefix."""
+        from gptsh.manage.suggestions import VALUES
+
+        if kind == "command":
+            return [(row.name[1:], row.help) for row in COMMANDS]
+        if kind == "snapshot":
+            return [(name, "") for name in self._snapshots()]
+        return VALUES[kind](self._config_path, prefix)
+
+
+def _begin_words(starts: list[str], text: str) -> bool:
+    """Whether each of some beginnings begins a word of the text; not if there is none."""
+    words = text.casefold().split()
+    return bool(starts) and all(any(word.startswith(start) for word in words) for start in starts)
+
+
+def _paths(path: str, complete_event: CompleteEvent) -> Iterator[Completion]:
+    """Yield how a path can go on; hidden files only after a dot."""
+    wants_hidden = os.path.basename(path).startswith(".")
+    for completion in _PATHS.get_completions(Document(path), complete_event):
+        name = completion.display_text
+        if name.isprintable() and (wants_hidden or not name.startswith(".")):
+            yield completion
+
 
 def _is_continued(text: str) -> bool:
-    """Whether another line follows: the text ends with a backslash that no other backslash escapes."""
+    """Whether another line follows: the text ends with a backslash that none before it escapes."""
     return (len(text) - len(text.rstrip("\\"))) % 2 == 1
 
 
@@ -220,10 +258,11 @@ def _is_continued(text: str) -> bool:
 def prompt_for(
     chat: "Conversation", interrupts: Interrupts, intro: Callable[[], None] | None
 ) -> "Prompt | PlainPrompt":
-    """The prompt that suits the terminal. Raises UsageError if there is no terminal to type on.
+    """Return the prompt that suits the terminal. Raises UsageError without one to type on.
 
-    ``intro`` prints what stands above the first line, and is called as soon as its imports are done.
-    The pipe was read before: from now on standard input is the terminal, also for ``$EDITOR`` and for questions.
+    ``intro`` prints what is above the first line, and is called as soon as its imports are done.
+    The pipe was read before: from now on standard input is the terminal, also for ``$EDITOR`` and
+    for questions.
     """
     if not stdio.is_terminal(sys.stdin):
         os.dup2(input_terminal().fileno(), 0)
@@ -237,14 +276,19 @@ def prompt_for(
 class Prompt:
     """Reads lines with prompt_toolkit."""
 
-    def __init__(self, chat: "Conversation", interrupts: Interrupts, intro: Callable[[], None] | None) -> None:
-        keys, out = terminal_input(), stdio.stdout()
+    def __init__(
+        self, chat: "Conversation", interrupts: Interrupts, intro: Callable[[], None] | None
+    ) -> None:
+        keys = terminal_input()
+        out = stdio.stdout()
         assert out is not None  # it is a terminal
-        self._chat, self._interrupts = chat, interrupts
-        self._status: list[tuple[int, str]] = []
-        self._is_loaded = self._has_menu = False
-        self._title_deadline = 0.0
+        self._chat = chat
+        self._interrupts = interrupts
         self._intro = intro  # None once it is printed
+        self._is_loaded = False
+        self._status: list[tuple[int, str]] = []
+        self._title_deadline = 0.0
+        self._has_menu = False
         self._pastes = Pastes()
         self._session: PromptSession[str] = PromptSession(
             _PROMPT,
@@ -257,26 +301,27 @@ class Prompt:
             completer=CommandCompleter(chat.options.config_file, chat.snapshots),
             complete_in_thread=True,
             complete_while_typing=Condition(self._is_typing_command),
-            bottom_toolbar=lambda: status_line(self._status, self._session.app.output.get_size().columns),
+            bottom_toolbar=self._toolbar,
             style=_STYLE,
             include_default_pygments_style=False,
             enable_suspend=True,
         )
+        self._buffer = self._session.default_buffer
         self._session.app.before_render += self._move_toolbar_up
 
     def read(self, prefill: str = "") -> str:
         """Return a line, which starts as ``prefill``; Ctrl-C and SIGINT clear it.
 
-        Raises EOFError for Ctrl-D on an empty line and for a closed terminal, Interrupted for any other signal. Text
-        that was typed until then is added to the history.
+        Raises EOFError for Ctrl-D on an empty line and for a closed terminal, Interrupted for any
+        other signal. Text that was typed until then is added to the history.
         """
-        buffer, was_cleared = self._session.default_buffer, False
+        was_cleared = False
         while True:
             self._interrupts.reset_ctrl_c()
             self._status = status(self._chat)
             self._title_deadline = time.monotonic() + _TITLE_SECONDS
             try:
-                with self._interrupts.redirected_to(lambda: exit_with(self._session.app, KeyboardInterrupt())):
+                with self._interrupts.redirected_to(self._interrupt):
                     line = self._session.prompt(
                         default=self._pastes.fold(prefill),
                         pre_run=self._start_loading,
@@ -289,39 +334,43 @@ class Prompt:
                 try:
                     self._interrupts.check()
                 except Interrupted:
-                    buffer.append_to_history()
+                    self._buffer.append_to_history()
                     raise
-                if was_cleared and not buffer.text:
+                if was_cleared and not self._buffer.text:
                     stdio.note(_EXIT_HINT)
-                prefill, was_cleared = "", True
+                prefill = ""
+                was_cleared = True
             except (EOFError, OSError) as err:
-                buffer.append_to_history()
+                self._buffer.append_to_history()
                 raise EOFError from err
+
+    def _interrupt(self) -> None:
+        exit_with(self._session.app, KeyboardInterrupt())
+
+    def _toolbar(self) -> str:
+        return status_line(self._status, self._session.app.output.get_size().columns)
 
     # ---- while the user types
 
     def _start_loading(self) -> None:
-        """Start in the event loop what can wait until the prompt is drawn: imports, and the full status line."""
+        """Start in the event loop what can wait until the prompt is drawn."""
         self._interrupts.check()
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(self._on_loop_error)
         if self._is_loaded:
             loop.call_soon(self._complete_status)
         else:
-            loop.call_soon(self._start_thread, loop, copy_context())
-
-    def _start_thread(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
-        threading.Thread(target=self._load, args=(loop, context), daemon=True).start()
+            # prompt_toolkit finds its application in the context.
+            thread = threading.Thread(target=self._load, args=(loop, copy_context()), daemon=True)
+            loop.call_soon(thread.start)
 
     def _load(self, loop: asyncio.AbstractEventLoop, context: Context) -> None:
-        """Import what turns, answers and commands need, in a thread, while the user types the first line.
-
-        prompt_toolkit finds its application in the ``context``.
-        """
+        """Import what turns, answers and commands need, while the user types the first line."""
         import gptsh.turn.turn
 
         self._is_loaded = True
-        gc.set_threshold(*_DEFAULT_GC_THRESHOLD)  # start-up has raised it, and a conversation may last hours
+        # Start-up has raised it, and a conversation may last hours.
+        gc.set_threshold(*_DEFAULT_GC_THRESHOLD)
         with contextlib.suppress(RuntimeError):  # the line is sent, and the loop closed
             loop.call_soon_threadsafe(self._complete_status)
         with contextlib.suppress(ImportError, RuntimeError):  # the code that needs it reports it
@@ -348,41 +397,40 @@ class Prompt:
             loop.default_exception_handler(context)
 
     def _move_toolbar_up(self, app: Application[str]) -> None:
-        """Before a drawing: move the status line up again, once no completion menu needs the room above it."""
-        has_menu = bool(self._session.default_buffer.complete_state) or self._is_typing_command()
-        had_menu, self._has_menu = self._has_menu, has_menu
+        """Before a drawing: move the status line up, once no menu needs the room above it."""
+        had_menu = self._has_menu
+        self._has_menu = bool(self._buffer.complete_state) or self._is_typing_command()
         if had_menu and not self._has_menu and not app.is_done:
             app.renderer.erase()
 
     def _is_typing_command(self) -> bool:
         """Whether the user is typing the name of a command."""
-        before = self._session.default_buffer.document.text_before_cursor
-        return before.startswith("/") and not any(map(str.isspace, before))
+        before = self._buffer.document.text_before_cursor
+        return before.startswith("/") and before.split() == [before]
 
     def _complete(self, buffer: Buffer) -> None:
-        """Complete what is typed, at once: while its menu is still being made, prompt_toolkit ignores the key.
+        """Complete what is typed, at once.
 
-        Several commands are taken in turn. Several arguments get the text that they share, then a menu.
+        While its menu is still being made, prompt_toolkit ignores the key. Several commands are
+        taken in turn. Several arguments get the text that they share, then a menu.
         """
-
-        def menu() -> CompletionState:
-            found = buffer.completer.get_completions(buffer.document, CompleteEvent(completion_requested=True))
-            return CompletionState(buffer.document, [*found])
-
-        shown = buffer.complete_state
-        offered = shown or menu()
-        if len(offered.completions) == 1:
-            buffer.apply_completion(offered.completions[0])  # the next TAB completes what follows
-        elif offered.completions and (shown or self._is_typing_command()):
-            buffer.complete_state = offered
+        state = buffer.complete_state or _menu(buffer)
+        if len(state.completions) == 1:
+            buffer.apply_completion(state.completions[0])  # the next TAB completes what follows
+        elif state.completions and (buffer.complete_state or self._is_typing_command()):
+            buffer.complete_state = state
             buffer.complete_next()
-        elif offered.completions:
-            buffer.insert_text(get_common_complete_suffix(buffer.document, offered.completions))
-            buffer.complete_state = menu()
+        elif state.completions:
+            buffer.insert_text(get_common_complete_suffix(buffer.document, state.completions))
+            buffer.complete_state = _menu(buffer)
 
     def _bindings(self) -> KeyBindings:
-        """The keys that gptsh binds. Others are prompt_toolkit's, such as Ctrl-D, which ends an empty line only."""
-        bindings, is_editing = KeyBindings(), has_focus(DEFAULT_BUFFER)  # not searching the history
+        """Return the keys that gptsh binds.
+
+        Others are prompt_toolkit's, such as Ctrl-D, which ends an empty line only.
+        """
+        bindings = KeyBindings()
+        is_editing = has_focus(DEFAULT_BUFFER)  # not searching the history
 
         @bindings.add("escape", "enter", filter=is_editing)
         def _(event: KeyPressEvent) -> None:
@@ -405,17 +453,10 @@ class Prompt:
 
         @bindings.add("c-x", "c-e", filter=is_editing)
         async def _(event: KeyPressEvent) -> None:
+            # Not prompt_toolkit's: it would end the prompt where the file is missing or not UTF-8.
             text = self._pastes.unfold(event.current_buffer.text)
-
-            def edited() -> str:
-                try:  # not prompt_toolkit's: it would end the prompt where the file is missing or not UTF-8
-                    return edit(text)
-                except (OSError, UsageError) as err:
-                    stdio.note(str(err))
-                    return text
-
             with self._interrupts.left_to_child():
-                text = await run_in_terminal(edited, in_executor=True)
+                text = await run_in_terminal(lambda: _edited(text), in_executor=True)
             event.current_buffer.document = Document(self._pastes.fold(text))
 
         @bindings.add(Keys.BracketedPaste, filter=is_editing)
@@ -426,18 +467,35 @@ class Prompt:
         return bindings
 
 
+def _menu(buffer: Buffer) -> CompletionState:
+    event = CompleteEvent(completion_requested=True)
+    completions = buffer.completer.get_completions(buffer.document, event)
+    return CompletionState(buffer.document, [*completions])
+
+
+def _edited(text: str) -> str:
+    """Return a text as the user's editor leaves it; unchanged if that fails."""
+    try:
+        return edit(text)
+    except (OSError, UsageError) as err:
+        stdio.note(str(err))
+        return text
+
+
 class PlainPrompt:
     """Reads lines from a terminal without escape sequences, which edits them itself."""
 
     def __init__(self, chat: "Conversation", interrupts: Interrupts) -> None:
-        self._interrupts, self._history = interrupts, _History(chat, Pastes())
+        self._interrupts = interrupts
+        self._history = _History(chat, Pastes())
 
     def read(self, prefill: str = "") -> str:
-        """As ``Prompt.read``, but ``prefill`` is printed above the line: this terminal cannot put it on the line."""
+        """As ``Prompt.read``, but print ``prefill``: this terminal cannot put it on the line."""
         if prefill:
             stdio.note("the question, to be typed again:")
             stdio.write_lines(prefill.split("\n"))
-        text, was_cleared = "", False
+        text = ""
+        was_cleared = False
         while True:
             self._interrupts.reset_ctrl_c()
             stdio.write_pieces([_CONTINUATION if text else _PROMPT])
@@ -451,7 +509,8 @@ class PlainPrompt:
                 stdio.write_lines([""])
                 if was_cleared and not text:
                     stdio.note(_EXIT_HINT)
-                text, was_cleared = "", True
+                text = ""
+                was_cleared = True
                 continue
             except OSError as err:
                 raise EOFError from err
@@ -469,14 +528,15 @@ class PlainPrompt:
 
 
 def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, str]]:
-    """The parts of the status line with their ranks; where there is no room, the highest rank is left out first.
+    """Return the parts of the status line with their ranks; the highest rank gives way first.
 
-    ``look_up`` adds the model's provider, its window, and an estimate where no server has reported tokens. These need
-    more imports.
+    ``look_up`` adds the model's provider, its window, and an estimate where no server has reported
+    tokens. These need more imports.
     """
-    doc, model, window, mark = chat.doc, "", None, ""
-    usage: SessionUsage = doc["usage"] if doc else {"tokens": {}, "cost": None, "calls": []}
-    tokens = token_count(usage["tokens"].get("total"))
+    doc = chat.doc
+    tokens = token_count(doc["usage"]["tokens"].get("total")) if doc else None
+    cost = doc["usage"]["cost"] if doc else None
+    model, window, mark = "", None, ""
     with contextlib.suppress(GptshError):  # the next question reports it
         model = chat.agent().model or ""
     if look_up:
@@ -484,22 +544,25 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
         from gptsh.models.facts import with_provider
 
         if tokens is None and doc and doc["messages"]:
-            tokens, mark = estimate(doc["messages"]), "~"
+            tokens = estimate(doc["messages"])
+            mark = "~"
         with contextlib.suppress(GptshError):
             window = chat.engine.client.windows.of(model, ask=False)
             model = with_provider(model)
-    title = truncate_end(one_line(chat.title), _TITLE_WIDTH)
-    at = chat.session.location
-    lost = f"{at[ID]}, deleted" if at and not at.startswith("@") else ""  # shown if the file does not exist any more
+
+    location = chat.session.location
+    ref = chat.ref
+    session = ref or chat.session.given_ref or "new session"
+    if ref is None and location and not location.startswith("@"):
+        session = f"{location[ID]}, deleted"
     of_window = f" of {window:,}" if window else ""
-    share = f"{100 * tokens / window:.0f} %" if tokens and window else ""
     return [
-        (0, chat.ref or lost or chat.session.given_ref or "new session"),
-        (4, title),
+        (0, session),
+        (4, truncate_end(one_line(chat.title), _TITLE_WIDTH)),
         (2, one_line(_without_folder(model))),
-        (5, f"{mark}{tokens:,}{of_window} tokens" if tokens is not None else ""),
-        (1, share),
-        (3, "" if usage["cost"] is None else format_usd(usage["cost"])),
+        (5, "" if tokens is None else f"{mark}{tokens:,}{of_window} tokens"),
+        (1, f"{100 * tokens / window:.0f} %" if tokens and window else ""),
+        (3, "" if cost is None else format_usd(cost)),
         (0, f"+{quantity(len(chat.paths), 'file')}" if chat.paths else ""),
         (0, "" if chat.saves and not chat.is_unsaved else "not saved"),
         (6, "" if doc else "/help shows the commands"),
@@ -507,14 +570,16 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
 
 
 def _without_folder(model: str) -> str:
-    """A model without the folder of its file: llama.cpp's server names a model by its path."""
+    """Return a model without the folder of its file: llama.cpp's server names it by its path."""
     provider, _, name = model.partition("/")
     return f"{provider}/{name.rpartition('/')[2]}" if name.endswith(".gguf") else model
 
 
 def status_line(parts: Iterable[tuple[int, str]], width: int) -> str:
-    """The parts as a line of at most ``width`` columns."""
-    shown = [part for part in parts if part[1]]
-    while columns(line := " · ".join(text for _, text in shown)) > width and shown[1:]:
+    """Return the parts as a line of at most ``width`` columns."""
+    shown = [(rank, text) for rank, text in parts if text]
+    while True:
+        line = " · ".join(text for _, text in shown)
+        if columns(line) <= width or len(shown) <= 1:
+            return truncate_end(line, width)
         shown.remove(max(shown))
-    return truncate_end(line, width)

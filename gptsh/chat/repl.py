@@ -15,11 +15,18 @@ from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.turn.question import has_piped_input
 
 
-def run_loop(chat: Conversation, first: Message | None, words: str, interrupts: Interrupts, reporter: Reporter) -> int:
+def run_loop(
+    chat: Conversation,
+    first: Message | None,
+    words: str,
+    interrupts: Interrupts,
+    reporter: Reporter,
+) -> int:
     """Ask ``first``, then read and run lines until the user leaves; return the exit code.
 
-    That is 1 if something could not be saved, or that of ``first``, if it could not be asked and had piped input.
-    ``words`` are what the user typed of ``first``. Raises Interrupted for a signal other than Ctrl-C.
+    That is 1 if something could not be saved, or that of ``first``, if it could not be asked and
+    had piped input. ``words`` are what the user typed of ``first``. Raises Interrupted for a signal
+    other than Ctrl-C.
     """
 
     def show_recap() -> None:
@@ -29,19 +36,23 @@ def run_loop(chat: Conversation, first: Message | None, words: str, interrupts: 
 
     prompt = prompt_for(chat, interrupts, show_recap if chat.doc and first is None else None)
     attempt = partial(_attempt, interrupts=interrupts, reporter=reporter)
-    has_printed, code, interrupted = first is not None, 0, None
+    has_printed = first is not None
+    code = 0
+    interrupted = None
     try:
         if first is not None:
             show_recap()
             chat.prefill = words
-            failure = attempt(lambda: chat.run_turn(first))
+            failure = attempt(partial(chat.run_turn, first))
             if failure and chat.last_plan is None and has_piped_input(first):
-                chat.should_exit, code = True, failure.exit_code
+                chat.should_exit = True
+                code = failure.exit_code
         while not chat.should_exit:
             if has_printed:
                 stdio.write_lines([""])
             line = prompt.read(chat.prefill).rstrip("\n")
-            chat.prefill, has_printed = "", bool(line.strip())
+            chat.prefill = ""
+            has_printed = bool(line.strip())
             if has_printed:
                 attempt(partial(_run_line, chat, line))
     except EOFError:
@@ -68,38 +79,44 @@ def _run_line(chat: Conversation, line: str) -> None:
     getattr(slash, command.function)(chat, args)
 
 
-def _attempt(action: Callable[[], object], interrupts: Interrupts, reporter: Reporter) -> GptshError | None:
-    """Run an action; report and return its failure. Raises Interrupted for a signal other than Ctrl-C."""
-    failure: GptshError | None = None
+def _attempt(
+    action: Callable[[], object], interrupts: Interrupts, reporter: Reporter
+) -> GptshError | None:
+    """Run an action; report and return its failure.
+
+    Raises Interrupted for a signal other than Ctrl-C.
+    """
+    failure: GptshError
     try:
         with interrupts.waiting():
             action()
+        return None
     except GptshError as err:
         failure = err
     except Interrupted as err:
         if err.by_user:
-            stdio.note(f"interrupted{': ' if err.hint else ''}{err.hint}")
-        elif err.by_deadline:
-            failure = as_error(err)
-        else:
+            stdio.note(f"interrupted: {err.hint}" if err.hint else "interrupted")
+            return None
+        if not err.by_deadline:
             raise
+        failure = as_error(err)
     except BrokenPipeError:  # the user left the pager
-        pass
+        return None
     except MemoryError:
         failure = UsageError("the input is too large for this machine's memory")
-    if failure:
-        reporter.fail(failure)
+    reporter.fail(failure)
     return failure
 
 
 def _leave(chat: Conversation, interrupts: Interrupts) -> int:
     """Stop the tool servers, save what an earlier save could not, and return the exit code."""
     chat.close_tools(interrupts)
+    reason = ""
     try:
         chat.refresh()
         if chat.save_rest():
             return 0
-        stdio.note("this conversation is not on disk")
     except GptshError as err:
-        stdio.note(f"this conversation is not on disk: {err}")
+        reason = f": {err}"
+    stdio.note(f"this conversation is not on disk{reason}")
     return 1

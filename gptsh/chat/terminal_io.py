@@ -23,7 +23,8 @@ class _Output(Vt100_Output):
 
     def flush(self) -> None:
         """Draw the buffer. Raises OSError as the terminal does."""
-        text, self._buffer = "".join(self._buffer), []
+        text = "".join(self._buffer)
+        self._buffer = []
         stdio.Sink(self.stdout).draw(text)
 
     def erase_down(self) -> None:
@@ -31,7 +32,7 @@ class _Output(Vt100_Output):
         self.write_raw(ERASE_DOWN)
 
     def get_rows_below_cursor_position(self) -> int:
-        """Return the minimum, the cursor's own line: not every terminal answers where its cursor is."""
+        """Return the minimum, the cursor's own line: not all terminals say where that is."""
         return 1
 
 
@@ -63,10 +64,15 @@ def terminal_input() -> Vt100Input:
 
 
 def input_terminal() -> TextIO:
-    """The terminal that the user types on; standard input may be a pipe. Raises UsageError without a terminal."""
+    """Return the terminal that the user types on. Raises UsageError without one.
+
+    Standard input may be a pipe.
+    """
     for stream in (sys.stdin, stdio.stdout(), sys.stderr):
-        if stream is not None and stream.isatty() and fcntl.fcntl(stream, fcntl.F_GETFL) & os.O_ACCMODE != os.O_WRONLY:
-            return stream
+        if stream is not None and stream.isatty():
+            mode = fcntl.fcntl(stream, fcntl.F_GETFL) & os.O_ACCMODE
+            if mode != os.O_WRONLY:
+                return stream
     raise UsageError("there is no terminal to read from")
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from itertools import accumulate, chain
 
-from markdown_it.token import Token
+from markdown_it.tree import SyntaxTreeNode
 from rich import box
 from rich.color import ColorSystem
 from rich.console import Console, JustifyMethod
@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gptsh.render.live import Region
-from gptsh.render.markdown import Block, Blocks, count_quick, siblings
+from gptsh.render.markdown import Block, Blocks, count_quick
 from gptsh.render.writer import Sink
 from gptsh.terminal.stdio import TerminalStyle
 from gptsh.text import row_starts, visible
@@ -41,12 +41,8 @@ HEADINGS = {
     "h1": Style(bold=True, underline=True, color="magenta"),
     "h2": Style(bold=True, color="magenta"),
 }
-INLINE = {  # by HTML tag
-    "em": Style(italic=True),
-    "strong": Style(bold=True),
-    "s": Style(strike=True),
-    "a": Style(underline=True),
-}
+LINK = Style(underline=True)
+INLINE = {"em": Style(italic=True), "strong": Style(bold=True), "s": Style(strike=True)}
 WORDS_OF_CODE = {  # as Pygments names them
     DIM: "Comment",
     CODE: "Keyword Operator.Word Name.Decorator Name.Attribute Generic.Subheading",
@@ -114,46 +110,40 @@ def paint(line: Text, look: TerminalStyle) -> str:
 # ---- elements
 
 
-def inline_text(token: Token, base: Style, look: TerminalStyle) -> Text:
-    """Return the styled text of a token. A line break in the source is one on the terminal."""
+def inline_text(nodes: Sequence[SyntaxTreeNode], style: Style, look: TerminalStyle) -> Text:
+    """Return what is inside a line as styled text. A line break in the source is one here."""
     text = Text()
-    styles = [base]
-    link, link_start = token, 0
-    for part in token.children or ():
-        if part.nesting == 1:
-            styles.append(styles[-1] + INLINE.get(part.tag, PLAIN))
-            if part.type == "link_open":
-                link, link_start = part, len(text)
-            continue
-        if part.nesting == -1:
-            styles.pop()
-        style = styles[-1]
-        if part.type == "link_close":
-            text.append(_target(link, "href", text.plain[link_start:]), style + DIM)
-        elif part.type == "image":
-            text.append(visible(part.content or "image"), style)
-            text.append(_target(part, "src", part.content), style + DIM)
-        elif part.type == "code_inline" and look.colors:
-            text.append(visible(part.content), style + CODE)
-        else:
-            text.append(visible(_words(part)), style)
+    for node in nodes:
+        match node.type:
+            case "em" | "strong" | "s":
+                text.append(inline_text(node.children, style + INLINE[node.type], look))
+            case "link":
+                label = inline_text(node.children, style + LINK, look)
+                text.append(label)
+                text.append(_target(node, "href", label.plain), style + DIM)
+            case "image":
+                text.append(visible(node.content or "image"), style)
+                text.append(_target(node, "src", node.content), style + DIM)
+            case "code_inline" if look.colors:
+                text.append(visible(node.content), style + CODE)
+            case "code_inline":
+                text.append(visible(f"`{node.content}`"), style)
+            case "softbreak" | "hardbreak":
+                text.append("\n")
+            case "html_inline" if node.content.lower().replace(" ", "") in _BREAKS:
+                text.append("\n")
+            case _:
+                text.append(visible(node.content), style)
     return text
 
 
-def _words(part: Token) -> str:
-    if part.type in ("softbreak", "hardbreak"):
-        return "\n"
-    if part.type == "html_inline" and part.content.lower().replace(" ", "") in ("<br>", "<br/>"):
-        return "\n"  # common in tables
-    if part.type == "code_inline":
-        return f"`{part.content}`"
-    return part.content
+_BREAKS = ("<br>", "<br/>")  # common in tables
 
 
-def _target(token: Token, key: str, shown: str) -> str:
+def _target(node: SyntaxTreeNode, key: str, shown: str) -> str:
     """Return the URL of a link or an image in parentheses; nothing if its text is the URL."""
-    url = visible(str(token.attrs.get(key, "")))
-    title = visible(str(token.attrs.get("title", "")))
+    url = visible(str(node.attrs[key]))
+    title = visible(str(node.attrs.get("title", "")))
     if url in (shown, f"mailto:{shown}"):
         return ""
     return f' ({url} "{title}")' if title else f" ({url})"
@@ -202,14 +192,14 @@ _THEME = ANSISyntaxTheme(
 )
 
 
-def code_lines(token: Token) -> list[Text]:
+def code_lines(block: SyntaxTreeNode) -> list[Text]:
     """Return the lines of code to copy: neither wrapped nor changed, nothing added.
 
     The name of a language that is highlighted is not shown.
     """
-    label = visible(token.info.strip())
+    label = visible(block.info.strip())
     language, _, rest = label.partition(" ")
-    code = token.content.removesuffix("\n")
+    code = block.content.removesuffix("\n")
     lines = plain_lines(code)
     syntax = Syntax("", language, theme=_THEME, tab_size=0)
     if language and syntax.lexer:
@@ -249,74 +239,71 @@ class Layout:
 
     def lines(self, width: int) -> list[Text]:
         """Return the block as lines of at most ``width`` columns, where that is possible."""
-        if self._block.tokens:
-            return self._elements(self._block.tokens, width)
+        if self._block.elements:
+            return self._elements(self._block.elements, width)
         return plain_lines("\n".join(self._block.lines).strip("\n"))
 
-    def _elements(self, tokens: Sequence[Token], width: int) -> list[Text]:
+    def _elements(self, nodes: Sequence[SyntaxTreeNode], width: int) -> list[Text]:
         """Return elements one below the other, with a blank line where the source has one."""
         lines: list[Text] = []
-        for element in siblings(tokens):
-            if lines and self._follows_blank_line(element):
+        for node in nodes:
+            if lines and self._follows_blank_line(node):
                 lines.append(Text())
-            lines += self._element(element, max(width, _NARROWEST))
+            lines += self._element(node, max(width, _NARROWEST))
         return lines
 
-    def _follows_blank_line(self, element: Sequence[Token]) -> bool:
+    def _follows_blank_line(self, node: SyntaxTreeNode) -> bool:
         """Whether the source has a blank line before an element, apart from marks of quotes."""
-        start = element[0].map[0] if element[0].map else 0
+        start, _ = node.map or (0, 0)
         return not self._block.lines[start - 1].strip(" \t>")
 
-    def _element(self, tokens: Sequence[Token], width: int) -> list[Text]:
-        token = tokens[0]
-        match token.type:
-            case "blockquote_open":
-                content = self._elements(tokens[1:-1], width - 2)
+    def _element(self, node: SyntaxTreeNode, width: int) -> list[Text]:
+        match node.type:
+            case "blockquote":
+                content = self._elements(node.children, width - 2)
                 return [indented(line, "│ ", DIM) for line in content]
-            case "bullet_list_open" | "ordered_list_open":
-                return self._list(tokens, width)
-            case "table_open":
-                return self._table(tokens, width)
-            case "heading_open":
-                return wrapped(self._text(tokens[1], HEADINGS.get(token.tag, HEADING)), width)
+            case "bullet_list" | "ordered_list":
+                return self._list(node.children, width)
+            case "table":
+                return self._table(node, width)
+            case "heading":
+                return wrapped(self._text(node, HEADINGS.get(node.tag, HEADING)), width)
             case "fence" | "code_block":
-                return code_lines(token)
+                return code_lines(node)
             case "hr":
                 return [Text.assemble(("─" * min(width, _RULE), DIM))]
             case "raw":
-                return plain_lines(token.content)
+                return plain_lines(node.content)
             case "html_block":
-                return wrapped(Text(token.content.rstrip("\n")), width)
-        return wrapped(self._text(tokens[1]), width)
+                return wrapped(Text(node.content.rstrip("\n")), width)
+        return wrapped(self._text(node), width)
 
-    def _list(self, tokens: Sequence[Token], width: int) -> list[Text]:
+    def _list(self, items: Sequence[SyntaxTreeNode], width: int) -> list[Text]:
         lines: list[Text] = []
-        for item in siblings(tokens[1:-1]):
+        for item in items:
             if lines and self._follows_blank_line(item):
                 lines.append(Text())
-            mark = f"{item[0].info:>2}. " if item[0].info else " • "
-            first, *others = self._elements(item[1:-1], width - len(mark)) or [Text()]
+            mark = f"{item.info:>2}. " if item.info else " • "
+            first, *others = self._elements(item.children, width - len(mark)) or [Text()]
             lines.append(indented(first, mark, BULLET))
             lines += [indented(line, " " * len(mark), PLAIN) for line in others]
         return lines
 
-    def _table(self, tokens: Sequence[Token], width: int) -> list[Text]:
-        _, end = tokens[0].map or (0, 0)
+    def _table(self, table: SyntaxTreeNode, width: int) -> list[Text]:
+        _, end = table.map or (0, 0)
         if self._block.is_open and end >= len(self._block.lines):
-            return plain_lines(tokens[0].content)  # another row may make it wider
-        rows = [
-            [*siblings(row[1:-1])]
-            for part in siblings(tokens[1:-1])  # its head, its body
-            for row in siblings(part[1:-1])
-        ]
-        texts = [[self._text(cell[1]) for cell in row] for row in rows]
-        return table_lines(texts, [_side(cell[0]) for cell in rows[0]], width)
+            return plain_lines(table.content)  # another row may make it wider
+        rows = [row for part in table.children for row in part.children]  # of its head, its body
+        sides = [_side(cell) for cell in rows[0].children]
+        texts = [[self._text(cell) for cell in row.children] for row in rows]
+        return table_lines(texts, sides, width)
 
-    def _text(self, token: Token, style: Style = PLAIN) -> Text:
-        return inline_text(token, style, self._look)
+    def _text(self, node: SyntaxTreeNode, style: Style = PLAIN) -> Text:
+        """Return the text of a paragraph, a heading or a cell."""
+        return inline_text(node.children[0].children, style, self._look)
 
 
-def _side(cell: Token) -> JustifyMethod:
+def _side(cell: SyntaxTreeNode) -> JustifyMethod:
     """Return how the column of a table is aligned, by the cell of its head."""
     match cell.attrs.get("style"):
         case "text-align:right":
@@ -401,7 +388,7 @@ class Canvas:
             [paint(row, self._look) for row in line.divide(row_starts(line.plain, width))]
             for line in lines
         ]
-        if opened and opened[-1].tokens and opened[-1].tokens[0].type == "fence":
+        if opened and opened[-1].elements and opened[-1].elements[0].type == "fence":
             heights = [len(rows) for rows in painted]
             fitting = sum(total <= height for total in accumulate(reversed(heights)))
             final_count = len(lines) - fitting

@@ -1,7 +1,7 @@
 """Parse Markdown into blocks while it arrives, and find the blocks of code in an answer."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from copy import copy
 from functools import cache, partial
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from markdown_it.rules_block import StateBlock, table
 from markdown_it.rules_block.table import escapedSplit
 from markdown_it.rules_inline import StateInline, emphasis
 from markdown_it.token import Token
+from markdown_it.tree import SyntaxTreeNode
 
 from gptsh.text import VisiblePieces
 
@@ -119,17 +120,26 @@ def _emphasis(state: StateInline, silent: bool) -> bool:
     return True
 
 
-# ---- reading tokens
+# ---- reading
 
 
-def siblings(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
-    """Each element of a flat list of tokens, from its opening to its closing token."""
-    start = depth = 0
-    for at, token in enumerate(tokens):
-        depth += token.nesting
-        if depth == 0:
-            yield tokens[start : at + 1]
-            start = at + 1
+def elements_of(text: str) -> list[SyntaxTreeNode]:
+    """Return the elements of a text; none if it is nested too deeply to be read as Markdown."""
+    return SyntaxTreeNode(parse(whole_parser(), text)).children
+
+
+def _outline(text: str) -> list[SyntaxTreeNode]:
+    """Return the elements of a text, without what is inside their lines."""
+    return SyntaxTreeNode(outline_parser().parse(text)).children
+
+
+def _last_leaf(nodes: Sequence[SyntaxTreeNode]) -> SyntaxTreeNode | None:
+    """Return the last element that has no others in it."""
+    node = None
+    while nodes:
+        node = nodes[-1]
+        nodes = node.children
+    return node
 
 
 def count_quick(lines: Sequence[str]) -> int:
@@ -156,7 +166,7 @@ def code_blocks(text: str) -> list[CodeBlock]:
     blocks = []
     for token in outline_parser().parse(text):
         if token.type == "fence":
-            _, end = _lines_of(token)
+            _, end = token.map or (0, 0)
             is_last = not "".join(lines[end:]).strip()
             language = (token.info.lower().split() or [""])[0]
             is_cut_off = is_last and not _has_closing_fence(token)
@@ -164,16 +174,10 @@ def code_blocks(text: str) -> list[CodeBlock]:
     return blocks
 
 
-def _has_closing_fence(fence: Token) -> bool:
-    start, end = _lines_of(fence)
+def _has_closing_fence(fence: Token | SyntaxTreeNode) -> bool:
+    start, end = fence.map or (0, 0)
     code_lines = fence.content.removesuffix("\n").count("\n") + bool(fence.content)
     return end - start - code_lines == 2
-
-
-def _lines_of(token: Token) -> tuple[int, int]:
-    """Return the first line of a token, and the line after its last one."""
-    start, end = token.map or (0, 0)
-    return start, end
 
 
 # ---- blocks
@@ -185,10 +189,10 @@ def _lines_of(token: Token) -> tuple[int, int]:
 # The open block is parsed and drawn again and again. One that becomes too long for that is cut:
 # what follows of it is another block.
 
-_CLOSED_BY_LAST_LINE = ("heading_open", "hr")
-_CLOSED_BY_BLANK = ("paragraph_open", "table_open", "raw", "blockquote_open", "html_block")
+_CLOSED_BY_LAST_LINE = ("heading", "hr")
+_CLOSED_BY_BLANK = ("paragraph", "table", "raw", "blockquote", "html_block")
 _CODE = ("fence", "code_block")
-_LISTS = ("bullet_list_open", "ordered_list_open")
+_LISTS = ("bullet_list", "ordered_list")
 _LONGEST_BLOCK, _MOST_LINES = 50_000, 1_000  # characters and lines of a block read as Markdown
 # The beginning of a line that may still become anything: it has only marks, or opens a code block.
 _UNCLEAR = re.compile(
@@ -199,8 +203,8 @@ _UNCLEAR = re.compile(
 class Block(NamedTuple):
     """A block at the top level, or one item of a list there. Unless it is open, it is final."""
 
-    tokens: list[Token]  # empty if it is plain: nested too deeply, or too long
-    lines: list[str]  # its source; the maps of the tokens count in these
+    elements: list[SyntaxTreeNode]  # none if it is plain: nested too deeply, or too long
+    lines: list[str]  # its source; the maps of the elements count in these
     spaced: bool  # a blank line belongs before it
     is_open: bool = False
 
@@ -240,7 +244,8 @@ class Blocks:
         last_line = self._source.rpartition("\n")[2]
         complete = self._source.removesuffix(last_line)
         blocks = self._read(complete if _UNCLEAR.fullmatch(last_line) else self._source)
-        if blocks and _last_element(blocks[-1].tokens).type in _CODE:
+        last = _last_leaf(blocks[-1].elements) if blocks else None
+        if last and last.type in _CODE:
             blocks = self._read(complete)
         return [*blocks[:-1], *(block._replace(is_open=True) for block in blocks[-1:])]
 
@@ -258,9 +263,11 @@ class Blocks:
         blocks: list[Block] = []
         done = 0  # lines that are closed
         tops = _outline(f"{source}\n")
-        for top, items in tops:
-            is_closed = is_final or top is not tops[-1][0] or _has_ended(top, len(lines))
-            stops = items[1:]  # each item ends where the next one begins
+        for top in tops:
+            is_closed = is_final or top is not tops[-1] or _has_ended(top, len(lines))
+            stops = []
+            if top.type in _LISTS:  # each item ends where the next one begins
+                stops = [_lines_of(item)[0] for item in top.children[1:]]
             if is_closed:
                 stops.append(_lines_of(top)[1])
             for stop in stops:
@@ -277,11 +284,12 @@ class Blocks:
         """Close the open block at a position of the source. Code goes on with its fence."""
         text, rest = self._source[:end], self._source[end:].removeprefix("\n")
         lines = text.split("\n")
-        tokens = outline_parser().parse(text)
-        block = self._block(lines, is_code=bool(tokens) and tokens[0].type in _CODE)
-        last = _last_element(tokens)
+        elements = _outline(text)
+        is_code = bool(elements) and elements[0].type in _CODE
+        block = self._block(lines, is_code=is_code)
         self._before = lines[-1]
-        if last.type == "fence":
+        last = _last_leaf(elements)
+        if last and last.type == "fence":
             self._before = lines[_lines_of(last)[0]]
             rest = f"{self._before}\n{rest}"
         self._source = rest
@@ -292,26 +300,15 @@ class Blocks:
         """Return the block of these lines; code is read as Markdown however long it is."""
         source = "\n".join([*lines, ""])
         is_plain = _is_too_long(source) and not is_code
-        tokens = [] if is_plain else parse(whole_parser(), source)
-        return Block(tokens, lines, spaced=not (self._in_list and self._before.strip()))
+        elements = [] if is_plain else elements_of(source)
+        return Block(elements, lines, spaced=not (self._in_list and self._before.strip()))
 
 
 def _is_too_long(source: str) -> bool:
     return len(source) > _LONGEST_BLOCK or source.count("\n") > _MOST_LINES
 
 
-def _outline(source: str) -> list[tuple[Token, list[int]]]:
-    """Return the first token of each block, and where the items begin if it is a list."""
-    tops: list[tuple[Token, list[int]]] = []
-    for token in outline_parser().parse(source):
-        if token.map and token.level == 0:
-            tops.append((token, []))
-        elif token.map and token.level == 1 and token.type == "list_item_open":
-            tops[-1][1].append(token.map[0])
-    return tops
-
-
-def _has_ended(top: Token, line_count: int) -> bool:
+def _has_ended(top: SyntaxTreeNode, line_count: int) -> bool:
     """Whether the last block of so many lines is complete."""
     if top.type == "fence":
         return _has_closing_fence(top)
@@ -320,7 +317,6 @@ def _has_ended(top: Token, line_count: int) -> bool:
     return top.type in _CLOSED_BY_LAST_LINE
 
 
-def _last_element(tokens: Sequence[Token]) -> Token:
-    """Return the last token that is not a closing one; one without a type if there is none."""
-    opened = [token for token in tokens if token.nesting >= 0]
-    return opened[-1] if opened else Token("", "", 0)
+def _lines_of(element: SyntaxTreeNode) -> tuple[int, int]:
+    """Return the first line of an element, and the line after its last one."""
+    return element.map or (0, 0)

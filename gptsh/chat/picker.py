@@ -1,7 +1,7 @@
 """Let the user pick a session from a full-screen list (``-r``).
 
-The sessions used last are shown at once; the others are read in the background. Letters filter the list: titles at
-once, contents a moment after the last key.
+The sessions used last are shown at once; the others are read in the background. Letters filter the
+list: titles at once, contents a moment after the last key.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from itertools import islice, takewhile
+from typing import TextIO
 
 from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Point
@@ -20,7 +21,15 @@ from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
-from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, UIContent, UIControl, VSplit, Window
+from prompt_toolkit.layout import (
+    FormattedTextControl,
+    HSplit,
+    Layout,
+    UIContent,
+    UIControl,
+    VSplit,
+    Window,
+)
 from prompt_toolkit.styles import Style
 from prompt_toolkit.widgets import TextArea
 
@@ -40,50 +49,60 @@ _BATCH = 200  # sessions that are read before the list is drawn, and between two
 _SEARCH_DELAY = 0.2  # seconds without a key before the contents are searched
 _ESCAPE_TIMEOUT = 0.1  # seconds after an Esc until it counts as a key of its own
 _WIDE = 70  # columns of a terminal that has room for turns and model
+_MODEL_WIDTH = 28
 _UNITS = ((365 * 86400, "y"), (7 * 86400, "w"), (86400, "d"), (3600, "h"), (60, "m"))
 _STYLE = Style.from_dict({"dim": "dim", "selected": "reverse", "ask": "bold fg:ansired"})
 _HELP = "↑↓  Enter resume  letters filter  Ctrl-T new  Del delete  Esc leave"
 
 
 def pick(current: str | None = None) -> str | None:
-    """The file name of the session that the user picks, "" for a new one; None if the user leaves the list.
+    """Return the file name of the session that the user picks, "" for a new one.
 
-    ``current`` is the file name of the conversation's session, which cannot be deleted here. Raises UsageError without
-    a terminal, BadSession if the store cannot be read, Interrupted for Ctrl-C and signals.
+    None if the user leaves the list. ``current`` is the file name of the conversation's session,
+    which cannot be deleted here. Raises UsageError without a terminal, BadSession if the store
+    cannot be read, Interrupted for Ctrl-C and signals.
     """
-    if not (stdio.shows_frames(sys.stderr) or stdio.shows_frames(stdio.stdout())):
-        raise UsageError("-r needs a terminal", "--list-sessions shows the sessions, -s REF names one")
-    with Interrupts(None, in_conversation=True) as interrupts, interrupts.shielded():
-        return _Picker(current).run(interrupts)
+    for stream in (sys.stderr, stdio.stdout()):
+        if stream is not None and stdio.shows_frames(stream):
+            with Interrupts(None, in_conversation=True) as interrupts, interrupts.shielded():
+                return _Picker(stream, current).run(interrupts)
+    todo = "--list-sessions shows the sessions, -s REF names one"
+    raise UsageError("-r needs a terminal", todo)
 
 
 def age(seconds: float) -> str:
-    """A duration in one unit: ``5m``, ``3h``, ``2d``, ``4w``, ``2y``; less than a minute is ``now``."""
-    return next((f"{int(seconds // unit)}{letter}" for unit, letter in _UNITS if seconds >= unit), "now")
+    """Return a duration in one unit: ``5m``, ``3h``, ``2d``, ``4w``, ``2y``; or ``now``."""
+    for unit, letter in _UNITS:
+        if seconds >= unit:
+            return f"{int(seconds // unit)}{letter}"
+    return "now"
 
 
 def _title(row: SessionSummary) -> str:
-    """The names of a session and its title, or the beginning of its first question; safe for a terminal."""
+    """Return the names of a session and its title, or the beginning of its first question."""
     return one_line(" ".join((*row["names"], display_title(row["title"], row["preview"]))))
 
 
 def row_line(
     row: SessionSummary, width: int, now: float, *, project: str | None, selected: bool = False
 ) -> StyleAndTextTuples:
-    """A row of the list: age and title of a session; on a wide terminal also its turns and model.
+    """Return a row of the list: age and title of a session; if wide, also its turns and model.
 
     The name of its project comes before the title, unless it is ``project``.
     """
-    last_used, prefix = "?", ""
+    last_used = "?"
     with contextlib.suppress(ValueError):
         last_used = age(now - datetime.fromisoformat(row["updated_at"]).timestamp())
-    if row["project"] != project:
-        prefix = f"{visible(os.path.basename(row['project'] or '?'))}: "
-    left, right = f"{'> ' if selected else '  '}{last_used:>4}  ", ""
+    left = f"{'> ' if selected else '  '}{last_used:>4}  "
+    right = ""
     if width >= _WIDE:
-        right = f"{quantity(row['turns'], 'turn'):>11}  {pad(truncate_end(one_line(row['model'] or ''), 28), 28)}"
+        model = truncate_end(one_line(row["model"] or ""), _MODEL_WIDTH)
+        right = f"{quantity(row['turns'], 'turn'):>11}  {pad(model, _MODEL_WIDTH)}"
+    title = _title(row)
+    if row["project"] != project:
+        title = f"{visible(os.path.basename(row['project'] or '?'))}: {title}"
     room = max(0, width - len(left) - len(right))
-    title = pad(truncate_end(prefix + _title(row), room), room)
+    title = pad(truncate_end(title, room), room)
     if selected:
         return [("class:selected", f"{left}{title}{right}")]
     return [("class:dim", left), ("" if row["title"] else "class:dim", title), ("class:dim", right)]
@@ -92,35 +111,40 @@ def row_line(
 class _Picker(UIControl):
     """The list. prompt_toolkit draws only the visible rows.
 
-    ``_rows`` are the sessions that were read, ``_filtered_rows`` those that pass the filter, ``_at`` is the position
-    of the selected one there.
+    ``_rows`` are the sessions that were read, ``_filtered_rows`` those that pass the filter,
+    ``_at`` is the position of the selected one there.
     """
 
-    def __init__(self, current: str | None) -> None:
+    def __init__(self, screen: TextIO, current: str | None) -> None:
+        self._current = current
         self._project = current_project()
+        self._unread = last_written()
+        self._all_read = False
         self._rows: list[SessionSummary] = []
         self._filtered_rows = self._rows
         self._at = 0
-        self._unread, self._all_read = last_written(), False
-        self._current, self._words = current, ""
-        self._matches: set[str] = set()  # file names of the sessions whose contents have the words
+        self._words = ""
+        self._matches: set[str] = set()  # file names of sessions whose contents have the words
         self._is_searching = False
         self._to_delete: SessionSummary | None = None  # while the user is asked to confirm it
         self._message = ""  # until the next key
         self._filter = TextArea(prompt="Filter: ", multiline=False, height=1)
-        self._filter.buffer.on_text_changed += lambda _: self._on_filter_changed()
+        self._filter.buffer.on_text_changed += self._on_filter_changed
         self._list = Window(self)
         count = Window(FormattedTextControl(self._count), height=1, dont_extend_width=True)
-        foot = Window(FormattedTextControl(self._foot), wrap_lines=True, dont_extend_height=True)
-        out = sys.stderr if stdio.shows_frames(sys.stderr) else stdio.stdout()
-        assert out is not None  # it is a terminal
+        foot = FormattedTextControl(self._foot)
+        rows = [
+            VSplit([self._filter, count]),
+            self._list,
+            Window(foot, wrap_lines=True, dont_extend_height=True),
+        ]
         self._app: Application[str | None] = Application(
-            Layout(HSplit([VSplit([self._filter, count]), self._list, foot]), self._filter),
+            Layout(HSplit(rows), self._filter),
             key_bindings=self._bindings(),
             style=_STYLE,
             full_screen=True,
             input=terminal_input(),
-            output=terminal_output(out),
+            output=terminal_output(screen),
         )
         self._app.ttimeoutlen = _ESCAPE_TIMEOUT
 
@@ -133,8 +157,8 @@ class _Picker(UIControl):
             self._app.create_background_task(self._read_rest())
 
         try:
-            with interrupts.redirected_to(lambda: exit_with(self._app, KeyboardInterrupt())):
-                return self._app.run(pre_run=start, set_exception_handler=False, handle_sigint=False)
+            with interrupts.redirected_to(self._interrupt):
+                return self._app.run(start, set_exception_handler=False, handle_sigint=False)
         except KeyboardInterrupt:
             interrupts.check()
             raise Interrupted(signal.SIGINT) from None
@@ -142,28 +166,38 @@ class _Picker(UIControl):
             interrupts.check()
             return None
 
+    def _interrupt(self) -> None:
+        exit_with(self._app, KeyboardInterrupt())
+
     # ---- drawing
 
     def create_content(self, width: int, height: int) -> UIContent:
-        """The rows in prompt_toolkit's form."""
+        """Return the rows in prompt_toolkit's form."""
         now = time.time()
+        rows = self._filtered_rows
+        if self._is_searching:
+            if_empty = "  searching …"
+        elif self._rows:
+            if_empty = "  no session has these words"
+        else:
+            if_empty = "  there is no session yet"
 
         def line(at: int) -> StyleAndTextTuples:
-            if at < len(self._filtered_rows):
-                return row_line(self._filtered_rows[at], width, now, project=self._project, selected=at == self._at)
-            if self._is_searching:
-                return [("class:dim", "  searching …")]
-            return [("class:dim", "  no session has these words" if self._rows else "  there is no session yet")]
+            if at >= len(rows):
+                return [("class:dim", if_empty)]
+            is_selected = at == self._at
+            return row_line(rows[at], width, now, project=self._project, selected=is_selected)
 
-        return UIContent(line, max(1, len(self._filtered_rows)), Point(0, self._at), show_cursor=False)
+        return UIContent(line, max(1, len(rows)), Point(0, self._at), show_cursor=False)
 
     def _count(self) -> StyleAndTextTuples:
         of = f"{len(self._filtered_rows):,} of " if self._words else ""
         return [("class:dim", f" {of}{len(self._rows):,}{'' if self._all_read else '…'}")]
 
     def _foot(self) -> StyleAndTextTuples:
-        if self._to_delete:
-            return [("class:ask", f"Delete {self._to_delete['filename'][ID]} {_title(self._to_delete)}? (y/N)")]
+        row = self._to_delete
+        if row:
+            return [("class:ask", f"Delete {row['filename'][ID]} {_title(row)}? (y/N)")]
         return [("", self._message)] if self._message else [("class:dim", _HELP)]
 
     # ---- reading and filtering
@@ -183,21 +217,28 @@ class _Picker(UIControl):
             await asyncio.sleep(0)
             self._read_batch()
 
-    def _on_filter_changed(self) -> None:
+    def _on_filter_changed(self, _buffer: object) -> None:
         """Filter by titles at once, and start a search of the contents."""
-        self._words, self._at, self._message = " ".join(self._filter.text.split()), -1, ""
+        self._words = " ".join(self._filter.text.split())
+        self._at = -1
+        self._message = ""
         self._is_searching = bool(self._words)
         self._show(set())
         if self._is_searching:
             self._app.create_background_task(self._search(self._words))
 
     def _show(self, matches: set[str]) -> None:
-        """Show the rows whose titles have all words, and those whose file names are in ``matches``."""
-        selected, words, self._matches = self._selected_row, fold(self._words).split(), matches
-        self._filtered_rows = [
-            row for row in self._rows
-            if row["filename"] in matches or all(word in fold(_title(row)) for word in words)
-        ] if words else self._rows  # fmt: skip
+        """Show the rows whose titles have all words, and those whose file names match."""
+        selected = self._selected_row
+        words = fold(self._words).split()
+        self._matches = matches
+        self._filtered_rows = self._rows
+        if words:
+            self._filtered_rows = [
+                row
+                for row in self._rows
+                if row["filename"] in matches or all(word in fold(_title(row)) for word in words)
+            ]
         self._at = self._filtered_rows.index(selected) if selected in self._filtered_rows else 0
         self._app.invalidate()
 
@@ -208,8 +249,8 @@ class _Picker(UIControl):
             return words == self._words and not self._app.is_done
 
         def matches() -> set[str]:
-            filenames = takewhile(is_current, newest_first())
-            return {item["filename"] for item in search(words, 0, among=filenames) if isinstance(item, dict)}
+            found = search(words, 0, among=takewhile(is_current, newest_first()))
+            return {item["filename"] for item in found if isinstance(item, dict)}
 
         await asyncio.sleep(_SEARCH_DELAY)
         with contextlib.suppress(GptshError):  # the store cannot be read
@@ -222,7 +263,8 @@ class _Picker(UIControl):
 
     @property
     def _selected_row(self) -> SessionSummary | None:
-        return self._filtered_rows[self._at] if 0 <= self._at < len(self._filtered_rows) else None
+        is_row = 0 <= self._at < len(self._filtered_rows)
+        return self._filtered_rows[self._at] if is_row else None
 
     def _move(self, by: int) -> None:
         self._at = max(0, min(self._at + by, len(self._filtered_rows) - 1))
@@ -251,31 +293,36 @@ class _Picker(UIControl):
 
     def _answer(self, key: str) -> None:
         """Delete the session if the user says yes, unless it was used since it was listed."""
-        row, self._to_delete, self._message = self._to_delete, None, "not deleted"
-        if row and key in ("y", "Y"):
-            try:
-                (change,) = retention.remove({row["filename"]: row["updated_at"]})
-                self._message = removing.change_line(change)
-                if change.state in ("deleted", "gone"):
-                    at = self._at
-                    self._rows.remove(row)
-                    self._show(self._matches)
-                    self._at = at
-                    self._move(0)
-            except GptshError as err:
-                self._message = str(err)
+        row = self._to_delete
+        self._to_delete = None
+        self._message = "not deleted"
+        if not row or key not in ("y", "Y"):
+            return
+        try:
+            (change,) = retention.remove({row["filename"]: row["updated_at"]})
+        except GptshError as err:
+            self._message = str(err)
+            return
+        self._message = removing.change_line(change)
+        if change.state in ("deleted", "gone"):
+            at = self._at
+            self._rows.remove(row)
+            self._show(self._matches)
+            self._at = at
+            self._move(0)
 
     def _bindings(self) -> KeyBindings:
-        """The keys; while gptsh asks whether to delete, every key is the answer."""
-        bindings, is_asking = KeyBindings(), Condition(lambda: self._to_delete is not None)
+        """Return the keys; while gptsh asks whether to delete, every key is the answer."""
+        bindings = KeyBindings()
+        is_asking = Condition(lambda: self._to_delete is not None)
 
         def bind(action: Callable[[], object], *keys: str) -> None:
             def handle(_: KeyPressEvent) -> None:
                 self._message = ""
                 action()
 
-            for key in keys:
-                bindings.add(key, filter=~is_asking, eager=True)(handle)  # eager: before the filter's own bindings
+            for key in keys:  # eager: before the bindings of the filter
+                bindings.add(key, filter=~is_asking, eager=True)(handle)
 
         bind(lambda: self._move(-1), "up", "c-p")
         bind(lambda: self._move(1), "down", "c-n")
@@ -289,5 +336,5 @@ class _Picker(UIControl):
         bind(self._escape, "escape")
         bind(lambda: self._app.suspend_to_background(), "c-z")
         bindings.add(Keys.Any, filter=is_asking, eager=True)(lambda event: self._answer(event.data))
-        bindings.add("c-c", eager=True)(lambda _: exit_with(self._app, KeyboardInterrupt()))
+        bindings.add("c-c", eager=True)(lambda _: self._interrupt())
         return bindings

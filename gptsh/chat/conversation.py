@@ -12,7 +12,6 @@ from gptsh.config.settings import Settings
 from gptsh.core import folders, listing, sessions, turns
 from gptsh.core.document import Document
 from gptsh.errors import BadSession, SessionGone, UnknownSession
-from gptsh.jsonio import as_dicts
 from gptsh.messages import Message, text_of
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
@@ -143,8 +142,10 @@ class Conversation:
     @property
     def title(self) -> str:
         """The session's title, or "" without one; a background process may have saved it."""
-        title = self.doc["title"] if self.doc else None
-        if self.doc and not title and self.ref:
+        if not self.doc:
+            return ""
+        title = self.doc["title"]
+        if not title and self.ref:
             on_disk = listing.summary_at(self.session.location or "")
             title = on_disk["title"] if on_disk else None
         return title or ""
@@ -174,8 +175,8 @@ class Conversation:
 
     def snapshots(self) -> list[str]:
         """Return the names of the session's snapshots, newest first."""
-        snapshots = as_dicts(self.doc["context"].get("snapshots")) if self.doc else []
-        return [str(snapshot.get("name")) for snapshot in reversed(snapshots)]
+        snapshots = self.doc["context"]["snapshots"] if self.doc else []
+        return [snapshot.get("name") or "" for snapshot in reversed(snapshots)]
 
     def template(self) -> "Template | None":
         """Return the prompt that makes the next question, if one does. Raises UsageError."""

@@ -45,9 +45,8 @@ from prompt_toolkit.styles import Style
 from gptsh import files
 from gptsh.chat.commands import COMMANDS
 from gptsh.chat.terminal_io import exit_with, input_terminal, terminal_input, terminal_output
-from gptsh.core import locks
 from gptsh.core.folders import ID, make_private, typed_file
-from gptsh.errors import ConfigError, GptshError, StoreBusy, UsageError
+from gptsh.errors import ConfigError, GptshError, UsageError
 from gptsh.messages import token_count
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
@@ -66,7 +65,6 @@ _DEFAULT_GC_THRESHOLD = (700, 10, 10)  # Python's own
 _MAX_LINES, _MAX_CHARACTERS = 20, 5000
 _FIRST_PASTE = 0x10F000  # in Unicode's private use area: the code point of the first folded paste
 _MAX_HISTORY = 1 << 20  # bytes; a larger history file is cut to its newest half of that
-_HISTORY_WAIT = 0.5  # seconds for the lock
 _MAX_ENTRY = 1 << 16  # characters of one entry of the history; a longer paste is in the session
 _TITLE_POLL = 1.0  # seconds between two looks whether the title has come
 _TITLE_SECONDS = 60.0  # until the last look
@@ -115,11 +113,10 @@ class _History(FileHistory):
         """Add a line to the file, unless it is huge. An error is ignored: a save reports it."""
         string = self._pastes.unfold(string)
         if self._chat.saves and string.strip() and len(string) < _MAX_ENTRY:
-            with contextlib.suppress(OSError, StoreBusy):
+            with contextlib.suppress(OSError):
                 make_private(self._path.parent)
-                with locks.locked(self._path.parent, _HISTORY_WAIT):
-                    os.close(files.open_own(self._path, os.O_WRONLY | os.O_CREAT))
-                    super().store_string(string)
+                os.close(files.open_own(self._path, os.O_WRONLY | os.O_CREAT))
+                super().store_string(string)
 
 
 class Pastes(Processor):

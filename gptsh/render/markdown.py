@@ -162,22 +162,26 @@ class CodeBlock(NamedTuple):
 
 def code_blocks(text: str) -> list[CodeBlock]:
     """Return the fenced code blocks, nested ones included."""
-    lines = re.split(r"\r\n?|\n", text)
+    document = SyntaxTreeNode(outline_parser().parse(text))
+    last = _last_leaf(document.children)
     blocks = []
-    for token in outline_parser().parse(text):
-        if token.type == "fence":
-            _, end = token.map or (0, 0)
-            is_last = not "".join(lines[end:]).strip()
-            language = (token.info.lower().split() or [""])[0]
-            is_cut_off = is_last and not _has_closing_fence(token)
-            blocks.append(CodeBlock(token.content, language, is_cut_off))
+    for node in document.walk():
+        if node.type == "fence":
+            language = (node.info.lower().split() or [""])[0]
+            is_cut_off = node is last and not _has_closing_fence(node)
+            blocks.append(CodeBlock(node.content, language, is_cut_off))
     return blocks
 
 
-def _has_closing_fence(fence: Token | SyntaxTreeNode) -> bool:
-    start, end = fence.map or (0, 0)
+def _has_closing_fence(fence: SyntaxTreeNode) -> bool:
+    start, end = _lines_of(fence)
     code_lines = fence.content.removesuffix("\n").count("\n") + bool(fence.content)
     return end - start - code_lines == 2
+
+
+def _lines_of(element: SyntaxTreeNode) -> tuple[int, int]:
+    """Return the first line of an element, and the line after its last one."""
+    return element.map or (0, 0)
 
 
 # ---- blocks
@@ -315,8 +319,3 @@ def _has_ended(top: SyntaxTreeNode, line_count: int) -> bool:
     if top.type in _CLOSED_BY_BLANK:
         return _lines_of(top)[1] < line_count
     return top.type in _CLOSED_BY_LAST_LINE
-
-
-def _lines_of(element: SyntaxTreeNode) -> tuple[int, int]:
-    """Return the first line of an element, and the line after its last one."""
-    return element.map or (0, 0)

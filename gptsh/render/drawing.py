@@ -7,7 +7,7 @@ answer.
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate, chain
 
 from markdown_it.tree import SyntaxTreeNode
@@ -199,17 +199,25 @@ def code_lines(block: SyntaxTreeNode) -> list[Text]:
     """
     label = visible(block.info.strip())
     language, _, rest = label.partition(" ")
-    code = block.content.removesuffix("\n")
-    lines = plain_lines(code)
-    syntax = Syntax("", language, theme=_THEME, tab_size=0)
-    if language and syntax.lexer:
+    lines = block.content.removesuffix("\n").split("\n")
+    beginning = "".join(f"{line}\n" for line in lines[: count_quick(lines)])
+    highlighted = _highlighted(language, beginning)
+    if highlighted is None:
+        highlighted = []
+    else:
         label = rest.strip()
-        count = count_quick(code.split("\n"))
-        beginning = "".join(f"{line.plain}\n" for line in lines[:count])
-        highlighted = syntax.highlight(beginning)
-        if beginning and highlighted.plain == beginning:  # some lexers change the code
-            lines[:count] = highlighted.split()
-    return [Text.assemble((label, DIM)), *lines] if label else lines
+    label_lines = [Text.assemble((label, DIM))] if label else []
+    return [*label_lines, *highlighted, *map(Text, lines[len(highlighted) :])]
+
+
+@lru_cache(maxsize=4)
+def _highlighted(language: str, code: str) -> list[Text] | None:
+    """Return lines of code in colours, none if the lexer changes the code; None without a lexer."""
+    syntax = Syntax("", language, theme=_THEME, tab_size=0)
+    if not language or not syntax.lexer:
+        return None
+    text = syntax.highlight(code)
+    return [*text.split()] if text.plain == code else []
 
 
 # ---- layout

@@ -247,10 +247,10 @@ class Blocks:
         """Return the open blocks as if the document ended here; of code only complete lines."""
         last_line = self._source.rpartition("\n")[2]
         complete = self._source.removesuffix(last_line)
-        blocks = self._read(complete if _UNCLEAR.fullmatch(last_line) else self._source)
-        last = _last_leaf(blocks[-1].elements) if blocks else None
-        if last and last.type in _CODE:
-            blocks = self._read(complete)
+        last = _last_leaf(_outline(complete))
+        is_in_code = last is not None and last.type == "fence"
+        is_unclear = is_in_code or _UNCLEAR.fullmatch(last_line)
+        blocks = self._read(complete if is_unclear else self._source)
         return [*blocks[:-1], *(block._replace(is_open=True) for block in blocks[-1:])]
 
     def _read(self, source: str) -> list[Block]:

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gptsh.render.live import Region
-from gptsh.render.markdown import Block, Blocks, count_quick
+from gptsh.render.markdown import Block, Blocks, count_quick, last_leaf
 from gptsh.render.writer import Sink
 from gptsh.terminal.stdio import TerminalStyle
 from gptsh.text import row_starts, visible
@@ -349,6 +349,7 @@ class Canvas:
         self._blocks = Blocks()
         self._final_count = 0  # lines of the open code that are above the region, and final
         self._heights: list[int] = []  # rows of each line of the open code in the region
+        self._width = 0  # of the open block; once it has final lines, it keeps its width
 
     def add(self, text: str) -> None:
         """Add a piece of the answer."""
@@ -370,10 +371,13 @@ class Canvas:
             lost_rows = self.region.lost(width, height)
             self._final_count += sum(rows <= lost_rows for rows in accumulate(self._heights))
             self._heights = []
-        final = self._lines(closed, width)
+        if not self._final_count:
+            self._width = width
+        final = self._lines(closed)
         if closed:
             final = final[self._final_count :]
             self._final_count = 0
+            self._width = width
             self.begun = True
         final_lines = [paint(line, self._look) for line in final]
         if self.region:
@@ -391,12 +395,13 @@ class Canvas:
 
         Lines of code above them are final. Other lines above are drawn when their block is closed.
         """
-        lines = self._lines(opened, width)[self._final_count :]
+        lines = self._lines(opened)[self._final_count :]
         painted = [
             [paint(row, self._look) for row in line.divide(row_starts(line.plain, width))]
             for line in lines
         ]
-        if opened and opened[-1].elements and opened[-1].elements[0].type == "fence":
+        last = last_leaf(opened[-1].elements) if opened else None
+        if last and last.type == "fence":
             heights = [len(rows) for rows in painted]
             fitting = sum(total <= height for total in accumulate(reversed(heights)))
             final_count = len(lines) - fitting
@@ -406,10 +411,10 @@ class Canvas:
             self._heights = heights[final_count:]
         return [*chain.from_iterable(painted)][-height:]
 
-    def _lines(self, blocks: list[Block], width: int) -> list[Text]:
+    def _lines(self, blocks: list[Block]) -> list[Text]:
         lines: list[Text] = []
         for at, block in enumerate(blocks):
             if block.spaced and (at or self.begun):
                 lines.append(Text())
-            lines += Layout(block, self._look).lines(width)
+            lines += Layout(block, self._look).lines(self._width)
         return lines

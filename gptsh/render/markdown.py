@@ -133,7 +133,7 @@ def _outline(text: str) -> list[SyntaxTreeNode]:
     return SyntaxTreeNode(outline_parser().parse(text)).children
 
 
-def _last_leaf(nodes: Sequence[SyntaxTreeNode]) -> SyntaxTreeNode | None:
+def last_leaf(nodes: Sequence[SyntaxTreeNode]) -> SyntaxTreeNode | None:
     """Return the last element that has no others in it."""
     node = None
     while nodes:
@@ -163,7 +163,7 @@ class CodeBlock(NamedTuple):
 def code_blocks(text: str) -> list[CodeBlock]:
     """Return the fenced code blocks, nested ones included."""
     document = SyntaxTreeNode(outline_parser().parse(text))
-    last = _last_leaf(document.children)
+    last = last_leaf(document.children)
     blocks = []
     for node in document.walk():
         if node.type == "fence":
@@ -247,7 +247,7 @@ class Blocks:
         """Return the open blocks as if the document ended here; of code only complete lines."""
         last_line = self._source.rpartition("\n")[2]
         complete = self._source.removesuffix(last_line)
-        last = _last_leaf(_outline(complete))
+        last = last_leaf(_outline(complete))
         is_in_code = last is not None and last.type == "fence"
         is_unclear = is_in_code or _UNCLEAR.fullmatch(last_line)
         blocks = self._read(complete if is_unclear else self._source)
@@ -292,7 +292,7 @@ class Blocks:
         is_code = bool(elements) and elements[0].type in _CODE
         block = self._block(lines, is_code=is_code)
         self._before = lines[-1]
-        last = _last_leaf(elements)
+        last = last_leaf(elements)
         if last and last.type == "fence":
             self._before = lines[_lines_of(last)[0]]
             rest = f"{self._before}\n{rest}"

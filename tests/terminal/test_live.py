@@ -76,6 +76,9 @@ STAGES = {
     "a paragraph taller than the screen": ("a\nb\nc\nd\ne\nf", list("cdef"), "\n\n", list("abcdef")),
     "a table taller than the screen": (f"{TABLE}| 1 |\n| 2 |\n", ["|---|---|", "| long | 1 |", "| 1 |", "| 2 |"], "\n",
                                        ["a      b", "────────", "long   1", "1", "2"]),
+    "code in an item taller than the screen": ("- a\n  ```\n  b\n  c\n  d\n  e\n  f\n",
+                                               [" • a", *map("   {}".format, "bcdef")],
+                                               "  ```\n\nend\n", [" • a", *map("   {}".format, "bcdef"), "", "end"]),
     "code taller than the screen": ("~~~\na\nb\nc\nd\ne\nf\n", list("abcdef"), "~~~\n", list("abcdef")),
 }  # fmt: skip
 

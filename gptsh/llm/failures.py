@@ -3,12 +3,14 @@
 import json
 import random
 import re
+import socket
+import ssl
 import time
 from collections.abc import Mapping
 
 from gptsh.config.accounts import Target
 from gptsh.config.settings import Network
-from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError, TooLong
+from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError, TimedOut, TooLong
 
 # ---- error bodies
 #
@@ -308,6 +310,32 @@ def _is_unavailable(status: int, reason: str, detail: str) -> bool:
     if status in _UNAVAILABLE or status >= _SERVER_ERROR:
         return True
     return _says("retired", reason) or _says("bad key", detail) or _says("unknown model", detail)
+
+
+# ---- connections
+
+
+def no_connection(err: Exception, host: str, *, has_proxy: bool) -> GptshError:
+    """The error for a connection that cannot be opened, in words that say what to do."""
+    failure: GptshError
+    if isinstance(err, TimeoutError):
+        failure = TimedOut(f"no connection to {host} in time")
+    elif isinstance(err, ssl.SSLError):
+        is_untrusted = isinstance(err, ssl.SSLCertVerificationError)
+        todo = "set SSL_CERT_FILE to your CA bundle" if is_untrusted else "does the server use https?"
+        failure = ModelError(f"no secure connection to {host}: {err}", todo)
+    elif has_proxy:
+        refusal = re.search("Tunnel connection failed: (.*)", str(err))
+        what = f"refused: {refusal[1]}" if refusal else "cannot be reached"
+        failure = ModelError(f"the proxy for {host} {what}", "see HTTPS_PROXY and NO_PROXY")
+    elif isinstance(err, (socket.gaierror, UnicodeError)):
+        failure = ModelError(f"the host {host} is not known", "is base_url right?")
+    else:
+        todo = "is the server running, and base_url right?"
+        failure = ModelError(f"nothing answers at {host}", todo)
+    failure.detail = repr(err)
+    failure.may_fall_back = True
+    return failure
 
 
 # ---- retries

@@ -9,47 +9,41 @@ import ssl
 import threading
 from collections.abc import Mapping
 from functools import cache
+from typing import NamedTuple
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from gptsh.errors import ConfigError
 
 # ---- certificates
 #
-# TLS certificates: which authorities to trust, by ``SSL_CERT_FILE`` and others, else the system's,
-# else certifi.
+# Which authorities to trust: by ``SSL_CERT_FILE`` and others, else the system's, else certifi's.
 #
 # A file of 150 certificates takes 20 to 50 ms to read, without the GIL. So a thread reads it while
 # the process starts. A hashed folder takes half a millisecond: OpenSSL reads only the certificate
 # that it needs.
 
-_FILES, _FOLDER = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"), "SSL_CERT_DIR"
-_HASHED = re.compile(r"[0-9a-f]{8}\.\d+")  # the name by which OpenSSL finds one certificate in a folder
+_FILES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+_FOLDER = "SSL_CERT_DIR"
+_HASHED = r"[0-9a-f]{8}\.\d+"  # the name by which OpenSSL finds one certificate in a folder
 _reading = threading.Lock()
 
 
-class Trust:
-    """A TLS context, and the file with further authorities that it has not read.
+class Trust(NamedTuple):
+    """A TLS context, and the system's file of authorities, where only its folder was read.
 
-    The system's file may contain more than its hashed folder, where somebody has added a certificate by hand.
+    The file may contain more, where somebody has added a certificate by hand.
     """
 
-    def __init__(self, context: ssl.SSLContext, unread_file: str | None = None) -> None:
-        self.context, self._unread_file = context, unread_file
-
-    def read_rest(self) -> bool:
-        """Read the file that was not needed so far; return whether there was one."""
-        with _reading:
-            if self._unread_file is None:
-                return False
-            with contextlib.suppress(OSError, ssl.SSLError):
-                self.context.load_verify_locations(cafile=self._unread_file)
-            self._unread_file = None
-            return True
+    context: ssl.SSLContext
+    unread_file: str | None
 
 
 def preload(environ: Mapping[str, str]) -> None:
-    """Start to read a file of certificates in a thread; ``trust`` waits for it, and reports its failure."""
-    file, folder = _own(environ)
+    """Start to read a file of certificates in a thread.
+
+    ``trust`` waits for it, and reports its failure.
+    """
+    file, folder = _own_bundle(environ)
     if not file and _is_hashed(folder or ssl.get_default_verify_paths().capath):
         return
 
@@ -61,71 +55,73 @@ def preload(environ: Mapping[str, str]) -> None:
 
 
 def trust(environ: Mapping[str, str]) -> Trust:
-    """The trusted authorities, read once in a process. Raises ConfigError if they cannot be read."""
-    file, folder = _own(environ)
+    """The trusted authorities, read once in a process. Raises ConfigError if that fails."""
+    file, folder = _own_bundle(environ)
     with _reading:
-        if file or folder:
-            return _read_own(file, folder)
-        system = ssl.get_default_verify_paths()
-        return _read_system(system.cafile, system.capath)
+        return _read(file, folder, ssl.get_default_verify_paths())
 
 
-def _own(environ: Mapping[str, str]) -> tuple[str | None, str | None]:
+def _own_bundle(environ: Mapping[str, str]) -> tuple[str | None, str | None]:
     """The user's own file and folder of certificates; None: the system's."""
-    file = next((environ[name] for name in _FILES if environ.get(name)), None)
-    if file and os.path.isdir(file):  # REQUESTS_CA_BUNDLE may name a folder
-        return None, file
-    return file, environ.get(_FOLDER) or None
+    folder = environ.get(_FOLDER) or None
+    for name in _FILES:
+        path = environ.get(name)
+        if path and os.path.isdir(path):  # REQUESTS_CA_BUNDLE may name a folder
+            return None, path
+        if path:
+            return path, folder
+    return None, folder
 
 
 def _is_hashed(folder: str | None) -> bool:
     """Whether OpenSSL can find certificates in a folder by their names."""
     with contextlib.suppress(OSError):
-        return any(map(_HASHED.fullmatch, os.listdir(folder or "")))
+        return any(re.fullmatch(_HASHED, name) for name in os.listdir(folder or ""))
     return False
 
 
 @cache
-def _read_own(file: str | None, folder: str | None) -> Trust:
+def _read(file: str | None, folder: str | None, system: ssl.DefaultVerifyPaths) -> Trust:
+    unread_file = None
+    if not file and not folder:
+        if _is_hashed(system.capath):
+            folder = system.capath
+            unread_file = system.cafile
+        elif not system.cafile and not (system.capath and os.listdir(system.capath)):
+            import certifi
+
+            file = certifi.where()
     try:
-        return Trust(ssl.create_default_context(cafile=file, capath=folder))
-    except (OSError, ssl.SSLError) as err:
+        return Trust(ssl.create_default_context(cafile=file, capath=folder), unread_file)
+    except OSError as err:
         raise ConfigError(f"the CA bundle {file or folder} cannot be used: {err}") from err
-
-
-@cache
-def _read_system(file: str | None, folder: str | None) -> Trust:
-    if _is_hashed(folder):
-        return Trust(ssl.create_default_context(capath=folder), file)
-    if file or (folder and os.listdir(folder)):
-        return Trust(ssl.create_default_context())
-    import certifi
-
-    return _read_own(certifi.where(), None)
 
 
 # ---- proxies
 #
-# Proxies: which one ``HTTPS_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` name for a URL, its login,
-# SOCKS by PySocks.
+# Which proxy ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` name for a URL.
 
-SOCKS = {"socks4": False, "socks4a": True, "socks5": False, "socks5h": True}  # whether the proxy resolves the name
+# Whether the proxy resolves the name.
+SOCKS = {"socks4": False, "socks4a": True, "socks5": False, "socks5h": True}
 _PORTS = {"http": 80, "https": 443} | dict.fromkeys(SOCKS, 1080)
 # Loopback is never proxied: for a proxy, localhost is its own machine.
 _NO_PROXY = "localhost,127.0.0.0/8,::1,0.0.0.0,::"
 
 
 def host_and_port(parts: SplitResult) -> tuple[str, int]:
-    """The host and the port of a URL. Raises ValueError if it has no host, an unknown scheme or an invalid port."""
+    """The host and the port of a URL.
+
+    Raises ValueError if it has no host, an unknown scheme or an invalid port.
+    """
     if not parts.hostname or parts.scheme not in _PORTS:
         raise ValueError(f"no host, or an unknown scheme: {parts.scheme}")
     return parts.hostname, parts.port or _PORTS[parts.scheme]
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy that the environment names for a URL: ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY``, ``NO_PROXY``.
+    """The proxy that the environment names for a URL. Raises ValueError.
 
-    Lower case wins, as in curl. Raises ValueError.
+    Lower case wins, as in curl.
     """
     scheme = url.partition(":")[0].lower()
     names = (f"{scheme}_proxy", f"{scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
@@ -137,22 +133,22 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     entries = f"{_NO_PROXY},{exclusions}".replace(",", " ").split()
     if any(_excludes(entry, host.rstrip("."), port) for entry in entries):
         return None
-    scheme, mark, address = proxy.rpartition("://")
-    return f"{scheme.lower()}{mark}{address}" if mark else f"http://{proxy}"
+    if "://" not in proxy:
+        return f"http://{proxy}"
+    scheme, _, address = proxy.partition("://")
+    return f"{scheme.lower()}://{address}"
 
 
 def _excludes(entry: str, host: str, port: int) -> bool:
-    """Whether an entry of ``NO_PROXY`` matches a host: ``*``, a domain with its subdomains, an address or a network."""
+    """Whether an entry of ``NO_PROXY`` matches a host.
+
+    It is ``*``, a domain with its subdomains, an address or a network.
+    """
     if entry == "*":
         return True
     with contextlib.suppress(ValueError):
         return ipaddress.ip_address(host) in ipaddress.ip_network(entry.strip("[]"), strict=False)
-    name = entry.lower()
-    if re.search(r":[0-9]+$", name):
-        name, _, entry_port = name.rpartition(":")
-        if entry_port != str(port):
-            return False
-    name = name.strip("[]").removeprefix("*").strip(".")
+    name = entry.lower().removesuffix(f":{port}").strip("[]").removeprefix("*").strip(".")
     return bool(name) and (host == name or host.endswith(f".{name}"))
 
 

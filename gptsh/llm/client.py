@@ -1,9 +1,10 @@
-"""Ask a model: choose the module of its API, send the request, retry, leave out what was refused."""
+"""Ask a model: choose its API, send the request, retry, leave out what was refused."""
 
 import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping, Set
+from datetime import date
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,10 +15,10 @@ from gptsh.content.answer import Answer
 from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import JsonObject, parse_json
-from gptsh.llm.servers import REASONING, Servers, ending_note, headers
+from gptsh.llm.servers import REASONING, Servers, headers, without_secret_parameters
 from gptsh.llm.stream import Api, encode, load, make_body
 from gptsh.messages import Event, Part, Request, Retrying, labelled_text, parts_of, text_of
-from gptsh.models.facts import split_model
+from gptsh.models.facts import exact_facts, split_model
 from gptsh.models.usage import usage_from
 from gptsh.models.vendors import DIRECT, ApiName
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 
 # ---- apis
-#
-# The APIs that gptsh speaks: the module of each is imported once a run needs it.
 
 
 def api_of(target: Target) -> Api:
@@ -57,15 +56,19 @@ def api_of(target: Target) -> Api:
 
 
 # ---- echo
-#
-# The built-in offline model ``echo``: ``You said: `` and the last question, word by word.
 
 
 def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
-    """Write the answer and yield its events. A word counts as a token."""
-    parts = next((parts_of(message) for message in reversed(request.messages) if message["role"] == "user"), [])
-    question = "\n\n".join(labelled_text(part) if "text" in part else part_label(part) for part in parts)
-    words = ["You said: ", *re.findall(r"\S+\s*|\s+", question)]
+    """Write the answer of the built-in offline model and yield its events.
+
+    It is ``You said: `` and the last question, word by word. A word counts as a token.
+    """
+    parts: list[Part] = []
+    for message in request.messages:
+        if message["role"] == "user":
+            parts = parts_of(message)
+    texts = [labelled_text(part) if "text" in part else part_label(part) for part in parts]
+    words = ["You said: ", *re.findall(r"\S+\s*|\s+", "\n\n".join(texts))]
     for word in words if request.stream else ["".join(words)]:
         answer.add_text(word)
         yield from answer.new_events()
@@ -77,19 +80,14 @@ def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
 
 
 # ---- client
-#
-# Ask a model: send a request by its API, again without what the server refuses, and yield the
-# answer's events.
-#
-# ``Retries`` of ``failures.py`` decides about a retry after a temporary failure. ``turn/budget.py`` is the ``Budget``.
-# A fallback is another request, for another model, and so one of ``turn/turn.py``.
 
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
 _COST = "x-litellm-response-cost"  # USD, from LiteLLM's proxy, for an answer that is not streamed
+_NEAR_END = 60  # days from a model's end
 
 
 class Budget(Protocol):
-    """Limits what requests cost."""
+    """Limits what requests cost: ``turn/budget.py``."""
 
     @property
     def remaining(self) -> float | None:
@@ -99,13 +97,17 @@ class Budget(Protocol):
         """Raise TooExpensive if a request may cost too much."""
 
     def spending(self, request: Request, answer: Answer) -> contextlib.AbstractContextManager[None]:
-        """Count the cost of a request, which is sent inside the block. Raises TooExpensive before it is."""
+        """Count the cost of a request, which is sent inside the block.
+
+        Raises TooExpensive before it is.
+        """
 
 
 class Client:
-    """Asks any configured model. ``deadline`` (``time.monotonic``) limits the pauses between retries.
+    """Asks any configured model.
 
-    ``budget`` limits what requests cost.
+    ``deadline`` (``time.monotonic``) limits the pauses between retries, ``budget`` what requests
+    cost.
 
     Without ``needs_keys`` it can only show requests to providers whose keys are missing. Without
     ``owns_process`` the log, the warnings and the streams of the process are left alone.
@@ -120,7 +122,7 @@ class Client:
         needs_keys: bool = True,
         owns_process: bool = True,
     ) -> None:
-        """``keys`` are the ``keys`` of another client: a command that prints one is not run again."""
+        """``keys`` are those of another client: a command that prints one is not run again."""
         self.deadline: float | None = None
         self.budget: Budget | None = None
         self._settings = settings
@@ -161,7 +163,10 @@ class Client:
         return has_ability(self._settings.providers.for_model(model), ability, self._ollama)
 
     def refused_images(self, model: str) -> frozenset[str]:
-        """The digests of the images that a model's server has refused, for a day. Raises ConfigError."""
+        """The digests of the images that a model's server has refused, for a day.
+
+        Raises ConfigError.
+        """
         target = self._settings.providers.for_model(model)
         return frozenset(self._cache.entry(target).get("images", ()))
 
@@ -172,8 +177,22 @@ class Client:
         self._cache.save()
 
     def ending_note(self, model: str) -> str | None:
-        """A line about a model's end that is near or just over, once a day; None if there is none."""
-        return ending_note(model, self._settings.providers.for_model(model), self._cache)
+        """A line about a model's end that is near or just over, once a day; else None."""
+        target = self._settings.providers.for_model(model)
+        if target.api not in DIRECT or target.is_self_hosted:
+            return None
+        end = exact_facts(target.provider, target.model).entry.get("deprecation_date")
+        try:
+            days_left = (date.fromisoformat(str(end)) - date.today()).days
+        except ValueError:
+            return None
+        entry = self._cache.entry(target)
+        if abs(days_left) > _NEAR_END or "end_noted" in entry:
+            return None
+        entry["end_noted"] = True
+        self._cache.save()
+        verb = "ends" if days_left >= 0 else "was to end"
+        return f"{model} {verb} on {end}: choose another model with -m"
 
     # ---- before anything is saved or sent
 
@@ -199,7 +218,7 @@ class Client:
         """
         target = self._servers.target(model, params)
         if target.api in DIRECT:
-            self._servers.http.connect_early(target.account.base_url)
+            self._servers.http().connect_early(target.account.base_url)
 
     def accepts(self, model: str, part: Part) -> bool:
         """Whether a model's API can carry this part, which is not text.
@@ -214,12 +233,13 @@ class Client:
         return self._target(request).api
 
     def preview(self, request: Request) -> JsonObject:
-        """The request as ``ask`` would send it, with keys and other secrets masked. Raises as ``prepare``."""
+        """The request as ``ask`` would send it, with keys and other secrets masked.
+
+        Raises as ``prepare``.
+        """
         target = self._target(request)
         if target.api == "echo":
             return {"messages": request.messages}
-        from gptsh.llm.servers import without_secret_parameters
-
         if target.api == "litellm":
             from gptsh.llm.litellm_bridge import arguments
 
@@ -241,27 +261,34 @@ class Client:
         Before the first one, retry what is temporary. Raises ModelError, TimedOut, and ConfigError
         as ``prepare``; TooExpensive if ``budget`` does not allow it. No error shows a secret.
         """
-        spending = self.budget.spending(request, answer) if self.budget else contextlib.nullcontext()
-        with spending:
+        budget = self.budget
+        with budget.spending(request, answer) if budget else contextlib.nullcontext():
             target = self._target(request)
             answer.mask = partial(mask, secrets=target.secrets)
             try:
                 yield from self._ask(request, target, answer, may_retry=may_retry)
             except GptshError as err:
-                from gptsh.llm.servers import without_secrets
+                from gptsh.llm.failures import without_secrets
 
                 raise without_secrets(err, target.secrets)  # noqa: B904 - it is the same error
 
-    def _ask(self, request: Request, target: Target, answer: Answer, *, may_retry: bool) -> Iterator[Event]:
+    def _ask(
+        self,
+        request: Request,
+        target: Target,
+        answer: Answer,
+        *,
+        may_retry: bool,
+    ) -> Iterator[Event]:
         """Send the request, each time in another way or after a pause, until an answer begins."""
         retries = None
-        left_out: set[str] = set()  # what the server has refused of this request
+        refused: set[str] = set()  # what the server has refused of this request
         while True:
             answer.clear(reads_think_tags=target.reads_think_tags)
-            answer.reasoning_refused = bool(left_out & REASONING)
+            answer.reasoning_refused = bool(refused & REASONING)
             try:
                 events = self._send(request, target, answer)
-                first = next(events)  # raises if an overloaded server reports that inside the stream
+                first = next(events)  # raises if a server reports an overload inside the stream
                 break
             except NoAnswer:
                 # llama.cpp answers a prompt that is too long with an empty stream; without
@@ -270,25 +297,25 @@ class Client:
                     raise
                 request = request._replace(stream=False)
             except ModelError as err:
+                from gptsh.llm.failures import Retries, without_secrets
                 from gptsh.llm.refusals import refused_by
 
                 new = refused_by(err, request, target, api_of(target))
                 if new:
-                    left_out |= new
-                    target = self._target(request, left_out)
+                    refused |= new
+                    target = self._target(request, refused)
                     continue
                 if not may_retry:
                     raise
-                from gptsh.llm.failures import Retries
-                from gptsh.llm.servers import without_secrets
-
                 retries = retries or Retries(self._settings.network, self.deadline)
                 pause = retries.next_pause(err)
                 if pause is None:
                     raise
                 yield Retrying(pause, str(without_secrets(err, target.secrets)))
                 time.sleep(pause)
-        self._cache.remember_refusals(target, left_out)  # only now: without them it was answered
+
+        if refused:
+            self._cache.remember_refusals(target, refused)  # only now: without them it was answered
         yield first
         try:
             yield from events
@@ -309,10 +336,26 @@ class Client:
             return read_to_end(body, answer, send)
         return send(body)
 
-    def _post(self, body: JsonObject, target: Target, answer: Answer, *, keeps: bool) -> Iterator[Event]:
-        """Post one body and yield the events of its answer; ``keeps`` the connection for the next."""
+    def _body(self, request: Request, target: Target) -> JsonObject:
+        """The body of a request. A server of Ollama may be asked how it has loaded the model."""
+        if target.api == "ollama":
+            request = self._ollama.with_window(request, target)
+        return make_body(api_of(target), request, target)
+
+    def _post(
+        self,
+        body: JsonObject,
+        target: Target,
+        answer: Answer,
+        *,
+        keeps: bool,
+    ) -> Iterator[Event]:
+        """Post one body and yield the events of its answer.
+
+        ``keeps`` the connection for the next one.
+        """
         api = api_of(target)
-        response = self._servers.http.send(
+        response = self._servers.http().send(
             target.account.base_url + api.path(target),
             encode(body),
             headers(target.account),
@@ -323,7 +366,8 @@ class Client:
             if response.status != 200:  # OK
                 from gptsh.llm.failures import refusal
 
-                raise refusal(response.url, response.status, response.headers, response.small_body(), target)
+                beginning = response.small_body()
+                raise refusal(response.url, response.status, response.headers, beginning, target)
             request_ids = [response.headers.get(name) for name in _REQUEST_IDS]
             answer.request_id = next(filter(None, request_ids), None)
             yield from api.read(response, answer)
@@ -331,7 +375,8 @@ class Client:
                 self._ollama.note_window(answer, target)
             if answer.usage and _COST in response.headers:
                 with contextlib.suppress(ValueError):
-                    answer.usage["raw"].setdefault("cost", parse_json(response.headers[_COST]))
+                    cost = parse_json(response.headers[_COST])
+                    answer.usage["raw"].setdefault("cost", cost)
             response.release()
         except BaseException:  # also a signal, or a reader that left
             response.close()
@@ -339,18 +384,16 @@ class Client:
 
     def end_turn(self) -> None:
         """Close the connections that were kept for further requests of a turn."""
-        if "http" in vars(self._servers):  # else nothing was sent
-            self._servers.http.close_kept()
+        self._servers.close_connections()
 
-    def _target(self, request: Request, left_out: Set[str] = frozenset()) -> Target:
+    def _target(self, request: Request, refused: Set[str] = frozenset()) -> Target:
         """What a request goes to, without what was refused of it so far. Raises as ``prepare``."""
-        return self._servers.target(request.model, request.params, web=request.web, left_out=left_out)
-
-    def _body(self, request: Request, target: Target) -> JsonObject:
-        """The body of a request. A server of Ollama may be asked how it has loaded the model."""
-        if target.api == "ollama":
-            request = self._ollama.with_window(request, target)
-        return make_body(api_of(target), request, target)
+        return self._servers.target(
+            request.model,
+            request.params,
+            web=request.web,
+            left_out=refused,
+        )
 
     @cached_property
     def _ollama(self) -> "OllamaModels":

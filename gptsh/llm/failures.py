@@ -6,9 +6,10 @@ import re
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from gptsh.config.accounts import Target
+from gptsh.config.schema import mask
 from gptsh.config.settings import Network
 from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError, TimedOut, TooLong
 
@@ -184,13 +185,25 @@ _REDIRECTS = range(300, 400)
 _LOADING = 503
 _SERVER_ERROR = 500
 _RETRY = (408, 409, 429)  # and every 5xx
-_UNAVAILABLE = (401, 402, 403, 404, 408, 410, 429)  # the key, the credit, the model or the rate: of this provider alone
+_UNAVAILABLE = (
+    401,
+    402,
+    403,
+    404,
+    408,
+    410,
+    429,
+)  # the key, the credit, the model or the rate: of this provider alone
 _TOO_LONG = (400, 413, 422, 500)
 # How servers word what a status does not tell: by meaning the server, a pattern, and an example. Earlier ones win.
 STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "loading": (
         ("llama.cpp", "(?i)loading model", "Loading model"),
-        ("Hugging Face", "(?i)model .{0,99}is (?:currently |still )?loading", "Model lab/m is currently loading"),
+        (
+            "Hugging Face",
+            "(?i)model .{0,99}is (?:currently |still )?loading",
+            "Model lab/m is currently loading",
+        ),
     ),
     "bad key": (  # with status 400
         ("Google", "API_KEY_INVALID", '"details": [{"reason": "API_KEY_INVALID"}]'),
@@ -199,16 +212,36 @@ STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "retired": (("Ollama's cloud", "was retired", 'model "m" was retired on 2026-08-01'),),
     "not loaded": (("llama.cpp's router", "model is not loaded", "model is not loaded"),),
     "unknown model": (  # with status 400
-        ("OpenAI's Responses API", "model_not_found", '{"code": "model_not_found", "message": "does not exist"}'),
+        (
+            "OpenAI's Responses API",
+            "model_not_found",
+            '{"code": "model_not_found", "message": "does not exist"}',
+        ),
         ("llama.cpp's router", "model '[^']{1,200}' not found", "model 'lab' not found"),
     ),
     "no tools": (("Ollama", "not support tools", "registry.ollama.ai/library/m does not support tools"),),
     "images": (
-        ("Anthropic", "(?i)could not process image|image format .{1,40} not supported", "Could not process image"),
-        ("DeepSeek", "unknown variant .image_url", "messages[0]: unknown variant `image_url`, expected `text`"),
-        ("OpenRouter, Ollama", "support image input", "No endpoints found that support image input"),
+        (
+            "Anthropic",
+            "(?i)could not process image|image format .{1,40} not supported",
+            "Could not process image",
+        ),
+        (
+            "DeepSeek",
+            "unknown variant .image_url",
+            "messages[0]: unknown variant `image_url`, expected `text`",
+        ),
+        (
+            "OpenRouter, Ollama",
+            "support image input",
+            "No endpoints found that support image input",
+        ),
         ("llama.cpp", "image input is not supported", "image input is not supported - hint: …"),
-        ("Google", "(?i)unable to process input image|image input modality", "Unable to process input image."),
+        (
+            "Google",
+            "(?i)unable to process input image|image input modality",
+            "Unable to process input image.",
+        ),
         ("Groq", "content.{1,3}must be a string", "messages[0].content must be a string"),
         ("vLLM", "not a multimodal model", "lab/m is not a multimodal model"),
         (
@@ -218,16 +251,44 @@ STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ),
     ),
     "filter": (
-        ("Azure, Moonshot", r'"(?:code|type)":\s*"content_filter"', '{"code": "content_filter", "param": "prompt"}'),
-        ("OpenAI", "content_policy_violation|flagged as potentially violating", '"code": "content_policy_violation"'),
-        ("DashScope", "(?i)data_?inspection_?failed", "<400> InternalError.Algo.DataInspectionFailed: Input text"),
+        (
+            "Azure, Moonshot",
+            r'"(?:code|type)":\s*"content_filter"',
+            '{"code": "content_filter", "param": "prompt"}',
+        ),
+        (
+            "OpenAI",
+            "content_policy_violation|flagged as potentially violating",
+            '"code": "content_policy_violation"',
+        ),
+        (
+            "DashScope",
+            "(?i)data_?inspection_?failed",
+            "<400> InternalError.Algo.DataInspectionFailed: Input text",
+        ),
         ("DeepSeek", "Content Exists Risk", "Content Exists Risk"),
-        ("xAI", "violates usage guidelines", "Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO"),
-        ("Anthropic", "blocked by content filtering policy", "Output blocked by content filtering policy"),
-        ("OpenRouter", "requires moderation", 'm requires moderation. Your input was flagged for "violence".'),
+        (
+            "xAI",
+            "violates usage guidelines",
+            "Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO",
+        ),
+        (
+            "Anthropic",
+            "blocked by content filtering policy",
+            "Output blocked by content filtering policy",
+        ),
+        (
+            "OpenRouter",
+            "requires moderation",
+            'm requires moderation. Your input was flagged for "violence".',
+        ),
     ),
     "wrong type": (  # with status 500: a retry would not help
-        ("Ollama", r'option \\?"\w+\\?" must be of type', 'option "num_ctx" must be of type integer'),
+        (
+            "Ollama",
+            r'option \\?"\w+\\?" must be of type',
+            'option "num_ctx" must be of type integer',
+        ),
     ),
 }
 _SEARCHED = 4096  # characters of a body that the pattern of a wrong type searches
@@ -272,7 +333,10 @@ def _explain(
     if status in _REDIRECTS and "location" in headers:  # not followed: it would get the key
         return f"{url} redirects to {headers['location']}", "change base_url"
     if _says("retired", reason):
-        return f"{target.provider} no longer has {target.model!r} {said}", "choose another model with -m"
+        return (
+            f"{target.provider} no longer has {target.model!r} {said}",
+            "choose another model with -m",
+        )
     what = f"{target.provider} {'failed' if status >= _SERVER_ERROR else 'refused'} {said}"
     if _says("not loaded", reason):
         return what, "load it there, or start the server without --no-models-autoload"
@@ -310,6 +374,25 @@ def _is_unavailable(status: int, reason: str, detail: str) -> bool:
     if status in _UNAVAILABLE or status >= _SERVER_ERROR:
         return True
     return _says("retired", reason) or _says("bad key", detail) or _says("unknown model", detail)
+
+
+# ---- masking
+
+_WIDTH = 400  # characters of an error line
+
+
+def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
+    """The same error, with secrets masked wherever they could be shown, then shortened to one line."""
+    text = mask(str(err), secrets)
+    err.args = (text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…",)
+    err.detail = mask(err.detail, secrets)
+    cause: BaseException | None = err
+    while cause is not None:  # --debug shows the causes
+        shown = repr(cause.__cause__)
+        if mask(shown, secrets) != shown:
+            cause.__cause__ = cause.__context__ = None
+        cause = cause.__cause__
+    return err
 
 
 # ---- connections

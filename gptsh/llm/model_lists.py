@@ -165,7 +165,7 @@ class ModelLists:
         """The rows of a provider: from the packaged table, or from the list of a server that the table cannot know."""
         is_direct = account.vendor.api in DIRECT
         is_in_table = not (account.has_custom_base or account.name in LOCAL_VENDORS)
-        table = [*models_of(account.name)] if is_in_table or not is_direct else []
+        table = models_of(account.name) if is_in_table or not is_direct else []
         if table:
             yield from self._table_rows(account, table)
         elif is_direct:
@@ -213,7 +213,10 @@ def _row(
 def _llama_cpp_state(entry: JsonObject) -> ModelState:
     """The size that llama.cpp lists with a model, and whether its router has loaded the model; None if unknown."""
     state = _state_in(entry)
-    return {"size": bytes_in(as_dict(entry.get("meta"))), "loaded": state == "loaded" if state else None}
+    return {
+        "size": bytes_in(as_dict(entry.get("meta"))),
+        "loaded": state == "loaded" if state else None,
+    }
 
 
 def _state_in(entry: JsonObject) -> object:

@@ -14,7 +14,7 @@ from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.errors import GptshError, LoadingModel, ModelError, TimedOut
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
-from gptsh.llm.servers import Servers, headers, server_and_model, without_secrets
+from gptsh.llm.servers import Servers, headers, server_and_model
 from gptsh.messages import Request, token_count
 from gptsh.models.facts import exact_facts, window_of_family
 from gptsh.models.usage import WINDOW_KEY
@@ -35,8 +35,16 @@ _RETRY_AFTER = 300  # seconds after a server did not answer
 _PROBE_BYTES = 1 << 22  # read from a local server: its time does not cover parsing them
 _LIST_BYTES = 1 << 25  # of a list of all models
 _LOOPBACK = r"https?://(localhost|127\.|\[::1\])"
-_LIST_PATHS = {"ollama": "/v1/models", "gemini": "/models?pageSize=1000", "anthropic": "/models?limit=1000"}
-_WINDOW_KEYS = ("context_length", "inputTokenLimit", "max_input_tokens")  # in OpenAI's API, Google's, Anthropic's
+_LIST_PATHS = {
+    "ollama": "/v1/models",
+    "gemini": "/models?pageSize=1000",
+    "anthropic": "/models?limit=1000",
+}
+_WINDOW_KEYS = (
+    "context_length",
+    "inputTokenLimit",
+    "max_input_tokens",
+)  # in OpenAI's API, Google's, Anthropic's
 
 
 class Get(Protocol):
@@ -85,7 +93,7 @@ class ServerReports:
         account = self._servers.with_key(account)
         document = bytearray()
         try:
-            response = self._servers.http.send(url, body, headers(account), seconds=seconds)
+            response = self._servers.http().send(url, body, headers(account), seconds=seconds)
             with contextlib.closing(response):
                 if response.status == 503:  # Service Unavailable
                     raise LoadingModel(f"{account.name} is not ready")
@@ -95,6 +103,8 @@ class ServerReports:
                         if len(document) >= max_bytes:
                             break
         except GptshError as err:
+            from gptsh.llm.failures import without_secrets
+
             secrets = self._servers.secrets_of(account)
             raise without_secrets(err, secrets)  # noqa: B904 - it is the same error
         return bytes(document[:max_bytes])

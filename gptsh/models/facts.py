@@ -29,10 +29,13 @@ def _read(*parts: str) -> bytes:
     """Return a file of the litellm package; empty if there is none."""
     from importlib.util import find_spec
 
-    spec = find_spec("litellm")  # of a top-level name only: find_spec("litellm.x") would import litellm
-    paths = (Path(root, *parts) for root in (spec and spec.submodule_search_locations) or ())
-    path = next((path for path in paths if path.exists()), None)
-    return path.read_bytes() if path else b""
+    spec = find_spec("litellm")  # find_spec("litellm.x") would import litellm
+    if spec is None or spec.origin is None:
+        return b""
+    try:
+        return Path(spec.origin).parent.joinpath(*parts).read_bytes()
+    except OSError:
+        return b""
 
 
 def _objects_in(data: bytes) -> dict[str, Entry]:
@@ -46,44 +49,45 @@ def _objects_in(data: bytes) -> dict[str, Entry]:
 
 @cache
 def table_entry(key: str) -> Entry | None:
-    """Return the object under exactly this key of the model table, as parsing the whole table would."""
-    data, quoted = _read(_MODELS), json.dumps(key).encode() + b":"
-    start = data.find(b"\n    " + quoted)
+    """Return the object under exactly this key of the model table, as parsing all of it would."""
+    data = _read(_MODELS)
+    start = data.find(json.dumps(key).encode() + b":")
     if start < 0:
-        start = data.find(b"\n" + quoted)  # one of its editors has forgotten the indentation
-    if start < 0 and quoted not in data:  # as a value a name may be in many entries
         return None
-    end = data.find(b"\n    }", start)
-    if start >= 0 and end >= 0 and (table := _objects_in(b"{" + data[start : end + 6] + b"}")):
-        return table.get(key)
-    return table_entries().get(key)  # the key is in another object, or the indentation differs
+    end = data.find(b"\n    }", start) + len(b"\n    }")
+    entry = _objects_in(b"{" + data[start:end] + b"}").get(key)
+    return entry or table_entries().get(key)  # the key is in another object, or indented otherwise
 
 
 @cache
 def table_entries() -> dict[str, Entry]:
-    """Return all models by key: the bare name for the vendor's own models, else ``provider/name``."""
+    """Return all models by key: the bare name for the vendor's own, else ``provider/name``."""
     return _objects_in(_read(_MODELS))
 
 
 @cache
 def family_rules() -> list[tuple[str, Entry]]:
-    """Return ``(pattern, entry)`` pairs: the facts of models with such a name that have no entry."""
+    """Return a pattern of names each, with the facts of models that have no entry."""
     rules = as_dicts((table_entry("fallback_generalizations") or {}).get("rules"))
-    return [(rule["pattern"], rule["model_info"]) for rule in rules if {"pattern", "model_info"} <= rule.keys()]
+    return [(rule["pattern"], rule["model_info"]) for rule in rules if "model_info" in rule]
 
 
 @cache
 def compatible_endpoints() -> dict[str, Entry]:
-    """Return providers with OpenAI's API by name: ``base_url``, ``api_key_env``, ``api_base_env``, ``headers``."""
+    """Return providers with OpenAI's API by name.
+
+    Each has ``base_url`` and ``api_key_env``, and may have ``api_base_env`` and ``headers``.
+    """
     providers = _objects_in(_read("llms", "openai_like", "providers.json"))
-    return {name: provider for name, provider in providers.items() if {"base_url", "api_key_env"} <= provider.keys()}
+    return {name: entry for name, entry in providers.items() if "api_key_env" in entry}
 
 
 @cache
 def provider_names() -> frozenset[str]:
     """Return the names of the providers in litellm's data files."""
-    endpoints = as_dict(_objects_in(_read("provider_endpoints_support_backup.json")).get("providers"))
-    return frozenset(endpoints) | {str(model.get("litellm_provider")) for model in table_entries().values()}
+    support = _objects_in(_read("provider_endpoints_support_backup.json"))
+    names = {str(entry.get("litellm_provider")) for entry in table_entries().values()}
+    return frozenset(names.union(support.get("providers", ())))
 
 
 # ---- facts
@@ -96,7 +100,10 @@ _OPENAI_NAME = r"(?i)(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*"
 _OPENAI_REASONING = r"(?i)(?:ft:)?(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9])(?!.*chat))[-.:0-9a-z]*"
 _GEMINI_THAT_REASONS = r"gemini-(?:(?:2\.5|[3-9][.0-9]*)-)?(?:flash|pro|flash-lite)(?:-latest|-preview)?"
 # The version within a name, and what stands before and after it, without a date.
-_VERSIONED = r"(?P<beginning>[^0-9]*)(?P<version>[0-9]{1,2}(?:[.-][0-9]{1,2})?)(?![0-9])(?P<end>.*?)(?:-20[-0-9]*)?$"
+_VERSIONED = (
+    r"(?P<beginning>[^0-9]*)(?P<version>[0-9]{1,2}(?:[.-][0-9]{1,2})?)(?![0-9])"
+    r"(?P<end>.*?)(?:-20[-0-9]*)?$"
+)
 _CHAT_MODES = ("chat", "responses")
 OPENAIS = ("openai", "azure")  # providers of OpenAI's models, which refuse the same parameters
 # The table's name for a provider: the name in our requests.
@@ -107,7 +114,7 @@ _ROUTED_AS = {"ai21": "ai21_chat", "bedrock_converse": "bedrock"}
 
 
 def split_model(model: str) -> tuple[str | None, str]:
-    """Split ``provider/name`` into ``(provider, name)``; for a bare name the provider is looked up, or None.
+    """Split ``provider/name``; for a bare name the provider is looked up, or None.
 
     OpenAI's names are recognized; for others the packaged table decides, then its family rules.
     """
@@ -121,9 +128,11 @@ def split_model(model: str) -> tuple[str | None, str]:
     entry = table_entry(model)
     if entry and entry.get("mode") in _CHAT_MODES:
         return _request_name(entry), model
-    rules = ((pattern, info.get("litellm_provider")) for pattern, info in family_rules())
-    owners = (owner for pattern, owner in rules if isinstance(owner, str) and re.search(pattern, model, re.IGNORECASE))
-    return next(owners, None), model
+    for pattern, info in family_rules():
+        owner = info.get("litellm_provider")
+        if isinstance(owner, str) and re.search(pattern, model, re.IGNORECASE):
+            return owner, model
+    return None, model
 
 
 def with_provider(model: str, otherwise: str | None = None) -> str:
@@ -138,7 +147,10 @@ def _request_name(entry: Entry) -> str:
 
 
 def is_openai_reasoning(name: str) -> bool:
-    """Whether a model is of OpenAI's reasoning series: no sampling parameters, ``max_completion_tokens``."""
+    """Whether a model is of OpenAI's reasoning series.
+
+    They have no sampling parameters, and ``max_completion_tokens``.
+    """
     return bool(re.fullmatch(_OPENAI_REASONING, name.rpartition("/")[2]))
 
 
@@ -161,7 +173,7 @@ _NO_ENTRY: Entry = {}
 
 
 class Facts(NamedTuple):
-    """Facts from the packaged table about a model of a provider; none for a model that is not in it.
+    """Facts from the packaged table about a model of a provider; none if it is not there.
 
     ``has_config_prices``: the prices are from the config file.
     """
@@ -185,7 +197,7 @@ class Facts(NamedTuple):
         return None if prices == [None, None] else (prices[0] or 0.0, prices[1] or 0.0)
 
     def can(self, ability: str) -> bool | None:
-        """Whether the model has an ability, such as ``vision``, ``reasoning``, ``function_calling``; None: unknown."""
+        """Whether the model has an ability, such as ``vision`` or ``reasoning``; None: unknown."""
         value = self.entry.get(f"supports_{ability}")
         return value if isinstance(value, bool) else None
 
@@ -207,10 +219,13 @@ def likely_facts(provider: str | None, name: str) -> Facts:
     exact = exact_facts(provider, name)
     if exact.entry:
         return exact
-    infos = [info for pattern, info in family_rules() if re.search(pattern, name, re.IGNORECASE)]
-    family = exact._replace(entry={key: value for info in infos for key, value in info.items()})
-    if family.can("adaptive_thinking") and not family.can("legacy_thinking"):  # which the rules do not say
-        return family._replace(entry={**family.entry, "supports_sampling_params": False})
+    entry: Entry = {}
+    for pattern, info in family_rules():
+        if re.search(pattern, name, re.IGNORECASE):
+            entry |= info
+    family = exact._replace(entry=entry)
+    if family.can("adaptive_thinking") and not family.can("legacy_thinking"):
+        entry["supports_sampling_params"] = False  # which the rules do not say
     return family
 
 
@@ -226,7 +241,6 @@ def window_of_family(provider: str, name: str) -> int | None:
     match = re.match(_VERSIONED, bare_name)
     if not match:
         return None
-    version = _number(match["version"])
     has_vendor = "/" in name
     owner = (split_model(bare_name)[0] if has_vendor else None) or provider
     relatives = []
@@ -238,7 +252,7 @@ def window_of_family(provider: str, name: str) -> int | None:
         ends_otherwise = relative["end"] != match["end"]
         if is_foreign and (ends_otherwise or not has_vendor):
             continue
-        distance = abs(_number(relative["version"]) - version)
+        distance = abs(_number(relative["version"]) - _number(match["version"]))
         relatives.append((is_foreign, ends_otherwise, distance, known.window))
     if not relatives:
         return likely_facts(provider, name).window
@@ -250,18 +264,17 @@ def _number(version: str) -> float:
     return float(version.replace("-", "."))
 
 
-def models_of(provider: str) -> Iterator[Facts]:
-    """Yield the chat models of a provider that are not retired, in the table's order."""
-    for known in _chat_models():
-        if known.provider == provider:
-            yield known
+def models_of(provider: str) -> list[Facts]:
+    """Return the chat models of a provider that are not retired, in the table's order."""
+    return [known for known in _chat_models() if known.provider == provider]
 
 
 def _chat_models() -> Iterator[Facts]:
     """Yield the chat models of all providers that are not retired, in the table's order."""
     today = date.today().isoformat()
     for key, entry in table_entries().items():
-        if entry.get("mode") not in _CHAT_MODES or str(entry.get("deprecation_date") or "9") < today:
+        is_retired = str(entry.get("deprecation_date") or "9") < today
+        if entry.get("mode") not in _CHAT_MODES or is_retired:
             continue
         provider = _request_name(entry)
         prefix = f"{provider}/"
@@ -271,23 +284,30 @@ def _chat_models() -> Iterator[Facts]:
 
 # ---- parameters for a short text
 
-# Families that reason first, and can spend a small token limit on that alone; for names not in the table.
+# Families that reason first; for names that are not in the table.
 _THINKS = (
-    r"(?i)gpt-oss|deepseek-(v[4-9]|r[0-9]|reasoner)|grok-(?!.*non-reasoning)|kimi-k|glm-[4-9]|qwen-?3|qwq|magistral|"
-    r"nemotron|minimax|sonar-.*reason|think|reason"
+    r"(?i)gpt-oss|deepseek-(v[4-9]|r[0-9]|reasoner)|grok-(?!.*non-reasoning)|kimi-k|glm-[4-9]"
+    r"|qwen-?3|qwq|magistral|nemotron|minimax|sonar-.*reason|think|reason"
 )
-_REASONING_HEADROOM = 1976  # tokens for reasoning: with a small limit the answer of a reasoning model is empty
+# Tokens for reasoning: with a small limit the answer of a reasoning model would be empty.
+_REASONING_HEADROOM = 1976
 
 
 def small_params(model_facts: Facts, tokens: int) -> JsonObject:
-    """Return parameters for a text of ``tokens`` tokens, such as a title: temperature 0.2, and that limit.
+    """Return parameters for a text of ``tokens`` tokens, such as a title.
 
-    A reasoning model gets more tokens for it, and a low effort.
+    They are temperature 0.2 and that limit. A reasoning model gets more tokens, and a low effort.
     """
     limit = tokens + _REASONING_HEADROOM
-    name, reasons = model_facts.name, model_facts.can("reasoning")
-    is_gemini = model_facts.provider == "gemini" and reasons is True
-    if is_openai_reasoning(name) or "gpt-oss" in name or model_facts.can("adaptive_thinking") or is_gemini:
+    name = model_facts.name
+    reasons = model_facts.can("reasoning")
+    has_efforts = (
+        is_openai_reasoning(name)
+        or "gpt-oss" in name
+        or model_facts.can("adaptive_thinking")
+        or (model_facts.provider == "gemini" and reasons)
+    )
+    if has_efforts:
         return {"reasoning_effort": "low", "max_tokens": limit}
     if reasons or (reasons is None and re.search(_THINKS, name)):
         return {"max_tokens": limit}

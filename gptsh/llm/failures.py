@@ -1,4 +1,7 @@
-"""Classify errors of servers by status and wording: too long, filtered, an unsupported parameter; when to retry."""
+"""Classify errors of servers by status and wording, and decide when to retry.
+
+Only an error imports this file. Its patterns are not compiled before they are needed.
+"""
 
 import json
 import random
@@ -21,7 +24,8 @@ from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError, TimedOu
 _READ = 4096  # characters of an error that patterns search
 _MESSAGE_KEYS = ("message", "detail", "error", "msg", "details")
 _RETRY_DELAY = r'"retryDelay": ?"([0-9]{1,9}(?:\.[0-9]{1,9})?)s"'  # Google
-_INPUT = r"""["']input\\*["']\s*:"""  # under which pydantic's errors repeat the request (Mistral, vLLM)
+# Under which pydantic's errors repeat the request (Mistral, vLLM).
+_INPUT = r"""["']input\\*["']\s*:"""
 _ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # a JSON escape, maybe nested in JSON strings
 
 
@@ -35,7 +39,10 @@ def message_in_body(body: bytes) -> str:
 
 
 def message_in(payload: object, depth: int = 4) -> str:
-    """The first string where providers put their message, as in ``{"error": {"message": "…"}}``, bare, or in a list."""
+    """The first string where providers put their message.
+
+    As in ``{"error": {"message": "…"}}``, bare, or in a list.
+    """
     if isinstance(payload, str):
         return " ".join(payload.split())
     inner = []
@@ -43,19 +50,27 @@ def message_in(payload: object, depth: int = 4) -> str:
         inner = payload[:1]
     elif depth and isinstance(payload, dict):
         inner = [payload.get(key) for key in _MESSAGE_KEYS]
-    return next(filter(None, (message_in(item, depth - 1) for item in inner)), "")
+    for item in inner:
+        message = message_in(item, depth - 1)
+        if message:
+            return message
+    return ""
 
 
 def own_words(text: str) -> str:
-    """The beginning of an error, up to where it repeats the request: for patterns, which are slow in a long text."""
+    """The beginning of an error, up to where it repeats the request.
+
+    It is for patterns, which are slow in a long text.
+    """
     own = re.split(_INPUT, text[:_READ], maxsplit=1)[0]
-    return re.sub(_ESCAPED, lambda match: chr(int(match[1], 16)), own)  # such as \u003e
+    return re.sub(_ESCAPED, lambda match: chr(int(match[1], 16)), own)  # such as \\u003e
 
 
 def retry_after(headers: Mapping[str, str], detail: str = "") -> float | None:
-    """Seconds to wait by the server's ``retry-after-ms``, its ``retry-after`` in seconds or as a date, or its error.
+    """Seconds to wait, as the server says.
 
-    Google names a ``retryDelay`` in the error itself, ``detail``.
+    By ``retry-after-ms``, by ``retry-after`` in seconds or as a date, or by the ``retryDelay`` that
+    Google names in the error itself, ``detail``.
     """
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "")
@@ -77,58 +92,137 @@ def retry_after(headers: Mapping[str, str], detail: str = "") -> float | None:
 #
 # Recognise an error for a prompt that is too long, by how servers word it, and read the window and
 # the size it names.
-#
-# Only an error imports this file. Its patterns are not compiled before they are needed.
 
-# How servers say that a prompt does not fit the model's window: the server, a pattern in any case, an example.
+# How servers say that a prompt does not fit the model's window: the server, a pattern in any case,
+# an example.
 TOO_LONG_WORDINGS = (
     ("OpenAI, Groq", "context_length_exceeded", '"code": "context_length_exceeded"'),
     ("llama.cpp", "exceed_context_size", '"type": "exceed_context_size_error"'),
-    ("litellm", "ContextWindowExceeded", "litellm.ContextWindowExceededError: litellm.BadRequestError"),
-    ("OpenAI, vLLM, DeepSeek, OpenRouter, Mistral", "maximum context length",
-     "This model's maximum context length is 4097 tokens. However, your messages resulted in 7575 tokens."),
-    ("OpenAI's Responses API, Anthropic, llama.cpp, SGLang, LM Studio, Ollama",
-     "(?:exceed(?:s|ed|ing)?|beyond|(?:larg|long|great)er than) (?:the |its )?"
-     "(?:model's |available |maximum |max |allowed )*(?:context|input token|input length)",
-     "The input (61709 tokens) is longer than the model's context length (40960 tokens)."),
-    ("SGLang", r"exceeds (?:the )?maximum allowed length \(\d+ tokens",
-     "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens)."),
-    ("Anthropic, Fireworks, Ollama", "prompt (?:is )?too long", "prompt is too long: 208310 tokens > 200000 maximum"),
+    (
+        "litellm",
+        "ContextWindowExceeded",
+        "litellm.ContextWindowExceededError: litellm.BadRequestError",
+    ),
+    (
+        "OpenAI, vLLM, DeepSeek, OpenRouter, Mistral",
+        "maximum context length",
+        "This model's maximum context length is 4097 tokens. However, your messages resulted in 7575 tokens.",
+    ),
+    (
+        "OpenAI's Responses API, Anthropic, llama.cpp, SGLang, LM Studio, Ollama",
+        "(?:exceed(?:s|ed|ing)?|beyond|(?:larg|long|great)er than) (?:the |its )?"
+        "(?:model's |available |maximum |max |allowed )*(?:context|input token|input length)",
+        "The input (61709 tokens) is longer than the model's context length (40960 tokens).",
+    ),
+    (
+        "SGLang",
+        r"exceeds (?:the )?maximum allowed length \(\d+ tokens",
+        "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).",
+    ),
+    (
+        "Anthropic, Fireworks, Ollama",
+        "prompt (?:is )?too long",
+        "prompt is too long: 208310 tokens > 200000 maximum",
+    ),
     ("Bedrock", "input (?:is )?too long", "Input is too long for requested model."),
-    ("others", "context (?:length|size|window) (?:has been |was )?exceeded", "the context window was exceeded"),
-    ("Google", "input token count .{0,40}(?:exceeds|supports)",
-     "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576)."),
-    ("xAI, vLLM", "maximum (?:prompt|model) length",
-     "This model's maximum prompt length is 131072 but the request contains 136973 tokens."),
-    ("vLLM, LM Studio", "context length (?:of|is) only",
-     "However, the model's context length is only 131072 tokens, resulting in a maximum input length of 98304."),
+    (
+        "others",
+        "context (?:length|size|window) (?:has been |was )?exceeded",
+        "the context window was exceeded",
+    ),
+    (
+        "Google",
+        "input token count .{0,40}(?:exceeds|supports)",
+        "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).",
+    ),
+    (
+        "xAI, vLLM",
+        "maximum (?:prompt|model) length",
+        "This model's maximum prompt length is 131072 but the request contains 136973 tokens.",
+    ),
+    (
+        "vLLM, LM Studio",
+        "context length (?:of|is) only",
+        "However, the model's context length is only 131072 tokens, resulting in a maximum input length of 98304.",
+    ),
     ("Cohere", "too many tokens: ", "too many tokens: size limit exceeded by 168512 tokens."),
     ("MiniMax", "context window exceeds", "invalid params, context window exceeds limit (2013)"),
-    ("Bedrock, OpenAI, DwarfStar", r"(?:input|prompt) tokens (?:\(\d+\) )?exceed",
-     "prompt tokens (210000) exceed model maximum (200000)"),
-    ("LM Studio", "n_keep .{0,20}n_ctx", "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)"),
-    ("GitHub Copilot", "prompt token count .{0,40}exceeds", "prompt token count of 140000 exceeds the limit of 128000"),
-    ("Moonshot", "exceeded model token limit", "Your request exceeded model token limit: 262144 (requested: 300000)"),
-    ("Dashscope", "range of input length", "InvalidParameter: Range of input length should be [1, 983616]"),
-    ("DwarfStar", "configured context size",
-     "Prompt has 300,000 tokens, but the configured context size is 131,072 tokens"),
-    ("text-generation-inference", "`max_new_tokens` must be <=", "`inputs` tokens + `max_new_tokens` must be <= 2048."),
-    ("text-generation-inference", "`inputs` must have less than", "`inputs` must have less than 1024 tokens."),
-    ("Cerebras", "current length is .{0,20}while limit is", "Current length is 9000 while limit is 8192"),
-)  # fmt: skip
-_N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3}){1,4}|\d{1,12})\b)"  # with any thousands separator
-# How they name the window, the most reliable first: the server, a pattern, an example with a window of 131072 tokens.
+    (
+        "Bedrock, OpenAI, DwarfStar",
+        r"(?:input|prompt) tokens (?:\(\d+\) )?exceed",
+        "prompt tokens (210000) exceed model maximum (200000)",
+    ),
+    (
+        "LM Studio",
+        "n_keep .{0,20}n_ctx",
+        "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)",
+    ),
+    (
+        "GitHub Copilot",
+        "prompt token count .{0,40}exceeds",
+        "prompt token count of 140000 exceeds the limit of 128000",
+    ),
+    (
+        "Moonshot",
+        "exceeded model token limit",
+        "Your request exceeded model token limit: 262144 (requested: 300000)",
+    ),
+    (
+        "Dashscope",
+        "range of input length",
+        "InvalidParameter: Range of input length should be [1, 983616]",
+    ),
+    (
+        "DwarfStar",
+        "configured context size",
+        "Prompt has 300,000 tokens, but the configured context size is 131,072 tokens",
+    ),
+    (
+        "text-generation-inference",
+        "`max_new_tokens` must be <=",
+        "`inputs` tokens + `max_new_tokens` must be <= 2048.",
+    ),
+    (
+        "text-generation-inference",
+        "`inputs` must have less than",
+        "`inputs` must have less than 1024 tokens.",
+    ),
+    (
+        "Cerebras",
+        "current length is .{0,20}while limit is",
+        "Current length is 9000 while limit is 8192",
+    ),
+)
+# A figure, with any thousands separator.
+_N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3}){1,4}|\d{1,12})\b)"
+# How they name the window, the most reliable first: the server, a pattern, an example with a window
+# of 131072 tokens.
 # A figure after "requested" or "at least" is the prompt's.
 WINDOWS = (
-    ("llama.cpp, LM Studio", rf"\bn_ctx\W{{1,6}}{_N}", '"n_prompt_tokens": 140000, "n_ctx": 131072'),
-    ("Anthropic", rf"(?:too long|context limit): [^>]{{1,60}}> {_N}", "prompt is too long: 140000 tokens > 131072"),
+    (
+        "llama.cpp, LM Studio",
+        rf"\bn_ctx\W{{1,6}}{_N}",
+        '"n_prompt_tokens": 140000, "n_ctx": 131072',
+    ),
+    (
+        "Anthropic",
+        rf"(?:too long|context limit): [^>]{{1,60}}> {_N}",
+        "prompt is too long: 140000 tokens > 131072",
+    ),
     ("Dashscope", rf"\[1, {_N}\]", "Range of input length should be [1, 131072]"),
-    ("Mistral", rf"\b{_N} maximum context length", "too large for model with 131072 maximum context length"),
-    ("others: the first figure after the name of a limit",
-     r"(?:\b(?:context|allowed|max|maximum|less than)\b|limit|supports up to|cannot exceed|must be <=)"
-     rf"(?:[^.;:\d]{{0,40}}|:) \(?{_N}",
-     "This model's maximum context length is 131072 tokens. However, your messages resulted in 140000 tokens."),
-)  # fmt: skip
+    (
+        "Mistral",
+        rf"\b{_N} maximum context length",
+        "too large for model with 131072 maximum context length",
+    ),
+    (
+        "others: the first figure after the name of a limit",
+        r"(?:\b(?:context|allowed|max|maximum|less than)\b"
+        r"|limit|supports up to|cannot exceed|must be <=)"
+        rf"(?:[^.;:\d]{{0,40}}|:) \(?{_N}",
+        "This model's maximum context length is 131072 tokens. However, your messages resulted in 140000 tokens.",
+    ),
+)
 _VALID_WINDOWS = range(256, 10**8 + 1)
 _MAX_PROMPT = 16  # times the window: a larger figure is not the size of a prompt
 
@@ -140,14 +234,18 @@ def means_too_long(text: str) -> bool:
 
 
 def too_long(what: str, reason: str, detail: str) -> TooLong:
-    """The error for a prompt that does not fit, with the window and the prompt's tokens if the server names them.
+    """The error for a prompt that does not fit.
 
-    They are looked for in its message, ``reason``, then in the whole body, ``detail``.
+    It has the window and the prompt's tokens, if the server names them: in its message,
+    ``reason``, or elsewhere in the body, ``detail``.
     """
     err = TooLong(what, detail=detail)
     for text in (own_words(reason), own_words(detail)):
         err.window = err.window or window_in(text)
-        err.prompt = err.prompt or _prompt_in(text, err.window or 0)
+        # The size of the prompt is the largest figure above the window. It may include the answer.
+        window = err.window or 0
+        sizes = [figure for figure in _figures(text) if window < figure < _MAX_PROMPT * window]
+        err.prompt = err.prompt or max(sizes, default=None)
     return err
 
 
@@ -161,12 +259,6 @@ def window_in(text: str) -> int | None:
     return None
 
 
-def _prompt_in(text: str, window: int) -> int | None:
-    """The size of the prompt: the largest figure above the window. It may include the answer."""
-    sizes = [figure for figure in _figures(text) if window < figure < _MAX_PROMPT * window]
-    return max(sizes, default=None)
-
-
 def _figures(text: str) -> list[int]:
     """The integers in a text, with any thousands separator."""
     return [int(re.sub(r"\D", "", digits)) for digits in re.findall(_N, text)]
@@ -176,8 +268,6 @@ def _figures(text: str) -> list[int]:
 #
 # Turn a response that is not 200 into gptsh's error: advice, whether to retry, whether a fallback
 # model is asked.
-#
-# Only an error imports this file.
 
 _UNAUTHORIZED = (401, 403)
 _NOT_FOUND = 404  # the model or the path
@@ -185,17 +275,10 @@ _REDIRECTS = range(300, 400)
 _LOADING = 503
 _SERVER_ERROR = 500
 _RETRY = (408, 409, 429)  # and every 5xx
-_UNAVAILABLE = (
-    401,
-    402,
-    403,
-    404,
-    408,
-    410,
-    429,
-)  # the key, the credit, the model or the rate: of this provider alone
+_UNAVAILABLE = (402, 408, 410, 429)  # no credit, or too many requests: of this provider alone
 _TOO_LONG = (400, 413, 422, 500)
-# How servers word what a status does not tell: by meaning the server, a pattern, and an example. Earlier ones win.
+# How servers word what a status does not tell: by meaning the server, a pattern, and an example.
+# Earlier ones win.
 STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "loading": (
         ("llama.cpp", "(?i)loading model", "Loading model"),
@@ -219,7 +302,13 @@ STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ),
         ("llama.cpp's router", "model '[^']{1,200}' not found", "model 'lab' not found"),
     ),
-    "no tools": (("Ollama", "not support tools", "registry.ollama.ai/library/m does not support tools"),),
+    "no tools": (
+        (
+            "Ollama",
+            "not support tools",
+            "registry.ollama.ai/library/m does not support tools",
+        ),
+    ),
     "images": (
         (
             "Anthropic",
@@ -291,26 +380,83 @@ STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ),
     ),
 }
-_SEARCHED = 4096  # characters of a body that the pattern of a wrong type searches
 
 
-def refusal(url: str, status: int, headers: Mapping[str, str], body: bytes, target: Target) -> GptshError:
-    """The error for a response that is not 200, with advice and when to retry. ``headers`` have lower-case names."""
-    reason, detail = message_in_body(body), body.decode("utf-8", "replace")
+def refusal(
+    url: str,
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    target: Target,
+) -> GptshError:
+    """The error for a response that is not 200, with advice and when to retry.
+
+    ``headers`` have lower-case names.
+    """
+    reason = message_in_body(body)
+    detail = body.decode("utf-8", "replace")
+    provider = target.provider
+    said = f"({status}): {reason}" if reason else f"({status})"
     if status in _TOO_LONG and means_too_long(detail):
-        return too_long(f"{target.provider} has no room for the prompt: {reason}", reason, detail)
+        return too_long(f"{provider} has no room for the prompt: {reason}", reason, detail)
     if is_filtered(detail):
-        said = f"({status}): {reason}" if reason else f"({status})"
-        return Filtered(f"{target.provider}'s filter refused the question {said}", detail=detail)
+        return Filtered(f"{provider}'s filter refused the question {said}", detail=detail)
+
+    err: ModelError
     if status == _LOADING and _says("loading", reason):
-        err: ModelError = LoadingModel(f"{target.provider} is loading {target.model}", detail=detail)
+        err = LoadingModel(f"{provider} is loading {target.model}", detail=detail)
     else:
-        what, todo = _explain(url, status, headers, reason, detail, target)
-        err = ModelError(what, todo, detail=detail)
-        err.refuses_images = _says("images", own_words(detail))
-        err.can_retry = _is_temporary(status, headers, detail) and not err.refuses_images
-        err.may_fall_back = _is_unavailable(status, reason, detail)
-    err.status, err.retry_after = status, retry_after(headers, detail)
+        err = _refusal(url, status, headers, reason, detail, target)
+    err.status = status
+    err.retry_after = retry_after(headers, detail)
+    return err
+
+
+def _refusal(
+    url: str,
+    status: int,
+    headers: Mapping[str, str],
+    reason: str,
+    detail: str,
+    target: Target,
+) -> ModelError:
+    """What was refused, what to do, and whether a retry or another provider may help."""
+    provider = target.provider
+    said = f"({status}): {reason}" if reason else f"({status})"
+    has_failed = status >= _SERVER_ERROR
+    is_bad_key = status in _UNAUTHORIZED or _says("bad key", detail)
+    is_retired = _says("retired", reason)
+    is_unknown = status == _NOT_FOUND or _says("unknown model", detail)
+
+    what = f"{provider} {'failed' if has_failed else 'refused'} {said}"
+    todo = ""
+    if is_bad_key:
+        what = f"{provider} refused the key {said}"
+        todo = _advice_on_key(target)
+    elif status in _REDIRECTS and "location" in headers:  # not followed: it would get the key
+        what = f"{url} redirects to {headers['location']}"
+        todo = "change base_url"
+    elif is_retired:
+        what = f"{provider} no longer has {target.model!r} {said}"
+        todo = "choose another model with -m"
+    elif _says("not loaded", reason):
+        todo = "load it there, or start the server without --no-models-autoload"
+    elif is_unknown:
+        what = f"{url} does not know {target.model!r} {said}"
+        can_pull = target.api == "ollama" and "model" in reason
+        todo = f"ollama pull {target.model}, or see -m" if can_pull else "see -m and base_url"
+    elif _says("no tools", reason):
+        what = f"{target.model} takes no tools {said}"
+        todo = "choose another model with -m"
+
+    err = ModelError(what, todo, detail=detail)
+    err.refuses_images = _says("images", own_words(detail))
+    hint = headers.get("x-should-retry")
+    may_pass = hint == "true" or status in _RETRY or has_failed
+    is_final = hint == "false" or _says("wrong type", detail[:_READ]) or err.refuses_images
+    err.can_retry = may_pass and not is_final
+    is_missing_here = is_bad_key or is_retired or is_unknown
+    err.may_fall_back = is_missing_here or has_failed or status in _UNAVAILABLE
     return err
 
 
@@ -321,32 +467,6 @@ def is_filtered(detail: str) -> bool:
 
 def _says(meaning: str, text: str) -> bool:
     return any(re.search(pattern, text) for _, pattern, _ in STATUS_WORDINGS[meaning])
-
-
-def _explain(
-    url: str, status: int, headers: Mapping[str, str], reason: str, detail: str, target: Target
-) -> tuple[str, str]:
-    """What was refused, and what to do."""
-    said = f"({status}): {reason}" if reason else f"({status})"
-    if status in _UNAUTHORIZED or _says("bad key", detail):
-        return f"{target.provider} refused the key {said}", _advice_on_key(target)
-    if status in _REDIRECTS and "location" in headers:  # not followed: it would get the key
-        return f"{url} redirects to {headers['location']}", "change base_url"
-    if _says("retired", reason):
-        return (
-            f"{target.provider} no longer has {target.model!r} {said}",
-            "choose another model with -m",
-        )
-    what = f"{target.provider} {'failed' if status >= _SERVER_ERROR else 'refused'} {said}"
-    if _says("not loaded", reason):
-        return what, "load it there, or start the server without --no-models-autoload"
-    if status == _NOT_FOUND or _says("unknown model", detail):
-        can_pull = target.api == "ollama" and "model" in reason
-        todo = f"ollama pull {target.model}, or see -m" if can_pull else "see -m and base_url"
-        return f"{url} does not know {target.model!r} {said}", todo
-    if _says("no tools", reason):
-        return f"{target.model} takes no tools {said}", "choose another model with -m"
-    return what, ""
 
 
 def _advice_on_key(target: Target) -> str:
@@ -361,28 +481,13 @@ def _advice_on_key(target: Target) -> str:
     return f"check api_key_env under [providers.{account.name}]"
 
 
-def _is_temporary(status: int, headers: Mapping[str, str], detail: str) -> bool:
-    """Whether the same request may succeed soon: as the server says, else by its status."""
-    hint = headers.get("x-should-retry")
-    if hint == "false" or _says("wrong type", detail[:_SEARCHED]):
-        return False
-    return hint == "true" or status in _RETRY or status >= _SERVER_ERROR
-
-
-def _is_unavailable(status: int, reason: str, detail: str) -> bool:
-    """Whether another provider may have what this one does not have: --fallback asks it."""
-    if status in _UNAVAILABLE or status >= _SERVER_ERROR:
-        return True
-    return _says("retired", reason) or _says("bad key", detail) or _says("unknown model", detail)
-
-
 # ---- masking
 
 _WIDTH = 400  # characters of an error line
 
 
 def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
-    """The same error, with secrets masked wherever they could be shown, then shortened to one line."""
+    """The same error, with secrets masked wherever they are shown, shortened to one line."""
     text = mask(str(err), secrets)
     err.args = (text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…",)
     err.detail = mask(err.detail, secrets)
@@ -404,8 +509,9 @@ def no_connection(err: Exception, host: str, *, has_proxy: bool) -> GptshError:
     if isinstance(err, TimeoutError):
         failure = TimedOut(f"no connection to {host} in time")
     elif isinstance(err, ssl.SSLError):
-        is_untrusted = isinstance(err, ssl.SSLCertVerificationError)
-        todo = "set SSL_CERT_FILE to your CA bundle" if is_untrusted else "does the server use https?"
+        todo = "does the server use https?"
+        if isinstance(err, ssl.SSLCertVerificationError):
+            todo = "set SSL_CERT_FILE to your CA bundle"
         failure = ModelError(f"no secure connection to {host}: {err}", todo)
     elif has_proxy:
         refusal = re.search("Tunnel connection failed: (.*)", str(err))
@@ -428,21 +534,25 @@ def no_connection(err: Exception, host: str, *, has_proxy: bool) -> GptshError:
 #
 # A request without a field that the server has refused is no retry: see ``refusals.py``.
 
-_FIRST_PAUSE, _LATER_PAUSE = 0.5, 2.0  # seconds before the first and every later retry, with jitter
+_FIRST_PAUSE = 0.5  # seconds before the first retry, with jitter
+_LATER_PAUSE = 2.0  # before every later one
 _JITTER = (0.75, 1.25)  # times the pause: clients that failed together do not come back together
 _LOADING_PAUSE = 2.0  # seconds before a server is asked again that is loading its model
 _LONGEST_RETRY_AFTER = 30.0  # seconds; if a server asks for a longer pause, the request fails
 
 
 class Retries:
-    """The retries of one request: at most ``retries`` of the config file; while a model is loading, any number.
+    """The retries of one request: at most ``retries`` of the config file.
 
-    They are made at the first failure: a model has ``first_byte_timeout`` from then on to load. None of them begins
-    after ``deadline`` (``time.monotonic``).
+    While a model is loading, any number.
+
+    It is made at the first failure: a model has ``first_byte_timeout`` from then on to load. No
+    retry begins after ``deadline`` (``time.monotonic``).
     """
 
     def __init__(self, network: Network, deadline: float | None) -> None:
-        self._most, self._deadline = network.retries, deadline
+        self._most = network.retries
+        self._deadline = deadline
         self._count = 0  # of retries so far
         self._loaded_by = time.monotonic() + network.first_byte_timeout
 
@@ -450,7 +560,8 @@ class Retries:
         """Count one more retry; return the seconds to wait before it. None: do not retry."""
         now = time.monotonic()
         if isinstance(err, LoadingModel):
-            pause, longest = _LOADING_PAUSE, self._loaded_by - now
+            pause = _LOADING_PAUSE
+            longest = self._loaded_by - now
         elif err.can_retry and self._count < self._most:
             pause = _LATER_PAUSE if self._count else _FIRST_PAUSE
             pause *= random.uniform(*_JITTER)

@@ -115,7 +115,12 @@ _SWITCHES = {
 }
 _NOT_WANTED = "LITELLM_PRINT_STANDARD_LOGGING_PAYLOAD"
 _NO_PROXY = ("NO_PROXY", "no_proxy")
-VARIABLES = (*_SWITCHES, _NOT_WANTED, *_NO_PROXY, "SSL_CERT_FILE")  # of the environment: what a call may change
+VARIABLES = (
+    *_SWITCHES,
+    _NOT_WANTED,
+    *_NO_PROXY,
+    "SSL_CERT_FILE",
+)  # of the environment: what a call may change
 _GRACE = 30.0  # seconds by which litellm's timeout is longer than gptsh's
 _LOOPBACK = "localhost,127.0.0.1,::1"  # never proxied: a proxy's loopback is another machine
 _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
@@ -123,7 +128,11 @@ _BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 # the reasons that it has received, but not for these providers.
 _UNRECORDED_REASONS = ("vertex_ai", "vertex_ai_beta")
 _MADE_UP_ID = re.compile("chatcmpl-[0-9a-f]{8}-[0-9a-f]{4}-")
-_REQUEST_IDS = ("llm_provider-request-id", "llm_provider-x-request-id", "llm_provider-apim-request-id")
+_REQUEST_IDS = (
+    "llm_provider-request-id",
+    "llm_provider-x-request-id",
+    "llm_provider-apim-request-id",
+)
 
 
 class Bridge:

@@ -1,11 +1,11 @@
-"""List the models that servers offer, for ``--list-models``, completion and names without a provider."""
+"""List the models that servers offer."""
 
 import math
 import time
 from collections.abc import Callable, Iterator
 from typing import TypedDict
 
-from gptsh.config.accounts import Account, target_at
+from gptsh.config.accounts import Account, Target, target_at
 from gptsh.config.settings import Settings, with_config_prices
 from gptsh.errors import ConfigError, GptshError, LoadingModel
 from gptsh.jsonio import JsonObject, as_dict
@@ -13,7 +13,6 @@ from gptsh.llm.reports import (
     PROBE_TIMEOUT,
     REMOTE_TIMEOUT,
     REPORT_TIMEOUT,
-    ModelState,
     OllamaModels,
     bytes_in,
     window_in,
@@ -75,14 +74,14 @@ class ModelLists:
         return models
 
     def offered_models(self, name: str) -> list[str]:
-        """The models of a self-hosted server, as values for ``-m``; a minute later it is asked again.
+        """The models of a self-hosted server, as values for ``-m``; asked for once a minute.
 
         No command is run for its key.
         """
         account = self._settings.providers.get(name)
-        if account is None or not account.is_self_hosted or account.vendor.api not in DIRECT:
+        if account is None or not account.is_self_hosted or account.key_command:
             return []
-        if account.key_command:
+        if account.vendor.api not in DIRECT:
             return []
         entry = self._cache.entry(target_at(account, ""))
         models, valid_until = entry.get("offered", ([], 0))
@@ -93,7 +92,10 @@ class ModelLists:
         return [f"{name}/{model}" for model in models]
 
     def state(self, model: str) -> str | None:
-        """What a server reports about a model now: llama.cpp's ``loading``, ``downloading``, …; None: nothing."""
+        """What a server reports about a model now; None: nothing.
+
+        llama.cpp's ``loading``, ``downloading``, …
+        """
         target = self._settings.providers.for_model(model)
         try:
             listed = self._reports.listed_models(target.account, REPORT_TIMEOUT)
@@ -110,17 +112,18 @@ class ModelLists:
     # ---- --list-models
 
     def rows(self, wanted: str, note: Callable[[str], None]) -> Iterator[ModelRow]:
-        """Every model that can be asked and has ``wanted`` in its name, provider by provider; the built-in one first.
+        """Every model that can be asked and has ``wanted`` in its name, the built-in one first.
 
-        If ``wanted`` begins with a provider and a slash, no other provider is asked, and no other's key is needed.
-        ``note`` receives a line about each server that does not list its models.
+        If ``wanted`` begins with a provider and a slash, no other provider is asked, and no other's
+        key is needed. ``note`` receives a line about each server that does not list its models.
         """
         for row in self._all_rows(wanted, note):
             if wanted in row["model"] or wanted in (row["alias_of"] or ""):
                 yield row
 
     def _all_rows(self, wanted: str, note: Callable[[str], None]) -> Iterator[ModelRow]:
-        yield _row("echo", "echo", None, (0.0, 0.0))
+        echo = self._settings.providers.for_model("echo")
+        yield _row("echo", echo, Facts("echo", "echo"), prices=(0.0, 0.0))
         yield from self._alias_rows(note)
         for account in self._usable_accounts(wanted):
             may_not_run = account.name in LOCAL_VENDORS and not account.has_custom_base
@@ -131,7 +134,10 @@ class ModelLists:
                     note(f"{account.name}: {err}")
 
     def _usable_accounts(self, wanted: str) -> Iterator[Account]:
-        """The accounts that have a key or need none; only the one with whose name ``wanted`` begins, if there is."""
+        """The accounts that have a key or need none.
+
+        Only the one with whose name ``wanted`` begins, if there is one.
+        """
         names = [*dict.fromkeys([*self._settings.providers, *compatible_endpoints()])]
         named, slash, _ = wanted.partition("/")
         if slash and named in names:
@@ -144,7 +150,10 @@ class ModelLists:
                 yield account
 
     def _alias_rows(self, note: Callable[[str], None]) -> Iterator[ModelRow]:
-        """A row for each alias, with the facts of its model. ``note`` receives what is wrong or surprising."""
+        """A row for each alias, with the facts of its model.
+
+        ``note`` receives what is wrong or surprising.
+        """
         providers = self._settings.providers
         for alias in providers.aliases:
             model = self.full_name(providers.full_name(alias))
@@ -153,69 +162,65 @@ class ModelLists:
             except ConfigError as err:
                 note(f"{alias} under [aliases]: {err}")
                 continue
-            model_facts = exact_facts(target.provider, target.model)
-            model_facts = with_config_prices(model_facts, target.account)
-            window = target.account.context_window or model_facts.window
             known = providers.known_name(alias)
             if known not in (alias, model):
                 note(f"{alias} is {model} here, by [aliases]; {known} needs its full name")
-            yield {**_row(alias, target.api, window, model_facts.prices), "alias_of": model}
+            row = _row(alias, target, exact_facts(target.provider, target.model))
+            yield {**row, "alias_of": model}
 
     def _rows_of(self, account: Account, seconds: float) -> Iterator[ModelRow]:
-        """The rows of a provider: from the packaged table, or from the list of a server that the table cannot know."""
+        """The rows of a provider.
+
+        They are from the packaged table, or from the list of a server that the table cannot know.
+        """
         is_direct = account.vendor.api in DIRECT
         is_in_table = not (account.has_custom_base or account.name in LOCAL_VENDORS)
         table = models_of(account.name) if is_in_table or not is_direct else []
-        if table:
-            yield from self._table_rows(account, table)
-        elif is_direct:
+        for model_facts in table:
+            target = target_at(account, model_facts.name)
+            yield _row(f"{account.name}/{model_facts.name}", target, model_facts)
+        if is_direct and not table:
             yield from self._server_rows(account, seconds)
 
-    def _table_rows(self, account: Account, table: list[Facts]) -> Iterator[ModelRow]:
-        for model_facts in table:
-            api = target_at(account, model_facts.name).api
-            window = account.context_window or model_facts.window
-            prices = with_config_prices(model_facts, account).prices
-            yield _row(f"{account.name}/{model_facts.name}", api, window, prices)
-
     def _server_rows(self, account: Account, seconds: float) -> Iterator[ModelRow]:
-        api = account.vendor.api
         listed = self._reports.listed_models(account, seconds)
-        states = self._ollama.states(account) if api == "ollama" else {}
+        states = self._ollama.states(account) if account.vendor.api == "ollama" else {}
         for entry in listed:
             name = entry["id"]
-            window = account.context_window or window_in(entry)
-            configured = with_config_prices(Facts(account.name, name), account).prices
-            row = _row(f"{account.name}/{name}", api, window, configured or _prices_in(entry))
-            state = states.get(name) or _llama_cpp_state(entry)
-            yield {**row, **state}
+            row = _row(
+                f"{account.name}/{name}",
+                target_at(account, name),
+                Facts(account.name, name),
+                window=window_in(entry),
+                prices=_prices_in(entry),
+            )
+            state = _state_in(entry)
+            size = bytes_in(as_dict(entry.get("meta")))  # llama.cpp's
+            is_loaded = state == "loaded" if state else None
+            yield {**row, **states.get(name, {"size": size, "loaded": is_loaded})}
 
 
 def _row(
-    model: str,
-    api: ApiName,
-    window: int | None,
-    prices: tuple[float, float] | None,
+    name: str,
+    target: Target,
+    model_facts: Facts,
+    *,
+    window: int | None = None,
+    prices: tuple[float, float] | None = None,
 ) -> ModelRow:
-    price_in, price_out = prices or (None, None)
+    """A row by the config file, else by the facts, else with the window and prices of a server."""
+    account = target.account
+    in_config = with_config_prices(model_facts, account)
+    price_in, price_out = in_config.prices or prices or (None, None)
     return {
-        "model": model,
+        "model": name,
         "alias_of": None,
-        "api": api,
-        "window": window,
+        "api": target.api,
+        "window": account.context_window or model_facts.window or window,
         "price_in": price_in,
         "price_out": price_out,
         "size": None,
         "loaded": None,
-    }
-
-
-def _llama_cpp_state(entry: JsonObject) -> ModelState:
-    """The size that llama.cpp lists with a model, and whether its router has loaded the model; None if unknown."""
-    state = _state_in(entry)
-    return {
-        "size": bytes_in(as_dict(entry.get("meta"))),
-        "loaded": state == "loaded" if state else None,
     }
 
 
@@ -228,7 +233,8 @@ def _prices_in(entry: JsonObject) -> tuple[float, float] | None:
     """OpenRouter's prices of a model: USD per token of the prompt and of the answer."""
     pricing = as_dict(entry.get("pricing"))
     try:
-        prices = float(pricing["prompt"]), float(pricing["completion"])
+        prices = (float(pricing["prompt"]), float(pricing["completion"]))
     except (TypeError, KeyError, ValueError):
         return None
-    return prices if all(map(math.isfinite, prices)) and min(prices) >= 0 else None  # -1 means that it varies
+    is_fixed = all(map(math.isfinite, prices)) and min(prices) >= 0  # -1 means that it varies
+    return prices if is_fixed else None

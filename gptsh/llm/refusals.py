@@ -58,12 +58,14 @@ def _refused_fields(text: str, request: Request, target: Target, api: Api) -> se
 def _refused_api(text: str, status: int | None, target: Target) -> set[str]:
     """The target's API, if an error means that only the other one of OpenAI's may be served.
 
-    Some servers do not have Responses. OpenAI's serves many models, or their tools, by Responses alone.
+    Some servers do not have Responses. OpenAI's serves many models, or their tools, by Responses
+    alone.
     """
     other = OTHER_API.get(target.api)
     is_refused = status in _STATUSES and bool(re.search(_NAMES_RESPONSES, text))
     if target.api == "responses":
-        is_refused = target.account.has_custom_base and (is_refused or status in _NOT_SERVED)
+        is_missing = status in _NOT_SERVED
+        is_refused = target.account.has_custom_base and (is_refused or is_missing)
     if other is None or not is_refused:
         return set()
     # Chat completions have pointed to Responses, for the tools: they take these without reasoning.
@@ -75,37 +77,52 @@ def _refused_api(text: str, status: int | None, target: Target) -> set[str]:
 
 # How an error names the efforts that a model accepts.
 _LIST = (
-    r"(?i)(?:(?:supported|valid|allowed|accepted|available|possible) (?:values|levels|efforts|options)(?: are| is)?|"
-    r"(?:must|should|can only|expected to) be|expected one of)\b([^.}]*)"
+    r"(?i)(?:(?:supported|valid|allowed|accepted|available|possible) "
+    r"(?:values|levels|efforts|options)(?: are| is)?"
+    r"|(?:must|should|can only|expected to) be|expected one of)\b([^.}]*)"
 )
 _OTHER_NAMES = {"none": "|false|disabled|between_tools"}  # in an API's own form
 # The parameter itself: not another of reasoning's, no thinking that was sent back.
 _PARAMETER = (
     r"\W{0,2}(?:reasoning[._ ]?effort|output_config\.effort|reasoning(?!\.)"
-    r"|thinking\.type\.(?:disabled|between_tools)|(?<!adaptive )thinking(?! block|\.)(?:[_ ](?:level|config))?)\b"
+    r"|thinking\.type\.(?:disabled|between_tools)"
+    r"|(?<!adaptive )thinking(?! block|\.)(?:[_ ](?:level|config))?)\b"
 )
 _UNSUPPORTED = (
     r"un(?:supported|known|recognized)[a-z :]{0,40}" + _PARAMETER,
     r"not support(?: the)?(?: parameter| argument)?:?" + _PARAMETER,
-    _PARAMETER + r"\W{1,8}(?:\w+\W{1,4}){0,4}(?:is|are) (?:not |un)(?:supported|permitted|allowed|known)",
+    _PARAMETER + r"\W{1,8}(?:\w+\W{1,4}){0,4}" + r"(?:is|are) (?:not |un)(?:supported|permitted|allowed|known)",
 )
 _OF_OTHER_PARAMETER = r'"param": ?"(?!.{0,20}(?:effort|reasoning|think))[^"]'
 # Parameters without which an answer is still worth having, in the names of chat completions.
 _OPTIONAL = (
-    "temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "seed", "stop",
-    "logit_bias", "logprobs", "top_logprobs", "verbosity", "tool_choice", "parallel_tool_calls",
-)  # fmt: skip
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "presence_penalty",
+    "frequency_penalty",
+    "seed",
+    "stop",
+    "logit_bias",
+    "logprobs",
+    "top_logprobs",
+    "verbosity",
+    "tool_choice",
+    "parallel_tool_calls",
+)
 _ENGLISH_WORDS = ("seed", "stop")
-_BESIDE_TOOLS = "(?i)function tools with reasoning_effort"  # refused because of the tools: the other API takes both
+# Refused because of the tools: the other API takes both.
+_BESIDE_TOOLS = "(?i)function tools with reasoning_effort"
 # What comes before the name of a field that an error refuses, and after it.
 _BEFORE_NAME = (
     r"(?:un(?:supported|known|recognized|expected)|extra|not support(?:ed)?)(?: the)?(?: request)?"
-    r" (?:parameter|argument|field|name|key|propert|input|option)\w*(?:\(s\))?(?: supplied| not permitted| in object)?"
-    r":?\W{1,5}"
+    r" (?:parameter|argument|field|name|key|propert|input|option)\w*(?:\(s\))?"
+    r"(?: supplied| not permitted| in object)?:?\W{1,5}"
 )
 _AFTER_NAME = (
-    r"\W{1,5}(?:is |are |was )?(?:not (?:be )?(?:supported|permitted|allowed)|extra inputs are not permitted"
-    r"|un(?:supported|known|recognized|expected))"
+    r"\W{1,5}(?:is |are |was )?(?:not (?:be )?(?:supported|permitted|allowed)"
+    r"|extra inputs are not permitted|un(?:supported|known|recognized|expected))"
 )
 
 
@@ -134,8 +151,9 @@ def _words_unsupported(text: str, name: str) -> bool:
 
 
 def unsupported_params(text: str, params: Iterable[str]) -> set[str]:
-    """Return the refusals of the optional parameters among ``params`` that an error calls unsupported."""
-    return {of_param(name) for name in params if name in _OPTIONAL and _calls_unsupported(text, name)}
+    """Return the refusals of the optional parameters that an error calls unsupported."""
+    optional = [name for name in params if name in _OPTIONAL]
+    return {of_param(name) for name in optional if _calls_unsupported(text, name)}
 
 
 def _calls_unsupported(text: str, name: str) -> bool:
@@ -144,32 +162,39 @@ def _calls_unsupported(text: str, name: str) -> bool:
         return _words_unsupported(text, name)
     spelled = rf"(?<![a-z_]){name.replace('_', '_?')}(?![a-z_])"
     before = rf"(?:un(?:supported|known|recognized)|not support(?:ed)?\b)[^.]{{0,40}}{spelled}"
-    after = rf"{spelled}[^.]{{0,60}}(?:not (?:be )?(?:support|permitted|allowed)|unsupported|deprecated)"
+    refused = "not (?:be )?(?:support|permitted|allowed)|unsupported|deprecated"
+    after = rf"{spelled}[^.]{{0,60}}(?:{refused})"
     return bool(re.search(f"(?i){before}|{after}", text))
 
 
 def unsupported_efforts(text: str, effort: object) -> set[str]:
     """Return the refusals of efforts in an error for a request with ``effort``.
 
-    If the error names the accepted ones, it refuses all others; else the one that was sent; else the parameter.
+    If the error names the accepted ones, it refuses all others; else the one that was sent; else
+    the parameter.
     """
-    if effort not in EFFORTS or re.search(_OF_OTHER_PARAMETER, text) or re.search(_BESIDE_TOOLS, text):
+    if effort not in EFFORTS:
+        return set()
+    if re.search(_OF_OTHER_PARAMETER, text) or re.search(_BESIDE_TOOLS, text):
         return set()
     sent = str(effort)
-    if listed := _listed_efforts(text, sent):
+    listed = _listed_efforts(text, sent)
+    if listed:
         return {of_effort(level) for level in EFFORTS if level == sent or level not in listed}
     if not any(re.search(f"(?i){pattern}", text) for pattern in _UNSUPPORTED):
         return set()
-    return {of_effort(sent)} if _is_named(sent, text) else {of_effort(level) for level in EFFORTS}
+    return {of_effort(level) for level in ([sent] if _is_named(sent, text) else EFFORTS)}
 
 
 def _listed_efforts(text: str, sent: str) -> list[str]:
-    """The efforts that an error lists as accepted; none if it is not about the effort that was sent."""
+    """The efforts that an error lists as accepted; none if it is about something else."""
     names_list = re.search(_LIST, text)
     if not names_list:
         return []
-    is_about_effort = _is_named(sent, text[: names_list.start()]) or re.search("(?i)effort|think", text)
-    return [level for level in EFFORTS if _is_named(level, names_list[1])] if is_about_effort else []
+    is_about_effort = re.search("(?i)effort|think", text)
+    if not is_about_effort and not _is_named(sent, text[: names_list.start()]):
+        return []
+    return [level for level in EFFORTS if _is_named(level, names_list[1])]
 
 
 def _is_named(effort: str, text: str) -> bool:

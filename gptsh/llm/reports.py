@@ -1,4 +1,4 @@
-"""Find out what models can do: ask servers for windows and abilities; choose the window to request of Ollama."""
+"""Find out what models can do: windows and abilities, from the table or from servers."""
 
 import contextlib
 import json
@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Protocol, TypedDict
 
 from gptsh.config.accounts import Account, Target
@@ -16,39 +16,38 @@ from gptsh.errors import GptshError, LoadingModel, ModelError, TimedOut
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.llm.servers import Servers, headers, server_and_model
 from gptsh.messages import Request, token_count
-from gptsh.models.facts import exact_facts, window_of_family
+from gptsh.models.facts import chat_models, exact_facts, likely_facts, split_model
 from gptsh.models.usage import WINDOW_KEY
 from gptsh.models.vendors import DIRECT, LOCAL_VENDORS
 
 # ---- server reports
 #
-# Ask a model's server about itself, without a prompt: download a list of models or another
-# document, in limited time.
+# Ask a model's server about itself, without a prompt, in limited time.
 #
 # A reply that is missing, late or malformed is not an error of the prompt. Then gptsh waits five
 # minutes and asks again.
 
 PROBE_TIMEOUT = 0.3  # seconds for a server on this machine that may not run, to list its models
-REPORT_TIMEOUT = 2.0  # seconds for one that is about to answer, to report on a model: its report is cached
+REPORT_TIMEOUT = 2.0  # seconds for one that is about to answer: its report is cached
 REMOTE_TIMEOUT = 5.0  # seconds for a remote server
 _RETRY_AFTER = 300  # seconds after a server did not answer
-_PROBE_BYTES = 1 << 22  # read from a local server: its time does not cover parsing them
-_LIST_BYTES = 1 << 25  # of a list of all models
+_MAX_BYTES = 1 << 25  # of a document, such as a list of all models
+_MAX_BYTES_SOON = 1 << 22  # of one that is waited for: its time does not cover parsing it
 _LOOPBACK = r"https?://(localhost|127\.|\[::1\])"
 _LIST_PATHS = {
     "ollama": "/v1/models",
     "gemini": "/models?pageSize=1000",
     "anthropic": "/models?limit=1000",
 }
-_WINDOW_KEYS = (
-    "context_length",
-    "inputTokenLimit",
-    "max_input_tokens",
-)  # in OpenAI's API, Google's, Anthropic's
+# In OpenAI's API, Google's, Anthropic's.
+_WINDOW_KEYS = ("context_length", "inputTokenLimit", "max_input_tokens")
 
 
 class Get(Protocol):
-    """Download a document of a server, or None for any status but 200. Raises GptshError."""
+    """Download a document of a server; None for any status but 200, or if it is not JSON.
+
+    Raises GptshError, also if it takes too long, and LoadingModel if the server is not ready.
+    """
 
     def __call__(self, url: str, body: JsonObject | None = None) -> object:
         """``body`` is posted."""
@@ -69,15 +68,21 @@ class ServerReports:
         if seconds is None:
             is_local = re.match(_LOOPBACK, account.base_url)
             seconds = REPORT_TIMEOUT if is_local else REMOTE_TIMEOUT
-        max_bytes = _LIST_BYTES if seconds == REMOTE_TIMEOUT else _PROBE_BYTES
+        max_bytes = _MAX_BYTES if seconds == REMOTE_TIMEOUT else _MAX_BYTES_SOON
         deadline = time.monotonic() + seconds
 
         def get(url: str, body: JsonObject | None = None) -> object:
-            data = json.dumps(body).encode() if body else None
             seconds_left = deadline - time.monotonic()
             if seconds_left <= 0:
                 raise TimedOut(f"{account.name} does not answer in time")
-            document = self._download(account, url, seconds_left, data, max_bytes)
+            data = json.dumps(body).encode() if body else None
+            try:
+                document = self._download(account, url, data, max_bytes, seconds_left)
+            except GptshError as err:
+                from gptsh.llm.failures import without_secrets
+
+                secrets = self._servers.secrets_of(account)
+                raise without_secrets(err, secrets)  # noqa: B904 - it is the same error
             try:
                 return json.loads(document)
             except (ValueError, RecursionError):
@@ -85,32 +90,33 @@ class ServerReports:
 
         return get
 
-    def _download(self, account: Account, url: str, seconds: float, body: bytes | None, max_bytes: int) -> bytes:
-        """Download at most ``max_bytes`` of a document; empty for any status but 200.
-
-        Raises GptshError, also if it takes longer than ``seconds``, and LoadingModel if the server is not ready.
-        """
+    def _download(
+        self,
+        account: Account,
+        url: str,
+        body: bytes | None,
+        max_bytes: int,
+        seconds: float,
+    ) -> bytes:
+        """The beginning of a document; empty for any status but 200."""
         account = self._servers.with_key(account)
         document = bytearray()
-        try:
-            response = self._servers.http().send(url, body, headers(account), seconds=seconds)
-            with contextlib.closing(response):
-                if response.status == 503:  # Service Unavailable
-                    raise LoadingModel(f"{account.name} is not ready")
-                if response.status == 200:  # OK
-                    for chunk in response.chunks():
-                        document += chunk
-                        if len(document) >= max_bytes:
-                            break
-        except GptshError as err:
-            from gptsh.llm.failures import without_secrets
-
-            secrets = self._servers.secrets_of(account)
-            raise without_secrets(err, secrets)  # noqa: B904 - it is the same error
+        response = self._servers.http().send(url, body, headers(account), seconds=seconds)
+        with contextlib.closing(response):
+            if response.status == 503:  # Service Unavailable
+                raise LoadingModel(f"{account.name} is not ready")
+            if response.status == 200:  # OK
+                for chunk in response.chunks():
+                    document += chunk
+                    if len(document) >= max_bytes:
+                        break
         return bytes(document[:max_bytes])
 
     def learn(self, target: Target, key: str, ask: Callable[[Get], object]) -> None:
-        """Remember what the server reports as ``key``, unless that is known or the server has just not answered."""
+        """Remember what the server reports as ``key``.
+
+        Not if that is known, or if the server has just not answered.
+        """
         entry = self.cache.entry(target)
         failed_at = token_count(entry.get("failed")) or 0
         if key in entry or time.time() <= failed_at + _RETRY_AFTER:
@@ -121,7 +127,7 @@ class ServerReports:
             entry["failed"] = round(time.time())
 
     def listed_models(self, account: Account, seconds: float) -> list[JsonObject]:
-        """The server's list of models, each with its ``id``. Raises GptshError if there is none."""
+        """The server's list of models, each with its ``id``. Raises GptshError if it has none."""
         payload = self.getter(account, seconds)(list_url(account))
         if payload is None:
             raise ModelError(f"{account.name} does not list its models")
@@ -134,18 +140,26 @@ def list_url(account: Account) -> str:
 
 
 def models_in(payload: object) -> list[JsonObject]:
-    """The models in the payload of ``/models``, each with its ``id``; of Google's list those that answer prompts."""
+    """The models in the payload of ``/models``, each with its ``id``.
+
+    Of Google's list those that answer prompts.
+    """
     if isinstance(payload, dict):
         payload = payload.get("data", payload.get("models"))
-    entries = as_dicts(payload)
-    for entry in entries:
+    models = []
+    for entry in as_dicts(payload):
         if "generateContent" in (entry.get("supportedGenerationMethods") or ()):
             entry["id"] = str(entry.get("name")).removeprefix("models/")
-    return [entry for entry in entries if entry.get("id") and isinstance(entry["id"], str)]
+        if entry.get("id") and isinstance(entry["id"], str):
+            models.append(entry)
+    return models
 
 
 def window_in(entry: JsonObject) -> int | None:
-    """The window in an entry of ``/models``: vLLM's, llama.cpp's, that of OpenRouter's first provider, the model's."""
+    """The window in an entry of ``/models``.
+
+    It is vLLM's, llama.cpp's, that of OpenRouter's first provider, or the model's.
+    """
     return first_size(
         entry.get("max_model_len"),
         as_dict(entry.get("meta")).get("n_ctx"),
@@ -156,8 +170,11 @@ def window_in(entry: JsonObject) -> int | None:
 
 def first_size(*sizes: object) -> int | None:
     """The first value that is a valid number of tokens, above 0."""
-    counts = (token_count(size) for size in sizes)
-    return next((count for count in counts if count), None)
+    for size in sizes:
+        count = token_count(size)
+        if count:
+            return count
+    return None
 
 
 # ---- ollama models
@@ -172,22 +189,25 @@ _NUM_CTX = r"(?m)^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$"  # matches within o
 
 
 class ModelState(TypedDict):
-    """The size of a model's file in bytes, and whether the model is in memory; None: unknown."""
+    """The size of a model's file in bytes, and whether it is in memory; None: unknown."""
 
     size: int | None
     loaded: bool | None
 
 
 class OllamaModels:
-    """What Ollama's servers report about their models. The cache remembers it: a model as loaded for five minutes."""
+    """What Ollama's servers report about their models.
+
+    The cache remembers it for a day, and the window of a loaded model for five minutes.
+    """
 
     def __init__(self, reports: ServerReports) -> None:
         self.reports = reports
         self._cache = reports.cache
 
     def info(self, target: Target) -> JsonObject:
-        """What a server reports, or has reported today, about its model; see ``read_info``. Empty if it is unknown."""
-        self.reports.learn(target, "shown", lambda get: read_info(target, get))
+        """What a server reports, or has reported today, about its model; see ``read_info``."""
+        self.reports.learn(target, "shown", partial(read_info, target))
         return as_dict(self._cache.entry(target).get("shown"))
 
     def with_window(self, request: Request, target: Target) -> Request:
@@ -197,95 +217,96 @@ class OllamaModels:
         """
         options = as_dict(request.params.get("options"))
         choice = request.params.get("num_ctx", options.get("num_ctx"))
-        window = choice or target.account.context_window or None
+        window = choice or target.account.context_window
         if not target.is_cloud:  # which always has the model's largest window
-            if window is None:
-                window = self._window_for(target, request.tokens)
+            window = window or self._window_for(target, request.tokens)
             self._set_loaded(target, token_count(window))
         if window:
             request = request._replace(params={**request.params, "num_ctx": window})
         return request
 
-    def note_window(self, answer: Answer, target: Target) -> None:
-        """Note in the usage of an answer that was cut by its length the window that was full."""
-        window = self._loaded_window(target)
-        if window and answer.usage and answer.finish_reason == "length":
-            answer.usage["raw"][WINDOW_KEY] = window
-
     def _window_for(self, target: Target, tokens: int) -> int | None:
-        """The loaded window if this many tokens fit, else a larger one; None: no matter what the server chooses."""
-        loaded = self._cache.entry(target).get("loaded")
-        if loaded is None or time.time() >= loaded[1]:
-            current_window = self._running_window(target)
-            self._set_loaded(target, current_window)
-        else:
-            current_window = loaded[0]
-        if current_window is not None and current_window >= tokens:
-            return current_window
-        if current_window is None and tokens <= _SMALL:
+        """The loaded window if this many tokens fit, else a larger one; None: the server's."""
+        loaded: int | None
+        loaded, until = self._cache.entry(target).get("loaded", (None, 0))
+        if time.time() >= until:
+            loaded = self._running_window(target)
+            self._set_loaded(target, loaded)
+        if loaded is not None and loaded >= tokens:
+            return loaded
+        if loaded is None and tokens <= _SMALL:
             return None
         info = self.info(target) if tokens > _SMALL else {}
         power_of_two = 1 << (max(tokens, _MIN_WINDOW) - 1).bit_length()
-        window = max(power_of_two, info.get("num_ctx") or 0)
+        window: int = max(power_of_two, info.get("num_ctx") or 0)
         return min(window, info.get("trained") or window)
 
-    def _loaded_window(self, target: Target) -> int | None:
-        """The window with which the server has just used a model; the server's choice is asked for once a day."""
+    def note_window(self, answer: Answer, target: Target) -> None:
+        """Note in the usage of an answer that was cut by its length the window that was full."""
         if target.is_cloud:
-            return token_count(self.info(target).get("trained"))
-        entry = self._cache.entry(target)
-        window: int | None = entry.get("loaded", [None])[0]
-        if window is None:
-            if "own" not in entry:
-                entry["own"] = self._running_window(target)
-            window = entry["own"]
-        self._set_loaded(target, window)
-        return window
+            window = token_count(self.info(target).get("trained"))
+        else:
+            entry = self._cache.entry(target)
+            window = entry.get("loaded", [None])[0]
+            if window is None:  # the server chose it: it is asked for its choice once a day
+                if "own" not in entry:
+                    entry["own"] = self._running_window(target)
+                window = entry["own"]
+            self._set_loaded(target, window)
+        if window and answer.usage and answer.finish_reason == "length":
+            answer.usage["raw"][WINDOW_KEY] = window
 
     def _set_loaded(self, target: Target, window: int | None) -> None:
-        """Remember the window with which the model is in memory, and until when that is likely."""
+        """Remember the window of the model in memory, and until when it is likely there."""
         self._cache.entry(target)["loaded"] = [window, time.time() + _LOADED]
 
     def _running_window(self, target: Target) -> int | None:
         """The window of a loaded model; None if it is not loaded."""
-        with contextlib.suppress(GptshError):
-            get = self.reports.getter(target.account, PROBE_TIMEOUT)
-            return read_loaded_window(target, get)
-        return None
+        try:
+            return read_loaded_window(target, self.reports.getter(target.account, PROBE_TIMEOUT))
+        except GptshError:
+            return None
 
     def states(self, account: Account) -> dict[str, ModelState]:
-        """The size of each model of a server, and whether it is loaded; empty if the server does not report."""
+        """The size of each model of a server, and whether it is loaded.
+
+        Empty if the server does not report.
+        """
         get = self.reports.getter(account, REMOTE_TIMEOUT)
         root = _root(account)
         try:
-            stored, loaded = as_dict(get(f"{root}/api/tags")), as_dict(get(f"{root}/api/ps"))
+            stored = _models_in(get(f"{root}/api/tags"))
+            loaded = _models_in(get(f"{root}/api/ps"))
         except GptshError:
             return {}
-        in_memory = {entry.get("name") for entry in as_dicts(loaded.get("models"))}
+        in_memory = {entry.get("name") for entry in loaded}
         states: dict[str, ModelState] = {}
-        for entry in as_dicts(stored.get("models")):
+        for entry in stored:
             name = entry.get("name")
             states[str(name)] = {"size": bytes_in(entry), "loaded": name in in_memory}
         return states
 
 
 def read_info(target: Target, get: Get) -> JsonObject:
-    """What Ollama reports about a model: the window of its file, the one it was trained for, and its abilities."""
+    """What Ollama reports about a model.
+
+    The window of its file, the one it was trained for, and its abilities in Ollama's words.
+    """
     report = as_dict(get(f"{_root(target.account)}/api/show", {"model": target.model}))
-    info, parameters = as_dict(report.get("model_info")), report.get("parameters")
+    info = as_dict(report.get("model_info"))
+    match = re.search(_NUM_CTX, str(report.get("parameters")))
     abilities = report.get("capabilities")
-    match = re.search(_NUM_CTX, parameters) if isinstance(parameters, str) else None
     return {
-        "num_ctx": first_size(int(match[1]) if match else None),
+        "num_ctx": first_size(int(match[1])) if match else None,
         "trained": first_size(info.get(f"{info.get('general.architecture')}.context_length")),
-        "abilities": abilities if isinstance(abilities, list) else None,  # in Ollama's words
+        "abilities": abilities if isinstance(abilities, list) else None,
     }
 
 
 def read_loaded_window(target: Target, get: Get) -> int | None:
     """The window with which Ollama has loaded a model; None if it is not loaded."""
     names = (target.model, f"{target.model}:latest")
-    loaded = as_dicts(as_dict(get(f"{_root(target.account)}/api/ps")).get("models"))
+    loaded = _models_in(get(f"{_root(target.account)}/api/ps"))
     matches = [entry for entry in loaded if entry.get("model", entry.get("name")) in names]
     return first_size(*(entry.get("context_length") for entry in matches))
 
@@ -296,15 +317,16 @@ def bytes_in(report: JsonObject) -> int | None:
     return size if type(size) is int and size > 0 else None
 
 
+def _models_in(report: object) -> list[JsonObject]:
+    return as_dicts(as_dict(report).get("models"))
+
+
 def _root(account: Account) -> str:
     """The URL of a server whose own API is beside OpenAI's."""
     return account.base_url.removesuffix("/v1")
 
 
 # ---- windows
-#
-# Where a model's context window comes from: the config file, a self-hosted server, the model table,
-# or a refusal.
 
 
 class Windows:
@@ -319,10 +341,10 @@ class Windows:
         self._early: threading.Thread | None = None  # asks for a window that may be needed
 
     def of(self, model: str, *, ask: bool) -> int | None:
-        """A model's window: from the config file, else from its server, else from the model table; None: unknown.
+        """A model's window; None: unknown. Raises ConfigError.
 
-        A smaller window that a refusal has named wins. ``ask``: a self-hosted server may be asked; no hosted provider
-        ever is. Raises ConfigError.
+        It is from the config file, else from a self-hosted server, else from the model table. A
+        smaller one that a refusal has named wins. ``ask``: the server may be asked.
         """
         if ask and self._early:
             self._early.join()
@@ -330,8 +352,9 @@ class Windows:
         window = target.account.context_window
         if window is None and _reports_windows(target):
             window = self._reported(target, ask=ask)
+        # A local server's window depends on how it was started, and the table is wrong about
+        # Ollama's models.
         if window is None and target.provider not in LOCAL_VENDORS:
-            # A local server's window depends on how it was started, and the table is wrong about Ollama's models.
             window = exact_facts(target.provider, target.model).window
             if window is None and not target.account.has_custom_base:
                 window = window_of_family(target.provider, target.model)
@@ -339,13 +362,16 @@ class Windows:
         return min(filter(None, (window, limit)), default=None)
 
     def ask_early(self, model: str) -> None:
-        """Let a thread ask for a window that is needed soon; ``of`` then waits for it. Raises ConfigError."""
+        """Let a thread ask for a window that is needed soon; ``of`` then waits for it.
+
+        Raises ConfigError.
+        """
         target = self._settings.providers.for_model(model)
         if target.account.context_window is None and _reports_windows(target):
-            self._cache.entry(target)  # so that the thread adds no entry while the cache may be saving them
-            thread = threading.Thread(target=self._reported, args=(target,), kwargs={"ask": True}, daemon=True)
-            thread.start()
-            self._early = thread
+            self._cache.entry(target)  # the thread must add none while the cache is saved
+            ask = partial(self._reported, target, ask=True)
+            self._early = threading.Thread(target=ask, daemon=True)
+            self._early.start()
 
     def learn(self, model: str, window: int) -> None:
         """Limit the model's window to this number of tokens, which a refusal has named."""
@@ -362,69 +388,95 @@ class Windows:
         return self._cache.entry(target).get("window")
 
 
-# ---- self-hosted servers
-
-
 def _reports_windows(target: Target) -> bool:
-    """Whether a provider is asked: a self-hosted server, unless litellm asks it, and Ollama's cloud."""
+    """Whether a provider is asked: a self-hosted server, unless litellm asks it, or Ollama."""
     return target.api == "ollama" or (target.is_self_hosted and target.api in DIRECT)
 
 
 def _read_window(target: Target, get: Get) -> int | None:
     """The window that a server reports, from the first document that has it."""
+    root = _root(target.account)
     if target.provider == "lm_studio":
-        return _read_from_lm_studio(target, get)
-    window = _read_from_list(target, get)
+        return _lm_studio_window(target.model, get(f"{root}/api/v1/models"))
+    window = _listed_window(target.model, models_in(get(list_url(target.account))))
     if window or target.api == "gemini":
         return window
     if target.provider != "hosted_vllm":
-        window = _read_from_llama_cpp(target, get)
+        # An older llama.cpp, whose list of models does not have it.
+        props = as_dict(get(f"{root}/props"))
+        window = first_size(as_dict(props.get("default_generation_settings")).get("n_ctx"))
     if window or target.provider in LOCAL_VENDORS:
         return window
-    return _read_from_ollama(target, get)
+    # Ollama behind OpenAI's API. What its model could have is an upper bound: it cuts a prompt
+    # beyond its own choice, and only the answer's usage shows that.
+    info = read_info(target, get)
+    upper_bound: int | None = info["num_ctx"] or info["trained"]
+    return upper_bound and (read_loaded_window(target, get) or upper_bound)
 
 
-def _read_from_list(target: Target, get: Get) -> int | None:
-    entries = models_in(get(list_url(target.account)))
+def _listed_window(model: str, entries: list[JsonObject]) -> int | None:
     for entry in entries:
         # llama.cpp lists its one model under a name of its own, and serves it under any name.
         is_only_model = len(entries) == 1 and "meta" in entry
-        if is_only_model or entry["id"] == target.model:
+        if is_only_model or entry["id"] == model:
             return window_in(entry)
     return None
 
 
-def _read_from_lm_studio(target: Target, get: Get) -> int | None:
-    """The window with which LM Studio has loaded a model, else the model's maximum, which is an upper bound."""
-    payload = as_dict(get(f"{_root(target.account)}/api/v1/models"))
-    for entry in as_dicts(payload.get("models")):
+def _lm_studio_window(model: str, report: object) -> int | None:
+    """The window with which LM Studio has loaded a model, else the model's maximum."""
+    for entry in _models_in(report):
         instances = as_dicts(entry.get("loaded_instances"))
-        matches = [instance for instance in instances if instance.get("id") == target.model]
-        if matches or entry.get("key") == target.model:
+        matches = [instance for instance in instances if instance.get("id") == model]
+        if matches or entry.get("key") == model:
             configs = [as_dict(instance.get("config")) for instance in matches or instances]
-            loaded_windows = [config.get("context_length") for config in configs]
-            window = first_size(*loaded_windows, entry.get("max_context_length"))
-            if window is not None:
-                return window
+            loaded = [config.get("context_length") for config in configs]
+            return first_size(*loaded, entry.get("max_context_length"))
     return None
 
 
-def _read_from_llama_cpp(target: Target, get: Get) -> int | None:
-    """The window of an older llama.cpp, whose list of models does not have it."""
-    props = as_dict(get(f"{_root(target.account)}/props"))
-    return first_size(as_dict(props.get("default_generation_settings")).get("n_ctx"))
+# ---- windows of families
+
+# The version within a name, and what stands before and after it, without a date.
+_VERSIONED = (
+    r"(?P<beginning>[^0-9]*)(?P<version>[0-9]{1,2}(?:[.-][0-9]{1,2})?)(?![0-9])"
+    r"(?P<end>.*?)(?:-20[-0-9]*)?$"
+)
 
 
-def _read_from_ollama(target: Target, get: Get) -> int | None:
-    """The window of Ollama behind OpenAI's API: the loaded one, else the model file's, else the model's maximum.
+@cache
+def window_of_family(provider: str, name: str) -> int | None:
+    """Return the window of the nearest relative of a model that is not in the table; None: unknown.
 
-    The last is an upper bound: a prompt beyond the server's choice is truncated, and only the answer's usage shows it.
+    Relatives have the same name but for the version, else at least the same beginning. The nearest
+    version counts, and of several models the smallest window. VENDOR/NAME may be a router's name:
+    then the models of the vendor count, or those of that name at any provider.
     """
-    info = read_info(target, get)
-    upper_bound: int | None = info["num_ctx"] or info["trained"]
-    if upper_bound is None:
+    bare_name = name.rpartition("/")[2]
+    match = re.match(_VERSIONED, bare_name)
+    if not match:
         return None
-    return read_loaded_window(target, get) or upper_bound
+    has_vendor = "/" in name
+    owner = (split_model(bare_name)[0] if has_vendor else None) or provider
+    relatives = []
+    for known in chat_models():
+        relative = re.match(_VERSIONED, known.name.rpartition("/")[2])
+        if not known.window or not relative or relative["beginning"] != match["beginning"]:
+            continue
+        is_foreign = known.provider != owner
+        ends_otherwise = relative["end"] != match["end"]
+        if is_foreign and (ends_otherwise or not has_vendor):
+            continue
+        distance = abs(_number(relative["version"]) - _number(match["version"]))
+        relatives.append((is_foreign, ends_otherwise, distance, known.window))
+    if not relatives:
+        return likely_facts(provider, name).window
+    return min(relatives)[-1]
+
+
+def _number(version: str) -> float:
+    """A version as a number: 5-5 is 5.5."""
+    return float(version.replace("-", "."))
 
 
 # ---- abilities
@@ -444,7 +496,10 @@ _UNSUPPORTED: dict[str, tuple[str, ...]] = {
 
 
 def has_ability(target: Target, ability: str, ollama: OllamaModels) -> bool | None:
-    """Whether a provider's model has ``vision``, ``pdf_input``, …; None: unknown. An Ollama server is asked."""
+    """Whether a provider's model has ``vision``, ``pdf_input``, …; None: unknown.
+
+    An Ollama server is asked.
+    """
     if ability in _UNSUPPORTED.get(target.api, ()):
         return False
     if target.api != "ollama":

@@ -98,11 +98,9 @@ def provider_names() -> frozenset[str]:
 # Not compiled, to save 1 ms: most runs need no pattern.
 _OPENAI_NAME = r"(?i)(gpt-[0-9]|chatgpt-|o[0-9](?![a-z]))[-.0-9a-z]*"
 _OPENAI_REASONING = r"(?i)(?:ft:)?(?:o[0-9]|gpt-(?:[5-9]|[1-9][0-9])(?!.*chat))[-.:0-9a-z]*"
-_GEMINI_THAT_REASONS = r"gemini-(?:(?:2\.5|[3-9][.0-9]*)-)?(?:flash|pro|flash-lite)(?:-latest|-preview)?"
-# The version within a name, and what stands before and after it, without a date.
-_VERSIONED = (
-    r"(?P<beginning>[^0-9]*)(?P<version>[0-9]{1,2}(?:[.-][0-9]{1,2})?)(?![0-9])"
-    r"(?P<end>.*?)(?:-20[-0-9]*)?$"
+_GEMINI_THAT_REASONS = (
+    r"gemini-(?:(?:2\.5|[3-9][.0-9]*)-)?"
+    r"(?:flash|pro|flash-lite)(?:-latest|-preview)?"
 )
 _CHAT_MODES = ("chat", "responses")
 OPENAIS = ("openai", "azure")  # providers of OpenAI's models, which refuse the same parameters
@@ -135,9 +133,9 @@ def split_model(model: str) -> tuple[str | None, str]:
     return None, model
 
 
-def with_provider(model: str, otherwise: str | None = None) -> str:
-    """Return a model as PROVIDER/NAME: a bare name gets its known provider, else ``otherwise``."""
-    return full_name(model, split_model(model)[0] or otherwise) or model
+def with_provider(model: str) -> str:
+    """Return a model as PROVIDER/NAME, if the provider is known."""
+    return full_name(model, split_model(model)[0]) or model
 
 
 def _request_name(entry: Entry) -> str:
@@ -229,47 +227,12 @@ def likely_facts(provider: str | None, name: str) -> Facts:
     return family
 
 
-@cache
-def window_of_family(provider: str, name: str) -> int | None:
-    """Return the window of the nearest relative of a model that is not in the table; None: unknown.
-
-    Relatives have the same name but for the version, else at least the same beginning. The nearest
-    version counts, and of several models the smallest window. VENDOR/NAME may be a router's name:
-    then the models of the vendor count, or those of that name at any provider.
-    """
-    bare_name = name.rpartition("/")[2]
-    match = re.match(_VERSIONED, bare_name)
-    if not match:
-        return None
-    has_vendor = "/" in name
-    owner = (split_model(bare_name)[0] if has_vendor else None) or provider
-    relatives = []
-    for known in _chat_models():
-        relative = re.match(_VERSIONED, known.name.rpartition("/")[2])
-        if not known.window or not relative or relative["beginning"] != match["beginning"]:
-            continue
-        is_foreign = known.provider != owner
-        ends_otherwise = relative["end"] != match["end"]
-        if is_foreign and (ends_otherwise or not has_vendor):
-            continue
-        distance = abs(_number(relative["version"]) - _number(match["version"]))
-        relatives.append((is_foreign, ends_otherwise, distance, known.window))
-    if not relatives:
-        return likely_facts(provider, name).window
-    return min(relatives)[-1]
-
-
-def _number(version: str) -> float:
-    """A version as a number: 5-5 is 5.5."""
-    return float(version.replace("-", "."))
-
-
 def models_of(provider: str) -> list[Facts]:
     """Return the chat models of a provider that are not retired, in the table's order."""
-    return [known for known in _chat_models() if known.provider == provider]
+    return [known for known in chat_models() if known.provider == provider]
 
 
-def _chat_models() -> Iterator[Facts]:
+def chat_models() -> Iterator[Facts]:
     """Yield the chat models of all providers that are not retired, in the table's order."""
     today = date.today().isoformat()
     for key, entry in table_entries().items():

@@ -1,4 +1,4 @@
-"""Ask through litellm, in threads, those providers whose API gptsh does not speak itself; read its errors."""
+"""Ask those providers through litellm whose API gptsh does not speak itself."""
 
 import contextlib
 import gc
@@ -34,30 +34,42 @@ if TYPE_CHECKING:
 # Read an exception of litellm, or of a library below it, as gptsh's error: from the response, else
 # from its text.
 
-_NOISE = re.compile(  # around the provider's message
-    r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - )| Handle with `litellm\.\w+`\.?$"
-    r"|\s(?:Original exception: |File an issue if litellm error|To drop these, set |Traceback \(most recent call).*",
-    re.DOTALL,
+# Around the provider's message.
+_NOISE = (
+    r"(?s)^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?:: | - )"
+    r"| Handle with `litellm\.\w+`\.?$"
+    r"|\s(?:Original exception: |File an issue if litellm error|To drop these, set "
+    r"|Traceback \(most recent call).*"
 )
 
 
 def litellm_error(error: BaseException, target: Target) -> GptshError:
     """litellm's error as gptsh's."""
-    if status_error := _cause(error, "HTTPStatusError"):
+    status_error = _cause(error, "HTTPStatusError")
+    if status_error:
         return _refusal(status_error, target)
-    text, detail = _message(error), repr(error)
+    provider = target.provider
+    base_url = target.account.base_url
+    text = _message(error)
+    detail = repr(error)
     if means_too_long(str(error)):
-        return too_long(f"{target.provider} has no room for the prompt: {text}", text, detail)
+        return too_long(f"{provider} has no room for the prompt: {text}", text, detail)
+
+    err = ModelError(f"{provider} failed: {text}", detail=detail)
     if _cause(error, "ConnectError"):
-        return _no_connection(text, target)
-    if "No module named" in text:
-        return ModelError(f"{target.provider} needs a Python package: {text}", detail=detail)
-    if _cause(error, "RemoteProtocolError") or _cause(error, "ReadError"):
-        err = ModelError(f"the connection to {target.provider} broke off", detail=detail)
+        where = f"{provider} ({base_url})" if base_url else provider
+        err = ModelError(f"nothing answers at {where}: {text}")
+        if "CERTIFICATE_VERIFY_FAILED" in text:
+            advice = "set SSL_CERT_FILE to your CA bundle"
+            err = ModelError(f"no secure connection to {where}: {text}", advice)
+        err.may_fall_back = True
+    elif "No module named" in text:
+        err = ModelError(f"{provider} needs a Python package: {text}", detail=detail)
+    elif _cause(error, "RemoteProtocolError") or _cause(error, "ReadError"):
+        err = ModelError(f"the connection to {provider} broke off", detail=detail)
         err.may_fall_back = True
         err.can_retry = "without sending a response" in text
-        return err
-    return ModelError(f"{target.provider} failed: {text}", detail=detail)
+    return err
 
 
 def _refusal(status_error: BaseException, target: Target) -> GptshError:
@@ -75,23 +87,16 @@ def _refusal(status_error: BaseException, target: Target) -> GptshError:
 def _message(error: BaseException) -> str:
     """The provider's message in litellm's text."""
     text = str(error)
-    while (shorter := _NOISE.sub("", text.strip())) != text:
+    while (shorter := re.sub(_NOISE, "", text.strip())) != text:
         text = shorter
     return message_in_body(text.encode("utf-8", "replace"))
 
 
-def _no_connection(text: str, target: Target) -> ModelError:
-    where = f"{target.provider} ({target.account.base_url})" if target.account.base_url else target.provider
-    if "CERTIFICATE_VERIFY_FAILED" in text:
-        err = ModelError(f"no secure connection to {where}: {text}", "set SSL_CERT_FILE to your CA bundle")
-    else:
-        err = ModelError(f"nothing answers at {where}: {text}")
-    err.may_fall_back = True
-    return err
-
-
 def _cause(error: BaseException | None, kind: str) -> BaseException | None:
-    """The cause of an error with this class name, or None. By name, so that its package is not imported."""
+    """The cause of an error with this class name, or None.
+
+    By name, so that its package is not imported.
+    """
     while error is not None and type(error).__name__ != kind:
         error = error.__cause__ or error.__context__
     return error
@@ -99,35 +104,28 @@ def _cause(error: BaseException | None, kind: str) -> BaseException | None:
 
 # ---- litellm bridge
 #
-# Ask providers without one of gptsh's own APIs, through litellm: its import, its calls and their
-# chunks.
-#
 # The import takes seconds. It runs in a thread while gptsh reads standard input; the calls run in
 # threads too, so that signals and timeouts reach the main thread. Everything that litellm prints
 # goes to stderr: stdout is for the answer.
 
 _SWITCHES = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # else the import downloads the model table
-    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",  # else the first call downloads a list of headers
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",  # else the first call downloads headers
     "LITELLM_MODE": "PRODUCTION",  # else litellm reads a .env file
     "LITELLM_LOG": "ERROR",
-    "REPEATED_STREAMING_CHUNK_LIMIT": str(10**9),  # else an answer that repeats itself is an error
+    "REPEATED_STREAMING_CHUNK_LIMIT": str(10**9),  # else an answer that repeats itself fails
 }
 _NOT_WANTED = "LITELLM_PRINT_STANDARD_LOGGING_PAYLOAD"
 _NO_PROXY = ("NO_PROXY", "no_proxy")
-VARIABLES = (
-    *_SWITCHES,
-    _NOT_WANTED,
-    *_NO_PROXY,
-    "SSL_CERT_FILE",
-)  # of the environment: what a call may change
+_BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
+# Of the environment: what a call may change.
+VARIABLES = (*_SWITCHES, _NOT_WANTED, *_NO_PROXY, "SSL_CERT_FILE")
 _GRACE = 30.0  # seconds by which litellm's timeout is longer than gptsh's
 _LOOPBACK = "localhost,127.0.0.1,::1"  # never proxied: a proxy's loopback is another machine
-_BUNDLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-# Without a finish reason from the provider litellm makes up "stop", so that a partial stream looks complete. It records
-# the reasons that it has received, but not for these providers.
+# Without a finish reason from the provider litellm makes up "stop", so that a partial stream looks
+# complete. It records the reasons that it has received, but not for these providers.
 _UNRECORDED_REASONS = ("vertex_ai", "vertex_ai_beta")
-_MADE_UP_ID = re.compile("chatcmpl-[0-9a-f]{8}-[0-9a-f]{4}-")
+_MADE_UP_ID = "chatcmpl-[0-9a-f]{8}-[0-9a-f]{4}-"
 _REQUEST_IDS = (
     "llm_provider-request-id",
     "llm_provider-x-request-id",
@@ -136,10 +134,21 @@ _REQUEST_IDS = (
 
 
 class Bridge:
-    """Calls through litellm for one process. With ``owns_process`` its log, its warnings and its prints are hidden."""
+    """Calls through litellm for one process.
 
-    def __init__(self, network: Network, environ: Mapping[str, str], *, owns_process: bool = True) -> None:
-        self._network, self._environ, self._owns_process = network, environ, owns_process
+    With ``owns_process`` its log, its warnings and its prints are hidden.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        environ: Mapping[str, str],
+        *,
+        owns_process: bool = True,
+    ) -> None:
+        self._network = network
+        self._environ = environ
+        self._owns_process = owns_process
         self._failure: BaseException | None = None
         self._loader = threading.Thread(target=self._load, daemon=True)
 
@@ -155,18 +164,21 @@ class Bridge:
         self._loader.start()
 
     def _prepare_environment(self) -> None:
-        """Set what litellm and its libraries read: switches, the hosts without proxy, the CA bundle."""
+        """Set what litellm and its libraries read."""
         os.environ.update(_SWITCHES)
         os.environ.pop(_NOT_WANTED, None)
         for name in _NO_PROXY:
             hosts = os.environ.get(name)
             os.environ[name] = f"{hosts},{_LOOPBACK}" if hosts else _LOOPBACK
-        bundles = [bundle for name in _BUNDLES if (bundle := self._environ.get(name))]
-        if bundles:  # also for other servers
-            os.environ["SSL_CERT_FILE"] = bundles[0]
+        bundle = next(filter(None, map(self._environ.get, _BUNDLES)), None)
+        if bundle:  # also for other servers
+            os.environ["SSL_CERT_FILE"] = bundle
 
     def _load(self) -> None:
-        """Import litellm. Garbage collection of its objects would take a second, and they last until the end."""
+        """Import litellm, without garbage collection.
+
+        That of its objects would take a second, and they last until the end.
+        """
         is_collecting = gc.isenabled()
         gc.disable()
         try:
@@ -175,21 +187,26 @@ class Bridge:
                 import litellm
 
             litellm.suppress_debug_info = True
-            litellm.disable_hf_tokenizer_download = True  # else counting a stream without usage downloads a file
-        except BaseException as err:  # noqa: BLE001 - an import may raise or exit as it likes; ``read`` raises it
+            # Else counting a stream without usage downloads a file.
+            litellm.disable_hf_tokenizer_download = True
+        except BaseException as err:  # noqa: BLE001 - an import may raise or exit as it likes
             self._failure = err
         finally:
             if not self._owns_process and is_collecting:
                 gc.enable()
 
     def read(self, request: Request, target: Target, answer: Answer) -> Iterator[Event]:
-        """Write the response into ``answer`` and yield its events. Raises ModelError, TimedOut or TooLong."""
+        """Write the response into ``answer`` and yield its events.
+
+        Raises ModelError, TimedOut or TooLong.
+        """
         self.preload()
         if self._loader.ident is not None:
             self._loader.join()
         if self._failure:
             raise litellm_error(self._failure, target)
-        incoming = Incoming(_run_call(arguments(request, target, self._network), target), target.provider)
+        call = arguments(request, target, self._network)
+        incoming = Incoming(_run_call(call, target), target.provider)
         chunks = self._received(incoming, target, answer)
         if not request.stream:
             chunks = chat.as_chunks(next(chunks, {}), b"")
@@ -218,18 +235,23 @@ def _run_call(call: JsonObject, target: Target) -> Iterator[JsonObject]:
         import litellm
 
         response = litellm.completion(**call)
-        fields = response._hidden_params.get("additional_headers") or {}  # noqa: SLF001 - documented
-        request_id = next((str(fields[name]) for name in _REQUEST_IDS if fields.get(name)), None)
-        chunks = response if call["stream"] else [response]
-        for chunk in chunks:
-            yield {"request_id": request_id, **_plain(chunk, response, target)}
-    except Exception as err:  # noqa: BLE001 - litellm and the libraries of a hundred providers raise their own
+        hidden = response._hidden_params  # noqa: SLF001 - documented
+        fields = hidden.get("additional_headers") or {}
+        request_id = next(filter(None, map(fields.get, _REQUEST_IDS)), None)
+        for chunk in response if call["stream"] else [response]:
+            plain = _plain(chunk, response, target)
+            yield {"request_id": request_id and str(request_id), **plain}
+    except Exception as err:  # noqa: BLE001 - the libraries of a hundred providers raise their own
         raise litellm_error(err, target) from None  # its causes may show the key
 
 
 def arguments(request: Request, target: Target, network: Network) -> JsonObject:
-    """The arguments of litellm's call. It finds what gptsh does not know about a provider in the environment."""
+    """The arguments of litellm's call.
+
+    It finds what gptsh does not know about a provider in the environment.
+    """
     idle = network.idle_seconds(is_self_hosted=target.is_self_hosted)
+    account = target.account
     call = {
         **json.loads(encode(chat.body(request, target))),
         "model": f"{target.provider}/{target.model}",
@@ -238,9 +260,9 @@ def arguments(request: Request, target: Target, network: Network) -> JsonObject:
         "max_retries": 0,
         "num_retries": 0,
         "stream_options": {"include_usage": True} if request.stream else None,
-        "extra_headers": headers(target.account) or None,
-        "api_key": str(target.account.key) if target.account.key else None,
-        "api_base": target.account.base_url or None,
+        "extra_headers": headers(account) or None,
+        "api_key": str(account.key) if account.key else None,
+        "api_base": account.base_url or None,
     }
     return {name: value for name, value in call.items() if value is not None}
 
@@ -249,16 +271,16 @@ def _plain(chunk: "BaseModel", stream: object, target: Target) -> JsonObject:
     """A chunk without the ids, costs, finish reasons and estimates that litellm made up."""
     plain = chunk.model_dump(exclude_none=True)
     plain.pop("model", None)
-    if _MADE_UP_ID.match(plain.get("id") or ""):
+    if re.match(_MADE_UP_ID, plain.get("id") or ""):
         del plain["id"]
-    records_reasons = target.provider not in _UNRECORDED_REASONS
-    if records_reasons and getattr(stream, "received_finish_reason", "?") is None:
+    has_reason = getattr(stream, "received_finish_reason", "?") is not None
+    if not has_reason and target.provider not in _UNRECORDED_REASONS:
         for choice in plain.get("choices") or ():
             choice.pop("finish_reason", None)
+
     if "usage" in plain and hasattr(stream, "chunks"):
-        usages = (piece.usage for piece in reversed(stream.chunks) if getattr(piece, "usage", None))
-        last_usage = next(usages, None)
-        plain["usage"] = last_usage.model_dump(exclude_none=True) if last_usage else {}
+        usages = [piece.usage for piece in stream.chunks if getattr(piece, "usage", None)]
+        plain["usage"] = usages[-1].model_dump(exclude_none=True) if usages else {}
     usage = plain.get("usage") or {}
     usage.pop("cost", None)
     if "claude" in target.model:  # litellm's estimate: Anthropic does not report them

@@ -202,7 +202,7 @@ class Client:
         Returns what is not sent as the user asked, each in words that follow the model's name.
         Raises ConfigError, also for ``web`` without such a search.
         """
-        target = self._servers.target(model, params, web=web)
+        target = self._servers.target(Request(model, [], {**params}, web=web))
         if target.api == "litellm":
             self._litellm.preload()
         if not params:
@@ -212,13 +212,15 @@ class Client:
         return adaptations(params, target)
 
     def connect_early(self, model: str, params: Mapping[str, object]) -> None:
-        """Open the connection for a model's next request while the request is still being made.
+        """Open a secure connection for a model's next request, while the request is being made.
 
-        Nothing is sent. A failure is reported with the request. Raises as ``prepare``.
+        Others are opened at once, and a small local server may serve only one at a time. Nothing is
+        sent. A failure is reported with the request. Raises as ``prepare``.
         """
-        target = self._servers.target(model, params)
-        if target.api in DIRECT:
-            self._servers.http().connect_early(target.account.base_url)
+        target = self._servers.target(Request(model, [], {**params}))
+        base_url = target.account.base_url
+        if target.api in DIRECT and base_url.startswith("https:"):
+            self._servers.http().connect_early(base_url)
 
     def accepts(self, model: str, part: Part) -> bool:
         """Whether a model's API can carry this part, which is not text.
@@ -230,14 +232,14 @@ class Client:
 
     def api(self, request: Request) -> ApiName:
         """The API for a request. Raises as ``prepare``."""
-        return self._target(request).api
+        return self._servers.target(request).api
 
     def preview(self, request: Request) -> JsonObject:
         """The request as ``ask`` would send it, with keys and other secrets masked.
 
         Raises as ``prepare``.
         """
-        target = self._target(request)
+        target = self._servers.target(request)
         if target.api == "echo":
             return {"messages": request.messages}
         if target.api == "litellm":
@@ -263,7 +265,7 @@ class Client:
         """
         budget = self.budget
         with budget.spending(request, answer) if budget else contextlib.nullcontext():
-            target = self._target(request)
+            target = self._servers.target(request)
             answer.mask = partial(mask, secrets=target.secrets)
             try:
                 yield from self._ask(request, target, answer, may_retry=may_retry)
@@ -303,7 +305,7 @@ class Client:
                 new = refused_by(err, request, target, api_of(target))
                 if new:
                     refused |= new
-                    target = self._target(request, refused)
+                    target = self._servers.target(request, refused)
                     continue
                 if not may_retry:
                     raise
@@ -355,8 +357,9 @@ class Client:
         ``keeps`` the connection for the next one.
         """
         api = api_of(target)
+        url = target.account.base_url + api.path(target)
         response = self._servers.http().send(
-            target.account.base_url + api.path(target),
+            url,
             encode(body),
             headers(target.account),
             is_self_hosted=target.is_self_hosted,
@@ -367,7 +370,7 @@ class Client:
                 from gptsh.llm.failures import refusal
 
                 beginning = response.small_body()
-                raise refusal(response.url, response.status, response.headers, beginning, target)
+                raise refusal(url, response.status, response.headers, beginning, target)
             request_ids = [response.headers.get(name) for name in _REQUEST_IDS]
             answer.request_id = next(filter(None, request_ids), None)
             yield from api.read(response, answer)
@@ -384,16 +387,9 @@ class Client:
 
     def end_turn(self) -> None:
         """Close the connections that were kept for further requests of a turn."""
-        self._servers.close_connections()
-
-    def _target(self, request: Request, refused: Set[str] = frozenset()) -> Target:
-        """What a request goes to, without what was refused of it so far. Raises as ``prepare``."""
-        return self._servers.target(
-            request.model,
-            request.params,
-            web=request.web,
-            left_out=refused,
-        )
+        connections = self._servers.connections
+        if connections:
+            connections.close_kept()
 
     @cached_property
     def _ollama(self) -> "OllamaModels":

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping, Set
-from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -28,7 +27,7 @@ from gptsh.core import locks
 from gptsh.errors import ConfigError, GptshError, StoreBusy
 from gptsh.files import app_folder
 from gptsh.jsonio import JsonObject, as_dict, encode_json
-from gptsh.messages import token_count
+from gptsh.messages import Request, token_count
 from gptsh.models.vendors import BEARER, DIRECT, ApiName
 
 if TYPE_CHECKING:
@@ -184,15 +183,13 @@ class ServerCache:
     """The facts about the servers of this process, and the file with those of the last day."""
 
     def __init__(self) -> None:
+        self._saved: dict[str, Entry] | None = None  # what the file has; it is read once
         self._entries: dict[str, Entry] = {}
-
-    @cached_property
-    def _saved(self) -> dict[str, Entry]:
-        """What the file has."""
-        return _read()
 
     def entry(self, target: Target) -> Entry:
         """The facts about a server and its model, to be updated in place; see ``save``."""
+        if self._saved is None:
+            self._saved = _read()
         key = server_and_model(target)
         if key not in self._entries:
             self._entries[key] = {"at": round(time.time()), **self._saved.get(key, {})}
@@ -201,7 +198,8 @@ class ServerCache:
     def save(self) -> None:
         """Write new facts to the file; if that fails, the servers are asked again."""
         entries = {key: {**entry} for key, entry in self._entries.items() if len(entry) > 1}
-        if all(entry == self._saved.get(key) for key, entry in entries.items()):
+        saved = self._saved or {}
+        if all(entry == saved.get(key) for key, entry in entries.items()):
             return
         with contextlib.suppress(OSError, ConfigError, StoreBusy):
             folder = app_folder("cache")
@@ -255,7 +253,7 @@ OTHER_API: dict[ApiName, ApiName] = {"responses": "chat", "chat": "responses"}  
 class Servers:
     """The servers of models: their keys, the connections to them, and what is known of them.
 
-    ``keys`` are those of the providers used so far, by name; None: the provider needs none. Without
+    ``connections`` are None until a server is used. ``keys`` are those of the providers used so far, by name; None: the provider needs none. Without
     ``needs_keys`` no command is run for a key, and a request without one can be shown.
     """
 
@@ -270,48 +268,37 @@ class Servers:
         self._settings = settings
         self._environ = environ
         self._needs_keys = needs_keys
-        self._http: Http | None = None
+        self.connections: Http | None = None
         self.keys = {name: Secret(key) if key else None for name, key in keys.items()}
         self.cache = ServerCache()
 
     def http(self) -> "Http":
-        """The connections."""
-        if self._http is None:
+        """The connections, loaded when they are needed."""
+        if self.connections is None:
             from gptsh.llm.http import Http
 
-            self._http = Http(self._settings.network, self._environ)
-        return self._http
+            self.connections = Http(self._settings.network, self._environ)
+        return self.connections
 
-    def close_connections(self) -> None:
-        """Close the connections that were kept for further requests of a turn."""
-        if self._http:
-            self._http.close_kept()
-
-    def target(
-        self,
-        model: str,
-        params: Mapping[str, object],
-        *,
-        web: bool = False,
-        left_out: Set[str] = frozenset(),
-    ) -> Target:
+    def target(self, request: Request, left_out: Set[str] = frozenset()) -> Target:
         """Return what a request goes to, ready to be sent there. Raises ConfigError.
 
-        ``web``: its server may search the web. ``left_out`` was refused of this request so far.
+        ``left_out`` was refused of this request so far.
         """
+        model = request.model
         target = self._settings.providers.for_model(model)
-        if web:
+        if request.web:
             target = target.searching() or _raise_no_search(model)
         if target.api == "echo":
             return target
         account = self.with_key(target.account, is_needed=self._needs_keys)
-        secrets = self.secrets_of(account, params)
+        secrets = self.secrets_of(account, request.params)
 
         refusals = {*self.cache.entry(target).get("refused", ()), *left_out}
         api: ApiName = target.api
         other = OTHER_API.get(api)
         if other and api in refusals and other not in refusals:
-            if web:  # it has the search in that API alone
+            if request.web:  # it has the search in that API alone
                 _raise_no_search(model)
             api = other
         try:

@@ -4,7 +4,6 @@ import contextlib
 import ipaddress
 import os
 import re
-import socket
 import ssl
 import threading
 from collections.abc import Mapping
@@ -101,9 +100,7 @@ def _read(file: str | None, folder: str | None, system: ssl.DefaultVerifyPaths) 
 #
 # Which proxy ``HTTPS_PROXY``, ``HTTP_PROXY``, ``ALL_PROXY`` and ``NO_PROXY`` name for a URL.
 
-# Whether the proxy resolves the name.
-SOCKS = {"socks4": False, "socks4a": True, "socks5": False, "socks5h": True}
-_PORTS = {"http": 80, "https": 443} | dict.fromkeys(SOCKS, 1080)
+_PORTS = {"http": 80, "https": 443}
 # Loopback is never proxied: for a proxy, localhost is its own machine.
 _NO_PROXY = "localhost,127.0.0.0/8,::1,0.0.0.0,::"
 
@@ -133,10 +130,7 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     entries = f"{_NO_PROXY},{exclusions}".replace(",", " ").split()
     if any(_excludes(entry, host.rstrip("."), port) for entry in entries):
         return None
-    if "://" not in proxy:
-        return f"http://{proxy}"
-    scheme, _, address = proxy.partition("://")
-    return f"{scheme.lower()}://{address}"
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _excludes(entry: str, host: str, port: int) -> bool:
@@ -156,33 +150,6 @@ def proxy_headers(proxy: SplitResult) -> dict[str, str]:
     """The header with the login of a proxy's URL, if it has one."""
     login = proxy.netloc.rpartition("@")[0]
     return {"Proxy-Authorization": f"Basic {_basic(login)}"} if login else {}
-
-
-def check_socks_package() -> None:
-    """Raise ConfigError if the package that connects through SOCKS proxies is missing."""
-    try:
-        import socks  # noqa: F401 - few install the package
-    except ImportError as err:
-        advice = "pip install PySocks, or name an HTTP proxy"
-        raise ConfigError("a SOCKS proxy needs the package PySocks", advice) from err
-
-
-def connect_socks(target: SplitResult, proxy: SplitResult, seconds: float) -> socket.socket:
-    """Connect through a SOCKS proxy. Raises OSError."""
-    import socks
-
-    host, port = host_and_port(proxy)
-    sock: socket.socket = socks.create_connection(
-        host_and_port(target),
-        seconds,
-        proxy_type=socks.SOCKS5 if proxy.scheme.startswith("socks5") else socks.SOCKS4,
-        proxy_addr=host,
-        proxy_port=port,
-        proxy_rdns=SOCKS[proxy.scheme],
-        proxy_username=unquote(proxy.username) if proxy.username else None,
-        proxy_password=unquote(proxy.password) if proxy.password else None,
-    )
-    return sock
 
 
 def proxy_secrets(environ: Mapping[str, str]) -> set[str]:

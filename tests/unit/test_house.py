@@ -40,7 +40,6 @@ LAYERS = [
 LAYER = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
 ROOMS = {
     "click": {"cli", "chat/commands.py"},
-    "socks": {"llm/tls.py"},
     "tiktoken": {"context/tokens.py", "llm/litellm_bridge.py"},
     "certifi": {"llm/tls.py"},
     "litellm": {"llm/litellm_bridge.py"},

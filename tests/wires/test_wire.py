@@ -350,7 +350,7 @@ def test_a_list_of_one_providers_models_runs_no_other_key_command(home: Home, mo
         ("http://localhost:11434/v1", {"ALL_PROXY": "http://p:1"}, None),
         ("http://[::1]:1/v1", {"ALL_PROXY": "http://p:1"}, None),
         ("http://[2001:db8::5]:8000", {"ALL_PROXY": "http://p:1", "NO_PROXY": "[2001:db8::5]:8000"}, None),
-        ("http://a.test", {"ALL_PROXY": "SOCKS5://p:1"}, "socks5://p:1"),
+        ("http://a.test", {"ALL_PROXY": "SOCKS5://p:1"}, "SOCKS5://p:1"),
     ],
 )
 def test_proxies_from_the_environment(url: str, env: dict[str, str], proxy: str | None) -> None:
@@ -477,6 +477,7 @@ NO_WAY: dict[str, tuple[str, dict[str, str], str]] = {
     "a proxy without a host": ("http://model.test/v1", {"HTTP_PROXY": "http://u:s3cret@"}, ""),
     "a proxy of another kind": ("http://model.test/v1", {"HTTP_PROXY": "ftp://127.0.0.1:9"}, "model.test"),
     "SOCKS": ("http://model.test/v1", {"ALL_PROXY": "socks5://127.0.0.1:9"}, "SOCKS"),
+    "a proxy by TLS": ("http://model.test/v1", {"ALL_PROXY": "https://127.0.0.1:9"}, "http://"),
 }
 
 

@@ -78,17 +78,15 @@ class Incoming(Generic[Item]):
             except queue.Empty:
                 if self._left and self._left.is_set():
                     raise BrokenPipeError from None
-                if seconds <= longest:
-                    raise self._timed_out() from None
+                if seconds > longest:
+                    continue
+                advice = ""
+                if self._deadline == math.inf:
+                    advice = "raise first_byte_timeout or idle_timeout under [network]"
+                raise TimedOut(f"{self._host} went silent", advice) from None
         if isinstance(item, BaseException):
             raise item
         return item
-
-    def _timed_out(self) -> TimedOut:
-        advice = ""
-        if self._deadline == math.inf:
-            advice = "raise first_byte_timeout or idle_timeout under [network]"
-        return TimedOut(f"{self._host} went silent", advice)
 
     def limit_wait(self, seconds: float = _FINAL_WAIT) -> None:
         """Wait at most ``seconds`` more for all remaining items. Only the first call counts."""

@@ -430,13 +430,11 @@ _KIMI_THAT_REASONS = r"(?i)kimi-k(?:2\.[5-9]|[3-9])"
 class FittedParams(NamedTuple):
     """The parameters to send, and what is left out because the model would refuse it.
 
-    ``omissions`` are names, or a few words. ``effort`` is the one that the model accepts and the
-    user's is nearest to.
+    ``omissions`` are names, or a few words.
     """
 
     fields: JsonObject
     omissions: list[str]
-    effort: object
 
 
 def fit_params(params: Mapping[str, object], target: Target) -> FittedParams:
@@ -446,7 +444,7 @@ def fit_params(params: Mapping[str, object], target: Target) -> FittedParams:
     nearest.
     """
     fields = dict(params)
-    effort = _effort_for(params, target)
+    effort = effort_for(params, target)
     refusals = {*target.refusals}
     if effort:
         fields["reasoning_effort"] = effort
@@ -455,7 +453,7 @@ def fit_params(params: Mapping[str, object], target: Target) -> FittedParams:
     omissions = _take_out(fields, [name for name in params if of_param(name) in refusals])
     omissions += _take_out(fields, _refused_sampling(target.provider, target.model, fields))
     if target.api == "litellm":
-        return FittedParams(fields, omissions, effort)
+        return FittedParams(fields, omissions)
 
     if "max_completion_tokens" in fields:
         limit = fields.pop("max_completion_tokens")
@@ -469,16 +467,19 @@ def fit_params(params: Mapping[str, object], target: Target) -> FittedParams:
             omissions += _name_for_claude(fields, target)
         case _:
             omissions += _name_for_chat(fields, target)
-    return FittedParams(fields, omissions, effort)
+    return FittedParams(fields, omissions)
 
 
 def adaptations(params: Mapping[str, object], target: Target) -> list[str]:
     """What is not sent as the user asked, each in words that follow the model's name."""
-    fitted = fit_params(params, target)
+    omissions = fit_params(params, target).omissions
+    lines = []
+    if omissions:
+        lines.append(f"takes no {', '.join(omissions)}: left out")
     asked = params.get("reasoning_effort")
-    lines = [f"takes no {', '.join(fitted.omissions)}: left out"] if fitted.omissions else []
-    if fitted.effort and fitted.effort != asked:
-        lines.append(f"takes no reasoning_effort {asked}: {fitted.effort} is sent")
+    effort = effort_for(params, target)
+    if effort and effort != asked:
+        lines.append(f"takes no reasoning_effort {asked}: {effort} is sent")
     if asked not in (None, "none") and target.refuses_effort_beside_tools:
         lines.append("takes no reasoning_effort beside tools: with them none is sent")
     return lines
@@ -494,7 +495,7 @@ def of_effort(effort: str) -> str:
     return of_param(f"reasoning_effort={effort}")
 
 
-def _effort_for(params: Mapping[str, object], target: Target) -> object:
+def effort_for(params: Mapping[str, object], target: Target) -> object:
     """The effort to ask of a model: the nearest that it accepts.
 
     The user's own if it is not on the scale.

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from gptsh.config.accounts import Target
 from gptsh.errors import ModelError
 from gptsh.llm.failures import own_words
-from gptsh.llm.parameters import EFFORTS, fit_params, of_effort, of_param
+from gptsh.llm.parameters import EFFORTS, effort_for, of_effort, of_param
 from gptsh.llm.servers import OTHER_API
 from gptsh.llm.stream import Api, make_body
 from gptsh.messages import Request
@@ -42,7 +42,7 @@ def refused_by(err: ModelError, request: Request, target: Target, api: Api) -> s
 
 def _refused_fields(text: str, request: Request, target: Target, api: Api) -> set[str]:
     """The fields and parameters of a request that an error refuses."""
-    effort = fit_params(request.params, target).effort
+    effort = effort_for(request.params, target)
     new = unsupported_efforts(text, effort) | unsupported_params(text, request.params)
     for field, refusable in api.REFUSABLE.items():
         if refuses_field(text, refusable.names) or re.search(refusable.wording, text):

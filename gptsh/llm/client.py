@@ -25,7 +25,7 @@ from gptsh.models.vendors import DIRECT, ApiName
 if TYPE_CHECKING:
     from gptsh.llm.litellm_bridge import Bridge
     from gptsh.llm.model_lists import ModelLists
-    from gptsh.llm.reports import OllamaModels, Windows
+    from gptsh.llm.reports import ServerReports, Windows
 
 
 # ---- apis
@@ -139,14 +139,14 @@ class Client:
         """The context windows of models."""
         from gptsh.llm.reports import Windows
 
-        return Windows(self._settings, self._ollama)
+        return Windows(self._settings, self._reports)
 
     @cached_property
     def model_lists(self) -> "ModelLists":
         """The models that servers list."""
         from gptsh.llm.model_lists import ModelLists
 
-        return ModelLists(self._settings, self._ollama)
+        return ModelLists(self._settings, self._reports)
 
     def full_name(self, model: str) -> str:
         """Add the provider ``ollama`` to a bare model name that the local Ollama server lists."""
@@ -160,7 +160,7 @@ class Client:
         """
         from gptsh.llm.reports import has_ability
 
-        return has_ability(self._settings.providers.for_model(model), ability, self._ollama)
+        return has_ability(self._settings.providers.for_model(model), ability, self._reports)
 
     def refused_images(self, model: str) -> frozenset[str]:
         """The digests of the images that a model's server has refused, for a day.
@@ -341,7 +341,7 @@ class Client:
     def _body(self, request: Request, target: Target) -> JsonObject:
         """The body of a request. A server of Ollama may be asked how it has loaded the model."""
         if target.api == "ollama":
-            request = self._ollama.with_window(request, target)
+            request = self._reports.with_window(request, target)
         return make_body(api_of(target), request, target)
 
     def _post(
@@ -375,7 +375,7 @@ class Client:
             answer.request_id = next(filter(None, request_ids), None)
             yield from api.read(response, answer)
             if target.api == "ollama":
-                self._ollama.note_window(answer, target)
+                self._reports.note_window(answer, target)
             if answer.usage and _COST in response.headers:
                 with contextlib.suppress(ValueError):
                     cost = parse_json(response.headers[_COST])
@@ -392,10 +392,10 @@ class Client:
             connections.close_kept()
 
     @cached_property
-    def _ollama(self) -> "OllamaModels":
-        from gptsh.llm.reports import OllamaModels, ServerReports
+    def _reports(self) -> "ServerReports":
+        from gptsh.llm.reports import ServerReports
 
-        return OllamaModels(ServerReports(self._servers))
+        return ServerReports(self._servers)
 
     @cached_property
     def _litellm(self) -> "Bridge":

@@ -13,7 +13,7 @@ from gptsh.llm.reports import (
     PROBE_TIMEOUT,
     REMOTE_TIMEOUT,
     REPORT_TIMEOUT,
-    OllamaModels,
+    ServerReports,
     bytes_in,
     window_in,
 )
@@ -40,11 +40,9 @@ class ModelRow(TypedDict):
 class ModelLists:
     """The models that can be asked with the keys and servers at hand."""
 
-    def __init__(self, settings: Settings, ollama: OllamaModels) -> None:
+    def __init__(self, settings: Settings, reports: ServerReports) -> None:
         self._settings = settings
-        self._ollama = ollama
-        self._reports = ollama.reports
-        self._cache = ollama.reports.cache
+        self._reports = reports
 
     def names(self, account: Account) -> list[str]:
         """The models that a server lists; empty if it does not do so in time."""
@@ -58,7 +56,7 @@ class ModelLists:
         account = self._settings.providers.get("ollama")
         if split_model(model)[0] is not None or account is None:
             return model
-        entry = self._cache.entry(target_at(account, ""))
+        entry = self._reports.cache.entry(target_at(account, ""))
         names = {model, f"{model}:latest"}
         if names.isdisjoint(entry.get("models", ())):
             entry["models"] = self.names(account)
@@ -83,12 +81,12 @@ class ModelLists:
             return []
         if account.vendor.api not in DIRECT:
             return []
-        entry = self._cache.entry(target_at(account, ""))
+        entry = self._reports.cache.entry(target_at(account, ""))
         models, valid_until = entry.get("offered", ([], 0))
         if time.time() >= valid_until:
             models = self.names(account)
             entry["offered"] = [models, time.time() + _OFFERED]
-            self._cache.save()
+            self._reports.cache.save()
         return [f"{name}/{model}" for model in models]
 
     def state(self, model: str) -> str | None:
@@ -184,7 +182,7 @@ class ModelLists:
 
     def _server_rows(self, account: Account, seconds: float) -> Iterator[ModelRow]:
         listed = self._reports.listed_models(account, seconds)
-        states = self._ollama.states(account) if account.vendor.api == "ollama" else {}
+        states = self._reports.states(account) if account.vendor.api == "ollama" else {}
         for entry in listed:
             name = entry["id"]
             row = _row(

@@ -53,8 +53,69 @@ class Get(Protocol):
         """``body`` is posted."""
 
 
+def list_url(account: Account) -> str:
+    """The URL of a server's list of models."""
+    return account.base_url + _LIST_PATHS.get(account.vendor.api, "/models")
+
+
+def models_in(payload: object) -> list[JsonObject]:
+    """The models in the payload of ``/models``, each with its ``id``.
+
+    Of Google's list those that answer prompts.
+    """
+    if isinstance(payload, dict):
+        payload = payload.get("data", payload.get("models"))
+    models = []
+    for entry in as_dicts(payload):
+        if "generateContent" in (entry.get("supportedGenerationMethods") or ()):
+            entry["id"] = str(entry.get("name")).removeprefix("models/")
+        if entry.get("id") and isinstance(entry["id"], str):
+            models.append(entry)
+    return models
+
+
+def window_in(entry: JsonObject) -> int | None:
+    """The window in an entry of ``/models``.
+
+    It is vLLM's, llama.cpp's, that of OpenRouter's first provider, or the model's.
+    """
+    return first_size(
+        entry.get("max_model_len"),
+        as_dict(entry.get("meta")).get("n_ctx"),
+        as_dict(entry.get("top_provider")).get("context_length"),
+        *map(entry.get, _WINDOW_KEYS),
+    )
+
+
+def first_size(*sizes: object) -> int | None:
+    """The first value that is a valid number of tokens, above 0."""
+    for size in sizes:
+        count = token_count(size)
+        if count:
+            return count
+    return None
+
+
+# ---- what servers are asked
+
+_SMALL = 2000  # tokens of prompt and answer that fit any window which Ollama chooses itself
+_MIN_WINDOW = 4096  # tokens: the smallest window requested from Ollama
+_LOADED = 300  # seconds that Ollama keeps a model in memory
+_NUM_CTX = r"(?m)^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$"  # matches within one line only
+
+
+class ModelState(TypedDict):
+    """The size of a model's file in bytes, and whether it is in memory; None: unknown."""
+
+    size: int | None
+    loaded: bool | None
+
+
 class ServerReports:
-    """Asks servers about themselves. What it ``learn``s is remembered for a day."""
+    """Asks servers about themselves, and remembers for a day what it ``learn``s.
+
+    The window of a model that Ollama has loaded is remembered for five minutes.
+    """
 
     def __init__(self, servers: Servers) -> None:
         self.cache = servers.cache
@@ -133,82 +194,12 @@ class ServerReports:
             raise ModelError(f"{account.name} does not list its models")
         return models_in(payload)
 
-
-def list_url(account: Account) -> str:
-    """The URL of a server's list of models."""
-    return account.base_url + _LIST_PATHS.get(account.vendor.api, "/models")
-
-
-def models_in(payload: object) -> list[JsonObject]:
-    """The models in the payload of ``/models``, each with its ``id``.
-
-    Of Google's list those that answer prompts.
-    """
-    if isinstance(payload, dict):
-        payload = payload.get("data", payload.get("models"))
-    models = []
-    for entry in as_dicts(payload):
-        if "generateContent" in (entry.get("supportedGenerationMethods") or ()):
-            entry["id"] = str(entry.get("name")).removeprefix("models/")
-        if entry.get("id") and isinstance(entry["id"], str):
-            models.append(entry)
-    return models
-
-
-def window_in(entry: JsonObject) -> int | None:
-    """The window in an entry of ``/models``.
-
-    It is vLLM's, llama.cpp's, that of OpenRouter's first provider, or the model's.
-    """
-    return first_size(
-        entry.get("max_model_len"),
-        as_dict(entry.get("meta")).get("n_ctx"),
-        as_dict(entry.get("top_provider")).get("context_length"),
-        *map(entry.get, _WINDOW_KEYS),
-    )
-
-
-def first_size(*sizes: object) -> int | None:
-    """The first value that is a valid number of tokens, above 0."""
-    for size in sizes:
-        count = token_count(size)
-        if count:
-            return count
-    return None
-
-
-# ---- ollama models
-#
-# Ollama's models, as its server reports them: the window, trained and loaded; abilities; size;
-# which are loaded.
-
-_SMALL = 2000  # tokens of prompt and answer that fit any window which Ollama chooses itself
-_MIN_WINDOW = 4096  # tokens: the smallest window requested from Ollama
-_LOADED = 300  # seconds that Ollama keeps a model in memory
-_NUM_CTX = r"(?m)^[ \t]*num_ctx[ \t]+([0-9]{1,10})[ \t\r]*$"  # matches within one line only
-
-
-class ModelState(TypedDict):
-    """The size of a model's file in bytes, and whether it is in memory; None: unknown."""
-
-    size: int | None
-    loaded: bool | None
-
-
-class OllamaModels:
-    """What Ollama's servers report about their models.
-
-    The cache remembers it for a day, and the window of a loaded model for five minutes.
-    """
-
-    def __init__(self, reports: ServerReports) -> None:
-        self.reports = reports
-        self._cache = reports.cache
+    # ---- Ollama
 
     def info(self, target: Target) -> JsonObject:
         """What a server reports, or has reported today, about its model; see ``read_info``."""
-        self.reports.learn(target, "shown", partial(read_info, target))
-        return as_dict(self._cache.entry(target).get("shown"))
+        self.learn(target, "shown", partial(read_info, target))
+        return as_dict(self.cache.entry(target).get("shown"))
 
     def with_window(self, request: Request, target: Target) -> Request:
         """The request with the window to ask for: the user's choice, else as large as needed.
@@ -228,7 +219,7 @@ class OllamaModels:
     def _window_for(self, target: Target, tokens: int) -> int | None:
         """The loaded window if this many tokens fit, else a larger one; None: the server's."""
         loaded: int | None
-        loaded, until = self._cache.entry(target).get("loaded", (None, 0))
+        loaded, until = self.cache.entry(target).get("loaded", (None, 0))
         if time.time() >= until:
             loaded = self._running_window(target)
             self._set_loaded(target, loaded)
@@ -246,7 +237,7 @@ class OllamaModels:
         if target.is_cloud:
             window = token_count(self.info(target).get("trained"))
         else:
-            entry = self._cache.entry(target)
+            entry = self.cache.entry(target)
             window = entry.get("loaded", [None])[0]
             if window is None:  # the server chose it: it is asked for its choice once a day
                 if "own" not in entry:
@@ -258,12 +249,12 @@ class OllamaModels:
 
     def _set_loaded(self, target: Target, window: int | None) -> None:
         """Remember the window of the model in memory, and until when it is likely there."""
-        self._cache.entry(target)["loaded"] = [window, time.time() + _LOADED]
+        self.cache.entry(target)["loaded"] = [window, time.time() + _LOADED]
 
     def _running_window(self, target: Target) -> int | None:
         """The window of a loaded model; None if it is not loaded."""
         try:
-            return read_loaded_window(target, self.reports.getter(target.account, PROBE_TIMEOUT))
+            return read_loaded_window(target, self.getter(target.account, PROBE_TIMEOUT))
         except GptshError:
             return None
 
@@ -272,7 +263,7 @@ class OllamaModels:
 
         Empty if the server does not report.
         """
-        get = self.reports.getter(account, REMOTE_TIMEOUT)
+        get = self.getter(account, REMOTE_TIMEOUT)
         root = _root(account)
         try:
             stored = _models_in(get(f"{root}/api/tags"))
@@ -332,11 +323,9 @@ def _root(account: Account) -> str:
 class Windows:
     """The context windows of models, in tokens. What a server reports is remembered for a day."""
 
-    def __init__(self, settings: Settings, ollama: OllamaModels) -> None:
+    def __init__(self, settings: Settings, reports: ServerReports) -> None:
         self._settings = settings
-        self._ollama = ollama
-        self._reports = ollama.reports
-        self._cache = ollama.reports.cache
+        self._reports = reports
         self._limits: dict[str, int] = {}  # windows that refusals have named
         self._early: threading.Thread | None = None  # asks for a window that may be needed
 
@@ -368,7 +357,7 @@ class Windows:
         """
         target = self._settings.providers.for_model(model)
         if target.account.context_window is None and _reports_windows(target):
-            self._cache.entry(target)  # the thread must add none while the cache is saved
+            self._reports.cache.entry(target)  # the thread must add none while the cache is saved
             ask = partial(self._reported, target, ask=True)
             self._early = threading.Thread(target=ask, daemon=True)
             self._early.start()
@@ -381,11 +370,11 @@ class Windows:
     def _reported(self, target: Target, *, ask: bool) -> int | None:
         """The window that a server reports or has reported today."""
         if target.api == "ollama":
-            info = self._ollama.info(target) if ask else {}
+            info = self._reports.info(target) if ask else {}
             return info.get("trained") or info.get("num_ctx")
         if ask:
             self._reports.learn(target, "window", partial(_read_window, target))
-        return self._cache.entry(target).get("window")
+        return self._reports.cache.entry(target).get("window")
 
 
 def _reports_windows(target: Target) -> bool:
@@ -495,7 +484,7 @@ _UNSUPPORTED: dict[str, tuple[str, ...]] = {
 }
 
 
-def has_ability(target: Target, ability: str, ollama: OllamaModels) -> bool | None:
+def has_ability(target: Target, ability: str, reports: ServerReports) -> bool | None:
     """Whether a provider's model has ``vision``, ``pdf_input``, …; None: unknown.
 
     An Ollama server is asked.
@@ -506,5 +495,5 @@ def has_ability(target: Target, ability: str, ollama: OllamaModels) -> bool | No
         return exact_facts(target.provider, target.model).can(ability)
     if ability not in _OLLAMAS_WORDS:
         return None
-    reported = ollama.info(target).get("abilities")
+    reported = reports.info(target).get("abilities")
     return None if reported is None else _OLLAMAS_WORDS[ability] in reported

@@ -173,7 +173,7 @@ _LARGEST = 10_000_000  # bytes
 
 # Refused because of earlier answers: the next answer remembers it, see ``Message``.
 REASONING = {"thinking", "items", "parts"}
-_PER_REQUEST = {"schema"}  # refused because of one request's content
+_PER_REQUEST = {"schema"}  # refused because of a request's content: not remembered in the file
 
 # "at" is the time at which it was made; the other keys belong to those that write them.
 Entry = JsonObject
@@ -185,6 +185,7 @@ class ServerCache:
     def __init__(self) -> None:
         self._saved: dict[str, Entry] | None = None  # what the file has; it is read once
         self._entries: dict[str, Entry] = {}
+        self._refused_here: dict[str, set[str]] = {}  # what this process was refused, by model
 
     def entry(self, target: Target) -> Entry:
         """The facts about a server and its model, to be updated in place; see ``save``."""
@@ -209,9 +210,17 @@ class ServerCache:
                 files.sweep(folder, os.listdir(folder))
                 files.replace(folder / _FILE, encode_json(self._saved), fsync=False)
 
+    def refusals(self, target: Target) -> set[str]:
+        """What the server has refused for this model: fields, parameters, an API."""
+        here = self._refused_here.get(server_and_model(target), set())
+        return here.union(self.entry(target).get("refused", ()))
+
     def remember_refusals(self, target: Target, refused: Set[str]) -> None:
-        """Remember what an answered request was sent without: fields, parameters, an API."""
-        lasting = refused - REASONING - _PER_REQUEST
+        """Remember what an answered request was sent without: most of it for a day."""
+        fields = refused - REASONING
+        here = self._refused_here.setdefault(server_and_model(target), set())
+        here |= fields
+        lasting = fields - _PER_REQUEST
         if lasting:
             entry = self.entry(target)
             entry["refused"] = sorted({*lasting, *entry.get("refused", ())})
@@ -253,8 +262,9 @@ OTHER_API: dict[ApiName, ApiName] = {"responses": "chat", "chat": "responses"}  
 class Servers:
     """The servers of models: their keys, the connections to them, and what is known of them.
 
-    ``connections`` are None until a server is used. ``keys`` are those of the providers used so far, by name; None: the provider needs none. Without
-    ``needs_keys`` no command is run for a key, and a request without one can be shown.
+    ``connections`` are None until a server is used. ``keys`` are those of the providers used so
+    far, by name; None: the provider needs none. Without ``needs_keys`` no command is run for a key,
+    and a request without one can be shown.
     """
 
     def __init__(
@@ -294,7 +304,7 @@ class Servers:
         account = self.with_key(target.account, is_needed=self._needs_keys)
         secrets = self.secrets_of(account, request.params)
 
-        refusals = {*self.cache.entry(target).get("refused", ()), *left_out}
+        refusals = self.cache.refusals(target) | left_out
         api: ApiName = target.api
         other = OTHER_API.get(api)
         if other and api in refusals and other not in refusals:

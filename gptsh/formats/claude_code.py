@@ -6,28 +6,32 @@ branch that was continued is read. Other records (titles, progress) are not mess
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import chain
 
 from gptsh.formats.source import (
     BAD_MESSAGE,
+    MALFORMED,
     Conversation,
     ForeignMessage,
     Line,
     Results,
     Source,
     answer_fields,
-    read_each,
     with_raw,
     without,
 )
-from gptsh.jsonio import JsonObject, as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.messages import token_count
 
 NAME = "claude-code"
 IGNORED_PATHS = r"/tool-results/|/sessions-index\.json$|/subagents/agent-[^/]+\.meta\.json$"
 # Records without an id by which a file is recognised, and a key that each has.
-_RECORDS = {"summary": "leafUuid", "custom-title": "customTitle", "ai-title": "aiTitle",
-            "file-history-snapshot": "snapshot", "queue-operation": "operation"}  # fmt: skip
+_RECORDS = {
+    "summary": "leafUuid",
+    "custom-title": "customTitle",
+    "ai-title": "aiTitle",
+    "file-history-snapshot": "snapshot",
+    "queue-operation": "operation",
+}
 _MESSAGE_TYPES = ("user", "assistant")
 _TITLES = ("customTitle", "aiTitle", "summary")  # in order of preference; of several of a kind, the last one counts
 _FLAGS = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
@@ -48,14 +52,18 @@ class _Thread:
 
 def read(source: Source) -> Results | None:
     """The sessions in a file: the main one and one for each subagent. None for another tool's file."""
-    if not any(_is_record(value) for value in source.first):
-        return None
-    return chain(source.bad_lines, read_each(source, lambda thread: _conversation(source, thread), _threads(source)))
+    return _sessions(source) if any(map(_is_record, source.first)) else None
+
+
+def _sessions(source: Source) -> Results:
+    yield from source.bad_lines
+    for thread in _threads(source):
+        yield from _conversation(source, thread).results()
 
 
 def _is_record(value: JsonObject) -> bool:
-    kind = value.get("type")
-    return isinstance(kind, str) and ({"uuid", "sessionId"} <= value.keys() or _RECORDS.get(kind) in value)
+    kind = as_str(value.get("type"))
+    return _RECORDS.get(kind) in value or (kind != "" and {"uuid", "sessionId"} <= value.keys())
 
 
 def _threads(source: Source) -> Iterable[_Thread]:
@@ -68,32 +76,36 @@ def _threads(source: Source) -> Iterable[_Thread]:
     by_line: dict[str, _Thread] = {}
     for line in source.lines:
         value = line.value
-        ident, parent, session = (str(value.get(key) or "") for key in ("uuid", "parentUuid", "sessionId"))
+        ident = as_str(value.get("uuid"))
+        session = as_str(value.get("sessionId"))
         if not ident and value.get("type") not in _MESSAGE_TYPES:
             continue
-        thread = by_line.get(parent)
-        agent = str(value.get("agentId") or (thread and thread.agent) or ident) if value.get("isSidechain") else None
+        thread = by_line.get(as_str(value.get("parentUuid")))
+        agent = None
+        if value.get("isSidechain"):
+            agent = as_str(value.get("agentId")) or (thread and thread.agent) or ident
         if thread is None or thread.agent != agent:
             thread = threads.get((session, agent)) or _Thread(agent)
         threads[session, agent] = thread
         thread.session = session
-        if ident not in thread.places:
-            thread.lines.append(line)
+        if ident in thread.places:
+            continue
+        thread.lines.append(line)
         if ident:
             by_line[ident] = thread
-            thread.places.setdefault(ident, len(thread.lines) - 1)
-    for value in (line.value for line in source.lines if "uuid" not in line.value):  # some precede their thread
-        titled = threads.get((str(value.get("sessionId")), None)) or by_line.get(str(value.get("leafUuid")))
-        if titled and titled.agent is None:
+            thread.places[ident] = len(thread.lines) - 1
+    for line in source.lines:  # some titles precede their thread
+        value = line.value
+        titled = threads.get((as_str(value.get("sessionId")), None)) or by_line.get(as_str(value.get("leafUuid")))
+        if titled and titled.agent is None and "uuid" not in value:
             titled.titles |= {key: value[key] for key in _TITLES if isinstance(value.get(key), str)}
     return dict.fromkeys(threads.values())
 
 
 def _conversation(source: Source, thread: _Thread) -> Conversation:
     first = thread.lines[0].value
-    session = Conversation(
-        source, NAME, thread.session or str(first.get("uuid")), provider="anthropic", cwd=first.get("cwd")
-    )
+    key = thread.session or as_str(first.get("uuid"))
+    session = Conversation(source, NAME, key, provider="anthropic", cwd=first.get("cwd"))
     session.title = next((thread.titles[key] for key in _TITLES if key in thread.titles), None)
     session.extra = {key: first[key] for key in ("gitBranch", "version") if isinstance(first.get(key), str)}
     if thread.agent is not None:
@@ -104,17 +116,17 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
     for line in _branch(thread):
         try:
             message = _message(line.value)
-        except (AttributeError, KeyError, TypeError, ValueError):  # the record can be any JSON
-            session.skipped.append(source.skipped(BAD_MESSAGE, line.number))
+        except MALFORMED:
+            session.skip(BAD_MESSAGE, line.number)
             continue
         if message is None:
             continue
         response_id = message.get("response_id")
-        if response_id and (answer := answers.get(response_id)):  # another line of the same response
-            answer["content"] += message["content"]
-            tokens, before = (token_count(as_dict(one.get("usage")).get("completion")) for one in (message, answer))
-            is_older = (tokens or 0) < (before or 0)
-            answer |= without(message, "id", "timestamp", "content", *(["usage"] if is_older else []))
+        answer = answers.get(response_id or "")
+        if answer:  # another line of the same response
+            answer["content"] += message.pop("content")
+            answer |= without(message, "id", "timestamp", "usage")
+            answer["usage"] = max(answer.get("usage"), message.get("usage"), key=_completion)
             continue
         if response_id:
             answers[response_id] = message
@@ -127,6 +139,10 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
     return session
 
 
+def _completion(usage: object) -> int:
+    return token_count(as_dict(usage).get("completion")) or 0
+
+
 def _branch(thread: _Thread) -> list[Line]:
     """The lines of the branch that was continued, in order; the questions of a part that was rewound are left out.
 
@@ -134,18 +150,19 @@ def _branch(thread: _Thread) -> list[Line]:
     """
     path = _path_to_newest(thread)
     messages = [as_dict(line.value.get("message")) for line in thread.lines]
-    response_ids = {
-        str(messages[at]["id"])
-        for at in path
-        if thread.lines[at].value.get("type") == "assistant" and "id" in messages[at]
-    }
-    branch = {at for at, message in enumerate(messages) if at in path or str(message.get("id")) in response_ids}
+    response_ids: set[str] = set()
+    for index in path:
+        if thread.lines[index].value.get("type") == "assistant":
+            response_ids.add(as_str(messages[index].get("id")))
+    branch = {index for index, message in enumerate(messages) if as_str(message.get("id")) in response_ids - {""}}
+    branch |= path
+
     parts = [as_dicts(message.get("content")) for message in messages]
-    call_ids = {str(part["id"]) for at in branch for part in parts[at] if "id" in part}
-    for at in range(len(messages)):
-        if any(str(part["tool_use_id"]) in call_ids for part in parts[at] if "tool_use_id" in part):
-            branch.add(at)
-    return [thread.lines[at] for at in sorted(branch)]
+    call_ids = {as_str(part.get("id")) for index in branch for part in parts[index]} - {""}
+    for index in range(len(messages)):
+        if any(as_str(part.get("tool_use_id")) in call_ids for part in parts[index]):
+            branch.add(index)
+    return [thread.lines[index] for index in sorted(branch)]
 
 
 def _path_to_newest(thread: _Thread) -> set[int]:
@@ -154,16 +171,18 @@ def _path_to_newest(thread: _Thread) -> set[int]:
     Where a parent is missing, it is the line before. A compaction begins no session: the messages before it remain.
     """
     values = [line.value for line in thread.lines]
-    at = max((place for place, value in enumerate(values) if value.get("type") in _MESSAGE_TYPES), default=-1)
+    index = len(values) - 1
+    while index >= 0 and values[index].get("type") not in _MESSAGE_TYPES:
+        index -= 1
     path: set[int] = set()
-    while at >= 0 and at not in path:
-        path.add(at)
-        value = values[at]
+    while index >= 0 and index not in path:
+        path.add(index)
+        value = values[index]
         parent = value.get("parentUuid") or value.get("logicalParentUuid")
         is_compaction = value.get("isCompactSummary") or value.get("subtype") == _COMPACTED
         if "parentUuid" in value and not parent and not is_compaction:
             break  # the first message
-        at = thread.places.get(str(parent), at - 1)
+        index = thread.places.get(as_str(parent), index - 1)
     return path
 
 
@@ -188,7 +207,7 @@ def _message(value: JsonObject) -> ForeignMessage | None:
         if new.get("model") == _SYNTHETIC:  # without a request; its usage is all zeros
             marks["model"] = _SYNTHETIC
             new = without(new, "model", "provider", "usage")
-        if value.get("isApiErrorMessage") is True:
+        if "isApiErrorMessage" in marks:
             new["finish_reason"] = "error"
     elif "toolUseResult" in value and isinstance(content, list):
         new["content"] = with_raw(content, value["toolUseResult"])

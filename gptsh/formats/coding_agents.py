@@ -4,21 +4,22 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from gptsh.formats.source import (
     Conversation,
     ForeignMessage,
     Line,
-    Record,
     Results,
     Source,
     answer_fields,
+    content_of,
     provider_name,
     tool_call,
     utc,
     with_raw,
+    with_rest,
     without,
 )
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
@@ -44,40 +45,51 @@ _BLOB = re.compile(r"blob:sha256:([0-9a-f]{64})")
 
 def read_codelet(source: Source) -> Results | None:
     """The session of a manifest, or of a file of envelopes, or of a store with all its messages."""
-    value = source.value
-    if isinstance(value, dict) and value.keys() >= _MANIFEST and isinstance(value["messages"], list):
-        session = _manifest_session(source, value)
-    elif any(one.keys() >= _RECORD or (one.keys() >= _ENVELOPE and "sessionId" not in one) for one in source.first):
+    if source.value.keys() >= _MANIFEST:
+        session = _manifest_session(source)
+    elif any(map(_is_codelet, source.first)):
         records = _records(source)
         session = Conversation(source, CODELET, next(iter(records)), skipped=source.bad_lines)
         for line in records.values():
-            session.add_record(lambda line: [_codelet_message(line.value, session)], line, line.number)
+            session.add_record(partial(_codelet_messages, session), line.value, line.number)
     else:
         return None
     for message in session.messages:  # the last message with a model or provider decides
-        session.model, session.provider = message.get("model", session.model), message.get("provider", session.provider)
+        session.model = message.get("model", session.model)
+        session.provider = message.get("provider", session.provider)
     return session.results()
 
 
-def _manifest_session(source: Source, manifest: JsonObject) -> Conversation:
-    session = Conversation(source, CODELET, str(manifest["id"]), title=manifest["name"], cwd=manifest["project"])
-    session.created_at, session.updated_at = manifest["created_at"], manifest["updated_at"]
-    session.provider = provider_name(manifest.get("provider"))
-    session.extra = {key: manifest[key] for key in _EXTRA_KEYS if manifest.get(key)}
-    store = (source.path or Path("?")).parent / ".." / "messages" / "messages.jsonl"
-    status = store.stat() if store.is_file() else None
-    records = _store(store, (status.st_mtime_ns, status.st_size, status.st_ino)) if status else {}
+def _is_codelet(value: JsonObject) -> bool:
+    return value.keys() >= _RECORD or (value.keys() >= _ENVELOPE and "sessionId" not in value)
+
+
+def _manifest_session(source: Source) -> Conversation:
+    manifest = source.value
+    session = Conversation(
+        source,
+        CODELET,
+        str(manifest["id"]),
+        title=manifest["name"],
+        cwd=manifest["project"],
+        created_at=manifest["created_at"],
+        updated_at=manifest["updated_at"],
+        provider=provider_name(manifest.get("provider")),
+        extra={key: manifest[key] for key in _EXTRA_KEYS if manifest.get(key)},
+    )
+    store = source.sibling("..", "messages", "messages.jsonl")
+    records = _store(store.path, store.modified) if store and store.path else {}
     for item in as_dicts(manifest["messages"]):
         ident = str(item.get("message_id"))
         if ident in records:
-            session.add_record(lambda line: [_codelet_message(line.value, session)], records[ident])
+            session.add_record(partial(_codelet_messages, session), records[ident].value)
         else:
-            session.skipped.append(source.skipped(f"message {ident:.40}: not in the store beside it"))
+            session.skip(f"message {ident:.40}: not in the store beside it")
     return session
 
 
 @lru_cache(maxsize=1)
-def _store(path: Path, _stamp: tuple[int, ...]) -> dict[str, Line]:
+def _store(path: Path, _modified: float | None) -> dict[str, Line]:
     """The records of a store by id, cached for all its manifests until the file changes."""
     return _records(Source(str(path), path))
 
@@ -87,7 +99,7 @@ def _records(source: Source) -> dict[str, Line]:
     return {str(line.value.get("id", line.value.get("uuid"))): line for line in source.lines}
 
 
-def _codelet_message(value: JsonObject, session: Conversation) -> ForeignMessage:
+def _codelet_messages(session: Conversation, value: JsonObject) -> Iterator[ForeignMessage]:
     """The message in an envelope, or in a record of the store, whose ``metadata`` is an envelope.
 
     All three roles are checked: the tool itself records an answer of text alone as a question.
@@ -98,15 +110,21 @@ def _codelet_message(value: JsonObject, session: Conversation) -> ForeignMessage
     content = inner["content"]
     if isinstance(content, list):
         raw = envelope.get("toolUseResult")
-        content = [_with_blobs(part, session) for part in (content if raw is None else with_raw(content, raw))]
-    moment = envelope.get("timestamp", value.get("created_at"))
-    new = {"id": value.get("id", envelope.get("uuid")), "timestamp": moment, "role": "user", "content": content}
-    if "assistant" not in (inner.get("role"), envelope.get("type"), value.get("role")):
-        return new
-    if message.get("stop_reason") == "unknown":
-        message = {**message, "stop_reason": None}
-    extra = {"provider": provider_name(envelope.get("provider")), "request_id": envelope.get("requestId")}
-    return {**new, "role": "assistant", **answer_fields(message), **without(extra)}
+        parts = content if raw is None else with_raw(content, raw)
+        content = [_with_blobs(part, session) for part in parts]
+    new = {
+        "id": value.get("id", envelope.get("uuid")),
+        "timestamp": envelope.get("timestamp", value.get("created_at")),
+        "role": "user",
+        "content": content,
+    }
+    if "assistant" in (inner.get("role"), envelope.get("type"), value.get("role")):
+        new["role"] = "assistant"
+        new |= answer_fields(message)
+        new |= without({"provider": provider_name(envelope.get("provider")), "request_id": envelope.get("requestId")})
+        if new.get("finish_reason") == "unknown":
+            del new["finish_reason"]
+    yield new
 
 
 def _with_blobs(part: Part, session: Conversation) -> object:
@@ -117,20 +135,18 @@ def _with_blobs(part: Part, session: Conversation) -> object:
         if isinstance(value, dict):
             inner = {key: resolved(item) for key, item in value.items()}
             return inner.get("_blob_ref", inner)
-        if not isinstance(value, str):
-            return value
-        reference = _BLOB.fullmatch(value)
+        reference = _BLOB.fullmatch(value) if isinstance(value, str) else None
         if not reference:
             return value
         digest = reference[1]
         blob = session.source.sibling("..", "blobs", digest[:2], digest)
         if blob and hashlib.sha256(blob.data).hexdigest() == digest:
             return blob.data.decode()
-        missing.append(value)
+        session.skip(f"{value}: missing, or its hash is not its name")
+        missing.append(digest)
         return value
 
     new = resolved(part)
-    session.skipped += [session.source.skipped(f"{name}: missing, or its hash is not its name") for name in missing]
     if missing and part["type"] not in ("tool_result", "tool_use"):
         return {"type": "text", "text": f"[{part['type']}: missing]"}
     return new
@@ -144,40 +160,56 @@ NANOCODER = "nanocoder"
 NANOCODER_PATHS = r"/nanocoder/sessions/sessions\.json$|/checkpoints/[^/]+/(metadata\.json$|files/)"
 _SESSION_KEYS = {"id", "title", "createdAt", "lastAccessedAt", "provider", "model", "workingDirectory", "messages"}
 _METADATA_KEYS = {"name", "timestamp", "messageCount", "filesChanged", "provider"}  # in a checkpoint's metadata.json
-_NANOCODER_KEYS = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning", "structuredContent", "images")
 
 
 def read_nanocoder(source: Source) -> Results | None:
     """The session; a checkpoint is also a session."""
     value = source.value
-    if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
+    if not isinstance(value.get("messages"), list):
         return None
     if value.keys() >= _SESSION_KEYS:
-        session = Conversation(source, NANOCODER, str(value["id"]), title=value["title"], cwd=value["workingDirectory"])
-        session.created_at, session.updated_at = value["createdAt"], value["lastAccessedAt"]
-        session.model, session.provider = value["model"], provider_name(value["provider"])
+        session = Conversation(
+            source,
+            NANOCODER,
+            str(value["id"]),
+            title=value["title"],
+            cwd=value["workingDirectory"],
+            created_at=value["createdAt"],
+            updated_at=value["lastAccessedAt"],
+            model=value["model"],
+            provider=provider_name(value["provider"]),
+        )
     else:  # a checkpoint
         file = source.sibling("metadata.json")
-        metadata = as_dict(file.value if file else None)
+        metadata = file.value if file else {}
         if not metadata.keys() >= _METADATA_KEYS:
             return None
-        name, moment, provider = metadata["name"], metadata["timestamp"], as_dict(metadata["provider"])
-        session = Conversation(source, NANOCODER, f"checkpoint {name} {moment}", title=name)
-        session.created_at = session.updated_at = moment
-        session.model, session.provider = provider.get("model"), provider_name(provider.get("name"))
-        session.extra = {key: metadata[key] for key in ("description", "filesChanged") if metadata.get(key)}
+        provider = as_dict(metadata["provider"])
+        session = Conversation(
+            source,
+            NANOCODER,
+            f"checkpoint {metadata['name']} {metadata['timestamp']}",
+            title=metadata["name"],
+            created_at=metadata["timestamp"],
+            updated_at=metadata["timestamp"],
+            model=provider.get("model"),
+            provider=provider_name(provider.get("name")),
+            extra={key: metadata[key] for key in ("description", "filesChanged") if metadata.get(key)},
+        )
     for record in value["messages"]:
-        session.add_record(_nanocoder_message, record)
+        session.add_record(_nanocoder_messages, record)
     return session.results()
 
 
-def _nanocoder_message(record: JsonObject) -> Iterator[ForeignMessage]:
+def _nanocoder_messages(record: JsonObject) -> Iterator[ForeignMessage]:
     """A message. Only the text of a tool result shows that it is an error, so ``is_error`` is not set."""
-    names = ("role", "content", "tool_call_id", "name")
-    message: ForeignMessage = {name: record[name] for name in names if name in record}
+    same = ("role", "content", "tool_call_id", "name")
+    message: ForeignMessage = {key: record[key] for key in same if key in record}
     if record.get("tool_calls"):
-        calls = [(call["id"], call["function"]) for call in record["tool_calls"]]
-        message["tool_calls"] = [tool_call(ident, function["name"], function["arguments"]) for ident, function in calls]
+        message["tool_calls"] = [
+            tool_call(call["id"], call["function"]["name"], call["function"]["arguments"])
+            for call in record["tool_calls"]
+        ]
     if record.get("reasoning") is not None:
         message["replay"] = {"reasoning": str(record["reasoning"])}
     if record.get("structuredContent") is not None:
@@ -188,8 +220,7 @@ def _nanocoder_message(record: JsonObject) -> Iterator[ForeignMessage]:
             url = f"data:{image['mediaType']};base64,{image['data']}"
             rest = without(image, "mediaType", "data")
             message["content"].append({"type": "image_url", "image_url": {"url": url}, **rest})
-    rest = without(record, *_NANOCODER_KEYS)
-    yield message | ({"source": rest} if rest else {})
+    yield with_rest(message, record, *same, "tool_calls", "reasoning", "structuredContent", "images")
 
 
 # ---- ollm
@@ -199,64 +230,75 @@ def _nanocoder_message(record: JsonObject) -> Iterator[ForeignMessage]:
 OLLM = "ollm"
 OLLM_PATHS = r"/snapshots-index\.json$|/snapshot-map\.json$"
 _LAYOUTS = ({"startTime", "toolCalls"}, {"checkpointRecords"}, {"id", "timestamp", "userMessages"})
-_OLLM_KEYS = ("id", "role", "content", "parts", "timestamp", "toolCalls", "toolCallId", "name")
 
 
 def read_ollm(source: Source) -> Results | None:
     """The session, in one of the three layouts; a snapshot is also a session."""
     value = source.value
-    if not isinstance(value, dict) or not isinstance(value.get("messages"), list) or "sessionId" not in value:
+    if not isinstance(value.get("messages"), list) or "sessionId" not in value:
         return None
     if not any(value.keys() >= layout for layout in _LAYOUTS):
         return None
-    metadata, ids = as_dict(value.get("metadata")), [value["sessionId"], *([value["id"]] if "id" in value else [])]
+    metadata = as_dict(value.get("metadata"))
     model = value.get("model", metadata.get("model"))
     session = Conversation(
-        source, OLLM, "/".join(map(str, ids)), title=value.get("summary"),
-        model=None if model == "unknown" else model, provider=provider_name(value.get("provider")),
+        source,
+        OLLM,
+        "/".join(str(value[key]) for key in ("sessionId", "id") if key in value),
+        title=value.get("summary"),
+        model=None if model == "unknown" else model,
+        provider=provider_name(value.get("provider")),
         created_at=value.get("startTime", metadata.get("startTime")),
         updated_at=value.get("lastActivity", metadata.get("lastUpdate", value.get("timestamp"))),
-    )  # fmt: skip
+    )
     present = {str(record.get("id")) for record in as_dicts(value["messages"])}
     older = [*as_dicts(value.get("archivedUserMessages")), *as_dicts(value.get("userMessages"))]  # of a snapshot
-    older = [record for record in older if str(record.get("id")) not in present]
-    calls = as_dicts(value.get("toolCalls"))  # of a session
-    records = _sorted_by_time([*older, *value["messages"], *calls])
-    for record in records:
-        session.add_record(_call if "args" in as_dict(record) else _ollm_message, record)
+    records = [record for record in older if str(record.get("id")) not in present]
+    records += value["messages"]
+    records += as_dicts(value.get("toolCalls"))  # of a session
+    for record in _sorted_by_time(records):
+        session.add_record(_call if "args" in as_dict(record) else _ollm_messages, record)
     return session.results()
 
 
-def _sorted_by_time(records: list[Record]) -> list[Record]:
+def _sorted_by_time(records: list[JsonObject]) -> list[JsonObject]:
     """The records sorted by time, stable; a record without a time has that of the record before it."""
-    last, times = "", []
+    timed: list[tuple[str, JsonObject]] = []
+    last = ""
     for record in records:
         last = utc(as_dict(record).get("timestamp")) or last
-        times.append(last)
-    return [record for _, record in sorted(zip(times, records, strict=True), key=lambda pair: pair[0])]
+        timed.append((last, record))
+    timed.sort(key=lambda pair: pair[0])
+    return [record for _, record in timed]
 
 
-def _ollm_message(record: JsonObject) -> Iterator[ForeignMessage]:
-    names = ("id", "role", "timestamp", "name", "content")
-    message: ForeignMessage = {name: record[name] for name in names if name in record}
-    if parts := record.get("parts"):
-        message["content"] = parts[0]["text"] if len(parts) == 1 and parts[0].keys() == {"type", "text"} else parts
+def _ollm_messages(record: JsonObject) -> Iterator[ForeignMessage]:
+    same = ("id", "role", "timestamp", "name", "content")
+    message: ForeignMessage = {key: record[key] for key in same if key in record}
+    if record.get("parts"):
+        message["content"] = content_of(record["parts"])
     if record.get("toolCalls"):
         message["tool_calls"] = [tool_call(call["id"], call["name"], call["args"]) for call in record["toolCalls"]]
     if record.get("toolCallId") is not None:
         message["tool_call_id"] = record["toolCallId"]
-    rest = without(record, *_OLLM_KEYS)
-    yield message | ({"source": rest} if rest else {})
+    yield with_rest(message, record, *same, "parts", "toolCalls", "toolCallId")
 
 
 def _call(record: JsonObject) -> Iterator[ForeignMessage]:
     """An answer with a single tool call, and the result, if there is one."""
-    moment, calls = record.get("timestamp"), [tool_call(record["id"], record["name"], record["args"])]
-    yield {"role": "assistant", "content": None, "tool_calls": calls, "timestamp": moment}
-    if record.get("result") is not None:
-        result = record["result"] if isinstance(record["result"], dict) else {"llmContent": record["result"]}
-        content = result["llmContent"]
-        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
-        raw = without(result, "llmContent")
-        message = {"role": "tool", "tool_call_id": record["id"], "name": record["name"], "content": text}
-        yield {**message, "timestamp": moment, **({"raw": raw} if raw else {})}
+    moment = record.get("timestamp")
+    call = tool_call(record["id"], record["name"], record["args"])
+    yield {"role": "assistant", "content": None, "tool_calls": [call], "timestamp": moment}
+    result = record.get("result")
+    if result is None:
+        return
+    content = result["llmContent"] if isinstance(result, dict) else result
+    message = {
+        "role": "tool",
+        "tool_call_id": record["id"],
+        "name": record["name"],
+        "content": content if isinstance(content, str) else json.dumps(content, ensure_ascii=False),
+        "timestamp": moment,
+    }
+    raw = without(as_dict(result), "llmContent")
+    yield {**message, "raw": raw} if raw else message

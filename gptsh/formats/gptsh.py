@@ -5,7 +5,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from functools import partial
-from itertools import chain
 
 from gptsh.core import document
 from gptsh.core.document import VERSION, Document
@@ -20,58 +19,60 @@ from gptsh.text import quantity
 NAME = "gptsh"
 _TABLES = ("agent", "provider", "usage", "meta")  # in the documents of every version, the first one included
 _OURS = b'{"version":'  # begins each file of the store; core/document.py has its layout
-_MESSAGES = b'"messages":['
-_END = b"]}"
+_CONTEXT = b'"context":'
 _MESSAGE = {"id", "parent", "timestamp", "role", "content"}  # keys of a line that --show-session -o jsonl writes
 
 
 def read(source: Source) -> Results | None:
     """The document. Messages without their session are skipped with advice; None for any other file."""
     doc = source.value
-    if source.start.startswith(_OURS) and doc is None:
+    if source.start.startswith(_OURS) and not doc:
         return _rescued(source)
-    if source.first and source.first[0].keys() >= _MESSAGE:
+    if not source.is_array and source.first and source.first[0].keys() >= _MESSAGE:
         why = "messages of gptsh without their session: export both with --export-session REF --format json"
         return iter([source.skipped(why)])
-    if not isinstance(doc, dict) or not isinstance(doc.get("messages"), list):
+    if not isinstance(doc.get("messages"), list):
         return None
     is_versioned = isinstance(doc.get("version"), int) and isinstance(doc.get("id"), str)
     is_first = "version" not in doc and all(isinstance(doc.get(table), dict) for table in _TABLES)
     return _sessions(source, doc) if is_versioned or is_first else None
 
 
-def _rescued(source: Source) -> Results | None:
-    """What is whole of a torn file, line by line; None without its first line."""
+def _rescued(source: Source) -> Results:
+    """What is whole of a torn file, line by line: the first line, the context, then a message a line."""
     first, *lines = source.data.split(b"\n")
     doc = _parsed(first.removesuffix(b",") + b"}")
-    if not isinstance(doc, dict):
-        return None
-    messages = []
+    if not doc:
+        yield source.skipped(source.json_error)
+        return
+    messages: list[JsonObject] = []
     has_context = False
     for line in lines:
         text = line.removesuffix(b",")
-        if text.startswith(b'"context":'):
+        if text.startswith(_CONTEXT):
             context = _parsed(b"{" + text + b"}")
-            has_context = isinstance(context, dict)
-            doc |= context if isinstance(context, dict) else {}
-        elif text and text not in (_MESSAGES, _END):
+            has_context = bool(context)
+            doc |= context
+        else:
             message = _parsed(text)
-            is_whole = isinstance(message, dict) and isinstance(message.get("role"), str)
-            messages += [message] if is_whole else []
+            messages += [message] if isinstance(message.get("role"), str) else []
+    if messages:
+        yield from _sessions(source, {**doc, "messages": messages})
+    lost = []
     total = as_dict(doc.get("stats")).get("messages")
-    lost = [quantity(total - len(messages), "message")] if isinstance(total, int) and total > len(messages) else []
-    lost += [] if has_context else ["its summaries and snapshots"]
-    skipped = source.skipped(f"the file is torn; not read: {' and '.join(lost) or 'its end'}")
-    sessions = _sessions(source, {**doc, "messages": messages}) if messages else iter(())
-    return chain(sessions, [skipped])
+    if isinstance(total, int) and total > len(messages):
+        lost.append(quantity(total - len(messages), "message"))
+    if not has_context:
+        lost.append("its summaries and snapshots")
+    yield source.skipped(f"the file is torn; not read: {' and '.join(lost) or 'its end'}")
 
 
-def _parsed(text: bytes) -> object:
-    """The value of JSON text; None if it is none."""
+def _parsed(text: bytes) -> JsonObject:
+    """The object of JSON text; empty if it is none."""
     try:
-        return parse_json(text.decode())
+        return as_dict(parse_json(text.decode()))
     except (ValueError, RecursionError):
-        return None
+        return {}
 
 
 def _sessions(source: Source, doc: JsonObject) -> Results:
@@ -95,30 +96,26 @@ def _sessions(source: Source, doc: JsonObject) -> Results:
 # transcript ignores white space, so other line ends, a BOM or stripped blanks do not change it.
 
 MARKDOWN = "markdown"
-_START, _COMMENT_END = b"\n<!-- gptsh ", b" -->"  # of the comment; no JSON in it contains either
+_START = b"\n<!-- gptsh "  # of the comment; no JSON in it contains it, nor its end
+_END = b" -->"
 _BLOCK = 1 << 20  # bytes, in which the comment's start is sought
 
 
 def write_markdown(doc: Document, transcript: Iterable[str]) -> Iterator[str]:
     """The pieces of the transcript, separated by blank lines, then the comment. All of it is valid UTF-8."""
-    digest = _Digest()
-    for number, piece in enumerate(transcript):
+    digest = hashlib.sha256()
+    for piece in transcript:
         text = piece.encode("utf-8", "replace").decode()
-        digest.add(text)
-        yield f"\n\n{text}" if number else text
-    yield f"\n\n{_START.decode()[1:]}{{{_quoted('text')}: {_quoted(digest.text())}, {_quoted('session')}: {{"
-    for number, (key, value) in enumerate(doc.items()):
-        yield f"{', ' * bool(number)}{_quoted(key)}: "
-        yield from _list(doc["messages"]) if key == "messages" else [_quoted(value)]
-    yield f"}}}}{_COMMENT_END.decode()}\n"
-
-
-def _list(items: Iterable[object]) -> Iterator[str]:
-    """The JSON of a list, one item at a time: a session may have 100 MB."""
-    yield "["
-    for number, item in enumerate(items):
-        yield f"{', ' * bool(number)}{_quoted(item)}"
-    yield "]"
+        digest.update(_without_space(text))
+        yield f"{text}\n\n"
+    yield f'{_START.decode()[1:]}{{"text": "{digest.hexdigest()}", "session": {{'
+    for key, value in doc.items():
+        if key != "messages":
+            yield f"{_quoted(key)}: {_quoted(value)}, "
+    yield '"messages": ['
+    for number, message in enumerate(doc["messages"]):  # one at a time: a session may have 100 MB
+        yield f"{', ' * bool(number)}{_quoted(message)}"
+    yield f"]}}}}{_END.decode()}\n"
 
 
 def _quoted(value: object) -> str:
@@ -126,19 +123,9 @@ def _quoted(value: object) -> str:
     return json.dumps(value).replace("--", "-\\u002d").replace(">", "\\u003e")
 
 
-class _Digest:
-    """The hash of a transcript without its white space."""
-
-    def __init__(self) -> None:
-        self._hash = hashlib.sha256()
-
-    def add(self, text: str) -> None:
-        """Add a part of the transcript."""
-        self._hash.update("".join(text.split()).encode())
-
-    def text(self) -> str:
-        """The hash of all parts, in hex digits."""
-        return self._hash.hexdigest()
+def _without_space(text: str) -> bytes:
+    """What is hashed of a transcript."""
+    return "".join(text.split()).encode()
 
 
 def read_markdown(source: Source) -> Results | None:
@@ -156,8 +143,8 @@ def _find_comment(source: Source) -> tuple[int, int] | None:
     """Where the comment at the end of a file starts, and where its JSON ends; None if it has none."""
     start = max(0, source.size - _BLOCK)
     tail = b"".join(source.blocks(start)).rstrip()
-    end = start + len(tail) - len(_COMMENT_END)
-    if not tail.endswith(b"}" + _COMMENT_END):
+    end = start + len(tail) - len(_END)
+    if not tail.endswith(b"}" + _END):
         return None
     while (found := tail.rfind(_START)) < 0 and start > 0:
         before = max(0, start - _BLOCK)
@@ -168,12 +155,11 @@ def _find_comment(source: Source) -> tuple[int, int] | None:
 
 def _session(source: Source, start: int, end: int) -> Results:
     try:
-        read_comment = partial(source.blocks, start + len(_START), end)
-        data = as_dict(next(read_values(read_comment), None))
-        digest, decoder = _Digest(), codecs.getincrementaldecoder("utf-8-sig")()
-        for block in source.blocks(0, start):
-            digest.add(decoder.decode(block))
-        if data.get("text") != digest.text():
+        data = as_dict(next(read_values(partial(source.blocks, start + len(_START), end)), None))
+        digest = hashlib.sha256()
+        for text in codecs.iterdecode(source.blocks(0, start), "utf-8-sig"):
+            digest.update(_without_space(text))
+        if data.get("text") != digest.hexdigest():
             why = "its text was edited, and the edit would be lost: undo it, or branch with -s REF@N and ask"
             yield source.skipped(why)
             return

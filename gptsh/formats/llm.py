@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from gptsh.content.attachments import media_part, url_part
 from gptsh.files import STALE_AFTER
-from gptsh.formats.source import BadInput, Conversation, Results, Source, open_regular, without
+from gptsh.formats.source import BadInput, Conversation, Results, Source, without
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, parse_json
 from gptsh.messages import Part, Usage, token_count
 from gptsh.models.facts import split_model
@@ -86,7 +86,7 @@ def _open_copy(source: Source, folder: str) -> "sqlite3.Connection":
         if not suffix or path.is_file():
             if path.stat().st_size > _MAX_DATABASE:
                 raise BadInput(f"more than {_MAX_DATABASE // 1_000_000} MB")
-            with open_regular(path) as file, open(f"{copy}{suffix}", "xb") as new:
+            with open(path, "rb") as file, open(f"{copy}{suffix}", "xb") as new:
                 shutil.copyfileobj(file, new)
     db = sqlite3.connect(copy)
     db.row_factory = sqlite3.Row

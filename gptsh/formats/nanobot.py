@@ -15,9 +15,9 @@ from gptsh.content.passages import one_text
 from gptsh.context.sendable import make_sendable
 from gptsh.core.document import Document
 from gptsh.formats.openai import from_chat, json_line, openai_content, plain_call
-from gptsh.formats.source import Conversation, Results, Source, label, utc
-from gptsh.jsonio import JsonObject, as_dict, as_dicts, parse_json
-from gptsh.messages import REASONING_FIELDS, TAGGED, THINKING_BLOCKS, Message, final_answer
+from gptsh.formats.source import Conversation, Line, Results, Source, label, utc, without
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str, parse_json
+from gptsh.messages import REASONING_FIELDS, TAGGED, THINKING_BLOCKS, Message, Part, final_answer
 
 NAME = "nanobot"
 _METADATA, _STATE = "metadata", "provider_state"  # ``_type`` of records that are not messages
@@ -40,40 +40,52 @@ def read(source: Source) -> Results | None:
 
 
 def _session(source: Source) -> Conversation:
-    lines = source.lines_as_written
-    header = [line for line in lines if line.value.get("_type") == _METADATA][-1]
-    records = [line for line in lines if line.value.get("_type") != _METADATA]
-    key, created = header.value.get("key"), header.value.get("created_at")
-    stem = source.path.stem.replace("_", ":", 1) if source.path else ""  # before 2026-02-20 no line had the key
-    name = key if isinstance(key, str) and key.strip() else stem
+    header = [line for line in source.lines if line.value.get("_type") == _METADATA][-1]
+    records = [line for line in source.lines if line.value.get("_type") != _METADATA]
+    name = as_str(header.value.get("key")).strip()
+    if not name and source.path:  # before 2026-02-20 no line had the key
+        name = source.path.stem.replace("_", ":", 1)
+    created = header.value.get("created_at")
     start = created or next((line.value["timestamp"] for line in records if "timestamp" in line.value), "")
-    title = label(as_dict(header.value.get("metadata")).get("title")) or name
     total = sum(_is_counted(line.value) for line in records)
     offset = next((header.value[key] for key in _OFFSET_KEYS if type(header.value.get(key)) is int), 0)
-    offset = offset if 0 <= offset <= total else 0  # like nanobot
+    if not 0 <= offset <= total:  # like nanobot
+        offset = 0
     session = Conversation(
-        source, NAME, f"{name} {start}".strip(), title=title, created_at=created,
-        updated_at=header.value.get("updated_at"), skipped=source.bad_lines,
-        extra={"name": name, "header": header.raw, "count": total, "offset": offset},
-    )  # fmt: skip
+        source,
+        NAME,
+        f"{name} {start}".strip(),
+        title=label(as_dict(header.value.get("metadata")).get("title")) or name,
+        created_at=created,
+        updated_at=header.value.get("updated_at"),
+        skipped=source.bad_lines,
+        extra={"name": name, "header": _text(header), "count": total, "offset": offset},
+    )
+
     others: list[str] = []  # records that are not messages, before the next message
     count = 0
     for line in records:
-        value, kind = line.value, line.value.get("_type")
+        value = line.value
+        kind = value.get("_type")
         count += _is_counted(value)
-        is_message = kind != _STATE and (not isinstance(kind, str) or isinstance(value.get("role"), str))
-        message = {**from_chat(value), "source": {"lines": [*others, line.raw]}}
-        if moment := value.get("timestamp"):  # nanobot rewrites content, so the time and the role identify a message
+        message = {**from_chat(value), "source": {"lines": [*others, _text(line)]}}
+        moment = value.get("timestamp")
+        if moment:  # nanobot rewrites content, so the time and the role identify a message
             message["id"] = session.derived_id([moment, value.get("role")])
+        is_message = kind != _STATE and (not isinstance(kind, str) or isinstance(value.get("role"), str))
         if is_message and session.add_message(message, line.number):
             others.clear()
         else:
-            others.append(line.raw)
+            others.append(_text(line))
         if count == offset:
             session.consolidated = len(session.messages)
     if others:
         session.extra["after"] = others
     return session
+
+
+def _text(line: Line) -> str:
+    return line.text or json_line(line.value)
 
 
 def _is_counted(value: JsonObject) -> bool:
@@ -113,7 +125,8 @@ def write(doc: Document, key: str) -> Iterator[str]:
     for message in doc["messages"]:
         names.update({call["id"]: call["function"].get("name") for call in message.get("tool_calls") or ()})
         origin = as_dict(as_dict(message).get("source")) if imported else {}
-        if not (new := _valid_lines(origin.get("lines"))):
+        new = _valid_lines(origin.get("lines"))
+        if not new:
             new = [json_line(_to_nanobot(one, names)) for one in make_sendable([message]) if one["role"] != "system"]
         count += sum(_is_counted(parse_json(text)) for text in new)
         lines += new
@@ -121,11 +134,14 @@ def write(doc: Document, key: str) -> Iterator[str]:
             offset = count
     rest = _valid_lines(imported.get("after"))
     count += sum(_is_counted(parse_json(text)) for text in rest)
+
     current = {"name": key, "count": count, "offset": offset, "title": doc["title"] or imported.get("title")}
     header = _valid_lines([imported.get("header")])
     if not header or current != {name: imported.get(name) for name in current}:
-        header = [_header(doc, key, offset, parse_json(header[0]) if header else {}, imported.get("title"))]
-    yield from (f"{text}\n" for text in (*header, *lines, *rest))
+        old = parse_json(header[0]) if header else {}
+        header = [_header(doc, key, offset, old=old, title=imported.get("title"))]
+    for text in (*header, *lines, *rest):
+        yield f"{text}\n"
 
 
 def _valid_lines(lines: object) -> list[str]:
@@ -136,18 +152,19 @@ def _valid_lines(lines: object) -> list[str]:
     return []
 
 
-def _header(doc: Document, key: str, offset: int, old: JsonObject, title: object) -> str:
+def _header(doc: Document, key: str, offset: int, *, old: JsonObject, title: object) -> str:
     """The line of metadata: ``old`` with the current values; ``title`` is the imported one."""
-    metadata = as_dict(old.get("metadata"))
-    if doc["title"] and doc["title"] != title:
-        metadata = {**metadata, "title": doc["title"]}
-    offset_keys = [name for name in _OFFSET_KEYS if name in old or not old or name == _OFFSET_KEYS[-1]]
-    times = {}
+    new: JsonObject = {"_type": _METADATA, "key": key}
     for name in ("created_at", "updated_at"):
         is_same = isinstance(old.get(name), str) and utc(old[name]) == doc[name]
-        times[name] = datetime.fromisoformat(old[name]).isoformat() if is_same else _local(doc[name])
-    offsets = dict.fromkeys(offset_keys, offset)
-    return json_line({"_type": _METADATA, "key": key, **times, "metadata": metadata, **offsets})
+        new[name] = datetime.fromisoformat(old[name]).isoformat() if is_same else _local(doc[name])
+    new["metadata"] = as_dict(old.get("metadata"))
+    if doc["title"] and doc["title"] != title:
+        new["metadata"] = {**new["metadata"], "title": doc["title"]}
+    for name in _OFFSET_KEYS:
+        if name in old or not old or name == _OFFSET_KEYS[-1]:
+            new[name] = offset
+    return json_line(new)
 
 
 def _local(moment: str) -> str:
@@ -161,29 +178,35 @@ def _to_nanobot(message: Message, names: Mapping[str, object]) -> JsonObject:
     if message["role"] == "user":
         new["content"] = openai_content(message, _IMAGES)
     elif message["role"] == "assistant":
+        new["content"] = one_text(final_answer(message))
         calls = [plain_call(call) for call in message.get("tool_calls") or ()]
-        new |= {
-            "content": one_text(final_answer(message)),
-            **({"tool_calls": calls} if calls else {}),
-            **_reasoning(message),
-        }
+        if calls:
+            new["tool_calls"] = calls
+        new |= _reasoning(message)
     else:
         ident = message.get("tool_call_id")
-        fields = {"tool_call_id": ident, "name": message.get("name") or names.get(ident or "")}
-        new |= {key: value for key, value in fields.items() if value}
+        name = message.get("name") or names.get(ident or "")
+        new |= without({"tool_call_id": ident or None, "name": name or None})
         has_images = any(media.kind == "image" for _, media in media_in(message))
         new["content"] = openai_content(message, _IMAGES) if has_images else one_text(message)
     moment = utc(message.get("timestamp"))
-    return new | ({"timestamp": _local(moment)} if moment else {})
+    if moment:
+        new["timestamp"] = _local(moment)
+    return new
 
 
 def _reasoning(message: Message) -> JsonObject:
     """The reasoning of an answer: signed blocks, which nanobot sends back, and the rest as text, which it may send."""
-    replay, blocks = as_dict(message.get("replay")), as_dicts(message.get("thinking"))
-    signed = [block for block in blocks if block.get("signature") or block.get("type") == "redacted_thinking"]
-    texts = [text for key in (*REASONING_FIELDS, TAGGED) if isinstance(text := replay.get(key), str)]
-    texts += ["\n\n".join(str(block.get("thinking", "")) for block in blocks if block not in signed)]
-    text = next(filter(None, texts), "")
-    if not text and not signed:
-        return {}
-    return {REASONING_FIELDS[0]: text, **({THINKING_BLOCKS: signed} if signed else {})}
+    replay = as_dict(message.get("replay"))
+    texts = [as_str(replay.get(key)) for key in (*REASONING_FIELDS, TAGGED)]
+    signed: list[Part] = []
+    unsigned: list[str] = []
+    for block in as_dicts(message.get("thinking")):
+        if block.get("signature") or block.get("type") == "redacted_thinking":
+            signed.append(block)
+        else:
+            unsigned.append(str(block.get("thinking", "")))
+    text = next(filter(None, [*texts, "\n\n".join(unsigned)]), "")
+    if signed:
+        return {REASONING_FIELDS[0]: text, THINKING_BLOCKS: signed}
+    return {REASONING_FIELDS[0]: text} if text else {}

@@ -12,6 +12,7 @@ from gptsh.formats.source import (
     Conversation,
     ForeignMessage,
     Results,
+    Skipped,
     Source,
     fingerprint,
     tool_call,
@@ -33,28 +34,32 @@ _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 
 def read(source: Source) -> Results | None:
     """The session of these messages. Its key is their fingerprint, so a longer file is another session."""
-    body, lines = as_dict(source.value), []
-    if isinstance(body.get("model"), str) and not body.keys() & set(_SESSION_KEYS):
-        compressed, records = body.get("compressed_messages"), body.get("messages")
-        if isinstance(compressed, list) and isinstance(records, list):  # aichat moves older messages there
-            records = [*compressed, *records]
-    elif source.is_array:
-        records = source.all_items if any(map(_is_message, source.first_items)) else []
+    body = source.value
+    skipped: list[Skipped] = []
+    numbers: list[int] = []  # of the messages' lines
+    if isinstance(body.get("model"), str) and isinstance(body.get("messages"), list):
+        records = body["messages"]
+        if isinstance(body.get("compressed_messages"), list):  # aichat moves older messages there
+            records = [*body["compressed_messages"], *records]
+        if any(key in body for key in _SESSION_KEYS):
+            return None
+    elif any(map(_is_message, source.first)):
+        records = [line.value for line in source.lines]
+        numbers = [line.number for line in source.lines]
+        skipped = source.bad_lines
+        body = {}
     else:
-        body, lines = {}, source.lines if any(map(_is_message, source.first)) else []
-        records = [item.value for item in lines]
-    if not isinstance(records, list) or not any(map(_is_message, as_dicts(records))):
         return None
-    session = Conversation(source, NAME, fingerprint(records), model=body.get("model"), params=body)
-    session.skipped += source.bad_lines if lines else []
+    if not any(map(_is_message, as_dicts(records))):
+        return None
+    session = Conversation(source, NAME, fingerprint(records), model=body.get("model"), params=body, skipped=skipped)
     system = [_instruction({"role": "system", "content": body.get("system")})]  # Anthropic's API has it in the body
-    for at, value in enumerate(records):
-        if not isinstance(value, dict):
-            session.skipped.append(source.skipped(f"message {at + 1} is not an object"))
-        elif not session.messages and (text := _instruction(value)):
+    for index, value in enumerate(records):
+        text = _instruction(value) if isinstance(value, dict) and not session.messages else None
+        if text:
             system.append(text)
         else:
-            session.add_record(_message, value, lines[at].number if lines else 0)
+            session.add_record(_message, value, numbers[index] if numbers else 0)
     session.system = "\n\n".join(filter(None, system))
     return session.results(allow_empty=bool(session.system))
 
@@ -66,12 +71,12 @@ def _is_message(value: JsonObject) -> bool:
 def _instruction(value: JsonObject) -> str | None:
     """The text of a system prompt; None if the message is not one, is empty or has other parts."""
     content = value.get("content")
-    if value.get("role") not in ("system", "developer") or not isinstance(content, (str, list)):
+    if value.get("role") not in ("system", "developer"):
         return None
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-    texts = [as_dict(part).get("text") for part in parts]
-    prompt = "".join(text for text in texts if isinstance(text, str))
-    return prompt if prompt.strip() and all(isinstance(text, str) for text in texts) else None
+    if isinstance(content, list):
+        texts = [as_dict(part).get("text") for part in content]
+        content = "".join(map(str, texts)) if all(isinstance(text, str) for text in texts) else ""
+    return content if isinstance(content, str) and content.strip() else None
 
 
 def from_chat(value: JsonObject) -> ForeignMessage:
@@ -79,14 +84,12 @@ def from_chat(value: JsonObject) -> ForeignMessage:
 
     Keys that only our messages have are left out, as they mean something else in a file: ``cost``, for example.
     """
-    blocks, listed = value.get(THINKING_BLOCKS), as_dicts(value.get(THINKING_BLOCKS))
-    reasoning: JsonObject = {
-        "thinking": listed if listed == blocks else [],
-        "replay": {key: value[key] for key in REASONING_FIELDS if isinstance(value.get(key), str)},
-    }
-    used = {*reasoning["replay"], *([THINKING_BLOCKS] if reasoning["thinking"] else [])}
-    rest = {key: item for key, item in value.items() if key not in _OURS and key not in used}
-    return rest | {key: item for key, item in reasoning.items() if item}
+    new = {key: item for key, item in value.items() if key not in _OURS}
+    blocks = value.get(THINKING_BLOCKS)
+    if blocks and as_dicts(blocks) == blocks:
+        new["thinking"] = new.pop(THINKING_BLOCKS)
+    replay = {key: new.pop(key) for key in REASONING_FIELDS if isinstance(value.get(key), str)}
+    return {**new, "replay": replay} if replay else new
 
 
 def _message(value: JsonObject) -> Iterator[ForeignMessage]:
@@ -120,24 +123,29 @@ def write(doc: Document) -> Iterator[str]:
     system: Message = {"role": "system", "content": doc["agent"].get("system")}
     supported = [without_media(message, ()) for message in (system, *make_sendable(doc["messages"]))]
     filled = [message for message in supported if message["role"] != "system" or one_text(message)]
-    messages = move_tool_media(pair_calls(filled, NAME, readable=False))
-    for at, message in enumerate(messages):
-        yield f"{',' if at else '['}\n {json_line(_to_openai(message))}"
-    yield "\n]\n" if messages else "[]\n"
+    start = "["
+    for message in move_tool_media(pair_calls(filled, NAME, readable=False)):
+        yield f"{start}\n {json_line(_to_openai(message))}"
+        start = ","
+    yield "\n]\n" if start == "," else "[]\n"
 
 
 def _to_openai(message: Message) -> JsonObject:
-    sent: JsonObject = {"role": message["role"]}
-    if message["role"] == "tool":
+    role = message["role"]
+    sent: JsonObject = {"role": role}
+    if role == "tool":
         return {**sent, "tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
-    if message["role"] == "assistant":
-        refusal, calls = message.get("refusal"), message.get("tool_calls")
+    if role == "assistant":
+        calls = [plain_call(call) for call in message.get("tool_calls") or ()]
         sent["content"] = one_text({**final_answer(message), "refusal": ""}) or (None if calls else "")
-        sent |= {"tool_calls": [plain_call(call) for call in calls]} if calls else {}
-        sent |= {"refusal": refusal} if refusal else {}
+        if calls:
+            sent["tool_calls"] = calls
+        if message.get("refusal"):
+            sent["refusal"] = message["refusal"]
+    elif role == "system":
+        sent["content"] = one_text(message)
     else:
-        is_system = message["role"] == "system"
-        sent["content"] = one_text(message) if is_system else openai_content(message, ("image", "document", "audio"))
+        sent["content"] = openai_content(message, ("image", "document", "audio"))
     return sent | author_name(message)
 
 

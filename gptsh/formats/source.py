@@ -4,7 +4,6 @@ import hashlib
 import io
 import json
 import math
-import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,16 +11,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from itertools import chain, count, islice
+from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 
 from gptsh.content.shapes import normalize_message
 from gptsh.core import document, sessions
 from gptsh.core.document import TOKEN_KEYS, Document
-from gptsh.jsonio import JsonObject, as_dict, as_dicts, parse_json_at
-from gptsh.messages import Call, Message, Part, safe_params, timestamp
+from gptsh.jsonio import JsonObject, as_dict, as_str, parse_json_at
+from gptsh.messages import LAST_YEAR, Call, Message, Part, safe_params, timestamp
 from gptsh.models.usage import FINISH_REASONS, usage_from
 from gptsh.models.vendors import VENDORS
 from gptsh.text import quantity, shorten
@@ -42,22 +41,18 @@ if TYPE_CHECKING:
 _MAX_FILE = 2_000_000_000  # bytes
 _MAX_SESSION = 250_000_000  # bytes: 80 MB of Cyrillic in our own Markdown
 _MAX_LINE = 100_000_000  # bytes; several copies of a line are in memory
-_MAX_RECORDS = 1_000_000  # lines, or items of an array
-_MAX_EVENTS = 5_000_000  # keys, values and brackets of one value: two seconds, and half a gigabyte
+_MAX_RECORDS = 1_000_000  # of one session
+_MAX_VALUES = 5_000_000  # in a record: half a gigabyte of memory
 _MAX_DEPTH = 100  # levels of JSON; every reader of the session recurses as deep
-_FILE_TOO_LARGE = "more than 2,000 MB: split it, an array with jq '.[:5000]' and so on"
-_SESSION_TOO_LARGE = "a session of more than 250 MB: split it, lines with split -C 200m"
-_LINE_TOO_LARGE = "a line of more than 100 MB"
-_TOO_MANY = "more than {:,} values in it: split it"
 _TOO_DEEP = "nested more than 100 levels deep"
+_TOO_MANY = "more than {:,} values in it: split it"
+_STEPS = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}  # of ijson's depth
 _BLOCK = 1 << 20  # bytes read at once
-_DATABASE = b"SQLite format 3\0"
-_BOM = b"\xef\xbb\xbf"
+_FIRST = 10  # lines, or items of an array, by which a format is recognised
 _BLANK = " \t\r\n\0"  # between values on a line; a crash can leave NULs in a file
 _BLANKS = re.compile(f"[{_BLANK}]*")
-_FIRST = 10  # lines, or items of an array, by which a format is recognised
-_INFINITE = (math.inf, -math.inf)
-_STEPS = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}  # of ijson's depth
+# What a record that is not as its tool writes it raises: it can be any JSON.
+MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 class Skipped(NamedTuple):
@@ -77,18 +72,18 @@ Results = Iterator[Document | Skipped]  # the sessions in a file, and what canno
 
 
 class BadInput(ValueError):
-    """A file, or a part of one, that cannot be read. Its text gives the reason."""
+    """A file, or the rest of one, that cannot be read. Its text gives the reason."""
 
 
 class Line(NamedTuple):
-    """A JSON object on a line: the line's number from 1, the object's text and its value.
+    """A JSON object on a line: the line's number from 1, the object's value and its text.
 
-    Only ``Source.lines_as_written`` keeps the text.
+    An item of an array, or the one value of a file, has no number and no text.
     """
 
     number: int
-    raw: str
     value: JsonObject
+    text: str
 
 
 class Source:
@@ -114,20 +109,21 @@ class Source:
         self._data = data
         self._on_read = on_read
         if path is not None:
-            with self._open() as file:
-                status = os.fstat(file.fileno())
+            try:
+                status = path.stat()
+            except OSError as err:
+                raise BadInput(err.strerror or str(err)) from err
+            if not stat.S_ISREG(status.st_mode):
+                raise BadInput("not a regular file")
             self.modified = status.st_mtime
             self.size = status.st_size
         self.start = b"".join(self.blocks(0, _BLOCK >> 4))
+        self.is_array = self.start.lstrip().startswith(b"[")
+        self.is_database = self.start.startswith(b"SQLite format 3\0")
         if self.size > _MAX_FILE and not self.is_database:
-            raise BadInput(_FILE_TOO_LARGE)
+            raise BadInput("more than 2,000 MB: split it, an array with jq '.[:5000]' and so on")
 
     # ---- bytes
-
-    @property
-    def is_database(self) -> bool:
-        """Whether the file is an SQLite database."""
-        return self.start.startswith(_DATABASE)
 
     @property
     def data(self) -> bytes:
@@ -138,30 +134,18 @@ class Source:
     def blocks(self, start: int = 0, end: int | None = None) -> Iterator[bytes]:
         """Yield the content from ``start`` to ``end``. Raises BadInput if it cannot be read."""
         end = self.size if end is None else end
-        with self._open() as file:
-            file.seek(start)
-            while start < end:
-                try:
-                    block = file.read(min(_BLOCK, end - start))
-                except OSError as err:
-                    raise BadInput(err.strerror or str(err)) from err
-                if not block:
-                    break
-                start += len(block)
-                self._on_read(start)
-                yield block
-
-    def _open(self) -> io.RawIOBase | io.BytesIO:
-        if self.path is None:
-            return io.BytesIO(self._data)
         try:
-            return open_regular(self.path)
+            with open(self.path, "rb", buffering=0) if self.path else io.BytesIO(self._data) as file:
+                file.seek(start)
+                while block := file.read(min(_BLOCK, end - file.tell())):
+                    self._on_read(file.tell())
+                    yield block
         except OSError as err:
             raise BadInput(err.strerror or str(err)) from err
 
     def _check_size(self) -> None:
         if self.size > _MAX_SESSION:
-            raise BadInput(_SESSION_TOO_LARGE)
+            raise BadInput("a session of more than 250 MB: split it, lines with split -C 200m")
 
     def sibling(self, *names: str) -> "Source | None":
         """A file at a path relative to this file's folder; None if it cannot be read.
@@ -181,124 +165,87 @@ class Source:
         """A part of this source that cannot be read, with its line if it has one."""
         return Skipped(f"{self.name}:{line}" if line else self.name, why)
 
-    # ---- one JSON value
+    # ---- records
 
     @cached_property
-    def is_array(self) -> bool:
-        """Whether the file is a JSON array, complete or torn."""
-        return self.start.removeprefix(_BOM).lstrip().startswith(b"[")
-
-    @cached_property
-    def value(self) -> object:
-        """The JSON value of the file; None for an array, lines of JSON, or what is not JSON."""
-        if self.is_array:
-            return None
+    def value(self) -> JsonObject:
+        """The object that the file is; empty for an array, lines of JSON, or what is not JSON."""
         values: list[object] = []
+        if self.is_array:
+            return {}
         try:
-            values.extend(read_values(self._json))
+            values.extend(read_values(self.blocks))
         except BadInput as err:
             if not values:  # else they are lines of JSON
                 self.json_error = str(err)
-            return None
-        return values[0] if len(values) == 1 else None
+            return {}
+        return as_dict(values[0]) if len(values) == 1 else {}
 
-    def items(self) -> Iterator[object]:
-        """Yield the items of the array that the file is, or its one value.
+    def records(self) -> Iterator[Line | Skipped]:
+        """Yield the objects of an array, those on the lines, or the one object of the file.
 
-        Raises BadInput at what is not JSON.
+        Whatever else is there is skipped. Raises BadInput where the rest cannot be read.
         """
         if self.is_array:
-            yield from read_items(self._json)
+            for number, item in enumerate(read_items(self.blocks), 1):
+                if isinstance(item, dict):
+                    yield Line(0, item, "")
+                else:
+                    yield self.skipped(f"item {number} is not an object")
+        elif self.value:
+            yield Line(0, self.value, "")
         else:
-            yield self.value
+            for number, data in enumerate(_split(self.blocks()), 1):
+                yield from self._objects_on_line(number, data)
 
-    def _json(self) -> Iterator[bytes]:
-        return self.blocks(len(_BOM) if self.start.startswith(_BOM) else 0)
-
-    @property
-    def all_items(self) -> list[object]:
-        """The items of an array that is one session.
-
-        Raises BadInput as ``items`` does, or if they are too large.
-        """
-        self._check_size()
-        return [*self.items()]
-
-    @cached_property
-    def first_items(self) -> list[JsonObject]:
-        """The objects among the first items, by which a format is recognised."""
-        found: list[object] = []
+    def _objects_on_line(self, number: int, data: bytes) -> Iterator[Line | Skipped]:
+        """Yield the objects on a line; two if a crash has glued two lines together."""
         try:
-            found.extend(islice(self.items(), _FIRST))
+            if _count_values(data) > _MAX_VALUES:
+                raise BadInput(_TOO_MANY.format(_MAX_VALUES))
+            text = data.decode("utf-8-sig").rstrip(_BLANK)
+            end = 0
+            while end < len(text):
+                blanks = _BLANKS.match(text, end)
+                start = blanks.end() if blanks else end
+                value, end = parse_json_at(text, start)
+                _check_item(value, _MAX_DEPTH)
+                if isinstance(value, dict):
+                    yield Line(number, value, text[start:end])
+                else:
+                    yield self.skipped("not a JSON object", number)
         except BadInput as err:
-            self.json_error = str(err)
-        return as_dicts(found)
-
-    # ---- lines of JSON
+            yield self.skipped(str(err), number)
+        except (ValueError, RecursionError):
+            yield self.skipped("not JSON", number)
 
     @cached_property
     def first(self) -> list[JsonObject]:
-        """The one object of the file, or those on its first lines: they tell the format."""
-        if isinstance(self.value, dict):
-            return [self.value]
-        return [item.value for item in self._first_lines if isinstance(item, Line)]
+        """The first objects, by which a format is recognised."""
+        found: list[Line | Skipped] = []
+        try:
+            found.extend(islice(self.records(), _FIRST))
+        except BadInput as err:
+            self.json_error = str(err)
+        return [item.value for item in found if isinstance(item, Line)]
+
+    @cached_property
+    def _records(self) -> list[Line | Skipped]:
+        self._check_size()
+        records = [*islice(self.records(), _MAX_RECORDS + 1)]
+        if len(records) > _MAX_RECORDS:
+            raise BadInput(_TOO_MANY.format(_MAX_RECORDS))
+        return records
 
     @property
     def lines(self) -> list[Line]:
-        """The JSON objects in order; a line with two objects counts as two.
-
-        Raises BadInput if they are too large.
-        """
-        return [item for item in self._lines if isinstance(item, Line)]
-
-    @property
-    def lines_as_written(self) -> list[Line]:
-        """The lines with their text. Raises BadInput as ``lines`` does."""
-        self._check_size()
-        return [item for item in self._parse_lines(keep_text=True) if isinstance(item, Line)]
+        """The objects of a file that is one session. Raises BadInput as ``records``, or if they are too large."""
+        return [item for item in self._records if isinstance(item, Line)]
 
     @property
     def bad_lines(self) -> list[Skipped]:
-        """The lines that are not JSON objects. Raises BadInput as ``lines`` does."""
-        return [item for item in self._lines if isinstance(item, Skipped)]
-
-    @cached_property
-    def _first_lines(self) -> list[Line | Skipped]:
-        return [*islice(self._parse_lines(), _FIRST)]
-
-    @cached_property
-    def _lines(self) -> list[Line | Skipped]:
-        self._check_size()
-        return [*self._parse_lines()]
-
-    def _parse_lines(self, *, keep_text: bool = False) -> Iterator[Line | Skipped]:
-        if self.is_array:
-            return
-        for number, data in enumerate(_split(self.blocks()), 1):
-            if number > _MAX_RECORDS:
-                raise BadInput(_TOO_MANY.format(_MAX_RECORDS))
-            try:
-                for raw, value in _values_on_line(data):
-                    if isinstance(value, dict):
-                        yield Line(number, raw if keep_text else "", value)
-                    else:
-                        yield self.skipped("not a JSON object", number)
-            except BadInput as err:
-                yield self.skipped(str(err), number)
-            except (ValueError, RecursionError):
-                yield self.skipped("not JSON", number)
-
-
-def open_regular(path: Path) -> io.FileIO:
-    """Open a regular file, without waiting if it is a pipe.
-
-    Raises OSError, and BadInput for any other kind of file.
-    """
-    file = io.FileIO(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise BadInput("not a regular file")
-    return file
+        """What is no object in a file that is one session. Raises BadInput as ``lines`` does."""
+        return [item for item in self._records if isinstance(item, Skipped)]
 
 
 def _split(blocks: Iterator[bytes]) -> Iterator[bytes]:
@@ -311,36 +258,24 @@ def _split(blocks: Iterator[bytes]) -> Iterator[bytes]:
             rest.clear()
         rest += end
         if len(rest) > _MAX_LINE:
-            raise BadInput(_LINE_TOO_LARGE)
+            raise BadInput("a line of more than 100 MB")
     yield bytes(rest)
 
 
-def _values_on_line(data: bytes) -> Iterator[tuple[str, object]]:
-    """Yield the text and the value of each JSON value on a line.
+def _count_values(data: bytes) -> int:
+    """How many JSON values may be in a text: 95 MB of ``{},`` are gigabytes of empty objects."""
+    return data.count(b",") + data.count(b"{") + data.count(b"[")
 
-    Raises BadInput for one that is too large or nested too deeply, ValueError or RecursionError at
-    what is not JSON.
-    """
-    brackets = data.count(b"{") + data.count(b"[")
-    if brackets > _MAX_RECORDS:  # 95 MB of ``{},`` are gigabytes of empty objects
-        raise BadInput(_TOO_MANY.format(_MAX_RECORDS))
-    text = data.decode("utf-8-sig").rstrip(_BLANK)
-    end = 0
-    while end < len(text):
-        blanks = _BLANKS.match(text, end)
-        start = blanks.end() if blanks else end
-        value, end = parse_json_at(text, start)
-        if _is_deeper(value, _MAX_DEPTH):
+
+def _check_item(value: object, levels: int) -> None:
+    """Raise BadInput for a value that is nested too deeply, ValueError for a number that is too large."""
+    if isinstance(value, float) and math.isinf(value):
+        raise ValueError("too large a number")
+    if isinstance(value, (dict, list)):
+        if not levels:
             raise BadInput(_TOO_DEEP)
-        yield text[start:end], value
-
-
-def _is_deeper(value: object, levels: int) -> bool:
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, list):
-        return False
-    return not levels or any(_is_deeper(item, levels - 1) for item in value)
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_item(item, levels - 1)
 
 
 # ---- JSON that is read piece by piece
@@ -355,7 +290,7 @@ def read_values(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[object]:
 
 
 def read_items(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[object]:
-    """Yield the items of a JSON array. One item at a time is in memory.
+    """Yield the items of a JSON array. Those of one block at a time are in memory.
 
     ``open_blocks`` returns the text in pieces, at each call from its start.
     Raises BadInput at what is not JSON, too large or nested too deeply.
@@ -366,9 +301,8 @@ def read_items(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[object]:
     for backend in (ijson, ijson.get_backend("python")):
         try:
             for item in islice(_items(open_blocks(), backend), count, None):
+                _check_item(item, _MAX_DEPTH)
                 count += 1
-                if count > _MAX_RECORDS:
-                    raise BadInput(_TOO_MANY.format(_MAX_RECORDS))
                 yield item
             return
         except BadInput:
@@ -382,51 +316,35 @@ def read_items(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[object]:
 
 
 def _items(blocks: Iterable[bytes], backend: "ModuleType") -> Iterator[object]:
-    """Yield the items of an array.
+    """Yield the items of an array, also those before an error.
 
-    Raises BadInput for one that is too large or nested too deeply, else as ``_events``.
-    """
-    import ijson
-
-    builder = ijson.ObjectBuilder()  # of the array, which loses each item as soon as it is complete
-    depth = size = count = 0
-    for block_size, events in _events(blocks, backend):
-        size += block_size
-        count += len(events)
-        if size > _MAX_SESSION:
-            raise BadInput(_SESSION_TOO_LARGE)
-        if count > _MAX_EVENTS:
-            raise BadInput(_TOO_MANY.format(_MAX_EVENTS))
-        for event, value in events:
-            depth += _STEPS.get(event, 0)
-            if depth > _MAX_DEPTH + 1:
-                raise BadInput(_TOO_DEEP)
-            if event == "number" and value in _INFINITE:
-                raise ValueError("too large a number")
-            builder.event(event, value)
-            if depth == 1 and builder.value:
-                yield builder.value.pop()
-                size = count = 0
-
-
-def _events(
-    blocks: Iterable[bytes],
-    backend: "ModuleType",
-) -> Iterator[tuple[int, list[tuple[str, object]]]]:
-    """Yield the size of each block and ijson's events in it, also those before an error.
-
-    Raises ijson's JSONError, or ValueError.
+    Raises BadInput for one that is too large, ijson's JSONError or ValueError for what is not JSON.
     """
     import ijson
 
     events = ijson.sendable_list()
     parser = backend.basic_parse_coro(events, use_float=True)  # else yajl crashes at 5,000 digits
+    builder = ijson.ObjectBuilder()  # of the array, which loses each item as soon as it is complete
+    depth = size = values = 0
     try:
         for block in blocks:
+            size += len(block)
+            values += _count_values(block)
+            if size > _MAX_SESSION:
+                raise BadInput("a session of more than 250 MB: split it")
+            if values > _MAX_VALUES:
+                raise BadInput(_TOO_MANY.format(_MAX_VALUES))
             try:
                 parser.send(block)
             finally:
-                yield len(block), events
+                for event, value in events:
+                    depth += _STEPS.get(event, 0)
+                    if depth > _MAX_DEPTH + 1:
+                        raise BadInput(_TOO_DEEP)
+                    builder.event(event, value)
+                    if depth == 1 and builder.value:
+                        yield builder.value.pop()
+                        size = values = 0
             events.clear()
         parser.close()
     finally:
@@ -441,20 +359,18 @@ def _events(
 
 BAD_MESSAGE = "not a readable message"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
-_MAX_LENGTH = 200  # characters of a title, a key, the name of a model
-_YEARS = range(1970, 9001)
+_MAX_LENGTH = 200  # characters of a title, of the name of a model
 _MAX_SECONDS = 1e11  # since 1970; a larger number is milliseconds
 _VENDORS = {"claude": "anthropic", "codex": "openai", "google": "gemini"}  # other tools' names: ours
-Record = TypeVar("Record")
 
 
 @dataclass
 class Conversation:
     """A session while it is read: the values as in the file, and its messages.
 
-    ``key`` identifies the session in its source, and is the same each time it is read. Times are ISO 8601, local if
-    they have no zone. ``extra`` is stored for an export to the same format. ``consolidated`` is how many of the
-    messages are in the tool's memory.
+    ``key`` identifies the session in its source, and is the same each time it is read. Times are
+    ISO 8601, local if they have no zone. ``extra`` is stored for an export to the same format.
+    ``consolidated`` is how many of the messages are in the tool's memory.
     """
 
     source: Source
@@ -472,121 +388,98 @@ class Conversation:
     extra: JsonObject = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
-    _seen: dict[str, int] = field(default_factory=dict)  # message ids, and digests with their number of occurrences
+    # Ids of messages, and digests of their content with the number of their occurrences.
+    _seen: dict[str, int] = field(default_factory=dict)
+
+    def skip(self, why: str, line: int = 0) -> None:
+        """Report a part of the session that cannot be read."""
+        self.skipped.append(self.source.skipped(why, line))
 
     def add_record(
         self,
-        read: Callable[[Record], Iterable[ForeignMessage]],
-        record: Record,
+        read: Callable[[Any], Iterable[ForeignMessage]],
+        record: object,
         line: int = 0,
     ) -> None:
         """Add the messages that ``read`` finds in a record. A malformed record is skipped."""
         try:
             messages = [*read(record)]
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # the record can be any JSON
-            self.skipped.append(self.source.skipped(BAD_MESSAGE, line))
+        except MALFORMED:
+            self.skip(BAD_MESSAGE, line)
             return
         for message in messages:
             self.add_message(message, line)
 
     def add_message(self, message: ForeignMessage, line: int = 0) -> bool:
-        """Add a message in our format or another API's, with or without ``id`` and ``timestamp``; False if malformed.
+        """Add a message in our format or another API's; return False if it is malformed.
 
-        A message with tool results becomes several. It keeps its id if no other message has it. Else the id is derived
-        from its content, so that it is the same each time the source is read, at whatever place in the file.
+        A message with tool results becomes several. It keeps its id if no other message has it.
+        Else the id is derived from its content, so that it is the same each time the source is
+        read, at whatever place in the file.
         """
-        fields = {key: value for key, value in message.items() if key not in ("id", "parent", "timestamp")}
-        if moment := utc(message.get("timestamp")):
+        own = ("id", "parent", "timestamp")
+        fields = {key: value for key, value in message.items() if key not in own}
+        moment = utc(message.get("timestamp"))
+        if moment:
             fields["timestamp"] = moment
         try:
             valid = document.clean_message(fields)
         except ValueError as err:
-            self.skipped.append(self.source.skipped(str(err).removeprefix("not a session: "), line))
+            self.skip(str(err).removeprefix("not a session: "), line)
             return False
-        given_id = message.get("id")
-        for at, one in enumerate(normalize_message(valid)):
-            keeps_id = not at and isinstance(given_id, str) and _ID.fullmatch(given_id) and given_id not in self._seen
-            ident = str(given_id) if keeps_id else self.derived_id([message, at] if at else message)
+        given_id = as_str(message.get("id"))
+        for index, new in enumerate(normalize_message(valid)):
+            ident = given_id
+            if index or not _ID.fullmatch(given_id) or given_id in self._seen:
+                ident = self.derived_id([message, index] if index else message)
             self._seen[ident] = 1
             parent = self.messages[-1]["id"] if self.messages else None
-            self.messages.append({**one, "id": ident, "parent": parent})
+            self.messages.append({**new, "id": ident, "parent": parent})
         return True
 
     def derived_id(self, content: object) -> str:
-        """An id derived from JSON content: the same in each import, another one for each repetition of the content."""
+        """An id derived from JSON content: the same in each import, another for each repetition."""
         digest = fingerprint([self.format, self.key, content])
         count = self._seen[digest] = self._seen.get(digest, 0) + 1
         return str(uuid5(NAMESPACE_URL, f"gptsh:{digest} {count}"))
 
     def results(self, *, allow_empty: bool = False) -> Results:
-        """What cannot be read, then the session. A session without messages is left out unless ``allow_empty``."""
+        """What cannot be read, then the session, unless it is empty and that is not allowed."""
         yield from self.skipped
         if self.messages or allow_empty:
             yield self._document()
 
     def _document(self) -> Document:
         """The session document, not saved yet."""
-        times = [moment for item in self.messages if (moment := item.get("timestamp"))]
-        first = min(times, default=None) or utc(self.source.modified)
-        created = utc(self.created_at) or first or timestamp()
-        updated = utc(self.updated_at) or max(times, default=created)
-        system = self.system if isinstance(self.system, str) and self.system.strip() else None
         agent: AgentInfo = {
             "name": None,
             "model": label(self.model),
             "model_small": None,
-            "system": system,
+            "system": as_str(self.system) if as_str(self.system).strip() else None,
             "params": safe_params(as_dict(self.params)),
         }
         provider: ProviderInfo = {"name": label(self.provider)}
-        cwd = self.cwd if isinstance(self.cwd, str) else None
         doc = sessions.new_session_doc(agent, provider, output=None, mcp_allowed_servers=None)
+
+        times = [item["timestamp"] for item in self.messages if "timestamp" in item]
+        first = min(times, default=None) or utc(self.source.modified)
+        created = utc(self.created_at) or first or timestamp()
+        updated = utc(self.updated_at) or max(times, default=created)
         title = label(self.title)
-        doc |= {"title": title, "created_at": created, "updated_at": max(updated, created), "messages": self.messages}
-        key = self.key if len(self.key) <= _MAX_LENGTH else fingerprint(self.key)
-        imported = {"format": self.format, "key": key, "title": title, **self.extra}
+        doc["title"] = title
+        doc["created_at"] = created
+        doc["updated_at"] = max(updated, created)
+        doc["messages"] = self.messages
+
+        cwd = self.cwd if isinstance(self.cwd, str) else None
+        imported = {"format": self.format, "key": self.key, "title": title, **self.extra}
         doc["meta"] |= {"cwd": cwd, "project": cwd, "tags": [self.format], "imported": imported}
-        usage = next((as_dict(item["usage"]) for item in reversed(self.messages) if item.get("usage")), {})
-        doc["usage"]["tokens"] |= {key: usage[key] for key in TOKEN_KEYS if key in usage}
+        usages = [as_dict(item["usage"]) for item in self.messages if item.get("usage")]
+        latest = usages[-1] if usages else {}
+        doc["usage"]["tokens"] |= {key: latest[key] for key in TOKEN_KEYS if key in latest}
         if 0 < self.consolidated <= len(self.messages):
             doc["context"]["consolidated"] = self.messages[self.consolidated - 1]["id"]
         return doc
-
-
-def read_each(source: Source, read: Callable[[Record], Conversation], records: Iterable[Record]) -> Results:
-    """The sessions of records that hold one session each. A malformed record is skipped, named by its number."""
-    remaining = iter(records)
-    for number in count(1):
-        where = f"{source.name}, session {number}"
-        try:
-            record = next(remaining)
-        except StopIteration:
-            return
-        except BadInput as err:  # the rest of the file cannot be read
-            yield source.skipped(str(err))
-            return
-        try:
-            conversation = read(record)
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):  # the record can be any JSON
-            yield Skipped(where, "not in the format that its tool writes")
-            continue
-        for result in conversation.results():
-            if isinstance(result, Skipped) and result.where == source.name:
-                result = result._replace(where=where)
-            yield result
-
-
-def branch_to(
-    leaf: object,
-    records: Mapping[object, JsonObject],
-    parent_key: str,
-) -> list[JsonObject]:
-    """The records of a tree from the root to ``leaf``, an id; ``parent_key`` holds the id of a record's parent."""
-    branch: dict[object, JsonObject] = {}
-    while leaf in records and leaf not in branch:
-        branch[leaf] = records[leaf]
-        leaf = records[leaf].get(parent_key)
-    return [*branch.values()][::-1]
 
 
 # ---- values
@@ -601,14 +494,14 @@ def utc(moment: object) -> str | None:
             time = datetime.fromtimestamp(moment / 1000 if moment > _MAX_SECONDS else moment, UTC)
         else:
             return None
-        return timestamp(time) if time.year in _YEARS else None
+        return timestamp(time) if 1970 <= time.year <= LAST_YEAR else None
     except (ValueError, OverflowError, OSError):
         return None
 
 
 def label(value: object) -> str | None:
     """A name or a title on one line; None if it is empty or not a string."""
-    return shorten(value, _MAX_LENGTH) or None if isinstance(value, str) else None
+    return shorten(as_str(value), _MAX_LENGTH) or None
 
 
 def fingerprint(value: object) -> str:
@@ -621,13 +514,26 @@ def without(record: Mapping[str, object], *keys: str) -> JsonObject:
     return {key: value for key, value in record.items() if key not in keys and value is not None}
 
 
+def with_rest(message: ForeignMessage, record: JsonObject, *used: str) -> ForeignMessage:
+    """The message with the keys of its record that are not ``used`` in it."""
+    rest = without(record, *used)
+    return {**message, "source": rest} if rest else message
+
+
 def with_raw(content: list[Part], raw: object) -> list[Part]:
-    """The parts of a message, its tool results with the raw output that stands beside the message."""
+    """The parts of a message, its tool results with the raw output that is beside the message."""
     return [{"tool_use_result": raw, **part} if part["type"] == "tool_result" else part for part in content]
 
 
+def content_of(parts: list[Part]) -> str | list[Part]:
+    """The content of a message: a string if it is a single text."""
+    if len(parts) == 1 and parts[0].keys() == {"type", "text"}:
+        return str(parts[0]["text"])
+    return parts
+
+
 def provider_name(name: object) -> str | None:
-    """Our name for a provider that another tool names; the tool's own name if gptsh does not know the provider."""
+    """Our name for a provider that another tool names; its own name if gptsh does not know it."""
     original = label(name)
     normalized = (original or "").lower().replace(" ", "_")
     return _VENDORS.get(normalized) or (normalized if normalized in VENDORS else original)
@@ -635,17 +541,19 @@ def provider_name(name: object) -> str | None:
 
 def tool_call(ident: object, name: object, arguments: object) -> Call:
     """A tool call; arguments that are not a string are encoded as JSON."""
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {}, ensure_ascii=False)
-    return {"id": ident, "type": "function", "function": {"name": name, "arguments": text}}
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments or {}, ensure_ascii=False)
+    return {"id": ident, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def answer_fields(message: JsonObject) -> ForeignMessage:
-    """The model, response id, finish reason and usage of an answer of Anthropic's API, as keys of our message."""
-    reason, usage = message.get("stop_reason"), message.get("usage")
+    """The model, response id, finish reason and usage of an answer of Anthropic's API, in our keys."""
+    reason = as_str(message.get("stop_reason"))
+    usage = message.get("usage")
     fields = {
         "model": label(message.get("model")),
-        "response_id": message.get("id"),
-        "finish_reason": FINISH_REASONS.get(reason, reason) if isinstance(reason, str) else None,
+        "response_id": as_str(message.get("id")) or None,
+        "finish_reason": FINISH_REASONS.get(reason, reason) or None,
         "usage": usage_from(usage) if isinstance(usage, dict) else None,
     }
-    return {key: value for key, value in fields.items() if value is not None}
+    return without(fields)

@@ -350,7 +350,7 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
     ]}, ["user: hi\n"], [NO_ROLE, NO_WORDS, f": {BAD_MESSAGE}", "not read: 3"]),
     "openai": ("a.json", [
         HI, 7, {"role": "user", "content": 7},
-    ], ["user: hi\n"], [": message 2 is not an object", NO_WORDS, "not read: 2"]),
+    ], ["user: hi\n"], [": item 2 is not an object", NO_WORDS, "not read: 2"]),
     "nanobot": ("a.jsonl", (
         HEAD, HI, TORN, "[]", {"role": 5}, {"role": "user", "content": {}}, HI,
     ), ["user: hi\nuser: hi\n"], [

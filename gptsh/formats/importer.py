@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 
 # ---- readers
 #
-# Recognise the format of an import: the readers in the order in which they are tried; advice on
-# others, as a zip.
-#
-# Each module has ``NAME`` and ``read(source)``, which returns None for a file of another format.
-# ``IGNORED_PATHS`` matches the paths of files that belong to a format but hold no session.
+# Each has a function that returns the sessions of a file, or None for a file of another format.
+# They are tried in this order. ``IGNORED_PATHS`` matches the paths of files that belong to a format
+# but hold no session.
 
-_READERS = {  # by the name of the format, in the order in which they are tried
+_READERS = {
     llm.NAME: llm.read,
     claude_code.NAME: claude_code.read,
     gptsh.NAME: gptsh.read,
@@ -45,21 +43,18 @@ _READERS = {  # by the name of the format, in the order in which they are tried
     gptsh.MARKDOWN: gptsh.read_markdown,
 }
 NAMES = tuple(_READERS)
-_IGNORED = (
-    claude_code.IGNORED_PATHS,
-    coding_agents.CODELET_PATHS,
-    coding_agents.NANOCODER_PATHS,
-    coding_agents.OLLM_PATHS,
+IGNORED_PATHS = re.compile(
+    "|".join(
+        (
+            claude_code.IGNORED_PATHS,
+            coding_agents.CODELET_PATHS,
+            coding_agents.NANOCODER_PATHS,
+            coding_agents.OLLM_PATHS,
+        )
+    )
 )
-IGNORED_PATHS = re.compile("|".join(_IGNORED))
-
-_AICHAT_MODEL = re.compile(rb"(?m)^model: .")
-_AICHAT_MESSAGES = re.compile(rb"(?m)^messages:\s*$")
-_ADVICE = {  # for files that gptsh does not read
-    "zip": "a zip archive: unpack it, and import the folder",
-    "aichat": "a session of aichat: import it with yq -o json FILE | gptsh --import-session -",
-    "mods": "a conversation of mods: pass its text on with mods --show ID | gptsh",
-}
+_AICHAT = re.compile(rb"(?ms)^model: ..*^messages:\s*$")
+_ZIP = b"PK\x03\x04"
 
 
 def read(source: Source) -> tuple[str, Results] | None:
@@ -71,16 +66,15 @@ def read(source: Source) -> tuple[str, Results] | None:
         results = read_format(source)
         if results is not None:
             return name, results
-    beginning = source.start[:10_000]
-    signs = {
-        "mods": source.path is not None and source.path.suffix == ".gob",
-        "zip": source.start.startswith(b"PK\x03\x04"),
-        "aichat": _AICHAT_MODEL.search(beginning) and _AICHAT_MESSAGES.search(beginning),
-    }
-    for name, is_seen in signs.items():
-        if is_seen:
-            return name, iter([source.skipped(_ADVICE[name])])
-    return None
+    if source.start.startswith(_ZIP):
+        why = "a zip archive: unpack it, and import the folder"
+    elif _AICHAT.search(source.start):
+        why = "a session of aichat: import it with yq -o json FILE | gptsh --import-session -"
+    elif source.path and source.path.suffix == ".gob":
+        why = "a conversation of mods: pass its text on with mods --show ID | gptsh"
+    else:
+        return None
+    return "", iter([source.skipped(why)])
 
 
 # ---- importer
@@ -100,7 +94,8 @@ _UNSAVED = "the session cannot be saved"
 class Imported(NamedTuple):
     """The result of one import: the file, and its document now.
 
-    ``added`` is the number of messages that are new in the store, ``completed`` that of messages it had only in part.
+    ``added`` is the number of messages that are new in the store, ``completed`` that of messages it
+    had only in part.
     """
 
     state: Literal["imported", "grown", "known"]
@@ -125,8 +120,8 @@ def importing() -> Iterator["Importer"]:
         try:
             yield importer
         finally:
-            with saving():
-                for path in importer.written:  # all at the end: fsync after each takes ten times as long
+            with saving():  # all at the end: fsync after each takes ten times as long
+                for path in importer.written:
                     with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
                         files.sync(path)
                 if importer.written:
@@ -142,12 +137,13 @@ class Importer:
         self._ids: set[str] = set()
         for folder in (sessions_folder(), archive_folder()):
             for name in session_names(folder):
+                self._ids.add(name[ID])
                 head = listing.try_read(f"{folder}/{name}", document.read_head)
-                self._remember(name, head if isinstance(head, dict) else None)
+                if isinstance(head, dict):
+                    self._remember(name, head)
 
-    def _remember(self, filename: str, head: document.Head | None) -> None:
-        self._ids.add(filename[ID])
-        for origin in _origins(head) if head else ():
+    def _remember(self, filename: str, head: document.Head) -> None:
+        for origin in _origins(head):
             self._filenames.setdefault(origin, []).append(filename)
 
     def add(self, doc: Document) -> Imported:
@@ -155,36 +151,44 @@ class Importer:
 
         Raises BadSession if that session must not be written, StoreError as ``save_session`` does.
         """
-        doc, folder = _sanitized(doc), sessions_folder()
-        names = dict.fromkeys(name for origin in _origins(doc) for name in self._filenames.get(origin, ()))
-        saving = files.as_store_error(_UNSAVED, folder)
-        with saving, locks.locked(folder.parent):
-            for name in names:
-                path = folders.path_of(name)
-                read = listing.try_read(str(path), document.read_document)
-                if read is None or isinstance(read, listing.Unreadable):
-                    continue
-                stored, _ = read
-                copy = _with_our_ids(doc, stored)
-                if is_copy(copy, stored):
-                    new = merge_copy(copy, stored)
-                    if new == stored:
-                        return Imported("known", name, stored)
-                    sessions.refuse_newer(stored, name)
-                    self._write(new, path, path.stat().st_mtime_ns)
-                    before = {message["id"]: message for message in stored["messages"]}
-                    completed = sum(before.get(message["id"], message) != message for message in new["messages"])
-                    return Imported("grown", name, new, len(new["messages"]) - len(before), completed)
-            if not FILENAME.fullmatch(f"20000101-000000-{doc['id']}.json") or doc["id"].isdigit():
-                doc["id"] = ""
-            if not doc["id"] or doc["id"] in self._ids:
+        doc = _sanitized(doc)
+        folder = sessions_folder()
+        with files.as_store_error(_UNSAVED, folder), locks.locked(folder.parent):
+            for origin in _origins(doc):
+                for name in self._filenames.get(origin, ()):
+                    imported = self._merge(doc, name)
+                    if imported:
+                        return imported
+            is_valid = FILENAME.fullmatch(f"20000101-000000-{doc['id']}.json") and not doc["id"].isdigit()
+            # Another run may have just taken the id.
+            while not is_valid or doc["id"] in self._ids or folders.exists(sessions.name_for(doc)):
                 doc["id"] = sessions.new_id(self._ids)
-            while folders.exists(sessions.name_for(doc)):  # another run has just taken this id
-                doc["id"] = sessions.new_id(self._ids)
+                is_valid = True
             name = sessions.name_for(doc)
-            self._write(doc, folder / name, int(datetime.fromisoformat(doc["updated_at"]).timestamp() * 1e9))
+            updated = datetime.fromisoformat(doc["updated_at"]).timestamp()
+            self._write(doc, folder / name, int(updated * 1e9))
+        self._ids.add(doc["id"])
         self._remember(name, doc)
-        return Imported("imported", name, doc, len(doc["messages"]))
+        return Imported("imported", name, doc, added=len(doc["messages"]))
+
+    def _merge(self, doc: Document, name: str) -> Imported | None:
+        """Add what is new in a copy of a stored session to it; None if the document is no copy of it."""
+        path = folders.path_of(name)
+        read = listing.try_read(str(path), document.read_document)
+        if read is None or isinstance(read, listing.Unreadable):
+            return None
+        stored, _ = read
+        copy = _with_our_ids(doc, stored)
+        if not is_copy(copy, stored):
+            return None
+        new = merge_copy(copy, stored)
+        if new == stored:
+            return Imported("known", name, stored)
+        sessions.refuse_newer(stored, name)
+        self._write(new, path, path.stat().st_mtime_ns)
+        before = {message["id"]: message for message in stored["messages"]}
+        completed = sum(before.get(message["id"], message) != message for message in new["messages"])
+        return Imported("grown", name, new, added=len(new["messages"]) - len(before), completed=completed)
 
     def name(self, name: str, filename: str) -> None:
         """Let an unused ``@NAME`` point at an imported session. Raises StoreError."""
@@ -202,11 +206,12 @@ class Importer:
 
 def _origins(head: document.Head) -> list[Origin]:
     """Return the origins of a session: its own id and creation time, and where it was imported from."""
+    origins = [(_OURS, f"{head['id']} {head.get('created_at')}")]
     imported = as_dict(as_dict(head.get("meta")).get("imported"))
     form, key = imported.get("format"), imported.get("key")
-    own_key = f"{head['id']} {head.get('created_at')}"
-    origins: list[tuple[object, object]] = [(_OURS, own_key), (form, key)]
-    return [(form, key) for form, key in origins if isinstance(form, str) and isinstance(key, str)]
+    if isinstance(form, str) and isinstance(key, str):
+        origins.append((form, key))
+    return origins
 
 
 def _sanitized(doc: Document) -> Document:
@@ -215,18 +220,27 @@ def _sanitized(doc: Document) -> Document:
         raise BadSession("it was written by a newer gptsh", "update gptsh")
     now = timestamp()
     created = min(timestamp(datetime.fromisoformat(doc["created_at"])), now)
-    updated = max(min(timestamp(datetime.fromisoformat(doc["updated_at"])), now), just_after(created))
+    updated = min(timestamp(datetime.fromisoformat(doc["updated_at"])), now)
+
     meta = doc["meta"].copy()
     meta.pop("used_in", None)
-    imported = meta.get("imported") or {"format": _OURS, "key": f"{doc['id']} {doc['created_at']}"}
-    meta |= {"imported": imported, "mcp_allowed_servers": [], "imported_at": now}
+    meta["imported"] = meta.get("imported") or {"format": _OURS, "key": f"{doc['id']} {doc['created_at']}"}
+    meta["imported_at"] = now
+    meta["mcp_allowed_servers"] = []
     agent: AgentInfo = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
     # Marked as imported: an agent's memory has them once the session is used here.
     marked: list[Any] = [
         {**message, "source": {**as_dict(as_dict(message).get("source")), "imported": True}}
         for message in doc["messages"]
     ]
-    return {**doc, "created_at": created, "updated_at": updated, "meta": meta, "agent": agent, "messages": marked}
+    return {
+        **doc,
+        "created_at": created,
+        "updated_at": max(updated, just_after(created)),
+        "meta": meta,
+        "agent": agent,
+        "messages": marked,
+    }
 
 
 # ---- copies
@@ -243,17 +257,15 @@ def _with_our_ids(doc: Document, stored: Document) -> Document:
     """
     if _format_of(doc) == _OURS:
         return doc
-    ours = {
-        (message["role"], message.get("timestamp")): message["id"]
-        for message in stored["messages"]
-        if not turns.is_imported(message)
-    }
+    ours: dict[tuple[str, str | None], str] = {}
+    for message in stored["messages"]:
+        if not turns.is_imported(message):
+            ours[message["role"], message.get("timestamp")] = message["id"]
     ids: dict[str | None, str] = {}
-    for item in doc["messages"]:
-        ids[item["id"]] = ours.get((item["role"], item.get("timestamp")), item["id"])
     messages: list[Message] = []
-    for item in doc["messages"]:
-        messages.append({**item, "id": ids[item["id"]], "parent": ids.get(item.get("parent"))})
+    for message in doc["messages"]:
+        ids[message["id"]] = ours.get((message["role"], message.get("timestamp")), message["id"])
+        messages.append({**message, "id": ids[message["id"]], "parent": ids.get(message.get("parent"))})
     consolidated = ids.get(doc["context"]["consolidated"])
     return {**doc, "messages": messages, "context": {**doc["context"], "consolidated": consolidated}}
 
@@ -267,13 +279,13 @@ def is_copy(doc: Document, stored: Document) -> bool:
     """
     incoming = {message["id"]: message for message in doc["messages"]}
     shared = [message for message in stored["messages"] if message["id"] in incoming]
-    if not (incoming and stored["messages"]):
+    if not incoming or not stored["messages"]:
         return bool(doc["created_at"] == stored["created_at"])
     if _format_of(doc) == _OURS:
         return bool(shared) and all(_is_same(incoming[message["id"]], message) for message in shared)
     imported = [message["id"] for message in stored["messages"] if turns.is_imported(message)]
-    has_all_imported = bool(imported) and imported[-1] in incoming
-    return has_all_imported or (bool(shared) and incoming.keys() <= set(imported))
+    has_latest = bool(imported) and imported[-1] in incoming
+    return has_latest or (bool(shared) and incoming.keys() <= set(imported))
 
 
 def _is_same(new: Message, old: Message) -> bool:
@@ -281,15 +293,14 @@ def _is_same(new: Message, old: Message) -> bool:
 
 
 def merge_copy(doc: Document, stored: Document) -> Document:
-    """Return the stored document with what is new in a copy of it, or ``stored`` itself if there is nothing.
+    """Return the stored document with what is new in a copy of it, or an equal one if there is nothing.
 
     The title of the copy is taken unless another one was set here. ``agent`` and ``provider`` do not change.
     """
     is_ours = _format_of(doc) == _OURS
     incoming = {message["id"]: message for message in doc["messages"]}
     known = [_completed(message, incoming.get(message["id"])) for message in stored["messages"]]
-    messages = join_messages(doc["messages"], known)
-    if messages == stored["messages"] and not is_ours:
+    if join_messages(doc["messages"], known) == stored["messages"] and not is_ours:
         return stored
     new = merge({**doc, "updated_at": ""}, {**stored, "messages": known})
     new |= {"agent": stored["agent"], "provider": stored["provider"], "meta": stored["meta"]}
@@ -299,16 +310,13 @@ def merge_copy(doc: Document, stored: Document) -> Document:
         new["title"] = doc["title"] or stored["title"]
     if is_ours:  # memory belongs to each machine, a summary to the turns of its own file
         own = stored["context"]
-        new["context"] = {
-            **new["context"],
-            "compaction": own["compaction"],
-            "summaries": own["summaries"],
-            "consolidated": own["consolidated"],
-        }
-        if {**new, "updated_at": stored["updated_at"]} == stored:
-            return stored
+        new["context"]["compaction"] = own["compaction"]
+        new["context"]["summaries"] = own["summaries"]
+        new["context"]["consolidated"] = own["consolidated"]
     elif _format_of(stored) == _format_of(doc):
         new["meta"]["imported"] = doc["meta"]["imported"]
+    if {**new, "updated_at": stored["updated_at"]} == stored:
+        return stored
     return {**new, "updated_at": max(stored["updated_at"], doc["updated_at"])}
 
 
@@ -316,5 +324,5 @@ def _completed(message: Message, new: Message | None) -> Message:
     """Return an imported answer as the copy has it if it is longer there: it had not ended when it was imported."""
     if new is None or message["role"] != "assistant" or not turns.is_imported(message):
         return message
-    lengths = [(len(blocks_of(answer)), len(text_of(answer))) for answer in (new, message)]
-    return {**message, **new} if lengths[0] > lengths[1] else message
+    is_longer = (len(blocks_of(new)), len(text_of(new))) > (len(blocks_of(message)), len(text_of(message)))
+    return {**message, **new} if is_longer else message

@@ -22,7 +22,6 @@ from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.text import one_line, quantity, truncate_end
 
 _MAX_NOTES = 20  # for the unreadable parts of one file
-_MAX_FILES = 3  # of unknown formats that a note names
 _SUFFIXES = (".json", ".jsonl", ".db", ".md", ".yaml", ".gob", "")  # of the files that are read in a folder
 _UNKNOWN = "unknown format"
 _PIPE = "standard input"
@@ -79,7 +78,7 @@ class _Import:
 
     def __init__(self, flags: Flags, interrupts: Interrupts) -> None:
         self.stopped_by: Interrupted | None = None
-        self._paths = [flags.import_session or "", *flags.prompt]
+        self.paths = [flags.import_session or "", *flags.prompt]
         self._keeps_keys = flags.keep_keys
         self._interrupts = interrupts
         self._states = Counter[str]()
@@ -90,18 +89,11 @@ class _Import:
         self._screen = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
         self._next_drawing = time.monotonic() + _DELAY
         self._is_drawn = False
-        self._read_files = 0.0  # how many; of the current one a share
         self._all_files = 1
+        self._read_files = 0
+        self._share = 0.0  # of the current file that is read
 
     # ---- reading
-
-    def read_pipe(self) -> bytes | None:
-        """All of standard input if that is to be imported. Raises UsageError if it is a terminal."""
-        if self._paths != ["-"]:
-            return None
-        if sys.stdin is None or sys.stdin.isatty():
-            raise UsageError("--import-session - reads standard input", "pipe a file in")
-        return bytes(stdio.read_piped(prompted=False))
 
     def rows(self, importer: Importer, piped: bytes | None) -> Iterator[_Row]:
         """Import all sessions, then print notes on what was not. A signal ends it between two sessions.
@@ -109,7 +101,7 @@ class _Import:
         Raises UsageError if nothing was imported.
         """
         try:
-            for source in self._sources() if piped is None else _pipe(piped):
+            for source in self._sources(piped):
                 for row in self._rows_of(source, importer):
                     if stdio.is_terminal(stdio.stdout()):
                         self._hide()
@@ -126,25 +118,29 @@ class _Import:
             self._hide()
         self._finish()
 
-    def _sources(self) -> Iterator[Source]:
+    def _sources(self, piped: bytes | None) -> Iterator[Source]:
         """The readable files of the paths. Raises UsageError if one does not exist."""
+        if piped is not None:
+            yield Source(_PIPE, None, piped)
+            return
         files: dict[str, None] = {}
-        for path in self._paths:
+        for path in self.paths:
             if not os.path.exists(path):  # unlike Path.exists, False for an invalid path
                 raise UsageError(f"{path}: no such file or folder")
             files |= dict.fromkeys(self._files_in(path) if os.path.isdir(path) else [path])
         self._all_files = len(files)
-        for index, file in enumerate(files):
-
-            def on_read(share: float, index: int = index) -> None:
-                self._interrupts.check()
-                self._read_files = index + share
-                self._draw()
-
+        for file in files:
             try:
-                yield Source(file, Path(file), on_read=on_read)
+                yield Source(file, Path(file), on_read=self._on_read)
             except BadInput as err:
                 self._skip(file, Skipped(file, str(err)))
+            self._read_files += 1
+            self._share = 0.0
+
+    def _on_read(self, share: float) -> None:
+        self._interrupts.check()
+        self._share = share
+        self._draw()
 
     def _files_in(self, folder: str) -> Iterator[str]:
         """The files under a folder that may contain sessions, hidden ones too, sorted by name.
@@ -216,9 +212,9 @@ class _Import:
         Raises UsageError if nothing was imported.
         """
         count = self._states.total()
-        name = ", ".join(_PIPE if path == "-" else path for path in self._paths)
+        name = ", ".join(_PIPE if path == "-" else path for path in self.paths)
         formats = f"known formats: {', '.join(NAMES)}"
-        if not count and len(self._paths) == 1 and not os.path.isdir(name):
+        if not count and len(self.paths) == 1 and not os.path.isdir(name):
             reasons = [*self._notes, *(f"{skipped.where}: {skipped.why}" for skipped in self._foreign)]
             if len(reasons) < 2:
                 reason = reasons[0] if reasons else f"{name}: no session is in it"
@@ -230,9 +226,8 @@ class _Import:
             unnamed = unread - len(self._notes)
             stdio.note(f"not read: {unread}{f', {unnamed} of them not named' if unnamed else ''}")
         if self._foreign:
-            names = [skipped.where for skipped in self._foreign[:_MAX_FILES]]
-            names += ["…"] if len(self._foreign) > _MAX_FILES else []
-            stdio.note(f"{_UNKNOWN}: {len(self._foreign)} ({', '.join(names)})")
+            names = folders.abbreviate([skipped.where for skipped in self._foreign])
+            stdio.note(f"{_UNKNOWN}: {len(self._foreign)} ({names})")
         if self._possible_names:
             stdio.note(f"--keep-keys would name them {folders.abbreviate(self._possible_names)}")
         if not count:
@@ -257,7 +252,7 @@ class _Import:
         now = time.monotonic()
         if self._screen and now >= self._next_drawing:
             self._next_drawing = now + _PERIOD
-            share = self._read_files / self._all_files
+            share = (self._read_files + self._share) / self._all_files
             bar = "#" * round(share * _CELLS)
             line = f"[{bar:-<{_CELLS}}] {share:.0%}, {quantity(self._states.total(), 'session')}"
             self._is_drawn |= self._screen.offer(_ERASE + truncate_end(line, stdio.width(sys.stderr) - 1))
@@ -276,7 +271,7 @@ def import_session(flags: Flags) -> int:
     """
     with Interrupts(None) as interrupts:
         run = _Import(flags, interrupts)
-        piped = run.read_pipe()  # a signal may end this wait
+        piped = _read_pipe() if run.paths == ["-"] else None  # a signal may end this wait
         with interrupts.shielded(), importing() as importer:
             try:
                 write_changes(run.rows(importer, piped), _Row.line, _Row.fields, flags.output, interruptible=True)
@@ -289,12 +284,11 @@ def import_session(flags: Flags) -> int:
     return 0
 
 
-def _pipe(data: bytes) -> Iterator[Source]:
-    """What was piped in. Raises UsageError if it cannot be read."""
-    try:
-        yield Source(_PIPE, None, data)
-    except BadInput as err:
-        raise UsageError(f"{_PIPE}: {err}") from err
+def _read_pipe() -> bytes:
+    """All of standard input. Raises UsageError if that is a terminal."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("--import-session - reads standard input", "pipe a file in")
+    return bytes(stdio.read_piped(prompted=False))
 
 
 def _unknown(source: Source) -> Skipped:

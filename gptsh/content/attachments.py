@@ -15,13 +15,22 @@ from gptsh.text import format_size
 # what can be sent.
 
 PDF = "application/pdf"
-_SENT = {  # the registered MIME types, by those that ``filetype`` returns
-    **{kind: kind for kind in ("image/png", "image/jpeg", "image/gif", "image/webp", PDF, "audio/mpeg")},
-    **{kind: kind for kind in ("video/mp4", "video/webm", "video/mpeg")},
+_OTHER_NAMES = {  # of ``filetype`` for a type: the registered one
     "image/apng": "image/png",  # a viewer without animation shows its first image
     "audio/x-wav": "audio/wav",
 }
-SENDABLE = frozenset(_SENT.values())
+SENDABLE = {
+    "image/png",
+    "image/jpeg",
+    "image/gif",
+    "image/webp",
+    PDF,
+    "audio/mpeg",
+    "audio/wav",
+    "video/mp4",
+    "video/webm",
+    "video/mpeg",
+}
 UTF_16, BINARY = "UTF-16 text", "binary data"
 
 _HEAD = 1 << 16  # bytes that are examined; NUL bytes are searched everywhere
@@ -43,18 +52,20 @@ def detect_type(data: bytes | bytearray) -> str | None:
     if head.startswith(b"%PDF-") and b"%%EOF" in data[-1024:]:  # a PDF may be all ASCII
         return PDF
     controls = len(head) - len(head.translate(None, _CONTROLS))
-    has_nul, is_utf8 = b"\0" in data, _is_utf8(head)
+    has_nul = b"\0" in data
+    is_utf8 = _is_utf8(head)
     is_odd = controls > _MAX_CONTROLS * len(head)
     if has_nul:  # more than a third are NUL: letters of two bytes
         is_odd = controls > 0 or not is_utf8 or b"\0\0" in data or 3 * head.count(0) > len(head)
     if is_utf8 and not is_odd:
         return None
-    import filetype  # type: ignore[import-untyped]
-
     # Text in an older encoding may begin like a file signature, but has no control characters.
-    mime_type = filetype.guess_mime(head) if controls or has_nul or head.startswith(b"%PDF-") else ""
-    if mime_type:
-        return _SENT.get(mime_type, mime_type)
+    if controls or has_nul or head.startswith(b"%PDF-"):
+        import filetype  # type: ignore[import-untyped]
+
+        mime_type: str | None = filetype.guess_mime(head)
+        if mime_type:
+            return _OTHER_NAMES.get(mime_type, mime_type)
     return BINARY if is_odd else None
 
 
@@ -97,8 +108,11 @@ class Media(NamedTuple):
     @property
     def description(self) -> str:
         """Such as ``image/png, 34.1 kB``."""
-        size = None if self.data is None else format_size((len(self.data) - self.data[-2:].count("=")) * 3 // 4)
-        return ", ".join(filter(None, (self.media_type or self.kind, size or self.url)))
+        what = self.media_type or self.kind
+        if self.data is not None:
+            size = (len(self.data) - self.data[-2:].count("=")) * 3 // 4
+            return f"{what}, {format_size(size)}"
+        return f"{what}, {self.url}" if self.url else what
 
     @property
     def file_name(self) -> str:
@@ -116,11 +130,8 @@ def media_part(source: str, media_type: str, data: bytes | bytearray) -> Part:
     """Return a part with the data, which came from ``source``: a file's name, or ``stdin``."""
     base64_data = b2a_base64(data, newline=False).decode()
     if media_type in AUDIO:
-        return {
-            "type": "input_audio",
-            "input_audio": {"data": base64_data, "format": AUDIO[media_type]},
-            "source": source,
-        }
+        audio = {"data": base64_data, "format": AUDIO[media_type]}
+        return {"type": "input_audio", "input_audio": audio, "source": source}
     return url_part(media_type, f"data:{media_type};base64,{base64_data}", source)
 
 
@@ -136,25 +147,25 @@ def url_part(media_type: str, url: str, source: str | None) -> Part:
 
 def media_of(part: Part) -> Media | None:
     """Return the media in a part, or None for text and for a part of unknown type or shape."""
-    kind = part.get("type")
-    inner = part.get(kind) if isinstance(kind, str) else None
-    if kind == "input_audio":
-        data, audio_format = as_dict(inner).get("data"), as_dict(inner).get("format")
-        media_type = next((media_type for media_type, name in AUDIO.items() if name == audio_format), None)
-        return Media("audio", media_type, data=data) if isinstance(data, str) else None
-    if kind == "image_url":
-        url, title = inner if isinstance(inner, str) else as_dict(inner).get("url"), None
-    else:
-        url, title = as_dict(inner).get("file_data"), as_dict(inner).get("filename")
-    if kind not in ("image_url", "file") or not isinstance(url, str):
-        return None
-    media_kind: Kind = "image" if kind == "image_url" else "document"
-    title = title if isinstance(title, str) else None
-    if match := re.match(_DATA_URL, url):
-        if media_kind == "document" and match[1].lower().startswith("video/"):
-            media_kind = "video"
-        return Media(media_kind, match[1] or None, data=url[match.end() :], title=title)
-    return Media(media_kind, None, url=url, title=title)
+    match part:
+        case {"type": "input_audio", "input_audio": {"data": str(data), **audio}}:
+            media_types = [media_type for media_type, name in AUDIO.items() if name == audio.get("format")]
+            return Media("audio", media_types[0] if media_types else None, data=data)
+        case {"type": "image_url", "image_url": str(url) | {"url": str(url)}}:
+            return _media_at(url, "image", None)
+        case {"type": "file", "file": {"file_data": str(url), **file}}:
+            title = file.get("filename")
+            return _media_at(url, "document", title if isinstance(title, str) else None)
+    return None
+
+
+def _media_at(url: str, kind: Kind, title: str | None) -> Media:
+    match = re.match(_DATA_URL, url)
+    if match is None:
+        return Media(kind, None, url=url, title=title)
+    if kind == "document" and match[1].lower().startswith("video/"):
+        kind = "video"
+    return Media(kind, match[1] or None, data=url[match.end() :], title=title)
 
 
 def media_in(message: Message) -> Iterator[tuple[Part, Media]]:
@@ -167,13 +178,17 @@ def media_in(message: Message) -> Iterator[tuple[Part, Media]]:
 
 def name_of(part: Part) -> str | None:
     """Return the origin of a part: a file's name, or ``stdin``; None if unknown."""
-    names = (part.get("source"), as_dict(part.get("file")).get("filename"))
-    return next((name for name in names if isinstance(name, str)), None)
+    for name in (part.get("source"), as_dict(part.get("file")).get("filename")):
+        if isinstance(name, str):
+            return name
+    return None
 
 
 def part_label(part: Part) -> str:
     """Return a part for people: its text, or for media such as ``[image/png, 34.1 kB]``."""
-    return str(part["text"] if is_text(part) else media_of(part) or f"[{part.get('type') or 'part'}]")
+    if is_text(part):
+        return str(part["text"])
+    return str(media_of(part) or f"[{part.get('type') or 'part'}]")
 
 
 # ---- text instead of a part
@@ -194,9 +209,12 @@ def _part_or_text(part: Part, unsupported_kinds: Collection[Kind], *, of_tool: b
         return part
     if media.kind in unsupported_kinds:
         return not_sent(part, f"this model takes no {NAMES[media.kind]}")
+    if media.data is None:
+        return part
     # The provider may accept another document of the user; a tool result may contain anything.
-    is_odd = media.media_type not in (None, *SENDABLE) and (of_tool or media.kind == "image")
-    return as_text(part, str(media)) if media.data is not None and (is_odd or not media.data) else part
+    is_checked = of_tool or media.kind == "image"
+    is_odd = is_checked and media.media_type is not None and media.media_type not in SENDABLE
+    return as_text(part, str(media)) if is_odd or not media.data else part
 
 
 def not_sent(part: Part, why: str) -> Part:

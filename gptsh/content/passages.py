@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from gptsh.content.attachments import Media, media_in, media_of, name_of, part_label
-from gptsh.jsonio import as_dict, as_dicts, parse_json
+from gptsh.jsonio import as_dict, as_dicts, as_str, parse_json
 from gptsh.messages import COMPLETE_REASONS, Message, Part, blocks_of, is_text, labelled_text, text_parts_of, typed_text
 from gptsh.text import escape_markdown, format_size, shorten
 
@@ -48,19 +48,19 @@ class Passage(NamedTuple):
     @property
     def line(self) -> str:
         """The passage in one line; of a result the first line and the size."""
-        match self.kind:
-            case "call":
-                return f"{self.title}({shorten(str(self.part['function'].get('arguments')), LINE_WIDTH)})"
-            case "thinking":
-                return "thinking, not readable" if self.text is None else f"thinking, {len(self.text):,} characters"
-            case "result":
-                text = self.text or ""
-                first = shorten(text.strip().partition("\n")[0], LINE_WIDTH)
-                size = len(text.encode("utf-8", "surrogatepass"))
-                more = "" if first == text.strip() else f"[{format_size(size)}]"
-                error = "[error]" if self.is_error else ""
-                return " ".join(filter(None, (error, first, more, *map(str, self.media)))) or "[nothing]"
-        return self.title
+        if self.kind == "call":
+            return f"{self.title}({shorten(str(self.part['function'].get('arguments')), LINE_WIDTH)})"
+        if self.kind == "thinking":
+            return "thinking, not readable" if self.text is None else f"thinking, {len(self.text):,} characters"
+        if self.kind != "result":
+            return self.title
+        text = self.text or ""
+        first = shorten(text.strip().partition("\n")[0], LINE_WIDTH)
+        facts = ["[error]"] if self.is_error else []
+        facts += [first] if first else []
+        if first != text.strip():
+            facts.append(f"[{format_size(len(text.encode('utf-8', 'surrogatepass')))}]")
+        return " ".join([*facts, *map(str, self.media)]) or "[nothing]"
 
 
 def walk(message: Message) -> Iterator[Passage]:
@@ -69,7 +69,7 @@ def walk(message: Message) -> Iterator[Passage]:
         if text and isinstance(text, str):  # under any key of the provider
             yield Passage("thinking", text)
     for kind, block in blocks_of(message):
-        name, text, media = name_of(block) or "", block.get("text"), media_of(block)
+        name = name_of(block) or ""
         if kind == "thinking":
             thinking = block.get("thinking")
             yield Passage("thinking", thinking if isinstance(thinking, str) else None, part=block)
@@ -77,13 +77,14 @@ def walk(message: Message) -> Iterator[Passage]:
             function = as_dict(block.get("function"))
             yield Passage("call", str(function.get("arguments") or ""), str(function.get("name") or ""), block)
         elif not is_text(block):
+            media = media_of(block)
             yield Passage("media", None, name, block, (media,) if media else ())
         elif name:
             stem, _, ending = name.rpartition(".")
             language = ending if stem and ending not in ("txt", "log") else ""
-            yield Passage("file", text, name, block, language=language)
+            yield Passage("file", block["text"], name, block, language=language)
         else:
-            yield Passage("words", text, part=block)
+            yield Passage("words", block["text"], part=block)
     if refusal := message.get("refusal"):
         yield Passage("refusal", refusal)
 
@@ -93,7 +94,8 @@ def passages(message: Message, *, indented: bool = True) -> list[Passage]:
     parts = list(walk(message))
     if message["role"] != "tool":
         pages = _source_links(message)
-        parts += [Passage("pages", pages)] if pages else []
+        if pages:
+            parts.append(Passage("pages", pages))
         return [_indent(passage) if indented and passage.kind == "call" else passage for passage in parts]
     text = _join([passage for passage in parts if not passage.media], "\n", text_separator="\n")
     media = tuple(media for passage in parts for media in passage.media)
@@ -105,9 +107,9 @@ def _source_links(message: Message) -> str:
     """The pages that an answer cites, as a list of links; "" without any."""
     lines: list[str] = []
     for page in as_dicts(message.get("sources")):
-        url, title = page.get("url"), page.get("title")
-        if isinstance(url, str) and url:
-            label = escape_markdown((title if title and isinstance(title, str) else url).translate(_ROUND))
+        url = as_str(page.get("url"))
+        if url:
+            label = escape_markdown((as_str(page.get("title")) or url).translate(_ROUND))
             target = re.sub(r"[\s<>\\]", lambda mark: f"%{ord(mark[0]):02X}", url)
             lines.append(f"{len(lines) + 1}. [{label}](<{target}>)")
     return "\n".join(lines)
@@ -127,19 +129,22 @@ def one_text(message: Message) -> str:
     Adjacent texts are joined directly. Other neighbours are separated by a blank line, all parts of a tool result by a
     newline, unless there is white space already.
     """
-    return _join(walk(message), *(("\n", "\n") if message["role"] == "tool" else ("\n\n", "")))
+    if message["role"] == "tool":
+        return _join(walk(message), "\n", text_separator="\n")
+    return _join(walk(message), "\n\n", text_separator="")
 
 
-def _join(passages: Iterable[Passage], separator: str, text_separator: str) -> str:
+def _join(passages: Iterable[Passage], separator: str, *, text_separator: str) -> str:
     texts: list[str] = []
     follows_text = False
     for passage in passages:
         is_words = passage.kind in ("words", "file")
+        text = "" if passage.kind in ("thinking", "call") else passage.text or ""
         if is_words:
             text = labelled_text(passage.part)
-        else:
-            text = part_label(passage.part) if passage.kind == "media" else passage.text or ""
-        if passage.kind in ("thinking", "call") or not text:
+        elif passage.kind == "media":
+            text = part_label(passage.part)
+        if not text:
             follows_text = follows_text and is_words
             continue
         if texts and not (texts[-1][-1:].isspace() or text[0].isspace()):
@@ -156,25 +161,25 @@ def question_gist(message: Message) -> str:
 
 def question_preview(message: Message) -> str:
     """Return what a list shows of a question: its words, then the first words of what was piped or attached to it."""
-    parts = text_parts_of(message)
-    attached = next((part for part in parts if "source" in part), None)
     words = question_gist(message)
-    if attached is None or message.get("input") or all("source" in part for part in parts):
+    parts = text_parts_of(message)
+    attached = [part for part in parts if "source" in part]
+    if not attached or len(attached) == len(parts) or message.get("input"):
         return words
-    about = attached["text"] if attached["source"] == "stdin" else attached["source"]
+    first = attached[0]
+    about = first["text"] if first["source"] == "stdin" else first["source"]
     return f"{shorten(words, _PREVIEW_WORDS)}: {shorten(about, LINE_WIDTH)}"
 
 
 def speaker(message: Message) -> str:
     """Return the author of a message for people: ``You``, a model, a tool."""
-    model, name = message.get("model"), message.get("name")
     match message["role"]:
         case "user":
             return "You"
         case "assistant":
-            return model if model and isinstance(model, str) else "Assistant"
+            return as_str(message.get("model")) or "Assistant"
         case "tool":
-            return f"Tool {name}" if name and isinstance(name, str) else "Tool"
+            return f"Tool {as_str(message.get('name'))}".rstrip()
     return message["role"].capitalize() or "?"
 
 

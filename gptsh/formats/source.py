@@ -90,7 +90,7 @@ class Source:
     """One file, or piped input: ``name`` is shown to the user, ``path`` is None for a pipe.
 
     ``start`` is the beginning of the content, ``size`` its bytes, ``modified`` the time of the file
-    in seconds since 1970. ``on_read`` is called with the number of bytes that were read.
+    in seconds since 1970. ``on_read`` is called with the share of the content that was read.
     Raises BadInput for a file that is not a regular one, too large, or unreadable.
     """
 
@@ -99,7 +99,7 @@ class Source:
         name: str,
         path: Path | None = None,
         data: bytes = b"",
-        on_read: Callable[[int], None] = lambda _: None,
+        on_read: Callable[[float], None] = lambda _: None,
     ) -> None:
         self.name = name
         self.path = path
@@ -138,7 +138,7 @@ class Source:
             with open(self.path, "rb", buffering=0) if self.path else io.BytesIO(self._data) as file:
                 file.seek(start)
                 while block := file.read(min(_BLOCK, end - file.tell())):
-                    self._on_read(file.tell())
+                    self._on_read(file.tell() / self.size)
                     yield block
         except OSError as err:
             raise BadInput(err.strerror or str(err)) from err

@@ -40,26 +40,34 @@ def read(source: Source) -> Results | None:
 
 
 def _session(source: Source) -> Conversation:
-    header = [line for line in source.lines if line.value.get("_type") == _METADATA][-1]
-    records = [line for line in source.lines if line.value.get("_type") != _METADATA]
-    name = as_str(header.value.get("key")).strip()
+    header = JsonObject()
+    header_text = ""
+    records: list[Line] = []
+    for line in source.lines:
+        if line.value.get("_type") == _METADATA:  # the last one counts
+            header = line.value
+            header_text = _text(line)
+        else:
+            records.append(line)
+    name = as_str(header.get("key")).strip()
     if not name and source.path:  # before 2026-02-20 no line had the key
         name = source.path.stem.replace("_", ":", 1)
-    created = header.value.get("created_at")
-    start = created or next((line.value["timestamp"] for line in records if "timestamp" in line.value), "")
+    times = [header.get("created_at"), *(line.value.get("timestamp") for line in records)]
+    start = next(filter(None, times), "")
     total = sum(_is_counted(line.value) for line in records)
-    offset = next((header.value[key] for key in _OFFSET_KEYS if type(header.value.get(key)) is int), 0)
-    if not 0 <= offset <= total:  # like nanobot
-        offset = 0
+    offset = 0
+    for key in reversed(_OFFSET_KEYS):
+        if type(header.get(key)) is int and 0 <= header[key] <= total:  # like nanobot
+            offset = header[key]
     session = Conversation(
         source,
         NAME,
         f"{name} {start}".strip(),
-        title=label(as_dict(header.value.get("metadata")).get("title")) or name,
-        created_at=created,
-        updated_at=header.value.get("updated_at"),
+        title=label(as_dict(header.get("metadata")).get("title")) or name,
+        created_at=header.get("created_at"),
+        updated_at=header.get("updated_at"),
         skipped=source.bad_lines,
-        extra={"name": name, "header": _text(header), "count": total, "offset": offset},
+        extra={"name": name, "header": header_text, "count": total, "offset": offset},
     )
 
     others: list[str] = []  # records that are not messages, before the next message

@@ -11,6 +11,7 @@ from gptsh.core.document import Document
 from gptsh.formats.source import (
     Conversation,
     ForeignMessage,
+    Line,
     Results,
     Skipped,
     Source,
@@ -36,30 +37,28 @@ def read(source: Source) -> Results | None:
     """The session of these messages. Its key is their fingerprint, so a longer file is another session."""
     body = source.value
     skipped: list[Skipped] = []
-    numbers: list[int] = []  # of the messages' lines
     if isinstance(body.get("model"), str) and isinstance(body.get("messages"), list):
-        records = body["messages"]
+        messages = body["messages"]
         if isinstance(body.get("compressed_messages"), list):  # aichat moves older messages there
-            records = [*body["compressed_messages"], *records]
-        if any(key in body for key in _SESSION_KEYS):
+            messages = [*body["compressed_messages"], *messages]
+        if any(key in body for key in _SESSION_KEYS) or not any(map(_is_message, as_dicts(messages))):
             return None
+        lines = [Line(0, message, "") for message in messages]
     elif any(map(_is_message, source.first)):
-        records = [line.value for line in source.lines]
-        numbers = [line.number for line in source.lines]
-        skipped = source.bad_lines
         body = {}
+        lines = source.lines
+        skipped = source.bad_lines
     else:
         return None
-    if not any(map(_is_message, as_dicts(records))):
-        return None
-    session = Conversation(source, NAME, fingerprint(records), model=body.get("model"), params=body, skipped=skipped)
+    key = fingerprint([line.value for line in lines])
+    session = Conversation(source, NAME, key, model=body.get("model"), params=body, skipped=skipped)
     system = [_instruction({"role": "system", "content": body.get("system")})]  # Anthropic's API has it in the body
-    for index, value in enumerate(records):
-        text = _instruction(value) if isinstance(value, dict) and not session.messages else None
+    for line in lines:
+        text = None if session.messages else _instruction(as_dict(line.value))
         if text:
             system.append(text)
         else:
-            session.add_record(_message, value, numbers[index] if numbers else 0)
+            session.add_record(_message, line.value, line.number)
     session.system = "\n\n".join(filter(None, system))
     return session.results(allow_empty=bool(session.system))
 

@@ -44,9 +44,9 @@ _MAX_LINE = 100_000_000  # bytes; several copies of a line are in memory
 _MAX_RECORDS = 1_000_000  # of one session
 _MAX_VALUES = 5_000_000  # in a record: half a gigabyte of memory
 _MAX_DEPTH = 100  # levels of JSON; every reader of the session recurses as deep
+_STEPS = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}  # of ijson's depth
 _TOO_DEEP = "nested more than 100 levels deep"
 _TOO_MANY = "more than {:,} values in it: split it"
-_STEPS = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}  # of ijson's depth
 _BLOCK = 1 << 20  # bytes read at once
 _FIRST = 10  # lines, or items of an array, by which a format is recognised
 _BLANK = " \t\r\n\0"  # between values on a line; a crash can leave NULs in a file
@@ -325,7 +325,8 @@ def _items(blocks: Iterable[bytes], backend: "ModuleType") -> Iterator[object]:
     events = ijson.sendable_list()
     parser = backend.basic_parse_coro(events, use_float=True)  # else yajl crashes at 5,000 digits
     builder = ijson.ObjectBuilder()  # of the array, which loses each item as soon as it is complete
-    depth = size = values = 0
+    depth = 0
+    size = values = 0  # since the last item
     try:
         for block in blocks:
             size += len(block)

@@ -1,4 +1,4 @@
-"""Import the files and folders of ``--import-session``: find what to read, import each, report progress."""
+"""Import the files and folders of ``--import-session``, and report progress."""
 
 import os
 import stat
@@ -22,7 +22,15 @@ from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.text import one_line, quantity, truncate_end
 
 _MAX_NOTES = 20  # for the unreadable parts of one file
-_SUFFIXES = (".json", ".jsonl", ".db", ".md", ".yaml", ".gob", "")  # of the files that are read in a folder
+_SUFFIXES = (
+    ".json",
+    ".jsonl",
+    ".db",
+    ".md",
+    ".yaml",
+    ".gob",
+    "",
+)  # of the files that are read in a folder
 _UNKNOWN = "unknown format"
 _PIPE = "standard input"
 _DELAY = 1.0  # seconds before the bar is drawn: short work needs none
@@ -41,7 +49,7 @@ class _Row(NamedTuple):
     name: str | None
 
     def line(self) -> str:
-        """The line for users, such as ``imported 7x2m: 9 messages, Config and /nope (nanocoder)``."""
+        """The line for users, such as ``imported 7x2m: 9 messages, Config (nanocoder)``."""
         state, filename, doc, added, completed = self.imported
         facts = ["nothing new"]
         if state != "known":
@@ -52,7 +60,8 @@ class _Row(NamedTuple):
         if title:
             facts.append(title)
         named = f", {self.name}" if self.name else ""
-        return one_line(f"{state} {filename[folders.ID]}{named}: {', '.join(facts)} ({self.format})")
+        news = ", ".join(facts)
+        return one_line(f"{state} {filename[folders.ID]}{named}: {news} ({self.format})")
 
     def fields(self) -> dict[str, object]:
         """The object for programs."""
@@ -71,7 +80,7 @@ class _Row(NamedTuple):
 
 
 class _Import:
-    """An import: the number of its sessions, what was skipped, and a bar on stderr if that is a terminal.
+    """An import: the number of its sessions, what was skipped, and a bar on a terminal.
 
     A terminal paused by Ctrl-S does not block the bar.
     """
@@ -96,9 +105,9 @@ class _Import:
     # ---- reading
 
     def rows(self, importer: Importer, piped: bytes | None) -> Iterator[_Row]:
-        """Import all sessions, then print notes on what was not. A signal ends it between two sessions.
+        """Import all sessions, then print notes on what was not read.
 
-        Raises UsageError if nothing was imported.
+        A signal ends it between two sessions. Raises UsageError if nothing was imported.
         """
         try:
             for source in self._sources(piped):
@@ -155,8 +164,9 @@ class _Import:
             names.sort()
             for name in sorted(files):
                 file = os.path.join(path, name)
-                may_match = os.path.splitext(name)[1].lower() in _SUFFIXES
-                if may_match and not IGNORED_PATHS.search(file) and stat.S_ISREG(os.lstat(file).st_mode):
+                has_suffix = os.path.splitext(name)[1].lower() in _SUFFIXES
+                may_match = has_suffix and not IGNORED_PATHS.search(file)
+                if may_match and stat.S_ISREG(os.lstat(file).st_mode):
                     yield file
 
     def _rows_of(self, source: Source, importer: Importer) -> Iterator[_Row]:
@@ -174,12 +184,13 @@ class _Import:
                     continue
                 self._states[imported.state] += 1
                 name = self._name(imported, importer)
-                yield _Row(imported, source.name, format_name, messages=len(doc["messages"]), name=name)
+                count = len(doc["messages"])
+                yield _Row(imported, source.name, format_name, messages=count, name=name)
         except BadInput as err:
             self._skip(source.name, source.skipped(str(err)))
 
     def _name(self, imported: Imported, importer: Importer) -> str | None:
-        """With --keep-keys, name a session @KEY by its key in the other tool and return the name."""
+        """With --keep-keys, name a session by its key in the other tool and return the name."""
         key = as_dict(imported.doc["meta"].get("imported")).get("name")
         name = f"@{key}"
         if not isinstance(key, str) or not folders.is_name(name):
@@ -215,7 +226,10 @@ class _Import:
         name = ", ".join(_PIPE if path == "-" else path for path in self.paths)
         formats = f"known formats: {', '.join(NAMES)}"
         if not count and len(self.paths) == 1 and not os.path.isdir(name):
-            reasons = [*self._notes, *(f"{skipped.where}: {skipped.why}" for skipped in self._foreign)]
+            reasons = [
+                *self._notes,
+                *(f"{skipped.where}: {skipped.why}" for skipped in self._foreign),
+            ]
             if len(reasons) < 2:
                 reason = reasons[0] if reasons else f"{name}: no session is in it"
                 raise UsageError(reason, formats if reason.endswith(_UNKNOWN) else "")
@@ -255,7 +269,8 @@ class _Import:
             share = (self._read_files + self._share) / self._all_files
             bar = "#" * round(share * _CELLS)
             line = f"[{bar:-<{_CELLS}}] {share:.0%}, {quantity(self._states.total(), 'session')}"
-            self._is_drawn |= self._screen.offer(_ERASE + truncate_end(line, stdio.width(sys.stderr) - 1))
+            line = truncate_end(line, stdio.width(sys.stderr) - 1)
+            self._is_drawn |= self._screen.offer(_ERASE + line)
 
     def _hide(self) -> None:
         """Erase the bar before other output; the next ``_draw`` draws it again."""
@@ -265,7 +280,7 @@ class _Import:
 
 
 def import_session(flags: Flags) -> int:
-    """Import files and folders; print a line for each session, then a note for each part that cannot be read.
+    """Import files and folders; print a line for each session, then notes on what is not read.
 
     Raises UsageError if nothing was imported.
     """
@@ -274,7 +289,13 @@ def import_session(flags: Flags) -> int:
         piped = _read_pipe() if run.paths == ["-"] else None  # a signal may end this wait
         with interrupts.shielded(), importing() as importer:
             try:
-                write_changes(run.rows(importer, piped), _Row.line, _Row.fields, flags.output, interruptible=True)
+                write_changes(
+                    run.rows(importer, piped),
+                    _Row.line,
+                    _Row.fields,
+                    flags.output,
+                    interruptible=True,
+                )
             except Interrupted as interrupt:  # while a reader of stdout is slow
                 run.stopped_by = interrupt
     if run.stopped_by:
@@ -292,7 +313,7 @@ def _read_pipe() -> bytes:
 
 
 def _unknown(source: Source) -> Skipped:
-    """The reason why a file of no known format is skipped; for one that looks like JSON, its syntax error."""
+    """Why a file of no known format is skipped; for one that looks like JSON, its syntax error."""
     start = source.start.lstrip()[:1]
     if start in (b"{", b"[") and source.json_error:
         is_foreign = source.path is None or source.path.suffix != ".json"

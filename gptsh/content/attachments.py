@@ -34,17 +34,17 @@ SENDABLE = {
 UTF_16, BINARY = "UTF-16 text", "binary data"
 
 _HEAD = 1 << 16  # bytes that are examined; NUL bytes are searched everywhere
-# Control characters that text does not use. It uses white space, backspace (man pages), ESC (colours), and the four
-# separators of fields and records.
+# Control characters that text does not use. It uses white space, backspace (man pages), ESC
+# (colours), and the four separators of fields and records.
 _CONTROLS = bytes([*range(0x01, 0x08), 0x0B, *range(0x0E, 0x1B), 0x7F])
 _MAX_CONTROLS = 0.05  # share of the head; compressed or random bytes have more
 
 
 def detect_type(data: bytes | bytearray) -> str | None:
-    """Return the type of bytes: a MIME type, UTF_16 or BINARY; None for text. The types in SENDABLE can be sent.
+    """Return the type of bytes: a MIME type, UTF_16 or BINARY; None for text.
 
-    Text is UTF-8 or an older encoding with one byte per letter. Single NUL bytes may separate its fields, as in the
-    output of ``find -print0``.
+    The types in SENDABLE can be sent. Text is UTF-8 or an older encoding with one byte per letter.
+    Single NUL bytes may separate its fields, as in the output of ``find -print0``.
     """
     head = bytes(data[:_HEAD])
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
@@ -87,17 +87,26 @@ def _is_utf8(head: bytes) -> bool:
 
 Kind = Literal["image", "document", "audio", "video"]
 
-# The ability that a model needs for a kind, as the model table names it, and the kind as errors name it.
+# The ability that a model needs for a kind, as the model table names it, and the kind as errors
+# name it.
 ABILITIES: dict[Kind, str] = {
     "image": "vision", "document": "pdf_input", "audio": "audio_input", "video": "video_input",
 }  # fmt: skip
-NAMES: dict[Kind, str] = {"image": "images", "document": "PDF documents", "audio": "audio", "video": "video"}
+NAMES: dict[Kind, str] = {
+    "image": "images",
+    "document": "PDF documents",
+    "audio": "audio",
+    "video": "video",
+}
 AUDIO = {"audio/wav": "wav", "audio/mpeg": "mp3"}  # by MIME type, as OpenAI names it
 _DATA_URL = r"(?i)data:([^;,]*)(?:;[^,]*)?;base64,"
 
 
 class Media(NamedTuple):
-    """The content of a part: ``data`` (base64) or a ``url``. ``media_type`` is None if unknown, as for most URLs."""
+    """The content of a part: ``data`` (base64) or a ``url``.
+
+    ``media_type`` is None if unknown, as for most URLs.
+    """
 
     kind: Kind
     media_type: str | None
@@ -116,7 +125,7 @@ class Media(NamedTuple):
 
     @property
     def file_name(self) -> str:
-        """The document's name without folders; a PDF, or a document of unknown type, gets ``.pdf``."""
+        """The document's name without folders; a PDF, or one of unknown type, gets ``.pdf``."""
         name = (self.title or "").rpartition("/")[2] or "document"
         is_pdf = (self.media_type or PDF).lower() == PDF
         return f"{name}.pdf" if is_pdf and not name.lower().endswith(".pdf") else name
@@ -136,7 +145,7 @@ def media_part(source: str, media_type: str, data: bytes | bytearray) -> Part:
 
 
 def url_part(media_type: str, url: str, source: str | None) -> Part:
-    """Return a part with a URL (also a data URL): an image, or else a file: a document or a video."""
+    """Return a part with a URL (also a data URL): an image, else a file (document or video)."""
     if media_type.startswith("image/"):
         part: Part = {"type": "image_url", "image_url": {"url": url}}
     else:
@@ -149,8 +158,8 @@ def media_of(part: Part) -> Media | None:
     """Return the media in a part, or None for text and for a part of unknown type or shape."""
     match part:
         case {"type": "input_audio", "input_audio": {"data": str(data), **audio}}:
-            media_types = [media_type for media_type, name in AUDIO.items() if name == audio.get("format")]
-            return Media("audio", media_types[0] if media_types else None, data=data)
+            media_types = {name: media_type for media_type, name in AUDIO.items()}
+            return Media("audio", media_types.get(str(audio.get("format"))), data=data)
         case {"type": "image_url", "image_url": str(url) | {"url": str(url)}}:
             return _media_at(url, "image", None)
         case {"type": "file", "file": {"file_data": str(url), **file}}:
@@ -195,12 +204,15 @@ def part_label(part: Part) -> str:
 
 
 def without_media(message: Message, unsupported_kinds: Collection[Kind]) -> Message:
-    """Return the message with text instead of each part that this model, or any model, would refuse."""
+    """Return the message with text instead of each part that this, or any, model would refuse."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
     of_tool = message["role"] == "tool"
-    return {**message, "content": [_part_or_text(part, unsupported_kinds, of_tool=of_tool) for part in content]}
+    return {
+        **message,
+        "content": [_part_or_text(part, unsupported_kinds, of_tool=of_tool) for part in content],
+    }
 
 
 def _part_or_text(part: Part, unsupported_kinds: Collection[Kind], *, of_tool: bool) -> Part:
@@ -220,7 +232,10 @@ def _part_or_text(part: Part, unsupported_kinds: Collection[Kind], *, of_tool: b
 def not_sent(part: Part, why: str) -> Part:
     """Return the text that the model reads instead of a part, with the part's name."""
     media = media_of(part)
-    return as_text(part, f"[gptsh: {media.description if media else part.get('type') or 'a part'}, not sent: {why}]")
+    return as_text(
+        part,
+        f"[gptsh: {media.description if media else part.get('type') or 'a part'}, not sent: {why}]",
+    )
 
 
 def as_text(part: Part, text: str) -> Part:

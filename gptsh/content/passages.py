@@ -1,4 +1,4 @@
-"""Split a message into passages (words, files, thinking, calls, sources), to show, search or join them."""
+"""Split a message into passages (words, files, calls …), to show, search or join them."""
 
 import json
 import re
@@ -7,7 +7,16 @@ from typing import Literal, NamedTuple
 
 from gptsh.content.attachments import Media, media_in, media_of, name_of, part_label
 from gptsh.jsonio import as_dict, as_dicts, as_str, parse_json
-from gptsh.messages import COMPLETE_REASONS, Message, Part, blocks_of, is_text, labelled_text, text_parts_of, typed_text
+from gptsh.messages import (
+    COMPLETE_REASONS,
+    Message,
+    Part,
+    blocks_of,
+    is_text,
+    labelled_text,
+    text_parts_of,
+    typed_text,
+)
 from gptsh.text import escape_markdown, format_size, shorten
 
 _ROUND = str.maketrans("[]", "()")  # brackets would end the text of a link
@@ -16,10 +25,11 @@ LINE_WIDTH = 120  # characters of a tool's arguments or result in a line
 
 
 class Passage(NamedTuple):
-    """A passage of a message. ``words``, ``refusal`` and ``pages`` are Markdown; other text is plain.
+    """A passage of a message. ``words``, ``refusal`` and ``pages`` are Markdown, others plain.
 
-    ``text`` is None if there is none to read: media, encrypted thinking, parts of unknown types. ``name`` is the name
-    of a file or a function, ``part`` the block of the message, ``language`` that of the text.
+    ``text`` is None if there is none to read: media, encrypted thinking, parts of unknown types.
+    ``name`` is the name of a file or a function, ``part`` the block of the message, ``language``
+    that of the text.
     """
 
     kind: Literal["words", "file", "media", "thinking", "call", "result", "refusal", "pages"]
@@ -39,8 +49,10 @@ class Passage(NamedTuple):
             case "result":
                 return "result, an error" if self.is_error else "result"
             case "media":
-                kind = self.media[0].description if self.media else str(self.part.get("type") or "part")
-                return ", ".join(filter(None, (self.name, kind)))
+                kind = str(self.part.get("type") or "part")
+                if self.media:
+                    kind = self.media[0].description
+                return f"{self.name}, {kind}" if self.name else kind
             case "file":
                 return self.name
         return self.kind
@@ -49,9 +61,12 @@ class Passage(NamedTuple):
     def line(self) -> str:
         """The passage in one line; of a result the first line and the size."""
         if self.kind == "call":
-            return f"{self.title}({shorten(str(self.part['function'].get('arguments')), LINE_WIDTH)})"
+            arguments = str(self.part["function"].get("arguments"))
+            return f"{self.title}({shorten(arguments, LINE_WIDTH)})"
         if self.kind == "thinking":
-            return "thinking, not readable" if self.text is None else f"thinking, {len(self.text):,} characters"
+            if self.text is None:
+                return "thinking, not readable"
+            return f"thinking, {len(self.text):,} characters"
         if self.kind != "result":
             return self.title
         text = self.text or ""
@@ -64,7 +79,10 @@ class Passage(NamedTuple):
 
 
 def walk(message: Message) -> Iterator[Passage]:
-    """Yield the passages in order, first the reasoning outside the answer's blocks; a tool result part by part."""
+    """Yield the passages in order, first the reasoning outside the answer's blocks.
+
+    A tool result comes part by part.
+    """
     for text in as_dict(message.get("replay")).values():
         if text and isinstance(text, str):  # under any key of the provider
             yield Passage("thinking", text)
@@ -75,7 +93,8 @@ def walk(message: Message) -> Iterator[Passage]:
             yield Passage("thinking", thinking if isinstance(thinking, str) else None, part=block)
         elif kind == "tool_call":
             function = as_dict(block.get("function"))
-            yield Passage("call", str(function.get("arguments") or ""), str(function.get("name") or ""), block)
+            arguments = str(function.get("arguments") or "")
+            yield Passage("call", arguments, name=str(function.get("name") or ""), part=block)
         elif not is_text(block):
             media = media_of(block)
             yield Passage("media", None, name, block, (media,) if media else ())
@@ -90,13 +109,16 @@ def walk(message: Message) -> Iterator[Passage]:
 
 
 def passages(message: Message, *, indented: bool = True) -> list[Passage]:
-    """Return the passages for people: ``indented`` arguments of calls, each tool result as one passage, cited pages."""
+    """Return the passages for people: each tool result as one passage, and the cited pages.
+
+    ``indented``: also indent the arguments of calls.
+    """
     parts = list(walk(message))
     if message["role"] != "tool":
         pages = _source_links(message)
         if pages:
             parts.append(Passage("pages", pages))
-        return [_indent(passage) if indented and passage.kind == "call" else passage for passage in parts]
+        return [_indent(part) if indented and part.kind == "call" else part for part in parts]
     text = _join([passage for passage in parts if not passage.media], "\n", text_separator="\n")
     media = tuple(media for passage in parts for media in passage.media)
     result = Passage("result", text, media=media, is_error=message.get("is_error") is True)
@@ -124,10 +146,11 @@ def _indent(call: Passage) -> Passage:
 
 
 def one_text(message: Message) -> str:
-    """Return an answer with its refusal, or a tool result, as one string; media become labels in brackets.
+    """Return an answer with its refusal, or a tool result, as one string.
 
-    Adjacent texts are joined directly. Other neighbours are separated by a blank line, all parts of a tool result by a
-    newline, unless there is white space already.
+    Media become labels in brackets. Adjacent texts are joined directly. Other neighbours are
+    separated by a blank line, all parts of a tool result by a newline, unless there is white space
+    already.
     """
     if message["role"] == "tool":
         return _join(walk(message), "\n", text_separator="\n")
@@ -160,7 +183,7 @@ def question_gist(message: Message) -> str:
 
 
 def question_preview(message: Message) -> str:
-    """Return what a list shows of a question: its words, then the first words of what was piped or attached to it."""
+    """Return what a list shows of a question: its words, then the first ones of an attachment."""
     words = question_gist(message)
     parts = text_parts_of(message)
     attached = [part for part in parts if "source" in part]
@@ -184,6 +207,6 @@ def speaker(message: Message) -> str:
 
 
 def partial_reason(message: Message) -> str:
-    """Return why an answer is not complete, as the provider or gptsh recorded it; empty if it is complete."""
+    """Return why an answer is not complete, as it was recorded; empty if it is complete."""
     finish = message.get("finish_reason") or ""
     return "" if finish.lower() in COMPLETE_REASONS else shorten(finish, LINE_WIDTH)

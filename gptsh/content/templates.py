@@ -1,7 +1,7 @@
 """Fill in prompts with ``{names}``: find which names they have, and replace them by values.
 
-``{{`` is a brace, and ``}}`` after it is its end: ``{{lang}}`` stands for the text ``{lang}``. Other braces stand for
-themselves, as in JSON and code.
+``{{`` is a brace, and ``}}`` after it is its end: ``{{lang}}`` stands for the text ``{lang}``.
+Other braces stand for themselves, as in JSON and code.
 """
 
 import re
@@ -40,7 +40,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
 
 
 def from_fabric(text: str) -> str:
-    """Return a prompt of fabric, where ``{{name}}`` is a name and a single brace is text, in our form."""
+    """Return a prompt of fabric in our form: there, ``{{name}}`` is a name, a brace is text."""
     depth = 0
 
     def replace(match: re.Match[str]) -> str:
@@ -72,8 +72,9 @@ class Template(NamedTuple):
     def question(self, words: str, piped: Part | None) -> list[Part]:
         """Return the parts of the question; ``piped`` is the part with piped text.
 
-        The piped text remains a part if ``{input}`` is a paragraph of its own, so that it can be cut and pruned. The
-        model reads the same text in any case. Without ``{input}`` the words and the piped text follow the prompt.
+        The piped text remains a part if ``{input}`` is a paragraph of its own, so that it can be
+        cut and pruned. The model reads the same text in any case. Without ``{input}`` the words and
+        the piped text follow the prompt.
         """
         text = self.text
         if not self.needs_input and (words or piped):

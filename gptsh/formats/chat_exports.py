@@ -23,7 +23,7 @@ def _conversations(
     source: Source,
     read: Callable[[Source, JsonObject], Conversation],
 ) -> Results:
-    """The session of each conversation in an export. A malformed one is skipped, named by its number."""
+    """The session of each conversation. A malformed one is skipped, named by its number."""
     for number, record in enumerate(source.records(), 1):
         if isinstance(record, Skipped):
             yield record
@@ -43,7 +43,7 @@ def _branch_to(
     records: Mapping[object, JsonObject],
     parent_key: str,
 ) -> list[JsonObject]:
-    """The records of a tree from the root to ``leaf``, an id; ``parent_key`` holds the id of a record's parent."""
+    """The records of a tree from the root to the one with the id ``leaf``."""
     branch: dict[object, JsonObject] = {}
     while leaf in records and leaf not in branch:
         branch[leaf] = records[leaf]
@@ -60,8 +60,16 @@ def _branch_to(
 # beside the export: references to them are stored as they are, and no file is opened.
 
 CHATGPT = "chatgpt"
-# Content types whose records are left out if they have no parts. Of any other type, the whole content becomes a part.
-_EMPTY = {"text", "multimodal_text", "thoughts", "reasoning_recap", "user_editable_context", "model_editable_context"}
+# Content types whose records are left out if they have no parts. Of any other type, the whole
+# content becomes a part.
+_EMPTY = {
+    "text",
+    "multimodal_text",
+    "thoughts",
+    "reasoning_recap",
+    "user_editable_context",
+    "model_editable_context",
+}
 
 
 def read_chatgpt(source: Source) -> Results | None:
@@ -114,10 +122,15 @@ def _read_chatgpt(source: Source, value: JsonObject) -> Conversation:
                 call_id = record["id"]
         elif message["role"] == "tool":
             name = record["author"].get("name")
-            if not last_call:  # a search in uploaded files, for example: the export has no call for it
+            if not last_call:  # the export has none for a search in uploaded files, for example
                 last_call = record["id"]
                 call = tool_call(last_call, name or "tool", "")
-                yield {"timestamp": message["timestamp"], "role": "assistant", "content": None, "tool_calls": [call]}
+                yield {
+                    "timestamp": message["timestamp"],
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [call],
+                }
             is_error = kind == "system_error" or None
             message |= without({"tool_call_id": last_call, "name": name, "is_error": is_error})
         yield message
@@ -133,7 +146,7 @@ def _joined(record: JsonObject, separator: str, *keys: str) -> str:
 
 
 def _parts(content: JsonObject, metadata: JsonObject) -> list[Part]:
-    """The parts of a message: texts, references to files, else the whole content if it may matter."""
+    """The parts of a message: texts, references to files, else the content if it may matter."""
     alone = _joined(content, "\n", "title", "url", "text") or content.get("result")
     parts = [_part(part) for part in content.get("parts") or [alone] if part]
     for file in as_dicts(metadata.get("attachments")):
@@ -164,7 +177,10 @@ def _message(record: JsonObject, metadata: JsonObject, parts: list[Part]) -> For
         reason = as_dict(metadata.get("finish_details")).get("type")
         message["provider"] = "openai"
         message |= without(
-            {"model": metadata.get("model_slug"), "finish_reason": FINISH_REASONS.get(str(reason), reason)}
+            {
+                "model": metadata.get("model_slug"),
+                "finish_reason": FINISH_REASONS.get(str(reason), reason),
+            }
         )
         recipient = record.get("recipient") or "all"
         if recipient != "all":
@@ -210,25 +226,29 @@ def _read_claude_ai(source: Source, value: JsonObject) -> Conversation:
     )
     records = value["chat_messages"]
     if any("parent_message_uuid" in record for record in records):  # older exports have no branches
-        newest = max(reversed(records), key=lambda record: record.get("created_at") or "")  # of equal times the last
+        # Of equal times the last one is the newest.
+        newest = max(reversed(records), key=lambda record: record.get("created_at") or "")
         leaf = value.get("current_leaf_message_uuid") or newest["uuid"]
-        records = _branch_to(leaf, {record["uuid"]: record for record in records}, "parent_message_uuid")
+        by_id = {record["uuid"]: record for record in records}
+        records = _branch_to(leaf, by_id, "parent_message_uuid")
     for record in records:
         session.add_record(_messages, record)
     return session
 
 
 def _messages(record: JsonObject) -> Iterator[ForeignMessage]:
-    """A question with its attached texts and the names of other files; or an answer, split at its tool results."""
+    """A question with attached texts and names of files; or an answer, split at tool results."""
     message = {"id": record["uuid"], "timestamp": record.get("created_at")}
     blocks = _blocks(record)
     if record["sender"] == "human":
         parts = [block for block in blocks if block.get("text")]
         for file in as_dicts(record.get("attachments")):
+            name = file.get("file_name") or "attachment"
             text = file.get("extracted_content") or ""
-            parts.append({"type": "text", "text": text, "source": file.get("file_name") or "attachment"})
+            parts.append({"type": "text", "text": text, "source": name})
         for file in as_dicts(record.get("files")):
-            parts.append({**file, "type": "attachment", "source": file.get("file_name") or "attachment"})
+            name = file.get("file_name") or "attachment"
+            parts.append({**file, "type": "attachment", "source": name})
         yield {**message, "role": "user", "content": content_of(parts)}
         return
     for is_result, group in groupby(blocks, lambda block: block["type"] == "tool_result"):
@@ -237,12 +257,16 @@ def _messages(record: JsonObject) -> Iterator[ForeignMessage]:
 
 
 def _blocks(record: JsonObject) -> list[Part]:
-    """The blocks as in Anthropic's API. Older exports lack call ids: there, results are in the order of the calls."""
+    """The blocks as in Anthropic's API. Without call ids, results are in the order of the calls."""
     converted: list[Part] = []
     pending: list[str] = []  # ids of calls without a result
-    for index, block in enumerate(record.get("content") or [{"type": "text", "text": record["text"]}]):
+    blocks = record.get("content") or [{"type": "text", "text": record["text"]}]
+    for index, block in enumerate(blocks):
         keys = _BLOCK_KEYS.get(block["type"], tuple(block))
-        new = {"type": block["type"], **{key: block[key] for key in keys if block.get(key) not in (None, [])}}
+        new = {
+            "type": block["type"],
+            **{key: block[key] for key in keys if block.get(key) not in (None, [])},
+        }
         if new["type"] == "tool_use":
             pending.append(new.setdefault("id", f"{record['uuid']}:{index}"))
         elif new["type"] == "tool_result" and pending:

@@ -1,7 +1,8 @@
 """Import Claude Code's sessions (``~/.claude``), with their subagents and branches.
 
-The lines of one response become one message, with its usage counted once. Of a conversation that was rewound, only the
-branch that was continued is read. Other records (titles, progress) are not messages.
+The lines of one response become one message, with its usage counted once. Of a conversation that
+was rewound, only the branch that was continued is read. Other records (titles, progress) are not
+messages.
 """
 
 from collections.abc import Iterable
@@ -33,7 +34,11 @@ _RECORDS = {
     "queue-operation": "operation",
 }
 _MESSAGE_TYPES = ("user", "assistant")
-_TITLES = ("customTitle", "aiTitle", "summary")  # in order of preference; of several of a kind, the last one counts
+_TITLES = (
+    "customTitle",
+    "aiTitle",
+    "summary",
+)  # in order of preference; of several of a kind, the last one counts
 _FLAGS = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly", "isApiErrorMessage")
 _COMPACTED = "compact_boundary"
 _SYNTHETIC = "<synthetic>"  # the model of an answer that Claude Code wrote itself
@@ -51,7 +56,7 @@ class _Thread:
 
 
 def read(source: Source) -> Results | None:
-    """The sessions in a file: the main one and one for each subagent. None for another tool's file."""
+    """The sessions in a file, one for each agent. None for another tool's file."""
     return _sessions(source) if any(map(_is_record, source.first)) else None
 
 
@@ -69,8 +74,8 @@ def _is_record(value: JsonObject) -> bool:
 def _threads(source: Source) -> Iterable[_Thread]:
     """The lines of each agent in order, each uuid once.
 
-    A session that was continued in another file begins there with copies of lines, some with the old session's id. So a
-    line belongs to the thread of its parent line.
+    A session that was continued in another file begins there with copies of lines, some with the
+    old session's id. So a line belongs to the thread of its parent line.
     """
     threads: dict[tuple[str, str | None], _Thread] = {}  # key: session and agent
     by_line: dict[str, _Thread] = {}
@@ -96,7 +101,8 @@ def _threads(source: Source) -> Iterable[_Thread]:
             thread.places[ident] = len(thread.lines) - 1
     for line in source.lines:  # some titles precede their thread
         value = line.value
-        titled = threads.get((as_str(value.get("sessionId")), None)) or by_line.get(as_str(value.get("leafUuid")))
+        main = (as_str(value.get("sessionId")), None)
+        titled = threads.get(main) or by_line.get(as_str(value.get("leafUuid")))
         if titled and titled.agent is None and "uuid" not in value:
             titled.titles |= {key: value[key] for key in _TITLES if isinstance(value.get(key), str)}
     return dict.fromkeys(threads.values())
@@ -107,7 +113,8 @@ def _conversation(source: Source, thread: _Thread) -> Conversation:
     key = thread.session or as_str(first.get("uuid"))
     session = Conversation(source, NAME, key, provider="anthropic", cwd=first.get("cwd"))
     session.title = next((thread.titles[key] for key in _TITLES if key in thread.titles), None)
-    session.extra = {key: first[key] for key in ("gitBranch", "version") if isinstance(first.get(key), str)}
+    facts = {"gitBranch": first.get("gitBranch"), "version": first.get("version")}
+    session.extra = {key: value for key, value in facts.items() if isinstance(value, str)}
     if thread.agent is not None:
         session.extra |= {"session": thread.session, "agent": thread.agent}
         session.key += f"/{thread.agent}"
@@ -144,9 +151,10 @@ def _completion(usage: object) -> int:
 
 
 def _branch(thread: _Thread) -> list[Line]:
-    """The lines of the branch that was continued, in order; the questions of a part that was rewound are left out.
+    """The lines of the branch that was continued, in order, without the part that was rewound.
 
-    All lines of its answers and all results of their tool calls are included: parallel calls fork the tree.
+    All lines of its answers and all results of their tool calls are included: parallel calls fork
+    the tree.
     """
     path = _path_to_newest(thread)
     messages = [as_dict(line.value.get("message")) for line in thread.lines]
@@ -154,8 +162,10 @@ def _branch(thread: _Thread) -> list[Line]:
     for index in path:
         if thread.lines[index].value.get("type") == "assistant":
             response_ids.add(as_str(messages[index].get("id")))
-    branch = {index for index, message in enumerate(messages) if as_str(message.get("id")) in response_ids - {""}}
-    branch |= path
+    branch = path.copy()
+    for index, message in enumerate(messages):
+        if as_str(message.get("id")) in response_ids - {""}:
+            branch.add(index)
 
     parts = [as_dicts(message.get("content")) for message in messages]
     call_ids = {as_str(part.get("id")) for index in branch for part in parts[index]} - {""}
@@ -168,7 +178,8 @@ def _branch(thread: _Thread) -> list[Line]:
 def _path_to_newest(thread: _Thread) -> set[int]:
     """The indexes of the newest message and of its parents, up to the first message of the session.
 
-    Where a parent is missing, it is the line before. A compaction begins no session: the messages before it remain.
+    Where a parent is missing, it is the line before. A compaction begins no session: the messages
+    before it remain.
     """
     values = [line.value for line in thread.lines]
     index = len(values) - 1
@@ -187,7 +198,10 @@ def _path_to_newest(thread: _Thread) -> set[int]:
 
 
 def _message(value: JsonObject) -> ForeignMessage | None:
-    """The message on a line, None if it has none. A question asked during an answer is in ``attachment``."""
+    """The message on a line, None if it has none.
+
+    A question that was asked during an answer is in ``attachment``.
+    """
     message = as_dict(value.get("message"))
     queued = as_dict(value.get("attachment"))
     if queued.get("type") == "queued_command":
@@ -197,11 +211,21 @@ def _message(value: JsonObject) -> ForeignMessage | None:
             raise ValueError("a message of an unknown type")
         return None
     content = message["content"]
-    new = {"id": value.get("uuid"), "timestamp": value.get("timestamp"), "role": "user", "content": content}
+    new = {
+        "id": value.get("uuid"),
+        "timestamp": value.get("timestamp"),
+        "role": "user",
+        "content": content,
+    }
     marks = {key: value[key] for key in _FLAGS if value.get(key)}
     if value["type"] == "assistant":
         parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-        new |= {"role": "assistant", "content": [*parts], "provider": "anthropic", **answer_fields(message)}
+        new |= {
+            "role": "assistant",
+            "content": [*parts],
+            "provider": "anthropic",
+            **answer_fields(message),
+        }
         if isinstance(value.get("requestId"), str):
             new["request_id"] = value["requestId"]
         if new.get("model") == _SYNTHETIC:  # without a request; its usage is all zeros

@@ -33,9 +33,8 @@ from gptsh.messages import Part
 # Long content is in blobs: files named by the SHA-256 of their content.
 
 CODELET = "codelet"
-CODELET_PATHS = (
-    r"/blobs/[0-9a-f]{2}/[0-9a-f]{64}$|/messages/messages\.(idx|jsonl)$"  # the store is read with a manifest
-)
+# The store is read with a manifest.
+CODELET_PATHS = r"/blobs/[0-9a-f]{2}/[0-9a-f]{64}$|/messages/messages\.(idx|jsonl)$"
 _ENVELOPE = {"uuid", "timestamp", "type", "provider", "message"}
 _RECORD = {"id", "content_hash", "created_at", "role", "content"}
 _MANIFEST = {"id", "name", "project", "created_at", "updated_at", "messages"}
@@ -121,14 +120,19 @@ def _codelet_messages(session: Conversation, value: JsonObject) -> Iterator[Fore
     if "assistant" in (inner.get("role"), envelope.get("type"), value.get("role")):
         new["role"] = "assistant"
         new |= answer_fields(message)
-        new |= without({"provider": provider_name(envelope.get("provider")), "request_id": envelope.get("requestId")})
+        new |= without(
+            {
+                "provider": provider_name(envelope.get("provider")),
+                "request_id": envelope.get("requestId"),
+            }
+        )
         if new.get("finish_reason") == "unknown":
             del new["finish_reason"]
     yield new
 
 
 def _with_blobs(part: Part, session: Conversation) -> object:
-    """The part with its blob references resolved. A part that lacks its data or thinking becomes a text about that."""
+    """The part with its blob references resolved; a text if its data or thinking is missing."""
     missing: list[str] = []
 
     def resolved(value: object) -> object:
@@ -158,8 +162,24 @@ def _with_blobs(part: Part, session: Conversation) -> object:
 
 NANOCODER = "nanocoder"
 NANOCODER_PATHS = r"/nanocoder/sessions/sessions\.json$|/checkpoints/[^/]+/(metadata\.json$|files/)"
-_SESSION_KEYS = {"id", "title", "createdAt", "lastAccessedAt", "provider", "model", "workingDirectory", "messages"}
-_METADATA_KEYS = {"name", "timestamp", "messageCount", "filesChanged", "provider"}  # in a checkpoint's metadata.json
+_SESSION_KEYS = {
+    "id",
+    "title",
+    "createdAt",
+    "lastAccessedAt",
+    "provider",
+    "model",
+    "workingDirectory",
+    "messages",
+}
+_CHECKPOINT_KEYS = ("description", "filesChanged")
+_METADATA_KEYS = {
+    "name",
+    "timestamp",
+    "messageCount",
+    "filesChanged",
+    "provider",
+}  # in a checkpoint's metadata.json
 
 
 def read_nanocoder(source: Source) -> Results | None:
@@ -194,7 +214,7 @@ def read_nanocoder(source: Source) -> Results | None:
             updated_at=metadata["timestamp"],
             model=provider.get("model"),
             provider=provider_name(provider.get("name")),
-            extra={key: metadata[key] for key in ("description", "filesChanged") if metadata.get(key)},
+            extra={key: metadata[key] for key in _CHECKPOINT_KEYS if metadata.get(key)},
         )
     for record in value["messages"]:
         session.add_record(_nanocoder_messages, record)
@@ -202,7 +222,7 @@ def read_nanocoder(source: Source) -> Results | None:
 
 
 def _nanocoder_messages(record: JsonObject) -> Iterator[ForeignMessage]:
-    """A message. Only the text of a tool result shows that it is an error, so ``is_error`` is not set."""
+    """A message. Only the text of a tool result shows an error, so ``is_error`` is not set."""
     same = ("role", "content", "tool_call_id", "name")
     message: ForeignMessage = {key: record[key] for key in same if key in record}
     if record.get("tool_calls"):
@@ -215,12 +235,14 @@ def _nanocoder_messages(record: JsonObject) -> Iterator[ForeignMessage]:
     if record.get("structuredContent") is not None:
         message["raw"] = {"structured": record["structuredContent"]}
     if record.get("images"):
-        message["content"] = [{"type": "text", "text": record["content"]}] if record["content"] else []
+        text = record["content"]
+        message["content"] = [{"type": "text", "text": text}] if text else []
         for image in record["images"]:
             url = f"data:{image['mediaType']};base64,{image['data']}"
             rest = without(image, "mediaType", "data")
             message["content"].append({"type": "image_url", "image_url": {"url": url}, **rest})
-    yield with_rest(message, record, *same, "tool_calls", "reasoning", "structuredContent", "images")
+    used = (*same, "tool_calls", "reasoning", "structuredContent", "images")
+    yield with_rest(message, record, *used)
 
 
 # ---- ollm
@@ -252,7 +274,10 @@ def read_ollm(source: Source) -> Results | None:
         updated_at=value.get("lastActivity", metadata.get("lastUpdate", value.get("timestamp"))),
     )
     present = {str(record.get("id")) for record in as_dicts(value["messages"])}
-    older = [*as_dicts(value.get("archivedUserMessages")), *as_dicts(value.get("userMessages"))]  # of a snapshot
+    older = [
+        *as_dicts(value.get("archivedUserMessages")),
+        *as_dicts(value.get("userMessages")),
+    ]  # of a snapshot
     records = [record for record in older if str(record.get("id")) not in present]
     records += value["messages"]
     records += as_dicts(value.get("toolCalls"))  # of a session
@@ -262,7 +287,7 @@ def read_ollm(source: Source) -> Results | None:
 
 
 def _sorted_by_time(records: list[JsonObject]) -> list[JsonObject]:
-    """The records sorted by time, stable; a record without a time has that of the record before it."""
+    """The records sorted by time, stable; one without a time has that of the one before it."""
     timed: list[tuple[str, JsonObject]] = []
     last = ""
     for record in records:
@@ -278,7 +303,10 @@ def _ollm_messages(record: JsonObject) -> Iterator[ForeignMessage]:
     if record.get("parts"):
         message["content"] = content_of(record["parts"])
     if record.get("toolCalls"):
-        message["tool_calls"] = [tool_call(call["id"], call["name"], call["args"]) for call in record["toolCalls"]]
+        message["tool_calls"] = [
+            tool_call(call["id"], call["name"], call["args"])
+            for call in record["toolCalls"]
+        ]  # fmt: skip
     if record.get("toolCallId") is not None:
         message["tool_call_id"] = record["toolCallId"]
     yield with_rest(message, record, *same, "parts", "toolCalls", "toolCallId")

@@ -17,20 +17,31 @@ from gptsh.text import quantity
 # gptsh's own session documents, of every version, as in its files and in ``-o json``.
 
 NAME = "gptsh"
-_TABLES = ("agent", "provider", "usage", "meta")  # in the documents of every version, the first one included
+_TABLES = (
+    "agent",
+    "provider",
+    "usage",
+    "meta",
+)  # in the documents of every version, the first one included
 _OURS = b'{"version":'  # begins each file of the store; core/document.py has its layout
 _CONTEXT = b'"context":'
-_MESSAGE = {"id", "parent", "timestamp", "role", "content"}  # keys of a line that --show-session -o jsonl writes
+_MESSAGE = {
+    "id",
+    "parent",
+    "timestamp",
+    "role",
+    "content",
+}  # keys of a line that --show-session -o jsonl writes
 
 
 def read(source: Source) -> Results | None:
-    """The document. Messages without their session are skipped with advice; None for any other file."""
+    """The document; advice for messages without their session; None for any other file."""
     doc = source.value
     if source.start.startswith(_OURS) and not doc:
         return _rescued(source)
     if not source.is_array and source.first and source.first[0].keys() >= _MESSAGE:
-        why = "messages of gptsh without their session: export both with --export-session REF --format json"
-        return iter([source.skipped(why)])
+        how = "export both with --export-session REF --format json"
+        return iter([source.skipped(f"messages of gptsh without their session: {how}")])
     if not isinstance(doc.get("messages"), list):
         return None
     is_versioned = isinstance(doc.get("version"), int) and isinstance(doc.get("id"), str)
@@ -39,7 +50,7 @@ def read(source: Source) -> Results | None:
 
 
 def _rescued(source: Source) -> Results:
-    """What is whole of a torn file, line by line: the first line, the context, then a message a line."""
+    """What is whole of a torn file: its first line, the context, then a message a line."""
     first, *lines = source.data.split(b"\n")
     doc = _parsed(first.removesuffix(b",") + b"}")
     if not doc:
@@ -102,7 +113,7 @@ _BLOCK = 1 << 20  # bytes, in which the comment's start is sought
 
 
 def write_markdown(doc: Document, transcript: Iterable[str]) -> Iterator[str]:
-    """The pieces of the transcript, separated by blank lines, then the comment. All of it is valid UTF-8."""
+    """The pieces of the transcript, each with a blank line, then the comment; valid UTF-8."""
     digest = hashlib.sha256()
     for piece in transcript:
         text = piece.encode("utf-8", "replace").decode()
@@ -129,7 +140,7 @@ def _without_space(text: str) -> bytes:
 
 
 def read_markdown(source: Source) -> Results | None:
-    """The document in the last line, or why it cannot be read; None for a file that does not look like Markdown."""
+    """The document in the last line, or why it cannot be read; None for other than Markdown."""
     comment = _find_comment(source)
     if comment:
         return _session(source, *comment)
@@ -140,7 +151,7 @@ def read_markdown(source: Source) -> Results | None:
 
 
 def _find_comment(source: Source) -> tuple[int, int] | None:
-    """Where the comment at the end of a file starts, and where its JSON ends; None if it has none."""
+    """Where the comment at the end of a file starts, and where its JSON ends; None without it."""
     start = max(0, source.size - _BLOCK)
     tail = b"".join(source.blocks(start)).rstrip()
     end = start + len(tail) - len(_END)
@@ -160,8 +171,8 @@ def _session(source: Source, start: int, end: int) -> Results:
         for text in codecs.iterdecode(source.blocks(0, start), "utf-8-sig"):
             digest.update(_without_space(text))
         if data.get("text") != digest.hexdigest():
-            why = "its text was edited, and the edit would be lost: undo it, or branch with -s REF@N and ask"
-            yield source.skipped(why)
+            how = "undo it, or branch with -s REF@N and ask"
+            yield source.skipped(f"its text was edited, and the edit would be lost: {how}")
             return
         yield document.parse_document(data.get("session"))[0]
     except (ValueError, RecursionError) as err:

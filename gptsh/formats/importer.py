@@ -1,4 +1,4 @@
-"""Recognise the format of an import (or say how to convert it), and add its sessions without duplicates."""
+"""Recognise the format of an import, and add its sessions to the store without duplicates."""
 
 import contextlib
 import os
@@ -58,8 +58,9 @@ _ZIP = b"PK\x03\x04"
 
 
 def read(source: Source) -> tuple[str, Results] | None:
-    """The name of a file's format, its sessions and what cannot be read of them. None for an unknown format.
+    """The name of a file's format, its sessions and what cannot be read of them.
 
+    None for an unknown format.
     Raises BadInput for a file that cannot be read.
     """
     for name, read_format in _READERS.items():
@@ -115,7 +116,8 @@ def importing() -> Iterator["Importer"]:
     with contextlib.ExitStack() as stack:
         with saving():
             folder = sessions.get_sessions_dir()
-            stack.enter_context(locks.locked(folder))  # not that of the store, which each save holds
+            # Not the lock of the store, which each save holds.
+            stack.enter_context(locks.locked(folder))
         importer = Importer()
         try:
             yield importer
@@ -159,7 +161,9 @@ class Importer:
                     imported = self._merge(doc, name)
                     if imported:
                         return imported
-            is_valid = FILENAME.fullmatch(f"20000101-000000-{doc['id']}.json") and not doc["id"].isdigit()
+            is_valid = not doc["id"].isdigit()
+            if not FILENAME.fullmatch(f"20000101-000000-{doc['id']}.json"):
+                is_valid = False
             # Another run may have just taken the id.
             while not is_valid or doc["id"] in self._ids or folders.exists(sessions.name_for(doc)):
                 doc["id"] = sessions.new_id(self._ids)
@@ -172,7 +176,7 @@ class Importer:
         return Imported("imported", name, doc, added=len(doc["messages"]))
 
     def _merge(self, doc: Document, name: str) -> Imported | None:
-        """Add what is new in a copy of a stored session to it; None if the document is no copy of it."""
+        """Add what is new in a copy of a stored session to it; None if it is no copy."""
         path = folders.path_of(name)
         read = listing.try_read(str(path), document.read_document)
         if read is None or isinstance(read, listing.Unreadable):
@@ -187,8 +191,10 @@ class Importer:
         sessions.refuse_newer(stored, name)
         self._write(new, path, path.stat().st_mtime_ns)
         before = {message["id"]: message for message in stored["messages"]}
-        completed = sum(before.get(message["id"], message) != message for message in new["messages"])
-        return Imported("grown", name, new, added=len(new["messages"]) - len(before), completed=completed)
+        messages = new["messages"]
+        completed = sum(before.get(message["id"], message) != message for message in messages)
+        added = len(messages) - len(before)
+        return Imported("grown", name, new, added=added, completed=completed)
 
     def name(self, name: str, filename: str) -> None:
         """Let an unused ``@NAME`` point at an imported session. Raises StoreError."""
@@ -197,7 +203,7 @@ class Importer:
             folders.point_name(name, filename, fsync=True)
 
     def _write(self, doc: Document, path: Path, file_time: int) -> None:
-        """Write the document; its file gets ``file_time`` (ns), since an import is no use of the session."""
+        """Write the document; its file gets ``file_time`` (ns), as an import is no use of it."""
         usage.update_totals(doc)
         document.write_document(path, doc, fsync=False)
         os.utime(path, ns=(file_time, file_time))
@@ -205,7 +211,7 @@ class Importer:
 
 
 def _origins(head: document.Head) -> list[Origin]:
-    """Return the origins of a session: its own id and creation time, and where it was imported from."""
+    """Return the origins of a session: its id and creation time, and where it comes from."""
     origins = [(_OURS, f"{head['id']} {head.get('created_at')}")]
     imported = as_dict(as_dict(head.get("meta")).get("imported"))
     form, key = imported.get("format"), imported.get("key")
@@ -215,7 +221,7 @@ def _origins(head: document.Head) -> list[Origin]:
 
 
 def _sanitized(doc: Document) -> Document:
-    """Return the document without offered tools and uses, which belong to the user; no future times."""
+    """Return the document without future times, and without tools and uses of another user."""
     if doc["version"] > VERSION:
         raise BadSession("it was written by a newer gptsh", "update gptsh")
     now = timestamp()
@@ -224,7 +230,10 @@ def _sanitized(doc: Document) -> Document:
 
     meta = doc["meta"].copy()
     meta.pop("used_in", None)
-    meta["imported"] = meta.get("imported") or {"format": _OURS, "key": f"{doc['id']} {doc['created_at']}"}
+    meta["imported"] = meta.get("imported") or {
+        "format": _OURS,
+        "key": f"{doc['id']} {doc['created_at']}",
+    }
     meta["imported_at"] = now
     meta["mcp_allowed_servers"] = []
     agent: AgentInfo = {**doc["agent"], "params": safe_params(doc["agent"].get("params") or {})}
@@ -251,7 +260,7 @@ def _format_of(doc: Document) -> str:
 
 
 def _with_our_ids(doc: Document, stored: Document) -> Document:
-    """Return another tool's document with our ids of the messages that were written here and exported to the tool.
+    """Return another tool's document with our ids of the messages that the tool got from here.
 
     Their roles and times identify them.
     """
@@ -265,24 +274,30 @@ def _with_our_ids(doc: Document, stored: Document) -> Document:
     messages: list[Message] = []
     for message in doc["messages"]:
         ids[message["id"]] = ours.get((message["role"], message.get("timestamp")), message["id"])
-        messages.append({**message, "id": ids[message["id"]], "parent": ids.get(message.get("parent"))})
+        parent = ids.get(message.get("parent"))
+        messages.append({**message, "id": ids[message["id"]], "parent": parent})
     consolidated = ids.get(doc["context"]["consolidated"])
-    return {**doc, "messages": messages, "context": {**doc["context"], "consolidated": consolidated}}
+    return {
+        **doc,
+        "messages": messages,
+        "context": {**doc["context"], "consolidated": consolidated},
+    }
 
 
 def is_copy(doc: Document, stored: Document) -> bool:
     """Whether a document is a copy of the stored one, which has the same origin.
 
-    They share a message and do not contradict each other. Two of our own format agree on each shared message. Another
-    tool's may have changed a message since; it must have the message that was imported last, or no message that was not
-    imported.
+    They share a message and do not contradict each other. Two of our own format agree on each
+    shared message. Another tool's may have changed a message since; it must have the message that
+    was imported last, or no message that was not imported.
     """
     incoming = {message["id"]: message for message in doc["messages"]}
     shared = [message for message in stored["messages"] if message["id"] in incoming]
     if not incoming or not stored["messages"]:
         return bool(doc["created_at"] == stored["created_at"])
     if _format_of(doc) == _OURS:
-        return bool(shared) and all(_is_same(incoming[message["id"]], message) for message in shared)
+        is_same = all(_is_same(incoming[message["id"]], message) for message in shared)
+        return bool(shared) and is_same
     imported = [message["id"] for message in stored["messages"] if turns.is_imported(message)]
     has_latest = bool(imported) and imported[-1] in incoming
     return has_latest or (bool(shared) and incoming.keys() <= set(imported))
@@ -293,9 +308,10 @@ def _is_same(new: Message, old: Message) -> bool:
 
 
 def merge_copy(doc: Document, stored: Document) -> Document:
-    """Return the stored document with what is new in a copy of it, or an equal one if there is nothing.
+    """Return the stored document with what is new in a copy of it; an equal one if nothing is.
 
-    The title of the copy is taken unless another one was set here. ``agent`` and ``provider`` do not change.
+    The title of the copy is taken unless another one was set here. ``agent`` and ``provider`` do
+    not change.
     """
     is_ours = _format_of(doc) == _OURS
     incoming = {message["id"]: message for message in doc["messages"]}
@@ -321,8 +337,11 @@ def merge_copy(doc: Document, stored: Document) -> Document:
 
 
 def _completed(message: Message, new: Message | None) -> Message:
-    """Return an imported answer as the copy has it if it is longer there: it had not ended when it was imported."""
+    """Return an imported answer as the copy has it if it is longer: it had not ended before."""
     if new is None or message["role"] != "assistant" or not turns.is_imported(message):
         return message
-    is_longer = (len(blocks_of(new)), len(text_of(new))) > (len(blocks_of(message)), len(text_of(message)))
+    is_longer = (len(blocks_of(new)), len(text_of(new))) > (
+        len(blocks_of(message)),
+        len(text_of(message)),
+    )
     return {**message, **new} if is_longer else message

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING
 
 from gptsh.content.attachments import media_part, url_part
 from gptsh.files import STALE_AFTER
-from gptsh.formats.source import MALFORMED, BadInput, Conversation, Results, Source, content_of, without
+from gptsh.formats.source import (
+    MALFORMED,
+    BadInput,
+    Conversation,
+    Results,
+    Source,
+    content_of,
+    without,
+)
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str, parse_json
 from gptsh.messages import Part, Usage
 from gptsh.models.facts import split_model
@@ -46,12 +54,16 @@ def read(source: Source) -> Results | None:
 def _sessions(source: Source) -> Results:
     import sqlite3
 
-    for copy in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):  # left by an import that was killed
+    # Copies that were left by an import that was killed.
+    for copy in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # another import has just removed its copy
             if time.time() - copy.stat().st_mtime > STALE_AFTER:
                 shutil.rmtree(copy, ignore_errors=True)
     try:
-        with tempfile.TemporaryDirectory(prefix=_PREFIX) as folder, closing(_open_copy(source, folder)) as db:
+        with (
+            tempfile.TemporaryDirectory(prefix=_PREFIX) as folder,
+            closing(_open_copy(source, folder)) as db,
+        ):
             log = _Log(db)
             if not log.tables >= _STORE and "responses" not in log.tables:
                 yield source.skipped("a database, but not the log of llm")._replace(is_foreign=True)
@@ -106,7 +118,8 @@ class _Log:
 
     def __init__(self, db: "sqlite3.Connection") -> None:
         self._db = db
-        self.tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        names = db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        self.tables = {name for (name,) in names}
         self._tree = {row["hash"]: row for row in self._rows("messages")}
         turns = self._rows("turns", "ORDER BY id DESC", columns="id, tip_message_hash")
         # message hash: id of the first turn that ends with it
@@ -118,7 +131,8 @@ class _Log:
         self._db.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
         if table not in self.tables:
             return []
-        return [dict(row) for row in self._db.execute(f"SELECT {columns} FROM {table} {where}", values)]
+        rows = self._db.execute(f"SELECT {columns} FROM {table} {where}", values)
+        return [dict(row) for row in rows]
 
     def _row(self, table: str, value: object) -> Row:
         """The row with this id; empty if there is none."""
@@ -128,7 +142,8 @@ class _Log:
     def keys(self) -> list[str]:
         """The key of each session: the id of its thread, else of its single turn."""
         keys = {row["id"] for row in self._rows("threads")}
-        keys |= {row["thread_id"] or row["id"] for row in self._rows("turns", columns="id, thread_id")}
+        turns = self._rows("turns", columns="id, thread_id")
+        keys |= {row["thread_id"] or row["id"] for row in turns}
         return sorted(key for key in keys if isinstance(key, str))
 
     def count_old(self, keys: list[str]) -> int:
@@ -166,7 +181,8 @@ class _Log:
         Messages are a tree. A turn has an answer and the messages before it.
         """
         seen: set[str] = set()
-        ends = {turn["tip_message_hash"]: turn for turn in reversed(turns)}  # turns by their last message
+        # Turns by their last message.
+        ends = {turn["tip_message_hash"]: turn for turn in reversed(turns)}
         for tip in (row.get("tip_message_hash") for row in (*turns, thread)):
             messages: list[Row] = []
             turn: Row = {}
@@ -177,7 +193,8 @@ class _Log:
                     break
                 seen.add(tip)
                 row = self._tree[tip]
-                ending = ends.get(tip) or self._row("turns", self._ends.get(tip))  # else of a forked thread
+                # Else it is the end of a turn of a forked thread.
+                ending = ends.get(tip) or self._row("turns", self._ends.get(tip))
                 if ending or (was_request and row["role"] not in _REQUEST_ROLES):
                     turn = ending
                 was_request = row["role"] in _REQUEST_ROLES
@@ -186,7 +203,7 @@ class _Log:
             yield from reversed(messages)
 
     def _message(self, row: Row, turn: Row, *, is_end: bool) -> Row:
-        """A message in the blocks of Anthropic's API, which have a place for everything in llm's parts."""
+        """A message in the blocks of Anthropic's API, which can express all of llm's parts."""
         parts = self._rows("parts", "WHERE message_hash = ? ORDER BY position", row["hash"])
         blocks = [block for part in parts if (block := self._block(part))]
         message = {
@@ -197,14 +214,15 @@ class _Log:
         }
         if any(block["type"] == "tool_result" for block in blocks):
             message["role"] = "user"
-        return message | (_answer_fields(turn, is_last=is_end) if row["role"] == "assistant" else {})
+        if row["role"] == "assistant":
+            message |= _answer_fields(turn, is_last=is_end)
+        return message
 
     def _block(self, row: Row) -> Part | None:
         payload = _json(row["payload"])
         text = row["text"] if row["text"] is not None else payload.get("text")
         if "text_ref" in payload:  # with fragments
-            texts = payload["text_ref"]
-            text = "".join(one["literal"] if "literal" in one else self._fragment(one["fragment"]) for one in texts)
+            text = "".join(map(self._referenced, payload["text_ref"]))
         match row["type"]:
             case "text":
                 return {"type": "text", "text": _text(text)}
@@ -245,14 +263,18 @@ class _Log:
             result["tool_use_result"] = {"exception": payload["exception"]}
         return result
 
-    def _fragment(self, number: object) -> str:
+    def _referenced(self, piece: Row) -> str:
+        """The text of a piece, which is in it or in a fragment."""
+        if "literal" in piece:
+            return str(piece["literal"])
+        number = piece["fragment"]
         row = self._row("fragments", number)
         if not row:
             self.session.skip(f"fragment {number!r} is missing")
         return _text(row.get("content"))
 
     def _attachment(self, ident: object) -> Part:
-        """An attachment as a part. One that is not in the database has a path or URL, which is never opened."""
+        """An attachment as a part. A path or URL of one outside the database is never opened."""
         row = self._row("attachments", ident)
         content = row.get("content")
         url = as_str(row.get("url"))
@@ -260,8 +282,9 @@ class _Log:
         if not _MEDIA_TYPE.fullmatch(media_type):
             media_type = "application/octet-stream"
         if content is not None:
-            data = content if isinstance(content, bytes) else str(content).encode("utf-8", "surrogateescape")
-            return without(media_part("", media_type, data), "source")  # it has no name
+            if not isinstance(content, bytes):
+                content = str(content).encode("utf-8", "surrogateescape")
+            return without(media_part("", media_type, content), "source")  # it has no name
         if url.startswith(("https://", "http://")):
             return url_part(media_type, url, None)
         place = row.get("path") or url or "it has neither a path nor a URL"
@@ -309,7 +332,7 @@ def _provider(model: str | None) -> str | None:
 
 
 def _usage(row: Row) -> Usage | None:
-    """The usage of a turn; the keys of its details tell whether they are of a chat or of another API."""
+    """The usage of a turn. The keys of its details tell which API they are from."""
     counts = (row.get("input_tokens"), row.get("output_tokens"))
     if counts == (None, None):
         return None

@@ -1,7 +1,7 @@
 """Import and export nanobot's sessions: a line of metadata, then a message a line.
 
-The Python releases and the Go port of nanobot write the same keys in different orders and styles, so the text of each
-line is stored.
+The Python releases and the Go port of nanobot write the same keys in different orders and styles,
+so the text of each line is stored.
 """
 
 import base64
@@ -21,8 +21,15 @@ from gptsh.messages import REASONING_FIELDS, TAGGED, THINKING_BLOCKS, Message, P
 
 NAME = "nanobot"
 _METADATA, _STATE = "metadata", "provider_state"  # ``_type`` of records that are not messages
-_OFFSET_KEYS = ("last_archived", "last_consolidated")  # how many messages are in the memory; 0.3.5 writes both
-_CHECKPOINT = {"session_key", "base_message_count", "checkpoint"}  # in a file about a turn that is not finished
+_OFFSET_KEYS = (
+    "last_archived",
+    "last_consolidated",
+)  # how many messages are in the memory; 0.3.5 writes both
+_CHECKPOINT = {
+    "session_key",
+    "base_message_count",
+    "checkpoint",
+}  # in a file about a turn that is not finished
 _IMAGES: tuple[Kind, ...] = ("image",)  # that a message can have besides text
 _UNSAFE = re.compile(r'[<>:"/\\|?*]')
 
@@ -35,7 +42,8 @@ def read(source: Source) -> Results | None:
     if any(value.get("_type") == _METADATA for value in source.first):
         return _session(source).results(allow_empty=True)
     if source.first and source.first[0].keys() >= _CHECKPOINT:
-        return iter([source.skipped("an unfinished turn that nanobot has not saved in its session")])
+        why = "an unfinished turn that nanobot has not saved in its session"
+        return iter([source.skipped(why)])
     return None
 
 
@@ -80,7 +88,8 @@ def _session(source: Source) -> Conversation:
         moment = value.get("timestamp")
         if moment:  # nanobot rewrites content, so the time and the role identify a message
             message["id"] = session.derived_id([moment, value.get("role")])
-        is_message = kind != _STATE and (not isinstance(kind, str) or isinstance(value.get("role"), str))
+        has_role = isinstance(value.get("role"), str)
+        is_message = kind != _STATE and (has_role or not isinstance(kind, str))
         if is_message and session.add_message(message, line.number):
             others.clear()
         else:
@@ -105,7 +114,7 @@ def _is_counted(value: JsonObject) -> bool:
 
 
 def session_key(doc: Document, name: str | None) -> str:
-    """The session's key in nanobot: of an imported session the old one, else its ``@NAME``, else ``gptsh:<id>``."""
+    """The session's key in nanobot: that of the import, else its ``@NAME``, else ``gptsh:<id>``."""
     return str(_imported(doc).get("name") or (name or "").removeprefix("@") or f"gptsh:{doc['id']}")
 
 
@@ -116,7 +125,7 @@ def file_names(key: str) -> tuple[str, str]:
 
 
 def _imported(doc: Document) -> JsonObject:
-    """What the import stored about the session's nanobot file; empty if it was not imported from nanobot."""
+    """What the import stored about the session's file of nanobot; empty if there was none."""
     imported = as_dict(doc["meta"].get("imported"))
     return imported if imported.get("format") == NAME else {}
 
@@ -125,17 +134,22 @@ def _imported(doc: Document) -> JsonObject:
 
 
 def write(doc: Document, key: str) -> Iterator[str]:
-    """The session in the lines that nanobot would write. System messages are left out: nanobot has its own."""
+    """The session in the lines that nanobot would write.
+
+    System messages are left out: nanobot has its own.
+    """
     imported = _imported(doc)
     lines: list[str] = []
     count = offset = 0
     names: dict[str, object] = {}  # id of a tool call: name of its function
     for message in doc["messages"]:
-        names.update({call["id"]: call["function"].get("name") for call in message.get("tool_calls") or ()})
+        for call in message.get("tool_calls") or ():
+            names[call["id"]] = call["function"].get("name")
         origin = as_dict(as_dict(message).get("source")) if imported else {}
         new = _valid_lines(origin.get("lines"))
         if not new:
-            new = [json_line(_to_nanobot(one, names)) for one in make_sendable([message]) if one["role"] != "system"]
+            sent = [one for one in make_sendable([message]) if one["role"] != "system"]
+            new = [json_line(_to_nanobot(one, names)) for one in sent]
         count += sum(_is_counted(parse_json(text)) for text in new)
         lines += new
         if message["id"] == doc["context"].get("consolidated"):
@@ -143,7 +157,12 @@ def write(doc: Document, key: str) -> Iterator[str]:
     rest = _valid_lines(imported.get("after"))
     count += sum(_is_counted(parse_json(text)) for text in rest)
 
-    current = {"name": key, "count": count, "offset": offset, "title": doc["title"] or imported.get("title")}
+    current = {
+        "name": key,
+        "count": count,
+        "offset": offset,
+        "title": doc["title"] or imported.get("title"),
+    }
     header = _valid_lines([imported.get("header")])
     if not header or current != {name: imported.get(name) for name in current}:
         old = parse_json(header[0]) if header else {}
@@ -153,10 +172,10 @@ def write(doc: Document, key: str) -> Iterator[str]:
 
 
 def _valid_lines(lines: object) -> list[str]:
-    """The stored lines; none if any is not a JSON object on one line: an imported document is not trusted."""
+    """The stored lines; none if one is no JSON object on one line: no document is trusted."""
     with contextlib.suppress(ValueError, TypeError, RecursionError):
-        if isinstance(lines, list) and all("\n" not in text and isinstance(parse_json(text), dict) for text in lines):
-            return lines
+        if isinstance(lines, list) and "\n" not in "".join(lines):
+            return lines if all(isinstance(parse_json(text), dict) for text in lines) else []
     return []
 
 
@@ -181,7 +200,7 @@ def _local(moment: str) -> str:
 
 
 def _to_nanobot(message: Message, names: Mapping[str, object]) -> JsonObject:
-    """Our message with nanobot's keys, in nanobot's order. ``names`` has the function names by tool call id."""
+    """Our message with nanobot's keys, in its order. ``names`` has functions by tool call id."""
     new: JsonObject = {"role": message["role"]}
     if message["role"] == "user":
         new["content"] = openai_content(message, _IMAGES)
@@ -204,7 +223,7 @@ def _to_nanobot(message: Message, names: Mapping[str, object]) -> JsonObject:
 
 
 def _reasoning(message: Message) -> JsonObject:
-    """The reasoning of an answer: signed blocks, which nanobot sends back, and the rest as text, which it may send."""
+    """The reasoning of an answer: signed blocks, which nanobot sends back, and the rest as text."""
     replay = as_dict(message.get("replay"))
     texts = [as_str(replay.get(key)) for key in (*REASONING_FIELDS, TAGGED)]
     signed: list[Part] = []

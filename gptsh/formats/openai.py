@@ -1,4 +1,4 @@
-"""Import and export OpenAI chat messages: an array or lines of messages, or the body of a request."""
+"""Import and export OpenAI chat messages: an array, lines, or the body of a request."""
 
 import json
 from collections.abc import Collection, Iterator
@@ -19,13 +19,27 @@ from gptsh.formats.source import (
     tool_call,
 )
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
-from gptsh.messages import REASONING_FIELDS, THINKING_BLOCKS, Call, Message, Part, final_answer, is_text, parts_of
+from gptsh.messages import (
+    REASONING_FIELDS,
+    THINKING_BLOCKS,
+    Call,
+    Message,
+    Part,
+    final_answer,
+    is_text,
+    parts_of,
+)
 from gptsh.text import is_unicode
 
 NAME = "openai"
 _ROLES = ("developer", "system", "user", "assistant", "tool", "function")
 _CONTENT_KEYS = ("content", "tool_calls", "function_call", "refusal", "audio")
-_SESSION_KEYS = ("id", "version", "sessionId", "_type")  # in session files of tools, which have "messages" too
+_SESSION_KEYS = (
+    "id",
+    "version",
+    "sessionId",
+    "_type",
+)  # in session files of tools, which have "messages" too
 _SHARED = ("role", "content", "tool_calls", "tool_call_id", "name", "refusal", "timestamp")
 _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 
@@ -34,14 +48,16 @@ _OURS = frozenset(Message.__annotations__).difference(_SHARED) | {"source"}
 
 
 def read(source: Source) -> Results | None:
-    """The session of these messages. Its key is their fingerprint, so a longer file is another session."""
+    """The session of the messages; its key is their fingerprint: a longer file is another one."""
     body = source.value
     skipped: list[Skipped] = []
     if isinstance(body.get("model"), str) and isinstance(body.get("messages"), list):
         messages = body["messages"]
         if isinstance(body.get("compressed_messages"), list):  # aichat moves older messages there
             messages = [*body["compressed_messages"], *messages]
-        if any(key in body for key in _SESSION_KEYS) or not any(map(_is_message, as_dicts(messages))):
+        if any(key in body for key in _SESSION_KEYS):
+            return None
+        if not any(map(_is_message, as_dicts(messages))):
             return None
         lines = [Line(0, message, "") for message in messages]
     elif any(map(_is_message, source.first)):
@@ -52,7 +68,8 @@ def read(source: Source) -> Results | None:
         return None
     key = fingerprint([line.value for line in lines])
     session = Conversation(source, NAME, key, model=body.get("model"), params=body, skipped=skipped)
-    system = [_instruction({"role": "system", "content": body.get("system")})]  # Anthropic's API has it in the body
+    # Anthropic's API has the system prompt in the body.
+    system = [_instruction({"role": "system", "content": body.get("system")})]
     for line in lines:
         text = None if session.messages else _instruction(as_dict(line.value))
         if text:
@@ -81,7 +98,8 @@ def _instruction(value: JsonObject) -> str | None:
 def from_chat(value: JsonObject) -> ForeignMessage:
     """A chat message in our format: reasoning under our keys, unknown keys unchanged.
 
-    Keys that only our messages have are left out, as they mean something else in a file: ``cost``, for example.
+    Keys that only our messages have are left out, as they mean something else in a file: ``cost``,
+    for example.
     """
     new = {key: item for key, item in value.items() if key not in _OURS}
     blocks = value.get(THINKING_BLOCKS)
@@ -116,11 +134,12 @@ def _call(call: JsonObject) -> Call:
 def write(doc: Document) -> Iterator[str]:
     """The session as one array that can be sent unchanged, a message a line.
 
-    The system prompt comes first, and every tool call is followed by its result. A text in another role or form is
-    converted. A line of text replaces each part that a server would refuse.
+    The system prompt comes first, and every tool call is followed by its result. A text in another
+    role or form is converted. A line of text replaces each part that a server would refuse.
     """
     system: Message = {"role": "system", "content": doc["agent"].get("system")}
-    supported = [without_media(message, ()) for message in (system, *make_sendable(doc["messages"]))]
+    messages = [system, *make_sendable(doc["messages"])]
+    supported = [without_media(message, ()) for message in messages]
     filled = [message for message in supported if message["role"] != "system" or one_text(message)]
     start = "["
     for message in move_tool_media(pair_calls(filled, NAME, readable=False)):
@@ -136,8 +155,9 @@ def _to_openai(message: Message) -> JsonObject:
         return {**sent, "tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     if role == "assistant":
         calls = [plain_call(call) for call in message.get("tool_calls") or ()]
-        sent["content"] = one_text({**final_answer(message), "refusal": ""}) or (None if calls else "")
+        sent["content"] = one_text({**final_answer(message), "refusal": ""})
         if calls:
+            sent["content"] = sent["content"] or None
             sent["tool_calls"] = calls
         if message.get("refusal"):
             sent["refusal"] = message["refusal"]
@@ -151,7 +171,8 @@ def _to_openai(message: Message) -> JsonObject:
 def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part]:
     """The content of a message: a string if it is all text, else parts in OpenAI's format.
 
-    A medium that is not of ``kinds``, or has no form in OpenAI's format, becomes a text that names it.
+    A medium that is not of ``kinds``, or has no form in OpenAI's format, becomes a text that names
+    it.
     """
 
     def is_sent(part: Part) -> bool:
@@ -160,13 +181,17 @@ def openai_content(message: Message, kinds: Collection[Kind]) -> str | list[Part
             return is_text(part)
         return media.kind in kinds and (media.kind != "audio" or media.media_type in AUDIO)
 
-    parts = [part if is_sent(part) else as_text(part, part_label(part)) for part in parts_of(message)]
+    parts = [
+        part if is_sent(part) else as_text(part, part_label(part))
+        for part in parts_of(message)
+    ]  # fmt: skip
     return question_content({**message, "content": parts}, "openai")
 
 
 def plain_call(call: Call) -> Call:
     """A tool call without keys that only its model understands."""
-    return tool_call(call["id"], call["function"].get("name"), call["function"].get("arguments") or "")
+    function = call["function"]
+    return tool_call(call["id"], function.get("name"), function.get("arguments") or "")
 
 
 def json_line(value: object) -> str:

@@ -135,13 +135,16 @@ class Source:
         """Yield the content from ``start`` to ``end``. Raises BadInput if it cannot be read."""
         end = self.size if end is None else end
         try:
-            with open(self.path, "rb", buffering=0) if self.path else io.BytesIO(self._data) as file:
+            with self._open() as file:
                 file.seek(start)
                 while block := file.read(min(_BLOCK, end - file.tell())):
                     self._on_read(file.tell() / self.size)
                     yield block
         except OSError as err:
             raise BadInput(err.strerror or str(err)) from err
+
+    def _open(self) -> io.RawIOBase | io.BytesIO:
+        return open(self.path, "rb", buffering=0) if self.path else io.BytesIO(self._data)
 
     def _check_size(self) -> None:
         if self.size > _MAX_SESSION:
@@ -239,7 +242,10 @@ class Source:
 
     @property
     def lines(self) -> list[Line]:
-        """The objects of a file that is one session. Raises BadInput as ``records``, or if they are too large."""
+        """The objects of a file that is one session.
+
+        Raises BadInput as ``records``, or if they are too large.
+        """
         return [item for item in self._records if isinstance(item, Line)]
 
     @property
@@ -268,7 +274,7 @@ def _count_values(data: bytes) -> int:
 
 
 def _check_item(value: object, levels: int) -> None:
-    """Raise BadInput for a value that is nested too deeply, ValueError for a number that is too large."""
+    """Raise BadInput for a value that is nested too deeply, ValueError for too large a number."""
     if isinstance(value, float) and math.isinf(value):
         raise ValueError("too large a number")
     if isinstance(value, (dict, list)):
@@ -362,7 +368,11 @@ BAD_MESSAGE = "not a readable message"
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/+=-]{0,127}")
 _MAX_LENGTH = 200  # characters of a title, of the name of a model
 _MAX_SECONDS = 1e11  # since 1970; a larger number is milliseconds
-_VENDORS = {"claude": "anthropic", "codex": "openai", "google": "gemini"}  # other tools' names: ours
+_VENDORS = {
+    "claude": "anthropic",
+    "codex": "openai",
+    "google": "gemini",
+}  # other tools' names: ours
 
 
 @dataclass
@@ -487,7 +497,7 @@ class Conversation:
 
 
 def utc(moment: object) -> str | None:
-    """Our timestamp for ISO 8601 (local if it has no zone) or for a time since 1970; None if invalid."""
+    """Our timestamp for ISO 8601 (local without a zone) or a time since 1970; None if invalid."""
     try:
         if isinstance(moment, str):
             time = datetime.fromisoformat(moment)
@@ -523,7 +533,8 @@ def with_rest(message: ForeignMessage, record: JsonObject, *used: str) -> Foreig
 
 def with_raw(content: list[Part], raw: object) -> list[Part]:
     """The parts of a message, its tool results with the raw output that is beside the message."""
-    return [{"tool_use_result": raw, **part} if part["type"] == "tool_result" else part for part in content]
+    own = {"tool_use_result": raw}
+    return [{**own, **part} if part["type"] == "tool_result" else part for part in content]
 
 
 def content_of(parts: list[Part]) -> str | list[Part]:
@@ -548,7 +559,7 @@ def tool_call(ident: object, name: object, arguments: object) -> Call:
 
 
 def answer_fields(message: JsonObject) -> ForeignMessage:
-    """The model, response id, finish reason and usage of an answer of Anthropic's API, in our keys."""
+    """The model, response id, finish reason and usage of an answer of Anthropic's API."""
     reason = as_str(message.get("stop_reason"))
     usage = message.get("usage")
     fields = {

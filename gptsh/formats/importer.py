@@ -296,15 +296,14 @@ def is_copy(doc: Document, stored: Document) -> bool:
     if not incoming or not stored["messages"]:
         return bool(doc["created_at"] == stored["created_at"])
     if _format_of(doc) == _OURS:
-        is_same = all(_is_same(incoming[message["id"]], message) for message in shared)
-        return bool(shared) and is_same
+        for message in shared:
+            new = incoming[message["id"]]
+            if new["role"] != message["role"] or blocks_of(new) != blocks_of(message):
+                return False
+        return bool(shared)
     imported = [message["id"] for message in stored["messages"] if turns.is_imported(message)]
     has_latest = bool(imported) and imported[-1] in incoming
     return has_latest or (bool(shared) and incoming.keys() <= set(imported))
-
-
-def _is_same(new: Message, old: Message) -> bool:
-    return new["role"] == old["role"] and blocks_of(new) == blocks_of(old)
 
 
 def merge_copy(doc: Document, stored: Document) -> Document:

@@ -45,6 +45,7 @@ _MAX_RECORDS = 1_000_000  # of one session
 _MAX_VALUES = 5_000_000  # in a record: half a gigabyte of memory
 _MAX_DEPTH = 100  # levels of JSON; every reader of the session recurses as deep
 _STEPS = {"start_map": 1, "start_array": 1, "end_map": -1, "end_array": -1}  # of ijson's depth
+_INFINITE = (math.inf, -math.inf)
 _TOO_DEEP = "nested more than 100 levels deep"
 _TOO_MANY = "more than {:,} values in it: split it"
 _BLOCK = 1 << 20  # bytes read at once
@@ -212,7 +213,8 @@ class Source:
                 blanks = _BLANKS.match(text, end)
                 start = blanks.end() if blanks else end
                 value, end = parse_json_at(text, start)
-                _check_item(value, _MAX_DEPTH)
+                if _is_deeper(value, _MAX_DEPTH):
+                    raise BadInput(_TOO_DEEP)
                 if isinstance(value, dict):
                     yield Line(number, value, text[start:end])
                 else:
@@ -273,15 +275,12 @@ def _count_values(data: bytes) -> int:
     return data.count(b",") + data.count(b"{") + data.count(b"[")
 
 
-def _check_item(value: object, levels: int) -> None:
-    """Raise BadInput for a value that is nested too deeply, ValueError for too large a number."""
-    if isinstance(value, float) and math.isinf(value):
-        raise ValueError("too large a number")
-    if isinstance(value, (dict, list)):
-        if not levels:
-            raise BadInput(_TOO_DEEP)
-        for item in value.values() if isinstance(value, dict) else value:
-            _check_item(item, levels - 1)
+def _is_deeper(value: object, levels: int) -> bool:
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, list):
+        return False
+    return not levels or any(_is_deeper(item, levels - 1) for item in value)
 
 
 # ---- JSON that is read piece by piece
@@ -307,7 +306,6 @@ def read_items(open_blocks: Callable[[], Iterable[bytes]]) -> Iterator[object]:
     for backend in (ijson, ijson.get_backend("python")):
         try:
             for item in islice(_items(open_blocks(), backend), count, None):
-                _check_item(item, _MAX_DEPTH)
                 count += 1
                 yield item
             return
@@ -348,6 +346,8 @@ def _items(blocks: Iterable[bytes], backend: "ModuleType") -> Iterator[object]:
                     depth += _STEPS.get(event, 0)
                     if depth > _MAX_DEPTH + 1:
                         raise BadInput(_TOO_DEEP)
+                    if event == "number" and value in _INFINITE:
+                        raise ValueError("too large a number")
                     builder.event(event, value)
                     if depth == 1 and builder.value:
                         yield builder.value.pop()

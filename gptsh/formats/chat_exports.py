@@ -12,6 +12,7 @@ from gptsh.formats.source import (
     Source,
     content_of,
     tool_call,
+    utc,
     without,
 )
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
@@ -91,7 +92,9 @@ def _read_chatgpt(source: Source, value: JsonObject) -> Conversation:
         model=value.get("default_model_slug"),
     )
     nodes = value["mapping"]
-    leaf = value.get("current_node") or next(reversed(nodes), None)
+    leaf = value.get("current_node")
+    if leaf not in nodes:  # the newest, and of equal times the last
+        leaf = max(reversed(nodes), key=lambda ident: _time_of(nodes[ident]), default=None)
     thinking: list[Part] = []  # of the next answer
     call_id = None  # of a tool call without a result
 
@@ -103,10 +106,7 @@ def _read_chatgpt(source: Source, value: JsonObject) -> Conversation:
         kind = content.get("content_type")
         if kind == "user_editable_context":
             session.system = _joined(content, "\n\n", "user_profile", "user_instructions")
-        if kind == "thoughts":
-            for thought in content["thoughts"]:
-                text = _joined(thought, "\n\n", "summary", "content")
-                thinking += [{"type": "thinking", "thinking": text}] if text else []
+        thinking += _thoughts(content)
         parts = _parts(content, metadata)
         if not parts or metadata.get("is_visually_hidden_from_conversation"):
             return
@@ -138,6 +138,16 @@ def _read_chatgpt(source: Source, value: JsonObject) -> Conversation:
     for node in _branch_to(leaf, nodes, "parent"):
         session.add_record(messages_of, node)
     return session
+
+
+def _thoughts(content: JsonObject) -> list[Part]:
+    thoughts = content.get("thoughts") or ()
+    texts = [_joined(thought, "\n\n", "summary", "content") for thought in thoughts]
+    return [{"type": "thinking", "thinking": text} for text in texts if text]
+
+
+def _time_of(node: JsonObject) -> str:
+    return utc(as_dict(node.get("message")).get("create_time")) or ""
 
 
 def _joined(record: JsonObject, separator: str, *keys: str) -> str:
@@ -226,10 +236,10 @@ def _read_claude_ai(source: Source, value: JsonObject) -> Conversation:
     )
     records = value["chat_messages"]
     if any("parent_message_uuid" in record for record in records):  # older exports have no branches
-        # Of equal times the last one is the newest.
-        newest = max(reversed(records), key=lambda record: record.get("created_at") or "")
-        leaf = value.get("current_leaf_message_uuid") or newest["uuid"]
         by_id = {record["uuid"]: record for record in records}
+        leaf = value.get("current_leaf_message_uuid")
+        if leaf not in by_id:  # the newest, and of equal times the last
+            leaf = max(reversed(by_id), key=lambda ident: by_id[ident].get("created_at") or "")
         records = _branch_to(leaf, by_id, "parent_message_uuid")
     for record in records:
         session.add_record(_messages, record)

@@ -273,6 +273,9 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
         {"role": "assistant", "parts": ["so"]},
     ), ["user: [attachment]\nassistant: file_search=2\ntool 2: found\nassistant: webq=3\ntool 3: Q1\n"
         "assistant: web=5\ntool 5: T\nU\nQ2\nassistant: so\n"], {"messages.0.content.0.source": "a.pdf"}),
+    "chatgpt: a current node that the export lacks is the newest one": ("conversations.json", [
+        {**shown({"role": "user", "parts": ["hi"]}, {"role": "assistant", "parts": ["ho"]})[0], "current_node": "9"},
+    ], ["user: hi\nassistant: ho\n"], {}),
     "claude-ai: of messages of one time the last one ends the branch; pages that a search found": (
         "conversations.json", [{"uuid": "c-5", "chat_messages": [
             {"uuid": "m1", "parent_message_uuid": "0", "sender": "human", "text": "hi", "content": []},

@@ -272,9 +272,12 @@ def _blocks(record: JsonObject) -> list[Part]:
     pending: list[str] = []  # ids of calls without a result
     blocks = record.get("content") or [{"type": "text", "text": record["text"]}]
     for index, block in enumerate(blocks):
-        keys = _BLOCK_KEYS.get(block["type"], tuple(block))
+        kind = "text" if block["type"] == "voice_note" else block["type"]
+        if kind == "text" and not block.get("text"):
+            continue
+        keys = _BLOCK_KEYS.get(kind, tuple(block))
         new = {
-            "type": block["type"],
+            "type": kind,
             **{key: block[key] for key in keys if block.get(key) not in (None, [])},
         }
         if new["type"] == "tool_use":

@@ -284,6 +284,14 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
             ]},
         ]}], ["user: hi\nassistant: ls{}=a\ntool a: T\nU\nwords\n"], {},
     ),
+    "claude-ai: a voice note is a text, and an empty text is none": ("conversations.json", [
+        {"uuid": "c-6", "chat_messages": [
+            {"uuid": "m1", "sender": "human", "text": "hi", "content": []},
+            {"uuid": "m2", "sender": "assistant", "text": "", "content": [
+                {"type": "text", "text": ""}, {"type": "voice_note", "title": "T", "text": "ho"},
+            ]},
+        ]},
+    ], ["user: hi\nassistant: ho\n"], {}),
     "claude-ai: an export without branches": (
         "conversations.json", [{"uuid": "c-4", "chat_messages": [
             {"uuid": "m1", "sender": "human", "text": "hi", "content": []},

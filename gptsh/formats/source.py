@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -50,6 +50,7 @@ _TOO_DEEP = "nested more than 100 levels deep"
 _TOO_MANY = "more than {:,} values in it: split it"
 _BLOCK = 1 << 20  # bytes read at once
 _FIRST = 10  # lines, or items of an array, by which a format is recognised
+_BOM = b"\xef\xbb\xbf"
 _BLANK = " \t\r\n\0"  # between values on a line; a crash can leave NULs in a file
 _BLANKS = re.compile(f"[{_BLANK}]*")
 # What a record that is not as its tool writes it raises: it can be any JSON.
@@ -90,8 +91,9 @@ class Line(NamedTuple):
 class Source:
     """One file, or piped input: ``name`` is shown to the user, ``path`` is None for a pipe.
 
-    ``start`` is the beginning of the content, ``size`` its bytes, ``modified`` the time of the file
-    in seconds since 1970. ``on_read`` is called with the share of the content that was read.
+    ``start`` is the beginning of the content, without a BOM, ``size`` its bytes, ``modified`` the
+    time of the file in seconds since 1970. ``on_read`` is called with the share of the content that
+    was read.
     Raises BadInput for a file that is not a regular one, too large, or unreadable.
     """
 
@@ -118,7 +120,10 @@ class Source:
                 raise BadInput("not a regular file")
             self.modified = status.st_mtime
             self.size = status.st_size
-        self.start = b"".join(self.blocks(0, _BLOCK >> 4))
+        start = b"".join(self.blocks(0, _BLOCK >> 4))
+        self.start = start.removeprefix(_BOM)
+        # The text, from its start at each call.
+        self._text = partial(self.blocks, len(start) - len(self.start))
         self.is_array = self.start.lstrip().startswith(b"[")
         self.is_database = self.start.startswith(b"SQLite format 3\0")
         if self.size > _MAX_FILE and not self.is_database:
@@ -178,7 +183,7 @@ class Source:
         if self.is_array:
             return {}
         try:
-            values.extend(read_values(self.blocks))
+            values.extend(read_values(self._text))
         except BadInput as err:
             if not values:  # else they are lines of JSON
                 self.json_error = str(err)
@@ -191,7 +196,7 @@ class Source:
         Whatever else is there is skipped. Raises BadInput where the rest cannot be read.
         """
         if self.is_array:
-            for number, item in enumerate(read_items(self.blocks), 1):
+            for number, item in enumerate(read_items(self._text), 1):
                 if isinstance(item, dict):
                     yield Line(0, item, "")
                 else:
@@ -199,7 +204,7 @@ class Source:
         elif self.value:
             yield Line(0, self.value, "")
         else:
-            for number, data in enumerate(_split(self.blocks()), 1):
+            for number, data in enumerate(_split(self._text()), 1):
                 yield from self._objects_on_line(number, data)
 
     def _objects_on_line(self, number: int, data: bytes) -> Iterator[Line | Skipped]:
@@ -207,7 +212,7 @@ class Source:
         try:
             if _count_values(data) > _MAX_VALUES:
                 raise BadInput(_TOO_MANY.format(_MAX_VALUES))
-            text = data.decode("utf-8-sig").rstrip(_BLANK)
+            text = data.decode().rstrip(_BLANK)
             end = 0
             while end < len(text):
                 blanks = _BLANKS.match(text, end)

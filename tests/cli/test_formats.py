@@ -319,6 +319,9 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     "gptsh: the first one took the id from the file's name": ("20251027-091530-ab1c.json", {
         key: value for key, value in read_sample(OWN).items() if key != "id"
     }, [SAMPLES[OWN][1][0][0]], {"id": "ab1c"}),
+    "gptsh: a BOM in front of a document": (
+        "own.json", b"\xef\xbb\xbf" + (HISTORIES / OWN).read_bytes(), [SAMPLES[OWN][1][0][0]], {"id": "7x2m"},
+    ),
     "llm: a fork has what it came from": ("logs.db", Script(
         STORE + ASKED + "INSERT INTO threads VALUES ('t2', 'fork', 'a1', 't1', NULL);"
     ), [HELLO, HELLO], {"messages.1.model": "gpt-4o"}),

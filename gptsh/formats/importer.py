@@ -53,7 +53,8 @@ IGNORED_PATHS = re.compile(
         )
     )
 )
-_AICHAT = re.compile(rb"(?ms)^model: ..*^messages:\s*$")
+_AICHAT_MODEL = re.compile(rb"(?m)^model: .")
+_AICHAT_MESSAGES = re.compile(rb"(?m)^messages:\s*$")
 _ZIP = b"PK\x03\x04"
 
 
@@ -69,7 +70,7 @@ def read(source: Source) -> tuple[str, Results] | None:
             return name, results
     if source.start.startswith(_ZIP):
         why = "a zip archive: unpack it, and import the folder"
-    elif _AICHAT.search(source.start):
+    elif _AICHAT_MODEL.search(source.start) and _AICHAT_MESSAGES.search(source.start):
         why = "a session of aichat: import it with yq -o json FILE | gptsh --import-session -"
     elif source.path and source.path.suffix == ".gob":
         why = "a conversation of mods: pass its text on with mods --show ID | gptsh"

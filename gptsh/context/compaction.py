@@ -1,9 +1,8 @@
-"""Choose the strategy that sends a long session in a small window, and the messages that fit."""
+"""Compact a session that outgrew its window: choose a strategy, and what of the session is sent."""
 
 import math
-from collections.abc import Callable, Sequence
-from operator import itemgetter
-from typing import NamedTuple, Unpack
+from collections.abc import Callable, Iterable, Sequence
+from typing import Unpack
 
 from gptsh.config.settings import ContextRules
 from gptsh.content.attachments import media_in, media_of, name_of
@@ -20,15 +19,14 @@ from gptsh.context.tokens import (
     count_text,
     truncate_tokens,
 )
-from gptsh.core.document_types import Compaction, ContextState, Summary
+from gptsh.core.document_types import Compaction, ContextState, Omissions, Summary
+from gptsh.core.turns import starts_of
 from gptsh.errors import GptshError
-from gptsh.jsonio import as_dict
 from gptsh.messages import (
     Message,
     Part,
     just_after,
     new_message_id,
-    parts_of,
     starts_turn,
     text_of,
     text_parts_of,
@@ -37,118 +35,189 @@ from gptsh.messages import (
 )
 from gptsh.text import quantity
 
-# ---- strategies
+# ---- what is sent of older messages
 #
-# What each strategy of a compaction sends and leaves out. ``pruned-tools`` sends everything, with
-# older tool results and older attached text shortened.
+# ``pruned-tools`` shortens older tool results and attached texts. ``summary`` and ``minimal`` put
+# one message, the block, in place of the older messages.
 #
-# Input and output are messages as ``make_sendable`` returns them. Recent messages follow what a
-# strategy makes of the older ones. A tool call and its results are never separated (see
-# ``compaction``).
+# In the block of ``summary`` are the words and media of all older questions, and the summary.
+# ``minimal`` fills its block in this order, and no row takes room from one above it:
 #
-# Both ``summary`` and ``minimal`` put one question, the block, in place of the older messages.
-# ``minimal`` fills it in this order, and no row takes room from one above it:
-#
-# 1. the current question with its media, where it is among the older messages, as in a turn of
-#    many tool rounds
-# 2. the last answer, where it is among them: whole up to a quarter of the room, else both its ends
+# 1. the current question, which is among the older messages in a turn of many tool rounds
+# 2. the last answer, if it is among them: whole up to a quarter of the room, else both its ends
 # 3. the newest summary
 # 4. the words of the first question, then of the others from the newest on
 # 5. media of earlier questions, from the newest on
-# 6. the files that tool calls named
+# 6. the files that tool calls worked on
 # 7. both ends of a question that was too long for row 4
 #
-# Each line is counted when it is made, and the sum is never less than what the block takes. So the
-# room is computed once.
+# Each line is counted when it is made, and the sum is never less than what the block takes.
 
 _ANSWER_SHARE = 4  # the last answer may take this fraction of the room, before words and media
 _FILES_SHARE = 4  # the list of files may take this fraction of the room
 _MIN_EXCERPT = 40  # tokens of a text of which a part is sent: a shorter excerpt is useless
 _HEADINGS = 92  # tokens of all headings, the blank lines between them, and the message around
+_UNLIMITED = 10**9  # tokens
+
 _BEGINNING = "[Shortened by gptsh: the conversation up to here.]"
-_WORDS = "What the user said, word for word:"
-_SOME_WORDS = "What the user said, word for word ({omitted} left out):"
+_WORDS = "What the user said, word for word{left_out}:"
 _OUTCOMES = "What the answers and tools came to:"
-_TASK = "The task as it was first put:"
 _FILES = "Files touched:"
 _LAST = "The last answer:"
 _MEDIA = "Sent with question {number}:"
 _END = "[The conversation goes on:]"
 
 
-class History(NamedTuple):
-    """A session, split in two. ``summary`` covers the first ``covered`` of the older messages.
+class _Block:
+    """The message in place of the older ones. ``free`` is what is left of its room, in tokens.
 
-    ``room``: counted tokens for the older part in ``minimal``, for its media in ``summary``.
+    Questions and answers are known by their index among the older messages.
     """
 
-    older: Sequence[Message]
-    recent: Sequence[Message]
-    summary: str = ""
-    covered: int = 0
-    room: int = 0
+    def __init__(self, older: Sequence[Message], recent: Sequence[Message], room: int) -> None:
+        self.older, self.recent = older, recent
+        self.free = room - _HEADINGS
+        self.numbers = {at: number for number, at in enumerate(starts_of(older), 1)}
+        self.lines: dict[int, str] = {}  # of the questions, and of the last answer
+        self.summary = ""
+        self._room = room
+        # The current question is older where its turn has many tool rounds.
+        is_current_older = self.numbers and not any(map(starts_turn, recent))
+        self._current = max(self.numbers) if is_current_older else None
+        self._media: dict[int, list[Part]] = {}
+        self._files = ""
+
+    # ---- filling
+
+    def add_everything(self, summary: Summary | None) -> None:
+        """Fill the block of ``summary``, whose room has no limit."""
+        self.add_words(self.numbers)
+        self._add_media(self.numbers)
+        self._add_summary(summary)
+
+    def add_what_fits(self, summary: Summary | None, answer_at: int | None) -> None:
+        """Fill the block of ``minimal``; the words of the current question are added in any case."""
+        if self._current is not None:
+            line = self._line(self._current)
+            self.lines[self._current] = line
+            self.free -= count_text(line) + 1
+            self._add_media([self._current])
+        if answer_at is not None and answer_at < len(self.older):
+            limit = min(self.free - 1, self._room // _ANSWER_SHARE)
+            self._add_line(answer_at, _excerpt(text_of(self.older[answer_at]), limit, ends=True))
+        self._add_summary(summary)
+        others = [at for at in self.numbers if at != self._current]
+        self.add_words(others[:1])
+        self.add_words(reversed(others[1:]))
+        self._add_media(at for at in reversed(others) if at in self.lines)
+        self._add_files()
+        omitted = [at for at in others if at not in self.lines]
+        if omitted:
+            newest = self._line(omitted[-1])
+            self._add_line(omitted[-1], _excerpt(newest, self.free - 1, ends=True))
+
+    def add_words(self, questions: Iterable[int]) -> None:
+        """Add the words of these questions, each if it fits."""
+        for at in questions:
+            self._add_line(at, self._line(at))
+
+    def _add_line(self, at: int, line: str) -> None:
+        size = count_text(line) + 1
+        if line and size <= self.free:
+            self.lines[at] = line
+            self.free -= size
+
+    def _add_media(self, questions: Iterable[int]) -> None:
+        for at in questions:
+            for part, _ in media_in(self.older[at]):
+                size = count_message(user_message(_MEDIA, [part]))
+                if size <= self.free:
+                    self._media.setdefault(at, []).append(part)
+                    self.free -= size
+
+    def _add_summary(self, summary: Summary | None) -> None:
+        if summary:
+            self.summary = _excerpt(summary["text"] or "", self.free)
+            self.free -= count_text(self.summary)
+
+    def _add_files(self) -> None:
+        """Add the files that tool calls worked on, as many of the newest as fit."""
+        room = min(self.free, self._room // _FILES_SHARE)
+        for path, tools in reversed(touched_files(self.older).items()):
+            line = f"- {path} ({', '.join(tools)})\n"
+            room -= count_text(line)
+            if room < 0:
+                break
+            self._files = line + self._files
+        self.free -= count_text(self._files)
+
+    def _line(self, at: int) -> str:
+        """The words of a question under its number, then the names of what was attached.
+
+        The current question, or one without words, has both ends of each attached text.
+        """
+        message = self.older[at]
+        lines, names = [], []
+        for part in text_parts_of(message):
+            if "source" in part:
+                names.append(f"[{part['source']}, {len(part['text']):,} characters]")
+            elif not part.get("memory"):  # which is in the system prompt
+                lines.append(part["text"])
+        if at == self._current or not lines:
+            lines, names = [text_of(pruned(message))], []
+        names += [_media_name(part) for part, _ in media_in(message)]
+        return f"{self.numbers[at]}. " + "\n".join(filter(None, [*lines, *names]))
+
+    # ---- result
+
+    @property
+    def omitted(self) -> Omissions:
+        """What of the user's is not sent: numbers of questions, and names of media."""
+        media = []
+        for at in self.numbers:
+            sent = self._media.get(at, [])
+            media += [_media_name(part) for part, _ in media_in(self.older[at]) if part not in sent]
+        questions = [number for at, number in self.numbers.items() if at not in self.lines]
+        return {"questions": questions, "media": media}
+
+    @property
+    def messages(self) -> list[Message]:
+        """The block as a question; none without older messages or room."""
+        if not self.older or (self._room < _HEADINGS and self._current is None):
+            return []
+        words, answer = [], ""
+        for at in sorted(self.lines):
+            if at in self.numbers:
+                words.append(self.lines[at])
+            else:
+                answer = self.lines[at]
+        omitted = len(self.numbers) - len(words)
+        left_out = f" ({quantity(omitted, 'earlier question')} left out)" if omitted else ""
+        sections = {
+            _WORDS.format(left_out=left_out): "\n".join(words) or left_out,
+            _OUTCOMES: self.summary,
+            _LAST: answer,
+            _FILES: self._files.rstrip(),
+        }
+        filled = [f"{title}\n{text}" for title, text in sections.items() if text]
+        text = "\n\n".join([_BEGINNING, *filled])
+        parts: list[Part] = []
+        for at in sorted(self._media):
+            for part in self._media[at]:
+                parts += [{"type": "text", "text": _MEDIA.format(number=self.numbers[at])}, part]
+        if parts:
+            return [user_message(text, [*parts, {"type": "text", "text": _END}])]
+        return [user_message(f"{text}\n\n{_END}", ())]
 
 
-def _with_summary(history: History) -> "_Block":
-    """The block of ``summary``.
-
-    The words come first: they only grow, so the prompt begins as the last one did. Media of older
-    questions is sent where it fits, that of the current question always.
-    """
-    block = _Block(history)
-    for at in range(len(block.questions)):
-        block.put(at, block.line(at))
-    block.summary, block.room = history.summary, history.room
-    block.add_media(current=True, must=True)
-    block.add_media()
-    return block
+def _media_name(part: Part) -> str:
+    """Such as ``shot.png [image/png, 34.1 kB]``."""
+    return " ".join(filter(None, (name_of(part), str(media_of(part)))))
 
 
-def _without_new_summary(history: History) -> "_Block":
-    """The block of ``minimal``. The words of the current question are always sent."""
-    block = _Block(history)
-    if block.room < 0 and block.current is None:
-        block.is_sent = False
-    else:
-        block.add_current()
-        block.add_last_answer()
-        block.summary = block.excerpt(history.summary, block.room)
-        block.add_words()
-        block.add_media()
-        block.add_files()
-        block.add_cut_words()
-    return block
-
-
-# How the strategies that make a block fill it.
-_BLOCKS: dict[str, Callable[[History], "_Block"]] = {SUMMARY: _with_summary, MINIMAL: _without_new_summary}
-
-
-def _is_verbatim(message: Message) -> bool:
-    """Whether a message is always sent verbatim, however old it is."""
-    return message["role"] == "system" or starts_turn(message)
-
-
-def _last_question_at(messages: Sequence[Message]) -> int:
-    """The index of the current question; 0 if there is none."""
-    return max((at for at, message in enumerate(messages) if starts_turn(message)), default=0)
-
-
-def _last_answer_at(messages: Sequence[Message]) -> int | None:
-    """The index of the last answer with words before the current question, or None."""
-    for at in reversed(range(_last_question_at(messages))):
-        if messages[at]["role"] == "assistant" and text_of(messages[at]).strip():
-            return at
-    return None
-
-
-def _count(messages: Sequence[Message]) -> int:
-    return sum(map(count_message, messages))
-
-
-def _cut_size(message: Message) -> int:
-    """Tokens of a message of which no text is left but the mark."""
-    return count_message(cut_text(message, 0))
+def _excerpt(text: str, limit: int, *, ends: bool = False) -> str:
+    """As much of a text as fits ``limit``; "" if that is hardly anything."""
+    return truncate_tokens(text, limit, ends=ends) if text and limit >= _MIN_EXCERPT else ""
 
 
 def _pruned_result(message: Message) -> Message:
@@ -156,172 +225,8 @@ def _pruned_result(message: Message) -> Message:
     return pruned(message) if message["role"] == "tool" else message
 
 
-class _Block:
-    """The question in place of the older messages, as it is filled; ``room`` is what is left of its tokens."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.questions = [message for message in history.older if starts_turn(message)]
-        is_current_older = bool(self.questions) and not any(map(starts_turn, history.recent))
-        self.current = len(self.questions) - 1 if is_current_older else None
-        self.room = history.room - _HEADINGS
-        self.is_sent = bool(history.older)
-        self.words: dict[int, str] = {}  # the line of each question that is sent, by its index
-        self.media: list[tuple[int, Part]] = []  # the index of its question, and the part
-        self.sizes: dict[int, int] = {}  # tokens of words and media, by the index of the question
-        self.summary = self.last_answer = ""
-        self.files: list[str] = []
-        at = _last_answer_at([*history.older, *history.recent])
-        self._answer_at = at if at is not None and at < len(history.older) else None
-
-    # ---- the rows
-
-    def put(self, at: int, line: str) -> None:
-        """Add the line of a question, whether it fits or not."""
-        self.words[at] = line
-        self._take(at, count_text(line) + 1)
-
-    def _take(self, at: int, size: int) -> None:
-        """Take tokens from the room for a question."""
-        self.sizes[at] = self.sizes.get(at, 0) + size
-        self.room -= size
-
-    def add_current(self) -> None:
-        """Add the current question and its media, if it is among the older messages."""
-        if self.current is not None:
-            self.put(self.current, self.line(self.current))
-            self.add_media(current=True)
-
-    def add_last_answer(self) -> None:
-        """Add the last answer, if it is among the older messages: both its ends if it is long."""
-        if self._answer_at is not None:
-            limit = min(self.room, self.history.room // _ANSWER_SHARE)
-            self.last_answer = self.excerpt(text_of(self.history.older[self._answer_at]), limit, ends=True)
-
-    def add_words(self) -> None:
-        """Add the words of the first question, then from the newest on, where they fit."""
-        for at in (0, *reversed(range(1, len(self.questions)))):
-            if at < len(self.questions) and at not in self.words:
-                line = self.line(at)
-                if count_text(line) < self.room:
-                    self.put(at, line)
-
-    def add_media(self, *, current: bool = False, must: bool = False) -> None:
-        """Add media from the newest question on, where it fits; ``must``: whether it fits or not.
-
-        It is that of the ``current`` question, or of the earlier ones.
-        """
-        for at in sorted(self.words, reverse=True):
-            if (at == self.current) != current:
-                continue
-            for part, _ in media_in(self.questions[at]):
-                size = count_message(user_message(_MEDIA, [part]))
-                if must or size <= self.room:
-                    self.media.append((at, part))
-                    self._take(at, size)
-
-    def add_files(self) -> None:
-        """Add the files that tool calls named, as many of the newest as fit."""
-        room = min(self.room, self.history.room // _FILES_SHARE)
-        for path, tools in reversed(touched_files(self.history.older).items()):
-            line = f"- {path} ({', '.join(tools)})"
-            size = count_text(line) + 1
-            if size > room:
-                break
-            self.files.insert(0, line)
-            room -= size
-            self.room -= size
-
-    def add_cut_words(self) -> None:
-        """Add both ends of the newest question that does not fit whole."""
-        for number in reversed(self.omitted):
-            excerpt = self.excerpt(self.line(number - 1), self.room - 1, ends=True)
-            if excerpt:
-                self.words[number - 1] = excerpt
-            break
-
-    @property
-    def omitted(self) -> list[int]:
-        """The numbers of the questions that are not sent."""
-        return [at + 1 for at in range(len(self.questions)) if at not in self.words]
-
-    # ---- texts
-
-    def line(self, at: int) -> str:
-        """The words of a question under its number, then the names of what was attached.
-
-        The current question, or one without words, has both ends of each attached text.
-        """
-        message = self.questions[at]
-        texts = [part for part in text_parts_of(message) if not part.get("memory")]  # the system prompt has it
-        words = [part["text"] for part in texts if "source" not in part]
-        if at == self.current or not words:
-            words = [text_of(pruned(message))]
-        else:
-            words += [f"[{part['source']}, {len(part['text']):,} characters]" for part in texts if "source" in part]
-        words += [_media_name(part) for part in parts_of(message) if media_of(part)]
-        return f"{at + 1}. " + "\n".join(filter(None, words))
-
-    def excerpt(self, text: str, limit: int, *, ends: bool = False) -> str:
-        """Take as much of a text as fits ``limit`` from the room; "" if that is hardly anything."""
-        excerpt = truncate_tokens(text, limit, ends=ends) if text and limit >= _MIN_EXCERPT else ""
-        self.room -= count_text(excerpt)
-        return excerpt
-
-    def prompt(self, draft: Prompt) -> Prompt:
-        """The prompt: system messages, the block, and the recent messages."""
-        older, recent = self.history.older, self.history.recent
-        covered = older[: self.history.covered] if self.summary else ()
-        summarized = sum(not _is_verbatim(message) for message in covered)
-        systems = [message for message in older if message["role"] == "system"]
-        included = len(systems) + len(self.words)
-        if self.last_answer and self._answer_at is not None and self._answer_at >= len(covered):
-            included += 1
-        sent = [id(part) for _, part in self.media]
-        media = [part for question in self.questions for part, _ in media_in(question)]
-        media_names = [_media_name(part) for part in media if id(part) not in sent]
-        messages = [*systems, *([self._message()] if self.is_sent else []), *recent]
-        return draft.with_messages(messages)._replace(
-            included=included + len(recent),
-            summarized=summarized,
-            left_out=len(older) - included - summarized + len(media_names),
-            omitted_questions=tuple(self.omitted),
-            omitted_media=tuple(media_names),
-        )
-
-    def _message(self) -> Message:
-        """The block as a question."""
-        text = "\n\n".join([_BEGINNING, *self._sections()])
-        media: list[Part] = []
-        for at, part in sorted(self.media, key=itemgetter(0)):
-            media += [{"type": "text", "text": _MEDIA.format(number=at + 1)}, part]
-        if not media:
-            return user_message(f"{text}\n\n{_END}", ())
-        return user_message(text, [*media, {"type": "text", "text": _END}])
-
-    def _sections(self) -> list[str]:
-        """The headings with their lines."""
-        words = [self.words[at] for at in sorted(self.words)]
-        heading, task = _WORDS, []
-        omitted = len(self.omitted)
-        if omitted:
-            verbs = "does not fit and is" if omitted == 1 else "do not fit and are"
-            heading = _SOME_WORDS.format(omitted=f"{quantity(omitted, 'earlier question')} {verbs}")
-            if 0 in self.words:
-                task = [_TASK, words.pop(0)]
-        sections = [
-            task,
-            [heading, *words] if words or omitted else [],
-            [_OUTCOMES, self.summary] if self.summary else [],
-            [_LAST, self.last_answer] if self.last_answer else [],
-            [_FILES, *self.files] if self.files else [],
-        ]
-        return ["\n".join(section) for section in sections if section]
-
-
-def _media_name(part: Part) -> str:
-    """Such as ``shot.png [image/png, 34.1 kB]``."""
-    return " ".join(filter(None, (name_of(part), str(media_of(part)))))
+def _count(messages: Iterable[Message]) -> int:
+    return sum(map(count_message, messages))
 
 
 # ---- compaction
@@ -333,8 +238,11 @@ def _media_name(part: Part) -> str:
 # id of the last message that is sent in a shorter form. It stays active until the prompt has grown
 # past the threshold (``compact_at``) again, so that prompts keep the same beginning from turn to
 # turn and providers' caches hit. A new compaction aims at half of the budget. One that could not
-# reach half stays active until the budget is full. Where something of the user's would be left
-# out, nearly all of the budget is filled (see ``strategies``).
+# reach half stays active until the budget is full.
+#
+# ``minimal`` fills nearly all of the budget: its record has the tokens for the block (``room``), the
+# last message whose tool result is shortened (``pruned``), and the tokens of the messages of which
+# both ends are sent (``ends``).
 #
 # Each strategy is tried once, in order, with its real text. The caller passes in the function that
 # makes summaries.
@@ -348,10 +256,8 @@ _GROWN_BUDGET = 1.2  # times the budget of the active compaction: with more, mor
 # Share of the budget that is filled where something is left out; the rest is for the next turns.
 # As the sum of the counted lines errs high, a little less is filled.
 _FILL = 0.92
-_MAX_SHARE_LEFT = 0.9  # of the current size: saving less does not justify a new beginning of the prompt
-_SUMMARY_DIVISOR = 4  # a summary takes at most this fraction of the budget
+_MAX_SHARE_LEFT = 0.9  # of the size: saving less does not justify a new beginning of the prompt
 _MIN_SUMMARY = 200  # tokens: with less room, user words are left out instead
-_UNLIMITED = 10**9  # tokens
 
 
 class Compactor:
@@ -371,15 +277,15 @@ class Compactor:
         summarise: Summarise,
         on_failure: Callable[[GptshError], None],
     ) -> None:
-        self._messages, self._state, self._rules = messages, state, rules
-        self._draft, self._estimator = draft, estimator
+        self._messages, self._state = messages, state
+        self._draft, self._estimator, self._rules = draft, estimator, rules
         self._summarise, self._on_failure = summarise, on_failure
-        self._ids = [message.get("id") or "" for message in messages]
+        self._numbers = {message["id"]: number for number, message in enumerate(messages, 1)}
         # Messages before this index may be shortened.
         self._end = self._split_before(len(messages) - max(1, rules.keep_messages))
 
     def choose(self, reason: str) -> Prompt:
-        """Choose how to send the session; if nothing fits, the shortest prompt, which exceeds the budget.
+        """Choose how to send the session; if nothing fits, the prompt exceeds the budget.
 
         The active compaction is used while its prompt is below the threshold. A much larger budget
         ends it, and a new one is made if needed. If no compaction saves anything, the prompt stays
@@ -388,15 +294,14 @@ class Compactor:
         record = self._active_record()
         limit = self._estimator.budget.limit
         if not self._rules.compact:
-            return self._under(record if record and record.get("reason") == ASKED else None)
+            is_asked = record is not None and record.get("reason") == ASKED
+            return self._under(record if is_asked else None)
         if record and limit and limit > _GROWN_BUDGET * (record.get("budget") or math.inf):
             record = None
         now = self._under(record)
         if limit is None or self._can_stay(now):
             return now
-        # The next compaction may have room for words that the last resort leaves out.
-        before = self._under(None) if now.strategy == MINIMAL else now
-        return self._compact(before, int(min(_TARGET, self._rules.compact_at) * limit), reason)
+        return self._compact(now, int(min(_TARGET, self._rules.compact_at) * limit), reason)
 
     def current(self) -> Prompt:
         """Return how the session is sent now, even if it does not fit."""
@@ -404,10 +309,10 @@ class Compactor:
 
     def compact(self) -> Prompt | None:
         """Compact to half of the current size, as the user asks; None if nothing is shorter."""
+        self._estimator.counts = True
         now = self.current()
-        if now.strategy == MINIMAL:  # then a larger prompt is better
-            now = self._under(None)
-        elif now.compaction and self._end and now.compaction["upto"] == self._ids[self._end - 1]:
+        record = now.compaction
+        if record and now.strategy != MINIMAL and self._numbers[record["upto"]] == self._end:
             return None
         limit = self._estimator.budget.limit
         size = now.message_tokens if limit is None else min(now.message_tokens, limit)
@@ -425,89 +330,100 @@ class Compactor:
         limit = prompt.budget.limit if barely_fits else prompt.budget.threshold
         return limit is None or prompt.message_tokens <= limit
 
-    def _under(self, record: Compaction | None) -> Prompt:
-        """Return how the session is sent under a compaction; None sends it whole."""
-        if record is None:
-            everything = self._draft.with_messages(self._messages)
-            return self._estimator.estimated(everything._replace(included=len(self._messages)))
-        draft = self._draft._replace(strategy=record["strategy"], compaction=record)
-        history = self._history(record)
-        if record["strategy"] == PRUNED:
-            shorter = [*map(pruned, history.older), *history.recent]
-            prompt = draft.with_messages(shorter)._replace(included=len(shorter))
-        else:
-            prompt = _BLOCKS[record["strategy"]](history).prompt(draft)
-        prompt = self._estimator.estimated(prompt)
-        last_summary: Summary = summary_of(self._state, record.get("summary")) or {"id": ""}
-        pending = (last_summary.get("tokens") or 0) if last_summary.get("pending") else 0  # a dry run did not make it
-        return prompt._replace(tokens=prompt.tokens + pending, at_most=prompt.at_most + pending)
-
-    # ---- the active compaction
+    # ---- the session under a compaction
 
     def _active_record(self) -> Compaction | None:
         """The last compaction, if the message and the summary that it names still exist."""
         record = self._state.get("compaction")
-        if record is None or record.get("strategy") not in (PRUNED, *_BLOCKS) or "id" not in record:
+        if record is None or "id" not in record or record.get("upto") not in self._numbers:
             return None
-        is_lost = record["strategy"] == SUMMARY and summary_of(self._state, record.get("summary")) is None
-        return None if is_lost or not self._number_up_to(record.get("upto")) else record
+        if record.get("strategy") not in (PRUNED, SUMMARY, MINIMAL):
+            return None
+        is_lost = record["strategy"] == SUMMARY and not self._summary_of(record)
+        return None if is_lost else record
 
-    def _number_up_to(self, message_id: object) -> int:
-        """How many messages there are up to the last one with this id; 0 if there is none."""
-        numbers = [number for number, known_id in enumerate(self._ids, 1) if known_id and known_id == message_id]
-        return numbers[-1] if numbers else 0
+    def _summary_of(self, record: Compaction) -> Summary | None:
+        return summary_of(self._state, record.get("summary"))
 
-    def _history(self, record: Compaction) -> History:
-        """The session, split into older and recent messages as the record says."""
-        end = self._number_up_to(record["upto"])
-        older, recent = self._messages[:end], self._recent(record, end)
-        room = record.get("room") or 0
-        last_summary = summary_of(self._state, record.get("summary"))
-        if last_summary is None:
-            return History(older, recent, room=room)
-        covered = self._number_up_to(last_summary.get("last"))
-        if record["strategy"] == SUMMARY:  # a parallel run may have saved its answer among the older messages since
-            late = [message for message in uncovered(older, last_summary) if not _is_verbatim(message)]
-            late_objects = set(map(id, late))
-            older = [message for message in older if id(message) not in late_objects]
+    def _under(self, record: Compaction | None) -> Prompt:
+        """Return how the session is sent under a compaction; None sends it whole."""
+        if record is None:
+            everything = self._draft._replace(included=len(self._messages))
+            return self._estimator.estimated(everything, self._messages)
+        draft = self._draft._replace(strategy=record["strategy"], compaction=record)
+        older, recent = self._split(record)
+        if record["strategy"] == PRUNED:
+            messages = [*map(pruned, older), *recent]
+            return self._estimator.estimated(draft._replace(included=len(messages)), messages)
+
+        block = self._block(record, older, recent)
+        summary = self._summary_of(record) if block.summary else None
+        covered = self._numbers.get(summary["last"] or "", 0) if summary else 0
+        rest = [message for at, message in enumerate(older[:covered]) if at not in block.lines]
+        summarized = sum(not _is_verbatim(message) for message in rest)
+        systems = _systems_of(older)
+        included = len(systems) + len(block.lines)
+        omitted = block.omitted
+        draft = draft._replace(
+            included=included + len(recent),
+            summarized=summarized,
+            left_out=len(older) - included - summarized + len(omitted["media"]),
+            omitted=omitted,
+        )
+        prompt = self._estimator.estimated(draft, [*systems, *block.messages, *recent])
+        if summary and summary.get("pending"):  # a dry run does not make it
+            size = summary["tokens"] or 0
+            prompt = prompt._replace(tokens=prompt.tokens + size, at_most=prompt.at_most + size)
+        return prompt
+
+    def _split(self, record: Compaction) -> tuple[list[Message], list[Message]]:
+        """The older messages, and those after them as they are sent."""
+        end = self._numbers[record["upto"]]
+        pruned_end = self._numbers.get(record.get("pruned") or "", 0)
+        ends = record.get("ends") or {}
+        recent: list[Message] = []
+        for number, message in enumerate(self._messages[end:], end + 1):
+            if message["id"] in ends:
+                message = cut_text(message, ends[message["id"]])
+            elif number <= pruned_end:
+                message = _pruned_result(message)
+            recent.append(message)
+
+        older = [*self._messages[:end]]
+        summary = self._summary_of(record)
+        if record["strategy"] == SUMMARY and summary:
+            # A parallel run may have saved its answer among the older messages since.
+            late = [message for message in uncovered(older, summary) if not _is_verbatim(message)]
+            older = [message for message in older if message not in late]
             recent = [*late, *recent]
-        return History(older, recent, last_summary.get("text") or "", min(len(older), covered), room)
+        return older, recent
 
-    def _recent(self, record: Compaction, end: int) -> list[Message]:
-        """The messages after the older ones: of some both ends, and of older tool results.
-
-        Attachments of the user are truncated visibly or not at all.
-        """
-        ends = as_dict(record.get("ends"))
-        pruned_end = self._number_up_to(record.get("pruned"))
-        recent = []
-        for at, message in enumerate(self._messages[end:], end):
-            if self._ids[at] in ends:
-                message = cut_text(message, ends[self._ids[at]])
-            recent.append(_pruned_result(message) if at < pruned_end else message)
-        return recent
+    def _block(self, record: Compaction, older: Sequence[Message], recent: Sequence[Message]) -> _Block:
+        """The filled block of ``summary`` or ``minimal``."""
+        summary = self._summary_of(record)
+        if record["strategy"] == SUMMARY:
+            block = _Block(older, recent, _UNLIMITED)
+            block.add_everything(summary)
+        else:
+            block = _Block(older, recent, record.get("room") or 0)
+            block.add_what_fits(summary, self._last_answer_at())
+        return block
 
     # ---- a new compaction
 
-    def _compact(self, before: Prompt, target: int, reason: str) -> Prompt:
+    def _compact(self, now: Prompt, target: int, reason: str) -> Prompt:
         """Use the first strategy that comes as close to ``target`` as the protected messages allow.
 
-        If no strategy saves enough, return ``before`` if that fits, else the last resort.
+        If none saves enough, the session is sent as before while that fits, else by ``minimal``.
         """
-        self._estimator.counts = True
-        before = self._under(before.compaction)
-        limit = before.budget.limit
-        bare = _with_summary(History(self._messages[: self._end], self._messages[self._end :])).prompt(self._draft)
-        protected = self._estimator.count(bare.request.messages)  # the user's words and the recent messages
-        goal = max(target, protected)
-        prompt = self._shorter(goal if limit is None else min(goal, limit), protected, target, reason)
+        # The next compaction may have room for words that ``minimal`` leaves out.
+        before = self._under(None) if now.strategy == MINIMAL else now
+        prompt = self._shorter(target, reason)
         least_saving = 1 if reason == ASKED else _MAX_SHARE_LEFT
-        if prompt and prompt.tokens >= least_saving * before.tokens:
-            prompt = None
-        if prompt is None or not prompt.fits:
+        if not prompt or not prompt.fits or prompt.tokens >= least_saving * before.tokens:
             if before.fits:
                 return before
-            prompt = self._last_resort(limit or 0)
+            prompt = self._under(self._minimal())
         if prompt.compaction is None:
             return prompt
         record: Compaction = {
@@ -519,169 +435,134 @@ class Compactor:
         }
         return prompt._replace(compaction=record, is_new=True)
 
-    def _shorter(self, goal: int, protected: int, target: int, reason: str) -> Prompt | None:
+    def _shorter(self, target: int, reason: str) -> Prompt | None:
         """Shorten older tool results, or use a summary; None if neither is possible."""
         if not self._end:
             return None
         pruned_prompt = self._under(self._record(PRUNED, self._end))
-        if pruned_prompt.message_tokens <= goal:
+        if pruned_prompt.message_tokens <= target:
             return pruned_prompt
         try:
-            return self._with_summary(protected, goal, target)
+            record = self._with_summary(target)
         except GptshError as err:
             if reason == ASKED:
                 raise
             self._on_failure(err)
+            record = None
+        if record:
+            return self._under(record)
         threshold = pruned_prompt.budget.threshold or 0
         return pruned_prompt if pruned_prompt.message_tokens <= threshold else None
 
-    def _with_summary(self, protected: int, goal: int, target: int) -> Prompt | None:
+    def _with_summary(self, target: int) -> Compaction | None:
         """Use an existing summary or make a new one; None without room, or if the user wants none.
 
         Raises GptshError if the summary cannot be made.
         """
-        limit, full_length = self._estimator.budget.limit, round(LENGTH_TOLERANCE * self._rules.summary_tokens)
-        share = (2 * target if limit is None else limit) // _SUMMARY_DIVISOR
-        longest = min(full_length, max(_MIN_SUMMARY, share))
+        older, recent = self._messages[: self._end], self._messages[self._end :]
+        limit, scale = self._estimator.budget.limit, self._estimator.scale
+        block = _Block(older, recent, _UNLIMITED)
+        block.add_words(block.numbers)
+        protected = _UNLIMITED - block.free + _count([*_systems_of(older), *recent])
+        full_length = round(LENGTH_TOLERANCE * self._rules.summary_tokens)
+        longest = min(full_length, max(_MIN_SUMMARY, target // 2))
         if limit is not None:
-            longest = min(longest, int((limit - protected) / self._estimator.scale))
+            longest = min(longest, int(limit / scale) - protected)
         if not full_length or longest < min(_MIN_SUMMARY, full_length):
             return None
-        newest = latest(self._state, self._ids)
+
+        newest = latest(self._state, [*self._numbers])
         active: Compaction = self._active_record() or {}
         if newest and newest[0]["id"] != active.get("summary"):
-            existing, last = newest
-            if (existing.get("tokens") or 0) <= longest and not uncovered(self._messages[: last + 1], existing):
-                prompt = self._under(self._record(SUMMARY, last + 1, summary=existing["id"]))
-                if prompt.fits and prompt.message_tokens <= goal + longest:
-                    return self._with_media(prompt)
-        older = list(self._messages[: self._end])
-        previous = latest(self._state, self._ids[: self._end])
+            record = self._record(SUMMARY, newest[1] + 1, summary=newest[0]["id"])
+            if self._under(record).message_tokens <= max(target, scale * (protected + longest)):
+                return record
+
+        previous = latest(self._state, [*self._numbers][: self._end])
         fresh = uncovered(older, previous[0]) if previous else older
         length = max(1, int(longest / LENGTH_TOLERANCE))
         new = self._summarise(older, fresh, previous[0]["text"] if previous else None, length)
-        return self._with_media(self._under(self._record(SUMMARY, self._end, summary=new["id"])))
+        return self._record(SUMMARY, self._end, summary=new["id"])
 
-    def _with_media(self, prompt: Prompt) -> Prompt:
-        """The prompt of a summary with as much media of older questions as the budget has room for.
+    def _minimal(self) -> Compaction | None:
+        """Fill the budget without a new summary; None if there is nothing to shorten.
 
-        Where some has none, more of the last messages are sent.
+        First come the messages that are sent in any case. The block before them gets what is left
+        of the room, and more messages before those what the block has not used.
         """
-        if not prompt.omitted_media:
-            return prompt
-        record = self._with_media_room(prompt)
-        block = _with_summary(self._history(record))
-        if len(block.media) < len(prompt.omitted_media):
-            record = {**self._with_more(record, block), "room": None}
-            record = self._with_media_room(self._under(record))
-        return self._under(record)
-
-    def _with_media_room(self, prompt: Prompt) -> Compaction:
-        """The record of a prompt without media, with the room that is left for them."""
-        limit, room = prompt.budget.limit, _UNLIMITED
-        if limit is not None:
-            room = max(0, int((_FILL * limit - prompt.message_tokens) / self._estimator.scale))
-        return {**(prompt.compaction or {}), "room": room}
-
-    def _last_resort(self, limit: int) -> Prompt:
-        """Fill the budget without a new summary, then with more of the last messages.
-
-        The last answer and the current question stay as messages. In a long turn of tool rounds the
-        newest rounds do, and the question and the last answer go into the block before them.
-        """
-        limit = int(limit / self._estimator.scale)  # as gptsh counts
+        limit = int((self._estimator.budget.limit or 0) / self._estimator.scale)
         goal = int(_FILL * limit)
-        question_at, answer_at = _last_question_at(self._messages), _last_answer_at(self._messages)
-        start = self._split_before(question_at if answer_at is None else answer_at)
-        rounds = [at for at in range(question_at + 1, len(self._messages)) if self._can_split(at)]
-        ends: dict[str, int] = {}
-        if answer_at is not None and count_message(self._messages[answer_at]) > goal // _ANSWER_SHARE:
-            ends[self._ids[answer_at]] = goal // _ANSWER_SHARE
-        if start:
-            record = self._with_room(self._record(MINIMAL, start, ends=ends), goal, goal if rounds else limit)
-            block = _without_new_summary(self._history(record))
-            if not rounds or not (block.omitted or block.room < 0):
-                return self._under(self._with_room(self._with_more(record, block), goal, limit))
-        if not rounds:
-            return self._under(None)
-        at = self._newest_rounds([*([start] if start else []), *rounds], goal, limit)
-        record = self._record(MINIMAL, at, ends=ends, pruned=self._ids[-1])
-        return self._under(self._with_room(record, goal, limit))
+        start = self._start_of_newest(goal, limit)
+        if not start:
+            return None
+        newest = latest(self._state, [*self._numbers][:start])
+        has_summary = newest is not None and not newest[0].get("pending")
+        summary = newest[0]["id"] if newest and has_summary else None
+        last_id = self._messages[-1]["id"]
+        record = self._record(MINIMAL, start, summary=summary, pruned=last_id, ends={})
+        record = self._with_room(record, goal)
+        return self._with_room(self._with_more(record), goal)
 
-    def _newest_rounds(self, starts: Sequence[int], goal: int, limit: int) -> int:
-        """Where as many of the newest rounds begin as fit half of the goal; at least the last one.
+    def _start_of_newest(self, goal: int, limit: int) -> int:
+        """Where the messages begin that are sent in any case; 0 if that is all.
 
-        Their tool results are shortened. A long question leaves room for fewer: it is sent in any case.
+        They are the current question, or in a turn of many tool rounds as many of the newest rounds
+        as fit half of the goal, at least one, beside the question in the block.
         """
-        block = _Block(History(self._messages[: starts[-1]], self._messages[starts[-1] :]))
-        block.add_current()
-        room = min(goal // 2, limit + block.room)  # the question has taken its room already
-        end = starts[-1]
-        room -= _count([_pruned_result(message) for message in self._messages[end:]])
-        for at in reversed(starts[:-1]):
-            room -= _count([_pruned_result(message) for message in self._messages[at:end]])
-            if room < 0:
-                break
-            end = at
-        return end
+        question_at, end = self._question_at(), len(self._messages)
+        question = pruned(self._messages[question_at])
+        room = min(goal // 2, limit - _HEADINGS - count_message(question))
+        start = 0
+        for at in reversed(range(max(1, question_at), end)):
+            if self._can_split(at):
+                room -= _count(map(_pruned_result, self._messages[at:end]))
+                if room < 0 and start:
+                    break
+                start = end = at
+        return start
 
-    def _with_room(self, record: Compaction, goal: int, limit: int) -> Compaction:
-        """The record with the room that is left before the recent messages.
+    def _with_room(self, record: Compaction, goal: int) -> Compaction:
+        """The record with the room that its block has beside the other messages."""
+        older, recent = self._split(record)
+        return {**record, "room": max(0, goal - _count([*_systems_of(older), *recent]))}
 
-        Where the protected messages alone do not fit the goal, they may take the budget.
+    def _with_more(self, record: Compaction) -> Compaction:
+        """The record that also sends the messages before which its block leaves room for.
+
+        Of a message that does not fit whole both ends are sent.
         """
-        history = self._history({**record, "room": None})
-        recent = _count(history.recent)
-        needed = _Block(history)
-        needed.add_current()
-        if recent - needed.room > goal:
-            goal = limit
-        return {**record, "room": max(0, goal - recent)}
-
-    def _with_more(self, record: Compaction, block: _Block) -> Compaction:
-        """The record that also sends what the room of its filled block is left for.
-
-        That is more of the last answer, then more of the messages before, while nothing else goes
-        for it. Of a message that does not fit whole both ends are sent.
-        """
-        free = block.room
-        ends = dict(as_dict(record.get("ends")))
-        for ident in ends:
-            message = self._messages[self._number_up_to(ident) - 1]
-            size = count_message(cut_text(message, ends[ident]))
-            ends[ident] = max(ends[ident], size - _cut_size(message) + free)
-            free -= count_message(cut_text(message, ends[ident])) - size
-        start = end = self._number_up_to(record["upto"])
-        number = len(block.questions)
-        for at in reversed(range(1, start)):
+        older, recent = self._split(record)
+        block = self._block(record, older, recent)
+        free, end, ends = block.free, len(older), {}
+        for at in reversed(range(1, len(older))):
             if not self._can_split(at):
                 continue
-            messages = [_pruned_result(message) for message in self._messages[at:end]]
-            first = number - sum(map(starts_turn, messages))
-            size = _count(messages) - sum(block.sizes.get(index, 0) for index in range(first, number))
-            if size > free:
+            messages = [*map(_pruned_result, older[at:end])]
+            in_block = sum(count_text(block.lines.get(index, "")) for index in range(at, end))
+            missing = _count(messages) - in_block - free
+            if missing > 0:
                 longest = max(messages, key=count_message)
-                room = free - size + count_message(longest) - _cut_size(longest)
+                without_text = count_message(cut_text(longest, 0))
+                room = count_message(longest) - without_text - missing
                 if room >= _MIN_EXCERPT and not starts_turn(longest):
-                    ends[longest.get("id") or ""] = room
+                    ends[longest["id"]] = room
                     end = at
                 break
-            free -= size
-            end, number = at, first
-        more: Compaction = {"upto": self._ids[end - 1], "ends": ends}
-        if end < start:
-            more["pruned"] = self._ids[start - 1]
-        return {**record, **more}
+            free = -missing
+            end = at
+        return {**record, "upto": self._messages[end - 1]["id"], "ends": ends}
 
     def _record(self, strategy: str, end: int, /, **more: Unpack[Compaction]) -> Compaction:
         """The record of a compaction that shortens the messages before index ``end``."""
-        last_time = (self._state.get("compaction") or {}).get("at") or ""
-        moment = max(timestamp(), just_after(last_time) if last_time else "")  # merging keeps the later record
+        last_time = (self._state.get("compaction") or {}).get("at")
+        moment = timestamp()
+        if last_time:  # merging keeps the later record
+            moment = max(moment, just_after(last_time))
         return {
             "id": new_message_id()[:8],
             "at": moment,
             "strategy": strategy,
-            "upto": self._ids[end - 1],
+            "upto": self._messages[end - 1]["id"],
             "kept": len(self._messages) - end,
             "summary": None,
             "room": None,
@@ -689,7 +570,19 @@ class Compactor:
             **more,
         }
 
-    # ---- where messages can be split
+    # ---- places in the session
+
+    def _question_at(self) -> int:
+        """The index of the current question; 0 if there is none."""
+        return max(starts_of(self._messages), default=0)
+
+    def _last_answer_at(self) -> int | None:
+        """The index of the last answer with words before the current question, or None."""
+        for at in reversed(range(self._question_at())):
+            message = self._messages[at]
+            if message["role"] == "assistant" and text_of(message).strip():
+                return at
+        return None
 
     def _split_before(self, at: int) -> int:
         """The last index up to this one where the messages can be split; 0 if there is none."""
@@ -703,7 +596,14 @@ class Compactor:
         A tool call is not separated from its results, of which it may have none.
         """
         before, after = self._messages[at - 1], self._messages[at]
-        waits = before["role"] == "assistant" and before.get("tool_calls") and not starts_turn(after)
-        if waits or after["role"] == "tool":
-            return False
-        return before.get("id") is not None and before.get("id") != after.get("id")
+        is_call = before["role"] == "assistant" and bool(before.get("tool_calls"))
+        return after["role"] != "tool" and (not is_call or starts_turn(after))
+
+
+def _is_verbatim(message: Message) -> bool:
+    """Whether a message is always sent verbatim, however old it is."""
+    return message["role"] == "system" or starts_turn(message)
+
+
+def _systems_of(messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if message["role"] == "system"]

@@ -6,12 +6,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.settings import ContextRules
 from gptsh.content.attachments import Media, media_of
+from gptsh.core.turns import starts_of
 from gptsh.jsonio import as_dict, as_dicts
 from gptsh.messages import (
     PROVIDER_FIELDS,
@@ -25,7 +25,6 @@ from gptsh.messages import (
     is_text,
     labelled_text,
     parts_of,
-    starts_turn,
     token_count,
 )
 
@@ -200,10 +199,11 @@ def count_tools(tools: Sequence[Tool]) -> int:
 #
 # window     what the model reads and writes in one request
 # reserve    of the window: for the answer
-# fixed      of the rest: system prompt, schema, tool definitions
+# whole      what remains, for the prompt
+# fixed      of the prompt: system prompt, schema, tool definitions
 # limit      what remains, for the messages of the session; the pages call it the budget
 # threshold  of the limit: a session that takes more is compacted (``compact_at``)
-# room       of the limit: what a text, a summary, or the question for older messages may take
+# room       of the limit: what a text, a summary, or the block of older messages may take
 
 
 class Budget(NamedTuple):
@@ -212,22 +212,9 @@ class Budget(NamedTuple):
     window: int | None
     reserve: int
     fixed: int
-    compact_at: float
-
-    @property
-    def whole(self) -> int | None:
-        """Maximum tokens of a whole prompt."""
-        return None if self.window is None else max(0, self.window - self.reserve)
-
-    @property
-    def limit(self) -> int | None:
-        """Maximum tokens of the messages."""
-        return None if self.whole is None else max(0, self.whole - self.fixed)
-
-    @property
-    def threshold(self) -> int | None:
-        """The tokens of the messages beyond which a session is compacted."""
-        return None if self.limit is None else int(self.compact_at * self.limit)
+    whole: int | None = None
+    limit: int | None = None
+    threshold: int | None = None
 
 
 # ---- prompt
@@ -237,15 +224,16 @@ PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # the strategie
 # The reasons of a compaction: the user requested it (it applies whatever the settings are); the
 # session outgrew the window; the server refused the prompt for its length.
 ASKED, AUTO, REFUSED = "asked", "auto", "refused"
+_NOTHING: "Omissions" = {"questions": [], "media": []}
 
 
 class Prompt(NamedTuple):
     """What is sent of a session, and by which strategy.
 
     ``tokens`` is the estimate that decides, shown with a ``~``; ``at_most`` is rarely exceeded; a
-    report of the provider covers ``reported`` of both. ``included``, ``summarized`` and ``left_out``
-    count the session's messages, the last one media, too. ``omitted_questions`` are numbers from 1,
-    ``omitted_media`` names. ``compaction`` is to be saved if ``is_new``.
+    report of the provider covers ``reported`` of both. ``included``, ``summarized`` and
+    ``left_out`` count the session's messages, the last one media, too. ``compaction`` is to be
+    saved if ``is_new``.
     """
 
     request: Request
@@ -254,12 +242,11 @@ class Prompt(NamedTuple):
     tokens: int = 0
     at_most: int = 0
     reported: int = 0
-    fixed_bytes: int = 0  # of the texts beside the messages: they show later how much these have grown
+    fixed_bytes: int = 0  # of the texts beside the messages: later they show how much these grew
     included: int = 0
     summarized: int = 0
     left_out: int = 0
-    omitted_questions: tuple[int, ...] = ()
-    omitted_media: tuple[str, ...] = ()
+    omitted: "Omissions" = _NOTHING
     compaction: "Compaction | None" = None
     is_new: bool = False
 
@@ -271,16 +258,8 @@ class Prompt(NamedTuple):
     @property
     def fits(self) -> bool:
         """Whether the budget has room for it, or is unknown."""
-        return self.budget.limit is None or self.message_tokens <= self.budget.limit
-
-    @property
-    def omitted(self) -> "Omissions":
-        """What it leaves out of the user's."""
-        return {"questions": [*self.omitted_questions], "media": [*self.omitted_media]}
-
-    def with_messages(self, messages: Sequence[Message]) -> "Prompt":
-        """The prompt with these messages."""
-        return self._replace(request=self.request._replace(messages=[*messages]))
+        limit = self.budget.limit
+        return limit is None or self.message_tokens <= limit
 
 
 # ---- estimator
@@ -291,12 +270,12 @@ class Prompt(NamedTuple):
 
 _UNKNOWN_RESERVE = 1000  # tokens for the answer if the window is not known
 _OLLAMA_MIN_WINDOW = 4096  # tokens of the smallest window that Ollama is asked for
-_MIN_SCALE, _MAX_SCALE, _SCALE_MARGIN = 0.3, 1.5, 1.05  # limits of the reported scale; the margin is for other text
+# Limits of the scale that reports may give, and a margin for other text.
+_MIN_SCALE, _MAX_SCALE, _SCALE_MARGIN = 0.3, 1.5, 1.05
 _MIN_SCALE_TOKENS = 200  # a report on fewer is no basis for a scale
-_ENOUGH_SCALE_TOKENS = 2000  # a report on so many needs no older ones
 _ABSURD = 1e9  # tokens: no prompt has as many
-# A server has truncated a prompt of more than _TRUNCATED_FROM tokens if it reports less than this share of the tokens
-# that earlier reports predict, or of those that gptsh counts.
+# A server has truncated a prompt of more than _TRUNCATED_FROM tokens if it reports less than this
+# share of the tokens that earlier reports predict, or of those that gptsh counts.
 _TRUNCATED_FROM, _MIN_SHARE_REPORTED, _MIN_SHARE_COUNTED = 3000, 0.8, 0.4
 
 
@@ -319,27 +298,36 @@ class Estimator:
     ) -> None:
         self.window: int | None = None
         self.max_tokens = max_tokens
-        self.texts: Sequence[str] = ()  # beside the messages: system prompt, schema, tool definitions
+        self.texts: Sequence[str] = ()  # beside the messages: system prompt, schema, tools
         self.counts = False  # from the first prompt on that is not certainly small
-        self.uses_reports = True  # those on earlier prompts of the session
-        self._model, self._provider, self._rules, self._history = model, provider, rules, history
+        self._model, self._provider, self._rules = model, provider, rules
+        self._history = history
         self._is_ollama = is_ollama
+        self._uses_reports = True  # those on earlier prompts of the session
         self._scale: float | None = None
 
     @property
     def budget(self) -> Budget:
         """What fits now."""
-        reserve = self.max_tokens
+        window, reserve = self.window, self.max_tokens
         if reserve is None:
-            reserve = _UNKNOWN_RESERVE if self.window is None else int(self.window * self._rules.reserve)
-        fixed = round(self.scale * self._count_texts()) if self.counts else self._fixed_bytes // BYTES
-        return Budget(self.window, reserve, fixed, self._rules.compact_at)
+            share = self._rules.reserve
+            reserve = _UNKNOWN_RESERVE if window is None else int(share * window)
+        if self.counts:
+            fixed = round(self.scale * sum(map(count_text, self.texts)))
+        else:
+            fixed = sum(map(upper_bound, self.texts)) // BYTES
+        if window is None:
+            return Budget(window, reserve, fixed)
+        whole = max(0, window - reserve)
+        limit = max(0, whole - fixed)
+        return Budget(window, reserve, fixed, whole, limit, int(self._rules.compact_at * limit))
 
     @property
     def scale(self) -> float:
         """Tokens of the model for each that gptsh counts; 1 without a report."""
         if self._scale is None:
-            ratio = self._reported_ratio() if self.uses_reports else None
+            ratio = self._reported_ratio() if self._uses_reports else None
             self._scale = 1.0 if ratio is None else _SCALE_MARGIN * ratio
         return self._scale
 
@@ -350,118 +338,106 @@ class Estimator:
 
     def forget_reports(self) -> None:
         """Count without the reports on earlier prompts, which were of other texts."""
-        self.uses_reports, self.counts = False, True
+        self._uses_reports = False
+        self.counts = True
 
-    # ---- sizes
+    def estimated(self, draft: Prompt, messages: Sequence[Message]) -> Prompt:
+        """The prompt that sends these messages, with its tokens.
 
-    def estimated(self, prompt: Prompt) -> Prompt:
-        """The prompt with its tokens, the session's messages being those of its request."""
-        compaction = prompt.compaction["id"] if prompt.compaction else None
-        reported, new, new_bytes = self._latest_report(prompt.request.messages, compaction)
-        tokens, at_most = self._measure(new, new_bytes, reported)
-        return prompt._replace(
-            tokens=tokens, at_most=at_most, reported=reported, budget=self.budget, fixed_bytes=self._fixed_bytes
+        A prompt that is certainly below the threshold is not counted, nor for Ollama one below its
+        smallest window.
+        """
+        fixed_bytes = sum(map(upper_bound, self.texts))
+        compaction = draft.compaction["id"] if draft.compaction else None
+        reported, new, new_bytes = self._latest_report(messages, compaction, fixed_bytes)
+        size, media = sizes(new, upper_bound)
+        size += new_bytes
+        tokens = reported + size // BYTES + media
+        at_most = reported + size + media
+        limits = [self.budget.threshold, _OLLAMA_MIN_WINDOW if self._is_ollama else None]
+        self.counts = self.counts or any(limit is not None and at_most > limit for limit in limits)
+        if self.counts:
+            counted = sum(sizes(new, count_text)) + self._count_texts(new_bytes)
+            tokens = reported + round(self.scale * counted)
+            at_most = max(tokens, reported + counted)
+        return draft._replace(
+            request=draft.request._replace(messages=[*messages]),
+            budget=self.budget,
+            tokens=tokens,
+            at_most=at_most,
+            reported=reported,
+            fixed_bytes=fixed_bytes,
         )
 
-    def count(self, messages: Sequence[Message]) -> int:
-        """Count the tokens of messages, without the texts beside them."""
-        self.counts = True
-        return self._measure(messages, 0, 0)[0]
-
-    def _measure(self, messages: Sequence[Message], more_bytes: int, reported: int) -> tuple[int, int]:
-        """The estimated tokens of messages with some bytes of other texts, and the most that they may be.
-
-        Both include those ``reported``. A prompt that is certainly below the threshold is not
-        counted, nor for Ollama one below its smallest window, nor one that is far too large.
-        """
-        size, media = sizes(messages, upper_bound)
-        size += more_bytes
-        budget = self.budget
-        limits = [
-            limit for limit in (budget.threshold, _OLLAMA_MIN_WINDOW if self._is_ollama else None) if limit is not None
-        ]
-        self.counts = self.counts or (bool(limits) and reported + size + media > min(limits))
-        is_huge = budget.whole is not None and size > MAX_BYTES * budget.whole
-        if is_huge or not self.counts:
-            return reported + size // BYTES + media, reported + size + media
-        counted = sum(map(count_message, messages)) + self._count_texts(more_bytes)
-        scaled = round(self.scale * counted)
-        return reported + scaled, reported + max(scaled, counted)
-
-    @property
-    def _fixed_bytes(self) -> int:
-        return sum(map(upper_bound, self.texts))
-
-    def _count_texts(self, size: int | None = None) -> int:
-        """Count the tokens of the texts beside the messages, or of ``size`` bytes of them."""
-        if size == 0:
+    def _count_texts(self, size: int) -> int:
+        """Count the tokens of so many bytes of the texts beside the messages."""
+        if not size:
             return 0
-        counted = sum(map(count_text, self.texts))
-        return counted if size is None else math.ceil(counted * size / max(1, self._fixed_bytes))
+        fixed_bytes = sum(map(upper_bound, self.texts))
+        return math.ceil(sum(map(count_text, self.texts)) * size / max(1, fixed_bytes))
 
     # ---- reports
 
-    def _latest_report(self, messages: Sequence[Message], compaction: str | None) -> tuple[int, Sequence[Message], int]:
-        """The tokens that the newest report under this compaction covers, and what it does not cover.
+    def _latest_report(
+        self, messages: Sequence[Message], compaction: str | None, fixed_bytes: int
+    ) -> tuple[int, Sequence[Message], int]:
+        """The tokens that the newest report under this compaction covers, and what it does not.
 
-        That is messages, and bytes of the texts beside them.
-        Answers that parallel runs have saved before its question since were not sent with it.
+        That is messages, and bytes of the texts beside them. Answers that parallel runs have saved
+        before its question since were not sent with it.
         """
-        texts_bytes = self._fixed_bytes
-        for at, usage in self._reports(messages) if self.uses_reports else ():
-            if messages[at].get("compaction") != compaction:
+        for at, prompt in self._reports(messages) if self._uses_reports else ():
+            answer = messages[at]
+            if answer.get("compaction") != compaction:
                 continue
-            size = sizes(messages[:at], upper_bound)[0] + texts_bytes
-            if size / MAX_BYTES > usage["prompt"]:  # the report is not of these messages
+            size = sizes(messages[:at], upper_bound)[0] + fixed_bytes
+            if size / MAX_BYTES > prompt:  # the report is not of these messages
                 break
-            start = next((index for index in reversed(range(at)) if starts_turn(messages[index])), 0)
-            asked_at = messages[start].get("timestamp") or ""
-            late = [message for message in messages[:start] if (message.get("timestamp") or "") > asked_at]
-            new_bytes = max(0, texts_bytes - messages[at].get("prefix_bytes", texts_bytes))
-            return usage["prompt"] + _replayed_tokens(messages[at]), [*late, *messages[at + 1 :]], new_bytes
-        return 0, messages, texts_bytes
+            start = max(starts_of(messages[:at]), default=0)
+            asked_at = messages[start].get("timestamp", "")
+            new = [one for one in messages[:start] if one.get("timestamp", "") > asked_at]
+            new += messages[at + 1 :]
+            new_bytes = max(0, fixed_bytes - answer.get("prefix_bytes", fixed_bytes))
+            return prompt + _replayed_tokens(answer), new, new_bytes
+        return 0, messages, fixed_bytes
 
     def _reported_ratio(self) -> float | None:
-        """The tokens that the model reports for each that gptsh counts; None without a usable report.
+        """The tokens that the model reports for each that gptsh counts; None if nothing tells.
 
         Between two prompts under the same compaction and system prompt only known messages were
-        added, however both begin: the difference is what those take. With a single report it is the
-        whole prompt, if that was not compacted and has no media, whose tokens are a guess.
+        added, however both begin: the difference is what those take. Else it is a whole prompt, if
+        that was not compacted. Media tell nothing: their tokens are a guess.
         """
         messages = self._history()
-        reports = [(at, usage["prompt"], _origin(messages[at])) for at, usage in self._reports(messages)]
-        for origin, group in groupby(reports, key=itemgetter(2)):
-            (newest, prompt, _), *earlier = group
-            counted, end, ratio = 0, newest, None
-            for at, earlier_prompt, _ in earlier:
-                counted += sum(map(count_message, messages[at:end]))
-                end = at
-                if counted > _MIN_SCALE_TOKENS:
-                    ratio = (prompt - earlier_prompt) / counted
-                if counted > _ENOUGH_SCALE_TOKENS:
-                    break
-            has_media = any(sizes(messages[:newest], len)[1:])
-            if ratio is None and not has_media and origin[0] is None:
-                counted = sum(map(count_message, messages[:newest])) + self._count_texts(origin[1])
-                ratio = prompt / counted if counted > _MIN_SCALE_TOKENS else None
-            # A ratio far outside the limits means that the reports are not of these messages.
-            if ratio is not None and _MIN_SCALE / 2 <= ratio <= 2 * _MAX_SCALE:
-                return min(max(ratio, _MIN_SCALE), _MAX_SCALE)
+
+        def origin(report: tuple[int, int]) -> tuple[str | None, int | None]:
+            answer = messages[report[0]]
+            return answer.get("compaction"), answer.get("prefix_bytes")
+
+        for (compaction, prefix_bytes), group in groupby(self._reports(messages), key=origin):
+            reports = [*group]
+            newest, tokens = reports[0]
+            spans = [(*reports[-1], 0)]
+            if compaction is None:
+                spans.append((0, 0, prefix_bytes or 0))
+            for start, earlier_tokens, size in spans:
+                counted, media = sizes(messages[start:newest], count_text)
+                counted += self._count_texts(size)
+                ratio = (tokens - earlier_tokens) / max(1, counted)
+                # A ratio far outside the limits means that the reports are not of these messages.
+                is_plausible = _MIN_SCALE / 2 <= ratio <= 2 * _MAX_SCALE
+                if is_plausible and counted > _MIN_SCALE_TOKENS and not media:
+                    return min(max(ratio, _MIN_SCALE), _MAX_SCALE)
         return None
 
-    def _reports(self, messages: Sequence[Message]) -> Iterator[tuple[int, dict[str, int]]]:
-        """The answers of the model that report their tokens: index and usage, newest first."""
+    def _reports(self, messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
+        """The answers of the model that report their prompt: index and tokens, newest first."""
         for at in reversed(range(len(messages))):
             answer = messages[at]
-            if is_answer_of(answer, self._provider, self._model) and not answer.get("server_truncated"):
+            if is_answer_of(answer, self._provider, self._model):
                 usage = _usage(answer)
-                if usage:
-                    yield at, usage
-
-
-def _origin(answer: Message) -> tuple[str | None, int | None]:
-    """What prompts have in common that begin alike: compaction, size of system prompt and tools."""
-    return answer.get("compaction"), answer.get("prefix_bytes")
+                if usage and not answer.get("server_truncated"):
+                    yield at, usage["prompt"]
 
 
 def was_truncated(reported_tokens: int, prompt: Prompt) -> bool:
@@ -478,19 +454,24 @@ def was_truncated(reported_tokens: int, prompt: Prompt) -> bool:
 
 def _usage(message: Message) -> dict[str, int]:
     """The plausible figures of a message's usage; empty without prompt and completion."""
-    figures = as_dict(message.get("usage"))
-    valid = {key: size for key in figures if (size := token_count(figures[key])) is not None and size < _ABSURD}
+    valid = {}
+    for key, value in as_dict(message.get("usage")).items():
+        size = token_count(value)
+        if size is not None and size < _ABSURD:
+            valid[key] = size
     return valid if valid.get("prompt") and "completion" in valid else {}
 
 
 def _replayed_tokens(message: Message) -> int:
-    """Tokens of an answer that are sent back with the next question, which excludes plain reasoning."""
+    """Tokens of an answer that go back with the next question, which excludes plain reasoning."""
     usage = _usage(message)
-    completion, reasoning = usage["completion"], usage.get("reasoning_tokens", 0)
+    completion = usage["completion"]
+    reasoning = usage.get("reasoning_tokens", 0)
     if replayed(message):
         return completion
     if 0 < reasoning < completion:
         return completion - reasoning
-    if reasoning or message.get("thinking") or message.get("replay"):  # the reported figures do not separate it
+    if reasoning or message.get("thinking") or message.get("replay"):
+        # The reported figures do not separate it.
         return min(completion, sizes([message], upper_bound)[0] // 2)
     return completion

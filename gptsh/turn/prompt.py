@@ -408,7 +408,7 @@ class Planner:
         if end is None or limit is None:  # without a limit the server may refuse the prompt, and name its window
             return
         prompt = self._choose(messages, dry=True)
-        if prompt.fits and not prompt.omitted_questions and not prompt.is_new:
+        if prompt.fits and not prompt.omitted["questions"] and not prompt.is_new:
             return
         from gptsh.turn.shortening import Truncation
 
@@ -445,11 +445,7 @@ class Planner:
     def _whole(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None) -> Prompt:
         """The prompt that sends all of the messages."""
         sent = self._sendable(messages, cuts)
-        return self._estimator.estimated(self._draft.with_messages(sent)._replace(included=len(sent)))
-
-    def _count(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts]") -> int:
-        """Tokens of the prompt that sends all of the messages with these cuts."""
-        return self._whole(messages, cuts).tokens
+        return self._estimator.estimated(self._draft._replace(included=len(sent)), sent)
 
     def _choose(self, messages: Sequence[Message], *, dry: bool = False, reason: str = AUTO) -> Prompt:
         """Choose what is sent: all messages if they fit, else a compaction."""

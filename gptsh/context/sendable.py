@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from gptsh.content import attachments
@@ -282,33 +283,44 @@ def attached_texts(message: Message) -> dict[int, Part]:
     return {at: part for at, part in parts if is_text(part) and "source" in part}
 
 
-def truncate(messages: Sequence[Message], max_tokens: int, end: str) -> "dict[str, Cuts] | None":
-    """Cut the largest piped and attached texts so that all such texts together take ``max_tokens``.
+def truncate(messages: Sequence[Message], excess: int, end: str) -> "dict[str, Cuts] | None":
+    """Cut the largest piped and attached texts so that all of them take ``excess`` tokens less.
 
-    ``end`` is where text is left out: head, tail or middle. None if hardly anything of a text would remain.
+    ``end`` is where text is left out: head, tail or middle. Return the cuts by message id; None if
+    hardly anything of a text would remain.
     """
-    texts = {(message["id"], at): part["text"] for message in messages for at, part in attached_texts(message).items()}
-    sizes = {key: count_text(text) for key, text in texts.items()}
-    remaining = limit = max_tokens
-    for rank, size in enumerate(sorted(sizes.values())):  # find the size that every larger text is cut to
-        limit = remaining // (len(sizes) - rank)
+    texts = []
+    for message in messages:
+        for at, part in attached_texts(message).items():
+            texts.append((count_text(part["text"]), message["id"], at, part["text"]))
+    texts.sort(key=itemgetter(0))
+    remaining = sum(size for size, *_ in texts) - excess
+    limit = remaining
+    for rank, (size, *_) in enumerate(texts):  # find the size that every larger text is cut to
+        limit = remaining // (len(texts) - rank)
         if size > limit:
             break
         remaining -= size
-    if limit < min(_MIN_TOKENS, max(sizes.values(), default=0)):
+    if not texts or limit < min(_MIN_TOKENS, texts[-1][0]):
         return None
     cuts: dict[str, Cuts] = {}
-    for (message_id, at), text in texts.items():
-        size, room = sizes[message_id, at], limit - _LINE_TOKENS
+    for size, message_id, at, text in texts:
         if size > limit:
-            length, tokens = len(text) * room // size, size
-            while tokens > room:
-                before = {"head": 0, "tail": length, "middle": length // 2}[end]
-                start, stop = _at_lines(text, before, len(text) - (length - before))
-                tokens = count_text(text[:start]) + count_text(text[stop:])
-                length = min(length - 1, length * room // max(1, tokens))
+            start, stop = _cut(text, size, limit - _LINE_TOKENS, end)
             cuts[message_id] = [*cuts.get(message_id, ()), [at, start, stop]]
     return cuts
+
+
+def _cut(text: str, size: int, room: int, end: str) -> tuple[int, int]:
+    """Where the text that is left out starts and stops, so that the rest takes ``room`` tokens."""
+    length, tokens = len(text), size
+    while True:
+        length = min(length - 1, length * room // max(1, tokens))
+        before = {"head": 0, "tail": length, "middle": length // 2}[end]
+        start, stop = _at_lines(text, before, len(text) - (length - before))
+        tokens = count_text(text[:start]) + count_text(text[stop:])
+        if tokens <= room:
+            return start, stop
 
 
 def _at_lines(text: str, start: int, stop: int) -> tuple[int, int]:

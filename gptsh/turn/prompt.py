@@ -6,7 +6,7 @@ from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING
 
 from gptsh.content.answer import filtered_questions
-from gptsh.content.attachments import ABILITIES, NAMES, Kind, media_in, not_sent
+from gptsh.content.attachments import ABILITIES, NAMES, Kind, Media, media_in, not_sent
 from gptsh.context import sendable
 from gptsh.context.sendable import build_messages, make_sendable
 from gptsh.context.tokens import AUTO, REFUSED, Estimator, Prompt, count_message
@@ -44,16 +44,17 @@ _DIGEST = 16  # hexadecimal digits of an image's digest
 class NotSent:
     """Leaves out of the messages of a session what one model is not sent.
 
-    ``kinds`` are the attachments that it does not accept. Images that its server refused are known
-    for a day; ``learn`` finds out which they are.
+    ``kinds`` are the attachments that it does not accept, ``filtered`` the questions whose turns a
+    filter ended. Images that its server refused are known for a day; ``learn`` finds out which they
+    are.
     """
 
     def __init__(self, client: Client, model: str) -> None:
         self.kinds: frozenset[Kind] = frozenset()
+        self.filtered: Collection[str] = ()
+        self.refused: set[str] = set()  # digests of images
         self._client, self._model = client, model
         self._question_id: str | None = None
-        self._filtered: Collection[str] = ()  # the questions
-        self._refused: set[str] = set()  # digests of images
         self._to_remember: set[str] = set()
 
     def find_in(self, messages: Sequence[Message]) -> None:
@@ -62,26 +63,44 @@ class NotSent:
         Raises UsageError if the question has an attachment that the model does not accept.
         """
         question_at = turns.question_index(messages)
-        question = messages[question_at] if question_at < len(messages) else None
-        self._question_id = question["id"] if question else None
-        self._filtered = filtered_questions(messages[:question_at])
-        starts = turns.starts_of(messages[:question_at])
-        if starts and messages[starts[-1]]["id"] in self._filtered:
+        self._question_id = messages[question_at]["id"] if question_at < len(messages) else None
+        earlier = messages[:question_at]
+        self.filtered = filtered_questions(earlier)
+        if self.filtered and messages[turns.starts_of(earlier)[-1]]["id"] in self.filtered:
             stdio.note("the last question is not sent: the provider's filter refused it")
-        self.kinds = _unsupported_kinds(self._client, self._model, messages, question)
-        known = self._client.refused_images(self._model) if any(map(_images_in, messages)) else ()
-        if known:
-            self._leave_out(set(known) & {digest for _, digest in self._sent_images(messages)})
+        attachments = [(one, part, media) for one in messages for part, media in media_in(one)]
+        if attachments:
+            self._find_unsupported(attachments)
+        if any(media.kind == "image" for *_, media in attachments):
+            known = set(self._client.refused_images(self._model))
+            self._leave_out(known & {digest for _, digest in self._sent_images(messages)})
 
-    def without_filtered(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """The messages without the turns that a filter ended."""
-        return turns.without_turns(messages, self._filtered) if self._filtered else messages
+    def _find_unsupported(self, attachments: Sequence[tuple[Message, Part, Media]]) -> None:
+        """Find the kinds of attachments that the model does not accept.
+
+        A note says how many are not sent, including those that its API cannot carry.
+        """
+        model, left_out = self._model, []
+        kinds = {media.kind for *_, media in attachments}
+        self.kinds = frozenset(k for k in kinds if self._client.can(model, ABILITIES[k]) is False)
+        for message, part, media in attachments:
+            name = NAMES[media.kind]
+            if media.kind in self.kinds:
+                if message["id"] == self._question_id:
+                    raise UsageError(f"{model} takes no {name}", "choose another model with -m")
+                left_out.append(name)
+            elif message["role"] != "assistant" and not self._client.accepts(model, part):
+                left_out.append(f"{name} of that form")
+        if left_out:
+            number, names = quantity(len(left_out), "attachment"), sorted(set(left_out))
+            stdio.note(f"{number} of the session not sent: {model} takes no {', no '.join(names)}")
 
     def without_refused(self, message: Message) -> Message:
         """The message with a text in place of each image that the server refused."""
-        if not self._refused or message.get("id") == self._question_id:
+        if message["id"] == self._question_id:
             return message
-        refused = [part for part, digest in _images_in(message) if digest in self._refused]
+        images = _images_in(message)
+        refused = [part for part, digest in images if digest in self.refused]
         if not refused:
             return message
         parts = []
@@ -98,9 +117,9 @@ class NotSent:
         if not (isinstance(err, ModelError) and err.refuses_images):
             return False
         sent = self._sent_images(messages)
-        answers = [at for at, message in enumerate(messages) if message.get("model") == self._model]
-        newest = [digest for at, digest in sent if not answers or at > answers[-1]]
-        digests = set(newest) or {digest for _, digest in sent}
+        answers = [at for at, one in enumerate(messages) if one.get("model") == self._model]
+        answered = answers[-1] if answers else -1
+        digests = {digest for at, digest in sent if at > answered} or {digest for _, digest in sent}
         self._to_remember |= digests
         self._leave_out(digests)
         return bool(digests)
@@ -114,16 +133,14 @@ class NotSent:
     def _sent_images(self, messages: Sequence[Message]) -> list[tuple[int, str]]:
         """The images outside the question that are sent: index of the message, digest."""
         sent: list[tuple[int, str]] = []
-        if "image" in self.kinds:
-            return sent
         for at, message in enumerate(messages):
-            if message.get("id") != self._question_id:
+            if message["id"] != self._question_id and "image" not in self.kinds:
                 sent += [(at, digest) for _, digest in _images_in(message)]
-        return [(at, digest) for at, digest in sent if digest not in self._refused]
+        return [(at, digest) for at, digest in sent if digest not in self.refused]
 
     def _leave_out(self, digests: set[str]) -> None:
         if digests:
-            self._refused |= digests
+            self.refused |= digests
             images = quantity(len(digests), "image")
             it = "it" if len(digests) == 1 else "them"
             stdio.note(f"{images} of the session not sent: {self._model} refused {it}")
@@ -140,33 +157,6 @@ def _digest(data: str) -> str:
     from hashlib import sha256
 
     return sha256(data.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
-
-
-def _unsupported_kinds(
-    client: Client, model: str, messages: Sequence[Message], question: Message | None
-) -> frozenset[Kind]:
-    """Return the kinds of attachments that the model does not accept.
-
-    A note says how many are not sent, including those that its API cannot carry. Raises UsageError if the question has
-    an attachment of these kinds.
-    """
-    attachments = [(message, part, media) for message in messages for part, media in media_in(message)]
-    if not attachments:
-        return frozenset()
-    kinds = {media.kind for *_, media in attachments}
-    unsupported_kinds = frozenset(kind for kind in kinds if client.can(model, ABILITIES[kind]) is False)
-    left_out = []
-    for message, part, media in attachments:
-        if message is question and media.kind in unsupported_kinds:
-            raise UsageError(f"{model} takes no {NAMES[media.kind]}", "choose another model with -m")
-        if media.kind in unsupported_kinds:
-            left_out.append(NAMES[media.kind])
-        elif message["role"] != "assistant" and not client.accepts(model, part):
-            left_out.append(f"{NAMES[media.kind]} of that form")
-    if left_out:
-        number = quantity(len(left_out), "attachment")
-        stdio.note(f"{number} of the session not sent: {model} takes no {', no '.join(sorted(set(left_out)))}")
-    return unsupported_kinds
 
 
 # ---- prompt
@@ -275,7 +265,8 @@ class Planner:
         self._estimator.window = refusal.window
         # The refused prompt takes more tokens than the limit, whatever the estimate was.
         self._estimator.learn(refusal.prompt or self._estimator.budget.whole or 0, refused_size)
-        self._truncate(messages)
+        if self._options.truncate:
+            self._truncate(messages, self._options.truncate)
         shorter = self._choose(messages, reason=REFUSED)
         if sum(map(count_message, shorter.request.messages)) > _MAX_RETRY_SIZE * refused_size:
             return None
@@ -340,21 +331,24 @@ class Planner:
         """Find out what can be sent and what fits; print notes about what is not sent."""
         self._has_begun = True
         if self._tools:
-            self._draft = self._draft._replace(request=self._draft.request._replace(tools=self._tools.tools()))
+            request = self._draft.request._replace(tools=self._tools.tools())
+            self._draft = self._draft._replace(request=request)
             if self._tools.missing:
-                stdio.note(f"the session continues without some of its tools: {', '.join(self._tools.missing)}")
+                names = ", ".join(self._tools.missing)
+                stdio.note(f"the session continues without some of its tools: {names}")
         self.not_sent.find_in(messages)
-        self._note_texts()
+        # An empty system prompt has neither memory nor project's file.
+        if self.agent.system != "" and (self.agent.memory or self.agent.project_file):
+            self._note_texts()
         self._build_texts()
         self._look_up_window(messages)
         if self._noted:  # a small window has room for a part of a memory only
             self._build_texts()
-        self._truncate(messages)
+        if self._options.truncate:
+            self._truncate(messages, self._options.truncate)
 
     def _note_texts(self) -> None:
-        """Note memory and project's file if they have changed; an empty system prompt has none."""
-        if self.agent.system == "" or not (self.agent.memory or self.agent.project_file):
-            return
+        """Note memory and project's file if they have changed."""
         from gptsh.context.memory import NotedTexts
 
         self._noted = NotedTexts(self.agent, self._session.doc)
@@ -376,19 +370,22 @@ class Planner:
         if self.output.schema:
             from gptsh.context.answer_schema import system_with_schema
 
-            target, accepts = self._target, None
-            # Ollama accepts a schema for every model, but the model does not see it: so it is sent as both.
+            target, wanted = self._target, self.output.schema.schema
+            # Ollama accepts a schema for every model, but the model does not see it.
+            accepts = None
             if target.api != "ollama":
                 accepts = exact_facts(target.provider, target.model).can("response_schema")
             if accepts or (accepts is None and target.api in DIRECT):
-                schema = self.output.schema.schema
+                schema = wanted
             if not accepts:
-                system = system_with_schema(system, self.output.schema.schema)
+                system = system_with_schema(system, wanted)
         request = self._draft.request._replace(schema=schema)
-        texts = [system or "", "" if schema is None else json.dumps(schema)]
-        texts += [json.dumps(tool._asdict(), ensure_ascii=False) for tool in request.tools]
-        self._system, self._draft = system, self._draft._replace(request=request)
-        self._estimator.texts = [text for text in texts if text]
+        self._system = system
+        self._draft = self._draft._replace(request=request)
+        texts = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in request.tools]
+        if schema is not None:
+            texts.append(json.dumps(schema))
+        self._estimator.texts = [system or "", *texts]
 
     def _look_up_window(self, messages: Sequence[Message]) -> None:
         """Look up the model's window; for a prompt that fits any model only if the user sees it."""
@@ -402,10 +399,10 @@ class Planner:
             window = self._client.windows.of(self.model, ask=asks_server)
         self._estimator.window = window
 
-    def _truncate(self, messages: Sequence[Message]) -> None:
-        """Cut piped and attached text if the user asks for it and the prompt does not fit."""
-        end, limit = self._options.truncate, self._estimator.budget.whole
-        if end is None or limit is None:  # without a limit the server may refuse the prompt, and name its window
+    def _truncate(self, messages: Sequence[Message], end: str) -> None:
+        """Cut piped and attached text if the prompt does not fit."""
+        budget = self._estimator.budget
+        if budget.whole is None:  # the server may refuse the prompt, and name its window
             return
         prompt = self._choose(messages, dry=True)
         if prompt.fits and not prompt.omitted["questions"] and not prompt.is_new:
@@ -414,29 +411,28 @@ class Planner:
 
         self._estimator.forget_reports()
         question_at = turns.question_index(messages) if self.rules.compact else 0
-        earlier, question = messages[:question_at], messages[question_at:]
-        truncation = Truncation(
-            self._session, end, lambda some, cuts: self._whole(some, cuts).tokens, self._estimator.scale
+        threshold = int(self.rules.compact_at * budget.whole)
+        truncation = Truncation(self._session, end, self._whole, self._estimator.scale)
+        truncation.cut_to_fit(
+            messages[:question_at], messages[question_at:], budget.whole, threshold
         )
-        truncation.cut_to_fit(earlier, question, limit, int(self.rules.compact_at * limit))
 
     # ---- what is sent
 
     def _sendable(
-        self,
-        messages: Sequence[Message],
-        cuts: "Mapping[str, Cuts] | None" = None,
+        self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None
     ) -> list[Message]:
         """The messages as this model reads them; ``cuts``: instead of those of the session."""
+        not_sent = self.not_sent
         if cuts is None:
             cuts = self._session.doc["context"]["cuts"]
+        if not_sent.filtered:
+            messages = turns.without_turns(messages, not_sent.filtered)
+        if not_sent.refused:
+            messages = [*map(not_sent.without_refused, messages)]
         sent = [
-            sendable.as_sent(
-                self.not_sent.without_refused(message),
-                self.not_sent.kinds,
-                cuts.get(message.get("id", ""), ()),
-            )
-            for message in self.not_sent.without_filtered(messages)
+            sendable.as_sent(message, not_sent.kinds, cuts.get(message["id"], ()))
+            for message in messages
         ]
         if self._noted:
             sent = self._noted.in_questions(sent, self._estimator.window)
@@ -466,32 +462,34 @@ class Planner:
             engine.settings, engine.client, self.agent, self._session, self._screen, self.costs, fsync=fsync
         )
 
-    def _finish(self, prompt: Prompt, messages: Sequence[Message], *, dry: bool = False) -> Prompt:
+    def _finish(
+        self, prompt: Prompt, messages: Sequence[Message], *, dry: bool = False
+    ) -> Prompt:
         """Complete a request, and save its new compaction. Raises TooLong before saving."""
-        budget = prompt.budget
+        budget, tokens = prompt.budget, prompt.tokens
         if not prompt.fits:
-            window = f"{budget.whole:,} (of {budget.window:,}, {budget.reserve:,} reserved for the answer)"
-            error = f"the prompt takes about {prompt.tokens:,} tokens and the window has room for {window}"
-            raise TooLong(error, self._advice_on_length(messages))
+            reserved = f"of {budget.window:,}, {budget.reserve:,} reserved for the answer"
+            error = f"the prompt takes about {tokens:,} tokens and the window has room for"
+            raise TooLong(f"{error} {budget.whole:,} ({reserved})", self._advice_on_length(messages))
         if prompt.is_new and not dry and not self._options.dry_run:
             self.save_compaction(prompt, messages)
         if prompt.is_new and self._noted:
             self._noted.move_up(prompt.compaction)
             self._build_texts()
-        request = self._draft.request._replace(
-            messages=build_messages(prompt.request.messages, self._system, self.provider, self.model),
-            tokens=self._total_tokens(prompt, messages),
-        )
-        return prompt._replace(request=request)
 
-    def _total_tokens(self, prompt: Prompt, messages: Sequence[Message]) -> int:
-        """Tokens of a prompt and its answer together, at most, as a server that loads a model must know them."""
-        answer_tokens = prompt.budget.reserve
+        # A server that loads a model must know the tokens of prompt and answer together.
+        answer_tokens = budget.reserve
         if self._estimator.max_tokens is None:
             answer_tokens = min(answer_tokens, _TYPICAL_ANSWER)
-        last_answer = next((message for message in reversed(messages) if message["role"] == "assistant"), None)
-        full_window = (last_answer and filled_window(last_answer)) or 0  # the next prompt needs more than that
-        return max(prompt.at_most, full_window) + answer_tokens
+        answers = [message for message in messages if message["role"] == "assistant"]
+        full_window = filled_window(answers[-1]) if answers else None  # the next needs more
+        request = self._draft.request._replace(
+            messages=build_messages(
+                prompt.request.messages, self._system, self.provider, self.model
+            ),
+            tokens=max(prompt.at_most, full_window or 0) + answer_tokens,
+        )
+        return prompt._replace(request=request)
 
 
 def _max_tokens(params: Mapping[str, object]) -> int | None:

@@ -1,5 +1,6 @@
 """Compact a session that outgrew its window, or truncate attachments with ``--truncate``."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ from gptsh.context import sendable
 from gptsh.context.tokens import Prompt
 from gptsh.core import snapshots, turns
 from gptsh.core.document import Document
-from gptsh.messages import Message, Part
+from gptsh.messages import Message, parts_of
 from gptsh.render.session import ChoiceReport, omitted_words
 from gptsh.terminal import stdio
 from gptsh.turn.session import Session
@@ -26,18 +27,20 @@ def save_compaction(
 ) -> None:
     """Save a new compaction of these messages, and print a note of its size and of what it leaves out newly."""
     doc = session.doc
+    context = doc["context"]
     record: Compaction = prompt.compaction or {}
-    previous: Compaction = doc["context"]["compaction"] or {}
+    previous: Compaction = context["compaction"] or {}
     end = _snapshot_end(doc, messages)
-    events: list[snapshots.SessionEvent] = []
     name = snapshots.automatic_at(doc, end)
-    if not name and end != 0:  # one snapshot a turn, though it may compact again; none before the first question
-        events = snapshots.record(doc, keep_snapshots, tokens=record.get("before"), end=end)
+    events: list[snapshots.SessionEvent] = []
+    if not name and end != 0:  # one a turn, though it may compact again; none before the first question
+        events = snapshots.record(doc, keep_snapshots, tokens=record["before"], end=end)
         name = doc["context"]["snapshots"][-1].get("name") if events else None
     doc["context"]["compaction"] = record
     is_saved = session.save(*events, fsync=fsync)
-    report = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,} ({record['strategy']})"
-    stdio.note(f"{report}; snapshot {doc['id']}@{name}" if name and is_saved else report)
+    sizes = f"~{record['before']:,} tokens of the session are sent as ~{record['after']:,}"
+    snapshot = f"; snapshot {doc['id']}@{name}" if name and is_saved else ""
+    stdio.note(f"{sizes} ({record['strategy']}){snapshot}")
     left_out = omitted_words(record["omitted"])
     if left_out and record["omitted"] != previous.get("omitted"):
         stdio.note(f"left out, since the session outgrew the window: {left_out}")
@@ -79,74 +82,68 @@ _QUESTION_SHARE = 0.6  # of the prompt, for a question that is cut; the rest is 
 
 AllCuts = Mapping[str, "Cuts"]  # by message id
 
-# (messages, cuts) -> the tokens of a prompt of these messages, cut so
-Measure = Callable[[Sequence[Message], AllCuts], int]
+# (messages, cuts) -> the prompt of these messages, cut so
+Plan = Callable[[Sequence[Message], AllCuts], Prompt]
 
 
 class Truncation:
     """Cuts texts of one session at one ``end``: head, tail or middle.
 
-    ``measure`` returns the tokens of the model, ``scale`` of which are one token as gptsh counts.
+    ``plan`` makes a prompt, ``scale`` of whose tokens are one token as gptsh counts.
     """
 
-    def __init__(self, session: Session, end: str, measure: Measure, scale: float) -> None:
-        self._session, self._end, self._measure, self._scale = session, end, measure, scale
+    def __init__(self, session: Session, end: str, plan: Plan, scale: float) -> None:
+        self._session, self._end, self._plan, self._scale = session, end, plan, scale
 
-    def cut_to_fit(self, earlier: Sequence[Message], question: Sequence[Message], limit: int, mark: int) -> None:
+    def cut_to_fit(
+        self,
+        earlier: Sequence[Message],
+        question: Sequence[Message],
+        limit: int,
+        threshold: int,
+    ) -> None:
         """Cut texts until all messages take ``limit`` tokens or no text is left.
 
-        The question is cut first: the earlier messages keep their share of the prompt, or their size if that is
-        smaller. Then their texts are cut if that makes a compaction unnecessary, which begins at the ``mark``.
+        The question is cut first: the earlier messages keep their share of the prompt, or their
+        size if that is smaller. Then their texts are cut if no compaction is needed then, which
+        begins at the ``threshold``.
         """
-        if not earlier:
-            cuts, _ = self._find_cuts(question, question, limit)
-            self._record(question, cuts)
-            return
         everything = [*earlier, *question]
-        earlier_size = self._size(everything) - self._size(question)
-        question_limit = max(round(_QUESTION_SHARE * limit), mark - earlier_size)
-        cuts, _ = self._find_cuts(question, question, question_limit)
-        self._record(question, cuts)
-        if self._session.doc["context"]["compaction"] is None and self._size(everything) > mark:
-            cuts, size = self._find_cuts(earlier, everything, mark)
-            if size <= mark:
-                self._record(earlier, cuts)
+        if earlier:
+            earlier_size = self._size(everything) - self._size(question)
+            limit = max(round(_QUESTION_SHARE * limit), threshold - earlier_size)
+        self._cut(question, question, limit, needed=False)
+        if earlier and self._session.doc["context"]["compaction"] is None:
+            self._cut(earlier, everything, threshold, needed=True)
 
-    def _find_cuts(self, cuttable: Sequence[Message], sent: Sequence[Message], limit: int) -> tuple[AllCuts, int]:
-        """Find the cuts of ``cuttable`` with which ``sent``, of which they are a part, takes ``limit`` tokens.
+    def _cut(
+        self, texts_of: Sequence[Message], sent: Sequence[Message], limit: int, *, needed: bool
+    ) -> None:
+        """Cut texts of some messages so that ``sent``, of which they are a part, takes ``limit``.
 
-        Return them and the tokens that it takes with them: more if hardly anything of a text would remain.
+        The cuts take the place of their earlier ones; there is a note for each. ``needed``: cut
+        only what brings ``sent`` to the limit.
         """
-        other_cuts = self._cuts_outside(cuttable)
-        cut_all = {
-            message["id"]: [[at, 0, len(part["text"])] for at, part in sendable.attached_texts(message).items()]
-            for message in cuttable
-        }
-        rest = self._measure(sent, {**other_cuts, **cut_all})  # what remains when all text is cut
-        size = self._measure(sent, other_cuts)
-        cuts = sendable.truncate(cuttable, int((limit - rest) / self._scale), self._end) if size > limit else None
-        if cuts is None:
-            return {}, size
-        return cuts, self._measure(sent, {**other_cuts, **cuts})
-
-    def _record(self, cuttable: Sequence[Message], cuts: AllCuts) -> None:
-        """Record the cuts of these messages in the session, in place of their earlier ones; print a note for each."""
+        ids = {message["id"] for message in texts_of}
         context = self._session.doc["context"]
-        self._session.doc["context"] = {**context, "cuts": {**self._cuts_outside(cuttable), **cuts}}
-        for message in cuttable:
-            texts = sendable.attached_texts(message)
-            for place, start, stop in cuts.get(message["id"], ()):
-                self._note(texts[place], stop - start)
-
-    def _note(self, text: Part, amount: int) -> None:
-        cut = f"{amount:,} of {len(text['text']):,} characters cut from its {self._end}"
-        stdio.note(f"{text['source']}: {cut}")
+        before = context["cuts"]
+        others = {ident: cuts for ident, cuts in before.items() if ident not in ids}
+        excess = self._plan(sent, others).tokens - limit
+        if needed and self._size(sent) <= limit:
+            return
+        cuts = None
+        if excess > 0:
+            cuts = sendable.truncate(texts_of, math.ceil(excess / self._scale), self._end)
+        if needed and (cuts is None or self._plan(sent, {**others, **cuts}).tokens > limit):
+            return
+        self._session.doc["context"] = {**context, "cuts": {**others, **(cuts or {})}}
+        for message in texts_of:
+            parts = parts_of(message)
+            for at, start, stop in (cuts or {}).get(message["id"], ()):
+                source, text = parts[at]["source"], parts[at]["text"]
+                cut = f"{stop - start:,} of {len(text):,} characters cut from its {self._end}"
+                stdio.note(f"{source}: {cut}")
 
     def _size(self, messages: Sequence[Message]) -> int:
         """Tokens of a prompt of these messages with the cuts that the session has."""
-        return self._measure(messages, self._session.doc["context"]["cuts"])
-
-    def _cuts_outside(self, cuttable: Sequence[Message]) -> "dict[str, Cuts]":
-        """The session's cuts of other messages than these."""
-        ids = {message["id"] for message in cuttable}
-        return {ident: cuts for ident, cuts in self._session.doc["context"]["cuts"].items() if ident not in ids}
+        return self._plan(messages, self._session.doc["context"]["cuts"]).tokens

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import re
-import stat
 import unicodedata
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -28,7 +27,7 @@ from gptsh.messages import Message, Part, Request, parts_of, starts_turn
 from gptsh.text import shorten
 
 if TYPE_CHECKING:
-    from gptsh.core.document_types import Compaction, Noted, NotedKey
+    from gptsh.core.document_types import Compaction, NotedKey
 
 # ---- memory
 #
@@ -82,9 +81,6 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _JOINERS = "\u200c\u200d"  # join letters or emoji: removing them changes the word
 
 
-_KEYS: "tuple[NotedKey, ...]" = ("memory", "project_file")
-
-
 # ---- in a prompt
 
 
@@ -98,7 +94,7 @@ class NotedTexts:
 
     The session keeps each with the question with which it was new or had changed, so that it sends
     the same at the same place again, whatever becomes of the file. The one that the session begins
-    with stands in the system prompt. A changed one is sent with its question, so that the beginning
+    with is in the system prompt. A changed one is sent with its question, so that the beginning
     of the prompt stays the same; a compaction, which changes it anyway, moves it up.
     """
 
@@ -107,7 +103,8 @@ class NotedTexts:
         self._keys: list[NotedKey] = ["memory"] if agent.memory else []
         if agent.project_file:
             self._keys.append("project_file")
-        self._at_start: dict[NotedKey, str] = {}  # the questions whose texts stand in the system prompt
+        # Ids of the questions whose texts are in the system prompt.
+        self._at_start: dict[NotedKey, str] = {}
 
     def note_changes(self) -> None:
         """Note what has changed with a new question. Raises StoreError for what cannot be read."""
@@ -117,11 +114,12 @@ class NotedTexts:
                 text = read_memory(self._agent.name)
             else:
                 text = read_project_file(self._agent.project_file or "")
-            known = [texts[key] for _, texts in self._noted() if key in texts]
-            if messages and starts_turn(messages[-1]) and text != (known[-1] if known else ""):
-                context, ident = self._doc["context"], messages[-1]["id"]
-                texts = {**context["noted"].get(ident, {}), key: text}
-                self._doc["context"] = {**context, "noted": {**context["noted"], ident: texts}}
+            known = ["", *self._noted(key).values()]
+            if messages and starts_turn(messages[-1]) and text != known[-1]:
+                context, question_id = self._doc["context"], messages[-1]["id"]
+                texts = {**context["noted"].get(question_id, {}), key: text}
+                noted = {**context["noted"], question_id: texts}
+                self._doc["context"] = {**context, "noted": noted}
 
     def move_up(self, record: "Compaction | None") -> None:
         """Put into the system prompt what is known where this compaction ends.
@@ -129,20 +127,21 @@ class NotedTexts:
         It is the last text of the compacted messages, whose place in the prompt is new, else the
         first one of the session.
         """
-        ids, end = [message["id"] for message in self._doc["messages"]], -1
-        if record and record.get("strategy") in (SUMMARY, MINIMAL) and record.get("upto") in ids:
-            end = ids.index(record["upto"])
+        ids = [message["id"] for message in self._doc["messages"]]
+        compacted: list[str] = []
+        if record and record["strategy"] in (SUMMARY, MINIMAL) and record["upto"] in ids:
+            compacted = ids[: ids.index(record["upto"]) + 1]
         for key in self._keys:
-            places = [at for at, texts in self._noted() if key in texts]
-            compacted = [at for at in places if at <= end]
-            if places:
-                self._at_start[key] = ids[compacted[-1] if compacted else places[0]]
+            noted = [*self._noted(key)]
+            older = [question_id for question_id in noted if question_id in compacted]
+            if noted:
+                self._at_start[key] = older[-1] if older else noted[0]
 
     def in_system_prompt(self, system: str | None, window: int | None) -> str | None:
         """The system prompt with its texts; of a long memory as much as the window has room for."""
         texts = [system]
         for key in reversed(self._keys):
-            text = next((texts[key] for at, texts in self._noted() if self._stands_in_system(key, at)), "")
+            text = self._noted(key).get(self._at_start.get(key, ""))
             if text and key == "memory":
                 text = f"{HEADING}\n\n{_limited(text, window)}"
             texts.append(text)
@@ -151,35 +150,33 @@ class NotedTexts:
     def in_questions(self, messages: Sequence[Message], window: int | None) -> list[Message]:
         """The messages, each question with the texts noted with it that are sent nowhere else."""
         parts: dict[str, list[Part]] = {}
-        for at, texts in self._noted():
-            ident = self._doc["messages"][at]["id"]
-            for key in self._keys:
-                if key in texts and self._at_start.get(key) != ident:
-                    parts.setdefault(ident, []).append(self._part(key, texts[key], window))
+        for key in self._keys:
+            for question_id, text in self._noted(key).items():
+                if question_id == self._at_start.get(key):
+                    continue
+                change = _CHANGED
+                if key == "memory":
+                    text = _limited(text, window)
+                else:
+                    change = _PROJECT_CHANGED.format(name=self._agent.project_file)
+                text = f"{change}\n\n{text or _NOTHING}"
+                part: Part = {"type": "text", "text": text, "memory": True}
+                parts.setdefault(question_id, []).append(part)
         sent = []
         for message in messages:
-            more = parts.get(message.get("id", ""))
+            more = parts.get(message["id"])
             sent.append({**message, "content": [*parts_of(message), *more]} if more else message)
         return sent
 
-    def _part(self, key: "NotedKey", text: str, window: int | None) -> Part:
-        """A changed text, as a part of a question that is not the user's."""
-        change = _CHANGED if key == "memory" else _PROJECT_CHANGED.format(name=self._agent.project_file)
-        shown = _limited(text, window) if key == "memory" else text
-        return {"type": "text", "text": f"{change}\n\n{shown or _NOTHING}", "memory": True}
-
-    def _stands_in_system(self, key: "NotedKey", at: int) -> bool:
-        return self._doc["messages"][at]["id"] == self._at_start.get(key)
-
-    def _noted(self) -> "list[tuple[int, Noted]]":
-        """The noted texts, each with the index of its question, which had them in older files."""
-        noted: list[tuple[int, Noted]] = []
-        for at, message in enumerate(self._doc["messages"]):
-            texts: Noted = {key: message[key] for key in _KEYS if key in message}
-            texts |= self._doc["context"]["noted"].get(message["id"], {})
-            if texts:
-                noted.append((at, texts))
-        return noted
+    def _noted(self, key: "NotedKey") -> dict[str, str]:
+        """The texts of one key by the ids of their questions, which had them in older files."""
+        noted = self._doc["context"]["noted"]
+        texts = {}
+        for message in self._doc["messages"]:
+            text = noted.get(message["id"], {}).get(key, message.get(key))
+            if text is not None:
+                texts[message["id"]] = text
+        return texts
 
 
 def _limited(text: str, window: int | None) -> str:
@@ -205,11 +202,11 @@ def pending_messages(doc: Document) -> list[Message]:
 
     The turns without an answer, and those that a filter ended, do not count.
     """
-    messages: list[Message] = doc["messages"]
+    messages = doc["messages"]
     if all(map(turns.is_imported, messages)):
         return []
-    last = doc["context"].get("consolidated")
-    start = next((at for at, message in enumerate(messages, 1) if message["id"] == last), 0)
+    numbers = {message["id"]: number for number, message in enumerate(messages, 1)}
+    start = numbers.get(doc["context"]["consolidated"] or "", 0)
     answered = messages[start : turns.question_index(messages)]
     return turns.without_turns(answered, filtered_questions(messages))
 
@@ -221,7 +218,8 @@ def due_messages(doc: Document, rules: ContextRules) -> list[Message]:
     """
     pending, keep = pending_messages(doc), max(1, rules.keep_messages)
     excess = len(pending) - rules.memory_window
-    before = excess - (len(doc["messages"]) - (turns.starts_of(doc["messages"]) or [0])[-1])  # without this turn
+    last_turn = len(doc["messages"]) - max(turns.starts_of(doc["messages"]), default=0)
+    before = excess - last_turn
     if excess <= 0 or (before > 0 and excess // keep == before // keep):
         return []
     return pending[: max(1, len(pending) - rules.keep_messages)]
@@ -239,21 +237,25 @@ def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Mes
     """
     sessions.refuse_newer(doc, filename)
     folder = memory_folder(agent)
-    logged_ids = set(_LAST_ID.findall(_read(folder / _HISTORY).decode("utf-8", "replace")))
-    piece: Sequence[Message] = []
-    last = next((message["id"] for message in reversed(messages) if safe_name(message["id"]) in logged_ids), None)
-    if last is None:  # else an interrupted run or a fork has consolidated them
+    history = _read(folder / _HISTORY).decode("utf-8", "replace")
+    logged_ids = set(_LAST_ID.findall(history))
+    # An interrupted run or a fork may have consolidated some of them.
+    known = [one["id"] for one in messages if safe_name(one["id"]) in logged_ids]
+    if known:
+        last_id, length = known[-1], 0
+    else:
         before = _read(folder / _MEMORY)
-        piece, text = _next_piece(messages, small, _decoded(before), agent)
-        last = piece[-1]["id"]
+        memory = _decoded(before)
+        piece, text = _next_piece(messages, small, memory, agent)
+        last_id, length = piece[-1]["id"], len(piece)
         if text:
-            entry, memory = _complete(doc, filename, small, _decoded(before), text)
+            entry, new = _complete(doc, filename, small, memory, text)
             moment = moment_of(piece[-1]) or datetime.now().astimezone()
-            line = f"[{moment:%Y-%m-%d %H:%M}] (session {doc['id']}) {entry} <!-- {safe_name(last)} -->"
-            _write(folder, before, memory, line)
-    doc["context"]["consolidated"] = last
+            source = f"[{moment:%Y-%m-%d %H:%M}] (session {doc['id']})"
+            _write(folder, before, new, f"{source} {entry} <!-- {safe_name(last_id)} -->")
+    doc["context"]["consolidated"] = last_id
     sessions.save_session(doc, at=filename, touch=False)
-    return len(piece)
+    return length
 
 
 def _request(small: SmallModel, memory: str, conversation: str) -> Request:
@@ -274,12 +276,14 @@ def _next_piece(
         what = f"the memory of {agent} does not fit into the window of {small.model}, {small.window:,} tokens"
         raise TooLong(what, "shorten its MEMORY.md, or set another model_small")
     lines: list[str] = []
-    for at, message_line in enumerate(lines_of(messages, _LENGTHS, dated=True)):
-        line = message_line if lines else truncate_tokens(message_line, room, ends=True)
+    for at, line in enumerate(lines_of(messages, _LENGTHS, dated=True)):
+        if not lines:
+            line = truncate_tokens(line, room, ends=True)
         room -= count_text(line) + 2
         if room < 0 and lines:
             return messages[:at], "\n".join(lines)
-        lines += [line] if line else []
+        if line:
+            lines.append(line)
     return messages, "\n".join(lines)
 
 
@@ -337,7 +341,8 @@ def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
 
     Raises StoreError, also if MEMORY.md was edited since it was read; the edited file is not changed.
     """
-    new, history = f"{memory}\n".encode("utf-8", "replace") if memory else b"", _read(folder / _HISTORY)
+    new = f"{memory}\n".encode("utf-8", "replace") if memory else b""
+    history = _read(folder / _HISTORY)
     if _read(folder / _MEMORY) != before:
         raise StoreError("MEMORY.md was changed meanwhile", "try again")
     if history and not history.endswith(b"\n"):
@@ -387,12 +392,12 @@ def read_project_file(name: str) -> str:
         return ""
     root = Path(find_project(str(folder)))
     folders = [place for place in (folder, *folder.parents) if place.is_relative_to(root)]
-    path = next((place / name for place in folders if os.path.lexists(place / name)), None)
-    if path is None:
+    paths = [place / name for place in folders if os.path.lexists(place / name)]
+    if not paths:
         return ""
+    path = paths[0]
     try:
-        is_outside = not path.resolve().is_relative_to(root.resolve())
-        if is_outside or not stat.S_ISREG(path.stat().st_mode):
+        if not (path.is_file() and path.resolve().is_relative_to(root.resolve())):
             raise StoreError(f"{path} is not sent", "it is no file of this repository")
         with path.open("rb") as file:
             data = file.read(_MAX_PROJECT_BYTES + 1)

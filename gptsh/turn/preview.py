@@ -76,13 +76,13 @@ def compact(engine: Engine, options: TurnOptions, interrupts: Interrupts, sessio
     session.begin(None, setup.agent, setup.output.form, options, engine.settings)
     screen = Screen(setup.output)
     planner = Planner(engine, options, setup, session, None, screen)
-    doc = session.doc
     writer = screen.writer
-    applies = options.apply and not options.dry_run
-    messages = doc["messages"]
     session.emit = writer.emit
+    doc = session.doc
+    messages = doc["messages"]
     if not turns.starts_of(messages):
         raise UsageError(f"session {doc['id']} has nothing to compact yet")
+    applies = options.apply and not options.dry_run
     compactor = planner.compactor(messages, dry=True)
     current, compacted = compactor.current(), compactor.compact()
     if applies:

@@ -80,22 +80,17 @@ def join_adjacent(messages: Sequence[Message]) -> list[Message]:
     Adjacent questions come from unanswered ones, adjacent answers from two runs that answered one question in parallel.
     Of joined answers only the text is kept, except of the last.
     """
-    groups: list[list[Message]] = []
-    for message in messages:
-        before = groups[-1][-1] if groups else None
-        both_ask = before is not None and _asks(message) and _asks(before)
-        both_answer = before is not None and message["role"] == "assistant" == before["role"]
-        if before and (both_ask or (both_answer and not before.get("tool_calls"))):
-            groups[-1].append(message)
-        else:
-            groups.append([message])
     joined: list[Message] = []
-    for *earlier, last in groups:
-        if earlier and _asks(last):
-            last = {"role": "user", "content": [part for message in (*earlier, last) for part in parts_of(message)]}
-        elif text := "".join(f"{words}\n\n" for words in map(one_text, earlier) if words):
-            last = with_blocks(last, [("text", {"type": "text", "text": text}), *blocks_of(last)])
-        joined.append(last)
+    for message in messages:
+        before = joined.pop() if joined else None
+        if before and _asks(before) and _asks(message):
+            joined.append({"role": "user", "content": [*parts_of(before), *parts_of(message)]})
+        elif before and before["role"] == message["role"] == "assistant" and not before.get("tool_calls"):
+            text: Part = {"type": "text", "text": f"{one_text(before)}\n\n"}
+            blocks = [("text", text), *blocks_of(message)]
+            joined.append(with_blocks(message, blocks) if one_text(before) else message)
+        else:
+            joined += [before, message] if before else [message]
     return joined
 
 
@@ -107,12 +102,13 @@ def _asks(message: Message) -> bool:
 def pair_calls(
     messages: Sequence[Message], provider: str, model: str | None = None, *, readable: bool = True
 ) -> list[Message]:
-    """Give every tool call a valid, unique id and its result directly after it, in the order of the calls.
+    """Give every tool call a valid, unique id and its result directly after it, in order.
 
-    An id that the provider would refuse, or that an earlier call has, becomes ``call00001`` and so on: nine letters and
-    digits, which all providers accept. Ids of ``model`` itself are unchanged if its provider sets no limits: some
-    gateways store a signature in them. A missing result becomes an error; a result without a call is left out.
-    ``readable``: all arguments become the text of a JSON object.
+    An id that the provider would refuse, or that an earlier call has, becomes ``call00001`` and so
+    on: nine letters and digits, which all providers accept. Ids of ``model`` itself are unchanged
+    if its provider sets no limits: some gateways store a signature in them. A missing result
+    becomes an error; a result without a call is left out. ``readable``: all arguments become the
+    text of a JSON object.
     """
     if not any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
         return [*messages]
@@ -123,50 +119,60 @@ def pair_calls(
     paired: list[Message] = []
     for at, message in enumerate(messages):
         calls = message.get("tool_calls") if message["role"] == "assistant" else None
-        if calls:
-            ids = [call["id"] for call in calls]
-            accepts_any = provider not in _IDS and model is not None and is_answer_of(message, provider, model)
-            new_ids = []
-            for old in ids:
-                is_valid = old and old not in used_ids and (accepts_any or re.fullmatch(pattern, old))
-                new_ids.append(old if is_valid else next(fresh for fresh in fresh_ids if fresh not in used_ids))
-                used_ids.add(new_ids[-1])
-            new_calls = [_valid_call(call, new, readable=readable) for call, new in zip(calls, new_ids, strict=True)]
-            paired.append(_with_calls(message, new_calls, dict(zip(ids, new_ids, strict=True))))
-            for old, new in zip(ids, new_ids, strict=True):
-                candidates = results.get((at, old))  # of several results for one call the last is current
-                result = candidates.pop(0 if ids.count(old) > 1 else -1) if candidates else None
-                result = result or {"role": "tool", "content": _NO_RESULT, "is_error": True}
-                paired.append({**result, "tool_call_id": new, "content": result.get("content") or ""})
-        elif message["role"] != "tool":
-            paired.append(message)
+        if not calls:
+            paired += [message] if message["role"] != "tool" else []
+            continue
+        is_own = model is not None and is_answer_of(message, provider, model)
+        accepts_any = is_own and provider not in _IDS
+        ids = [call["id"] for call in calls]
+        new_calls: list[Call] = []
+        new_ids: dict[str, str] = {}
+        answers: list[Message] = []
+        for call in calls:
+            old = new = call["id"]
+            is_valid = bool(old) and (accepts_any or re.fullmatch(pattern, old))
+            if not is_valid or old in used_ids:
+                new = next(fresh for fresh in fresh_ids if fresh not in used_ids)
+            used_ids.add(new)
+            new_ids[old] = new
+            new_calls.append(_valid_call(call, new, readable=readable))
+            result: Message = {"role": "tool", "content": _NO_RESULT, "is_error": True}
+            known = results.get((at, old))
+            if known:
+                # Of several results for one call the last is current.
+                result = known.pop(0 if ids.count(old) > 1 else -1)
+            content = result.get("content") or ""
+            result = {**result, "tool_call_id": new, "content": content}
+            answers.append(result)
+        paired += [_with_calls(message, new_calls, new_ids), *answers]
     return paired
 
 
-def _results(messages: Sequence[Message]) -> dict[tuple[int, str], list[Message]]:
+def _results(messages: Sequence[Message]) -> dict[tuple[int | None, str], list[Message]]:
     """The results of each call, by the index of its answer and the original id of the call.
 
-    The answer is the one that the result's ``parent`` leads to, else the last one before it with a call of that id.
-    Parallel runs that answer one question save both answers before both results, and some servers reuse ids in every
-    turn.
+    The answer is the one that the result's ``parent`` leads to, else the last one before it with a
+    call of that id. Parallel runs that answer one question save both answers before both results,
+    and some servers reuse ids in every turn.
     """
-    positions: dict[str, int] = {}  # index of the answer, by its own id and by those of its results
     callers: dict[str, int] = {}  # index of the last answer with a call of this id
-    results: dict[tuple[int, str], list[Message]] = {}
+    owners: dict[str, int] = {}  # index of the answer, by its own id and by those of its results
+    results: dict[tuple[int | None, str], list[Message]] = {}
     for at, message in enumerate(messages):
-        answer: int | None = None
-        if message["role"] == "assistant" and message.get("tool_calls"):
-            answer = at
-            callers |= {call["id"]: at for call in message["tool_calls"]}
+        owner = None
+        if message["role"] == "assistant":
+            for call in message.get("tool_calls", ()):
+                owner = callers[call["id"]] = at
+                results[at, call["id"]] = []
         elif message["role"] == "tool":
-            call_id, parent = message.get("tool_call_id") or "", message.get("parent")
-            answer = positions.get(parent) if isinstance(parent, str) else None
-            if answer is None or all(call["id"] != call_id for call in messages[answer]["tool_calls"]):
-                answer = callers.get(call_id)
-            if answer is not None:
-                results.setdefault((answer, call_id), []).append(message)
-        if answer is not None and message.get("id"):
-            positions[message["id"]] = answer
+            call_id = message.get("tool_call_id", "")
+            owner = owners.get(message.get("parent") or "")
+            if (owner, call_id) not in results:
+                owner = callers.get(call_id)
+            if owner is not None:
+                results[owner, call_id].append(message)
+        if owner is not None and "id" in message:
+            owners[message["id"]] = owner
     return results
 
 

@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.content.answer import Answer, Ask, is_open
@@ -21,7 +22,6 @@ from gptsh.messages import (
     new_message_id,
     parts_of,
     text_of,
-    text_parts_of,
     timestamp,
 )
 from gptsh.models.facts import likely_facts, small_params, split_model
@@ -75,33 +75,38 @@ def moment_of(message: Message) -> datetime | None:
 
 
 def _without_middle(line: str, max_length: int) -> str:
-    """Cut the middle out of a line; two thirds of the result are its beginning, one third its end."""
-    length = max_length - len(MARK) - 2
-    if len(line) <= max_length or length < len(MARK):
-        return line[: max(1, max_length)]
-    return f"{line[: length - length // 3]} {MARK} {line[len(line) - length // 3 :]}"
+    """A line without its middle if it is long: two thirds are its beginning, one third its end."""
+    if len(line) <= max_length:
+        return line
+    end = max_length // 3
+    return f"{line[: max_length - end]} {MARK} {line[len(line) - end :]}"
 
 
 def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
-    """One message; empty without content. Adds the message's calls to ``names``, the names of tools by call id."""
+    """One message; empty without content. Adds its calls to ``names``, the tools by call id."""
     if message["role"] == "tool":
-        tool = message.get("name") or names.get(message.get("tool_call_id") or "") or "unknown"
+        tool = message.get("name") or names.get(message.get("tool_call_id", "")) or "unknown"
         failed = " failed" if message.get("is_error") is True else ""
         return f"[tool {_name(tool)}{failed}: {shorten(one_text(message), lengths.rest)}]"
-    words = [part["text"] for part in text_parts_of(message) if "source" not in part]
-    if message["role"] == "assistant":
-        lines = [_without_middle("".join(words).strip(), lengths.answer), message.get("refusal") or ""]
-    else:
-        lines = [_without_middle(" ".join("\n\n".join(words).split()), lengths.user)]
+    words, lines = [], []
     for part in parts_of(message):
-        if not is_text(part) or "source" in part:
-            what = f"attached {_name(name)}" if (name := name_of(part)) else "attached"
+        if is_text(part) and "source" not in part:
+            words.append(part["text"])
+        else:
+            name = name_of(part)
+            what = f"attached {_name(name)}" if name else "attached"
             lines.append(f"[{what}: {shorten(part_label(part), lengths.rest)}]")
-    for call in message.get("tool_calls") or ():
+    if message["role"] == "assistant":
+        text = _without_middle("".join(words).strip(), lengths.answer)
+    else:
+        text = _without_middle(" ".join("\n\n".join(words).split()), lengths.user)
+    lines = [text, message.get("refusal", ""), *lines]
+    for call in message.get("tool_calls", ()):
         arguments = call["function"].get("arguments")
-        names[call["id"]] = _name(call["function"].get("name"))
-        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        lines.append(f"[call {names[call['id']]}: {shorten(arguments, lengths.rest)}]")
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        name = names[call["id"]] = _name(call["function"].get("name"))
+        lines.append(f"[call {name}: {shorten(arguments, lengths.rest)}]")
     text = "\n".join(filter(None, lines))
     return f"{message['role'].upper()}: {text}" if text else ""
 
@@ -218,27 +223,26 @@ def summarise(small: SmallModel, previous: str | None, messages: Sequence[Messag
 def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str]:
     """The messages as lines in consecutive chunks of at most ``room`` tokens.
 
-    If that makes too many chunks, the lengths are halved; if need be, only the first and the last chunks are used.
+    If that makes too many chunks, each message is shortened further; if need be, only the first and
+    the last chunks are used.
     """
-    lengths = Lengths()
-    while True:
-        lines = [line for line in lines_of(messages, lengths) if line]
-        chunks: list[list[str]] = [[]]
-        size = 0
-        for line in lines:
-            line_size = count_text(line) + 1
-            if size and size + line_size > room:
+    chunks: list[list[str]] = []
+    for divisor in (1, 2, 4, 8):
+        lengths = Lengths(*(length // divisor for length in Lengths()))
+        chunks, free = [], 0
+        for line in filter(None, lines_of(messages, lengths)):
+            size = count_text(line) + 1
+            if size > free:
                 chunks.append([])
-                size = 0
+                free = room
             chunks[-1].append(line)
-            size += line_size
+            free -= size
         if len(chunks) <= max_chunks:
-            return [truncate_tokens("\n".join(chunk), room, ends=True) for chunk in chunks if chunk]
-        if lengths.user <= Lengths().rest // 4:
-            half = max_chunks // 2
-            chosen = [*chunks[: max_chunks - half], *chunks[len(chunks) - half :]] if half else chunks[-1:]
-            return [truncate_tokens("\n".join(chunk), room, ends=True) for chunk in chosen]
-        lengths = Lengths(*(length // 2 for length in lengths))
+            break
+    else:
+        end = max_chunks // 2
+        chunks = [*chunks[: max_chunks - end], *chunks[len(chunks) - end :]]
+    return [truncate_tokens("\n".join(chunk), room, ends=True) for chunk in chunks]
 
 
 # ---- summaries in a session
@@ -263,24 +267,29 @@ def new_summary(messages: Sequence[Message], text: str, model: str) -> "Summary"
 
 
 def summary_of(context: "ContextState", summary_id: object) -> "Summary | None":
-    """The summary with this id in a document's ``context``, if it still has its text."""
-    if summary_id is None:
-        return None
-    return next((summary for summary in _with_text(context) if summary.get("id") == summary_id), None)
+    """The summary with this id, if it still has its text: of old ones only the cost is saved."""
+    for summary in context["summaries"]:
+        if summary["id"] == summary_id and summary.get("text"):
+            return summary
+    return None
 
 
 def latest(context: "ContextState", ids: Sequence[str]) -> "tuple[Summary, int] | None":
-    """The summary that reaches furthest into a session, the newest of several, and the index of its last message.
+    """The summary that reaches furthest into a session, the newest of several, and its last index.
 
-    ``ids`` are those of the session's messages. Summaries whose first or last message is not among them are ignored.
+    ``ids`` are those of the session's messages. Summaries whose first or last message is not among
+    them are ignored.
     """
     positions: dict[str | None, int] = {message_id: at for at, message_id in enumerate(ids)}
-    summaries = [
-        (summary, positions[summary["last"]])
-        for summary in _with_text(context)
-        if summary.get("first") in positions and summary.get("last") in positions
-    ]
-    return max(summaries, key=lambda pair: (pair[1], pair[0].get("created_at") or ""), default=None)
+    found: list[tuple[int, str, Summary]] = []
+    for summary in context["summaries"]:
+        last = positions.get(summary.get("last"))
+        if summary.get("text") and last is not None and summary.get("first") in positions:
+            found.append((last, summary.get("created_at") or "", summary))
+    if not found:
+        return None
+    last, _, summary = max(found, key=itemgetter(0, 1))
+    return summary, last
 
 
 def uncovered(messages: Sequence[Message], summary: "Summary") -> list[Message]:
@@ -289,12 +298,9 @@ def uncovered(messages: Sequence[Message], summary: "Summary") -> list[Message]:
     A parallel run saves its answer after its own question, among older messages. If the summary's last message is not
     among ``messages``, the summary reaches beyond them.
     """
-    last, until = summary.get("last"), summary.get("until")
-    end = next((at for at, message in enumerate(messages, 1) if message.get("id") == last), len(messages))
-    later = [message for message in messages[:end] if until and (message.get("timestamp") or "") > until]
+    until = summary.get("until")
+    ids = [message["id"] for message in messages]
+    last = summary.get("last")
+    end = ids.index(last) + 1 if last in ids else len(ids)
+    later = [one for one in messages[:end] if until and one.get("timestamp", "") > until]
     return [*later, *messages[end:]]
-
-
-def _with_text(context: "ContextState") -> "list[Summary]":
-    """The summaries that still have their text; of old ones only the cost is saved."""
-    return [summary for summary in context["summaries"] if summary.get("text")]

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -49,9 +50,8 @@ _PIECE, _MAX_PIECES = 100_000, 100  # characters that are counted at once, and h
 MAX_BYTES = 30  # per token, in text that people write
 BYTES = 4  # per token, in an estimate without a tokenizer
 _IMAGE_TOKENS = 1600  # what most providers count for a large image; also for media of unknown size
-_PDF_TOKENS, _PDF_BYTES = 2000, 50_000  # tokens for that many bytes: about a page
-_AUDIO_TOKENS, _AUDIO_BYTES = 32, 16_000  # tokens for that many bytes: about a second
-_VIDEO_TOKENS, _VIDEO_BYTES = 300, 125_000  # the same for a video of 1 Mbit/s
+# Tokens for that many bytes: about a page; a second; a second of a video of 1 Mbit/s.
+_MEDIA_RATES = {"document": (2000, 50_000), "audio": (32, 16_000), "video": (300, 125_000)}
 _CUTS, _CLOSE = 8, 0.97  # attempts to cut a text; the share of the limit that ends them
 
 
@@ -133,8 +133,12 @@ def sizes(messages: Iterable[Message], count: Callable[[str], int]) -> tuple[int
     texts = media = 0
     for message in messages:
         parts = parts_of(message)
-        texts += FRAMING * (1 + len(message.get("tool_calls") or ()) + len(parts)) + sum(map(count, texts_of(message)))
-        media += sum(count_media(attachment) for part in parts if (attachment := media_of(part)))
+        texts += FRAMING * (1 + len(message.get("tool_calls") or ()) + len(parts))
+        texts += sum(map(count, texts_of(message)))
+        for part in parts:
+            attachment = media_of(part)
+            if attachment:
+                media += count_media(attachment)
     return texts, media
 
 
@@ -147,39 +151,40 @@ def texts_of(message: Message) -> Iterator[str]:
             yield media.title or ""
         elif part.get("type") not in ("thinking", "redacted_thinking"):
             yield json.dumps(part, ensure_ascii=False)  # a part of an unknown type
-    yield message.get("refusal") or ""
-    for call in message.get("tool_calls") or ():
-        yield from (str(call["function"].get(key, "")) for key in ("name", "arguments"))
-    yield from replayed(message)
+    if message["role"] == "assistant":
+        yield message.get("refusal", "")
+        for call in message.get("tool_calls", ()):
+            yield from (str(call["function"].get(key, "")) for key in ("name", "arguments"))
+        yield from (text for text in _replayed(message) if isinstance(text, str))
 
 
-def replayed(message: Message) -> list[str]:
-    """Reasoning that may be sent back: signed blocks, ``reasoning_details``, and with tool calls all of ``replay``."""
-    blocks, replay = as_dicts(message.get("thinking")), as_dict(message.get("replay"))
-    signed = [block for block in blocks if block.get("signature") or block.get("type") != "thinking"]
-    texts = [block.get("thinking", block.get("data")) for block in signed]
-    details = as_dicts(replay.get(REASONING_DETAILS))
-    texts += [detail.get(key) for detail in details for key in ("text", "summary", "data")]
-    # A token of encrypted reasoning takes seven characters or more, and a tokenizer would count five for it.
-    texts += [str(item.get("encrypted_content") or "")[::5] for item in as_dicts(replay.get("items"))]
-    texts += [str(part.get("thoughtSignature") or "")[::5] for part in as_dicts(replay.get("parts"))]
+def _replayed(message: Message) -> Iterator[object]:
+    """The reasoning that may be sent back: signed blocks, and what each API wants of ``replay``."""
+    for block in as_dicts(message.get("thinking")):
+        if block.get("signature") or block.get("type") != "thinking":
+            yield block.get("thinking", block.get("data"))
+    replay = as_dict(message.get("replay"))
+    for detail in as_dicts(replay.get(REASONING_DETAILS)):
+        yield from (detail.get(key) for key in ("text", "summary", "data"))
+    # A token of encrypted reasoning takes seven characters or more, and a tokenizer would count five.
+    for item in as_dicts(replay.get("items")):
+        yield str(item.get("encrypted_content", ""))[::5]
+    for item in as_dicts(replay.get("parts")):
+        yield str(item.get("thoughtSignature", ""))[::5]
     signatures = as_dict(replay.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
-    texts += signatures if isinstance(signatures, list) else []
+    yield from signatures if isinstance(signatures, list) else ()
     if message.get("tool_calls"):
-        texts += [text for key, text in replay.items() if key != TAGGED]
-    return [text for text in texts if isinstance(text, str)]
+        yield from (text for key, text in replay.items() if key != TAGGED)
 
 
 def count_media(media: Media) -> int:
-    """Estimate an image, document or recording at a flat rate: providers differ threefold. A report replaces it."""
+    """Estimate an image, document or recording at a flat rate, until a report replaces it.
+
+    Providers differ threefold.
+    """
     size = 3 * len(media.data) // 4 if isinstance(media.data, str) else 0  # base64
-    if media.kind == "document" and size:
-        return _PDF_TOKENS * math.ceil(size / _PDF_BYTES)
-    if media.kind == "audio" and size:
-        return math.ceil(_AUDIO_TOKENS * size / _AUDIO_BYTES)
-    if media.kind == "video" and size:
-        return math.ceil(_VIDEO_TOKENS * size / _VIDEO_BYTES)
-    return _IMAGE_TOKENS
+    tokens, unit = _MEDIA_RATES.get(media.kind, (0, 1))
+    return math.ceil(size / unit) * tokens or _IMAGE_TOKENS
 
 
 def estimate(messages: Sequence[Message]) -> int:
@@ -264,8 +269,8 @@ class Prompt(NamedTuple):
 
 # ---- estimator
 #
-# The size of a prompt in tokens. The tokens reported with the newest answer plus the bytes of all
-# newer text are an upper bound. A prompt that this does not prove small is counted with the
+# The size of a prompt in tokens. The tokens reported with the newest answer, plus the bytes of
+# that and of all newer text, are an upper bound. A prompt that this does not prove small is counted with the
 # tokenizer, and scaled by what the model has reported for earlier prompts of the session.
 
 _UNKNOWN_RESERVE = 1000  # tokens for the answer if the window is not known
@@ -349,15 +354,17 @@ class Estimator:
         """
         fixed_bytes = sum(map(upper_bound, self.texts))
         compaction = draft.compaction["id"] if draft.compaction else None
-        reported, new, new_bytes = self._latest_report(messages, compaction, fixed_bytes)
+        reported, new = self._latest_report(messages, compaction, fixed_bytes)
+        texts = [] if reported else self.texts
         size, media = sizes(new, upper_bound)
-        size += new_bytes
+        size += sum(map(upper_bound, texts))
         tokens = reported + size // BYTES + media
         at_most = reported + size + media
         limits = [self.budget.threshold, _OLLAMA_MIN_WINDOW if self._is_ollama else None]
-        self.counts = self.counts or any(limit is not None and at_most > limit for limit in limits)
+        if any(limit is not None and at_most > limit for limit in limits):
+            self.counts = True
         if self.counts:
-            counted = sum(sizes(new, count_text)) + self._count_texts(new_bytes)
+            counted = sum(sizes(new, count_text)) + sum(map(count_text, texts))
             tokens = reported + round(self.scale * counted)
             at_most = max(tokens, reported + counted)
         return draft._replace(
@@ -369,61 +376,45 @@ class Estimator:
             fixed_bytes=fixed_bytes,
         )
 
-    def _count_texts(self, size: int) -> int:
-        """Count the tokens of so many bytes of the texts beside the messages."""
-        if not size:
-            return 0
-        fixed_bytes = sum(map(upper_bound, self.texts))
-        return math.ceil(sum(map(count_text, self.texts)) * size / max(1, fixed_bytes))
-
     # ---- reports
 
     def _latest_report(
         self, messages: Sequence[Message], compaction: str | None, fixed_bytes: int
-    ) -> tuple[int, Sequence[Message], int]:
-        """The tokens that the newest report under this compaction covers, and what it does not.
+    ) -> tuple[int, Sequence[Message]]:
+        """The tokens that the newest report on such a prompt covers, and the messages it does not.
 
-        That is messages, and bytes of the texts beside them. Answers that parallel runs have saved
-        before its question since were not sent with it.
+        Answers that parallel runs have saved before its question since were not sent with it.
         """
         for at, prompt in self._reports(messages) if self._uses_reports else ():
-            answer = messages[at]
-            if answer.get("compaction") != compaction:
+            if _origin(messages[at]) != (compaction, fixed_bytes):
                 continue
             size = sizes(messages[:at], upper_bound)[0] + fixed_bytes
             if size / MAX_BYTES > prompt:  # the report is not of these messages
                 break
             start = max(starts_of(messages[:at]), default=0)
             asked_at = messages[start].get("timestamp", "")
-            new = [one for one in messages[:start] if one.get("timestamp", "") > asked_at]
-            new += messages[at + 1 :]
-            new_bytes = max(0, fixed_bytes - answer.get("prefix_bytes", fixed_bytes))
-            return prompt + _replayed_tokens(answer), new, new_bytes
-        return 0, messages, fixed_bytes
+            late = [one for one in messages[:start] if one.get("timestamp", "") > asked_at]
+            return prompt, [*late, *messages[at:]]
+        return 0, messages
 
     def _reported_ratio(self) -> float | None:
         """The tokens that the model reports for each that gptsh counts; None if nothing tells.
 
-        Between two prompts under the same compaction and system prompt only known messages were
-        added, however both begin: the difference is what those take. Else it is a whole prompt, if
-        that was not compacted. Media tell nothing: their tokens are a guess.
+        Between two prompts that begin alike only known messages were added: the difference is what
+        those take. Else it is a whole prompt, if that was not compacted. Media tell nothing: their
+        tokens are a guess.
         """
         messages = self._history()
-
-        def origin(report: tuple[int, int]) -> tuple[str | None, int | None]:
-            answer = messages[report[0]]
-            return answer.get("compaction"), answer.get("prefix_bytes")
-
-        for (compaction, prefix_bytes), group in groupby(self._reports(messages), key=origin):
-            reports = [*group]
-            newest, tokens = reports[0]
-            spans = [(*reports[-1], 0)]
-            if compaction is None:
-                spans.append((0, 0, prefix_bytes or 0))
-            for start, earlier_tokens, size in spans:
+        fixed_bytes = sum(map(upper_bound, self.texts))
+        reports = [(at, tokens, _origin(messages[at])) for at, tokens in self._reports(messages)]
+        for origin, group in groupby(reports, key=itemgetter(2)):
+            (newest, tokens, _), *earlier = group
+            spans = [(at, known, 0) for at, known, _ in earlier[-1:]]
+            if origin == (None, fixed_bytes):
+                spans.append((0, 0, sum(map(count_text, self.texts))))
+            for start, known, fixed in spans:
                 counted, media = sizes(messages[start:newest], count_text)
-                counted += self._count_texts(size)
-                ratio = (tokens - earlier_tokens) / max(1, counted)
+                ratio = (tokens - known) / (counted + fixed)
                 # A ratio far outside the limits means that the reports are not of these messages.
                 is_plausible = _MIN_SCALE / 2 <= ratio <= 2 * _MAX_SCALE
                 if is_plausible and counted > _MIN_SCALE_TOKENS and not media:
@@ -435,9 +426,14 @@ class Estimator:
         for at in reversed(range(len(messages))):
             answer = messages[at]
             if is_answer_of(answer, self._provider, self._model):
-                usage = _usage(answer)
-                if usage and not answer.get("server_truncated"):
-                    yield at, usage["prompt"]
+                prompt = token_count(as_dict(answer.get("usage")).get("prompt"))
+                if prompt and prompt < _ABSURD and not answer.get("server_truncated"):
+                    yield at, prompt
+
+
+def _origin(answer: Message) -> tuple[str | None, int]:
+    """What prompts have in common that begin alike: compaction, size of system prompt and tools."""
+    return answer.get("compaction"), answer.get("prefix_bytes", 0)
 
 
 def was_truncated(reported_tokens: int, prompt: Prompt) -> bool:
@@ -450,28 +446,3 @@ def was_truncated(reported_tokens: int, prompt: Prompt) -> bool:
     if reported_tokens > sum(map(upper_bound, texts)) / BYTES:
         return False
     return reported_tokens < _MIN_SHARE_COUNTED * sum(map(count_text, texts))
-
-
-def _usage(message: Message) -> dict[str, int]:
-    """The plausible figures of a message's usage; empty without prompt and completion."""
-    valid = {}
-    for key, value in as_dict(message.get("usage")).items():
-        size = token_count(value)
-        if size is not None and size < _ABSURD:
-            valid[key] = size
-    return valid if valid.get("prompt") and "completion" in valid else {}
-
-
-def _replayed_tokens(message: Message) -> int:
-    """Tokens of an answer that go back with the next question, which excludes plain reasoning."""
-    usage = _usage(message)
-    completion = usage["completion"]
-    reasoning = usage.get("reasoning_tokens", 0)
-    if replayed(message):
-        return completion
-    if 0 < reasoning < completion:
-        return completion - reasoning
-    if reasoning or message.get("thinking") or message.get("replay"):
-        # The reported figures do not separate it.
-        return min(completion, sizes([message], upper_bound)[0] // 2)
-    return completion

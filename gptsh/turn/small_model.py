@@ -67,12 +67,17 @@ class Summariser:
             raise ModelError("echo makes no summaries", "model_small names a model that does")
         if self._calls_left < 1:
             raise ModelError(f"{_MAX_SUMMARY_CALLS} calls for summaries were made in this run")
-        small, text = make_small_model(self._settings, self._client, self._client.ask, model), ""
+        small = make_small_model(self._settings, self._client, self._client.ask, model)
+        text = ""
         try:
             with self._screen.spinning(f"summarising {len(fresh):,} messages with {model}"):
                 text = summaries.summarise(small, previous, fresh, tokens=size, calls=self._calls_left)
         finally:
-            self._record_calls(small)
+            self._calls_left -= max(1, small.calls)
+            for usage in small.spent:
+                cost = small.price(usage)
+                self._costs.append(cost)
+                document.add_call(self._session.doc, "summary", model, usage, cost)
             if small.spent and not text:
                 self._session.save(fsync=self._fsync)
         record = summaries.new_summary(older, text, model)
@@ -86,14 +91,6 @@ class Summariser:
         """Tell the user that a summary failed; the session is then shortened in another way."""
         self._session.emit("compression_error", error=str(err))
         stdio.note(f"no summary could be made: {err}")
-
-    def _record_calls(self, small: "SmallModel") -> None:
-        """Record the calls and their costs in the document."""
-        self._calls_left -= max(1, small.calls)
-        for usage in small.spent:
-            cost = small.price(usage)
-            self._costs.append(cost)
-            document.add_call(self._session.doc, "summary", small.model, usage, cost)
 
 
 def placeholder_summary(

@@ -112,7 +112,7 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     estimator = tokens.Estimator("lab/m", "lab", ContextRules(), None, lambda: sent, is_ollama=False)
     estimator.texts = ["Brief."]
     estimator.window = 1
-    prompt = estimator.estimated(tokens.Prompt(Request("lab/m", sent, {}), estimator.budget))
+    prompt = estimator.estimated(tokens.Prompt(Request("lab/m", sent, {}), estimator.budget), sent)
     assert prompt.tokens <= prompt.at_most
     built = build_messages(make_sendable([*doc["messages"], QUESTION]), "Brief.", "", "")
     tokens.was_truncated(1, prompt.with_messages(built))

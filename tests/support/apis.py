@@ -115,7 +115,7 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     prompt = estimator.estimated(tokens.Prompt(Request("lab/m", sent, {}), estimator.budget), sent)
     assert prompt.tokens <= prompt.at_most
     built = build_messages(make_sendable([*doc["messages"], QUESTION]), "Brief.", "", "")
-    tokens.was_truncated(1, prompt.with_messages(built))
+    tokens.was_truncated(1, estimator.estimated(prompt, built))
     for name in dialects or APIS:
         APIS[name](Request("lab/m", built, {}))
 

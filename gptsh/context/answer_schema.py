@@ -69,7 +69,7 @@ class AnswerSchema:
 
 @contextlib.contextmanager
 def _as_usage_error(problem: str) -> Iterator[None]:
-    """Raise as UsageError what the libraries raise for a schema that they cannot use, also what they do not catch."""
+    """Raise UsageError for whatever the libraries raise about a schema that they cannot use."""
     from jsonschema.exceptions import SchemaError, UnknownType
     from referencing.exceptions import Unresolvable
 
@@ -108,7 +108,10 @@ def _read_schema(text_or_path: str) -> JsonObject:
 def _find_dangling(
     schema: JsonObject, specification: "Specification[Schema]", registry: "SchemaRegistry"
 ) -> str | None:
-    """The first reference in a schema, or in what it refers to, that leads nowhere; None if there is none."""
+    """The first reference in a schema, or in what it refers to, that leads nowhere;
+
+    None if there is none.
+    """
     from referencing.exceptions import Unresolvable
 
     root = specification.create_resource(schema)
@@ -145,7 +148,7 @@ def system_with_schema(system: str | None, schema: object) -> str:
 
 
 def messages_with_schema(messages: list[Message], schema: object) -> list[Message]:
-    """Add the request for an answer of this schema to the system message, unless it is already there."""
+    """Add the request for this schema to the system message, unless it is already there."""
     first = messages[:1] if messages and messages[0]["role"] == "system" else []
     system = text_of(first[0]) if first else None
     if system and system.endswith(system_with_schema(None, schema)):

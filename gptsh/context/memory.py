@@ -1,4 +1,4 @@
-"""Read and update MEMORY.md and HISTORY.md, and put the memory and the project's file into a prompt, cut to fit."""
+"""Read and update an agent's memory, and put it and the project's file into a prompt, cut to fit."""
 
 import contextlib
 import json
@@ -198,9 +198,10 @@ def _limit(window: int | None) -> int:
 
 
 def pending_messages(doc: Document) -> list[Message]:
-    """The messages that the memory lacks: all after the position; none of an imported session that was not used here.
+    """The messages that the memory lacks: all after the position that it has reached.
 
-    The turns without an answer, and those that a filter ended, do not count.
+    None of an imported session that was not used here. The turns without an answer, and those that
+    a filter ended, do not count.
     """
     messages = doc["messages"]
     if all(map(turns.is_imported, messages)):
@@ -212,9 +213,10 @@ def pending_messages(doc: Document) -> list[Message]:
 
 
 def due_messages(doc: Document, rules: ContextRules) -> list[Message]:
-    """The messages to consolidate after a turn: once more than ``memory_window`` are pending, all but the latest.
+    """The messages to consolidate after a turn: all but the latest.
 
-    After a failure they are due again when ``keep_messages`` more are pending.
+    That is once more than ``memory_window`` are pending. After a failure they are due again when
+    ``keep_messages`` more are pending.
     """
     pending, keep = pending_messages(doc), max(1, rules.keep_messages)
     excess = len(pending) - rules.memory_window
@@ -228,12 +230,19 @@ def due_messages(doc: Document, rules: ContextRules) -> list[Message]:
 # ---- consolidating
 
 
-def consolidate(doc: Document, filename: str, agent: str, messages: Sequence[Message], small: SmallModel) -> int:
-    """Add the next piece of ``messages`` to the agent's memory with one request; return how many messages it had.
+def consolidate(
+    doc: Document,
+    filename: str,
+    agent: str,
+    messages: Sequence[Message],
+    small: SmallModel,
+) -> int:
+    """Add the next piece of ``messages`` to the agent's memory; return how many messages it had.
 
-    The caller holds ``locked`` and has read the document since; ``messages`` come from ``pending_messages``. The new
-    position and the cost are saved, the cost even where the reply is useless. Raises what ``small.ask`` raises,
-    ModelError for a useless reply, TooLong where the window has no room, StoreError, SessionGone; all can be retried.
+    One request does it. The caller holds ``locked`` and has read the document since; ``messages``
+    come from ``pending_messages``. The new position and the cost are saved, the cost even where the
+    reply is useless. Raises what ``small.ask`` raises, ModelError for a useless reply, TooLong
+    where the window has no room, StoreError, SessionGone; all can be retried.
     """
     sessions.refuse_newer(doc, filename)
     folder = memory_folder(agent)
@@ -267,14 +276,16 @@ def _request(small: SmallModel, memory: str, conversation: str) -> Request:
 def _next_piece(
     messages: Sequence[Message], small: SmallModel, memory: str, agent: str
 ) -> tuple[Sequence[Message], str]:
-    """As many messages as one request has room for, at least one, and their text, which may be empty.
+    """The messages that one request has room for, at least one, and their text.
 
-    Raises TooLong if there is no room.
+    The text may be empty. Raises TooLong if there is no room.
     """
     room = min(_MAX_PIECE, small.window - _request(small, memory, "").tokens)
     if room < _MIN_PIECE:
-        what = f"the memory of {agent} does not fit into the window of {small.model}, {small.window:,} tokens"
-        raise TooLong(what, "shorten its MEMORY.md, or set another model_small")
+        window = f"the window of {small.model}, {small.window:,} tokens"
+        raise TooLong(
+            f"the memory of {agent} does not fit into {window}", "shorten its MEMORY.md, or set another model_small"
+        )
     lines: list[str] = []
     for at, line in enumerate(lines_of(messages, _LENGTHS, dated=True)):
         if not lines:
@@ -287,7 +298,13 @@ def _next_piece(
     return messages, "\n".join(lines)
 
 
-def _complete(doc: Document, filename: str, small: SmallModel, memory: str, conversation: str) -> tuple[str, str]:
+def _complete(
+    doc: Document,
+    filename: str,
+    small: SmallModel,
+    memory: str,
+    conversation: str,
+) -> tuple[str, str]:
     """Request the log entry and the new memory. The cost is saved even if the reply is useless."""
     try:
         reply = small.complete(_request(small, memory, conversation))
@@ -296,7 +313,8 @@ def _complete(doc: Document, filename: str, small: SmallModel, memory: str, conv
             document.add_call(doc, "memory", small.model, usage, small.price(usage))
             sessions.save_session(doc, at=filename, touch=False)
     if not exists(filename):
-        raise SessionGone(f"session {doc['id']} was deleted meanwhile", "nothing more of it is remembered")
+        problem = f"session {doc['id']} was deleted meanwhile"
+        raise SessionGone(problem, "nothing more of it is remembered")
     try:  # models put line breaks into strings, and words around the object
         answer = as_dict(json.loads(reply[reply.find("{") : reply.rfind("}") + 1], strict=False))
     except (ValueError, RecursionError):
@@ -310,7 +328,7 @@ def _complete(doc: Document, filename: str, small: SmallModel, memory: str, conv
 
 
 def _clean(text: str) -> str:
-    """Remove control characters, which a terminal that shows the file would obey, and invisible ones."""
+    """Remove control characters, which a terminal would obey, and invisible ones."""
     visible = _CONTROLS.sub("", text)
     return "".join(c for c in visible if c in _JOINERS or unicodedata.category(c) != "Cf").strip()
 
@@ -325,7 +343,10 @@ def memory_folder(agent: str) -> Path:
 
 @contextlib.contextmanager
 def locked(agent: str, wait: float) -> Iterator[None]:
-    """Lock the agent's memory against other processes. Raises StoreBusy after ``wait`` seconds, else StoreError."""
+    """Lock the agent's memory against other processes.
+
+    Raises StoreBusy after ``wait`` seconds, else StoreError.
+    """
     folder = memory_folder(agent)
     with contextlib.ExitStack() as stack:
         with files.as_store_error(_UNUSABLE, folder):
@@ -339,7 +360,8 @@ def locked(agent: str, wait: float) -> Iterator[None]:
 def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
     """Write MEMORY.md, its previous content beside it, then the line of the log.
 
-    Raises StoreError, also if MEMORY.md was edited since it was read; the edited file is not changed.
+    Raises StoreError, also if MEMORY.md was edited since it was read; the edited file is not
+    changed.
     """
     new = f"{memory}\n".encode("utf-8", "replace") if memory else b""
     history = _read(folder / _HISTORY)
@@ -368,7 +390,8 @@ def _decoded(data: bytes) -> str:
     try:
         return data.decode("utf-8-sig").strip()
     except ValueError as err:
-        raise StoreError(f"the memory cannot be read: it is not UTF-8: {err}", "save MEMORY.md as UTF-8") from err
+        problem = f"the memory cannot be read: it is not UTF-8: {err}"
+        raise StoreError(problem, "save MEMORY.md as UTF-8") from err
 
 
 # ---- project file
@@ -381,10 +404,11 @@ _PROJECT_CHANGED = "[gptsh: {name} has changed since. It now says:]"
 
 
 def read_project_file(name: str) -> str:
-    """Return the nearest file of this name, from the working folder up to the root of its git repository.
+    """Return the nearest file of this name, up to the root of the git repository.
 
-    Its path stands above its text, relative to that root; "" if there is none. Raises StoreError if it cannot be read,
-    or leads out of the repository: a foreign repository must not send other files of this machine.
+    Its path stands above its text, relative to that root; "" if there is none. Raises StoreError if
+    it cannot be read, or leads out of the repository: a foreign repository must not send other
+    files of this machine.
     """
     try:
         folder = Path.cwd()

@@ -1,4 +1,4 @@
-"""Make messages valid for servers: pair calls with results, join neighbours, shorten long tool results and files."""
+"""Make messages valid for servers, and shorten long tool results and files in them."""
 
 import json
 import re
@@ -46,14 +46,17 @@ def make_sendable(messages: Iterable[Message]) -> list[Message]:
 
 
 def build_messages(messages: Sequence[Message], system: str | None, provider: str, model: str) -> list[Message]:
-    """Put the system prompt before the messages (see ``make_sendable``), in an order that strict servers accept.
+    """Put the system prompt and the messages in an order that strict servers accept.
 
-    System messages of the session come first and are joined with the system prompt: some servers accept only one, at
-    the start. Raises UsageError for a blank prompt: some servers drop a blank message, and then refuse a request that
-    is empty or ends with an answer.
+    The messages come from ``make_sendable``. System messages of the session come first and are
+    joined with the system prompt: some servers accept only one, at the start. Raises UsageError for
+    a blank prompt: some servers drop a blank message, and then refuse a request that is empty or
+    ends with an answer.
     """
-    others = [message for message in messages if message["role"] != "system"]
-    prompt = join_adjacent(pair_calls(others, provider, model))
+    prompt = [message for message in messages if message["role"] != "system"]
+    if any(message["role"] == "tool" or message.get("tool_calls") for message in prompt):
+        prompt = pair_calls(prompt, provider, model)
+    prompt = join_adjacent(prompt)
     if messages and (not prompt or (starts_turn(prompt[-1]) and is_blank(prompt[-1]))):
         raise UsageError("the prompt is blank", "give words or pipe text in")
     systems = [text_of(message) for message in messages if message["role"] == "system"]
@@ -65,7 +68,7 @@ def build_messages(messages: Sequence[Message], system: str | None, provider: st
 
 UNREADABLE = "arguments"  # the key that wraps arguments which are not a JSON object
 _UNNAMED, _LONGEST_NAME = "unknown", 64
-# The call ids that a provider accepts. A provider that is not listed accepts any id that its own model made.
+# The call ids that a provider accepts; one that is not listed accepts any id of its own model.
 _IDS = {
     "openai": "[!-~]{1,40}",
     "azure": "[!-~]{1,40}",
@@ -77,21 +80,25 @@ _IDS = {
 def join_adjacent(messages: Sequence[Message]) -> list[Message]:
     """Join adjacent questions, and adjacent answers: strict servers require alternating roles.
 
-    Adjacent questions come from unanswered ones, adjacent answers from two runs that answered one question in parallel.
-    Of joined answers only the text is kept, except of the last.
+    Adjacent questions come from unanswered ones, adjacent answers from two runs that answered one
+    question in parallel. Of joined answers only the text is kept, except of the last.
     """
     joined: list[Message] = []
     for message in messages:
         before = joined.pop() if joined else None
         if before and _asks(before) and _asks(message):
             joined.append({"role": "user", "content": [*parts_of(before), *parts_of(message)]})
-        elif before and before["role"] == message["role"] == "assistant" and not before.get("tool_calls"):
+        elif before and _is_plain_answer(before) and message["role"] == "assistant":
             text: Part = {"type": "text", "text": f"{one_text(before)}\n\n"}
             blocks = [("text", text), *blocks_of(message)]
             joined.append(with_blocks(message, blocks) if one_text(before) else message)
         else:
             joined += [before, message] if before else [message]
     return joined
+
+
+def _is_plain_answer(message: Message) -> bool:
+    return message["role"] == "assistant" and not message.get("tool_calls")
 
 
 def _asks(message: Message) -> bool:
@@ -110,8 +117,6 @@ def pair_calls(
     becomes an error; a result without a call is left out. ``readable``: all arguments become the
     text of a JSON object.
     """
-    if not any(message["role"] == "tool" or message.get("tool_calls") for message in messages):
-        return [*messages]
     results = _results(messages)
     pattern = _IDS.get(provider, _IDS["openai"])
     used_ids: set[str] = set()
@@ -211,7 +216,7 @@ def _valid_call(call: Call, call_id: str, *, readable: bool) -> Call:
 
 
 def _readable(arguments: object) -> str:
-    """Arguments as the text of a JSON object, unchanged if they are one: servers refuse anything else."""
+    """Arguments as the text of a JSON object, which is all that servers accept."""
     if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
         return "{}"
     if isinstance(arguments, str):
@@ -233,7 +238,8 @@ def _readable(arguments: object) -> str:
 _LINE = "[gptsh: {removed:,} of {whole:,} characters are left out here]\n"
 _LINE_TOKENS = 40
 _MIN_TOKENS = 64  # of a truncated text: a shorter excerpt is useless
-_LONGEST_RESULT, _RESULT_END = 200_000, 99_900  # characters of a tool result; of either end of a longer one
+_LONGEST_RESULT = 200_000  # characters of a tool result
+_RESULT_END = 99_900  # characters of either end of a longer one
 
 
 # ---- messages as the model reads them
@@ -246,8 +252,8 @@ def as_sent(
 ) -> Message:
     """The message as a model reads it, with a line in place of each omitted text.
 
-    Omitted are the ``cuts``, the middle of a very long tool result, and attachments of the kinds in ``lacks``, which
-    the model does not accept.
+    Omitted are the ``cuts``, the middle of a very long tool result, and attachments of the kinds in
+    ``lacks``, which the model does not accept.
     """
     if message["role"] == "tool":
         message = _map_parts(message, _ends)
@@ -330,7 +336,10 @@ def _cut(text: str, size: int, room: int, end: str) -> tuple[int, int]:
 
 
 def _at_lines(text: str, start: int, stop: int) -> tuple[int, int]:
-    """Extend a cut to whole lines on each side where that costs at most half of the text that remains there."""
+    """Extend a cut to whole lines on each side.
+
+    That may cost half of the text that remains there.
+    """
     if 0 < start < len(text) and (line := text.rfind("\n", start // 2, start) + 1):
         start = line
     if 0 < stop < len(text) and (line := text.find("\n", stop - 1, stop + (len(text) - stop) // 2) + 1):
@@ -345,9 +354,10 @@ _SLACK = 400  # characters beyond both ends that are not worth cutting
 
 
 def pruned(message: Message) -> Message:
-    """Shorten an older tool result or attachment to both ends, in whole lines; the same object if that saves nothing.
+    """Shorten an older tool result or attachment to both ends, in whole lines.
 
-    Media in a tool result becomes a line that names it.
+    It is the same object if that saves nothing. Media in a tool result becomes a line that names
+    it.
     """
 
     def shorter(part: Part) -> Part:
@@ -380,12 +390,13 @@ def cut_text(message: Message, max_tokens: int) -> Message:
 
 # ---- files that tools worked on
 
-_PATH_KEYS = "(?i)(?:file|notebook|old|new|absolute)?[_-]?paths?|files?|file[_-]?name"  # of a call's arguments
+# Keys of a call's arguments.
+_PATH_KEYS = "(?i)(?:file|notebook|old|new|absolute)?[_-]?paths?|files?|file[_-]?name"
 _LONGEST_PATH = 300  # characters
 
 
 def touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
-    """Map each file that tool calls named to the names of those tools, in the order in which they were last named.
+    """Map each file that tool calls named to the names of those tools, the last named last.
 
     Failed calls do not count.
     """

@@ -1,4 +1,4 @@
-"""Summarise messages with the small model: write the requests, read the answers, find the latest summary."""
+"""Summarise messages with the small model, and find the latest summary of a session."""
 
 import contextlib
 import json
@@ -40,7 +40,7 @@ _TAGS = re.compile(r"(?i)<\s*+(/?)\s*+(memory|conversation|summary)\s*+>")
 
 
 class Lengths(NamedTuple):
-    """The maximum characters that the small model reads: of a question's words, of an answer, of anything else."""
+    """The most characters that the small model reads of a question, an answer, anything else."""
 
     user: int = 400
     answer: int = 1500
@@ -56,8 +56,8 @@ def in_tags(name: str, text: str) -> str:
 def lines_of(messages: Iterable[Message], lengths: Lengths, *, dated: bool = False) -> Iterator[str]:
     """Each message as the small model reads it; empty for a message without content.
 
-    A text's own lines are indented, so that none can pass for a message. ``dated``: each question starts with its day,
-    and system prompts are left out.
+    A text's own lines are indented, so that none can pass for a message. ``dated``: each question
+    starts with its day, and system prompts are left out.
     """
     names: dict[str, str] = {}  # of tools, by the ids of their calls
     for message in messages:
@@ -138,7 +138,7 @@ _ASSUMED_WINDOW = 8192  # tokens, if the small model's window is not known
 LENGTH_TOLERANCE = 1.5  # times the requested length: the maximum length of a summary
 _SLACK = 100  # tokens: added to the requested length for max_tokens
 _WORDS_PER_TOKEN = 0.6  # the length is requested in words: models count words better
-_MAX_READ = 128_000  # tokens read by all calls: one paragraph cannot hold more, and reading more costs dollars
+_MAX_READ = 128_000  # tokens read by all calls: one paragraph cannot hold more
 _MIN_ROOM = 64  # tokens
 
 
@@ -146,9 +146,11 @@ _MIN_ROOM = 64  # tokens
 
 
 class SmallModel:
-    """The small model. ``calls`` counts its requests, ``spent`` lists their reported usage, ``price`` returns USD.
+    """The small model.
 
-    ``window`` returns its window in tokens (None: unknown); ``learn`` receives a window that a refusal names.
+    ``calls`` counts its requests, ``spent`` lists their reported usage, ``price`` returns USD.
+    ``window`` returns its window in tokens (None: unknown); ``learn`` receives a window that a
+    refusal names.
     """
 
     def __init__(
@@ -173,12 +175,18 @@ class SmallModel:
         """A request for an answer of at most ``tokens``, and at most half the window."""
         params = small_params(likely_facts(*split_model(self.model)), tokens)
         params["max_tokens"] = min(params["max_tokens"], self.window // 2)
-        messages: list[Message] = [{"role": "system", "content": system}, {"role": "user", "content": user}]
+        messages: list[Message] = [
+            {"role": "system", "content": system},
+            {"role": "user", "content": user},
+        ]
         total = sum(map(count_message, messages)) + params["max_tokens"]
         return Request(self.model, messages, params, stream=False, tokens=total)
 
     def complete(self, request: Request) -> str:
-        """Return the text of the answer without reasoning. Raises EmptyAnswer, and what ``ask`` raises."""
+        """Return the text of the answer without reasoning.
+
+        Raises EmptyAnswer, and what ``ask`` raises.
+        """
         answer = Answer()
         self.calls += 1
         try:
@@ -197,12 +205,20 @@ class SmallModel:
         return text
 
 
-def summarise(small: SmallModel, previous: str | None, messages: Sequence[Message], *, tokens: int, calls: int) -> str:
-    """Summarise ``previous`` (the summary of all earlier messages) and the messages, in at most ``calls`` requests.
+def summarise(
+    small: SmallModel,
+    previous: str | None,
+    messages: Sequence[Message],
+    *,
+    tokens: int,
+    calls: int,
+) -> str:
+    """Summarise ``previous``, the summary of all earlier messages, and the messages.
 
-    ``tokens`` is the requested length; the result may be half as long again. Each request has the summary so far and
-    the next messages; if those are too many, each message is shortened further. Without messages, ``previous`` is
-    condensed. Raises EmptyAnswer, TooLong if the window has no room, and what ``ask`` raises.
+    That takes at most ``calls`` requests. ``tokens`` is the requested length; the result may be
+    half as long again. Each request has the summary so far and the next messages; if those are too
+    many, each message is shortened further. Without messages, ``previous`` is condensed. Raises
+    EmptyAnswer, TooLong if the window has no room, and what ``ask`` raises.
     """
     target = max(_MIN_ROOM // 4, min(tokens, small.window // 4))
     task = f"Write the summary, in {int(_WORDS_PER_TOKEN * target):,} words at most."
@@ -249,9 +265,10 @@ def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str
 
 
 def new_summary(messages: Sequence[Message], text: str, model: str) -> "Summary":
-    """The record of a summary in ``context.summaries``; it covers ``messages``, which begin with the session's first.
+    """The record of a summary of ``messages``, for ``context.summaries``.
 
-    ``until`` is the latest of their times: a later message among them was added since and is not covered.
+    They begin with the session's first. ``until`` is the latest of their times: a later message
+    among them was added since and is not covered.
     """
     return {
         "id": new_message_id(),
@@ -293,10 +310,10 @@ def latest(context: "ContextState", ids: Sequence[str]) -> "tuple[Summary, int] 
 
 
 def uncovered(messages: Sequence[Message], summary: "Summary") -> list[Message]:
-    """The older messages that a summary does not cover: those after its last one, or with a later time.
+    """The messages that a summary does not cover: those after its last one, or of a later time.
 
-    A parallel run saves its answer after its own question, among older messages. If the summary's last message is not
-    among ``messages``, the summary reaches beyond them.
+    A parallel run saves its answer after its own question, among older messages. If the summary's
+    last message is not among ``messages``, the summary reaches beyond them.
     """
     until = summary.get("until")
     ids = [message["id"] for message in messages]

@@ -45,8 +45,10 @@ if TYPE_CHECKING:
 MARK = "[…]"  # in place of omitted text
 FRAMING = 8  # tokens around a message, and around a tool call in it
 _CL100K = "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"  # the file of cl100k_base in litellm's package
-_MARGIN, _PER_DIGIT = 1.15, 0.5  # times the count of cl100k, plus tokens per digit: for other tokenizers
-_PIECE, _MAX_PIECES = 100_000, 100  # characters that are counted at once, and how many such pieces of a text
+# For other tokenizers: times the count of cl100k, plus tokens per digit.
+_MARGIN, _PER_DIGIT = 1.15, 0.5
+_PIECE = 100_000  # characters that are counted at once
+_MAX_PIECES = 100  # of a text that are counted
 MAX_BYTES = 30  # per token, in text that people write
 BYTES = 4  # per token, in an estimate without a tokenizer
 _IMAGE_TOKENS = 1600  # what most providers count for a large image; also for media of unknown size
@@ -70,10 +72,11 @@ def _count_bytes(text: str) -> int:
 
 @lru_cache(50_000)
 def count_text(text: str) -> int:
-    """Count the tokens of a text, erring high: OpenAI's count plus a seventh and half a token per digit.
+    """Count the tokens of a text, erring high:
 
-    It is counted piece by piece, since a list of all tokens takes ten times the memory of the text. Of a text longer
-    than nearly any window, evenly spread pieces are counted.
+    OpenAI's count plus a seventh and half a token per digit. It is counted piece by piece, since a
+    list of all tokens takes ten times the memory of the text. Of a text longer than nearly any
+    window, evenly spread pieces are counted.
     """
     encoding = _encoding()
     if encoding is None:
@@ -100,7 +103,10 @@ def _encoding() -> "Encoding | None":
 
 
 def truncate_tokens(text: str, max_tokens: int, *, ends: bool = False) -> str:
-    """Cut a text to ``max_tokens``: its head, or with ``ends`` both ends, and a mark; "" if not even that fits."""
+    """Cut a text to ``max_tokens``: its head, or with ``ends`` both ends, and a mark.
+
+    It is "" if not even that fits.
+    """
     if upper_bound(text) <= max_tokens or count_text(text) <= max_tokens:
         return text
     best, low, high = "", 0, len(text)
@@ -124,7 +130,7 @@ def truncate_tokens(text: str, max_tokens: int, *, ends: bool = False) -> str:
 
 
 def count_message(message: Message) -> int:
-    """Count the tokens of a message as sent, erring high: text, tool calls, refusal and the reasoning sent back."""
+    """Count the tokens of a message as it is sent, with the reasoning sent back, erring high."""
     return sum(sizes([message], count_text))
 
 
@@ -166,7 +172,7 @@ def _replayed(message: Message) -> Iterator[object]:
     replay = as_dict(message.get("replay"))
     for detail in as_dicts(replay.get(REASONING_DETAILS)):
         yield from (detail.get(key) for key in ("text", "summary", "data"))
-    # A token of encrypted reasoning takes seven characters or more, and a tokenizer would count five.
+    # A token of encrypted reasoning takes seven characters or more; a tokenizer would count five.
     for item in as_dicts(replay.get("items")):
         yield str(item.get("encrypted_content", ""))[::5]
     for item in as_dicts(replay.get("parts")):
@@ -225,7 +231,8 @@ class Budget(NamedTuple):
 # ---- prompt
 
 FULL = "full"
-PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"  # the strategies: see ``compaction``
+# The strategies of a compaction.
+PRUNED, SUMMARY, MINIMAL = "pruned-tools", "summary", "minimal"
 # The reasons of a compaction: the user requested it (it applies whatever the settings are); the
 # session outgrew the window; the server refused the prompt for its length.
 ASKED, AUTO, REFUSED = "asked", "auto", "refused"

@@ -30,9 +30,9 @@ _PRICED = 1000  # tokens of an answer, whose length nobody knows yet
 
 
 def print_request(engine: Engine, prompt: Prompt, output: Output) -> int:
-    """Print the facts of a request and its messages in short; with ``-o json`` the request itself, keys masked.
+    """Print the facts of a request and its messages in short.
 
-    Nothing is sent.
+    With ``-o json`` it is the request itself, with masked keys. Nothing is sent.
     """
     if output.is_structured:
         stdio.write_lines([structured.line({**request_of(engine.client, prompt), "error": None})])
@@ -66,7 +66,13 @@ def request_of(client: Client, prompt: Prompt) -> JsonObject:
     return {"model": request.model, "api": api, **preview, "context": report_of(prompt)}
 
 
-def compact(engine: Engine, options: TurnOptions, interrupts: Interrupts, session: Session, setup: Setup) -> int:
+def compact(
+    engine: Engine,
+    options: TurnOptions,
+    interrupts: Interrupts,
+    session: Session,
+    setup: Setup,
+) -> int:
     """Show what a compaction would change, or with ``--apply`` make it; return the exit code.
 
     Raises GptshError if its summary fails; the session is then labelled, but not compacted.

@@ -1,4 +1,4 @@
-"""Plan a request: the system prompt, memory, and the messages that fit and that the model accepts."""
+"""Plan a request: the system prompt, memory, and the messages that fit."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -167,7 +167,8 @@ def _digest(data: str) -> str:
 # A prompt that needs a summary first asks the small model for it and saves it. Nothing else is sent
 # or saved here.
 
-_FITS_ANY_MODEL = 2000  # tokens of a prompt, or of prompt and answer; below that no server is asked for its window
+# Tokens of a prompt, or of prompt and answer; below that no server is asked for its window.
+_FITS_ANY_MODEL = 2000
 _TYPICAL_ANSWER = 4096  # tokens; a quarter of a large window is far more than answers take
 _MAX_RETRY_SIZE = 0.9  # times the size of a refused prompt; a larger one would be refused again
 
@@ -302,11 +303,13 @@ class Planner:
         """The refusal of a prompt that cannot be shortened any more, with what the user can do."""
         advice = self._advice_on_length(messages)
         if refusal.window is None and self._estimator.window is None:
-            advice += f"; set context_window under [providers.{self.provider}], and gptsh sends less of a long session"
+            advice += f"; set context_window under [providers.{self.provider}], and gptsh sends less"
+            advice += " of a long session"
         err = TooLong(str(refusal), advice, detail=refusal.detail)
         if self._session.is_saved and not self._options.interactive:
             changed = "--truncate tail" if self._can_truncate(messages) else "-m MODEL"
-            err.hint = f"the question is saved: 'gptsh -s {self._session.ref} {changed}' asks it again"
+            command = f"gptsh -s {self._session.ref} {changed}"
+            err.hint = f"the question is saved: '{command}' asks it again"
         return err
 
     def _advice_on_length(self, messages: Sequence[Message]) -> str:
@@ -323,7 +326,8 @@ class Planner:
     def _can_truncate(self, messages: Sequence[Message]) -> bool:
         """Whether --truncate, not given yet, would find text to cut."""
         start = turns.question_index(messages) if self.rules.compact else 0
-        return self._options.truncate is None and any(map(sendable.attached_texts, messages[start:]))
+        has_texts = any(map(sendable.attached_texts, messages[start:]))
+        return has_texts and self._options.truncate is None
 
     # ---- before the first prompt
 
@@ -413,15 +417,11 @@ class Planner:
         question_at = turns.question_index(messages) if self.rules.compact else 0
         threshold = int(self.rules.compact_at * budget.whole)
         truncation = Truncation(self._session, end, self._whole, self._estimator.scale)
-        truncation.cut_to_fit(
-            messages[:question_at], messages[question_at:], budget.whole, threshold
-        )
+        truncation.cut_to_fit(messages[:question_at], messages[question_at:], budget.whole, threshold)
 
     # ---- what is sent
 
-    def _sendable(
-        self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None
-    ) -> list[Message]:
+    def _sendable(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None) -> list[Message]:
         """The messages as this model reads them; ``cuts``: instead of those of the session."""
         not_sent = self.not_sent
         if cuts is None:
@@ -430,10 +430,7 @@ class Planner:
             messages = turns.without_turns(messages, not_sent.filtered)
         if not_sent.refused:
             messages = [*map(not_sent.without_refused, messages)]
-        sent = [
-            sendable.as_sent(message, not_sent.kinds, cuts.get(message["id"], ()))
-            for message in messages
-        ]
+        sent = [sendable.as_sent(message, not_sent.kinds, cuts.get(message["id"], ())) for message in messages]
         if self._noted:
             sent = self._noted.in_questions(sent, self._estimator.window)
         return make_sendable(sent)
@@ -462,9 +459,7 @@ class Planner:
             engine.settings, engine.client, self.agent, self._session, self._screen, self.costs, fsync=fsync
         )
 
-    def _finish(
-        self, prompt: Prompt, messages: Sequence[Message], *, dry: bool = False
-    ) -> Prompt:
+    def _finish(self, prompt: Prompt, messages: Sequence[Message], *, dry: bool = False) -> Prompt:
         """Complete a request, and save its new compaction. Raises TooLong before saving."""
         budget, tokens = prompt.budget, prompt.tokens
         if not prompt.fits:
@@ -484,9 +479,7 @@ class Planner:
         answers = [message for message in messages if message["role"] == "assistant"]
         full_window = filled_window(answers[-1]) if answers else None  # the next needs more
         request = self._draft.request._replace(
-            messages=build_messages(
-                prompt.request.messages, self._system, self.provider, self.model
-            ),
+            messages=build_messages(prompt.request.messages, self._system, self.provider, self.model),
             tokens=max(prompt.at_most, full_window or 0) + answer_tokens,
         )
         return prompt._replace(request=request)

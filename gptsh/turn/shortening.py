@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def save_compaction(
     session: Session, prompt: Prompt, messages: Sequence[Message], keep_snapshots: int, *, fsync: bool
 ) -> None:
-    """Save a new compaction of these messages, and print a note of its size and of what it leaves out newly."""
+    """Save a new compaction of these messages. Notes name its size and what it leaves out newly."""
     doc = session.doc
     context = doc["context"]
     record: Compaction = prompt.compaction or {}
@@ -33,7 +33,8 @@ def save_compaction(
     end = _snapshot_end(doc, messages)
     name = snapshots.automatic_at(doc, end)
     events: list[snapshots.SessionEvent] = []
-    if not name and end != 0:  # one a turn, though it may compact again; none before the first question
+    # One a turn, though it may compact again; none before the first question.
+    if not name and end != 0:
         events = snapshots.record(doc, keep_snapshots, tokens=record["before"], end=end)
         name = doc["context"]["snapshots"][-1].get("name") if events else None
     doc["context"]["compaction"] = record
@@ -48,14 +49,15 @@ def save_compaction(
 
 
 def _snapshot_end(doc: Document, messages: Sequence[Message]) -> int | None:
-    """Before which message the snapshot ends: before an open question, which a user who returns to it asks again.
+    """Before which message the snapshot ends: before an open question.
 
-    None: at the end of the session.
+    A user who returns to it asks that again. None: at the end of the session.
     """
     if not turns.unfinished(messages):
         return None
-    question = messages[turns.question_index(messages)].get("id")
-    return next((at for at, message in enumerate(doc["messages"]) if message["id"] == question), None)
+    question = messages[turns.question_index(messages)]["id"]
+    ids = [message["id"] for message in doc["messages"]]
+    return ids.index(question) if question in ids else None
 
 
 def compaction_report(prompt: Prompt) -> ChoiceReport:
@@ -78,7 +80,8 @@ def compaction_report(prompt: Prompt) -> ChoiceReport:
 # ``--truncate``: cut piped and attached text until the prompt fits, and record in the session what
 # was cut.
 
-_QUESTION_SHARE = 0.6  # of the prompt, for a question that is cut; the rest is for the earlier messages
+# Of the prompt, for a question that is cut; the rest is for the earlier messages.
+_QUESTION_SHARE = 0.6
 
 AllCuts = Mapping[str, "Cuts"]  # by message id
 
@@ -116,9 +119,7 @@ class Truncation:
         if earlier and self._session.doc["context"]["compaction"] is None:
             self._cut(earlier, everything, threshold, needed=True)
 
-    def _cut(
-        self, texts_of: Sequence[Message], sent: Sequence[Message], limit: int, *, needed: bool
-    ) -> None:
+    def _cut(self, texts_of: Sequence[Message], sent: Sequence[Message], limit: int, *, needed: bool) -> None:
         """Cut texts of some messages so that ``sent``, of which they are a part, takes ``limit``.
 
         The cuts take the place of their earlier ones; there is a note for each. ``needed``: cut

@@ -39,7 +39,10 @@ _MAX_SUMMARY_CALLS = 4  # calls of the small model in one run
 
 
 class Summariser:
-    """Asks an agent's small model for summaries of one session. It adds the costs of its calls in USD to ``costs``."""
+    """Asks an agent's small model for summaries of one session.
+
+    It adds the costs of its calls in USD to ``costs``.
+    """
 
     def __init__(
         self,
@@ -59,7 +62,10 @@ class Summariser:
     def summarise(
         self, older: Sequence[Message], fresh: Sequence[Message], previous: str | None, size: int
     ) -> "Summary":
-        """Make a summary of the older messages and record it and its cost in the document. Raises GptshError."""
+        """Make a summary of the older messages and record it and its cost in the document.
+
+        Raises GptshError.
+        """
         from gptsh.context import summaries
 
         model = small_model(self._settings, self._agent) or self._agent.model or ""
@@ -100,8 +106,12 @@ def placeholder_summary(
     previous: str | None,
     size: int,
 ) -> "Summary":
-    """The record of a summary that is not made yet; its size is estimated as a third of its source at most."""
-    size = min(size, (tokens.count_text(previous or "") + sum(map(tokens.count_message, fresh))) // 3)
+    """The record of a summary that is not made yet.
+
+    Its estimated size is a third of its source at most.
+    """
+    source = tokens.count_text(previous or "") + sum(map(tokens.count_message, fresh))
+    size = min(size, source // 3)
     record: Summary = {
         "id": "pending",
         "created_at": timestamp(),
@@ -116,10 +126,14 @@ def placeholder_summary(
 
 
 def make_small_model(config: Settings, client: Client, ask: Ask, model: str) -> "SmallModel":
-    """Make a small model, asked through ``ask`` (as ``client.ask``). Its window is looked up on first use."""
+    """Make a small model, asked through ``ask`` (as ``client.ask``).
+
+    Its window is looked up on first use.
+    """
     from gptsh.context.summaries import SmallModel
 
-    window, learn = partial(client.windows.of, model, ask=True), partial(client.windows.learn, model)
+    window = partial(client.windows.of, model, ask=True)
+    learn = partial(client.windows.learn, model)
     return SmallModel(ask, model, window, learn, partial(cost_of, config, model))
 
 
@@ -129,7 +143,7 @@ def make_small_model(config: Settings, client: Client, ask: Ask, model: str) -> 
 # that is new.
 
 _TURN_LIMIT = 60.0  # seconds for a consolidation after a turn
-_LOCK_TIMEOUT = 60.0  # seconds that --consolidate waits for another process, which waits for a model
+_LOCK_TIMEOUT = 60.0  # seconds that --consolidate waits for another process
 
 
 class Consolidated(TypedDict):
@@ -142,9 +156,10 @@ class Consolidated(TypedDict):
 
 
 class Consolidation:
-    """Consolidates sessions into memories. Use it ``shielded``: signals and the deadline interrupt only its waiting.
+    """Consolidates sessions into memories.
 
-    ``exit_code`` is that of the first failure, ``interrupted`` the signal or deadline that stopped it. ``is_over``: the
+    Use it ``shielded``: signals and the deadline interrupt only its waiting. ``exit_code`` is that
+    of the first failure, ``interrupted`` the signal or deadline that stopped it. ``is_over``: the
     caller should not continue with further sessions.
     """
 
@@ -160,9 +175,10 @@ class Consolidation:
         return agent._replace(model_small=small_model(self.settings, agent))
 
     def after_turn(self, session: Session) -> Interrupted | None:
-        """Consolidate one part of a session if that is due. Returns a signal other than Ctrl-C that interrupted it.
+        """Consolidate one part of a session if that is due.
 
-        Ctrl-C skips it, a failure is a note, and nothing happens while another process writes this memory.
+        Returns a signal other than Ctrl-C that interrupted it. Ctrl-C skips it, a failure is a
+        note, and nothing happens while another process writes this memory.
         """
         agent, rules = self.agent_of(session.doc), self.settings.context
         if not (has_memory(agent) and memory.due_messages(session.doc, rules)):
@@ -177,7 +193,8 @@ class Consolidation:
                 err.hint = f"everything is saved in session {session.ref}, but not remembered yet"
                 return None if err.by_user else err
             why = "timed out" if isinstance(err, Interrupted) else err
-            stdio.note(f"not remembered yet: agent {agent.name}, {agent.model_small or 'no model'}: {why}")
+            model = agent.model_small or "no model"
+            stdio.note(f"not remembered yet: agent {agent.name}, {model}: {why}")
         finally:
             self._interrupts.cancel_deadline()
         return None
@@ -204,7 +221,8 @@ class Consolidation:
             self.interrupted, self.is_over, err = interrupted, True, as_error(interrupted)
             result["error"] = structured.error(str(err), err.hint, err.exit_code)
         except GptshError as err:
-            self.exit_code, self.is_over = self.exit_code or err.exit_code, isinstance(err, StoreBusy)
+            self.exit_code = self.exit_code or err.exit_code
+            self.is_over = isinstance(err, StoreBusy)
             result["error"] = structured.error(str(err), err.hint, err.exit_code)
             stdio.note(f"session {session}: {err}")
         return result
@@ -212,9 +230,10 @@ class Consolidation:
     def _consolidate_part(
         self, filename: str, agent: Agent, select: Callable[[Document], list[Message]], *, wait: float
     ) -> int | None:
-        """Consolidate the first part of the selected messages; return its number of messages, None if none is selected.
+        """Consolidate the first part of the selected messages.
 
-        Raises StoreBusy if another process still uses the memory after ``wait`` seconds.
+        Return its number of messages, None if none is selected. Raises StoreBusy if another process
+        still uses the memory after ``wait`` seconds.
         """
         if agent.model_small is None:
             way = f"set model_small under [agents.{agent.name}] in {self.settings.file}"
@@ -237,9 +256,10 @@ def has_memory(agent: Agent) -> bool:
 
 
 def consolidate_session(config: Settings, client: Client, seconds: float | None, filename: str) -> Interrupted | None:
-    """Consolidate a session that a conversation leaves; return a signal other than Ctrl-C that interrupted it.
+    """Consolidate a session that a conversation leaves.
 
-    Raises GptshError if the session cannot be read.
+    Return a signal other than Ctrl-C that interrupted it. Raises GptshError if the session cannot
+    be read.
     """
     doc = sessions.load_session(filename)
     with Interrupts(seconds, in_conversation=True) as interrupts:

@@ -71,19 +71,18 @@ _END = "[The conversation goes on:]"
 class _Block:
     """The message in place of the older ones. ``free`` is what is left of its room, in tokens.
 
-    Questions and answers are known by their index among the older messages.
+    Questions and answers are known by their index among the older messages. ``has_current``: the
+    last of the questions is the current one, as in a turn of many tool rounds.
     """
 
-    def __init__(self, older: Sequence[Message], recent: Sequence[Message], room: int) -> None:
-        self.older, self.recent = older, recent
+    def __init__(self, older: Sequence[Message], room: int, *, has_current: bool) -> None:
+        self.older = older
         self.free = room - _HEADINGS
         self.numbers = {at: number for number, at in enumerate(starts_of(older), 1)}
         self.lines: dict[int, str] = {}  # of the questions, and of the last answer
         self.summary = ""
         self._room = room
-        # The current question is older where its turn has many tool rounds.
-        is_current_older = self.numbers and not any(map(starts_turn, recent))
-        self._current = max(self.numbers) if is_current_older else None
+        self._current = max(self.numbers, default=None) if has_current else None
         self._media: dict[int, list[Part]] = {}
         self._files = ""
 
@@ -102,7 +101,7 @@ class _Block:
             self.lines[self._current] = line
             self.free -= count_text(line) + 1
             self._add_media([self._current])
-        if answer_at is not None and answer_at < len(self.older):
+        if answer_at is not None:
             limit = min(self.free - 1, self._room // _ANSWER_SHARE)
             self._add_line(answer_at, _excerpt(text_of(self.older[answer_at]), limit, ends=True))
         self._add_summary(summary)
@@ -356,7 +355,7 @@ class Compactor:
             messages = [*map(pruned, older), *recent]
             return self._estimator.estimated(draft._replace(included=len(messages)), messages)
 
-        block = self._block(record, older, recent)
+        block = self._block(record, older)
         summary = self._summary_of(record) if block.summary else None
         covered = self._numbers.get(summary["last"] or "", 0) if summary else 0
         rest = [message for at, message in enumerate(older[:covered]) if at not in block.lines]
@@ -371,7 +370,8 @@ class Compactor:
             omitted=omitted,
         )
         prompt = self._estimator.estimated(draft, [*systems, *block.messages, *recent])
-        if summary and summary.get("pending"):  # a dry run does not make it
+        if summary and summary.get("pending") and prompt.strategy == SUMMARY:
+            # A dry run does not make it; ``minimal`` would cut it to its room.
             size = summary["tokens"] or 0
             prompt = prompt._replace(tokens=prompt.tokens + size, at_most=prompt.at_most + size)
         return prompt
@@ -398,15 +398,21 @@ class Compactor:
             recent = [*late, *recent]
         return older, recent
 
-    def _block(self, record: Compaction, older: Sequence[Message], recent: Sequence[Message]) -> _Block:
+    def _block(self, record: Compaction, older: Sequence[Message]) -> _Block:
         """The filled block of ``summary`` or ``minimal``."""
         summary = self._summary_of(record)
+        end = self._numbers[record["upto"]]
+        # Whatever is added, ``minimal`` has the same question and last answer as in the beginning.
+        last = self._numbers.get(record.get("pruned") or "", len(self._messages))
+        has_current = not any(map(starts_turn, self._messages[end:last]))
         if record["strategy"] == SUMMARY:
-            block = _Block(older, recent, _UNLIMITED)
+            block = _Block(older, _UNLIMITED, has_current=has_current)
             block.add_everything(summary)
         else:
-            block = _Block(older, recent, record.get("room") or 0)
-            block.add_what_fits(summary, self._last_answer_at())
+            block = _Block(older, record.get("room") or 0, has_current=has_current)
+            answer_at = _last_answer_at(self._messages[:last])
+            is_older = answer_at is not None and answer_at < end
+            block.add_what_fits(summary, answer_at if is_older else None)
         return block
 
     # ---- a new compaction
@@ -461,7 +467,8 @@ class Compactor:
         """
         older, recent = self._messages[: self._end], self._messages[self._end :]
         limit, scale = self._estimator.budget.limit, self._estimator.scale
-        block = _Block(older, recent, _UNLIMITED)
+        has_current = not any(map(starts_turn, recent))
+        block = _Block(older, _UNLIMITED, has_current=has_current)
         block.add_words(block.numbers)
         protected = _UNLIMITED - block.free + _count([*_systems_of(older), *recent])
         full_length = round(LENGTH_TOLERANCE * self._rules.summary_tokens)
@@ -496,8 +503,7 @@ class Compactor:
         if not start:
             return None
         newest = latest(self._state, [*self._numbers][:start])
-        has_summary = newest is not None and not newest[0].get("pending")
-        summary = newest[0]["id"] if newest and has_summary else None
+        summary = newest[0]["id"] if newest else None
         last_id = self._messages[-1]["id"]
         record = self._record(MINIMAL, start, summary=summary, pruned=last_id, ends={})
         record = self._with_room(record, goal)
@@ -509,7 +515,7 @@ class Compactor:
         They are the current question, or in a turn of many tool rounds as many of the newest rounds
         as fit half of the goal, at least one, beside the question in the block.
         """
-        question_at, end = self._question_at(), len(self._messages)
+        question_at, end = _question_at(self._messages), len(self._messages)
         question = pruned(self._messages[question_at])
         room = min(goal // 2, limit - _HEADINGS - count_message(question))
         start = 0
@@ -531,8 +537,8 @@ class Compactor:
 
         Of a message that does not fit whole both ends are sent.
         """
-        older, recent = self._split(record)
-        block = self._block(record, older, recent)
+        older, _ = self._split(record)
+        block = self._block(record, older)
         free, end, ends = block.free, len(older), {}
         for at in reversed(range(1, len(older))):
             if not self._can_split(at):
@@ -572,18 +578,6 @@ class Compactor:
 
     # ---- places in the session
 
-    def _question_at(self) -> int:
-        """The index of the current question; 0 if there is none."""
-        return max(starts_of(self._messages), default=0)
-
-    def _last_answer_at(self) -> int | None:
-        """The index of the last answer with words before the current question, or None."""
-        for at in reversed(range(self._question_at())):
-            message = self._messages[at]
-            if message["role"] == "assistant" and text_of(message).strip():
-                return at
-        return None
-
     def _split_before(self, at: int) -> int:
         """The last index up to this one where the messages can be split; 0 if there is none."""
         while at > 0 and not self._can_split(at):
@@ -603,6 +597,19 @@ class Compactor:
 def _is_verbatim(message: Message) -> bool:
     """Whether a message is always sent verbatim, however old it is."""
     return message["role"] == "system" or starts_turn(message)
+
+
+def _question_at(messages: Sequence[Message]) -> int:
+    """The index of the last question; 0 if there is none."""
+    return max(starts_of(messages), default=0)
+
+
+def _last_answer_at(messages: Sequence[Message]) -> int | None:
+    """The index of the last answer with words before the last question, or None."""
+    for at in reversed(range(_question_at(messages))):
+        if messages[at]["role"] == "assistant" and text_of(messages[at]).strip():
+            return at
+    return None
 
 
 def _systems_of(messages: Sequence[Message]) -> list[Message]:

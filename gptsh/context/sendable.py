@@ -278,12 +278,13 @@ def _without(part: Part, start: int, stop: int) -> Part:
 
 
 def _map_parts(message: Message, change: Callable[[Part], Part]) -> Message:
-    """The message with each part replaced by ``change(part)``; the same object if no part changes."""
-    parts = parts_of(message)
-    new = [change(part) for part in parts]
-    if all(part is old for part, old in zip(new, parts, strict=True)):
-        return message
-    return {**message, "content": new[0]["text"] if isinstance(message["content"], str) else new}
+    """The message with each part replaced by ``change(part)``."""
+    content = message.get("content")
+    if isinstance(content, list):
+        return {**message, "content": [*map(change, content)]}
+    if content:
+        return {**message, "content": change({"type": "text", "text": content})["text"]}
+    return message
 
 
 # ---- --truncate
@@ -356,18 +357,17 @@ _SLACK = 400  # characters beyond both ends that are not worth cutting
 def pruned(message: Message) -> Message:
     """Shorten an older tool result or attachment to both ends, in whole lines.
 
-    It is the same object if that saves nothing. Media in a tool result becomes a line that names
-    it.
+    Media in a tool result becomes a line that names it.
     """
+    of_tool, of_user = message["role"] == "tool", message["role"] == "user"
 
     def shorter(part: Part) -> Part:
-        if message["role"] == "tool" and attachments.media_of(part):
+        if of_tool and attachments.media_of(part):
             part = attachments.not_sent(part, "left out to save room")
-        is_old = message["role"] == "tool" or (message["role"] == "user" and "source" in part)
-        if not is_old or not is_text(part) or len(part["text"]) <= 2 * _END + _SLACK:
+        is_old = is_text(part) and (of_tool or (of_user and "source" in part))
+        if not is_old or len(part["text"]) <= 2 * _END + _SLACK:
             return part
-        new = _without(part, *_at_lines(part["text"], _END, len(part["text"]) - _END))
-        return new if count_text(new["text"]) < count_text(part["text"]) else part
+        return _without(part, *_at_lines(part["text"], _END, len(part["text"]) - _END))
 
     return _map_parts(message, shorter)
 

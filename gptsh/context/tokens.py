@@ -54,7 +54,6 @@ BYTES = 4  # per token, in an estimate without a tokenizer
 _IMAGE_TOKENS = 1600  # what most providers count for a large image; also for media of unknown size
 # Tokens for that many bytes: about a page; a second; a second of a video of 1 Mbit/s.
 _MEDIA_RATES = {"document": (2000, 50_000), "audio": (32, 16_000), "video": (300, 125_000)}
-_CUTS, _CLOSE = 8, 0.97  # attempts to cut a text; the share of the limit that ends them
 
 
 # ---- texts
@@ -107,23 +106,18 @@ def truncate_tokens(text: str, max_tokens: int, *, ends: bool = False) -> str:
 
     It is "" if not even that fits.
     """
-    if upper_bound(text) <= max_tokens or count_text(text) <= max_tokens:
+    if upper_bound(text) <= max_tokens:
         return text
-    best, low, high = "", 0, len(text)
-    length = len(text) * max(0, max_tokens - count_text(f" {MARK} ")) // count_text(text)
-    for _ in range(_CUTS):
+    shorter, length, size = text, len(text), count_text(text)
+    while size > max_tokens:
+        if not length:
+            return ""
+        length = min(length - 1, length * max(0, max_tokens) // size)
         head = 2 * length // 3 if ends else length
-        shorter = f"{text[:head].rstrip()} {MARK} {text[len(text) - (length - head) :].lstrip()}".strip()
+        end = text[len(text) - (length - head) :]
+        shorter = f"{text[:head].rstrip()} {MARK} {end.lstrip()}".strip()
         size = count_text(shorter)
-        if size > max_tokens:
-            high = length
-        else:
-            best, low = shorter, length
-            if size > _CLOSE * max_tokens:
-                break
-        guess = length * max_tokens // max(1, size)
-        length = guess if low < guess < high else (low + high) // 2
-    return best
+    return shorter
 
 
 # ---- messages

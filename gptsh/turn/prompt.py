@@ -170,7 +170,6 @@ def _digest(data: str) -> str:
 # Tokens of a prompt, or of prompt and answer; below that no server is asked for its window.
 _FITS_ANY_MODEL = 2000
 _TYPICAL_ANSWER = 4096  # tokens; a quarter of a large window is far more than answers take
-_MAX_RETRY_SIZE = 0.9  # times the size of a refused prompt; a larger one would be refused again
 
 
 def report_of(prompt: Prompt) -> "PromptReport":
@@ -259,20 +258,17 @@ class Planner:
 
     def refit(self, refusal: TooLong, prompt: Prompt, messages: Sequence[Message]) -> Prompt | None:
         """Make a prompt for the window that a refusal names; None if there is none."""
-        refused_size = sum(map(count_message, prompt.request.messages))
         if refusal.window is None or not (self.rules.compact or self._options.truncate):
             return None
         self._client.windows.learn(self.model, refusal.window)
         self._estimator.window = refusal.window
         # The refused prompt takes more tokens than the limit, whatever the estimate was.
-        self._estimator.learn(refusal.prompt or self._estimator.budget.whole or 0, refused_size)
+        size = sum(map(count_message, prompt.request.messages))
+        self._estimator.learn(refusal.prompt or self._estimator.budget.whole or 0, size)
         if self._options.truncate:
             self._truncate(messages, self._options.truncate)
-        shorter = self._choose(messages, reason=REFUSED)
-        if sum(map(count_message, shorter.request.messages)) > _MAX_RETRY_SIZE * refused_size:
-            return None
         try:
-            return self._finish(shorter, messages)
+            return self._finish(self._choose(messages, reason=REFUSED), messages)
         except TooLong:
             return None
 

@@ -174,6 +174,20 @@ def test_an_image_of_the_question_stays_through_its_rounds_of_tools(home: Home, 
     assert "[The conversation goes on:]" in sent
 
 
+def test_a_turn_of_many_rounds_begins_as_it_did_when_it_was_compacted(home: Home, talker: Talker) -> None:
+    """With both ends of its attached text, which no earlier question has."""
+    configure(home, talker)
+    asks = attached("Sum up", "a.txt", NUMBERED)
+    save(home, [*chat(60), asks, *(m for at in range(12) for m in tool_use(at, LOG * 300))])
+    assert home.run("-s", "0").code == 0
+    record = compaction_of(home)
+    assert home.run("-s", "0", "and then?").code == 0
+    assert (record["strategy"], compaction_of(home)) == ("minimal", record)
+    first, second = (json.dumps(body["messages"]) for body in requests_to(talker))
+    assert second.startswith(first[:-1])
+    assert "8: a line of a file" in first
+
+
 def test_two_answers_at_once_and_their_results_are_not_parted(home: Home, talker: Talker) -> None:
     configure(home, talker)
     (first, one), (second, two) = tool_use(1, "RESULT 1"), tool_use(2, "RESULT 2")

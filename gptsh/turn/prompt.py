@@ -252,8 +252,8 @@ class Planner:
         """
         if not self._has_begun:
             self._begin(messages)
-        elif not dry and self._estimator.window is None and self._whole(messages).tokens > _FITS_ANY_MODEL:
-            self._look_up_window(messages)  # the turn was too small for that, and has grown since
+        elif not dry and self._estimator.window is None:
+            self._look_up_window(messages)  # the turn may have been too small for that until now
         return self._finish(self._choose(messages, dry=dry), messages, dry=dry)
 
     def refit(self, refusal: TooLong, prompt: Prompt, messages: Sequence[Message]) -> Prompt | None:

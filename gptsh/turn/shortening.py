@@ -115,27 +115,27 @@ class Truncation:
         if earlier:
             earlier_size = self._size(everything) - self._size(question)
             limit = max(round(_QUESTION_SHARE * limit), threshold - earlier_size)
-        self._cut(question, question, limit, needed=False)
+        self._cut(question, question, limit, must_reach=False)
         if earlier and self._session.doc["context"]["compaction"] is None:
-            self._cut(earlier, everything, threshold, needed=True)
+            self._cut(earlier, everything, threshold, must_reach=True)
 
-    def _cut(self, texts_of: Sequence[Message], sent: Sequence[Message], limit: int, *, needed: bool) -> None:
+    def _cut(self, texts_of: Sequence[Message], sent: Sequence[Message], limit: int, *, must_reach: bool) -> None:
         """Cut texts of some messages so that ``sent``, of which they are a part, takes ``limit``.
 
-        The cuts take the place of their earlier ones; there is a note for each. ``needed``: cut
-        only what brings ``sent`` to the limit.
+        The cuts take the place of their earlier ones; there is a note for each. ``must_reach``:
+        cut nothing if even then ``sent`` takes more.
         """
         ids = {message["id"] for message in texts_of}
         context = self._session.doc["context"]
         before = context["cuts"]
         others = {ident: cuts for ident, cuts in before.items() if ident not in ids}
         excess = self._plan(sent, others).tokens - limit
-        if needed and self._size(sent) <= limit:
+        if must_reach and self._size(sent) <= limit:
             return
         cuts = None
         if excess > 0:
             cuts = sendable.truncate(texts_of, math.ceil(excess / self._scale), self._end)
-        if needed and (cuts is None or self._plan(sent, {**others, **cuts}).tokens > limit):
+        if must_reach and (cuts is None or self._plan(sent, {**others, **cuts}).tokens > limit):
             return
         self._session.doc["context"] = {**context, "cuts": {**others, **(cuts or {})}}
         for message in texts_of:

@@ -357,7 +357,7 @@ class Compactor:
 
         block = self._block(record, older)
         summary = self._summary_of(record) if block.summary else None
-        covered = self._numbers.get(summary["last"] or "", 0) if summary else 0
+        covered = self._numbers.get(summary.get("last") or "", 0) if summary else 0
         rest = [message for at, message in enumerate(older[:covered]) if at not in block.lines]
         summarized = sum(not _is_verbatim(message) for message in rest)
         systems = _systems_of(older)

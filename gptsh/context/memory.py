@@ -129,7 +129,7 @@ class NotedTexts:
         """
         ids = [message["id"] for message in self._doc["messages"]]
         compacted: list[str] = []
-        if record and record["strategy"] in (SUMMARY, MINIMAL) and record["upto"] in ids:
+        if record and record.get("strategy") in (SUMMARY, MINIMAL) and record.get("upto") in ids:
             compacted = ids[: ids.index(record["upto"]) + 1]
         for key in self._keys:
             noted = [*self._noted(key)]

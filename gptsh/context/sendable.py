@@ -166,11 +166,11 @@ def _results(messages: Sequence[Message]) -> dict[tuple[int | None, str], list[M
     for at, message in enumerate(messages):
         owner = None
         if message["role"] == "assistant":
-            for call in message.get("tool_calls", ()):
+            for call in message.get("tool_calls") or ():
                 owner = callers[call["id"]] = at
                 results[at, call["id"]] = []
         elif message["role"] == "tool":
-            call_id = message.get("tool_call_id", "")
+            call_id = message.get("tool_call_id") or ""
             owner = owners.get(message.get("parent") or "")
             if (owner, call_id) not in results:
                 owner = callers.get(call_id)

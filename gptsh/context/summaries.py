@@ -85,7 +85,7 @@ def _without_middle(line: str, max_length: int) -> str:
 def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
     """One message; empty without content. Adds its calls to ``names``, the tools by call id."""
     if message["role"] == "tool":
-        tool = message.get("name") or names.get(message.get("tool_call_id", "")) or "unknown"
+        tool = message.get("name") or names.get(message.get("tool_call_id") or "") or "unknown"
         failed = " failed" if message.get("is_error") is True else ""
         return f"[tool {_name(tool)}{failed}: {shorten(one_text(message), lengths.rest)}]"
     words, lines = [], []
@@ -100,8 +100,8 @@ def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
         text = _without_middle("".join(words).strip(), lengths.answer)
     else:
         text = _without_middle(" ".join("\n\n".join(words).split()), lengths.user)
-    lines = [text, message.get("refusal", ""), *lines]
-    for call in message.get("tool_calls", ()):
+    lines = [text, message.get("refusal") or "", *lines]
+    for call in message.get("tool_calls") or ():
         arguments = call["function"].get("arguments")
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
@@ -319,5 +319,5 @@ def uncovered(messages: Sequence[Message], summary: "Summary") -> list[Message]:
     ids = [message["id"] for message in messages]
     last = summary.get("last")
     end = ids.index(last) + 1 if last in ids else len(ids)
-    later = [one for one in messages[:end] if until and one.get("timestamp", "") > until]
+    later = [one for one in messages[:end] if until and (one.get("timestamp") or "") > until]
     return [*later, *messages[end:]]

@@ -152,8 +152,8 @@ def texts_of(message: Message) -> Iterator[str]:
         elif part.get("type") not in ("thinking", "redacted_thinking"):
             yield json.dumps(part, ensure_ascii=False)  # a part of an unknown type
     if message["role"] == "assistant":
-        yield message.get("refusal", "")
-        for call in message.get("tool_calls", ()):
+        yield message.get("refusal") or ""
+        for call in message.get("tool_calls") or ():
             yield from (str(call["function"].get(key, "")) for key in ("name", "arguments"))
         yield from (text for text in _replayed(message) if isinstance(text, str))
 
@@ -168,9 +168,9 @@ def _replayed(message: Message) -> Iterator[object]:
         yield from (detail.get(key) for key in ("text", "summary", "data"))
     # A token of encrypted reasoning takes seven characters or more; a tokenizer would count five.
     for item in as_dicts(replay.get("items")):
-        yield str(item.get("encrypted_content", ""))[::5]
+        yield str(item.get("encrypted_content") or "")[::5]
     for item in as_dicts(replay.get("parts")):
-        yield str(item.get("thoughtSignature", ""))[::5]
+        yield str(item.get("thoughtSignature") or "")[::5]
     signatures = as_dict(replay.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
     yield from signatures if isinstance(signatures, list) else ()
     if message.get("tool_calls"):
@@ -393,8 +393,8 @@ class Estimator:
             if size / MAX_BYTES > prompt:  # the report is not of these messages
                 break
             start = max(starts_of(messages[:at]), default=0)
-            asked_at = messages[start].get("timestamp", "")
-            late = [one for one in messages[:start] if one.get("timestamp", "") > asked_at]
+            asked_at = messages[start].get("timestamp") or ""
+            late = [one for one in messages[:start] if (one.get("timestamp") or "") > asked_at]
             return prompt, [*late, *messages[at:]]
         return 0, messages
 
@@ -434,7 +434,7 @@ class Estimator:
 
 def _origin(answer: Message) -> tuple[str | None, int]:
     """What prompts have in common that begin alike: compaction, size of system prompt and tools."""
-    return answer.get("compaction"), answer.get("prefix_bytes", 0)
+    return answer.get("compaction"), answer.get("prefix_bytes") or 0
 
 
 def was_truncated(reported_tokens: int, prompt: Prompt) -> bool:

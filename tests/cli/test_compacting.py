@@ -188,6 +188,13 @@ def test_a_turn_of_many_rounds_begins_as_it_did_when_it_was_compacted(home: Home
     assert "8: a line of a file" in first
 
 
+def test_optional_keys_of_a_message_may_be_null(home: Home, talker: Talker) -> None:
+    configure(home, talker)
+    nothing = dict.fromkeys(("tool_calls", "refusal", "thinking", "replay", "usage", "prefix_bytes", "tool_call_id"))
+    save(home, [{**message, **nothing} for message in [*tool_use(1, "ok"), *chat(TURNS)]])
+    assert context_of(home, "and now?")["strategy"] == "summary"
+
+
 def test_two_answers_at_once_and_their_results_are_not_parted(home: Home, talker: Talker) -> None:
     configure(home, talker)
     (first, one), (second, two) = tool_use(1, "RESULT 1"), tool_use(2, "RESULT 2")

@@ -279,7 +279,7 @@ class Conversation:
             try:
                 turn.run()
             finally:
-                self.last_plan = turn.sent_plan or self.last_plan
+                self.last_plan = turn.prompt or self.last_plan
 
     def compact(self, *, apply: bool) -> None:
         """Show a compaction of the session, or make it. Raises as ``run_turn``."""

@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.core import approvals
 from gptsh.errors import StoreError
@@ -23,20 +23,36 @@ if TYPE_CHECKING:
 # ---- elicitation
 #
 # Ask the user what a tool server wants to know during a call: a form, or a URL to open.
+#
+# A form has fields of plain text, numbers, yes or no, and choices of texts. All else is declined
+# whole, with a note, before anybody is asked.
 
 _MAX_SIZE = 20_000  # characters of a question, its form as JSON included
-_MAX_FIELDS = 30
-_MAX_CHOICES = 300
 _MAX_NUMBER = 1e30
+_KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "y/n"}
 _TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, float),
     "boolean": (bool,),
 }
-_KINDS = {"string": "text", "integer": "a whole number", "number": "a number", "boolean": "y/n"}
 
-Schema = JsonObject  # of a field
+
+class _Field(NamedTuple):
+    """A field of a form: ``kind`` is a key of ``_KINDS``; ``choices`` are values by title, empty for any value.
+
+    ``least`` and ``most`` bound a number, or the length of a text. ``default`` is None without one.
+    """
+
+    name: str
+    kind: str
+    title: str
+    description: str
+    choices: Mapping[str, object]
+    least: float
+    most: float
+    default: object
+    is_required: bool
 
 
 def answer_server(question: ServerQuestion) -> JsonObject | None:
@@ -45,196 +61,169 @@ def answer_server(question: ServerQuestion) -> JsonObject | None:
     An odd question, and any without a terminal, is declined with a note.
     """
     server = one_line(question.server)
-    decision = None
-    fault = _fault_of(question)
-    if not fault:
-        intro = _marked(question.message)
-        ask = f"{server} asks you this. Answer it? [y]es, [n]o: "
-        if question.url:
-            intro += _marked(question.url)
-            ask = f"{server} asks you to open this URL. Open it? [y]es, [n]o: "
-        decision = ask_choice(intro, ask, ("yes", "no"))
-        fault = "there is no terminal to ask on"
+    try:
+        fields = _read_question(question)
+    except ValueError as err:
+        _note_declined(server, str(err))
+        return None
+    intro = _marked(question.message)
+    ask = f"{server} asks you this. Answer it? [y]es, [n]o: "
+    if question.url:
+        intro += _marked(question.url)
+        ask = f"{server} asks you to open this URL. Open it? [y]es, [n]o: "
+    decision = ask_choice(intro, ask, ("yes", "no"))
     if decision is None:
-        stdio.note(f"tool server {server} asked a question, which was declined: {fault}")
+        _note_declined(server, "there is no terminal to ask on")
     if decision != "yes":
         return None
-    if not question.url:
-        return _fill_in(question.form)
-    if not open_url(question.url):
+    if question.url and not open_url(question.url):
         stdio.note("there is no browser to open it: open the URL above yourself")
-    return {}
+    return _fill_in(fields)
+
+
+def _note_declined(server: str, reason: str) -> None:
+    stdio.note(f"tool server {server} asked a question, which was declined: {reason}")
 
 
 def _marked(text: str) -> str:
     """The server's words as rows for the terminal, each with a mark."""
-    return "".join(f"{row}\n" for row in marked_lines(text))
+    return _rows_of(marked_lines(text))
 
 
-# ---- what the server asks
-
-
-def _fault_of(question: ServerQuestion) -> str:
-    """Why the user is not asked a question; empty if nothing is odd about it."""
+def _read_question(question: ServerQuestion) -> list[_Field]:
+    """Return the fields of the form; none for a URL. Raises ValueError in words for the user."""
     form = question.form
     size = len(question.message) + len(question.url) + len(json.dumps(form, ensure_ascii=False))
     if size > _MAX_SIZE:
-        return f"it has more than {_MAX_SIZE:,} characters"
+        raise ValueError(f"it has more than {_MAX_SIZE:,} characters")
     if question.url:
-        is_url = question.url.startswith(("https://", "http://"))
-        return "" if is_url else "it asks to open an address that is no URL"
-    fields = form["properties"]  # the SDK has checked the form, but not its fields
-    if len(fields) > _MAX_FIELDS:
-        return f"its form has more than {_MAX_FIELDS} fields"
-    if not fields.keys() >= set(form.get("required") or []):
-        return "its form requires fields that it does not have"
-    for name, schema in fields.items():
-        fault = _fault_of_field(schema)
-        if fault:
-            return f"{shorten(name, 40)!r} in its form {fault}"
-    return ""
+        if not question.url.startswith(("https://", "http://")):
+            raise ValueError("it asks to open an address that is no URL")
+        return []
+    schemas = form["properties"]  # the SDK has checked the form, but not its fields
+    required = form.get("required") or []
+    if not schemas.keys() >= set(required):
+        raise ValueError("its form requires fields that it does not have")
+    fields = []
+    for name, schema in schemas.items():
+        field = _read_field(name, as_dict(schema), is_required=name in required)
+        if field is None:
+            raise ValueError(f"{shorten(name, 40)!r} in its form is no field that gptsh can ask for")
+        fields.append(field)
+    return fields
 
 
-def _fault_of_field(value: object) -> str:
-    """Why the user is not asked for a field; empty if nothing is odd about it."""
-    schema = as_dict(value)
+def _read_field(name: str, schema: JsonObject, *, is_required: bool) -> _Field | None:
+    """Read a field; None if it is none that can be asked for."""
     kind = schema.get("type")
-    has_choices = "enum" in schema or "oneOf" in schema
-    if kind not in [*_TYPES] or (has_choices and kind != "string"):
-        return "is neither text, a number, yes or no, nor a choice of texts"
-    if not _are_texts([schema.get("title", ""), schema.get("description", "")]):
-        return "has a title or a description that is no text"
-    values, titles = _choices(schema)
-    if has_choices and not (_are_texts(values) and _are_texts(titles)):
-        return "has choices that are no texts"
-    if has_choices and not 0 < len(set(values)) == len(values) <= _MAX_CHOICES:
-        return f"has no choices, one twice, or more than {_MAX_CHOICES}"
-    least, most = _bounds(schema)
-    are_numbers = type(least) in (int, float) and type(most) in (int, float)
-    if not are_numbers or not -_MAX_NUMBER <= least <= most <= _MAX_NUMBER:
-        return "has bounds that nothing is within"
-    default = schema.get("default")
-    if default is not None and not _fits(default, schema):
-        return "has a default that does not fit"
-    return ""
-
-
-def _are_texts(values: object) -> bool:
-    return isinstance(values, list) and all(isinstance(value, str) for value in values)
-
-
-def _choices(schema: Schema) -> tuple[list[object], list[str]]:
-    """The values that a field may have, and their titles; two empty lists: any value."""
-    if schema["type"] == "boolean":
-        return [True, False], ["yes", "no"]
-    options = schema.get("oneOf")
-    if not isinstance(options, list):
-        texts = schema.get("enum", [])
-        return texts, texts
-    values: list[object] = []
-    titles: list[str] = []
-    for option in options:
-        choice: JsonObject = {"title": as_dict(option).get("const"), **as_dict(option)}
-        values.append(choice.get("const"))
-        titles.append(choice["title"])
-    return values, titles
-
-
-def _bounds(schema: Schema) -> tuple[float, float]:
-    """The smallest and the largest number, or length of a text, that a field may have."""
-    suffix = "Length" if schema["type"] == "string" else "imum"
+    title = schema.get("title", name)
+    description = schema.get("description", "")
+    choices = _read_choices(schema)
+    if kind not in [*_KINDS] or choices is None or not (isinstance(title, str) and isinstance(description, str)):
+        return None
+    suffix = "Length" if kind == "string" else "imum"
     least = schema.get(f"min{suffix}", -_MAX_NUMBER)
     most = schema.get(f"max{suffix}", _MAX_NUMBER)
-    return least, most
+    if not {type(least), type(most)} <= {int, float} or not -_MAX_NUMBER <= least <= most <= _MAX_NUMBER:
+        return None
+    default = schema.get("default")
+    field = _Field(name, kind, title, description, choices, least, most, default, is_required)
+    return field if default is None or _fits(default, field) else None
 
 
-def _fits(value: object, schema: Schema) -> bool:
+def _read_choices(schema: JsonObject) -> dict[str, object] | None:
+    """Return the values that a field may have, by title; an empty dict for any value, None for odd choices."""
+    if schema.get("type") == "boolean":
+        return {"yes": True, "no": False}
+    choices: dict[str, object] = {}
+    if "oneOf" not in schema and "enum" not in schema:
+        return choices
+    options = schema.get("oneOf", schema.get("enum"))
+    if not isinstance(options, list) or schema.get("type") != "string":
+        return None
+    for option in options:
+        about = as_dict(option) if "oneOf" in schema else {"const": option}
+        value = about.get("const")
+        title = about.get("title", value)
+        if not (isinstance(value, str) and isinstance(title, str)):
+            return None
+        choices[title] = value
+    is_clear = 0 < len(options) == len(choices)  # none of them is there twice
+    return choices if is_clear else None
+
+
+def _fits(value: object, field: _Field) -> bool:
     """Whether a value has the type of a field, and is one of its choices or within its bounds."""
-    if type(value) not in _TYPES[schema["type"]] or not isinstance(value, (str, int, float)):
+    if type(value) not in _TYPES[field.kind] or not isinstance(value, (str, int, float)):
         return False
-    values, _ = _choices(schema)
-    if values:
-        return value in values
-    least, most = _bounds(schema)
-    return least <= (len(value) if isinstance(value, str) else value) <= most
+    if field.choices:
+        return value in field.choices.values()
+    size = len(value) if isinstance(value, str) else value
+    return field.least <= size <= field.most
 
 
 # ---- what the user answers
 
 
-def _fill_in(form: JsonObject) -> JsonObject | None:
+def _fill_in(fields: Sequence[_Field]) -> JsonObject | None:
     """Ask for each field; return the values, or None if the input ends."""
-    required = form.get("required") or []
     values: JsonObject = {}
-    for name, schema in form["properties"].items():
-        is_required = name in required
-        value = _ask_field(name, schema, is_required=is_required)
+    for field in fields:
+        value = _ask_field(field)
         if value is None:
             return None
-        if value != "" or is_required:
-            values[name] = value
+        if value != "" or field.is_required:
+            values[field.name] = value
     return values
 
 
-def _ask_field(name: str, schema: Schema, *, is_required: bool) -> object:
+def _ask_field(field: _Field) -> object:
     """Ask for the value of a field; "" means to leave it out, None that the input ended."""
-    default = schema.get("default")
-    hints = _hints(schema)
-    if default is not None:
+    hints = _hints(field)
+    if field.default is not None:
         hints.append("empty for the default")
-    elif not is_required:
+    elif not field.is_required:
         hints.append("empty to leave it out")
 
     def read(line: str) -> object:
-        if line:
-            return _read_value(line, schema)
-        if is_required and default is None:
-            raise ValueError("an answer is required; Ctrl-D declines")
-        return "" if default is None else default
+        if not line:
+            if field.is_required and field.default is None:
+                raise ValueError("an answer is required; Ctrl-D declines")
+            return "" if field.default is None else field.default
+        value = _choose(line, field.choices) if field.choices else _parse(line, field.kind)
+        if not _fits(value, field):
+            raise ValueError(f"expected: {', '.join(_hints(field))}")
+        return value
 
-    rows = _marked("\n".join(_rows(name, schema)))
+    rows = _marked("\n".join(_rows(field)))
     return ask_line(rows, f"Answer ({', '.join(hints)}): ", read, at_end=None)
 
 
-def _rows(name: str, schema: Schema) -> list[str]:
+def _rows(field: _Field) -> list[str]:
     """The server's words about a field: title, description, choices and default."""
-    rows = [one_line(schema.get("title") or name)]
-    if schema.get("description"):
-        rows.append(schema["description"])
-    values, titles = _choices(schema)
-    if schema["type"] != "boolean":
-        for number, title in enumerate(titles, 1):
+    rows = [one_line(field.title)]
+    if field.description:
+        rows.append(field.description)
+    if field.kind != "boolean":
+        for number, title in enumerate(field.choices, 1):
             rows.append(f"{number}. {one_line(title)}")
-    default = schema.get("default")
-    if default is not None:
-        shown = titles[values.index(default)] if values else str(default)
-        rows.append(f"default: {one_line(shown)}")
+    if field.default is not None:
+        titles = [title for title, value in field.choices.items() if value == field.default]
+        rows.append(f"default: {one_line(titles[0] if titles else str(field.default))}")
     return rows
 
 
-def _hints(schema: Schema) -> list[str]:
+def _hints(field: _Field) -> list[str]:
     """What may be typed for a field, in words of gptsh alone."""
-    kind = schema["type"]
-    values, _ = _choices(schema)
-    if values and kind == "string":
+    if field.choices and field.kind == "string":
         return ["a number or a name above"]
-    unit = " characters" if kind == "string" else ""
-    least, most = _bounds(schema)
-    hints = [_KINDS[kind]]
-    if least > -_MAX_NUMBER:
-        hints.append(f"at least {least}{unit}")
-    if most < _MAX_NUMBER:
-        hints.append(f"at most {most}{unit}")
+    unit = " characters" if field.kind == "string" else ""
+    hints = [_KINDS[field.kind]]
+    if field.least > -_MAX_NUMBER:
+        hints.append(f"at least {field.least}{unit}")
+    if field.most < _MAX_NUMBER:
+        hints.append(f"at most {field.most}{unit}")
     return hints
-
-
-def _read_value(line: str, schema: Schema) -> object:
-    """The value that a line means. Raises ValueError in words for the user."""
-    values, titles = _choices(schema)
-    value = _choose(line, values, titles) if values else _parse(line, schema["type"])
-    if not _fits(value, schema):
-        raise ValueError(f"expected: {', '.join(_hints(schema))}")
-    return value
 
 
 def _parse(line: str, kind: str) -> str | float | None:
@@ -242,26 +231,24 @@ def _parse(line: str, kind: str) -> str | float | None:
     try:
         if kind == "integer":
             return int(line)
-        if kind == "number":
-            return float(line)
+        return float(line) if kind == "number" else line
     except ValueError:
         return None
-    return line
 
 
-def _choose(line: str, values: Sequence[object], titles: Sequence[str]) -> object:
+def _choose(line: str, choices: Mapping[str, object]) -> object:
     """The value with this number or title, or the only one whose title begins so; else None."""
-    if line.isdecimal() and 0 < int(line) <= len(values):
-        return values[int(line) - 1]
-    exact = []
+    if line.isdecimal() and 0 < int(line) <= len(choices):
+        return [*choices.values()][int(line) - 1]
+    if line in choices:
+        return choices[line]
     begun = []
-    for value, title in zip(values, titles, strict=True):
-        if line in (title, value):
-            exact.append(value)
+    for title, value in choices.items():
+        if line == value:
+            return value
         if title.lower().startswith(line.lower()):
             begun.append(value)
-    matches = exact or begun
-    return matches[0] if len(matches) == 1 else None
+    return begun[0] if len(begun) == 1 else None
 
 
 # ---- approval
@@ -278,66 +265,54 @@ class Approval:
         self.denied: list[str] = []  # names of tools
         self.not_offered: list[str] = []  # names that the model made up; it is sent an error
         self.has_terminal = True  # unless a question found none
-        self._tools, self._session = tools, session
+        self._tools = tools
+        self._session = session
         self._approved = approvals.approved_in(session.filename)
 
     def run(self, calls: Sequence[Call], screen: "Screen") -> Iterator[ToolResult]:
         """Yield the denied results, then the others as they arrive. Raises ToolServerError after the last result."""
         allowed_calls = []
         for call in calls:
-            if reason := self.refusal(call):
+            reason = self._refusal(call)
+            if reason:
                 yield ToolResult(error_result(call, reason))
             else:
                 allowed_calls.append(call)
+        if not allowed_calls:
+            return
         offered = {tool.name for tool in self._tools.tools()}
-        offered_calls = [call for call in allowed_calls if call["function"].get("name") in offered]
-        self.not_offered += [str(call["function"].get("name")) for call in allowed_calls if call not in offered_calls]
-        if stdio.is_terminal(sys.stderr):  # only a user reads it, no program
-            for call in offered_calls:
-                line = f"{call['function'].get('name', '')} {call['function'].get('arguments', '')}"
+        names = []
+        for call in allowed_calls:
+            name = str(call["function"].get("name"))
+            names.append(name)
+            if name not in offered:
+                self.not_offered.append(name)
+            elif stdio.is_terminal(sys.stderr):  # only a user reads it, no program
+                line = f"{name} {call['function'].get('arguments', '')}"
                 stdio.write_stderr(f"{shorten(line, stdio.width(sys.stderr) - 1)}\n")
-        if allowed_calls:
-            names = ", ".join(str(call["function"].get("name")) for call in allowed_calls)
-            with screen.spinning(f"running {names}") as spinner:
+        with screen.spinning(f"running {', '.join(names)}") as spinner:
 
-                def answer(question: ServerQuestion) -> JsonObject | None:
+            def answer(question: ServerQuestion) -> JsonObject | None:
+                spinner.hide()
+                try:
+                    return answer_server(question)
+                finally:
+                    spinner.show()
 
-                    spinner.hide()
-                    try:
-                        return answer_server(question)
-                    finally:
-                        spinner.show()
+            yield from self._tools.run(allowed_calls, answer)
 
-                yield from self._tools.run(allowed_calls, answer)
-
-    def refusal(self, call: Call) -> str | None:
+    def _refusal(self, call: Call) -> str | None:
         """Ask the user about a call: why it must not run, in words for the model; None if it may. Waits without limit.
 
         Shows the arguments, JSON indented; of long ones only both ends, and all of them on request.
         """
-        tool_key = self._tools.needs_approval(call)
-        if tool_key is None or tool_key in self._approved:
+        tool = self._tools.needs_approval(call)
+        if tool is None or tool in self._approved:
             return None
-        arguments = str(call["function"].get("arguments", ""))
-        with contextlib.suppress(ValueError, RecursionError):
-            arguments = json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
-        lines = marked_lines(arguments)
-        shown_lines = lines
-        if len(lines) > _SHOWN_LINES:
-            left_out = f"[{len(lines) - _SHOWN_LINES:,} lines are not shown]"
-            shown_lines = [*lines[: _SHOWN_LINES // 2], left_out, *lines[-_SHOWN_LINES // 2 :]]
-        server, tool = map(one_line, tool_key)
-        question = f"Run {tool} of {server}? [y]es, [n]o, [a]lways in this session"
-        decision: str | None = "show"
-        while decision == "show":
-            has_more = shown_lines != lines
-            choices = ("yes", "no", "always", "show") if has_more else ("yes", "no", "always")
-            intro = "".join(f"{line}\n" for line in shown_lines)
-            decision = ask_choice(intro, f"{question}{', [s]how all' if has_more else ''}: ", choices)
-            shown_lines = lines
+        decision = _ask_about(call, tool)
         if decision == "always":
-            self._approved.add(tool_key)
-            self._remember(tool_key)
+            self._approved.add(tool)
+            self._remember(tool)
         if decision in ("yes", "always"):
             return None
         self.denied.append(str(call["function"]["name"]))
@@ -351,3 +326,24 @@ class Approval:
                 approvals.approve(self._session.filename, tool)
             except StoreError as err:
                 stdio.note(str(err))
+
+
+def _ask_about(call: Call, tool: approvals.ServerTool) -> str | None:
+    """Ask whether a call may run: yes, no or always; None without a terminal."""
+    arguments = str(call["function"].get("arguments", ""))
+    with contextlib.suppress(ValueError, RecursionError):
+        arguments = json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
+    lines = marked_lines(arguments)
+    question = f"Run {one_line(tool[1])} of {one_line(tool[0])}? [y]es, [n]o, [a]lways in this session"
+    choices = ("yes", "no", "always")
+    if len(lines) > _SHOWN_LINES:
+        left_out = f"[{len(lines) - _SHOWN_LINES:,} lines are not shown]"
+        ends = [*lines[: _SHOWN_LINES // 2], left_out, *lines[-_SHOWN_LINES // 2 :]]
+        decision = ask_choice(_rows_of(ends), f"{question}, [s]how all: ", (*choices, "show"))
+        if decision != "show":
+            return decision
+    return ask_choice(_rows_of(lines), f"{question}: ", choices)
+
+
+def _rows_of(lines: Sequence[str]) -> str:
+    return "".join(f"{line}\n" for line in lines)

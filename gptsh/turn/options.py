@@ -191,16 +191,12 @@ def model_of(settings: Settings, agent: Agent, *preferred: str | None) -> str | 
 
 
 def small_model(settings: Settings, agent: Agent) -> str | None:
-    """Return the model for titles: the agent's ``model_small``, else its provider's, else its main model."""
-    return _chosen_small_model(settings, agent) or agent.model
+    """Return the model for titles, summaries and memories: the one that is set, else the agent's main model."""
+    return set_small_model(settings, agent) or agent.model
 
 
-def has_small_model(settings: Settings, agent: Agent) -> bool:
-    """Whether ``model_small`` is set, of the agent or of its provider."""
-    return _chosen_small_model(settings, agent) is not None
-
-
-def _chosen_small_model(settings: Settings, agent: Agent) -> str | None:
+def set_small_model(settings: Settings, agent: Agent) -> str | None:
+    """Return the ``model_small`` of the agent, else of its provider; None without one."""
     if agent.model_small or not agent.model:
         return agent.model_small
     account = settings.providers.get(split_model(agent.model)[0] or "")

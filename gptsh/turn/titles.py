@@ -1,8 +1,8 @@
-"""Decide when a title is asked for: beside the answer or in the background (its words: core/sessions.py).
+"""Ask for the title of a session: beside the answer, or in a background process for the whole store.
 
 A hosted provider, or any server that has a ``model_small``, is asked when the answer begins, and its title is kept if
 it is there when the answer has ended. A title that is late, or that a self-hosted server is to make with the model that
-answers, is left to the background process. No run waits for either.
+answers, is left to the background process. No run waits for either. What is asked is in ``core/sessions.py``.
 """
 
 import contextlib
@@ -14,11 +14,10 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from itertools import chain, takewhile
 
 from gptsh.config import settings
 from gptsh.config.agents import Agent
-from gptsh.config.settings import Settings
+from gptsh.config.settings import Settings, cost_of
 from gptsh.content.answer import Answer, is_open
 from gptsh.core import document, listing, locks, sessions
 from gptsh.core.document import Document
@@ -26,15 +25,14 @@ from gptsh.core.folders import newest_first, sessions_folder
 from gptsh.core.sessions import is_left_to_background, title_in, title_request, wants_title
 from gptsh.errors import GptshError, SessionGone, TooExpensive, UsageError
 from gptsh.llm.client import Client
-from gptsh.messages import Request, beginning_of, final_answer, starts_turn, text_of
+from gptsh.messages import beginning_of, final_answer, starts_turn, text_of
 from gptsh.models.facts import split_model
 from gptsh.turn.engine import Engine
-from gptsh.turn.options import TurnOptions, has_small_model, small_model, stored_agent
+from gptsh.turn.options import TurnOptions, set_small_model, small_model, stored_agent
 from gptsh.turn.session import Session
 
 _ATTACHED = 1000  # characters of each piped or attached text; the words alone often are the same ones
-_PROCESS = "import os; os.closerange(3, 65536); from gptsh.turn.titles import run_background; run_background()"
-_LONGEST_REQUEST = 60.0  # seconds
+_PROGRAM = "from gptsh.turn.titles import run_background; run_background()"
 _LONGEST_WAIT = 600.0  # seconds that the background process waits for the turns of others
 _IDLE = 1.0  # seconds without a turn, until the background process asks
 _POLL = 0.1  # seconds
@@ -42,103 +40,103 @@ _NICE = 10  # added to the niceness of the background process: it yields to the 
 
 
 class TitleThread(threading.Thread):
-    """Asks for the title of a session, if it still wants one; saves nothing. The caller has claimed the title.
+    """Asks for the title of a session, if it still wants one; saves nothing.
 
-    ``has_asked``: a request was sent. ``is_done``: the model has answered it, or failed; then ``title`` is its title,
-    if any.
+    ``title`` is None until the model has answered, and if it was not asked; "" if it gave no title.
     """
 
     def __init__(self, config: Settings, client: Client, filename: str, model: str) -> None:
         super().__init__(daemon=True)
-        self.has_asked = self.is_done = False
         self.title: str | None = None
-        self._settings, self._client, self._filename, self._model = config, client, filename, model
+        self._settings = config
+        self._client = client
+        self._filename = filename
+        self._model = model
         self._answer = Answer()
 
     def run(self) -> None:
         """Ask once."""
         with contextlib.suppress(GptshError):  # the session was deleted, or cannot be read any more
             doc = sessions.load_session(self._filename)
-            if wants_title(doc):
+            if wants_title(doc):  # else another run has asked meanwhile
                 first = next(filter(starts_turn, doc["messages"]))
-                question = beginning_of(first, _ATTACHED)
-                self.has_asked = True
-                self.title = self._ask(title_request(question, self._model)) if question.strip() else None
-                self.is_done = True
+                self.title = self._ask(beginning_of(first, _ATTACHED))
 
-    def _ask(self, request: Request) -> str | None:
-        """Return the title that the model gives; None if it fails, or does not end its reasoning."""
+    def _ask(self, question: str) -> str | None:
+        if not question.strip():
+            return ""
+        request = title_request(question, self._model)
         try:
             for _ in self._client.ask(request, self._answer, may_retry=False):
                 pass
         except TooExpensive:  # nothing was sent
-            self.has_asked = False
             return None
         except GptshError:
-            return None
+            return ""
         message = self._answer.message()
         text = text_of(final_answer(message)) if message else ""
-        return None if is_open(text.strip()) else title_in(text)
+        is_cut_off = is_open(text.strip())  # its reasoning has no end
+        return "" if is_cut_off else title_in(text) or ""
 
-    def record(self, doc: Document, *, is_late: bool) -> None:
+    def record(self, doc: Document, *, is_late: bool = False) -> None:
         """Add the title to a document, and the call to its ledger; of a late one only the call."""
-        if is_late:
-            document.add_call(doc, "title", self._model, None, None, late=True)
-            return
-        from gptsh.config.settings import cost_of
-
-        usage = self._answer.usage
+        usage = None if is_late else self._answer.usage
         cost = cost_of(self._settings, self._model, usage) if usage else None
-        document.add_call(doc, "title", self._model, usage, cost)
-        doc["title"] = doc["title"] or self.title
+        document.add_call(doc, "title", self._model, usage, cost, late=is_late)
+        if not is_late:
+            doc["title"] = doc["title"] or self.title or None
 
 
 class Title:
     """Sees to the title of one turn's session."""
 
-    def __init__(self, engine: Engine, session: Session, agent: Agent, options: TurnOptions) -> None:
-        self._engine, self._session, self._agent, self._options = engine, session, agent, options
-        self._has_begun = self._is_left = False
+    def __init__(self, engine: Engine, session: Session, options: TurnOptions) -> None:
+        self._engine = engine
+        self._session = session
+        self._options = options
+        self._has_begun = False
+        self._is_left = False  # to the background process
         self._claim: int | None = None
         self._thread: TitleThread | None = None
 
-    def answer_begins(self) -> None:
-        """Ask beside the answer, or leave a note in the document for the background process."""
-        if self._has_begun:
+    def begin(self, agent: Agent) -> None:
+        """Ask beside the answer of this agent, which begins, or leave a note for the background process.
+
+        Every part of an answer calls this; only the first call has an effect.
+        """
+        session, engine = self._session, self._engine
+        if self._has_begun or session.filename is None:
             return
         self._has_begun = True
-        session, agent = self._session, self._agent
-        model = title_model(self._engine.settings, agent, session.doc)
-        if model is None or session.filename is None:
+        model = title_model(engine.settings, agent, session.doc)
+        has_small_model = set_small_model(engine.settings, agent) is not None
+        if model is None or not (has_small_model or self._options.make_title):
             return
-        is_chosen = has_small_model(self._engine.settings, agent)
-        if not (is_chosen or self._options.make_title):
-            return
-        if self._options.make_title and is_left_to_background(session.doc):  # by an earlier turn
+        if is_left_to_background(session.doc):  # by an earlier turn
             self._is_left = True
-        elif is_chosen or not self._engine.settings.providers.for_model(model).is_self_hosted:
+        elif has_small_model or not engine.settings.providers.for_model(model).is_self_hosted:
             claim = locks.claim_of_title(session.filename)
             if locks.take_claim(claim):  # else another run is asking
                 self._claim = claim
-                self._thread = TitleThread(self._engine.settings, self._engine.client, session.filename, model)
+                self._thread = TitleThread(engine.settings, engine.client, session.filename, model)
                 with contextlib.suppress(RuntimeError):  # no thread can start: the next turn asks
                     self._thread.start()
         else:
             document.add_call(session.doc, "title", None, None, None, late=True)
             self._is_left = True
 
-    def turn_ends(self, *, has_answer: bool) -> None:
+    def end(self, *, has_answer: bool) -> None:
         """Save the title that has arrived beside the answer; leave a late one to the background process."""
-        thread, session = self._thread, self._session
-        if thread and (thread.has_asked or thread.is_alive()):
-            is_late = not thread.is_done  # from here on: the title may arrive during the save
+        session, thread = self._session, self._thread
+        if thread and (thread.is_alive() or thread.title is not None):
+            is_late = thread.title is None  # from here on: it may arrive during the save
             is_saved = session.save_change(partial(thread.record, is_late=is_late))
             if is_saved and thread.title and not is_late:
                 session.emit("title", title=thread.title)
             self._is_left = is_saved and is_late
         if self._claim is not None:
             locks.release_claim(self._claim)
-        if self._is_left and has_answer and self._options.make_title and session.filename:
+        if self._is_left and has_answer and session.filename:
             start_background(self._engine, self._options.config_file, session.filename)
 
 
@@ -152,8 +150,6 @@ def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
 
 # ---- the background process
 
-_children: set[int] = set()  # ids of child processes; a conversation outlives them
-
 
 def start_background(engine: Engine, config_file: str | None, filename: str) -> None:
     """Start the background process, unless it runs; it lets go of the terminal, and nobody waits for it.
@@ -161,32 +157,21 @@ def start_background(engine: Engine, config_file: str | None, filename: str) -> 
     It begins with the session of ``filename``, which may be an old one. It gets the keys through a pipe: a command
     that prints one may ask the user for a passphrase.
     """
-    for child in [*_children]:
-        try:
-            has_ended = os.waitpid(child, os.WNOHANG)[0] == child
-        except ChildProcessError:  # the program reaps its children itself, or this is a fork of it
-            has_ended = True
-        if has_ended:
-            _children.discard(child)
-    if locks.is_claimed(locks.BACKGROUND_CLAIM):
-        return
     remaining = engine.client.budget.remaining if engine.client.budget else None
-    if remaining is not None and remaining <= 0:
+    if locks.is_claimed(locks.BACKGROUND_CLAIM) or (remaining is not None and remaining <= 0):
         return
-    reader, writer = os.pipe()
-    allowance = "" if remaining is None else f"{remaining}"
+    from subprocess import DEVNULL, PIPE, Popen
+
     config_file = os.path.abspath(config_file) if config_file else ""
-    command = [sys.executable, "-P", "-c", _PROCESS, config_file, allowance, filename]
-    streams: list[tuple[int, ...] | tuple[int, int, str, int, int]] = [
-        (os.POSIX_SPAWN_DUP2, reader, 0),
-        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-    ]
-    with contextlib.suppress(OSError):  # too many processes: a later run starts it
-        os.write(writer, json.dumps({**engine.client.keys}).encode())
-        _children.add(os.posix_spawn(command[0], command, os.environ, file_actions=streams, setsid=True))
-    os.close(reader)
-    os.close(writer)
+    allowance = "" if remaining is None else f"{remaining}"
+    command = [sys.executable, "-P", "-c", _PROGRAM, config_file, allowance, filename]
+    keys = json.dumps({**engine.client.keys}).encode()
+    with contextlib.suppress(OSError, RuntimeError):  # too many processes: a later run starts it
+        child = Popen(command, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True)
+        assert child.stdin  # it is a pipe
+        child.stdin.write(keys)
+        child.stdin.close()
+        threading.Thread(target=child.wait, daemon=True).start()  # no zombie remains in a conversation
 
 
 def run_background() -> None:
@@ -221,9 +206,8 @@ def _next_untitled(first: str, tried: set[str]) -> str | None:
     """The first session, or the newest of the last day, that was left to this process and is not tried yet."""
     folder = sessions_folder()
     since = f"{datetime.now(UTC) - timedelta(days=1):%Y%m%d-%H%M%S}"
-    of_last_day = takewhile(lambda filename: filename >= since, newest_first(folder))
-    for filename in chain([first], of_last_day):
-        if filename in tried:
+    for filename in [first, *newest_first(folder)]:
+        if filename in tried or (filename < since and filename != first):
             continue
         head = listing.try_read(f"{folder}/{filename}", document.read_head)
         if isinstance(head, dict) and is_left_to_background(head):
@@ -232,15 +216,15 @@ def _next_untitled(first: str, tried: set[str]) -> str | None:
 
 
 def _wait_until_idle() -> bool:
-    """Wait until no run asks anything; False if that takes too long."""
-    idle_since = begun = time.monotonic()
-    while (now := time.monotonic()) - begun < _LONGEST_WAIT:
+    """Wait until no run has asked anything for a moment; False if that takes too long."""
+    begun = idle_since = time.monotonic()
+    while time.monotonic() - idle_since < _IDLE:
         if locks.is_any_turn_claimed():
-            idle_since = now
-        elif now - idle_since >= _IDLE:
-            return True
+            idle_since = time.monotonic()
+        if idle_since - begun > _LONGEST_WAIT:
+            return False
         time.sleep(_POLL)
-    return False
+    return True
 
 
 def _add_title(config: Settings, client: Client, filename: str) -> bool:
@@ -249,9 +233,10 @@ def _add_title(config: Settings, client: Client, filename: str) -> bool:
     Raises UsageError for what cannot be asked here, SessionGone, and StoreError.
     """
     doc = sessions.load_session(filename)
-    stored = stored_agent(doc)
-    configured = config.agents.get(stored.name)
-    agent = stored._replace(model_small=stored.model_small or (configured.model_small if configured else None))
+    agent = stored_agent(doc)
+    configured = config.agents.get(agent.name)
+    if configured and not agent.model_small:
+        agent = agent._replace(model_small=configured.model_small)
     model = title_model(config, agent, doc)
     if model is None:
         return True
@@ -259,18 +244,14 @@ def _add_title(config: Settings, client: Client, filename: str) -> bool:
     if target.account.key_command and target.provider not in client.keys:  # it may ask the user for a passphrase
         return True
     client.prepare(model, {})
-    claim = locks.claim_of_title(filename)
-    if not locks.take_claim(claim):
-        return True
     thread = TitleThread(config, client, filename, model)
     thread.start()
-    deadline = time.monotonic() + _LONGEST_REQUEST
-    while thread.is_alive() and time.monotonic() < deadline:
+    while thread.is_alive():
         thread.join(_POLL)
-        if target.is_self_hosted and thread.is_alive() and locks.is_any_turn_claimed():
+        if target.is_self_hosted and locks.is_any_turn_claimed():
             os._exit(0)  # closes the connection, so that the server is free for the question
-    if thread.has_asked:
-        thread.record(doc, is_late=False)  # what has not answered by now has failed
-        sessions.save_session(doc, at=filename, touch=False)
-    locks.release_claim(claim)
-    return thread.title is not None or not thread.has_asked
+    if thread.title is None:
+        return True
+    thread.record(doc)
+    sessions.save_session(doc, at=filename, touch=False)
+    return bool(thread.title)

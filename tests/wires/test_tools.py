@@ -478,61 +478,53 @@ def a_field(**schema: Any) -> dict[str, Any]:
     return {"type": "object", "properties": {"x": schema}}
 
 
-NO_KIND = "'x' in its form is neither text, a number, yes or no, nor a choice of texts"
-NO_CHOICES = "'x' in its form has choices that are no texts"
-WRONG_CHOICES = "'x' in its form has no choices, one twice, or more than 300"
-WRONG_BOUNDS = "'x' in its form has bounds that nothing is within"
-WRONG_DEFAULT = "'x' in its form has a default that does not fit"
-WRONG_TITLE = "'x' in its form has a title or a description that is no text"
+NO_FIELD = "'x' in its form is no field that gptsh can ask for"
 NO_SUCH_FIELD = "its form requires fields that it does not have"
 ODD_FORMS: list[tuple[str, dict[str, Any], str]] = [
     ("required and unknown", {**a_field(type="string"), "required": ["x", "y"]}, NO_SUCH_FIELD),
-    ("a field that is a text", {"type": "object", "properties": {"x": "string"}}, NO_KIND),
-    ("a field that is null", {"type": "object", "properties": {"x": None}}, NO_KIND),
-    ("an empty field", a_field(), NO_KIND),
-    ("a field without type", a_field(title="X"), NO_KIND),
-    ("an unknown type", a_field(type="date"), NO_KIND),
-    ("two types", a_field(type=["string", "null"]), NO_KIND),
-    ("a type that is a table", a_field(type={"string": 1}), NO_KIND),
-    ("null", a_field(type="null"), NO_KIND),
-    ("an object", a_field(type="object", properties={"y": {"type": "string"}}), NO_KIND),
-    ("several texts", a_field(type="array", items={"type": "string", "enum": ["a", "b"]}), NO_KIND),
-    ("one of two types", a_field(anyOf=[{"type": "string"}, {"type": "integer"}]), NO_KIND),
-    ("a reference", a_field(**{"$ref": "#/$defs/X"}), NO_KIND),
-    ("choices of numbers", a_field(type="integer", enum=[1, 2]), NO_KIND),
-    ("a title that is a number", a_field(type="string", title=7), WRONG_TITLE),
-    ("a description in a list", a_field(type="string", description=["a"]), WRONG_TITLE),
-    ("choices that are a text", a_field(type="string", enum="ab"), NO_CHOICES),
-    ("choices by number", a_field(type="string", enum={"a": 1}), NO_CHOICES),
-    ("a choice that is a number", a_field(type="string", enum=["a", 1]), NO_CHOICES),
-    ("a choice that is a list", a_field(type="string", enum=[["a"]]), NO_CHOICES),
-    ("null as choices", a_field(type="string", enum=None), NO_CHOICES),
-    ("titled choices that are no tables", a_field(type="string", oneOf=["a", "b"]), NO_CHOICES),
-    ("titled choices in a table", a_field(type="string", oneOf={"const": "a"}), WRONG_CHOICES),
-    ("a title without value", a_field(type="string", oneOf=[{"title": "A"}]), NO_CHOICES),
-    ("a choice whose title is a number", a_field(type="string", oneOf=[{"const": "a", "title": 1}]), NO_CHOICES),
-    ("no choices", a_field(type="string", enum=[]), WRONG_CHOICES),
-    ("a choice twice", a_field(type="string", enum=["a", "a"]), WRONG_CHOICES),
-    ("a huge choice", a_field(type="string", enum=[str(number) for number in range(301)]), WRONG_CHOICES),
-    ("lengths that exclude each other", a_field(type="string", minLength=3, maxLength=2), WRONG_BOUNDS),
-    ("a length that is a text", a_field(type="string", minLength="2"), WRONG_BOUNDS),
-    ("numbers that exclude each other", a_field(type="number", minimum=2, maximum=1), WRONG_BOUNDS),
-    ("a bound that is true", a_field(type="integer", minimum=True), WRONG_BOUNDS),
-    ("a bound that is no number", a_field(type="number", minimum="NaN"), WRONG_BOUNDS),
-    ("an endless bound", a_field(type="number", maximum="Infinity"), WRONG_BOUNDS),
-    ("a bound of 400 digits", a_field(type="integer", maximum=10**400), WRONG_BOUNDS),
-    ("a text as default of a number", a_field(type="integer", default="3"), WRONG_DEFAULT),
-    ("true as default of a number", a_field(type="integer", default=True), WRONG_DEFAULT),
-    ("no number as default", a_field(type="number", default="NaN"), WRONG_DEFAULT),
-    ("1 as default of yes or no", a_field(type="boolean", default=1), WRONG_DEFAULT),
-    ("a list as default of a text", a_field(type="string", default=["a"]), WRONG_DEFAULT),
-    ("a default outside the bounds", a_field(type="integer", default=9, maximum=7), WRONG_DEFAULT),
-    ("a default that is no choice", a_field(type="string", enum=["a"], default="b"), WRONG_DEFAULT),
-    ("too many fields", {"type": "object", "properties": {str(n): {"type": "boolean"} for n in range(31)}},
-     "its form has more than 30 fields"),
+    ("a field that is a text", {"type": "object", "properties": {"x": "string"}}, NO_FIELD),
+    ("a field that is null", {"type": "object", "properties": {"x": None}}, NO_FIELD),
+    ("an empty field", a_field(), NO_FIELD),
+    ("a field without type", a_field(title="X"), NO_FIELD),
+    ("an unknown type", a_field(type="date"), NO_FIELD),
+    ("two types", a_field(type=["string", "null"]), NO_FIELD),
+    ("a type that is a table", a_field(type={"string": 1}), NO_FIELD),
+    ("null", a_field(type="null"), NO_FIELD),
+    ("an object", a_field(type="object", properties={"y": {"type": "string"}}), NO_FIELD),
+    ("several texts", a_field(type="array", items={"type": "string", "enum": ["a", "b"]}), NO_FIELD),
+    ("one of two types", a_field(anyOf=[{"type": "string"}, {"type": "integer"}]), NO_FIELD),
+    ("a reference", a_field(**{"$ref": "#/$defs/X"}), NO_FIELD),
+    ("choices of numbers", a_field(type="integer", enum=[1, 2]), NO_FIELD),
+    ("a title that is a number", a_field(type="string", title=7), NO_FIELD),
+    ("a description in a list", a_field(type="string", description=["a"]), NO_FIELD),
+    ("choices that are a text", a_field(type="string", enum="ab"), NO_FIELD),
+    ("choices by number", a_field(type="string", enum={"a": 1}), NO_FIELD),
+    ("a choice that is a number", a_field(type="string", enum=["a", 1]), NO_FIELD),
+    ("a choice that is a list", a_field(type="string", enum=[["a"]]), NO_FIELD),
+    ("null as choices", a_field(type="string", enum=None), NO_FIELD),
+    ("titled choices that are no tables", a_field(type="string", oneOf=["a", "b"]), NO_FIELD),
+    ("titled choices in a table", a_field(type="string", oneOf={"const": "a"}), NO_FIELD),
+    ("a title without value", a_field(type="string", oneOf=[{"title": "A"}]), NO_FIELD),
+    ("a choice whose title is a number", a_field(type="string", oneOf=[{"const": "a", "title": 1}]), NO_FIELD),
+    ("no choices", a_field(type="string", enum=[]), NO_FIELD),
+    ("a choice twice", a_field(type="string", enum=["a", "a"]), NO_FIELD),
+    ("lengths that exclude each other", a_field(type="string", minLength=3, maxLength=2), NO_FIELD),
+    ("a length that is a text", a_field(type="string", minLength="2"), NO_FIELD),
+    ("numbers that exclude each other", a_field(type="number", minimum=2, maximum=1), NO_FIELD),
+    ("a bound that is true", a_field(type="integer", minimum=True), NO_FIELD),
+    ("a bound that is no number", a_field(type="number", minimum="NaN"), NO_FIELD),
+    ("an endless bound", a_field(type="number", maximum="Infinity"), NO_FIELD),
+    ("a bound of 400 digits", a_field(type="integer", maximum=10**400), NO_FIELD),
+    ("a text as default of a number", a_field(type="integer", default="3"), NO_FIELD),
+    ("true as default of a number", a_field(type="integer", default=True), NO_FIELD),
+    ("no number as default", a_field(type="number", default="NaN"), NO_FIELD),
+    ("1 as default of yes or no", a_field(type="boolean", default=1), NO_FIELD),
+    ("a list as default of a text", a_field(type="string", default=["a"]), NO_FIELD),
+    ("a default outside the bounds", a_field(type="integer", default=9, maximum=7), NO_FIELD),
+    ("a default that is no choice", a_field(type="string", enum=["a"], default="b"), NO_FIELD),
     ("too long a text", a_field(type="string", description="x" * 20_000), "it has more than 20,000 characters"),
     ("one odd field of two", {"type": "object", "properties": {"a": {"type": "string"}, "x\x1b[2J": {}}},
-     NO_KIND.replace("'x'", r"'x\x1b[2J'")),
+     NO_FIELD.replace("'x'", r"'x\x1b[2J'")),
 ]  # fmt: skip
 
 
@@ -553,7 +545,7 @@ def test_an_odd_form_is_declined_whole_before_anybody_is_asked(home: Home, model
 def test_an_odd_form_is_no_question_on_a_terminal(home: Home, model: ModelServer) -> None:
     asked = {"mode": "form", "message": "Well?", "requestedSchema": a_field(type="array", items={"type": "string"})}
     seen, code = asking(home, model, "", asked)
-    assert (code, "asks you" in seen, NO_KIND in re.sub(r"\s+", " ", seen)) == (0, False, True)
+    assert (code, "asks you" in seen, NO_FIELD in re.sub(r"\s+", " ", seen)) == (0, False, True)
     assert results(home)["c1"]["content"] == '{"action": "decline"}'
 
 
@@ -562,7 +554,7 @@ def test_a_form_does_not_show_a_servers_key(home: Home, model: ModelServer) -> N
     asked = {"mode": "form", "message": "Well?", "requestedSchema": form}
     more = 'auto_approve = ["*"]\nenv = { MY_KEY = "k-12345678/+=" }'
     run = called(home, model, entry(home, more=more), made("bad__ask", {"asked": asked}))
-    assert (NO_KIND.replace("'x'", "'***'") in run.stderr, "k-1234" in run.stderr) == (True, False)
+    assert (NO_FIELD.replace("'x'", "'***'") in run.stderr, "k-1234" in run.stderr) == (True, False)
 
 
 @pytest.mark.parametrize("mode", ["", "modern"])

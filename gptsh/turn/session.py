@@ -20,20 +20,22 @@ from gptsh.terminal.stdio import STRUCTURED
 from gptsh.turn.options import TurnOptions
 
 if TYPE_CHECKING:
-    from gptsh.core.document_types import AgentInfo
+    from gptsh.core.document_types import AgentInfo, Meta
     from gptsh.core.snapshots import SessionEvent
 
 
 class Session:
     """A session: its document, and where it is. A turn begins in it, and saves it as it proceeds.
 
-    ``stored`` is the document as it was read or last saved; None for a session that does not exist
-    yet. ``location`` is its file name, or the ``@NAME`` that the first save creates. ``given_ref`` is
-    what the user called it; None for a new one.
+    ``stored`` and ``doc`` are its document; the first is None, and the second not set, until a new
+    session has its first turn. ``location`` is its file name, or the ``@NAME`` that the first save
+    creates. ``given_ref`` is what the user called it; None for a new one.
 
     If the store cannot be written, the user gets a note and an exit code, and still the answer:
     ``failure`` is that of the last save. ``pending_events`` are emitted once the session is on disk.
     """
+
+    doc: Document
 
     def __init__(
         self,
@@ -42,15 +44,17 @@ class Session:
         given_ref: str | None = None,
     ) -> None:
         self.stored = stored
+        if stored is not None:
+            self.doc = stored
         self.location = location
         self.given_ref = given_ref
         self.failure: StoreError | None = None
         self.pending_events: list[SessionEvent] = []
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
         self.save_attempted = False
-        self._noted: set[str] = set()
         self._noted_failure = False
         self._options = TurnOptions()
+        self._name: str | None = None  # that the next save gives it
         self._saves = False
         self._takes_agent = False  # whether a save makes the agent of this document that of the file
         self._max_snapshots = 0
@@ -87,21 +91,8 @@ class Session:
         return Session.open(f"{base}@{point}"), turns.asked_again(last_turn[0])
 
     def copy(self) -> "Session":
-        """The session with a copy of what a turn changes: one that fails before its first save changes only that."""
-        if self.stored is None:
-            return Session(None, self.location, self.given_ref)
-        doc = self.stored.copy()
-        doc["messages"] = doc["messages"].copy()
-        doc["context"] = doc["context"].copy()
-        doc["usage"] = doc["usage"].copy()
-        doc["meta"] = doc["meta"].copy()
-        return Session(doc, self.location, self.given_ref)
-
-    @property
-    def doc(self) -> Document:
-        """The document of a session that exists, or in which a turn has begun."""
-        assert self.stored is not None
-        return self.stored
+        """The session for a turn: one that fails before its first save does not change this one."""
+        return Session(self.stored, self.location, self.given_ref)
 
     @property
     def filename(self) -> str | None:
@@ -125,14 +116,45 @@ class Session:
     # ---- a turn
 
     def begin(
-        self, question: Message | None, agent: Agent, output: str, options: TurnOptions, settings: Settings
+        self,
+        question: Message | None,
+        agent: Agent,
+        output: str,
+        options: TurnOptions,
+        settings: Settings,
     ) -> None:
         """Prepare the document for a turn, with its question, agent and provider; save nothing.
 
         Without a question the messages are unchanged. Raises UsageError.
         """
         self.prepare(options, settings)
-        tools = list(agent.tools)
+        try:
+            cwd = os.getcwd()
+        except FileNotFoundError:
+            cwd = None
+        self.stored = self.doc = self._document_for(agent, output, cwd, settings)
+        if document.is_unsaved(self.doc):
+            self.pending_events.append(("session_created", {"session": self.doc["id"]}))
+        point = folders.split_ref(self.given_ref)[1] if self.given_ref else None
+        if point and not turns.is_numbered(point):
+            origin, _ = folders.split_ref(self.doc["meta"].get("forked_from") or "")
+            restored = {"snapshot": point, "session": origin}
+            self.pending_events.append(("snapshot_restored", restored))
+        if options.snapshot is not None:
+            self.pending_events += self._take_snapshot(options.snapshot)
+        if question is not None:
+            sessions.append_messages(self.doc, [question], None)
+        if cwd and not (options.compact and question is None):
+            record_use(self.doc, find_project(cwd))
+
+    def _document_for(
+        self,
+        agent: Agent,
+        output: str,
+        cwd: str | None,
+        settings: Settings,
+    ) -> Document:
+        """A new document, or a copy of the stored one, that this agent continues."""
         agent_info: AgentInfo = {
             "name": agent.name,
             "model": agent.model,
@@ -142,50 +164,53 @@ class Session:
             "web": agent.web,
         }
         provider = settings.providers.for_model(agent.model or "").provider
-        try:
-            cwd = os.getcwd()
-        except FileNotFoundError:
-            cwd = None
-        if self.stored is None:
-            self.stored = sessions.new_session_doc(
-                agent_info, {"name": provider}, output=output, mcp_allowed_servers=tools, cwd=cwd
+        tools = list(agent.tools)
+        stored = self.stored
+        if stored is None:
+            return sessions.new_session_doc(
+                agent_info,
+                {"name": provider},
+                output=output,
+                mcp_allowed_servers=tools,
+                cwd=cwd,
             )
-        else:
-            self.stored = {
-                **self.stored,
-                "meta": {**self.stored["meta"], "output": output},
-                "agent": {**self.stored["agent"], **agent_info},
-                "provider": {**self.stored["provider"], "name": provider},
-            }
-            if options.chooses_tools:
-                self.stored["meta"]["mcp_allowed_servers"] = tools
-        doc = self.stored
-        point = folders.split_ref(self.given_ref)[1] if self.given_ref else None
-        if point and not turns.is_numbered(point):
-            origin, _ = folders.split_ref(doc["meta"].get("forked_from") or "")
-            self.pending_events.append(("snapshot_restored", {"snapshot": point, "session": origin}))
-        self.pending_events += self._take_snapshot()
-        if question is not None:
-            sessions.append_messages(doc, [question], None)
-        if cwd and not (options.compact and question is None):
-            record_use(doc, find_project(cwd))
+        meta: Meta = {**stored["meta"], "output": output}
+        if self._options.chooses_tools:
+            meta["mcp_allowed_servers"] = tools
+        return {
+            **stored,
+            "meta": meta,
+            "agent": {**stored["agent"], **agent_info},
+            "provider": {**stored["provider"], "name": provider},
+            "usage": stored["usage"].copy(),
+            "context": stored["context"].copy(),
+            "messages": stored["messages"].copy(),
+        }
 
-    def prepare(self, options: TurnOptions, settings: Settings, *, takes_agent: bool = True) -> None:
-        """Set how the session is saved, and with which labels. ``takes_agent``: it continues with its agent of now."""
+    def prepare(
+        self,
+        options: TurnOptions,
+        settings: Settings,
+        *,
+        takes_agent: bool = True,
+    ) -> None:
+        """Set how the session is saved, and with which labels.
+
+        ``takes_agent``: it continues with its agent of now.
+        """
         self._options = options
+        self._name = options.name
         self._saves = options.saves(settings) and not options.dry_run
         self._takes_agent = takes_agent and not options.compact
         self._max_snapshots = settings.context.snapshots
 
-    def _take_snapshot(self) -> "list[SessionEvent]":
-        """Take the snapshot that the options ask for; return what happened. Raises UsageError."""
-        if self._options.snapshot is None:
-            return []
+    def _take_snapshot(self, name: str) -> "list[SessionEvent]":
+        """Take a snapshot; return what happened. Raises UsageError."""
         from gptsh.context.tokens import estimate
         from gptsh.core import snapshots
 
         size = estimate(self.doc["messages"])
-        return snapshots.record(self.doc, self._max_snapshots, name=self._options.snapshot, tokens=size)
+        return snapshots.record(self.doc, self._max_snapshots, name=name, tokens=size)
 
     # ---- saving
 
@@ -195,9 +220,10 @@ class Session:
         return self._saves and self.failure is None
 
     def save(self, *events: "SessionEvent", fsync: bool) -> bool:
-        """Save the document, then emit the ``events``; return whether it is on disk. Only the first failure is noted.
+        """Save the document, then emit the ``events``; return whether it is on disk.
 
-        A busy lock is not noted without ``fsync``: the question is saved again with the answer.
+        Only the first failure is noted. A busy lock is not noted without ``fsync``: the question is
+        saved again with the answer.
         """
         self.save_attempted = True
         self.pending_events += events
@@ -218,7 +244,10 @@ class Session:
         return self.failure is None
 
     def save_change(self, change: Callable[[Document], None]) -> bool:
-        """Change the document and save it; return whether that is on disk. A failure is not noted: the turn is."""
+        """Change the document and save it; return whether that is on disk.
+
+        A failure is no failure of the turn, and not noted.
+        """
         if not self.is_saved:
             return False
         change(self.doc)
@@ -234,19 +263,18 @@ class Session:
             self._change_stored,
             at=self.location,
             fsync=fsync,
-            note=self._note_once,
+            note=stdio.note,
         )
         filename = self.location = os.path.basename(path)
-        name = self._options.name
-        if name:
-            before = folders.filename_of_name(name)
-            sessions.name_session(name, filename, fsync=fsync)
+        if self._name:
+            before = folders.filename_of_name(self._name)
+            sessions.name_session(self._name, filename, fsync=fsync)
             if before not in (None, filename):
-                stdio.note(f"{name} named session {before[folders.ID]} until now")
-            self._options = self._options._replace(name=None)  # another run may move it during this turn
+                stdio.note(f"{self._name} named session {before[folders.ID]} until now")
+            self._name = None  # another run may move it during this turn
 
     def _change_stored(self, saved: Document) -> None:
-        """Label the session, let it be answered as in this turn, and keep as many snapshots as it may have."""
+        """Label the session and set its agent, under the lock; keep as many snapshots as it may have."""
         saved["title"] = self._options.title or saved["title"]
         document.add_tags(saved, self._options.tags)
         if self._takes_agent:
@@ -256,65 +284,66 @@ class Session:
 
             snapshots.keep_newest(saved, self._max_snapshots)
 
-    def _note_once(self, line: str) -> None:
-        if line not in self._noted:
-            self._noted.add(line)
-            stdio.note(line)
-
     def label(self, options: TurnOptions, settings: Settings) -> "list[SessionEvent]":
-        """Set the title, add tags, name and take a snapshot of a stored session without asking a question.
+        """Set the title, add tags, name and take a snapshot of a stored session; ask nothing.
 
         Return what happened; the last event, ``done``, has the labels.
         Raises UnknownSession if it is not stored, UsageError, StoreError.
         """
         filename = folders.filename_of(self.location or "")
         self.prepare(options, settings, takes_agent=False)
-        events = self._take_snapshot()
+        events = [] if options.snapshot is None else self._take_snapshot(options.snapshot)
         self._write(fsync=True)
-        names = folders.names_by_file().get(filename, [])
-        labels = {
+        session = self.doc["id"]
+        done = {
+            "session": session,
             "title": self.doc["title"],
             "tags": self.doc["meta"]["tags"],
-            "names": names,
+            "names": folders.names_by_file().get(filename, []),
             "snapshot": options.snapshot,
+            "error": None,
         }
-        saved = {"session": self.doc["id"]}
-        return [*events, ("session_saved", saved), ("done", {**saved, **labels, "error": None})]
+        return [*events, ("session_saved", {"session": session}), ("done", done)]
 
     # ---- after a failure
 
     def resume_hint(self, message: Message | None) -> str:
-        """How the user can continue after a failure; "" if nothing was saved. ``message`` is the last answer."""
-        is_unanswered = message is None or is_empty(message)
-        has_calls = bool(message and message.get("tool_calls"))
+        """How the user can continue after a failure; "" if nothing was saved.
+
+        ``message`` is the last answer.
+        """
+        is_partial = message is not None and answer_error(message) is not None
+        if message is None or is_empty(message):
+            kept, goes_on = "question", "asks it again"
+        elif message.get("tool_calls"):
+            kept, goes_on = "partial answer", "continues it"
+        else:
+            kept, goes_on = "partial answer" if is_partial else "answer", ""
         if self._options.interactive:
-            if is_unanswered:
-                return "the question is kept: /retry asks it again"
-            if has_calls:
-                return "the partial answer is kept: /retry continues it"
-            return "the partial answer is kept" if message and answer_error(message) else ""
+            if goes_on:
+                return f"the {kept} is kept: /retry {goes_on}"
+            return f"the {kept} is kept" if is_partial else ""
         if not (self.is_saved and self.filename):
             return "nothing of this turn is saved: ask again" if self._saves and self.failure else ""
-        if is_unanswered:
-            return f"the question is saved: 'gptsh -s {self.ref}' asks it again"
-        if has_calls:
-            return f"the partial answer is saved: 'gptsh -s {self.ref}' continues it"
-        kind = "partial answer" if message and answer_error(message) else "answer"
-        return f"the {kind} is saved: continue with 'gptsh -s {self.ref} PROMPT'"
+        if goes_on:
+            return f"the {kept} is saved: 'gptsh -s {self.ref}' {goes_on}"
+        return f"the {kept} is saved: continue with 'gptsh -s {self.ref} PROMPT'"
 
 
 def _without_running_turns(ref: str) -> Document:
     """Read a session without the turns that other runs are asking just now; a save joins them again.
 
-    A run claims its turn before it saves the question, and releases it after it has saved the answer. So each
-    unfinished turn is looked up before the last reading: that has the answer of a run that has ended meanwhile.
+    A run claims its turn before it saves the question, and releases it after it has saved the
+    answer. So each unfinished turn is looked up before the last reading: that has the answer of a
+    run that has ended meanwhile.
     """
     doc = sessions.load_at(ref, stdio.note)
     is_running: dict[str, bool] = {}
     while new := [turn for turn in turns.unfinished_turns(doc["messages"]) if turn not in is_running]:
-        is_running |= {question: locks.is_claimed(locks.claim_of_turn(question)) for question in new}
+        for turn in new:
+            is_running[turn] = locks.is_claimed(locks.claim_of_turn(turn))
         doc = sessions.load_at(ref)
-    running = [question for question in turns.unfinished_turns(doc["messages"]) if is_running[question]]
+    running = [turn for turn in turns.unfinished_turns(doc["messages"]) if is_running[turn]]
     doc["messages"] = turns.without_turns(doc["messages"], running)
     return doc
 
@@ -324,5 +353,5 @@ def write_events(events: "Sequence[SessionEvent]", output: str | None) -> None:
     if output in STRUCTURED:
         from gptsh.render import structured
 
-        lines = [{"type": kind, **fields} for kind, fields in events] if output == "jsonl" else [events[-1][1]]
-        stdio.write_lines(map(structured.line, lines))
+        lines = [{"type": kind, **fields} for kind, fields in events]
+        stdio.write_lines(map(structured.line, lines if output == "jsonl" else [events[-1][1]]))

@@ -17,7 +17,6 @@ from gptsh.errors import (
     GptshError,
     Incomplete,
     ModelError,
-    NoAnswer,
     OutputError,
     SchemaMismatch,
     StoreBusy,
@@ -132,8 +131,6 @@ class Turn:
                 return print_request(engine, self.prompt, self._setup.output)
             if engine.client.budget:
                 engine.client.budget.check(self.prompt.request)
-            if is_new:
-                session.pending_events.insert(0, ("session_created", {"session": session.doc["id"]}))
             with self._screen.exclusive(interrupts.before_kill):
                 self._ask_and_save(self.prompt)
         if is_new and session.is_saved:
@@ -319,13 +316,6 @@ class Turn:
                 begin_title = partial(self._title.begin, self._setup.agent)
                 self._screen.show(client.ask(prompt.request, answer), begin_title)
             partial_reason = None
-        except NoAnswer as err:
-            if prompt.budget.window is not None:
-                raise
-            size = f"a prompt of about {prompt.tokens:,} tokens"
-            error = f"{planner.model} answered nothing to {size}, and its window is not known"
-            key = f"context_window under [providers.{planner.provider}]"
-            raise NoAnswer(error, f"if that is too long for it, set {key}", detail=err.detail) from None
         except TimedOut:
             partial_reason = "timeout"
             raise

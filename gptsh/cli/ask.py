@@ -4,9 +4,8 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
-from gptsh.cli.jobs import SAVE_HINT, check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
+from gptsh.cli.jobs import SAVE_HINT, check_labels, paths_and_pipe, session_ref, turn_options
 from gptsh.cli.options import AGENT_OPTIONS, Flags
 from gptsh.config import settings
 from gptsh.config.settings import Settings
@@ -19,10 +18,6 @@ from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.turn.options import agent_of, check_snapshot
 from gptsh.turn.question import has_piped_input, read_question, template_of
 from gptsh.turn.session import Session, write_events
-
-if TYPE_CHECKING:
-    from gptsh.turn.engine import Engine, Setup
-    from gptsh.turn.question import Files
 
 # Options that make sense alone: a prompt of one such word without dashes may be a mistake.
 _COMMANDS = (
@@ -56,6 +51,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         engine = Engine(config, environ, reporter, sends=not flags.dry_run)
         ref = session_ref(flags, config)
         session, question = _open(flags, ref)
+
         # Errors of the command line come before the pipe is read: nobody can pipe the same in twice.
         _check_options(flags, config, session)
         paths, pipe_at = paths_and_pipe(flags, config)
@@ -64,32 +60,38 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         has_words = bool(flags.edit or flags.prompt or paths)
         if has_words or not reads_pipe:
             _check_question(flags, session, has_question=has_words)
-        asks = has_words or flags.retry or (reads_pipe and not flags.has_labels)
+        asks = has_words or flags.retry or (reads_pipe and not options.has_labels)
         setup = engine.resolve(options, session.stored) if asks else None
 
         if not flags.retry:
             agent = setup.agent if setup else agent_of(config, options, session.stored)
-            check_stdin(flags)
+            files = None
+            if paths or pipe_at is not None:
+                from gptsh.turn.question import Files
+
+                files = Files(engine.client, agent.model, refuses=flags.truncate is None)
             question = read_question(
                 " ".join(flags.prompt),
                 paths,
-                _files(flags, engine, setup) if paths or pipe_at is not None else None,
+                files,
                 pipe_at=pipe_at,
-                expects_pipe=not flags.has_labels,
+                expects_pipe=not options.has_labels,
                 template=template_of(agent, flags.var, "--var"),
                 write=partial(_write_question, interrupts, session) if flags.edit else None,
             )
-            _note_single_word(flags, question)
+            if question:
+                _note_single_word(flags, question)
             if flags.edit and question is None:
                 stdio.note("the question is empty: nothing is asked")
                 return 0
             if waits_for_pipe:
                 session = Session.open(ref)  # another run may have added to it meanwhile
-        reporter.expects_answer = question is not None or not (flags.compact or flags.has_labels)
+
+        reporter.expects_answer = question is not None or not (flags.compact or options.has_labels)
         _check_question(flags, session, has_question=question is not None)
         if question is None and not flags.compact:
             _check_session_without_question(flags, ref)
-            if flags.has_labels and not (flags.dry_run or flags.retry):
+            if options.has_labels and not (flags.dry_run or flags.retry):
                 write_events(session.label(options, config), reporter.output)
                 return 0
         setup = setup or engine.resolve(options, session.stored)
@@ -109,9 +111,9 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
 
 def _expected_output(flags: Flags, config: Settings) -> str | None:
     """The output form for errors before the agent is resolved."""
-    names = [name for name in (flags.agent, config.agent) if name and name in config.agents]
-    agent = config.agents[names[0] if names else config.default_agent]
-    return flags.output or config.output or agent.output
+    names = (flags.agent, config.agent, config.default_agent)
+    agent = next(name for name in names if name and name in config.agents)
+    return flags.output or config.output or config.agents[agent].output
 
 
 def _add_way_back(err: GptshError | Interrupted, flags: Flags, question: Message, session: Session) -> None:
@@ -127,21 +129,17 @@ def _add_way_back(err: GptshError | Interrupted, flags: Flags, question: Message
 # ---- the question
 
 
-def _files(flags: Flags, engine: "Engine", setup: "Setup | None") -> "Files":
-    from gptsh.turn.question import Files
-
-    return Files(engine.client, setup.agent.model if setup else None, refuses=flags.truncate is None)
-
-
 def _write_question(interrupts: Interrupts, session: Session, words: str, piped: Sequence[Part]) -> str:
-    """Let the user write the question in an editor that shows the piped text, or else the session's last answer."""
+    """Let the user write the question in an editor, beside the piped text or the last answer."""
     from gptsh.terminal.programs import write_question
 
-    about, comment = "Standard input", "\n".join(part.get("text", "") for part in piped)
+    about = "Standard input"
+    comment = "\n".join(part.get("text", "") for part in piped)
     if not comment:
-        messages = session.stored["messages"] if session.stored else ()
-        answers = [text_of(message) for message in messages if message["role"] == "assistant"]
-        about, comment = "The last answer", next(filter(str.strip, reversed(answers)), "")
+        about = "The last answer"
+        for message in session.stored["messages"] if session.stored else ():
+            if message["role"] == "assistant" and text_of(message).strip():
+                comment = text_of(message)
     with interrupts.deadline_paused(), interrupts.left_to_child():
         try:
             return write_question(words, about, comment)
@@ -149,9 +147,9 @@ def _write_question(interrupts: Interrupts, session: Session, words: str, piped:
             raise UsageError(f"the question cannot be edited: {err}") from err
 
 
-def _note_single_word(flags: Flags, question: Message | None) -> None:
+def _note_single_word(flags: Flags, question: Message) -> None:
     """Note a prompt that is only an option without its dashes, as in ``gptsh list-sessions``, or the path of a file."""
-    if len(flags.prompt) != 1 or question is None:
+    if len(flags.prompt) != 1:
         return
     word = flags.prompt[0]
     options = [name for name in _COMMANDS if name in (f"--{word}", f"--list-{word}")]
@@ -167,7 +165,7 @@ def _note_single_word(flags: Flags, question: Message | None) -> None:
 def _open(flags: Flags, ref: str | None) -> tuple[Session, Message | None]:
     """Open a session; for ``--retry`` as it was before its last turn, with the question of that turn.
 
-    Raises as ``Session.open``, and UsageError if ``--retry`` lacks a session, or there is a question beside it.
+    Raises as ``Session.open``, and UsageError if ``--retry`` lacks a session, or has a question.
     """
     if not flags.retry:
         return Session.open(ref), None

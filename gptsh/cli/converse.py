@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 
 from gptsh.chat.conversation import Conversation
-from gptsh.cli.jobs import check_labels, check_stdin, paths_and_pipe, session_ref, turn_options
+from gptsh.cli.jobs import check_labels, paths_and_pipe, session_ref, turn_options
 from gptsh.cli.options import NOT_INTERACTIVE, Flags
 from gptsh.config import settings
 from gptsh.errors import UsageError
@@ -33,7 +33,6 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
         chat.begin(session_ref(flags, config))
         first, words = None, " ".join(flags.prompt)
         if flags.prompt or flags.file or not stdio.is_terminal(sys.stdin):
-            check_stdin(flags)
             files = None
             if paths or pipe_at is not None:
                 from gptsh.turn.question import Files

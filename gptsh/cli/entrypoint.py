@@ -27,7 +27,7 @@ _EXCLUDING = (
     ("-s", "-c", "-r", "-n"),
     ("--tools", "--no-tools"),
     ("--reasoning", "--no-reasoning"),
-    ("-x", "--block"),
+    ("-x", "--block", "--schema"),
     tuple(JOBS),
 )
 
@@ -57,53 +57,79 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _run(argv: Sequence[str], reporter: Reporter) -> int:
+    """Parse the command line, and run what it asks for; return the exit code."""
     if _UNCONNECTED.isdisjoint(argv):
         from gptsh.llm import tls
 
         tls.preload(os.environ)
     command = build()
+    problem: click.ClickException | UsageError | None = None
     try:
         ctx = command.make_context("gptsh", [*argv])
-    except click.NoSuchOption as err:
-        _describe(reporter, parse_leniently(argv))
-        raise UsageError(f"no such option {err.option_name}", _similar_option(err.option_name)) from err
-    except click.ClickException as err:
-        _describe(reporter, parse_leniently(argv))
-        message = err.format_message().rstrip(".")
-        raise UsageError(message[:1].lower() + message[1:], "see gptsh --help") from err
-    except UsageError:  # a blank value
-        _describe(reporter, parse_leniently(argv))
-        raise
-    flags = Flags(**ctx.params)
-    _describe(reporter, flags)
+        flags = Flags(**ctx.params)
+    except (click.ClickException, UsageError) as err:  # UsageError: a blank value
+        problem = err
+        flags = parse_leniently(argv)
+    given = flags.given
+    reporter.output = flags.output
+    reporter.config = flags.config
+    reporter.debug = flags.debug
+    reporter.expects_answer = not {*given} & {*JOBS, "--compact"}
+    if problem:
+        raise _as_usage_error(problem)
     if flags.short_help or flags.help or flags.version:
-        version = f"gptsh {__version__}"
-        text = SHORT_HELP.rstrip() if flags.short_help else command.get_help(ctx) if flags.help else version
+        text = f"gptsh {__version__}"
+        if flags.short_help:
+            text = SHORT_HELP.rstrip()
+        elif flags.help:
+            text = command.get_help(ctx)
         stdio.write_lines([text])
         return 0
-    given = flags.given
     job = next((name for name in given if name in JOBS), None)
     _check(given, job)
     if job is None:
-        if flags.file and flags.prompt:
-            from gptsh.turn.question import check_words
-
-            check_words(argv, flags.prompt)
-        return _ask(flags, reporter)
+        return _ask(argv, flags, reporter)
     if flags.prompt and job != "--import-session":  # more paths
         raise UsageError(f"{job} takes no prompt", _PROMPT_ADVICE.get(job, ""))
     if "GPTSH_OUTPUT" in os.environ:
-        output = output_from(os.environ)  # markdown is the default on a terminal, and never used in a pipe
-        flags = flags.changed(output=flags.output or (None if output == "markdown" else output))
+        output = output_from(os.environ)
+        # Markdown is the default on a terminal, and never used in a pipe.
+        default = None if output == "markdown" else output
+        flags = flags.changed(output=flags.output or default)
     module, _, function = JOBS[job].target.partition(":")
     exit_code: int = getattr(import_module(f"gptsh.cli.{module}"), function)(flags)
     return exit_code
 
 
-def _describe(reporter: Reporter, flags: Flags) -> None:
-    """Tell the reporter what the command line says about failures."""
-    reporter.output, reporter.config, reporter.debug = flags.output, flags.config, flags.debug
-    reporter.expects_answer = not {*flags.given} & {*JOBS, "--compact"}
+def _ask(argv: Sequence[str], flags: Flags, reporter: Reporter) -> int:
+    """Ask once, or start a conversation; with ``-r`` let the user pick the session first."""
+    if flags.file and flags.prompt:
+        from gptsh.turn.question import check_words
+
+        check_words(argv, flags.prompt)
+    if flags.resume or flags.interactive:
+        from gptsh.cli.converse import converse, with_picked_session
+
+        if flags.resume:
+            picked = with_picked_session(flags)
+            if picked is None:
+                return 0
+            flags = picked
+        if flags.interactive:
+            return converse(flags, os.environ, reporter)
+    from gptsh.cli.ask import ask
+
+    return ask(flags, os.environ, reporter)
+
+
+def _as_usage_error(problem: click.ClickException | UsageError) -> UsageError:
+    """The error of a command line that is wrong."""
+    if isinstance(problem, UsageError):
+        return problem
+    if isinstance(problem, click.NoSuchOption):
+        return UsageError(f"no such option {problem.option_name}", _similar_option(problem.option_name))
+    message = problem.format_message().rstrip(".")
+    return UsageError(message[:1].lower() + message[1:], "see gptsh --help")
 
 
 def _similar_option(option: str) -> str:
@@ -126,33 +152,19 @@ def _similar_option(option: str) -> str:
 def _check(given: Sequence[str], job: str | None) -> None:
     """Raise UsageError for options that exclude each other or have no effect on the job."""
     for excluding in _EXCLUDING:
-        if len(conflict := [name for name in given if name in excluding]) > 1:
+        conflict = [name for name in given if name in excluding]
+        if len(conflict) > 1:
             raise UsageError(f"{' and '.join(conflict)} exclude each other")
     for name in given:
-        jobs = [other for other, about in JOBS.items() if name in about.options] if name in _MANAGE_OPTIONS else []
-        advice = f"use it with {' or '.join(filter(None, (', '.join(jobs[:-1]), jobs[-1])))}" if jobs else ""
-        if job is None and name in _MANAGE_OPTIONS:
-            raise UsageError(f"{name} cannot be used with a question", advice)
+        advice = ""
+        if name in _MANAGE_OPTIONS:
+            *most, last = [other for other, about in JOBS.items() if name in about.options] or [""]
+            advice = f"use it with {', '.join(most)}{' or ' if most else ''}{last}" if last else ""
+            if job is None:
+                raise UsageError(f"{name} cannot be used with a question", advice)
         if "-i" in given and name in NOT_INTERACTIVE:
-            raise UsageError(f"{name} cannot be used with -i", advice or "leave out -i to ask once")
+            raise UsageError(f"{name} cannot be used with -i", "leave out -i to ask once")
         if job is not None and name not in (job, *JOBS[job].options, *COMMON_OPTIONS):
             raise UsageError(f"{name} cannot be used with {job}", advice or "leave one of them out")
         if name == "-o" and job == "--export-session":
             raise UsageError(f"{name} cannot be used with {job}", "--format names the form")
-
-
-def _ask(flags: Flags, reporter: Reporter) -> int:
-    """Ask once, or start a conversation; with ``-r`` let the user pick the session first."""
-    if flags.resume or flags.interactive:
-        from gptsh.cli.converse import converse, with_picked_session
-
-        if flags.resume:
-            picked = with_picked_session(flags)
-            if picked is None:
-                return 0
-            flags = picked
-        if flags.interactive:
-            return converse(flags, os.environ, reporter)
-    from gptsh.cli.ask import ask
-
-    return ask(flags, os.environ, reporter)

@@ -14,9 +14,6 @@ if TYPE_CHECKING:
 
 
 # ---- what options mean
-#
-# What the options mean: the session that they name, the options of a turn, the filters of a list,
-# the time limit.
 
 SAVE_HINT = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions]"
 
@@ -55,16 +52,13 @@ def time_limit(flags: Flags, config: "Settings") -> float | None:
         raise UsageError(f"--timeout: {err}") from err
 
 
-def tool_names(tools: str) -> tuple[str, ...]:
-    """The names of a list with commas."""
-    return tuple(filter(None, map(str.strip, tools.split(","))))
-
-
 def chosen_tools(flags: Flags) -> tuple[str, ...] | None:
     """The names of the tools by ``--no-tools`` or ``--tools``; None without either."""
     if flags.no_tools:
         return ()
-    return None if flags.tools is None else tool_names(flags.tools)
+    if flags.tools is None:
+        return None
+    return tuple(filter(None, map(str.strip, flags.tools.split(","))))
 
 
 def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
@@ -72,14 +66,13 @@ def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
     from gptsh.turn.options import TurnOptions, parse_params
 
     params, removals = parse_params(flags.param)
-    web = not flags.no_web if flags.web or flags.no_web else None
     return TurnOptions(
         agent=flags.agent,
         model=flags.model,
         system=flags.system,
         params=params,
         removed_params=removals,
-        web=web,
+        web=not flags.no_web if flags.web or flags.no_web else None,
         fallback=flags.fallback,
         max_cost=flags.max_cost,
         tools=chosen_tools(flags),
@@ -104,19 +97,19 @@ def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
 
 
 def paths_and_pipe(flags: Flags, config: "Settings") -> tuple[tuple[str, ...], int | None]:
-    """The paths of ``-f`` without ``-``, and the place among them of what is piped; None if the pipe is not read."""
+    """The paths of ``-f`` without ``-``, and the place of what is piped; None if it is not read.
+
+    Raises UsageError if ``-f -`` has nothing to read.
+    """
     paths = tuple(path for path in flags.file if path != STDIN)
-    if STDIN in flags.file:
-        return paths, flags.file.index(STDIN)
-    reads_stdin = config.read_stdin and not flags.no_stdin and not flags.retry
-    return paths, len(paths) if reads_stdin else None
-
-
-def check_stdin(flags: Flags) -> None:
-    """Raise UsageError if ``-f -`` has nothing to read."""
-    if STDIN in flags.file and (flags.no_stdin or stdio.is_terminal(sys.stdin)):
-        conflict = "--no-stdin leaves it alone" if flags.no_stdin else "it is a terminal here: pipe something into it"
-        raise UsageError("-f - reads standard input", conflict)
+    if STDIN not in flags.file:
+        reads_stdin = config.read_stdin and not flags.no_stdin and not flags.retry
+        return paths, len(paths) if reads_stdin else None
+    if flags.no_stdin:
+        raise UsageError("-f - reads standard input", "--no-stdin leaves it alone")
+    if stdio.is_terminal(sys.stdin):
+        raise UsageError("-f - reads standard input", "it is a terminal here: pipe something into it")
+    return paths, flags.file.index(STDIN)
 
 
 def check_labels(flags: Flags, config: "Settings") -> None:
@@ -130,9 +123,7 @@ def check_labels(flags: Flags, config: "Settings") -> None:
         folders.filename_of_name(flags.name)  # raises for invalid characters
 
 
-# ---- stored
-#
-# The options about stored sessions: list, find, show, export, count, delete and archive them.
+# ---- the jobs on stored sessions
 
 
 def list_sessions(flags: Flags) -> int:

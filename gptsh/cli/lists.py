@@ -16,7 +16,7 @@ from gptsh.messages import matches_model
 from gptsh.render.lists import agent_line, model_line, tool_line
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
-from gptsh.turn.options import TurnOptions, choose_agent, model_of
+from gptsh.turn.options import TurnOptions, agent_of, model_of
 
 if TYPE_CHECKING:
     from gptsh.tools.toolbox import OfferedTool
@@ -73,7 +73,7 @@ def list_tools(flags: Flags) -> int:
     elif flags.agent is not None:
         whose = f"agent {flags.agent} has"
     if chosen is None and flags.agent is not None:
-        chosen = choose_agent(config, TurnOptions(agent=flags.agent), None).tools
+        chosen = agent_of(config, TurnOptions(agent=flags.agent), None).tools
     failures: list[GptshError] = []
     servers = config.tool_servers.select(("all",) if chosen is None else chosen, failures.append)
     if failures and not servers:

@@ -10,9 +10,10 @@ from gptsh.config.agents import Agent
 from gptsh.config.settings import Settings
 from gptsh.config.tool_servers import ToolServer
 from gptsh.core.document import Document
-from gptsh.errors import ConfigError, ToolServerError, UsageError
+from gptsh.errors import ConfigError, GptshError, ToolServerError
 from gptsh.llm.client import Client
 from gptsh.messages import Tools
+from gptsh.models.facts import split_model
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
@@ -57,33 +58,36 @@ class Engine:
         sends: bool = True,
         owns_process: bool = True,
     ) -> None:
-        self.settings, self.reporter = config, reporter
+        self.settings = config
+        self.reporter = reporter
         self.client = Client(config, environ, needs_keys=sends, owns_process=owns_process)
-        self._environ, self._keeps_tools, self._sends = environ, keeps_tools, sends
+        self._environ = environ
+        self._keeps_tools = keeps_tools
+        self._sends = sends
         self._owns_process = owns_process
         self._toolbox: Toolbox | None = None
         self._servers: list[ToolServer] = []
-        self._noted: set[str] = set()  # what need not be said again: agents with a conflict, and lines
+        self._noted: set[str] = set()  # lines
 
     def resolve(self, options: TurnOptions, doc: Document | None) -> Setup:
-        """Resolve the setup of a turn. Raises ConfigError and UsageError, whatever the question is.
+        """Resolve the setup of a turn, and give the client its budget.
 
-        Notes the parameters that the model does not accept, and tells the reporter the output form. Markdown is
-        rendered in a pipe only if the command line asks for it.
+        Raises ConfigError and UsageError, whatever the question is. Notes the parameters that the
+        model does not accept, and tells the reporter the output form.
         """
-        agent = with_tools(agent_of(self.settings, options, doc), options, self.settings, doc)
-        if agent.name not in self._noted and (conflict := self.settings.agents.conflict(agent.name)):
-            self._noted.add(agent.name)
-            stdio.note(conflict)
-        form = options.output or self.settings.output or agent.output
+        settings = self.settings
+        agent = with_tools(agent_of(settings, options, doc), options, settings, doc)
+        conflict = settings.agents.conflict(agent.name)
+        if conflict:
+            self._note_once(conflict)
+        form = options.output or settings.output or agent.output
         if form in STRUCTURED and options.interactive:  # from the configuration, for programs
             form = None
         if form not in STRUCTURED:
+            # Markdown is drawn in a pipe only if the command line asks for it.
             on_terminal = stdio.is_terminal(stdio.stdout())
-            form = "markdown" if options.output == "markdown" or (on_terminal and form != "text") else "text"
-        if options.block is not None and options.schema is not None:
-            name = "--block" if options.block else "-x"
-            raise UsageError(f"{name} and --schema exclude each other", "--schema alone removes the code fence")
+            is_drawn = options.output == "markdown" or (on_terminal and form != "text")
+            form = "markdown" if is_drawn else "text"
         schema = None
         if options.schema is not None:
             from gptsh.context.answer_schema import AnswerSchema
@@ -92,42 +96,56 @@ class Engine:
         self.reporter.output = form
         if agent.model is None:
             raise self.no_model_error()
-        servers = self.settings.tool_servers.select(agent.tools) if agent.tools else []
+        servers = settings.tool_servers.select(agent.tools) if agent.tools else []
         agent = self.prepared(agent)
-        others = [name for name in agent.fallback if name != agent.model]
-        fallbacks = [agent._replace(model=name, params=params_for(name, agent)) for name in others]
+        fallbacks = []
+        for name in agent.fallback:
+            if name != agent.model:
+                fallbacks.append(agent._replace(model=name, params=params_for(name, agent)))
+        self.client.budget = None
+        if agent.max_cost is not None or settings.limits.per_day is not None:
+            from gptsh.turn.budget import budget_of
+
+            self.client.budget = budget_of(settings, agent.max_cost)
         if self._sends:
             self.client.connect_early(agent.model or "", agent.params)
-        # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both into the text.
+        # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both
+        # into the text.
         shows_reasoning = options.show_reasoning
         if shows_reasoning is None:
             shows_reasoning = form == "jsonl" or stdio.is_terminal(sys.stderr)
-        output = Output(form, options.block, schema, shows_reasoning, options.stream, options.on_event)
-        return with_router(Setup(agent, output, servers, tuple(fallbacks)))
+        output = Output(
+            form,
+            block=options.block,
+            schema=schema,
+            reasoning=shows_reasoning,
+            streamed=options.stream,
+            on_event=options.on_event,
+        )
+        setup = Setup(agent, output, servers=servers, fallbacks=tuple(fallbacks))
+        return _with_router(setup) if fallbacks else setup
 
     def prepared(self, agent: Agent) -> Agent:
-        """The agent with the full name of its model, which can be asked; notes what is not sent as the user asked.
+        """The agent with the full name of its model, which can be asked.
 
-        Raises ConfigError.
+        Notes what is not sent as the user asked. Raises ConfigError.
         """
         model = self.client.full_name(agent.model or "")
         self.note_adaptations(model, agent.params, web=agent.web)
         return agent._replace(model=model)
 
     def note_adaptations(self, model: str, params: Mapping[str, object], *, web: bool) -> None:
-        """Note once what a model is not sent as the user asked. Raises ConfigError if the model cannot be asked."""
+        """Note once what a model is not sent as the user asked.
+
+        Raises ConfigError if the model cannot be asked.
+        """
         for words in self.client.prepare(model, params, web=web):
-            if (line := f"{model} {words}") not in self._noted:
-                self._noted.add(line)
-                stdio.note(line)
+            self._note_once(f"{model} {words}")
 
-    def limit_cost(self, agent: Agent) -> None:
-        """Give the client a new budget if a ceiling is set."""
-        self.client.budget = None
-        if agent.max_cost is not None or self.settings.limits.per_day is not None:
-            from gptsh.turn.budget import budget_of
-
-            self.client.budget = budget_of(self.settings, agent.max_cost)
+    def _note_once(self, line: str) -> None:
+        if line not in self._noted:
+            self._noted.add(line)
+            stdio.note(line)
 
     def no_model_error(self) -> ConfigError:
         """The error if no model is configured; it lists the ways to choose one."""
@@ -143,9 +161,10 @@ class Engine:
     def open_tools(
         self, servers: Sequence[ToolServer], interrupts: Interrupts, *, lenient: bool
     ) -> Iterator[Tools | None]:
-        """Start these servers and return their tools; None without servers. If one of them fails, all are ended.
+        """Start these servers and return their tools; None without servers.
 
-        ``lenient``: one that cannot be used gets a note, and the others are used.
+        If one of them fails, all are ended; ``lenient``: one that cannot be used gets a note, and
+        the others are used.
         """
         if not servers:
             yield None
@@ -174,7 +193,8 @@ class Engine:
 
     def running_tools(self, servers: Sequence[ToolServer]) -> Tools | None:
         """The tools of exactly these servers, if they are running and have listed their tools."""
-        return self._toolbox if self._toolbox and self._toolbox.ready and self._servers == [*servers] else None
+        is_ready = self._toolbox and self._toolbox.ready and self._servers == [*servers]
+        return self._toolbox if is_ready else None
 
     def close_tools(self, interrupts: Interrupts) -> None:
         """End the servers, within about two seconds."""
@@ -184,33 +204,40 @@ class Engine:
             self._toolbox = None
 
 
-def _note_missing_server(err: ToolServerError) -> None:
+def _note_missing_server(err: GptshError) -> None:
     stdio.note(f"the session continues without some of its tools: {err}")
 
 
-def with_router(setup: Setup) -> Setup:
-    """The setup in which OpenRouter itself asks the next of its models, if the first is one of them, too."""
-    agent, router = setup.agent, "openrouter/"
-    if not (agent.model or "").startswith(router) or "models" in agent.params:
+def _with_router(setup: Setup) -> Setup:
+    """The setup in which OpenRouter itself asks the next of its models, as far as it can."""
+    agent = setup.agent
+    models: list[str] = []  # without the name of the provider, as it wants them
+    others: list[Agent] = []
+    for fallback in setup.fallbacks:
+        provider, model = split_model(fallback.model or "")
+        if provider == "openrouter" and len(models) < _MAX_ROUTED:
+            models.append(model)
+        else:
+            others.append(fallback)
+    is_routed = split_model(agent.model or "")[0] == "openrouter"
+    if not (models and is_routed) or "models" in agent.params:
         return setup
-    routed = [other for other in setup.fallbacks if (other.model or "").startswith(router)][:_MAX_ROUTED]
-    if not routed:
-        return setup
-    names = [(other.model or "").removeprefix(router) for other in routed]
-    others = tuple(other for other in setup.fallbacks if other not in routed)
-    return setup._replace(agent=agent._replace(params={**agent.params, "models": names}), fallbacks=others)
+    agent = agent._replace(params={**agent.params, "models": models})
+    return setup._replace(agent=agent, fallbacks=tuple(others))
 
 
 def with_tools(agent: Agent, options: TurnOptions, config: Settings, doc: Document | None) -> Agent:
     """The agent with the tools of the options, else of the session, else its own."""
+    if options.tools is not None:
+        return agent._replace(tools=options.tools)
     names = None if doc is None or options.chooses_tools else doc["meta"].get("mcp_allowed_servers")
     if not isinstance(names, list):
-        return agent if options.tools is None else agent._replace(tools=options.tools)
+        return agent
     known_names = []
     for name in names:
         try:
             if isinstance(name, str) and config.tool_servers.select([name]):
                 known_names.append(name)
         except ConfigError as err:
-            stdio.note(f"the session continues without some of its tools: {err}")
+            _note_missing_server(err)
     return agent._replace(tools=tuple(known_names))

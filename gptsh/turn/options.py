@@ -11,7 +11,7 @@ from gptsh.core.document import Document
 from gptsh.errors import ConfigError, UsageError
 from gptsh.files import read_text
 from gptsh.jsonio import JsonObject, is_json
-from gptsh.messages import OWN_FIELDS, full_name, safe_params
+from gptsh.messages import OWN_FIELDS, STORED, full_name, safe_params
 from gptsh.models.facts import split_model
 from gptsh.models.vendors import VENDORS
 
@@ -95,43 +95,53 @@ class TurnOptions(NamedTuple):
         return settings.sessions.save and self.save
 
 
-def choose_agent(settings: Settings, options: TurnOptions, stored: Agent | None) -> Agent:
-    """Return the agent of a turn: the one on the command line, else ``stored`` (the session's), else the default one.
+def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> Agent:
+    """Return the agent of a turn: the one of the options, else the session's, else the default one.
 
-    A session keeps its model, system prompt and parameters. All else is as config.toml has it now. The model is None if
-    nothing names one. Raises ConfigError for an unknown agent, or a ``system_file`` that cannot be read.
+    A session keeps its model, system prompt and parameters. All else is as config.toml has it now.
+    The model is None if nothing names one. Raises ConfigError for an unknown agent, or a
+    ``system_file`` that cannot be read.
     """
+    stored = stored_agent(doc) if doc else None
     continued = None if options.agent else stored
-    configured = _configured_agent(settings, options, continued)
+    if continued:
+        configured = settings.agents.get(continued.name) or Agent(continued.name)
+    else:
+        name = options.agent or settings.agent or settings.default_agent
+        if name not in settings.agents:
+            raise ConfigError(f"there is no agent {name!r}", settings.agents.advice(name))
+        configured = settings.agents[name]
     base = continued or configured
     model_of_agent = configured.model if options.agent else None
     model_of_session = stored.model if stored else None
     model = model_of(settings, configured, options.model, model_of_agent, model_of_session)
-    fallback = [settings.providers.full_name(name) for name in options.fallback]
+
+    # The parameters that no session stores always come from config.toml.
+    params = {**params_for(model, configured)}
+    for name in STORED:
+        params.pop(name, None)
+    params.update(params_for(model, base))
+    params.update(options.params)
+    for name in options.removed_params:
+        params.pop(name, None)
+
+    system = options.system
+    if system is None or system == AGENT_SYSTEM:
+        system = _system_prompt(base if system is None else configured)
+    fallback = tuple(map(settings.providers.full_name, options.fallback))
     return base._replace(
         model=model,
         model_small=base.model_small or configured.model_small,
-        system=_system_prompt(configured, base, options),
-        params=_params(configured, base, options, model),
+        system=system,
+        params=params,
         web=base.web if options.web is None else options.web,
-        fallback=tuple(fallback) or configured.fallback,
+        fallback=fallback or configured.fallback,
         max_cost=configured.max_cost if options.max_cost is None else options.max_cost,
         project_file=configured.project_file,
         tools=configured.tools,
         output=configured.output,
         memory=configured.memory,
     )
-
-
-def _configured_agent(settings: Settings, options: TurnOptions, continued: Agent | None) -> Agent:
-    """Return the agent as config.toml has it; an empty one if that lacks the agent of the session."""
-    if continued:
-        return settings.agents.get(continued.name) or Agent(continued.name)
-    name = options.agent or settings.agent or settings.default_agent
-    agent = settings.agents.get(name)
-    if agent is None:
-        raise ConfigError(f"there is no agent {name!r}", settings.agents.advice(name))
-    return agent
 
 
 def params_for(model: str | None, agent: Agent) -> Mapping[str, object]:
@@ -141,29 +151,8 @@ def params_for(model: str | None, agent: Agent) -> Mapping[str, object]:
     return without_secrets(agent.params)
 
 
-def _params(
-    configured: Agent,
-    base: Agent,
-    options: TurnOptions,
-    model: str | None,
-) -> JsonObject:
-    """Return the parameters to send. Those that no session stores always come from config.toml."""
-    storable = safe_params(configured.params)
-    own = params_for(model, configured)
-    params = {name: value for name, value in own.items() if name not in storable}
-    params.update(params_for(model, base))
-    params.update(options.params)
-    return {name: value for name, value in params.items() if name not in options.removed_params}
-
-
-def _system_prompt(configured: Agent, base: Agent, options: TurnOptions) -> str | None:
-    """Return the system prompt: the command line's, else that of the session or agent; that of a file is read."""
-    if options.system is None:
-        agent = base
-    elif options.system == AGENT_SYSTEM:
-        agent = configured
-    else:
-        return options.system
+def _system_prompt(agent: Agent) -> str | None:
+    """Return the system prompt of an agent; that of a file is read. Raises ConfigError."""
     if agent.system_file is None:
         return agent.system
     try:
@@ -201,11 +190,6 @@ def set_small_model(settings: Settings, agent: Agent) -> str | None:
         return agent.model_small
     account = settings.providers.get(split_model(agent.model)[0] or "")
     return account.model_small if account else None
-
-
-def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> Agent:
-    """Return the agent of a turn in this session, with the model that answers. Raises ConfigError."""
-    return choose_agent(settings, options, stored_agent(doc) if doc else None)
 
 
 def stored_agent(doc: Document) -> Agent:

@@ -78,7 +78,6 @@ def compact(
     Raises GptshError if its summary fails; the session is then labelled, but not compacted.
     """
     engine.client.deadline = interrupts.deadline
-    engine.limit_cost(setup.agent)
     session.begin(None, setup.agent, setup.output.form, options, engine.settings)
     screen = Screen(setup.output)
     planner = Planner(engine, options, setup, session, None, screen)

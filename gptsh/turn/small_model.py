@@ -21,7 +21,7 @@ from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts, interruptible
 from gptsh.text import quantity
 from gptsh.turn import screen
-from gptsh.turn.options import TurnOptions, choose_agent, small_model, stored_agent
+from gptsh.turn.options import TurnOptions, agent_of, small_model
 from gptsh.turn.screen import Screen
 from gptsh.turn.session import Session
 
@@ -171,7 +171,7 @@ class Consolidation:
 
     def agent_of(self, doc: Document) -> Agent:
         """The session's agent, with the model that writes its memory as ``model_small``."""
-        agent = choose_agent(self.settings, TurnOptions(), stored_agent(doc))
+        agent = agent_of(self.settings, TurnOptions(), doc)
         return agent._replace(model_small=small_model(self.settings, agent))
 
     def after_turn(self, session: Session) -> Interrupted | None:

@@ -17,6 +17,7 @@ from gptsh.errors import (
     GptshError,
     Incomplete,
     ModelError,
+    NoAnswer,
     OutputError,
     SchemaMismatch,
     StoreBusy,
@@ -113,7 +114,6 @@ class Turn:
         """
         engine, session, interrupts = self._engine, self.session, self._interrupts
         engine.client.deadline = interrupts.deadline
-        engine.limit_cost(self._setup.agent)
         is_new = document.is_unsaved(session.doc)
         servers = self._setup.servers
         with engine.open_tools(servers, interrupts, lenient=self._may_lack_tools) as self._tools:
@@ -316,6 +316,8 @@ class Turn:
                 begin_title = partial(self._title.begin, self._setup.agent)
                 self._screen.show(client.ask(prompt.request, answer), begin_title)
             partial_reason = None
+        except NoAnswer as err:
+            raise self._explain_silence(err, prompt) from None
         except TimedOut:
             partial_reason = "timeout"
             raise
@@ -347,6 +349,15 @@ class Turn:
         if target.reads_think_tags and is_open(text_of(message)):
             raise Incomplete("the answer is incomplete: its reasoning has no end")
         self._note_not_offered([str(call["function"].get("name")) for call in message.get("tool_calls") or ()])
+
+    def _explain_silence(self, err: NoAnswer, prompt: Prompt) -> NoAnswer:
+        """The error of an empty answer; where the window is unknown, the prompt may be too long."""
+        if prompt.budget.window is not None:
+            return err
+        model, provider = self._planner.model, self._planner.provider
+        problem = f"{model} answered nothing to a prompt of about {prompt.tokens:,} tokens"
+        advice = f"if that is too long for it, set context_window under [providers.{provider}]"
+        return NoAnswer(f"{problem}, and its window is not known", advice, detail=err.detail)
 
     def _explain_wait(self, spinner: "Spinner") -> None:
         """In a thread: let the spinner show that a self-hosted server is loading its model."""

@@ -22,8 +22,7 @@ from rich.text import Text
 
 from gptsh.render.live import Region
 from gptsh.render.markdown import Block, Blocks, count_quick, last_leaf
-from gptsh.render.writer import Sink
-from gptsh.terminal.stdio import TerminalStyle
+from gptsh.terminal.stdio import Sink, TerminalStyle
 from gptsh.text import row_starts, visible
 
 # ---- theme

@@ -15,10 +15,10 @@ from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 from gptsh.render.live import BREAK_OFF, Region, plain_rows
-from gptsh.render.writer import ReasoningStream, Sink, Writer
+from gptsh.render.writer import ReasoningStream, Writer
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import shielded, waiting
-from gptsh.terminal.stdio import TerminalStyle
+from gptsh.terminal.stdio import Sink, TerminalStyle
 
 if TYPE_CHECKING:
     from gptsh.render.drawing import Canvas

@@ -7,7 +7,8 @@ from gptsh import jsonio
 from gptsh.errors import GptshError, OutputError
 from gptsh.jsonio import JsonObject
 from gptsh.messages import Event, Reasoning, Refusal, Text, ToolCall, ToolResult
-from gptsh.render.writer import ReasoningStream, Sink, Writer
+from gptsh.render.writer import ReasoningStream, Writer
+from gptsh.terminal.stdio import Sink
 
 # Keys are added, never renamed or removed.
 _KEYS = ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "sources",

@@ -2,13 +2,14 @@
 
 import contextlib
 import math
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from types import TracebackType
-from typing import Protocol
+from collections.abc import Mapping
 
 from gptsh.messages import Event, Finished, Reasoning, Refusal, Text
+from gptsh.terminal import stdio
+from gptsh.terminal.stdio import Sink
 from gptsh.text import VisiblePieces, one_line, truncate_end
 
 # ---- writer
@@ -17,43 +18,26 @@ from gptsh.text import VisiblePieces, one_line, truncate_end
 # of the writers.
 
 
-class Sink(Protocol):
-    """An output stream for text. Its methods raise OSError as the stream does."""
-
-    def write(self, text: str) -> None:
-        """Write all of the text at once; on a terminal with its control characters made visible."""
-
-    def draw(self, text: str) -> None:
-        """Write text that is already safe for a terminal, escape sequences included."""
-
-    def offer(self, text: str) -> bool:
-        """Draw a short text unless that would block or fails. Return whether it was drawn."""
-
-    def abandon(self) -> None:
-        """Write nothing more, not even the rest of what another thread is writing."""
-
-
 class ReasoningStream:
-    """Writes reasoning to ``err`` as it arrives, on separate lines; nothing if ``err`` is None or fails.
+    """Writes reasoning to ``err`` as it arrives, on separate lines; nothing if that is None or fails.
 
     ``shared``: the same terminal shows the answer.
     """
 
     def __init__(self, err: Sink | None, *, dimmed: bool = False, shared: bool = False) -> None:
-        self._err, self._dimmed = err, dimmed
-        self._shared, self._pieces = shared, VisiblePieces()
-        self._last, self._begun = "\n", False
-
-    @property
-    def shared(self) -> bool:
-        """Whether the reasoning appears on the terminal of the answer."""
-        return self._shared and self._err is not None
+        self.shared = shared and err is not None
+        self._err = err
+        self._dimmed = dimmed
+        self._pieces = VisiblePieces()
+        self._last = "\n"
+        self._has_begun = False
 
     def write(self, text: str) -> None:
         """Write a piece of the reasoning."""
         if self._err is None:
             return
-        self._last, self._begun = text[-1], True
+        self._last = text[-1]
+        self._has_begun = True
         try:
             if self._dimmed:
                 shown = self._pieces.visible(text)
@@ -62,7 +46,9 @@ class ReasoningStream:
             else:
                 self._err.write(text)
         except OSError:
-            self._err, self._last = None, "\n"
+            self._err = None
+            self._last = "\n"
+            self.shared = False
 
     def end(self) -> None:
         """End the line, before anything else is written."""
@@ -70,12 +56,15 @@ class ReasoningStream:
             self.write("\n")
 
     def separate(self) -> bool:
-        """End the line before the answer continues, with a blank line on a shared terminal. Return whether it did."""
+        """End the line before the answer continues, with a blank line on a shared terminal.
+
+        Return whether there is one.
+        """
         self.end()
-        adds_line, self._begun = self.shared and self._begun, False
+        adds_line = self.shared and self._has_begun
         if adds_line:
             self.write("\n")
-            self._begun = False
+        self._has_begun = False
         return adds_line
 
 
@@ -150,9 +139,6 @@ class PlainWriter(Writer):
 
 
 # ---- spinner
-#
-# A spinner on stderr while nothing has arrived yet, only on a terminal; those who wait set its
-# words.
 
 _FRAMES = "|/-\\"
 _DELAY = 0.3  # seconds: a fast answer needs no spinner
@@ -161,80 +147,75 @@ _ERASE = "\r\x1b[K"
 
 
 class Spinner:
-    """Spins in a thread until ``stop``, and leaves a blank line. With ``screen`` None it draws nothing.
+    """Spins on stderr, in a thread, inside its ``with`` block; where that is no terminal it does not.
 
-    Call ``hide`` before other output and ``show`` after its newline. A terminal paused by Ctrl-S does not block it.
+    Call ``hide`` before other output and ``show`` after its newline. At the end it leaves a blank
+    line. A terminal paused by Ctrl-S does not block it.
     """
 
-    def __init__(self, screen: Sink | None, width: Callable[[], int], text: str) -> None:
-        self._screen, self._width, self._text = screen, width, text
+    def __init__(self, text: str) -> None:
+        self.is_visible = stdio.shows_frames(sys.stderr)
+        self._sink = stdio.Sink(sys.stderr)
+        self._text = text
         self._reason = ""  # of the wait, in place of the first text
         self._waits = True  # the first text stands
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._spin, daemon=True)
-        self._drawing = False  # not a lock: a signal could interrupt between acquiring and releasing it
+        self._drawing = False  # no lock: a signal could come between acquiring and releasing it
         self._since = 0.0  # when the first frame may be drawn
         self._drawn = False
 
     def __enter__(self) -> "Spinner":
-        if self._screen:
+        if self.is_visible:
             self.show()
             self._thread.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
-
-    @property
-    def is_visible(self) -> bool:
-        """Whether there is a screen to draw on."""
-        return self._screen is not None
+    def __exit__(self, *_: object) -> None:
+        """End it before other output; its frame stays if the terminal accepts none at once."""
+        self._stopped.set()
+        if self._thread.is_alive():
+            self._thread.join()
+            if self._drawn:
+                self._sink.offer(_ERASE)
 
     def set_text(self, text: str) -> None:
         """Show this text from the next frame on."""
-        self._waits, self._text = False, text
+        self._waits = False
+        self._text = text
 
     def explain(self, reason: str) -> None:
         """Show why it takes so long, as long as the first text stands. For other threads."""
         self._reason = reason
 
     def still_waits(self, seconds: float) -> bool:
-        """Return after some seconds whether the first text still stands; at once if the spinner ends."""
+        """Return after some seconds whether the first text stands; at once if the spinner ends."""
         return not self._stopped.wait(seconds) and self._waits
 
     def hide(self) -> None:
         """Erase the spinner and draw nothing until ``show``."""
-        if self._screen and not self._stopped.is_set() and self._draw_from(math.inf):
+        if not self.is_visible or self._stopped.is_set():
+            return
+        self._since = math.inf
+        while self._drawing:
+            time.sleep(0.001)
+        if self._drawn:
             with contextlib.suppress(OSError):  # the terminal is gone
-                self._screen.draw(_ERASE)
+                self._sink.draw(_ERASE)
             self._drawn = False
 
     def show(self) -> None:
         """Spin again after the delay, unless ``hide`` comes first."""
-        self._draw_from(time.monotonic() + _DELAY)
-
-    def stop(self) -> None:
-        """End the spinner before other output. Its frame remains if the terminal does not accept output at once."""
-        self._stopped.set()
-        if self._screen and self._thread.is_alive():
-            self._thread.join()
-            if self._drawn:
-                self._screen.offer(_ERASE)
-
-    def _draw_from(self, moment: float) -> bool:
-        """Set when the next frame may be drawn. Return whether a frame is on the screen."""
-        self._since = moment
-        while self._drawing:
-            time.sleep(0.001)
-        return self._drawn
+        self._since = time.monotonic() + _DELAY
 
     def _spin(self) -> None:
         frame = 0
-        while self._screen and not self._stopped.wait(_PERIOD):
-            self._drawing = True  # before reading the time: ``_draw_from`` then waits for this frame
+        while not self._stopped.wait(_PERIOD):
+            self._drawing = True  # before reading the time: ``hide`` then waits for this frame
             if time.monotonic() >= self._since:
                 text = self._reason if self._waits and self._reason else self._text
                 line = f"{_FRAMES[frame % len(_FRAMES)]} {one_line(text)}"
-                self._drawn |= self._screen.offer(f"{_ERASE}{truncate_end(line, self._width() - 1)}")
+                width = stdio.width(sys.stderr) - 1
+                self._drawn |= self._sink.offer(f"{_ERASE}{truncate_end(line, width)}")
                 frame += 1
             self._drawing = False

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
+from gptsh.content.answer import Answer
 from gptsh.errors import Incomplete
 from gptsh.jsonio import JsonObject
 from gptsh.messages import Event, Reasoning, Refusal, Retrying, Text, ToolCall
@@ -22,12 +23,8 @@ if TYPE_CHECKING:
     from gptsh.render.painter import Painter
 
 
-# ---- the form of the output
-#
-# Show an answer: its output form, its code block (``-x``), the writer for it, and the spinner while
-# gptsh waits.
-
 _LAST = "last"  # as a value of --block
+_NUMBER = "[1-9][0-9]{0,8}"
 
 
 class Output(NamedTuple):
@@ -59,39 +56,36 @@ class Output(NamedTuple):
         """The part of an answer that is shown; all of it if it has no such code block."""
         if self.block is None and not self.schema:
             return text
-        block = self._find_block(text)
+        block, _ = self._find_block(text)
         return block.content if block else text
 
     def check_block(self, text: str) -> None:
-        """Raise Incomplete if the answer's code block has no end, or if it has none of the language that is asked."""
-        block = self._find_block(text) if self.block is not None else None
+        """Raise Incomplete if the code block has no end, or if there is none of the place or language asked."""
+        if self.block is None:
+            return
+        block, languages = self._find_block(text)
         if block and block.is_cut_off:
             problem = "the answer is incomplete: its code block has no end"
             raise Incomplete(problem, "ask again, or without -x and --block for all of the answer")
         if self.block and not block:
-            from gptsh.render.markdown import code_blocks
-
-            languages = ", ".join(dict.fromkeys(other.language or "no language" for other in code_blocks(text)))
             wanted = "code block"
             if self.block != _LAST:
-                wanted += f" {self.block}" if self._block_number() else f" of {self.block}"
-            raise Incomplete(f"the answer has no {wanted}", f"it has {languages or 'none'}")
+                wanted += f" {self.block}" if re.fullmatch(_NUMBER, self.block) else f" of {self.block}"
+            raise Incomplete(f"the answer has no {wanted}", f"it has {', '.join(languages) or 'none'}")
 
-    def _find_block(self, text: str) -> "CodeBlock | None":
+    def _find_block(self, text: str) -> "tuple[CodeBlock | None, list[str]]":
+        """The code block of an answer that is asked for, and the languages of all its blocks."""
         from gptsh.render.markdown import code_blocks
 
         blocks = code_blocks(text)
+        languages = dict.fromkeys(block.language or "no language" for block in blocks)
         if self.block == _LAST:
             blocks = blocks[-1:]
-        elif number := self._block_number():
-            blocks = blocks[number - 1 :]
+        elif self.block and re.fullmatch(_NUMBER, self.block):
+            blocks = blocks[int(self.block) - 1 :]
         elif self.block:
             blocks = [block for block in blocks if block.language == self.block.lower()]
-        return next(iter(blocks), None)
-
-    def _block_number(self) -> int | None:
-        """The number of the code block that is asked, from 1; None if it is asked by its language or place."""
-        return int(self.block) if self.block and re.fullmatch("[1-9][0-9]{0,8}", self.block) else None
+        return (blocks[0] if blocks else None), [*languages]
 
 
 _TEXT = Output("text")
@@ -106,21 +100,20 @@ class Screen:
     def __init__(self, output: Output = _TEXT) -> None:
         self._output = output
         self._painter: Painter | None = None
-        self.is_showing = False  # a wait for a slow reader may be interrupted, even inside a shield
         self._on_terminal = stdio.is_terminal(stdio.stdout())
         # Not in a pipe: a pager may use the terminal.
         resumes = output.form == "markdown" and not output.is_buffered and self._on_terminal
         self._out = _Sink(stdio.stdout(), self, resumes_spinner=resumes)
         self._err = _Sink(sys.stderr, self, resumes_spinner=resumes)
-        self._spinner_sink = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
-        self._has_shown_text = False  # in an earlier request of the turn
-        self._shown_chars = 0  # of the current answer
-        self._unshown_text = ""  # of the current answer
-        self.spinning("")
+        self.is_showing = False  # a wait for a slow reader may be interrupted, even inside a shield
+        self._answer: Answer | None = None  # the current one
+        self._shown_chars = 0  # of it
+        self._has_shown_text = False  # of an earlier one
+        self.spinner = Spinner("")
 
     def spinning(self, text: str) -> Spinner:
         """Set and return the spinner for one wait; it turns inside its ``with`` block."""
-        self.spinner = Spinner(self._spinner_sink, lambda: stdio.width(sys.stderr), text)
+        self.spinner = Spinner(text)
         return self.spinner
 
     @cached_property
@@ -141,46 +134,48 @@ class Screen:
             if output.is_buffered:
                 return structured.BufferedWriter(out, reasoning)
             return structured.EventWriter(out, reasoning, shows_reasoning=output.reasoning)
-        if output.form != "markdown":
-            return PlainWriter(out, reasoning, streamed=output.streamed)
-        from gptsh.render.painter import Painter
+        if output.form == "markdown":
+            from gptsh.render.painter import Painter
 
-        painter = Painter(out, reasoning, terminal_style(os.environ, terminal=self._on_terminal), stdio.stdout())
-        if not painter.is_running:
-            return PlainWriter(out, reasoning, streamed=output.streamed)
-        self._painter = painter
-        return painter
+            style = terminal_style(os.environ, terminal=self._on_terminal)
+            painter = Painter(out, reasoning, style, stdio.stdout())
+            if painter.is_running:
+                self._painter = painter
+                return painter
+        return PlainWriter(out, reasoning, streamed=output.streamed)
 
     def exclusive(self, before_kill: list[Callable[[], object]]) -> contextlib.AbstractContextManager[None]:
-        """Reserve the terminal for the answers of a turn, if they are drawn as Markdown. See ``Painter.exclusive``."""
-        return self._painter.exclusive(before_kill) if self.writer is self._painter else contextlib.nullcontext()
+        """Reserve the terminal for the answers of a turn, if they are drawn as Markdown.
+
+        See ``Painter.exclusive``.
+        """
+        if self.writer is not self._painter:
+            return contextlib.nullcontext()
+        return self._painter.exclusive(before_kill)
 
     # ---- while an answer arrives
 
-    def show(self, events: Iterator[Event], answer_begins: Callable[[], None]) -> None:
+    def show(self, events: Iterator[Event], answer: Answer, begin_title: Callable[[], None]) -> None:
         """Write an answer as it arrives. Raises what ends the answer early.
 
-        ``answer_begins`` is called before each part of it is shown.
+        ``begin_title`` is called before each part of it is shown.
         """
+        self._answer = answer
         self._shown_chars = 0
+        is_plain = not (self._output.is_buffered or self._output.is_structured)
         for event in events:
             if isinstance(event, Retrying):
                 self.spinner.set_text(f"{event.why}; again in {event.seconds:.1f} s")
             elif isinstance(event, (Text, Reasoning, Refusal, ToolCall)):
                 self.spinner.set_text("receiving the answer")
-                answer_begins()
+                begin_title()
             with self._showing():
                 if isinstance(event, (Text, Refusal)):
-                    self._separate_from_previous_round()
+                    if is_plain and self._has_shown_text and not self._shown_chars:
+                        self.writer.write(Text("\n"))  # after the text of an earlier round
                     self._shown_chars += len(event.text)
                 self.writer.write(event)
         self._has_shown_text = self._has_shown_text or self._shown_chars > 0
-
-    def _separate_from_previous_round(self) -> None:
-        """Write a line break before the first text of an answer, if the turn has shown text of an earlier one."""
-        is_plain = not (self._output.is_buffered or self._output.is_structured)
-        if self._has_shown_text and not self._shown_chars and is_plain:
-            self.writer.write(Text("\n"))
 
     @contextlib.contextmanager
     def _showing(self) -> Iterator[None]:
@@ -192,10 +187,6 @@ class Screen:
             finally:
                 self.is_showing = False
 
-    def remember_rest(self, text: str) -> None:
-        """Remember what of an answer's text arrived as a signal came: it is shown at the end."""
-        self._unshown_text = text[self._shown_chars :]
-
     def close_answer(self) -> None:
         """Write what the writer still keeps of a complete answer."""
         with self._showing():
@@ -205,8 +196,9 @@ class Screen:
 
     def deliver(self, text: str, sources: Mapping[str, str | None], *, has_failed: bool) -> None:
         """Show the rest of the answer, or all of a buffered one; after a failure a buffered one goes to stderr."""
-        if self._unshown_text:
-            self.writer.write(Text(self._unshown_text))
+        rest = self._answer.text[self._shown_chars :] if self._answer else ""
+        if rest:  # it arrived as a signal came
+            self.writer.write(Text(rest))
         self.writer.close()
         if self._output.is_structured or not self._output.is_buffered:
             self.finish()
@@ -255,7 +247,8 @@ class _Sink(stdio.Sink):
 
     def __init__(self, stream: TextIO | None, screen: Screen, *, resumes_spinner: bool) -> None:
         super().__init__(stream)
-        self._screen, self._resumes_spinner = screen, resumes_spinner
+        self._screen = screen
+        self._resumes_spinner = resumes_spinner
 
     def draw(self, text: str) -> None:
         """Write text as it is, escape sequences included. Raises OSError as the stream does."""

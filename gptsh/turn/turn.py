@@ -314,7 +314,7 @@ class Turn:
                 if spinner.is_visible and target.is_self_hosted:
                     threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True).start()
                 begin_title = partial(self._title.begin, self._setup.agent)
-                self._screen.show(client.ask(prompt.request, answer), begin_title)
+                self._screen.show(client.ask(prompt.request, answer), answer, begin_title)
             partial_reason = None
         except NoAnswer as err:
             raise self._explain_silence(err, prompt) from None
@@ -338,7 +338,6 @@ class Turn:
         finally:
             with self._interrupts.shielded():
                 message = answer.message(partial_reason)
-                self._screen.remember_rest(answer.text)
                 if message is not None:
                     self._save_answer(message, prompt)
         self._screen.close_answer()

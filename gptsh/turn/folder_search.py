@@ -39,7 +39,7 @@ class FolderSearch:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         self.left_out: dict[str, str] = {}
-        self._has_link = {"": False}  # by the name of a folder in it: whether a link leads there
+        self._real_folder = os.path.realpath(folder)
 
     def all_files(self) -> Iterator[str]:
         """Yield the paths that git tracks or would add.
@@ -119,7 +119,8 @@ class FolderSearch:
         except OSError as err:
             self.left_out[path] = err.strerror or str(err)
             return False
-        if stat.S_ISLNK(mode) or self._is_behind_link(os.path.dirname(name)):
+        # Git also knows what was in a folder that a link has replaced.
+        if os.path.realpath(path) != os.path.join(self._real_folder, name):
             self.left_out[path] = _LINK
         elif not stat.S_ISREG(mode):  # git names a submodule
             return False
@@ -128,18 +129,6 @@ class FolderSearch:
         elif re.fullmatch(_KEY_FILES, os.path.basename(name), re.IGNORECASE):
             self.left_out[path] = "may contain a key"
         return path not in self.left_out
-
-    def _is_behind_link(self, place: str) -> bool:
-        """Whether a link leads to a folder: git knows what was in one that a link replaced."""
-        unknown = []
-        while place not in self._has_link:
-            unknown.append(place)
-            place = os.path.dirname(place)
-        has_link = self._has_link[place]
-        for inner in reversed(unknown):
-            has_link = has_link or os.path.islink(self._path(inner))
-            self._has_link[inner] = has_link
-        return has_link
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name).removeprefix("./")

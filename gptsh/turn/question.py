@@ -1,5 +1,6 @@
 """Build the message of a question from words, files, folders and piped text."""
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 # What ``-f`` and ``/file`` attach: files, a pattern's files, a folder's text files; the most that a
 # window takes.
 
-_MAX_MEDIA = 50_000_000  # bytes of images, documents, audio and video in one question; no provider accepts more
+_MAX_MEDIA = 50_000_000  # bytes of images, documents, audio and video; no provider accepts more
 _MAX_IN_FOLDER = 1_000_000  # bytes of a text file; data and logs are larger, code and prose are not
 _MAX_FOLDER = 50_000_000  # bytes of a folder's text files together; no window is that large
 _HEAD = 1 << 16  # bytes by which the type of a long file is detected while it is read
@@ -43,45 +44,62 @@ _WILDCARD = r"[*?[]"
 
 
 class Files:
-    """Reads the files of one question as parts, each file once. ``sizes``: the bytes of each file by its path.
+    """Reads the files of one question as parts, each file once. ``sizes``: their bytes by path.
 
-    While a long text is read, the ``client`` asks for the window of the model; with ``refuses`` a text that is larger
-    than a known window is refused.
+    While a long text is read, the ``client`` asks for the window of the model; with ``refuses`` a
+    text that is larger than a known window is refused.
     """
 
-    def __init__(self, client: "Client | None" = None, model: str | None = None, *, refuses: bool = True) -> None:
+    def __init__(
+        self,
+        client: "Client | None" = None,
+        model: str | None = None,
+        *,
+        refuses: bool = True,
+    ) -> None:
         self.sizes: dict[str, int] = {}
         self._read: set[tuple[int, int] | str] = set()  # the identities of the files
         self._media_size = 0
-        self._client, self._model, self._refuses = client, model, refuses
+        self._client = client
+        self._model = model
+        self._refuses = refuses
         self._has_asked = False
 
     def attach(self, values: Iterable[str]) -> list[Part]:
         """Read what values of ``-f`` mean: a file, a folder or a pattern. A folder gets a note.
 
-        Raises UsageError for a source that is unreadable, of a type that cannot be sent, or too large; TooLong for a
-        folder with too much text.
+        Raises UsageError for a source that is unreadable, of a type that cannot be sent, or too
+        large; TooLong for a folder with too much text.
         """
-        return [part for value in values for part in self.parts(self._unread(value))]
+        parts: list[Part] = []
+        for value in values:
+            path = value if os.path.lexists(value) else os.path.expanduser(value)
+            if os.path.isdir(path):
+                sources = self._texts_of_folder(path)
+            elif "://" in path or is_path(path) or not re.search(_WILDCARD, path):
+                sources = self._files([path])  # maybe one whose name looks like a pattern
+            else:
+                sources = self._files_of_pattern(path)
+            parts += self.parts(sources)
+        return parts
 
-    def _unread(self, value: str) -> Iterator[tuple[str, bytearray]]:
-        """Yield path and data of each file that a value means.
+    def _files(self, paths: Iterable[str]) -> Iterator[tuple[str, bytearray]]:
+        """Yield path and data of the files that are not read yet."""
+        for path in paths:
+            if self._is_new(path):
+                data = stdio.read_file(path, self.check_of(path))
+                self.sizes[path] = len(data)
+                yield path, data
 
-        A file whose name looks like a pattern is that file.
-        """
-        path = value if os.path.lexists(value) else os.path.expanduser(value)
-        if os.path.isdir(path):
-            yield from self._texts_of_folder(path)
-        elif is_path(path) or "://" in path or not re.search(_WILDCARD, path):
-            if _identity(path) not in self._read:
-                yield path, self._remember(path, stdio.read_file(path, self.check_of(path)))
-        else:
-            yield from self._files_of_pattern(path)
-
-    def _remember(self, path: str, data: bytearray) -> bytearray:
-        self._read.add(_identity(path))
-        self.sizes[path] = len(data)
-        return data
+    def _is_new(self, path: str) -> bool:
+        """Whether a file is not read yet, under any name: a link, or a name in other case."""
+        identity: tuple[int, int] | str = path
+        with contextlib.suppress(OSError, ValueError):  # reading it reports why
+            info = os.stat(path)
+            identity = (info.st_dev, info.st_ino)
+        is_new = identity not in self._read
+        self._read.add(identity)
+        return is_new
 
     def _files_of_pattern(self, pattern: str) -> Iterator[tuple[str, bytearray]]:
         """Yield path and data of the files that match, then note which are left out."""
@@ -90,14 +108,11 @@ class Files:
         levels = pattern.split("/")
         first = next(index for index, level in enumerate(levels) if re.search(_WILDCARD, level))
         search = FolderSearch("/".join(levels[:first]) or ("/" if first else "."))
-        is_empty = True
-        for path in search.matches(levels[first:]):
-            is_empty = False
-            if _identity(path) not in self._read:
-                yield path, self._remember(path, stdio.read_file(path, self.check_of(path)))
+        paths = [*search.matches(levels[first:])]
         names = search.names_left_out()
-        if is_empty:
+        if not paths:
             raise UsageError(f"no file matches {pattern}", names and f"left out: {names}")
+        yield from self._files(paths)
         if names:
             stdio.note(f"{pattern}: left out: {names}")
 
@@ -111,21 +126,21 @@ class Files:
         sent_size = 0  # with the path above each file
         is_empty = True
         for path in search.all_files():
-            if _identity(path) in self._read:
-                is_empty = False
-                continue
             data, reason = _short_text(path)
             if reason:
                 search.left_out[path] = reason
                 continue
             is_empty = False
+            if not self._is_new(path):
+                continue
             count += 1
             size += len(data)
             sent_size += len(data) + len(labelled_text(text_part(path, "")))
             if size > _MAX_FOLDER:
                 problem = f"{folder} has more than {format_size(_MAX_FOLDER)} of text"
                 raise TooLong(problem, "name a smaller folder")
-            yield path, self._remember(path, data)
+            self.sizes[path] = len(data)
+            yield path, data
         names = search.names_left_out()
         if is_empty:
             raise UsageError(f"{folder} has no text file to send", names and f"left out: {names}")
@@ -136,7 +151,7 @@ class Files:
             stdio.note(f"{folder}: left out: {names}")
 
     def check_of(self, source: str) -> stdio.Check:
-        """Return a check for reading a source: it raises TooLong once a text is larger than the window can be."""
+        """Return a check for reading a source: it raises TooLong once a text exceeds the window."""
 
         def check(data: bytearray) -> None:
             is_media = data.startswith(b"%PDF") or attachments.detect_type(data[:_HEAD])
@@ -145,10 +160,12 @@ class Files:
             if not self._has_asked:
                 self._has_asked = True
                 self._client.windows.ask_early(self._model)
-            is_large = self._refuses and len(data) > _LARGE
-            window = self._client.windows.of(self._model, ask=False) if is_large else None
+            if not self._refuses or len(data) <= _LARGE:
+                return
+            window = self._client.windows.of(self._model, ask=False)
             if window is not None and len(data) > MAX_BYTES * window:
-                problem = f"{source} has more than {format_size(len(data))}, and the window is {window:,} tokens"
+                size = f"more than {format_size(len(data))}"
+                problem = f"{source} has {size}, and the window is {window:,} tokens"
                 raise TooLong(problem, "--truncate cuts what is piped or attached")
 
         return check
@@ -171,23 +188,15 @@ class Files:
                 raise UsageError(f"{source} is {kind} ({format_size(len(data))})", advice)
             self._media_size += len(data)
             if self._media_size > _MAX_MEDIA:
+                problem = f"with {source} the attachments are {format_size(self._media_size)}"
                 limit = f"{format_size(_MAX_MEDIA)} of images, PDF, audio and video can be sent at most"
-                raise UsageError(f"with {source} the attachments are {format_size(self._media_size)}", limit)
+                raise UsageError(problem, limit)
             yield attachments.media_part(source, kind, data)
 
 
 def is_path(value: str) -> bool:
     """Whether a value of ``-f`` names a file or folder as it is, and is no pattern."""
     return os.path.lexists(os.path.expanduser(value))
-
-
-def _identity(path: str) -> tuple[int, int] | str:
-    """Return what the names of one file have in common: links, or names in other case."""
-    try:
-        info = os.stat(path)
-    except (OSError, ValueError):  # reading it reports why
-        return path
-    return info.st_dev, info.st_ino
 
 
 def _short_text(path: str) -> tuple[bytearray, str]:
@@ -219,9 +228,6 @@ def check_words(argv: Sequence[str], prompt: Sequence[str]) -> None:
 
 
 # ---- question
-#
-# The question of a turn: words, files and piped text as one message, maybe by the prompt of an
-# agent.
 
 _MAX_INPUT = 2000  # characters of the input of an agent's prompt that are kept for titles and lists
 
@@ -229,7 +235,7 @@ _MAX_INPUT = 2000  # characters of the input of an agent's prompt that are kept 
 def read_question(
     words: str,
     paths: Sequence[str] = (),
-    files: "Files | None" = None,
+    files: Files | None = None,
     *,
     pipe_at: int | None = None,
     expects_pipe: bool = True,
@@ -238,50 +244,52 @@ def read_question(
 ) -> Message | None:
     """Read the words, files and piped input as one message; None if all of it is blank.
 
-    ``files`` read the paths; without a path or a pipe they may be None. ``pipe_at`` is the place of the piped input
-    among them (None: it is not read). ``expects_pipe``: there is nothing to do without a pipe, if there are no words.
-    A ``template`` makes the question of the words and piped text; it is not used if it needs them and there are none.
-    ``write`` lets the user write the words, from those that are given and the piped input; None if they are blank then.
+    ``files`` read the paths; without a path or a pipe they may be None. ``pipe_at`` is the place of
+    the piped input among them (None: it is not read). ``expects_pipe``: there is nothing to do
+    without a pipe, if there are no words. A ``template`` makes the question of the words and piped
+    text; it is not used if it needs them and there are none. ``write`` lets the user write the
+    words, from those that are given and the piped input; None if they are blank then.
 
-    The pipe is read last: a missing file must not cost it. Raises UsageError and TooLong as ``Files.attach``.
+    The pipe is read last: a missing file must not cost it. Raises UsageError and TooLong as
+    ``Files.attach``.
     """
-    parts: list[Part] = []
+    before: list[Part] = []
     piped: list[Part] = []
-    if files is not None:
-        end = len(paths) if pipe_at is None else pipe_at
-        before, after = files.attach(paths[:end]), files.attach(paths[end:])
-        if pipe_at is not None:
-            is_prompted = bool(words.strip() or before or after) or not expects_pipe
-            data = stdio.read_piped(prompted=is_prompted, check=files.check_of("stdin"))
-            if data and not data.isspace():
-                piped = [*files.parts([("stdin", data)])]
-        parts = [*before, *piped, *after]
+    after: list[Part] = []
+    if files and paths:
+        before = files.attach(paths[:pipe_at])
+        after = [] if pipe_at is None else files.attach(paths[pipe_at:])
+    if files and pipe_at is not None:
+        is_prompted = bool(words.strip() or before or after) or not expects_pipe
+        data = stdio.read_piped(prompted=is_prompted, check=files.check_of("stdin"))
+        if data and not data.isspace():
+            piped = [*files.parts([("stdin", data)])]
+    parts = [*before, *piped, *after]
     if write:
         words = write(words, piped)
         if not words.strip():
             return None
-    _note_invalid(words, parts)
-    if template and (parts or words.strip() or not template.needs_input):
-        piped_text = piped[0] if piped and is_text(piped[0]) else None
-        attached = [part for part in parts if part is not piped_text]
-        question: Message = {"role": "user", "content": [*template.question(words, piped_text), *attached]}
-        given = user_message(words, parts)
-        if text := beginning_of(given, _MAX_INPUT)[:_MAX_INPUT].strip() or question_gist(given):
-            question["input"] = text
-        return question
-    question = user_message(words, parts)
-    return None if is_blank(question) else question
 
-
-def _note_invalid(words: str, parts: Sequence[Part]) -> None:
-    """Print a note about text that is not valid UTF-8."""
-    texts = [("the prompt", words), *((part["source"], part.get("text", "")) for part in parts)]
+    texts = [("the prompt", words)]
+    for part in parts:
+        texts.append((part["source"], part.get("text", "")))
     invalid = [source for source, text in texts if not is_unicode(text)]
     if invalid:
         stdio.note(
             f"not valid UTF-8: {', '.join(invalid)}: the invalid bytes are saved, and sent as U+FFFD; "
             "iconv -f ENCODING -t utf-8 converts the text"
         )
+
+    given = user_message(words, parts)
+    if template and (parts or words.strip() or not template.needs_input):
+        piped_text = piped[0] if piped and is_text(piped[0]) else None
+        attached = [part for part in parts if part is not piped_text]
+        content = [*template.question(words, piped_text), *attached]
+        question: Message = {"role": "user", "content": content}
+        if text := beginning_of(given, _MAX_INPUT)[:_MAX_INPUT].strip() or question_gist(given):
+            question["input"] = text
+        return question
+    return None if is_blank(given) else given
 
 
 def has_piped_input(question: Message | None) -> bool:
@@ -308,10 +316,13 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
     from gptsh.content import templates
 
     names = agent.prompt_names()
-    if missing := [name for name in names if name not in values]:
+    missing = [name for name in names if name not in values]
+    unknown = [name for name in values if name not in names]
+    prompt = f"the prompt of agent {agent.name}"
+    if missing:
         ways = " ".join(f"{option} {name}=…" for name in missing)
-        raise UsageError(f"the prompt of agent {agent.name} has no value for {', '.join(missing)}", f"add {ways}")
-    if unknown := [name for name in values if name not in names]:
+        raise UsageError(f"{prompt} has no value for {', '.join(missing)}", f"add {ways}")
+    if unknown:
         known = f"it has {', '.join(names)}" if names else "it has no names"
-        raise UsageError(f"the prompt of agent {agent.name} has no {{{unknown[0]}}}", known)
-    return templates.Template(agent.prompt or "", values)
+        raise UsageError(f"{prompt} has no {{{unknown[0]}}}", known)
+    return templates.Template(agent.prompt, values)

@@ -9,7 +9,7 @@ from gptsh.cli.jobs import SAVE_HINT, check_labels, paths_and_pipe, session_ref,
 from gptsh.cli.options import AGENT_OPTIONS, Flags
 from gptsh.config import settings
 from gptsh.config.settings import Settings
-from gptsh.core import folders
+from gptsh.core import folders, turns
 from gptsh.errors import GptshError, UsageError
 from gptsh.messages import Message, Part, text_of
 from gptsh.render.report import Reporter
@@ -90,7 +90,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         reporter.expects_answer = question is not None or not (flags.compact or options.has_labels)
         _check_question(flags, session, has_question=question is not None)
         if question is None and not flags.compact:
-            _check_session_without_question(flags, ref)
+            _check_session_without_question(flags, ref, session)
             if options.has_labels and not (flags.dry_run or flags.retry):
                 write_events(session.label(options, config), reporter.output)
                 return 0
@@ -206,14 +206,21 @@ def _check_question(flags: Flags, session: Session, *, has_question: bool) -> No
         raise UsageError(problem, "compact the session, or ask from the point")
 
 
-def _check_session_without_question(flags: Flags, ref: str | None) -> None:
+def _check_session_without_question(flags: Flags, ref: str | None, session: Session) -> None:
     """Raise UsageError unless there is a session to label, or to answer its last question."""
+    on_terminal = stdio.is_terminal(sys.stdin)
     if ref is None:
-        way = "; gptsh -i opens a conversation" if stdio.is_terminal(sys.stdin) else ""
+        way = "; gptsh -i opens a conversation" if on_terminal else ""
         raise UsageError("no prompt", f"give words or pipe text in{way}; gptsh -h shows how")
     if flags.has_labels and not (flags.dry_run or flags.retry):
         unused = [name for name in flags.given if name in AGENT_OPTIONS]
         if unused:
             raise UsageError(f"{unused[0]} needs a prompt", f"add one, or leave out {unused[0]}")
         if folders.split_ref(ref)[1] is not None:
-            raise UsageError(f"{ref}: a point cannot be labelled", "label the session, or ask from the point")
+            problem = f"{ref}: a point cannot be labelled"
+            raise UsageError(problem, "label the session, or ask from the point")
+    elif not (session.stored and turns.unfinished(session.stored["messages"])):
+        given_ref = session.given_ref
+        way = f", or continue it with gptsh -i -s {given_ref}" if on_terminal else ""
+        problem = f"no prompt, and session {given_ref} has no question without an answer"
+        raise UsageError(problem, f"give words or pipe text in{way}")

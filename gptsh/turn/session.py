@@ -28,7 +28,7 @@ class Session:
     """A session: its document, and where it is. A turn begins in it, and saves it as it proceeds.
 
     ``stored`` and ``doc`` are its document; the first is None, and the second not set, until a new
-    session has its first turn. ``location`` is its file name, or the ``@NAME`` that the first save
+    session has its first turn. ``location`` is its ``filename``, or the ``@NAME`` that the first save
     creates. ``given_ref`` is what the user called it; None for a new one.
 
     If the store cannot be written, the user gets a note and an exit code, and still the answer:
@@ -47,7 +47,10 @@ class Session:
         if stored is not None:
             self.doc = stored
         self.location = location
+        is_file = location is not None and not location.startswith("@")
+        self.filename = location if is_file else None
         self.given_ref = given_ref
+        self.is_saved = False  # whether the last save reached the disk
         self.failure: StoreError | None = None
         self.pending_events: list[SessionEvent] = []
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
@@ -93,11 +96,6 @@ class Session:
     def copy(self) -> "Session":
         """The session for a turn: one that fails before its first save does not change this one."""
         return Session(self.stored, self.location, self.given_ref)
-
-    @property
-    def filename(self) -> str | None:
-        """The name of the session's file; None until that exists."""
-        return None if self.location is None or self.location.startswith("@") else self.location
 
     @property
     def ref(self) -> str:
@@ -201,6 +199,7 @@ class Session:
         self._options = options
         self._name = options.name
         self._saves = options.saves(settings) and not options.dry_run
+        self.is_saved = self._saves  # so far nothing has failed
         self._takes_agent = takes_agent and not options.compact
         self._max_snapshots = settings.context.snapshots
 
@@ -213,11 +212,6 @@ class Session:
         return snapshots.record(self.doc, self._max_snapshots, name=name, tokens=size)
 
     # ---- saving
-
-    @property
-    def is_saved(self) -> bool:
-        """Whether the last save reached the disk."""
-        return self._saves and self.failure is None
 
     def save(self, *events: "SessionEvent", fsync: bool) -> bool:
         """Save the document, then emit the ``events``; return whether it is on disk.
@@ -233,15 +227,17 @@ class Session:
             try:
                 self._write(fsync=fsync)
                 self.failure = None
+                self.is_saved = True
                 for kind, fields in self.pending_events:
                     self.emit(kind, **fields)
                 self.pending_events.clear()
             except (StoreError, BadSession) as err:
                 self.failure = err if isinstance(err, StoreError) else StoreError(str(err))
+                self.is_saved = False
                 if not self._noted_failure and (fsync or not isinstance(err, StoreBusy)):
                     self._noted_failure = True
                     stdio.note(str(err))
-        return self.failure is None
+        return self.is_saved
 
     def save_change(self, change: Callable[[Document], None]) -> bool:
         """Change the document and save it; return whether that is on disk.
@@ -265,7 +261,7 @@ class Session:
             fsync=fsync,
             note=stdio.note,
         )
-        filename = self.location = os.path.basename(path)
+        filename = self.filename = self.location = os.path.basename(path)
         if self._name:
             before = folders.filename_of_name(self._name)
             sessions.name_session(self._name, filename, fsync=fsync)

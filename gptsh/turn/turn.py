@@ -1,6 +1,5 @@
 """Ask one question: send requests, run tools, fall back, save the answer, fill in its JSON object."""
 
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -25,7 +24,6 @@ from gptsh.errors import (
     TooExpensive,
     TooLong,
     ToolServerError,
-    UsageError,
 )
 from gptsh.jsonio import JsonObject
 from gptsh.messages import Call, Message, Request, Tools, calls_to_run, final_answer, sum_costs, text_of, user_message
@@ -68,20 +66,12 @@ class Turn:
         question: Message | None,
         setup: Setup,
     ) -> None:
-        """Begin the turn in the session, and save nothing.
+        """Begin the turn in the session, and save nothing. Raises UsageError.
 
-        Without a question it answers the one that the session has left unanswered. Raises
-        UsageError if there is none.
+        Without a question it answers the one that the session has left unanswered.
         """
-        stored = session.stored
-        if question is None and not (stored and turns.unfinished(stored["messages"])):
-            error = f"no prompt, and session {session.given_ref} has no question without an answer"
-            advice = "give words or pipe text in"
-            if stdio.is_terminal(sys.stdin):
-                advice += f", or continue it with gptsh -i -s {session.given_ref}"
-            raise UsageError(error, advice)
         # A session continues without some of its tools; ``all`` names no server.
-        continues_tools = stored is not None and not options.chooses_tools
+        continues_tools = session.stored is not None and not options.chooses_tools
         self._may_lack_tools = continues_tools or options.tools == ("all",)
         session.begin(question, setup.agent, setup.output.form, options, engine.settings)
         self.session = session
@@ -98,6 +88,7 @@ class Turn:
         self._calls: list[Call] = []  # that ran, or were denied
         self._costs: list[float | None] = []  # of answers, and of summaries for models given up
         self._sources: dict[str, str | None] = {}  # titles of the cited pages, by URL
+        self._not_offered: list[str] = []  # names of tools that were called, and do not exist
         self._notes: list[str] = []  # printed after the answer
         self._timed_out = False  # after the whole answer: only its usage is missing
         self._screen = Screen(setup.output)
@@ -133,8 +124,10 @@ class Turn:
                 engine.client.budget.check(self.prompt.request)
             with self._screen.exclusive(interrupts.before_kill):
                 self._ask_and_save(self.prompt)
-        if is_new and session.is_saved:
-            self._archive_old()
+        rules = engine.settings.sessions
+        archives = rules.archive_after_days or rules.max_sessions
+        if is_new and session.is_saved and session.filename and archives:
+            self._archive_old(session.filename)
         return session.failure.exit_code if session.failure else 0
 
     def _new_planner(self, setup: Setup) -> Planner:
@@ -341,13 +334,18 @@ class Turn:
                 if message is not None:
                     self._save_answer(message, prompt)
         self._screen.close_answer()
-        if message is None or calls_to_run(message, prompt.request):
-            return
-        if failure := answer_error(message):
+        if message is not None and not calls_to_run(message, prompt.request):
+            self._check_answer(message, reads_think_tags=target.reads_think_tags)
+
+    def _check_answer(self, answer: Message, *, reads_think_tags: bool) -> None:
+        """Raise GptshError for an answer that is cut off, refused or empty."""
+        failure = answer_error(answer)
+        if failure:
             raise failure
-        if target.reads_think_tags and is_open(text_of(message)):
+        if reads_think_tags and is_open(text_of(answer)):
             raise Incomplete("the answer is incomplete: its reasoning has no end")
-        self._note_not_offered([str(call["function"].get("name")) for call in message.get("tool_calls") or ()])
+        for call in answer.get("tool_calls") or ():
+            self._not_offered.append(str(call["function"].get("name")))
 
     def _explain_silence(self, err: NoAnswer, prompt: Prompt) -> NoAnswer:
         """The error of an empty answer; where the window is unknown, the prompt may be too long."""
@@ -401,8 +399,14 @@ class Turn:
         if usage:
             message["prefix_bytes"] = prompt.fixed_bytes
             session.emit("usage", usage=usage)
-            if planner.provider != "echo" and usage["prompt"]:  # echo counts words
-                self._mark_truncated(message, usage["prompt"], prompt)
+            read = usage["prompt"] if planner.provider != "echo" else None  # echo counts words
+            if read and was_truncated(read, prompt):
+                message["server_truncated"] = True  # its report of tokens is of no use later
+                self._notes.append(
+                    f"{planner.provider} read {read:,} tokens of a prompt of about {prompt.tokens:,}: "
+                    "it cut the rest without saying so; give it a larger window, "
+                    "or set context_window to the one it has"
+                )
         if prompt.compaction:
             message["compaction"] = prompt.compaction["id"]
         event = self._append(message)
@@ -410,20 +414,6 @@ class Turn:
         has_calls = bool(calls_to_run(message, prompt.request))
         saved = {"session": session.doc["id"]}
         session.save(event, ("session_saved", saved), fsync=not has_calls)  # the tool results are
-
-    def _mark_truncated(self, message: Message, read: int, prompt: Prompt) -> None:
-        """Mark an answer to a prompt that the server has cut silently, and note it.
-
-        Its report of the tokens that it has ``read`` is of no use later.
-        """
-        if not was_truncated(read, prompt):
-            return
-        message["server_truncated"] = True
-        size = f"{read:,} tokens of a prompt of about {prompt.tokens:,}"
-        self._notes.append(
-            f"{self._planner.provider} read {size}: it cut the rest without saying so; "
-            "give it a larger window, or set context_window to the one it has"
-        )
 
     # ---- tools
 
@@ -440,14 +430,6 @@ class Turn:
             with self._interrupts.shielded():
                 in_order = [results[call["id"]] for call in calls if call["id"] in results]
                 self.session.save(*map(self._append, in_order), fsync=True)
-        self._note_not_offered(approval.not_offered)
-        approval.not_offered.clear()
-
-    def _note_not_offered(self, names: Sequence[str]) -> None:
-        """Print a note after the answer about calls that did not run, if there are any."""
-        if names:
-            called = ", ".join(dict.fromkeys(names))
-            self._notes.append(f"the model called a tool that was not offered, so it did not run: {called}")
 
     # ---- after the answer
 
@@ -487,8 +469,13 @@ class Turn:
             failure = screen.write_safely(deliver, failure)
         if failure is None:  # the server may have refused something that was then left out
             self._engine.note_adaptations(model, agent.params, web=agent.web)
-        if ending := self._engine.client.ending_note(model):
+        ending = self._engine.client.ending_note(model)
+        if ending:
             self._notes.append(ending)
+        not_offered = [*self._not_offered, *(self._approval.not_offered if self._approval else ())]
+        if not_offered:
+            called = ", ".join(dict.fromkeys(not_offered))
+            self._notes.append(f"the model called a tool that was not offered, so it did not run: {called}")
         for text in self._notes:
             stdio.note(text)
         return failure
@@ -531,20 +518,17 @@ class Turn:
             "error": error,
         }
 
-    def _archive_old(self) -> None:
+    def _archive_old(self, filename: str) -> None:
         """Archive old sessions, as ``[sessions]`` says, after a turn that started one.
 
         The reader already has the whole answer, and signals are ignored.
         """
-        rules, filename = self._engine.settings.sessions, self.session.filename
-        if filename is None or not (rules.archive_after_days or rules.max_sessions):
-            return
         from gptsh.core import retention
 
         stdio.detach_stdout()
         with self._interrupts.ignored():
             try:
-                retention.archive_old(rules, filename)
+                retention.archive_old(self._engine.settings.sessions, filename)
             except StoreBusy:  # the next new session does it
                 return
             except (GptshError, OSError) as err:

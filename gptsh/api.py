@@ -1,7 +1,8 @@
-"""Ask from Python: ``ask`` and ``stream`` run a turn as the command does, in the process of the caller.
+"""Ask from Python: ``ask`` and ``stream`` run a turn in the process of the caller.
 
-Same files, same locks, same failures, as exceptions. Nothing is printed, no signal is taken, and nobody is asked:
-a tool call that needs approval is denied. Several threads may ask at once, also in one session.
+Same files, same locks, same failures, as exceptions. Nothing is printed, no signal is taken, and
+nobody is asked: a tool call that needs approval is denied. Several threads may ask at once, also in
+one session.
 """
 
 import gc
@@ -36,12 +37,15 @@ _LONGEST_END = 1.0  # seconds until a turn that nobody reads any more has ended
 
 
 class Options(TypedDict, total=False):
-    """What ``ask`` and ``stream`` accept beside the question; the options of the command have the same names.
+    """What ``ask`` and ``stream`` accept beside the question.
 
-    ``session`` is a REF, such as ``"0"`` or ``"@work"``; without it a new session begins. ``values`` are those of the
-    ``{names}`` in the agent's prompt. ``tools`` are names of servers and tools; an empty list offers none. ``schema``
-    is a JSON schema, or the path of its file. ``title`` True lets the small model make one; without it that happens
-    only where ``model_small`` is set. ``name`` is an ``@NAME`` for the session.
+    The options of the command have the same names.
+
+    ``session`` is a REF, such as ``"0"`` or ``"@work"``; without it a new session begins.
+    ``values`` are those of the ``{names}`` in the agent's prompt. ``tools`` are names of servers
+    and tools; an empty list offers none. ``schema`` is a JSON schema, or the path of its file.
+    ``title`` True lets the small model make one; without it that happens only where ``model_small``
+    is set. ``name`` is an ``@NAME`` for the session.
     """
 
     session: str | None
@@ -66,10 +70,10 @@ class Options(TypedDict, total=False):
 class Answer(NamedTuple):
     """An answer, and what is known of it.
 
-    ``whole``: the model has finished it; else ``why_not`` says what is missing. ``data`` is the JSON that a ``schema``
-    asked for. ``session`` is the id of the saved session, None if it was not saved. ``usage`` counts tokens, ``cost``
-    is in USD, None if the price is unknown. ``sources`` have ``url`` and ``title``. ``notes`` are the lines that the
-    command would print on stderr.
+    ``whole``: the model has finished it; else ``why_not`` says what is missing. ``data`` is the
+    JSON that a ``schema`` asked for. ``session`` is the id of the saved session, None if it was not
+    saved. ``usage`` counts tokens, ``cost`` is in USD, None if the price is unknown. ``sources``
+    have ``url`` and ``title``. ``notes`` are the lines that the command would print on stderr.
     """
 
     text: str
@@ -88,8 +92,8 @@ class Answer(NamedTuple):
 def ask(question: str, **options: Unpack[Options]) -> Answer:
     """Ask a question and return the answer.
 
-    An answer that the model did not finish is returned with ``whole`` False. Raises GptshError for every other failure;
-    its ``answer`` has what had arrived, and is None if nothing had.
+    An answer that the model did not finish is returned with ``whole`` False. Raises GptshError for
+    every other failure; its ``answer`` has what had arrived, and is None if nothing had.
     """
     _check_names("ask", options)
     last: Event = {}
@@ -109,21 +113,24 @@ def ask(question: str, **options: Unpack[Options]) -> Answer:
             raise
     answer = _answer(last, notes, "")
     assert answer  # a turn that does not fail ends with the event ``done``
-    return answer._replace(data=parse_json(answer.text)) if options.get("schema") is not None else answer
+    if options.get("schema") is None:
+        return answer
+    return answer._replace(data=parse_json(answer.text))
 
 
 def stream(question: str, **options: Unpack[Options]) -> Iterator[Event]:
-    """Ask a question and yield the events of ``-o jsonl`` as they happen, the last of them ``done``.
+    """Ask a question and yield the events of ``-o jsonl`` as they happen; the last is ``done``.
 
-    A caller who stops early ends the turn within a second; what had arrived is saved. After the last event it
-    raises GptshError for a failure, also for an answer that is not whole.
+    A caller who stops early ends the turn within a second; what had arrived is saved. After the
+    last event it raises GptshError for a failure, also for an answer that is not whole.
     """
     _check_names("stream", options)
     return _stream(question, options)
 
 
 def _stream(question: str, options: Options) -> Iterator[Event]:
-    events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()  # None: the turn has ended
+    # None: the turn has ended.
+    events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
     has_left = threading.Event()
 
     def put(event: Event) -> None:
@@ -137,7 +144,7 @@ def _stream(question: str, options: Options) -> Iterator[Event]:
         try:
             with _process_left_alone(), stdio.silent():
                 _run(question, options, put)
-        except BaseException as err:  # noqa: BLE001 - raised again, by the thread that reads the events
+        except BaseException as err:  # noqa: BLE001 - raised again, by the reading thread
             end = err
         events.put(end)
 
@@ -160,65 +167,60 @@ def _check_names(function: str, options: Options) -> None:
             raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
 
 
-class _Before(NamedTuple):
-    """What of the process a call may change."""
-
-    frozen: int
-    environ: dict[str, str | None]
-    handlers: list[logging.Handler]
-
-
 _calls = threading.Lock()  # of the two below
 _running_calls = 0
-_before: _Before | None = None
+_restore: Callable[[], None]
 
 
 @contextmanager
 def _process_left_alone() -> Iterator[None]:
-    """Restore what calls change in the process when the last one that runs at the same time has ended.
+    """Restore what calls change in the process, when the last of those at the same time has ended.
 
-    That is what the garbage collection leaves alone, variables of the environment, and handlers of the log.
+    That is what the garbage collection leaves alone, variables of the environment, and handlers of
+    the log.
     """
-    global _running_calls, _before
+    global _running_calls, _restore
     with _calls:
         if not _running_calls:
-            _before = _Before(
-                gc.get_freeze_count(),
-                {name: os.environ.get(name) for name in _VARIABLES},
-                list(logging.getLogger().handlers),
-            )
+            _restore = _remember_process()
         _running_calls += 1
     try:
         yield
     finally:
         with _calls:
             _running_calls -= 1
-            if not _running_calls and _before:
-                _restore(_before)
+            if not _running_calls:
+                _restore()
 
 
-def _restore(before: _Before) -> None:
-    if not before.frozen:
-        gc.unfreeze()
-    for name, value in before.environ.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+def _remember_process() -> Callable[[], None]:
+    """Return a function that restores what is so now."""
+    was_frozen = gc.get_freeze_count() > 0
+    environ = {name: os.environ.get(name) for name in _VARIABLES}
     root = logging.getLogger()
-    for handler in root.handlers[:]:
-        if handler not in before.handlers and isinstance(handler, logging.NullHandler):
-            root.removeHandler(handler)
+    handlers = [*root.handlers]
+
+    def restore() -> None:
+        if not was_frozen:
+            gc.unfreeze()
+        for name, value in environ.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        for handler in [*root.handlers]:
+            if handler not in handlers and isinstance(handler, logging.NullHandler):
+                root.removeHandler(handler)
+
+    return restore
 
 
 def _run(question: str, options: Options, on_event: Callable[[Event], object]) -> None:
     """Run one turn; the events go to ``on_event``. Raises GptshError."""
-    config_file = options.get("config")
-    config = settings.load(os.environ, None if config_file is None else os.fspath(config_file))
     turn_options = _turn_options(options, on_event)
+    config = settings.load(os.environ, turn_options.config_file)
     if turn_options.name:
         folders.filename_of_name(turn_options.name)  # raises for invalid characters
-    interrupts = NoInterrupts()
     engine = Engine(config, os.environ, Reporter(), owns_process=False)
     session = Session.open(options.get("session"))
     setup = engine.resolve(turn_options, session.stored)
@@ -231,15 +233,16 @@ def _run(question: str, options: Options, on_event: Callable[[Event], object]) -
     )
     if message is None:
         raise UsageError("the question is empty")
-    turn = Turn(engine, turn_options, interrupts, session, message, setup)
-    turn.run()
+    Turn(engine, turn_options, NoInterrupts(), session, message, setup).run()
     if session.failure:
         raise session.failure
 
 
 def _turn_options(options: Options, on_event: Callable[[Event], object]) -> TurnOptions:
-    schema, tools, config = options.get("schema"), options.get("tools"), options.get("config")
     title = options.get("title")
+    tools = options.get("tools")
+    config = options.get("config")
+    schema = options.get("schema")
     if isinstance(schema, Mapping):
         schema = json.dumps(schema)
     return TurnOptions(

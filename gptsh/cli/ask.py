@@ -52,7 +52,8 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         ref = session_ref(flags, config)
         session, question = _open(flags, ref)
 
-        # Errors of the command line come before the pipe is read: nobody can pipe the same in twice.
+        # Errors of the command line come before the pipe is read: nobody can pipe the same in
+        # twice.
         _check_options(flags, config, session)
         paths, pipe_at = paths_and_pipe(flags, config)
         reads_pipe = pipe_at is not None and not stdio.is_terminal(sys.stdin)
@@ -116,20 +117,34 @@ def _expected_output(flags: Flags, config: Settings) -> str | None:
     return flags.output or config.output or config.agents[agent].output
 
 
-def _add_way_back(err: GptshError | Interrupted, flags: Flags, question: Message, session: Session) -> None:
-    """Add to a failure how to ask again what was not saved. A question from the editor is left in a file."""
+def _add_way_back(
+    err: GptshError | Interrupted,
+    flags: Flags,
+    question: Message,
+    session: Session,
+) -> None:
+    """Add to a failure how to ask again what was not saved.
+
+    A question from the editor is left in a file.
+    """
     if flags.edit and not (session.save_attempted and session.is_saved):
         from gptsh.terminal.programs import save
 
-        err.hint = "; ".join(filter(None, (err.hint, f"your question is in {save(text_of(question))}")))
-    elif not session.save_attempted and isinstance(err, GptshError) and has_piped_input(question) and not err.hint:
-        err.hint = "nothing was saved: pipe the input in again"
+        place = f"your question is in {save(text_of(question))}"
+        err.hint = f"{err.hint}; {place}" if err.hint else place
+    elif not (session.save_attempted or err.hint or isinstance(err, Interrupted)):
+        err.hint = "nothing was saved: pipe the input in again" if has_piped_input(question) else ""
 
 
 # ---- the question
 
 
-def _write_question(interrupts: Interrupts, session: Session, words: str, piped: Sequence[Part]) -> str:
+def _write_question(
+    interrupts: Interrupts,
+    session: Session,
+    words: str,
+    piped: Sequence[Part],
+) -> str:
     """Let the user write the question in an editor, beside the piped text or the last answer."""
     from gptsh.terminal.programs import write_question
 
@@ -148,7 +163,7 @@ def _write_question(interrupts: Interrupts, session: Session, words: str, piped:
 
 
 def _note_single_word(flags: Flags, question: Message) -> None:
-    """Note a prompt that is only an option without its dashes, as in ``gptsh list-sessions``, or the path of a file."""
+    """Note a prompt that is only an option without its dashes, or the path of a file."""
     if len(flags.prompt) != 1:
         return
     word = flags.prompt[0]
@@ -163,7 +178,7 @@ def _note_single_word(flags: Flags, question: Message) -> None:
 
 
 def _open(flags: Flags, ref: str | None) -> tuple[Session, Message | None]:
-    """Open a session; for ``--retry`` as it was before its last turn, with the question of that turn.
+    """Open a session; for ``--retry`` as it was before its last turn, with that question.
 
     Raises as ``Session.open``, and UsageError if ``--retry`` lacks a session, or has a question.
     """
@@ -181,7 +196,7 @@ def _open(flags: Flags, ref: str | None) -> tuple[Session, Message | None]:
 
 
 def _check_options(flags: Flags, config: Settings, session: Session) -> None:
-    """Raise UsageError for options that do not fit together or the session, whatever the question is."""
+    """Raise UsageError for options that do not fit together, or the session."""
     check_labels(flags, config)
     if flags.apply and not flags.compact:
         raise UsageError("--apply needs --compact")

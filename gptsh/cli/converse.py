@@ -18,7 +18,8 @@ from gptsh.turn.question import read_question
 def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
     """Run a conversation until the user leaves; return the exit code, as ``run_loop``.
 
-    Raises GptshError for an error before the first line, Interrupted for a signal that ends the process.
+    Raises GptshError for an error before the first line, Interrupted for a signal that ends the
+    process.
     """
     from gptsh.chat.repl import run_loop
 
@@ -38,16 +39,26 @@ def converse(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> in
                 from gptsh.turn.question import Files
 
                 files = Files(refuses=flags.truncate is None)
-            first = read_question(words, paths, files, pipe_at=pipe_at, expects_pipe=False, template=chat.template())
+            first = read_question(
+                words,
+                paths,
+                files,
+                pipe_at=pipe_at,
+                expects_pipe=False,
+                template=chat.template(),
+            )
         with interrupts.shielded():
             return run_loop(chat, first, words, interrupts, reporter)
 
 
 def with_picked_session(flags: Flags) -> Flags | None:
-    """The options of the command line with the session that the user picks; None if the user leaves the list.
+    """The options of the command line with the session that the user picks.
 
-    The first word may name the session instead, as in ``gptsh -r 7x2m``. Without a question, on a terminal, they start
-    a conversation. Raises as ``pick``, and UsageError if a conversation is not possible.
+    None if the user leaves the list.
+
+    The first word may name the session instead, as in ``gptsh -r 7x2m``. Without a question, on a
+    terminal, they start a conversation. Raises as ``pick``, and UsageError if a conversation is not
+    possible.
     """
     from gptsh.core import folders
 
@@ -65,12 +76,19 @@ def with_picked_session(flags: Flags) -> Flags | None:
     filename = pick()
     if filename is None:
         return None
-    return flags.changed(resume=False, session=filename or None, new=not filename, interactive=is_interactive)
+    return flags.changed(
+        resume=False,
+        session=filename or None,
+        new=not filename,
+        interactive=is_interactive,
+    )
 
 
 def check_stdout(flags: Flags) -> None:
     """Raise UsageError unless answers go to a terminal and are not structured."""
     if flags.output in STRUCTURED:
-        raise UsageError(f"-o {flags.output} is for programs, and -i for a person", "leave one of them out")
+        problem = f"-o {flags.output} is for programs, and -i for a person"
+        raise UsageError(problem, "leave one of them out")
     if not stdio.is_terminal(stdio.stdout()):
-        raise UsageError("-i needs a terminal, and standard output is not one", "leave out -i to ask once")
+        problem = "-i needs a terminal, and standard output is not one"
+        raise UsageError(problem, "leave out -i to ask once")

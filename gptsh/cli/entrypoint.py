@@ -1,4 +1,4 @@
-"""Run the command: parse the options, run one job, turn a failure, signal or closed pipe into an exit code."""
+"""Run the command: parse the options, run one job, turn what ends it into an exit code."""
 
 import os
 from collections.abc import Sequence
@@ -7,15 +7,31 @@ from importlib import import_module
 import click
 
 from gptsh import __version__
-from gptsh.cli.options import COMMON_OPTIONS, JOBS, NOT_INTERACTIVE, ROWS, SHORT_HELP, Flags, build, parse_leniently
+from gptsh.cli.options import (
+    COMMON_OPTIONS,
+    JOBS,
+    NOT_INTERACTIVE,
+    ROWS,
+    SHORT_HELP,
+    Flags,
+    build,
+    parse_leniently,
+)
 from gptsh.errors import GptshError, UsageError
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, exit_by_signal
 from gptsh.terminal.stdio import output_from
 
-_MANAGE_OPTIONS = {row.names[0] for row in ROWS if row.group == "Manage"}  # not used with a question
-_UNCONNECTED = {"-h", "--help", "--version", "echo", *JOBS}  # words of command lines that need no certificates
+# Not used with a question.
+_MANAGE_OPTIONS = {row.names[0] for row in ROWS if row.group == "Manage"}
+_UNCONNECTED = {
+    "-h",
+    "--help",
+    "--version",
+    "echo",
+    *JOBS,
+}  # words of command lines that need no certificates
 _NO_THREAD = "can't start new thread"  # what Python says
 _REPEAT = "give it once for each session"
 _PROMPT_ADVICE = {  # for words beside a job: what the user probably meant
@@ -33,7 +49,10 @@ _EXCLUDING = (
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the command, or a shell's completion request; return the exit code. ``argv`` is without the program name."""
+    """Run the command, or a shell's completion request; return the exit code.
+
+    ``argv`` is without the program name.
+    """
     reporter = Reporter()
     try:
         if request := os.environ.get("_GPTSH_COMPLETE"):
@@ -51,7 +70,8 @@ def main(argv: Sequence[str]) -> int:
     except RuntimeError as err:
         if str(err) != _NO_THREAD:
             raise
-        return reporter.fail(GptshError("no thread can start", "raise the limit: see ulimit -u and ulimit -v"))
+        advice = "raise the limit: see ulimit -u and ulimit -v"
+        return reporter.fail(GptshError("no thread can start", advice))
     except MemoryError:
         return reporter.fail(UsageError("the input is too large for this machine's memory"))
 
@@ -127,7 +147,8 @@ def _as_usage_error(problem: click.ClickException | UsageError) -> UsageError:
     if isinstance(problem, UsageError):
         return problem
     if isinstance(problem, click.NoSuchOption):
-        return UsageError(f"no such option {problem.option_name}", _similar_option(problem.option_name))
+        name = problem.option_name
+        return UsageError(f"no such option {name}", _similar_option(name))
     message = problem.format_message().rstrip(".")
     return UsageError(message[:1].lower() + message[1:], "see gptsh --help")
 

@@ -1,4 +1,4 @@
-"""Work out what options mean (session, filters, turn options), and run the jobs on stored sessions."""
+"""Work out what options mean, and run the jobs on stored sessions."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -26,14 +26,18 @@ def filters_of(flags: Flags) -> "Filters":
 
 
 def session_ref(flags: Flags, config: "Settings") -> str | None:
-    """The reference from the command line, else from the environment; None for a new session. Raises UsageError."""
+    """The reference from the command line, else from the environment; None for a new session.
+
+    Raises UsageError.
+    """
     if flags.continue_:
         from gptsh.core import folders, listing
         from gptsh.manage.lists import current_project
 
         latest = listing.latest_in_project(current_project())
         if latest is None:
-            raise UsageError("no session was used in this project yet", "start one, or see --list-sessions")
+            problem = "no session was used in this project yet"
+            raise UsageError(problem, "start one, or see --list-sessions")
         return folders.ref_of(latest)
     if flags.session is not None:
         return flags.session
@@ -62,7 +66,10 @@ def chosen_tools(flags: Flags) -> tuple[str, ...] | None:
 
 
 def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
-    """The options of the turns. Raises UsageError for a parameter or a time limit of another form."""
+    """The options of the turns.
+
+    Raises UsageError for a parameter or a time limit of another form.
+    """
     from gptsh.turn.options import TurnOptions, parse_params
 
     params, removals = parse_params(flags.param)
@@ -108,12 +115,13 @@ def paths_and_pipe(flags: Flags, config: "Settings") -> tuple[tuple[str, ...], i
     if flags.no_stdin:
         raise UsageError("-f - reads standard input", "--no-stdin leaves it alone")
     if stdio.is_terminal(sys.stdin):
-        raise UsageError("-f - reads standard input", "it is a terminal here: pipe something into it")
+        advice = "it is a terminal here: pipe something into it"
+        raise UsageError("-f - reads standard input", advice)
     return paths, flags.file.index(STDIN)
 
 
 def check_labels(flags: Flags, config: "Settings") -> None:
-    """Raise UsageError if the session is to be labelled and not saved, or for an invalid ``--name``."""
+    """Raise UsageError for labels of a session that is not saved, or an invalid ``--name``."""
     labels = [name for name in flags.given if name in ("--title", "--tag", "--name", "--snapshot")]
     if labels and (flags.no_save or not config.sessions.save):
         raise UsageError(f"{labels[0]} needs a saved session", SAVE_HINT)

@@ -1,4 +1,4 @@
-"""Write JSON for ``-o json`` and ``-o jsonl``: lists, failures, events; declare the keys of an answer."""
+"""Write JSON for ``-o json`` and ``-o jsonl``: lists, failures, events, answers."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypedDict
@@ -11,14 +11,29 @@ from gptsh.render.writer import ReasoningStream, Writer
 from gptsh.terminal.stdio import Sink
 
 # Keys are added, never renamed or removed.
-_KEYS = ("id", "session", "text", "model", "provider", "finish_reason", "usage", "cost", "tool_calls", "sources",
-         "context", "error")  # fmt: skip
+_KEYS = (
+    "id",
+    "session",
+    "text",
+    "model",
+    "provider",
+    "finish_reason",
+    "usage",
+    "cost",
+    "tool_calls",
+    "sources",
+    "context",
+    "error",
+)
 _RESULT = ("tool_call_id", "name", "content", "is_error")
 ANSWER: Mapping[str, object] = {**dict.fromkeys(_KEYS), "tool_calls": [], "sources": []}
 
 
 def line(value: object) -> str:
-    """JSON on one line, a lone surrogate as its escape. Raises OutputError for what JSON cannot express."""
+    """JSON on one line, a lone surrogate as its escape.
+
+    Raises OutputError for what JSON cannot express.
+    """
     try:
         return jsonio.encode_json(value).decode()
     except ValueError as err:
@@ -39,7 +54,7 @@ def error(message: str, hint: str, exit_code: int) -> Failure:
 
 
 def listing(items: Iterable[Mapping[str, object]], output: str | None) -> Iterator[str]:
-    """Lines of JSON: one object each for ``jsonl``, else one array, which is closed even when an item fails."""
+    """Lines of JSON: objects for ``jsonl``, else one array, which is closed if an item fails."""
     if output == "jsonl":
         yield from map(line, items)
         return
@@ -122,7 +137,12 @@ class EventWriter(Writer):
 class EventListener(EventWriter):
     """Passes the events on as they happen, as dicts, instead of writing them."""
 
-    def __init__(self, out: Sink, reasoning: ReasoningStream, on_event: Callable[[JsonObject], object]) -> None:
+    def __init__(
+        self,
+        out: Sink,
+        reasoning: ReasoningStream,
+        on_event: Callable[[JsonObject], object],
+    ) -> None:
         super().__init__(out, reasoning, shows_reasoning=True)
         self._on_event = on_event
 

@@ -19,7 +19,9 @@ from gptsh.text import VisiblePieces, one_line, truncate_end
 
 
 class ReasoningStream:
-    """Writes reasoning to ``err`` as it arrives, on separate lines; nothing if that is None or fails.
+    """Writes reasoning to ``err`` as it arrives, on separate lines.
+
+    Nothing if that is None or fails.
 
     ``shared``: the same terminal shows the answer.
     """
@@ -69,7 +71,10 @@ class ReasoningStream:
 
 
 class Writer:
-    """Shows an answer: the text on ``out``, the reasoning on ``reasoning``. Raises OSError as ``out`` does."""
+    """Shows an answer: the text on ``out``, the reasoning on ``reasoning``.
+
+    Raises OSError as ``out`` does.
+    """
 
     def __init__(self, out: Sink, reasoning: ReasoningStream) -> None:
         self._out, self._reasoning = out, reasoning
@@ -110,7 +115,10 @@ class Writer:
 
 
 class PlainWriter(Writer):
-    """Writes each piece of an answer as it arrives; unless ``streamed``, all of it in one write, with its newline."""
+    """Writes each piece of an answer as it arrives.
+
+    Unless ``streamed``, all of it in one write, with its newline.
+    """
 
     def __init__(self, out: Sink, reasoning: ReasoningStream, *, streamed: bool) -> None:
         super().__init__(out, reasoning)
@@ -147,7 +155,9 @@ _ERASE = "\r\x1b[K"
 
 
 class Spinner:
-    """Spins on stderr, in a thread, inside its ``with`` block; where that is no terminal it does not.
+    """Spins on stderr, in a thread, inside its ``with`` block.
+
+    Where that is no terminal it does not.
 
     Call ``hide`` before other output and ``show`` after its newline. At the end it leaves a blank
     line. A terminal paused by Ctrl-S does not block it.

@@ -1,4 +1,4 @@
-"""Ask the user to approve tool calls, and to answer what tool servers ask during a call: forms, URLs."""
+"""Ask the user to approve tool calls, and to answer what tool servers ask during a call."""
 
 import contextlib
 import json
@@ -39,7 +39,9 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 class _Field(NamedTuple):
-    """A field of a form: ``kind`` is a key of ``_KINDS``; ``choices`` are values by title, empty for any value.
+    """A field of a form: ``kind`` is a key of ``_KINDS``.
+
+    ``choices`` are values by title, empty for any value.
 
     ``least`` and ``most`` bound a number, or the length of a text. ``default`` is None without one.
     """
@@ -108,7 +110,8 @@ def _read_question(question: ServerQuestion) -> list[_Field]:
     for name, schema in schemas.items():
         field = _read_field(name, as_dict(schema), is_required=name in required)
         if field is None:
-            raise ValueError(f"{shorten(name, 40)!r} in its form is no field that gptsh can ask for")
+            problem = "in its form is no field that gptsh can ask for"
+            raise ValueError(f"{shorten(name, 40)!r} {problem}")
         fields.append(field)
     return fields
 
@@ -119,12 +122,14 @@ def _read_field(name: str, schema: JsonObject, *, is_required: bool) -> _Field |
     title = schema.get("title", name)
     description = schema.get("description", "")
     choices = _read_choices(schema)
-    if kind not in [*_KINDS] or choices is None or not (isinstance(title, str) and isinstance(description, str)):
+    are_texts = isinstance(title, str) and isinstance(description, str)
+    if kind not in [*_KINDS] or choices is None or not are_texts:
         return None
     suffix = "Length" if kind == "string" else "imum"
     least = schema.get(f"min{suffix}", -_MAX_NUMBER)
     most = schema.get(f"max{suffix}", _MAX_NUMBER)
-    if not {type(least), type(most)} <= {int, float} or not -_MAX_NUMBER <= least <= most <= _MAX_NUMBER:
+    are_numbers = {type(least), type(most)} <= {int, float}
+    if not are_numbers or not -_MAX_NUMBER <= least <= most <= _MAX_NUMBER:
         return None
     default = schema.get("default")
     field = _Field(name, kind, title, description, choices, least, most, default, is_required)
@@ -132,7 +137,10 @@ def _read_field(name: str, schema: JsonObject, *, is_required: bool) -> _Field |
 
 
 def _read_choices(schema: JsonObject) -> dict[str, object] | None:
-    """Return the values that a field may have, by title; an empty dict for any value, None for odd choices."""
+    """Return the values that a field may have, by title.
+
+    An empty dict for any value, None for odd choices.
+    """
     if schema.get("type") == "boolean":
         return {"yes": True, "no": False}
     choices: dict[str, object] = {}
@@ -259,7 +267,10 @@ _SHOWN_LINES = 12  # of the arguments, until the user asks for all
 
 
 class Approval:
-    """Runs the tool calls of a turn that are approved. What is always approved is kept for the session's file."""
+    """Runs the tool calls of a turn that are approved.
+
+    What is always approved is kept for the session's file.
+    """
 
     def __init__(self, tools: Tools, session: "Session") -> None:
         self.denied: list[str] = []  # names of tools
@@ -270,7 +281,10 @@ class Approval:
         self._approved = approvals.approved_in(session.filename)
 
     def run(self, calls: Sequence[Call], screen: "Screen") -> Iterator[ToolResult]:
-        """Yield the denied results, then the others as they arrive. Raises ToolServerError after the last result."""
+        """Yield the denied results, then the others as they arrive.
+
+        Raises ToolServerError after the last result.
+        """
         allowed_calls = []
         for call in calls:
             reason = self._refusal(call)
@@ -302,7 +316,9 @@ class Approval:
             yield from self._tools.run(allowed_calls, answer)
 
     def _refusal(self, call: Call) -> str | None:
-        """Ask the user about a call: why it must not run, in words for the model; None if it may. Waits without limit.
+        """Ask the user about a call: why it must not run, in words for the model; None if it may.
+
+        Waits without limit.
 
         Shows the arguments, JSON indented; of long ones only both ends, and all of them on request.
         """
@@ -334,7 +350,8 @@ def _ask_about(call: Call, tool: approvals.ServerTool) -> str | None:
     with contextlib.suppress(ValueError, RecursionError):
         arguments = json.dumps(json.loads(arguments), ensure_ascii=False, indent=2)
     lines = marked_lines(arguments)
-    question = f"Run {one_line(tool[1])} of {one_line(tool[0])}? [y]es, [n]o, [a]lways in this session"
+    name = f"{one_line(tool[1])} of {one_line(tool[0])}"
+    question = f"Run {name}? [y]es, [n]o, [a]lways in this session"
     choices = ("yes", "no", "always")
     if len(lines) > _SHOWN_LINES:
         left_out = f"[{len(lines) - _SHOWN_LINES:,} lines are not shown]"

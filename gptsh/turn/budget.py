@@ -1,4 +1,4 @@
-"""Limit cost: compare each request with ``--max-cost`` and ``per_day``; keep what today's runs have spent."""
+"""Limit cost: compare each request with ``--max-cost`` and ``per_day``."""
 
 import contextlib
 import threading
@@ -28,7 +28,9 @@ _MAX_LEDGER = 10_000  # bytes
 
 
 def budget_of(config: Settings, max_cost: float | None) -> "Budget | None":
-    """Return a new budget of ``max_cost`` and what is left of ``per_day``; None if there is no ceiling.
+    """Return a new budget of ``max_cost`` and what is left of ``per_day``.
+
+    None if there is no ceiling.
 
     Raises UsageError for a negative one.
     """
@@ -40,7 +42,9 @@ def budget_of(config: Settings, max_cost: float | None) -> "Budget | None":
 
 
 class Budget:
-    """What requests may still cost: ``max_cost`` of this turn, ``per_day`` of all runs. Several threads may use it.
+    """What requests may still cost: ``max_cost`` of this turn, ``per_day`` of all runs.
+
+    Several threads may use it.
 
     A request counts with the most that it can cost while it runs, then with its actual cost.
     """
@@ -58,7 +62,7 @@ class Budget:
         return None if self._max_cost is None else self._max_cost - self._spent
 
     def check(self, request: Request) -> None:
-        """Raise TooExpensive if a request may cost too much, ConfigError if its price is unknown."""
+        """Raise TooExpensive if a request may cost too much, ConfigError if nobody knows it."""
         price = self._highest_price(request)
         _refuse_above("max_cost", self._max_cost, self._spent, request, price)
         if self._per_day is not None:
@@ -96,23 +100,29 @@ class Budget:
         _change_spent_today(add)
 
     def _correct(self, difference: float) -> None:
-        """Correct by what a request has cost less or more; in a ledger that fails it keeps the most."""
+        """Correct by what a request has cost less or more.
+
+        In a ledger that fails it keeps the most.
+        """
         with self._lock:
             self._spent += difference
         if self._per_day is None:
             return
         try:
-            _change_spent_today(lambda spent: max(0.0, spent + difference))  # it may be past midnight
+            # It may be past midnight.
+            _change_spent_today(lambda spent: max(0.0, spent + difference))
         except StoreError as err:
             stdio.note(str(err))
 
     def _highest_price(self, request: Request) -> float:
-        """What a request costs at most, with one search of the web where its fee is known; echo costs nothing."""
+        """What a request costs at most, with one search of the web where its fee is known."""
         provider = split_model(request.model)[0]
         if provider == "echo":
             return 0.0
-        prompt = sum(map(tokens.count_message, request.messages)) + tokens.count_tools(request.tools)
-        answer = _limit(request, "max_tokens") or _limit(request, "max_completion_tokens") or _ANSWER_TOKENS
+        prompt = tokens.count_tools(request.tools)
+        prompt += sum(map(tokens.count_message, request.messages))
+        limit = _limit(request, "max_tokens") or _limit(request, "max_completion_tokens")
+        answer = limit or _ANSWER_TOKENS
         answers = _limit(request, "n") or 1
         counts = usage_from(
             {"prompt_tokens": prompt, "completion_tokens": answer * answers},
@@ -124,7 +134,8 @@ class Budget:
         if price is None and not self._settings.limits.allow_unknown:
             ceiling = "max_cost" if self._max_cost is not None else "per_day"
             ways = f"set [providers.{provider}.prices], or allow_unknown = true under [limits]"
-            raise ConfigError(f"{ceiling} is set, and the price of {request.model} is unknown", ways)
+            problem = f"{ceiling} is set, and the price of {request.model} is unknown"
+            raise ConfigError(problem, ways)
         return price or 0.0
 
 
@@ -134,18 +145,25 @@ def _limit(request: Request, name: str) -> int | None:
     if type(value) is not int:
         return None
     if value < 0:
-        raise UsageError(f"{name} is {value}, and a ceiling of cost is set", f"{name} needs a positive number")
+        problem = f"{name} is {value}, and a ceiling of cost is set"
+        raise UsageError(problem, f"{name} needs a positive number")
     return value
 
 
-def _refuse_above(name: str, ceiling: float | None, spent: float, request: Request, price: float) -> None:
+def _refuse_above(
+    name: str,
+    ceiling: float | None,
+    spent: float,
+    request: Request,
+    price: float,
+) -> None:
     """Raise TooExpensive if a request may bring what is spent above a ceiling."""
     if ceiling is None or price <= ceiling - spent:
         return
     left = format_usd(max(0.0, ceiling - spent))
     raise TooExpensive(
-        f"a request to {request.model} may cost {format_usd(price)}, and {left} of {name} ({format_usd(ceiling)}) "
-        "are left",
+        f"a request to {request.model} may cost {format_usd(price)}, "
+        f"and {left} of {name} ({format_usd(ceiling)}) are left",
         f"shorten it, lower max_tokens, choose another model with -m, or raise {name}",
     )
 
@@ -157,7 +175,10 @@ def _refuse_above(name: str, ceiling: float | None, spent: float, request: Reque
 
 
 def _spent_today() -> float:
-    """What was spent today, in USD; without a ledger of today what today's saved answers have cost."""
+    """What was spent today, in USD.
+
+    Without a ledger of today what today's saved answers have cost.
+    """
     today = date.today().isoformat()
     ledger = {}
     with contextlib.suppress(OSError, ValueError, RecursionError):
@@ -173,7 +194,9 @@ def _spent_today() -> float:
 
 
 def _change_spent_today(change: Callable[[float], float]) -> None:
-    """Replace what was spent today by the result of ``change``; what that raises leaves it as it is.
+    """Replace what was spent today by the result of ``change``.
+
+    What that raises leaves it as it is.
 
     Raises StoreError.
     """

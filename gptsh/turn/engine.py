@@ -1,4 +1,4 @@
-"""Prepare a turn: resolve agent, model, output form (drawn, plain or JSON), tool servers; own client and tools."""
+"""Prepare a turn: resolve agent, model, output form and tool servers; own client and tools."""
 
 import sys
 import warnings
@@ -43,9 +43,9 @@ class Setup(NamedTuple):
 class Engine:
     """Settings, client and tool servers of a single question or of a conversation.
 
-    With ``keeps_tools`` the tool servers keep running after a turn, for the next turn that uses the same ones. Without
-    ``sends`` requests are only shown, which needs no key. Without ``owns_process`` the settings of the process, such as
-    its log, are left alone.
+    With ``keeps_tools`` the tool servers keep running after a turn, for the next turn that uses the
+    same ones. Without ``sends`` requests are only shown, which needs no key. Without
+    ``owns_process`` the settings of the process, such as its log, are left alone.
     """
 
     def __init__(
@@ -153,8 +153,8 @@ class Engine:
         offers = f"local models: {', '.join(local)}" if local else "-m echo works offline"
         return ConfigError(
             "no model is chosen",
-            "use -m PROVIDER/MODEL, GPTSH_MODEL, a key such as OPENAI_API_KEY, or model under [agents.default], "
-            f"which gptsh --init writes; {offers}",
+            "use -m PROVIDER/MODEL, GPTSH_MODEL, a key such as OPENAI_API_KEY, or model under "
+            f"[agents.default], which gptsh --init writes; {offers}",
         )
 
     @contextmanager
@@ -179,7 +179,12 @@ class Engine:
                     on_error = _note_missing_server if lenient else None
                     if self._owns_process:
                         warnings.simplefilter("ignore")  # the SDK's
-                    self._toolbox = Toolbox(servers, self._environ, lenient=lenient, on_error=on_error)
+                    self._toolbox = Toolbox(
+                        servers,
+                        self._environ,
+                        lenient=lenient,
+                        on_error=on_error,
+                    )
                     self._servers = [*servers]
                     self._toolbox.start()
             interrupts.before_kill.append(self._toolbox.kill)

@@ -1,4 +1,4 @@
-"""Define what a turn can be asked to do; choose its agent, model (also by the keys at hand) and parameters."""
+"""Define what a turn can be asked to do, and choose its agent, model and parameters."""
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -26,7 +26,10 @@ AGENT_SYSTEM = "-"  # as --system: the agent's own prompt instead of the session
 
 
 class TurnOptions(NamedTuple):
-    """What a turn is asked to do. Where an option is None, the session decides, else the agent, else config.toml."""
+    """What a turn is asked to do.
+
+    Where an option is None, the session decides, else the agent, else config.toml.
+    """
 
     # Who answers. ``system`` may be AGENT_SYSTEM.
     agent: str | None = None
@@ -40,18 +43,21 @@ class TurnOptions(NamedTuple):
     tools: tuple[str, ...] | None = None  # names of servers and tools
     # How the answer is shown.
     output: str | None = None
-    block: str | None = None  # only one code block: the first (""), the last, that of a number or of a language
+    # Only one code block: the first (""), the last, that of a number or of a language.
+    block: str | None = None
     schema: str | None = None  # a JSON schema or its file
     show_reasoning: bool | None = None
     stream: bool = True
-    on_event: Callable[[JsonObject], object] | None = None  # gets the events of -o jsonl instead of stdout
+    # Gets the events of -o jsonl instead of stdout.
+    on_event: Callable[[JsonObject], object] | None = None
     # What is saved.
     save: bool = True
     title: str | None = None
     tags: tuple[str, ...] = ()
     name: str | None = None  # an @NAME
     snapshot: str | None = None
-    make_title: bool = True  # without it, a title is made only beside the answer, where ``model_small`` is set
+    # Without it, a title is made only beside the answer, where ``model_small`` is set.
+    make_title: bool = True
     # What is done.
     truncate: str | None = None  # the end at which long attached text is cut
     dry_run: bool = False
@@ -73,7 +79,7 @@ class TurnOptions(NamedTuple):
 
     @property
     def without_agent(self) -> "TurnOptions":
-        """The options without what they choose of agent, model, prompt, parameters, tools and search."""
+        """The options without what they choose of agent, model, prompt, parameters and tools."""
         return self._replace(
             agent=None,
             model=None,
@@ -145,7 +151,10 @@ def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> 
 
 
 def params_for(model: str | None, agent: Agent) -> Mapping[str, object]:
-    """Return the parameters of an agent for a model; secrets only for the provider of its own one."""
+    """Return the parameters of an agent for a model.
+
+    Secrets only for the provider of its own one.
+    """
     if agent.model is None or split_model(agent.model)[0] == split_model(model or "")[0]:
         return agent.params
     return without_secrets(agent.params)
@@ -164,7 +173,9 @@ def _system_prompt(agent: Agent) -> str | None:
 
 
 def model_of(settings: Settings, agent: Agent, *preferred: str | None) -> str | None:
-    """Return the full name of the first preferred model, else of the one that an agent asks; None if nothing names one.
+    """Return the full name of the first preferred model, else of the one that an agent asks.
+
+    None if nothing names one.
 
     An agent without a model asks that of the default agent, else of the first provider with a key.
     """
@@ -180,7 +191,7 @@ def model_of(settings: Settings, agent: Agent, *preferred: str | None) -> str | 
 
 
 def small_model(settings: Settings, agent: Agent) -> str | None:
-    """Return the model for titles, summaries and memories: the one that is set, else the agent's main model."""
+    """Return the model for titles, summaries and memories: the one set, else the agent's own."""
     return set_small_model(settings, agent) or agent.model
 
 
@@ -200,7 +211,8 @@ def stored_agent(doc: Document) -> Agent:
         model=full_name(info.get("model") or None, provider),  # gptsh-cli 0.8 stored bare names
         model_small=full_name(info.get("model_small"), provider),
         system=info.get("system"),
-        params=safe_params(info.get("params") or {}),  # the file is not trusted: no addresses or headers
+        # The file is not trusted: no addresses or headers.
+        params=safe_params(info.get("params") or {}),
         web=info.get("web") is True,
     )
 
@@ -218,7 +230,8 @@ def check_snapshot(name: str, doc: Document | None) -> None:
 def parse_params(pairs: Iterable[str]) -> tuple[JsonObject, set[str]]:
     """Parse ``KEY=VALUE`` pairs; return the parameters and the keys to remove (``KEY=``).
 
-    A value is parsed as JSON if possible, else it is a string. Raises UsageError for any other pair.
+    A value is parsed as JSON if possible, else it is a string. Raises UsageError for any other
+    pair.
     """
     params: JsonObject = {}
     removals: set[str] = set()

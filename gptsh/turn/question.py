@@ -41,6 +41,7 @@ _MAX_FOLDER = 50_000_000  # bytes of a folder's text files together; no window i
 _HEAD = 1 << 16  # bytes by which the type of a long file is detected while it is read
 _LARGE = 1_000_000  # bytes of text; more may not fit the window
 _WILDCARD = r"[*?[]"
+_SENDABLE = "text, PNG, JPEG, GIF, WebP, PDF, WAV, MP3, MP4, WebM and MPEG"
 
 
 class Files:
@@ -182,15 +183,15 @@ class Files:
                 data.clear()
                 continue
             if kind not in attachments.SENDABLE:
-                advice = "only text, PNG, JPEG, GIF, WebP, PDF, WAV, MP3, MP4, WebM and MPEG can be sent"
+                advice = f"only {_SENDABLE} can be sent"
                 if kind == attachments.UTF_16:
                     advice = "iconv -f utf-16 -t utf-8 converts it to text that can be sent"
                 raise UsageError(f"{source} is {kind} ({format_size(len(data))})", advice)
             self._media_size += len(data)
             if self._media_size > _MAX_MEDIA:
                 problem = f"with {source} the attachments are {format_size(self._media_size)}"
-                limit = f"{format_size(_MAX_MEDIA)} of images, PDF, audio and video can be sent at most"
-                raise UsageError(problem, limit)
+                most = f"{format_size(_MAX_MEDIA)} of images, PDF, audio and video"
+                raise UsageError(problem, f"{most} can be sent at most")
             yield attachments.media_part(source, kind, data)
 
 
@@ -215,7 +216,7 @@ def _short_text(path: str) -> tuple[bytearray, str]:
 
 
 def check_words(argv: Sequence[str], prompt: Sequence[str]) -> None:
-    """Raise UsageError if the word after a value of ``-f`` is a file too: the shell expanded a pattern there."""
+    """Raise UsageError if the shell has expanded a pattern: the word after that of ``-f`` is a file."""
     words = argv[: argv.index("--")] if "--" in argv else argv
     for option, value, word in zip(words, words[1:], words[2:], strict=False):
         if not (option == "--file" or re.fullmatch("-[a-z]*f", option)) or word not in prompt:
@@ -276,8 +277,8 @@ def read_question(
     invalid = [source for source, text in texts if not is_unicode(text)]
     if invalid:
         stdio.note(
-            f"not valid UTF-8: {', '.join(invalid)}: the invalid bytes are saved, and sent as U+FFFD; "
-            "iconv -f ENCODING -t utf-8 converts the text"
+            f"not valid UTF-8: {', '.join(invalid)}: the invalid bytes are saved, and sent as "
+            "U+FFFD; iconv -f ENCODING -t utf-8 converts the text"
         )
 
     given = user_message(words, parts)
@@ -294,7 +295,8 @@ def read_question(
 
 def has_piped_input(question: Message | None) -> bool:
     """Whether part of a question was piped in: the user cannot type that again."""
-    return question is not None and any(part.get("source") == "stdin" for part in parts_of(question))
+    sources = [part.get("source") for part in parts_of(question)] if question else []
+    return "stdin" in sources
 
 
 def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | None":
@@ -310,8 +312,9 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
         values[name] = value
     if agent.prompt is None:
         if values:  # the session goes on, or the agent has none
-            problem = f"no prompt of an agent makes this question, so it has no {{{next(iter(values))}}}"
-            raise UsageError(problem, "-a NAME chooses an agent with a prompt")
+            problem = "no prompt of an agent makes this question, so it has no"
+            advice = "-a NAME chooses an agent with a prompt"
+            raise UsageError(f"{problem} {{{next(iter(values))}}}", advice)
         return None
     from gptsh.content import templates
 

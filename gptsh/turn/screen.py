@@ -5,6 +5,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
@@ -30,9 +31,9 @@ _NUMBER = "[1-9][0-9]{0,8}"
 class Output(NamedTuple):
     """How an answer is shown on stdout: ``form`` is text, markdown, json or jsonl.
 
-    ``block``: only one code block: the first (""), the last ("last"), that of a number, or the first of a language.
-    ``schema``: only the JSON that conforms to it. ``streamed``: text is shown as it arrives. ``on_event`` gets the
-    events of jsonl instead of stdout.
+    ``block``: only one code block: the first (""), the last ("last"), that of a number, or the
+    first of a language. ``schema``: only the JSON that conforms to it. ``streamed``: text is shown
+    as it arrives. ``on_event`` gets the events of jsonl instead of stdout.
     """
 
     form: str
@@ -50,7 +51,8 @@ class Output(NamedTuple):
     @property
     def is_buffered(self) -> bool:
         """Whether the answer is shown only once it is complete."""
-        return self.form == "json" or (self.form != "jsonl" and (self.block is not None or self.schema is not None))
+        shows_part = self.block is not None or self.schema is not None
+        return self.form == "json" or (shows_part and self.form != "jsonl")
 
     def select(self, text: str) -> str:
         """The part of an answer that is shown; all of it if it has no such code block."""
@@ -60,7 +62,7 @@ class Output(NamedTuple):
         return block.content if block else text
 
     def check_block(self, text: str) -> None:
-        """Raise Incomplete if the code block has no end, or if there is none of the place or language asked."""
+        """Raise Incomplete if the code block has no end, or if there is none as asked."""
         if self.block is None:
             return
         block, languages = self._find_block(text)
@@ -70,8 +72,10 @@ class Output(NamedTuple):
         if self.block and not block:
             wanted = "code block"
             if self.block != _LAST:
-                wanted += f" {self.block}" if re.fullmatch(_NUMBER, self.block) else f" of {self.block}"
-            raise Incomplete(f"the answer has no {wanted}", f"it has {', '.join(languages) or 'none'}")
+                is_number = re.fullmatch(_NUMBER, self.block)
+                wanted += f" {self.block}" if is_number else f" of {self.block}"
+            present = ", ".join(languages) or "none"
+            raise Incomplete(f"the answer has no {wanted}", f"it has {present}")
 
     def _find_block(self, text: str) -> "tuple[CodeBlock | None, list[str]]":
         """The code block of an answer that is asked for, and the languages of all its blocks."""
@@ -92,7 +96,7 @@ _TEXT = Output("text")
 
 
 class Screen:
-    """Shows the answers of a turn in one form on stdout, reasoning on stderr, and a spinner while gptsh waits.
+    """Shows the answers of a turn on stdout, reasoning on stderr, and a spinner while gptsh waits.
 
     The spinner continues between blocks of Markdown. Each event is written whole or not at all.
     """
@@ -144,7 +148,7 @@ class Screen:
                 return painter
         return PlainWriter(out, reasoning, streamed=output.streamed)
 
-    def exclusive(self, before_kill: list[Callable[[], object]]) -> contextlib.AbstractContextManager[None]:
+    def exclusive(self, before_kill: list[Callable[[], object]]) -> AbstractContextManager[None]:
         """Reserve the terminal for the answers of a turn, if they are drawn as Markdown.
 
         See ``Painter.exclusive``.
@@ -155,7 +159,12 @@ class Screen:
 
     # ---- while an answer arrives
 
-    def show(self, events: Iterator[Event], answer: Answer, begin_title: Callable[[], None]) -> None:
+    def show(
+        self,
+        events: Iterator[Event],
+        answer: Answer,
+        begin_title: Callable[[], None],
+    ) -> None:
         """Write an answer as it arrives. Raises what ends the answer early.
 
         ``begin_title`` is called before each part of it is shown.
@@ -195,7 +204,10 @@ class Screen:
     # ---- at the end of the turn
 
     def deliver(self, text: str, sources: Mapping[str, str | None], *, has_failed: bool) -> None:
-        """Show the rest of the answer, or all of a buffered one; after a failure a buffered one goes to stderr."""
+        """Show the rest of the answer, or all of a buffered one.
+
+        After a failure a buffered one goes to stderr.
+        """
         rest = self._answer.text[self._shown_chars :] if self._answer else ""
         if rest:  # it arrived as a signal came
             self.writer.write(Text(rest))
@@ -211,8 +223,15 @@ class Screen:
 
             stdio.write_stderr("\n" + "".join(f"{line}\n" for line in source_lines(sources)))
 
-    def write_safely(self, write: Callable[[], None], failure: BaseException | None) -> BaseException | None:
-        """Write something; return the first failure. After a signal a slow reader is no longer waited for."""
+    def write_safely(
+        self,
+        write: Callable[[], None],
+        failure: BaseException | None,
+    ) -> BaseException | None:
+        """Write something; return the first failure.
+
+        After a signal a slow reader is no longer waited for.
+        """
         try:
             with waiting():
                 write()

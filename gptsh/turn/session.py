@@ -1,4 +1,4 @@
-"""Open the session of a turn, without turns that other runs still ask; save it, with titles, tags and names."""
+"""Open the session of a turn, without turns that other runs still ask; save it and label it."""
 
 import contextlib
 import os
@@ -28,11 +28,12 @@ class Session:
     """A session: its document, and where it is. A turn begins in it, and saves it as it proceeds.
 
     ``stored`` and ``doc`` are its document; the first is None, and the second not set, until a new
-    session has its first turn. ``location`` is its ``filename``, or the ``@NAME`` that the first save
-    creates. ``given_ref`` is what the user called it; None for a new one.
+    session has its first turn. ``location`` is its ``filename``, or the ``@NAME`` that the first
+    save creates. ``given_ref`` is what the user called it; None for a new one.
 
     If the store cannot be written, the user gets a note and an exit code, and still the answer:
-    ``failure`` is that of the last save. ``pending_events`` are emitted once the session is on disk.
+    ``failure`` is that of the last save. ``pending_events`` are emitted once the session is on
+    disk.
     """
 
     doc: Document
@@ -59,12 +60,15 @@ class Session:
         self._options = TurnOptions()
         self._name: str | None = None  # that the next save gives it
         self._saves = False
-        self._takes_agent = False  # whether a save makes the agent of this document that of the file
+        # Whether a save makes the agent of this document that of the file.
+        self._takes_agent = False
         self._max_snapshots = 0
 
     @classmethod
     def open(cls, ref: str | None) -> "Session":
-        """Read the session of a reference; for REF@POINT return a fork of it, which is not saved yet.
+        """Read the session of a reference.
+
+        For REF@POINT return a fork of it, which is not saved yet.
 
         Raises UnknownSession, and BadSession for a file that must not be written.
         """
@@ -78,14 +82,16 @@ class Session:
             doc = _without_running_turns(filename)
             sessions.refuse_newer(doc, filename)
             return cls(doc, filename, ref)
-        origin = f"{folders.ref_of(filename)}@{point}"  # not an index: that soon means another session
+        # Not an index: that soon means another session.
+        origin = f"{folders.ref_of(filename)}@{point}"
         doc = _without_running_turns(f"{filename}@{point}")
         return cls(sessions.fork_session(doc, point), None, origin)
 
     def before_last_turn(self) -> tuple["Session", Message | None]:
-        """Return a fork of the session before its last turn, not saved yet, and the question of that turn.
+        """Return a fork of the session before its last turn, and the question of that turn.
 
-        If the model has not finished that turn, return the session as it is, and None. Raises UsageError.
+        If the model has not finished that turn, return the session as it is, and None. Raises
+        UsageError.
         """
         last_turn, point = turns.last_turn(self.stored["messages"] if self.stored else ())
         if turns.unfinished(last_turn):
@@ -99,7 +105,7 @@ class Session:
 
     @property
     def ref(self) -> str:
-        """The reference for a command line: the id, or the file name if the id looks like an index."""
+        """The reference for a command line: the id; the file name if that looks like an index."""
         return folders.ref_of(self.filename) if self.filename else self.doc["id"]
 
     def note_new_name(self) -> None:
@@ -270,7 +276,10 @@ class Session:
             self._name = None  # another run may move it during this turn
 
     def _change_stored(self, saved: Document) -> None:
-        """Label the session and set its agent, under the lock; keep as many snapshots as it may have."""
+        """Label the session and set its agent, under the lock.
+
+        Keep as many snapshots as it may have.
+        """
         saved["title"] = self._options.title or saved["title"]
         document.add_tags(saved, self._options.tags)
         if self._takes_agent:
@@ -320,14 +329,17 @@ class Session:
                 return f"the {kept} is kept: /retry {goes_on}"
             return f"the {kept} is kept" if is_partial else ""
         if not (self.is_saved and self.filename):
-            return "nothing of this turn is saved: ask again" if self._saves and self.failure else ""
+            has_failed = self._saves and self.failure
+            return "nothing of this turn is saved: ask again" if has_failed else ""
         if goes_on:
             return f"the {kept} is saved: 'gptsh -s {self.ref}' {goes_on}"
         return f"the {kept} is saved: continue with 'gptsh -s {self.ref} PROMPT'"
 
 
 def _without_running_turns(ref: str) -> Document:
-    """Read a session without the turns that other runs are asking just now; a save joins them again.
+    """Read a session without the turns that other runs are asking just now.
+
+    A save joins them again.
 
     A run claims its turn before it saves the question, and releases it after it has saved the
     answer. So each unfinished turn is looked up before the last reading: that has the answer of a
@@ -335,9 +347,9 @@ def _without_running_turns(ref: str) -> Document:
     """
     doc = sessions.load_at(ref, stdio.note)
     is_running: dict[str, bool] = {}
-    while new := [turn for turn in turns.unfinished_turns(doc["messages"]) if turn not in is_running]:
-        for turn in new:
-            is_running[turn] = locks.is_claimed(locks.claim_of_turn(turn))
+    while not is_running.keys() >= set(turns.unfinished_turns(doc["messages"])):
+        for turn in turns.unfinished_turns(doc["messages"]):
+            is_running.setdefault(turn, locks.is_claimed(locks.claim_of_turn(turn)))
         doc = sessions.load_at(ref)
     running = [turn for turn in turns.unfinished_turns(doc["messages"]) if is_running[turn]]
     doc["messages"] = turns.without_turns(doc["messages"], running)
@@ -345,7 +357,7 @@ def _without_running_turns(ref: str) -> Document:
 
 
 def write_events(events: "Sequence[SessionEvent]", output: str | None) -> None:
-    """Write the events for ``-o jsonl``, what the last one reports for ``-o json``, else nothing."""
+    """Write the events for ``-o jsonl``, the fields of the last for ``-o json``, else nothing."""
     if output in STRUCTURED:
         from gptsh.render import structured
 

@@ -1,8 +1,9 @@
-"""Ask for the title of a session: beside the answer, or in a background process for the whole store.
+"""Ask for the title of a session: beside the answer, or in a background process.
 
-A hosted provider, or any server that has a ``model_small``, is asked when the answer begins, and its title is kept if
-it is there when the answer has ended. A title that is late, or that a self-hosted server is to make with the model that
-answers, is left to the background process. No run waits for either. What is asked is in ``core/sessions.py``.
+A hosted provider, or any server that has a ``model_small``, is asked when the answer begins, and
+its title is kept if it is there when the answer has ended. A title that is late, or that a
+self-hosted server is to make with the model that answers, is left to the background process. No run
+waits for either. What is asked is in ``core/sessions.py``.
 """
 
 import contextlib
@@ -31,7 +32,8 @@ from gptsh.turn.engine import Engine
 from gptsh.turn.options import TurnOptions, set_small_model, small_model, stored_agent
 from gptsh.turn.session import Session
 
-_ATTACHED = 1000  # characters of each piped or attached text; the words alone often are the same ones
+# Characters of each piped or attached text; the words alone often are the same ones.
+_ATTACHED = 1000
 _PROGRAM = "from gptsh.turn.titles import run_background; run_background()"
 _LONGEST_WAIT = 600.0  # seconds that the background process waits for the turns of others
 _IDLE = 1.0  # seconds without a turn, until the background process asks
@@ -100,7 +102,7 @@ class Title:
         self._thread: TitleThread | None = None
 
     def begin(self, agent: Agent) -> None:
-        """Ask beside the answer of this agent, which begins, or leave a note for the background process.
+        """Ask beside the answer of this agent, which begins, or note that it is left to later.
 
         Every part of an answer calls this; only the first call has an effect.
         """
@@ -126,7 +128,10 @@ class Title:
             self._is_left = True
 
     def end(self, *, has_answer: bool) -> None:
-        """Save the title that has arrived beside the answer; leave a late one to the background process."""
+        """Save the title that has arrived beside the answer.
+
+        Leave a late one to the background process.
+        """
         session, thread = self._session, self._thread
         if thread and (thread.is_alive() or thread.title is not None):
             is_late = thread.title is None  # from here on: it may arrive during the save
@@ -141,7 +146,10 @@ class Title:
 
 
 def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
-    """The model to ask for the title of a session; None if the session wants none, or ``echo`` would be asked."""
+    """The model to ask for the title of a session.
+
+    None if the session wants none, or ``echo`` would be asked.
+    """
     model = small_model(config, agent)
     if not (config.sessions.titles and model and wants_title(doc)):
         return None
@@ -152,10 +160,12 @@ def title_model(config: Settings, agent: Agent, doc: Document) -> str | None:
 
 
 def start_background(engine: Engine, config_file: str | None, filename: str) -> None:
-    """Start the background process, unless it runs; it lets go of the terminal, and nobody waits for it.
+    """Start the background process, unless it runs.
 
-    It begins with the session of ``filename``, which may be an old one. It gets the keys through a pipe: a command
-    that prints one may ask the user for a passphrase.
+    It lets go of the terminal, and nobody waits for it.
+
+    It begins with the session of ``filename``, which may be an old one. It gets the keys through a
+    pipe: a command that prints one may ask the user for a passphrase.
     """
     remaining = engine.client.budget.remaining if engine.client.budget else None
     if locks.is_claimed(locks.BACKGROUND_CLAIM) or (remaining is not None and remaining <= 0):
@@ -171,11 +181,14 @@ def start_background(engine: Engine, config_file: str | None, filename: str) -> 
         assert child.stdin  # it is a pipe
         child.stdin.write(keys)
         child.stdin.close()
-        threading.Thread(target=child.wait, daemon=True).start()  # no zombie remains in a conversation
+        # No zombie remains in a conversation.
+        threading.Thread(target=child.wait, daemon=True).start()
 
 
 def run_background() -> None:
-    """Title a session and those of the last day that were left to this process, newest first; end the process.
+    """Title a session and those of the last day that were left to this process, newest first.
+
+    End the process.
 
     It ends at the first failure: the next run that leaves a title to it starts it again.
     """
@@ -203,7 +216,7 @@ def run_background() -> None:
 
 
 def _next_untitled(first: str, tried: set[str]) -> str | None:
-    """The first session, or the newest of the last day, that was left to this process and is not tried yet."""
+    """The first session, or the newest of the last day, that is left to do and not tried yet."""
     folder = sessions_folder()
     since = f"{datetime.now(UTC) - timedelta(days=1):%Y%m%d-%H%M%S}"
     for filename in [first, *newest_first(folder)]:
@@ -241,7 +254,8 @@ def _add_title(config: Settings, client: Client, filename: str) -> bool:
     if model is None:
         return True
     target = config.providers.for_model(model)
-    if target.account.key_command and target.provider not in client.keys:  # it may ask the user for a passphrase
+    # It may ask the user for a passphrase.
+    if target.account.key_command and target.provider not in client.keys:
         return True
     client.prepare(model, {})
     thread = TitleThread(config, client, filename, model)

@@ -1,4 +1,4 @@
-"""Ask one question: send requests, run tools, fall back, save the answer, fill in its JSON object."""
+"""Ask one question: send requests, run tools, fall back, save and show the answer."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,17 @@ from gptsh.errors import (
     ToolServerError,
 )
 from gptsh.jsonio import JsonObject
-from gptsh.messages import Call, Message, Request, Tools, calls_to_run, final_answer, sum_costs, text_of, user_message
+from gptsh.messages import (
+    Call,
+    Message,
+    Request,
+    Tools,
+    calls_to_run,
+    final_answer,
+    sum_costs,
+    text_of,
+    user_message,
+)
 from gptsh.render.report import as_error
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
@@ -305,7 +315,8 @@ class Turn:
         try:
             with self._screen.spinning(f"waiting for {planner.model}") as spinner:
                 if spinner.is_visible and target.is_self_hosted:
-                    threading.Thread(target=self._explain_wait, args=(spinner,), daemon=True).start()
+                    explain = partial(self._explain_wait, spinner)
+                    threading.Thread(target=explain, daemon=True).start()
                 begin_title = partial(self._title.begin, self._setup.agent)
                 self._screen.show(client.ask(prompt.request, answer), answer, begin_title)
             partial_reason = None
@@ -363,14 +374,17 @@ class Turn:
             state = self._engine.client.model_lists.state(model)
             if state is None:
                 return
-            is_loading = state in _LOADING
-            spinner.explain(f"{provider} is {state} {model.partition('/')[2]}" if is_loading else "")
+            name = model.partition("/")[2]
+            spinner.explain(f"{provider} is {state} {name}" if state in _LOADING else "")
 
     # ---- what is added to the session
 
     @property
     def _text(self) -> str:
-        """The text of the last answer without commentary, then its refusal; "" without an answer."""
+        """The text of the last answer without commentary, then its refusal.
+
+        "" without an answer.
+        """
         if self._last_answer is None:
             return ""
         answer = final_answer(self._last_answer)
@@ -403,9 +417,9 @@ class Turn:
             if read and was_truncated(read, prompt):
                 message["server_truncated"] = True  # its report of tokens is of no use later
                 self._notes.append(
-                    f"{planner.provider} read {read:,} tokens of a prompt of about {prompt.tokens:,}: "
-                    "it cut the rest without saying so; give it a larger window, "
-                    "or set context_window to the one it has"
+                    f"{planner.provider} read {read:,} tokens of a prompt of about "
+                    f"{prompt.tokens:,}: it cut the rest without saying so; give it a larger "
+                    "window, or set context_window to the one it has"
                 )
         if prompt.compaction:
             message["compaction"] = prompt.compaction["id"]
@@ -443,8 +457,10 @@ class Turn:
         self._title.end(has_answer=self._last_answer is not None)
         if failure is None and approval and approval.denied:
             names = ", ".join(dict.fromkeys(approval.denied))
-            way = "approve it on a terminal, or set auto_approve under its [mcp.servers.NAME]"
-            failure = Denied(f"a tool call was denied: {names}", "" if approval.has_terminal else way)
+            way = ""
+            if not approval.has_terminal:
+                way = "approve it on a terminal, or set auto_approve under its [mcp.servers.NAME]"
+            failure = Denied(f"a tool call was denied: {names}", way)
         if self._setup.output.is_structured:
             self._engine.reporter.reported = True
             failure = screen.write_safely(screen.writer.close, failure)
@@ -465,7 +481,8 @@ class Turn:
         if isinstance(failure, (Interrupted, OSError)):
             screen.limit_waiting()
         if not isinstance(failure, OSError):
-            deliver = partial(screen.deliver, self._text, self._sources, has_failed=failure is not None)
+            has_failed = failure is not None
+            deliver = partial(screen.deliver, self._text, self._sources, has_failed=has_failed)
             failure = screen.write_safely(deliver, failure)
         if failure is None:  # the server may have refused something that was then left out
             self._engine.note_adaptations(model, agent.params, web=agent.web)
@@ -475,7 +492,8 @@ class Turn:
         not_offered = [*self._not_offered, *(self._approval.not_offered if self._approval else ())]
         if not_offered:
             called = ", ".join(dict.fromkeys(not_offered))
-            self._notes.append(f"the model called a tool that was not offered, so it did not run: {called}")
+            problem = "the model called a tool that was not offered, so it did not run"
+            self._notes.append(f"{problem}: {called}")
         for text in self._notes:
             stdio.note(text)
         return failure
@@ -497,7 +515,9 @@ class Turn:
         session, planner = self.session, self._planner
         message: Mapping[str, object] = self._last_answer or {}
         error = None
-        cause = as_error(failure) if isinstance(failure, Interrupted) else failure or session.failure
+        cause = failure or session.failure
+        if isinstance(cause, Interrupted):
+            cause = as_error(cause)
         if isinstance(cause, GptshError):
             self._engine.reporter.add_config_path(cause)
             hint = cause.hint or session.resume_hint(self._last_answer)

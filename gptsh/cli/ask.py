@@ -52,8 +52,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         ref = session_ref(flags, config)
         session, question = _open(flags, ref)
 
-        # Errors of the command line come before the pipe is read: nobody can pipe the same in
-        # twice.
+        # Errors of the command line come before the pipe is read: nobody can pipe it in twice.
         _check_options(flags, config, session)
         paths, pipe_at = paths_and_pipe(flags, config)
         reads_pipe = pipe_at is not None and not stdio.is_terminal(sys.stdin)

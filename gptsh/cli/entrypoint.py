@@ -25,13 +25,8 @@ from gptsh.terminal.stdio import output_from
 
 # Not used with a question.
 _MANAGE_OPTIONS = {row.names[0] for row in ROWS if row.group == "Manage"}
-_UNCONNECTED = {
-    "-h",
-    "--help",
-    "--version",
-    "echo",
-    *JOBS,
-}  # words of command lines that need no certificates
+# Words of command lines that need no certificates.
+_UNCONNECTED = {"-h", "--help", "--version", "echo", *JOBS}
 _NO_THREAD = "can't start new thread"  # what Python says
 _REPEAT = "give it once for each session"
 _PROMPT_ADVICE = {  # for words beside a job: what the user probably meant

@@ -135,18 +135,15 @@ def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> 
     if system is None or system == AGENT_SYSTEM:
         system = _system_prompt(base if system is None else configured)
     fallback = tuple(map(settings.providers.full_name, options.fallback))
-    return base._replace(
+    return configured._replace(
         model=model,
         model_small=base.model_small or configured.model_small,
         system=system,
         params=params,
+        prompt=base.prompt,  # the prompt of an agent makes only the first question
         web=base.web if options.web is None else options.web,
         fallback=fallback or configured.fallback,
         max_cost=configured.max_cost if options.max_cost is None else options.max_cost,
-        project_file=configured.project_file,
-        tools=configured.tools,
-        output=configured.output,
-        memory=configured.memory,
     )
 
 

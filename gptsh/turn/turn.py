@@ -237,18 +237,17 @@ class Turn:
                 self._receive(prompt)
                 return prompt.request
             except (ModelError, TimedOut) as err:
-                has_answer = self._last_answer is not answer_before
-                if not has_answer and self._planner.not_sent.learn(err, self._messages):
+                if self._last_answer is not answer_before:  # a part of it has arrived, and is saved
+                    raise
+                if self._planner.not_sent.learn(err, self._messages):
                     prompt = self._plan()  # without the images that the server has refused
                 else:
                     prompt = self._plan_fallback(err)
             except TooLong as err:
                 # The window is smaller than it seemed: the refusal says how large it is, as a rule.
                 refusals += 1
-                has_answer = self._last_answer is not answer_before
-                shorter = None
-                if refusals <= _MAX_REFUSALS and not has_answer:
-                    shorter = self._planner.refit(err, prompt, self._messages)
+                is_final = refusals > _MAX_REFUSALS or self._last_answer is not answer_before
+                shorter = None if is_final else self._planner.refit(err, prompt, self._messages)
                 if shorter is None:
                     raise self._planner.explain(err, self._messages) from None
                 prompt = shorter
@@ -256,7 +255,7 @@ class Turn:
     def _plan_fallback(self, err: GptshError) -> Prompt:
         """Make the prompt again for the next model that can be asked; the turn stays with it.
 
-        Raises ``err`` if there is none, or if a part of an answer or a tool's result has arrived.
+        Raises ``err`` if there is none, or if the turn has an answer or a tool's result already.
         """
         is_begun = self._last_answer is not None or not turns.unanswered(self._messages)
         while err.may_fall_back and self._fallbacks and not is_begun:

@@ -492,7 +492,7 @@ class Turn:
         if not_offered:
             called = ", ".join(dict.fromkeys(not_offered))
             problem = "the model called a tool that was not offered, so it did not run"
-            self._notes.append(f"{problem}: {called}")
+            self._notes.insert(0, f"{problem}: {called}")
         for text in self._notes:
             stdio.note(text)
         return failure

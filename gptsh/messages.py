@@ -1,4 +1,4 @@
-"""Define the vocabulary: messages and their parts, usage, tool calls, requests, events, names of models."""
+"""Define the vocabulary: messages and their parts, usage, tools, requests, events, model names."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,15 +17,26 @@ from gptsh.jsonio import JsonObject, as_dicts
 # {"type": "text", "text": …, "source"?: "stdin" or a file's name}, or any other type
 Part = JsonObject
 THINKING_BLOCKS = "thinking_blocks"  # the field for reasoning in blocks
-# Keys of ``replay``: reasoning as text; reasoning in pieces, for some gateways; Google's signatures, by litellm's keys.
+# Keys of ``replay``: reasoning as text; reasoning in pieces, for some gateways; Google's
+# signatures, by litellm's keys.
 REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
 REASONING_DETAILS = "reasoning_details"
+PROVIDER_FIELDS = "provider_specific_fields"
+THOUGHT_SIGNATURES = "thought_signatures"
 TAGGED = "think"  # a thought between tags in the answer's text, which goes back to no model
-PROVIDER_FIELDS, THOUGHT_SIGNATURES = "provider_specific_fields", "thought_signatures"
 COMMENTARY = "commentary"  # the ``phase`` of a text that is not yet the answer (OpenAI)
-PARTIAL_REASONS = ("interrupted", "error", "timeout")  # finish reasons that gptsh sets on a partial answer
+PARTIAL_REASONS = ("interrupted", "error", "timeout")  # that gptsh sets on a partial answer
 # Finish reasons of a complete answer, of all providers.
-COMPLETE_REASONS = ("stop", "tool_calls", "function_call", "end_turn", "stop_sequence", "eos", "load", "unload")
+COMPLETE_REASONS = (
+    "stop",
+    "tool_calls",
+    "function_call",
+    "end_turn",
+    "stop_sequence",
+    "eos",
+    "load",
+    "unload",
+)
 LAST_YEAR = 9000  # of a valid time: near 9999 some time zones are beyond what Python can express
 _MAX_TOKENS = 10**12  # no count is larger
 # The kind and the content of a block of an answer; see ``blocks_of``.
@@ -37,7 +48,8 @@ Call = JsonObject
 class Usage(TypedDict):
     """Tokens of one call. ``None`` is unknown, 0 is zero; ``raw`` is what the provider sent.
 
-    ``service_tier`` is the one that the answer names, in the provider's words; ``searches`` are those by the provider.
+    ``service_tier`` is the one that the answer names, in the provider's words; ``searches`` are
+    those by the provider.
     """
 
     prompt: int | None
@@ -55,13 +67,13 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 
 class Message(TypedDict):
-    """One message. ``timestamp`` is ISO 8601 UTC with milliseconds; ``duration_ms`` is wall time."""
+    """One message."""
 
     role: Role
     content: str | list[Part] | None  # None or absent: only tool calls
     id: NotRequired[str]
     parent: NotRequired[str | None]
-    timestamp: NotRequired[str]
+    timestamp: NotRequired[str]  # ISO 8601, UTC, with milliseconds
     tool_calls: NotRequired[list[Call]]
     refusal: NotRequired[str]
     agent: NotRequired[str]
@@ -74,18 +86,23 @@ class Message(TypedDict):
     stop_sequence: NotRequired[str | None]
     usage: NotRequired[Usage | None]
     cost: NotRequired[float | None]
-    duration_ms: NotRequired[int]
+    duration_ms: NotRequired[int]  # wall time
     compaction: NotRequired[str]  # id of the compaction with which it was asked
-    prefix_bytes: NotRequired[int]  # of the system prompt, the schema and the tools with which it was asked
-    prefix: NotRequired[str]  # digest of all that was sent before an answer whose thinking is bound to it
-    reasoning_refused: NotRequired[bool]  # the server refused the reasoning of earlier answers, which was left out
-    input: NotRequired[str]  # the beginning of what the user gave to the agent's prompt that made this question
+    # The bytes of the system prompt, the schema and the tools with which it was asked.
+    prefix_bytes: NotRequired[int]
+    # A digest of all that was sent before an answer whose thinking is bound to it.
+    prefix: NotRequired[str]
+    # The server refused the reasoning of earlier answers, which was left out.
+    reasoning_refused: NotRequired[bool]
+    # The beginning of what the user gave to the agent's prompt that made this question.
+    input: NotRequired[str]
     memory: NotRequired[str]  # of a question, in older files: see ``context.noted``
     project_file: NotRequired[str]  # the same
-    server_truncated: NotRequired[bool]  # the server read only a part, so its token count is useless
-    repair: NotRequired[bool]  # sent by gptsh, since the answer before it did not conform to a schema
+    server_truncated: NotRequired[bool]  # the server read only a part: its count is useless
+    repair: NotRequired[bool]  # sent by gptsh: the answer before it did not conform to a schema
     thinking: NotRequired[list[Part]]
-    order: NotRequired[list[str]]  # such as ["text:0", "tool_call:0", "text:1"]; see ``blocks_of``
+    # Such as ["text:0", "tool_call:0", "text:1"]; see ``blocks_of``.
+    order: NotRequired[list[str]]
     replay: NotRequired[JsonObject]  # keys as the provider sent them
     # The pages that the answer cites: {"url", "title"}; the title may be None.
     sources: NotRequired[list[JsonObject]]
@@ -103,10 +120,9 @@ class Text(NamedTuple):
 
 
 class Reasoning(NamedTuple):
-    """A piece of the model's reasoning, and the key under which the provider sent it."""
+    """A piece of the model's reasoning."""
 
     text: str
-    field: str
 
 
 class Refusal(NamedTuple):
@@ -144,21 +160,21 @@ Event = Text | Reasoning | Refusal | ToolCall | ToolResult | Retrying | Finished
 
 
 class Tool(NamedTuple):
-    """A tool that a model may call: its name for the model, and the JSON Schema of its arguments."""
+    """A tool that a model may call."""
 
-    name: str
+    name: str  # for the model
     description: str
-    parameters: JsonObject
+    parameters: JsonObject  # the JSON Schema of its arguments
 
 
 class Request(NamedTuple):
-    """A request to a model: ``model`` is ``provider/name``, ``params`` are the user's, ``schema`` is for the answer."""
+    """A request to a model."""
 
-    model: str
+    model: str  # ``provider/name``
     messages: list[Message]
-    params: JsonObject
+    params: JsonObject  # the user's
     stream: bool = True
-    schema: JsonObject | None = None
+    schema: JsonObject | None = None  # for the answer
     tools: tuple[Tool, ...] = ()
     tokens: int = 0  # of prompt and answer together, estimated; 0 is unknown
     web: bool = False  # the model may search the web
@@ -166,17 +182,18 @@ class Request(NamedTuple):
 
 
 def timestamp(moment: datetime | None = None) -> str:
-    """Return ISO 8601 in UTC with milliseconds, such as ``2025-10-27T09:15:30.120Z``; now by default.
+    """Return ISO 8601 in UTC with milliseconds: ``2025-10-27T09:15:30.120Z``; now by default.
 
     Raises UsageError if the clock is beyond LAST_YEAR.
     """
     if moment is None:
+        problem = "the clock of this machine is wrong"
         try:
             moment = datetime.now(UTC)
         except (ValueError, OverflowError) as err:
-            raise UsageError(f"the clock of this machine is wrong: {err}", "set it") from err
+            raise UsageError(f"{problem}: {err}", "set it") from err
         if moment.year > LAST_YEAR:
-            raise UsageError(f"the clock of this machine is wrong: the year is {moment.year}", "set it")
+            raise UsageError(f"{problem}: the year is {moment.year}", "set it")
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -186,9 +203,10 @@ def just_after(moment: str) -> str:
 
 
 def new_message_id() -> str:
-    """Return a random UUID (version 4), without ``uuid``: importing that takes 2 ms at every start."""
+    """Return a random UUID (version 4), without ``uuid``, whose import takes 2 ms."""
     raw = bytearray(os.urandom(16))
-    raw[6], raw[8] = raw[6] & 0x0F | 0x40, raw[8] & 0x3F | 0x80
+    raw[6] = raw[6] & 0x0F | 0x40
+    raw[8] = raw[8] & 0x3F | 0x80
     text = raw.hex()
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
@@ -230,35 +248,51 @@ def text_parts_of(message: Message) -> list[Part]:
 
 
 def blocks_of(message: Message) -> list[Block]:
-    """Return the blocks of an answer in order of arrival, each with its kind: ``thinking``, ``text``, ``tool_call``.
+    """Return the blocks of an answer in order of arrival, each with its kind.
 
-    Content parts that are not text have the kind ``text``, too. Blocks that ``order`` does not name follow as thinking,
-    text, calls.
+    The kinds are ``thinking``, ``text`` and ``tool_call``; content parts that are not text have the
+    kind ``text``, too. Blocks that ``order`` does not name follow as thinking, text, calls.
     """
-    thinking, calls = message.get("thinking"), message.get("tool_calls")
-    by_kind = {"thinking": as_dicts(thinking), "text": parts_of(message), "tool_call": as_dicts(calls)}
-    blocks = {f"{kind}:{index}": (kind, block) for kind, items in by_kind.items() for index, block in enumerate(items)}
+    by_kind = {
+        "thinking": as_dicts(message.get("thinking")),
+        "text": parts_of(message),
+        "tool_call": as_dicts(message.get("tool_calls")),
+    }
+    blocks: dict[str, Block] = {}
+    for kind, items in by_kind.items():
+        for index, block in enumerate(items):
+            blocks[f"{kind}:{index}"] = (kind, block)
     order = message.get("order")
-    named_keys = [key for key in order if isinstance(key, str) and key in blocks] if isinstance(order, list) else []
+    if not isinstance(order, list):
+        return list(blocks.values())
+    named_keys = [key for key in order if isinstance(key, str) and key in blocks]
     return [blocks[key] for key in dict.fromkeys([*named_keys, *blocks])]
 
 
 def text_of(message: Message) -> str:
-    """Return the content as one text: blank lines between a question's parts, nothing between an answer's."""
-    return ("\n\n" if message["role"] == "user" else "").join(map(labelled_text, text_parts_of(message)))
+    """Return the content as one text.
+
+    There is a blank line between the parts of a question, nothing between those of an answer.
+    """
+    separator = "\n\n" if message["role"] == "user" else ""
+    return separator.join(map(labelled_text, text_parts_of(message)))
 
 
 def system_text(conversation: Iterable[Message]) -> str:
-    """Return the system prompt of a conversation, for an API that takes it apart from the messages."""
+    """Return the system prompt of a conversation, for an API that takes it apart."""
     return "\n\n".join(text_of(message) for message in conversation if message["role"] == "system")
 
 
 def labelled_text(part: Part) -> str:
-    """Return the text of a part as the model reads it: under the file's name and context if it has them."""
-    source, context, text = part.get("source", "stdin"), part.get("context"), part["text"]
+    """Return a text part as the model reads it: under the file's name and context, if any."""
+    source = part.get("source", "stdin")
+    context = part.get("context")
+    text: str = part["text"]
     if source == "stdin":
-        return str(text)
-    return f"{source} ({context}):\n{text}" if context and isinstance(context, str) else f"{source}:\n{text}"
+        return text
+    if context and isinstance(context, str):
+        return f"{source} ({context}):\n{text}"
+    return f"{source}:\n{text}"
 
 
 def typed_text(message: Message) -> str:
@@ -266,55 +300,63 @@ def typed_text(message: Message) -> str:
 
     Where an agent's prompt made the question, return the beginning of what the user gave to it.
     """
-    if (given := message.get("input")) and isinstance(given, str):
+    given = message.get("input")
+    if given and isinstance(given, str):
         return given
     typed = [part["text"] for part in text_parts_of(message) if "source" not in part]
     return "\n\n".join(typed) or text_of(message)
 
 
 def beginning_of(message: Message, attached: int) -> str:
-    """Return what the user typed, and of each piped or attached text the first ``attached`` characters.
+    """Return what the user typed, and the first ``attached`` characters of each attached text.
 
     Where an agent's prompt made the question, return the beginning of what the user gave to it.
     """
-    if (given := message.get("input")) and isinstance(given, str):
+    given = message.get("input")
+    if given and isinstance(given, str):
         return given
-    parts = text_parts_of(message)
-    texts = [part["text"] for part in parts if "source" not in part]
-    texts += [labelled_text({**part, "text": part["text"][:attached]}) for part in parts if "source" in part]
-    return "\n\n".join(texts)
+    typed = []
+    beginnings = []
+    for part in text_parts_of(message):
+        if "source" in part:
+            beginnings.append(labelled_text({**part, "text": part["text"][:attached]}))
+        else:
+            typed.append(part["text"])
+    return "\n\n".join(typed + beginnings)
 
 
 def starts_turn(message: Message) -> bool:
-    """Whether a turn begins here: a user message that is not a ``repair``, which gptsh sends for the user."""
+    """Whether a turn begins here: with a user message that is not a ``repair`` by gptsh."""
     return message["role"] == "user" and not message.get("repair")
 
 
 def reasoning_from(conversation: Sequence[Message]) -> int:
-    """The index from which on reasoning goes back: a server has refused that of the answers before."""
-    refused = (at for at in reversed(range(len(conversation))) if conversation[at].get("reasoning_refused"))
-    return next(refused, 0)
+    """The index from which on reasoning goes back: a server has refused that of earlier answers."""
+    for index in reversed(range(len(conversation))):
+        if conversation[index].get("reasoning_refused"):
+            return index
+    return 0
 
 
 def is_blank(message: Message) -> bool:
     """Whether a question has only white space, even in piped and attached text."""
     parts = parts_of(message)
-    return text_parts_of(message) == parts and not any(part["text"] and not part["text"].isspace() for part in parts)
+    return all(is_text(part) and (not part["text"] or part["text"].isspace()) for part in parts)
 
 
 def is_empty(message: Message) -> bool:
     """Whether an answer has no content to send again."""
-    return not (text_of(message) or message.get("tool_calls") or message.get("refusal")) and all(
-        part.get("type") == "text" for part in parts_of(message)
-    )
+    if text_of(message) or message.get("tool_calls") or message.get("refusal"):
+        return False
+    return all(part.get("type") == "text" for part in parts_of(message))
 
 
 def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
     """Return the answer with its blocks replaced by these, in this order; see ``blocks_of``."""
     by_kind: dict[str, list[Part]] = {"thinking": [], "text": [], "tool_call": []}
-    kinds = []
+    order = []
     for kind, block in blocks:
-        kinds.append(kind)
+        order.append(f"{kind}:{len(by_kind[kind])}")
         by_kind[kind].append(block)
     new: Message = {**message, "content": by_kind["text"]}
     new.pop("thinking", None)
@@ -324,42 +366,34 @@ def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
         new["thinking"] = by_kind["thinking"]
     if by_kind["tool_call"]:
         new["tool_calls"] = by_kind["tool_call"]
-    if is_interleaved(kinds):
-        new["order"] = order_of(kinds)
+    kinds = list(by_kind)
+    usual = sorted(order, key=lambda name: kinds.index(name.partition(":")[0]))
+    if order != usual or len(by_kind["text"]) > 1:
+        new["order"] = order
     return new
 
 
 def final_answer(message: Message) -> Message:
-    """Return an answer without the commentary that a model wrote before it, unless it consists of that alone.
+    """Return an answer without the commentary before it, unless it consists of that alone.
 
     Only where both came in one message: the commentary before a tool call is an answer of its own.
     """
-    blocks = [(kind, block) for kind, block in blocks_of(message) if block.get("phase") != COMMENTARY]
-    is_all = len(blocks) == len(blocks_of(message)) or not any(kind == "text" for kind, _ in blocks)
-    return message if is_all else with_blocks(message, blocks)
-
-
-def is_interleaved(kinds: Sequence[str]) -> bool:
-    """Whether blocks came in another order than the default: thinking, text, calls."""
-    usual = ["thinking", "text", "tool_call"]
-    return list(kinds) != sorted(kinds, key=usual.index) or kinds.count("text") > 1
-
-
-def order_of(kinds: Sequence[str]) -> list[str]:
-    """Return an answer's ``order``: each block's kind and number."""
-    counts = dict.fromkeys(kinds, 0)
-    order = []
-    for kind in kinds:
-        order.append(f"{kind}:{counts[kind]}")
-        counts[kind] += 1
-    return order
+    if not isinstance(message["content"], list):
+        return message
+    rest = [block for block in blocks_of(message) if block[1].get("phase") != COMMENTARY]
+    texts = [block for kind, block in rest if kind == "text"]
+    if not texts or len(texts) == len(message["content"]):
+        return message
+    return with_blocks(message, rest)
 
 
 def token_count(value: object) -> int | None:
-    """Return a token count as an int, or None unless it is a whole number from 0 to ``_MAX_TOKENS``."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < _MAX_TOKENS:
+    """Return a token count as an int, or None unless it is a whole number below ``_MAX_TOKENS``."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return int(value) if value == int(value) else None
+    if not 0 <= value < _MAX_TOKENS or value != int(value):
+        return None
+    return int(value)
 
 
 def sum_costs(costs: Iterable[float | None]) -> float | None:
@@ -370,24 +404,26 @@ def sum_costs(costs: Iterable[float | None]) -> float | None:
 
 # ---- names
 #
-# A model's full name, PROVIDER/NAME; whether it gave an answer: its signed thinking goes back to no
-# other model.
+# A model's full name, PROVIDER/NAME; whether it gave an answer: its signatures are valid for it
+# alone.
 
 
 def full_name(model: str | None, provider: str | None) -> str | None:
-    """Return a model as PROVIDER/NAME, as ``-m`` accepts it; a bare name without a provider is unchanged.
+    """Return a model as PROVIDER/NAME, as ``-m`` accepts it.
 
-    ``echo`` is its own provider.
+    A bare name without a provider is unchanged. ``echo`` is its own provider.
     """
-    is_bare = model and provider and "/" not in model and model not in (provider, "echo")
-    return f"{provider}/{model}" if is_bare else model
+    if not model or not provider or "/" in model or model in (provider, "echo"):
+        return model
+    return f"{provider}/{model}"
 
 
 def is_answer_of(message: Message, provider: str, model: str) -> bool:
-    """Whether this model gave the answer, however its name is written: signatures are valid for it alone."""
+    """Whether this model gave the answer, however its name is written."""
     recorded = message.get("model")
-    full = full_name(recorded, provider) if isinstance(recorded, str) else None
-    return message.get("provider") == provider and full is not None and full == full_name(model, provider)
+    if message.get("provider") != provider or not isinstance(recorded, str):
+        return False
+    return full_name(recorded, provider) == full_name(model, provider)
 
 
 def matches_model(model: str | None, wanted: str | None) -> bool:
@@ -414,20 +450,20 @@ Answering = Callable[[ServerQuestion], JsonObject | None]
 
 
 class Tools(Protocol):
-    """Tools that a model may call: ``tools/`` implements it with MCP servers. ``missing``: patterns without a tool."""
+    """Tools that a model may call: ``tools/`` implements it with MCP servers."""
 
-    missing: list[str]
+    missing: list[str]  # patterns without a tool
 
     def tools(self) -> tuple[Tool, ...]:
         """Return the tools that a model may call. Raises ToolServerError."""
 
     def needs_approval(self, call: Call) -> tuple[str, str] | None:
-        """The server and the tool of a call that the user has to approve; None if the configuration allows it."""
+        """The server and the tool of a call that the user has to approve, else None."""
 
     def run(self, calls: Sequence[Call], answer: Answering) -> Iterator[ToolResult]:
-        """Run the calls in parallel and yield each result when it arrives. Raises ToolServerError after the last.
+        """Run the calls in parallel and yield each result when it arrives.
 
-        ``answer`` is asked the servers' questions.
+        ``answer`` is asked the servers' questions. Raises ToolServerError after the last result.
         """
 
 
@@ -435,15 +471,21 @@ def calls_to_run(message: Message | None, request: Request) -> list[Call]:
     """Return the tool calls of a complete answer, if the request offered tools."""
     if message is None or not request.tools:
         return []
-    is_complete = (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
-    return list(message.get("tool_calls") or ()) if is_complete else []
+    if (message.get("finish_reason") or "").lower() not in COMPLETE_REASONS:
+        return []
+    return message.get("tool_calls") or []
 
 
 def error_result(call: Call, content: str) -> Message:
     """Return the tool message that tells the model why a call was not run."""
-    name = str(call["function"].get("name", ""))
-    result: Message = {"role": "tool", "tool_call_id": call["id"], "name": name, "content": content}
-    return {**result, "is_error": True, "duration_ms": 0}
+    return {
+        "role": "tool",
+        "tool_call_id": call["id"],
+        "name": str(call["function"].get("name", "")),
+        "content": content,
+        "is_error": True,
+        "duration_ms": 0,
+    }
 
 
 # ---- parameters

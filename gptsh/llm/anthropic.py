@@ -11,7 +11,14 @@ from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.llm import stream
 from gptsh.llm.anthropic_answers import BLOCKS, PAUSED, THINKING_TYPES, Reader, as_events
 from gptsh.llm.parameters import fit_params
-from gptsh.llm.stream import Refusable, as_object, placeholder, take_tools
+from gptsh.llm.stream import (
+    NO_QUESTION,
+    Refusable,
+    add_turn,
+    as_object,
+    placeholder,
+    take_tools,
+)
 from gptsh.messages import (
     PARTIAL_REASONS,
     Call,
@@ -48,17 +55,12 @@ if TYPE_CHECKING:
 # ``prompt_cache_key`` instead, in ``responses.py``.
 
 
-def mark_payload(
-    payload: JsonObject,
-    messages: list[Part],
-    starts: Sequence[int],
-    target: Target,
-) -> None:
+def mark_payload(payload: JsonObject, target: Target) -> None:
     """Mark a request of Anthropic's API, in place: its beginning, and the ends of some messages.
 
-    The mark at the end is for the next request; the marks before it find the cache of the last one. ``starts`` are the
-    indexes of the messages that begin a turn.
+    The mark at the end is for the next request; those before it find the cache of the last one.
     """
+    messages: list[Part] = payload["messages"]
     if not _is_worth_it(messages, has_tools=bool(payload.get("tools"))):
         return
     for name in ("system", "tools"):
@@ -66,13 +68,20 @@ def mark_payload(
         if blocks and isinstance(blocks, list):
             payload[name] = _with_mark(blocks, target)
             break
-    questions = [at for at, message in enumerate(messages) if message["role"] == "user"]
-    for at in {*questions[-2:], *starts[-2:-1]}:
-        messages[at] = {**messages[at], "content": _with_mark(messages[at]["content"], target)}
+    questions = []
+    starts = []  # the questions that begin a turn
+    for index, message in enumerate(messages):
+        if message["role"] == "user":
+            questions.append(index)
+            if any(block["type"] != "tool_result" for block in message["content"]):
+                starts.append(index)
+    for index in {*questions[-2:], *starts[-2:-1]}:
+        marked = _with_mark(messages[index]["content"], target)
+        messages[index] = {**messages[index], "content": marked}
 
 
 def mark_chat(messages: list[JsonObject], target: Target, *, has_tools: bool) -> None:
-    """Mark the messages of chat completions, in place: the system prompt and the last two questions."""
+    """Mark messages of chat completions, in place: the system prompt, the last two questions."""
     if not _is_worth_it(messages, has_tools=has_tools):
         return
     system = [message for message in messages[:1] if message["role"] == "system"]
@@ -80,10 +89,11 @@ def mark_chat(messages: list[JsonObject], target: Target, *, has_tools: bool) ->
     for message in (*system, *questions[-2:]):
         content = message["content"]
         parts = [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
-        texts = [at for at, part in enumerate(parts) if part.get("type") == "text" and part.get("text")]
-        if texts:
-            parts[texts[-1]] = {**parts[texts[-1]], "cache_control": _mark(target)}
-            message["content"] = parts
+        for index in reversed(range(len(parts))):
+            if parts[index].get("type") == "text" and parts[index].get("text"):
+                parts[index] = {**parts[index], "cache_control": _mark(target)}
+                message["content"] = parts
+                break
 
 
 def _is_worth_it(messages: list[Part], *, has_tools: bool) -> bool:
@@ -99,8 +109,9 @@ def _with_mark(blocks: list[object], target: Target) -> list[object]:
 
 
 def _mark(target: Target) -> dict[str, str]:
-    time = {} if target.account.cache == "5m" else {"ttl": target.account.cache}  # the shorter one is the default
-    return {"type": "ephemeral", **time}
+    if target.account.cache == "5m":  # the default
+        return {"type": "ephemeral"}
+    return {"type": "ephemeral", "ttl": target.account.cache}
 
 
 # ---- thinking
@@ -113,15 +124,16 @@ def _mark(target: Target) -> dict[str, str]:
 
 
 def show_thinking(params: JsonObject, request: Request, target: Target) -> None:
-    """Ask for summaries of thinking where they are wanted, in place: newer models send none unasked.
+    """Ask for summaries of thinking, in place: newer models send none unasked.
 
     Beside tools, newer models write even their remarks between two calls as thinking.
     """
     entry = likely_facts(target.provider, target.model).entry
     thinks_unasked = entry.get("thinking_always_on") or entry.get("thinking_on_by_default")
-    is_wanted = (request.shows_reasoning or request.tools or request.web) and "tool_choice" not in params
-    is_refused = "adaptive" in target.refusals or "display" in target.refusals
-    if thinks_unasked and is_wanted and not is_refused and "thinking" not in params:
+    is_wanted = request.shows_reasoning or request.tools or request.web
+    is_set = "thinking" in params or "tool_choice" in params
+    is_refused = target.refusals & {"adaptive", "display"}
+    if thinks_unasked and is_wanted and not is_set and not is_refused:
         params["thinking"] = {"type": "adaptive", "display": "summarized"}
     thinking = params.get("thinking")
     if isinstance(thinking, dict) and "display" in target.refusals:
@@ -129,9 +141,10 @@ def show_thinking(params: JsonObject, request: Request, target: Target) -> None:
 
 
 def fit_to_tool_loop(params: JsonObject, messages: list[Part], target: Target) -> None:
-    """Make thinking agree with an unfinished loop of tool calls, in place: else the API refuses the request.
+    """Make thinking agree with an unfinished loop of tool calls, in place: else it is refused.
 
-    A model with a thinking budget thinks once, at the start of the loop. If it did not, thinking is turned off.
+    A model with a thinking budget thinks once, at the start of the loop. If it did not, thinking is
+    turned off.
     """
     loop = _answers_of_turn(messages)
     kind = as_dict(params.get("thinking")).get("type")
@@ -156,24 +169,24 @@ def _answers_of_turn(messages: list[Part]) -> list[Part]:
     return answers
 
 
-def drop_unbound(head: JsonObject, messages: list[Part], prefixes: Sequence[str | None]) -> None:
-    """Drop thinking before which something else stood when it arrived, in place: newer models refuse it.
+def drop_unbound(head: JsonObject, messages: list[Part], prefixes: dict[int, str]) -> None:
+    """Drop thinking before which something else stood when it arrived, in place.
 
-    ``head`` has the system prompt and the tools. ``prefixes``: what stood before each message then; None if unknown. So
-    a changed system prompt, a compaction or a missing tool drops the thinking of all answers before; later thinking
-    goes back again.
+    Newer models refuse it. ``head`` has the system prompt and the tools. ``prefixes`` are digests
+    of what stood before a message then, by its index. So a changed system prompt, a compaction or a
+    missing tool drops the thinking of all answers before; later thinking goes back again.
     """
-    if not any(prefixes):
+    if not prefixes:
         return
     digest = _head_digest(head)
-    for message, expected in zip(messages, prefixes, strict=True):
-        if expected is not None and expected != digest.hexdigest():
+    for index, message in enumerate(messages):
+        if prefixes.get(index, digest.hexdigest()) != digest.hexdigest():
             message["content"] = without_thinking(message["content"])
         _add_message(digest, message)
 
 
 def prefix(payload: JsonObject) -> str:
-    """A digest of a request: the thinking in its answer is bound to it. Cache marks do not count."""
+    """A digest of a request without cache marks: the thinking in its answer is bound to it."""
     digest = _head_digest(payload)
     for message in payload["messages"]:
         _add_message(digest, message)
@@ -208,24 +221,31 @@ def without_thinking(blocks: list[Part]) -> list[Part]:
 
 # ---- requests
 #
-# Write a request of Anthropic's Messages API (Claude): blocks under alternating roles, tool calls
-# with their results. ``anthropic_answers.py`` reads the answers.
+# Write a request: blocks under alternating roles, tool calls with their results.
 
 REFUSABLE = {
     "budget": Refusable(names=("thinking.type.enabled",)),
     "adaptive": Refusable(wording="(?i)adaptive thinking is not supported"),
-    "display": Refusable(names=("thinking.display", "thinking.adaptive.display", "thinking.enabled.display")),
+    "display": Refusable(
+        names=(
+            "thinking.display",
+            "thinking.adaptive.display",
+            "thinking.enabled.display",
+        ),
+    ),
     "schema": Refusable(wording=r"(?i)output_config\.format|output_format|compiled grammar"),
     "thinking": Refusable(
-        wording="`?signature`? in|different conversation|thinking.{0,60}(?:modified|signature|contain)"
-        "|cannot (?:contain|be) `?(?:redacted_)?thinking|(?:[Ee]xpected|first block must be) `?thinking"
+        wording="`?signature`? in|different conversation"
+        "|thinking.{0,60}(?:modified|signature|contain)"
+        "|cannot (?:contain|be) `?(?:redacted_)?thinking"
+        "|(?:[Ee]xpected|first block must be) `?thinking"
     ),
 }
 _MAX_PAUSES = 10  # how often a server may pause one answer
 _DEFAULT_LIMIT = 4096  # tokens of an answer of an unknown model
 _MIN_ANSWER = 1024  # tokens in addition to thinking
-# The keys that the API accepts in a block of each type; it refuses others. A type that is not listed belongs to a tool
-# that the provider runs, and is sent back unchanged.
+# The keys that the API accepts in a block of each type; it refuses others. A type that is not
+# listed belongs to a tool that the provider runs, and is sent back unchanged.
 _KEYS: dict[str, tuple[str, ...]] = {
     "text": ("text", "citations"),
     "image": ("source",),
@@ -235,13 +255,13 @@ _KEYS: dict[str, tuple[str, ...]] = {
     "thinking": ("thinking", "signature"),
     "redacted_thinking": ("data",),
 }
-_VALUES = ("const", "enum", "default", "examples")  # keywords of JSON Schema with values, which are no schemas
+_VALUES = ("const", "enum", "default", "examples")  # keywords of JSON Schema with values
 _MAPS = ("properties", "$defs", "definitions")  # those with schemas by name
-_IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
-_PARTIAL = (*PARTIAL_REASONS, PAUSED)
-_DOCUMENTS = ("application/pdf",)
+_MEDIA_TYPES = {
+    "image": ("image/jpeg", "image/png", "image/gif", "image/webp"),
+    "document": ("application/pdf",),
+}
 _NO_OUTPUT = "(no output)"
-_NO_QUESTION = "(no question)"
 
 
 def path(_target: Target) -> str:
@@ -253,15 +273,17 @@ def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without what the server refuses."""
     params = fit_params(request.params, target).fields
     if request.schema is not None:
-        schema_format = {"format": {"type": "json_schema", "schema": _close_objects(request.schema)}}
-        params["output_config"] = as_dict(params.get("output_config")) | schema_format
+        schema_format = {"type": "json_schema", "schema": _close_objects(request.schema)}
+        output_config = as_dict(params.get("output_config"))
+        params["output_config"] = {**output_config, "format": schema_format}
     show_thinking(params, request, target)
     system = _text(system_text(request.messages))
-    messages, starts, prefixes = _conversation(request.messages, target, thinking="thinking" not in target.refusals)
+    messages, prefixes = _conversation(request.messages, target)
     tools = _tools(params, request, target, messages)
     drop_unbound({"system": system or None, **params, **tools}, messages, prefixes)
     fit_to_tool_loop(params, messages, target)
     limit = params.pop("max_tokens", None)
+
     payload: JsonObject = {"model": target.model}
     payload["max_tokens"] = _limit(target, params) if limit is None else limit
     if system:
@@ -271,7 +293,7 @@ def body(request: Request, target: Target) -> JsonObject:
     if request.stream:
         payload["stream"] = True
     payload |= tools
-    mark_payload(payload, messages, starts, target)
+    mark_payload(payload, target)
     return payload
 
 
@@ -295,20 +317,20 @@ def read_to_end(
 
     ``send`` sends a body and yields the events of what comes.
     """
-    sent = payload
+    messages = payload["messages"]
     for pauses in range(_MAX_PAUSES + 1):
-        may_continue = pauses < _MAX_PAUSES
-        for event in send(sent):
-            if event != Finished(PAUSED) or not may_continue:
+        is_last = pauses == _MAX_PAUSES
+        for event in send({**payload, "messages": messages}):
+            if event != Finished(PAUSED) or is_last:
                 yield event
         if answer.has_thinking and answer.prefix is None:
             answer.prefix = prefix(payload)
-        if answer.finish_reason != PAUSED or not may_continue:
+        if answer.finish_reason != PAUSED or is_last:
             return
-        answer.resume()
+        answer.finished = False
+        answer.finish_reason = None
         blocks = [_with_known_keys(block) for block in answer.replay[BLOCKS]]
-        paused = {"role": "assistant", "content": blocks}
-        sent = {**payload, "messages": [*payload["messages"], paused]}
+        messages = [*payload["messages"], {"role": "assistant", "content": blocks}]
 
 
 # ---- tools, schema, limit
@@ -320,26 +342,32 @@ def _tools(
     target: Target,
     messages: list[Part],
 ) -> JsonObject:
-    """The tools of a request. Without any, those called earlier are defined, but calls are forbidden."""
+    """The tools of a request. Without any, those called earlier are defined, but are forbidden."""
     if offered := take_tools(params, request, target, _declare):
         return {"tools": offered}
-    blocks = [block for message in messages for block in message["content"]]
-    names = dict.fromkeys(block["name"] for block in blocks if block["type"] == "tool_use")
+    names = {}
+    for message in messages:
+        for block in message["content"]:
+            if block["type"] == "tool_use":
+                names[block["name"]] = {"type": "object"}
     if not names:
         return {}
-    tools = [{"name": name, "input_schema": {"type": "object"}} for name in names]
+    tools = [{"name": name, "input_schema": schema} for name, schema in names.items()]
     return {"tools": tools, "tool_choice": {"type": "none"}}
 
 
 def _declare(tools: Sequence[Tool]) -> list[Part]:
     """Tools in the API's form."""
-    return [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in tools]
+    declared: list[Part] = []
+    for name, description, schema in tools:
+        declared.append({"name": name, "description": description, "input_schema": schema})
+    return declared
 
 
 def _close_objects(schema: object, *, is_map: bool = False) -> object:
-    """The schema, with ``additionalProperties: false`` in objects that do not set it: the API refuses open ones.
+    """The schema, with ``additionalProperties: false`` in objects that do not set it.
 
-    ``is_map``: its keys are the user's names of schemas, not keywords.
+    The API refuses open ones. ``is_map``: its keys are names of schemas, not keywords.
     """
     if isinstance(schema, list):
         return [_close_objects(item) for item in schema]
@@ -347,20 +375,22 @@ def _close_objects(schema: object, *, is_map: bool = False) -> object:
         return schema
     result: JsonObject = {}
     for key, value in schema.items():
-        is_keyword = not is_map
-        if is_keyword and key in _VALUES:
+        if key in _VALUES and not is_map:
             result[key] = value
         else:
-            result[key] = _close_objects(value, is_map=is_keyword and key in _MAPS)
-    return {"additionalProperties": False, **result} if result.get("type") == "object" else result
+            result[key] = _close_objects(value, is_map=key in _MAPS and not is_map)
+    if result.get("type") == "object":
+        return {"additionalProperties": False, **result}
+    return result
 
 
 def _limit(target: Target, params: JsonObject) -> int:
-    """The ``max_tokens`` for an answer that the user does not limit: the API requires one."""
+    """The ``max_tokens`` if the user sets none: the API requires one."""
     facts = likely_facts(target.provider, target.model)
     window = target.account.context_window or facts.window
-    max_output = token_count(facts.entry.get("max_output_tokens")) or _DEFAULT_LIMIT
-    limit = min(max_output, window // 4) if window else max_output
+    limit = token_count(facts.entry.get("max_output_tokens")) or _DEFAULT_LIMIT
+    if window:
+        limit = min(limit, window // 4)
     budget = token_count(as_dict(params.get("thinking")).get("budget_tokens"))
     return max(limit, budget + _MIN_ANSWER if budget else 1)
 
@@ -369,53 +399,50 @@ def _limit(target: Target, params: JsonObject) -> int:
 
 
 def _conversation(
-    conversation: Sequence[Message], target: Target, *, thinking: bool
-) -> tuple[list[Part], list[int], list[str | None]]:
-    """The messages in the API's form, the indexes of those that begin a turn, and the saved prefix of each message.
-
-    ``thinking``: include thinking.
-    """
+    conversation: Sequence[Message],
+    target: Target,
+) -> tuple[list[Part], dict[int, str]]:
+    """The messages in the API's form, and the saved prefixes by their indexes."""
     messages: list[Part] = []
-    starts: list[int] = []
-    prefixes: list[str | None] = []
+    prefixes: dict[int, str] = {}
     first_thinking = reasoning_from(conversation)
-    for at, message in enumerate(conversation):
-        blocks = _blocks(message, target, thinking=thinking and at >= first_thinking)
+    for index, message in enumerate(conversation):
+        thinks = index >= first_thinking and "thinking" not in target.refusals
+        role = "assistant" if message["role"] == "assistant" else "user"
+        blocks = _blocks(message, target, thinks=thinks)
         if not blocks:
             continue
-        role = "assistant" if message["role"] == "assistant" else "user"
-        if role == "assistant" and not messages:  # the first message must be the user's
-            messages.append({"role": "user", "content": _text(_NO_QUESTION)})
-            prefixes.append(None)
-        if messages and messages[-1]["role"] == role:
-            messages[-1]["content"] += blocks
-        else:
-            messages.append({"role": role, "content": blocks})
-            prefixes.append(message.get("prefix"))
-        if message["role"] == "user":
-            starts.append(len(messages) - 1)
+        count = len(messages)
+        add_turn(messages, role, {"content": blocks}, no_question=_text(NO_QUESTION)[0])
+        if len(messages) > count and "prefix" in message:
+            prefixes[len(messages) - 1] = message["prefix"]
     for entry in messages:
-        begins_with_thinking = entry["content"][0]["type"] in THINKING_TYPES
-        # Of two joined answers, only the second may have thinking.
-        blocks = entry["content"] if begins_with_thinking else without_thinking(entry["content"])
+        blocks = entry["content"]
+        if blocks[0]["type"] not in THINKING_TYPES:  # of joined answers, the second may think
+            blocks = without_thinking(blocks)
         entry["content"] = [_with_known_keys(block) for block in blocks]
     if messages and messages[-1]["role"] == "assistant":
         last = messages[-1]["content"][-1]
         if last["type"] == "text":
             last["text"] = last["text"].rstrip()  # the API refuses white space at the end
-    return messages, starts, prefixes
+    return messages, prefixes
 
 
-def _blocks(message: Message, target: Target, *, thinking: bool) -> list[Part]:
+def _blocks(message: Message, target: Target, *, thinks: bool) -> list[Part]:
     """A message as blocks; the system prompt has none here."""
     match message["role"]:
         case "system":
             return []
         case "assistant":
-            return _answer(message, target, thinking=thinking)
+            return _answer(message, target, thinks=thinks)
         case "tool":
             return [_result(message)]
-    return [block for part in parts_of(message) for block in _blocks_of_part(part)]
+    blocks: list[Part] = []
+    for part in parts_of(message):
+        if is_text(part) and part["text"].strip():
+            part = {**part, "text": labelled_text(part)}
+        blocks += _blocks_of_part(part)
+    return blocks
 
 
 def _with_known_keys(block: Part) -> Part:
@@ -429,20 +456,16 @@ def _text(text: str) -> list[Part]:
     return [{"type": "text", "text": text}] if text.strip() else []
 
 
-def _blocks_of_part(part: Part, *, with_source: bool = True, text_only: bool = False) -> list[Part]:
-    """A part of a question or a tool result as blocks; text for what the API does not accept, or ``text_only``."""
-    text = part.get("text")
-    if part.get("type") == "text" and isinstance(text, str):
-        return _text(labelled_text(part) if with_source and text.strip() else text)
-    media = None if text_only else media_of(part)
+def _blocks_of_part(part: Part) -> list[Part]:
+    """A part of a question or a tool result as blocks; text for what the API does not accept."""
+    if is_text(part):
+        return _text(part["text"])
+    media = media_of(part)
     source = _source(media) if media else None
     if media is None or source is None:
-        return [_placeholder(part)]
-    return [{"type": "image", "source": source} if media.kind == "image" else _document(part, source)]
-
-
-def _document(part: Part, source: Part) -> Part:
-    """A document as a block, with what the user says of it in the part."""
+        return _text(placeholder(part))
+    if media.kind == "image":
+        return [{"type": "image", "source": source}]
     block: Part = {"type": "document", "source": source}
     if title := name_of(part):
         block["title"] = title
@@ -451,33 +474,31 @@ def _document(part: Part, source: Part) -> Part:
         block["context"] = context
     if as_dict(part.get("citations")).get("enabled") is True:
         block["citations"] = {"enabled": True}
-    return block
+    return [block]
 
 
 def _source(media: Media) -> Part | None:
-    """The source of an image or a document in the API's form; None if the API does not accept it."""
-    if media.kind in ("audio", "video"):
+    """The source of an image or a document in the API's form; None if it is not accepted."""
+    media_types = _MEDIA_TYPES.get(media.kind)
+    if media_types is None:
         return None
     if media.url is not None:
         return {"type": "url", "url": media.url} if media.url.startswith("https://") else None
-    if media.media_type not in (_IMAGES if media.kind == "image" else _DOCUMENTS):
+    if media.media_type not in media_types:
         return None
     return {"type": "base64", "media_type": media.media_type, "data": media.data}
 
 
-def _placeholder(part: Part) -> Part:
-    """A text in place of a part that is not sent."""
-    return {"type": "text", "text": placeholder(part)}
-
-
-def _answer(message: Message, target: Target, *, thinking: bool) -> list[Part]:
+def _answer(message: Message, target: Target, *, thinks: bool) -> list[Part]:
     """The blocks of an answer: the saved ones if they are complete, else made from its parts.
 
     Thinking is sent only to the model that signed it.
     """
     is_own = message.get("provider") == target.provider
-    thinks = thinking and target.gave(message)
-    blocks = (_saved_blocks(message) if is_own else []) or _made_blocks(message, is_own=is_own)
+    thinks = thinks and target.gave(message)
+    blocks = _saved_blocks(message) if is_own else []
+    if not blocks:
+        blocks = _made_blocks(message, is_own=is_own)
     sent = [block for block in blocks if _can_be_sent(block, thinks=thinks)]
     while sent and sent[-1]["type"] in THINKING_TYPES:  # an answer must not end in thinking
         sent.pop()
@@ -485,18 +506,25 @@ def _answer(message: Message, target: Target, *, thinking: bool) -> list[Part]:
 
 
 def _saved_blocks(message: Message) -> list[Part]:
-    """The saved blocks of an answer of this provider, with its valid calls; none if they do not fit the message.
+    """The saved blocks of an answer of this provider, with its valid calls.
 
-    Those of a partial answer are not used: the API may refuse them.
+    There are none if they do not fit the message, and of a partial answer: the API may refuse them.
     """
-    blocks, calls = as_dicts(as_dict(message.get("replay")).get(BLOCKS)), message.get("tool_calls") or []
-    uses = [block for block in blocks if block.get("type") == "tool_use"]
-    text = "".join(block["text"] for block in blocks if block.get("type") == "text")
-    is_partial = message.get("finish_reason") in _PARTIAL
-    if is_partial or text != text_of(message) or len(uses) != len(calls):
+    if message.get("finish_reason") in (*PARTIAL_REASONS, PAUSED):
         return []
-    valid = {id(use): use | _tool_use(call, is_own=True) for use, call in zip(uses, calls, strict=True)}
-    return [valid.get(id(block), block) for block in blocks]
+    calls = iter(message.get("tool_calls") or [])
+    text = ""
+    blocks: list[Part] = []
+    for block in as_dicts(as_dict(message.get("replay")).get(BLOCKS)):
+        if block.get("type") == "text":
+            text += block["text"]
+        elif block.get("type") == "tool_use":
+            call = next(calls, None)
+            if call is None:
+                return []
+            block = {**block, **_tool_use(call, is_own=True)}
+        blocks.append(block)
+    return blocks if text == text_of(message) and next(calls, None) is None else []
 
 
 def _made_blocks(message: Message, *, is_own: bool) -> list[Part]:
@@ -506,9 +534,10 @@ def _made_blocks(message: Message, *, is_own: bool) -> list[Part]:
         if kind == "tool_call":
             blocks.append(_tool_use(block, is_own=is_own))
         elif kind == "thinking":
-            blocks += [block] if block.get("type") in THINKING_TYPES else []
+            if block.get("type") in THINKING_TYPES:
+                blocks.append(block)
         elif not is_text(block):
-            blocks.append(_placeholder(block))
+            blocks += _text(placeholder(block))
         elif blocks and blocks[-1]["type"] == "text":  # join adjacent texts
             blocks[-1] = {"type": "text", "text": blocks[-1]["text"] + block["text"]}
         else:
@@ -526,21 +555,29 @@ def _can_be_sent(block: Part, *, thinks: bool) -> bool:
 
 
 def _tool_use(call: Call, *, is_own: bool) -> Part:
-    """A valid call as a block. ``is_own``: the call came from this provider, so its ``caller`` is sent back."""
-    name, arguments = call["function"]["name"], as_object(call["function"]["arguments"])
-    block: Part = {"type": "tool_use", "id": call["id"], "name": name, "input": arguments}
+    """A valid call as a block. ``is_own``: the provider gets the ``caller`` back that it sent."""
+    function = call["function"]
+    arguments = as_object(function["arguments"])
+    block = {"type": "tool_use", "id": call["id"], "name": function["name"], "input": arguments}
     if is_own and "caller" in call:
         block["caller"] = call["caller"]
     return block
 
 
 def _result(message: Message) -> Part:
-    """A tool result as a block."""
+    """A tool result as a block. An error may have text alone."""
     is_error = bool(message.get("is_error"))
     blocks: list[Part] = []
     for part in parts_of(message):
-        blocks += _blocks_of_part(part, with_source=False, text_only=is_error)
-    result: Part = {"type": "tool_result", "tool_use_id": message.get("tool_call_id"), "content": blocks or _NO_OUTPUT}
+        if is_error and not is_text(part):
+            blocks += _text(placeholder(part))
+        else:
+            blocks += _blocks_of_part(part)
+    result: Part = {
+        "type": "tool_result",
+        "tool_use_id": message.get("tool_call_id"),
+        "content": blocks or _NO_OUTPUT,
+    }
     if is_error:
         result["is_error"] = True
     return result

@@ -1,40 +1,39 @@
 """Read answers of Anthropic's Messages API: text, thinking, tool calls, citations, usage.
 
-Unknown events, deltas and blocks are no error. If an answer has a block for which a message has no key, all its blocks
-are saved, so that they can be sent back.
+Unknown events, deltas and blocks are no error. If an answer has a block for which a message has no
+key, all its blocks are saved, so that they can be sent back.
 """
 
 import json
 from collections.abc import Iterator
 
 from gptsh.content.answer import Answer
-from gptsh.errors import ModelError
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
-from gptsh.llm.stream import ADVICE, as_object, debug_text, reported_error
+from gptsh.llm.stream import as_object, not_an_answer, reported_error
 from gptsh.messages import THINKING_BLOCKS, token_count
 from gptsh.models.usage import FINISH_REASONS, usage_from
 from gptsh.text import join_surrogates
 
 THINKING_TYPES = ("thinking", "redacted_thinking")
-BLOCKS = "blocks"  # key of ``replay``: all blocks of an answer, if a message has no key for one of them
-PAUSED = "pause_turn"  # the server's own tools take long: it continues the answer when it gets it back
+BLOCKS = "blocks"  # key of ``replay``: all blocks of an answer, if a message has no key for one
+PAUSED = "pause_turn"  # the server's own tools take long: it goes on when it gets the answer back
 _CALL_KEYS = ("id", "type", "function", "name", "input")  # of a call in our form or in the API's
 
 
-def as_events(message: JsonObject, body: bytes) -> Iterator[JsonObject]:
-    """A message as the events of a stream. --debug shows ``body`` if it is not one."""
+def as_events(message: JsonObject) -> Iterator[JsonObject]:
+    """Split a message into the events of a stream."""
     if message.get("type") == "error" or "error" in message:
         yield {"type": "error", **message}
-    elif not isinstance(message.get("content"), list):
-        raise ModelError("the response is not a message", ADVICE, detail=debug_text(body))
-    else:
-        yield {"type": "message_start", "message": message}
-        for at, block in enumerate(as_dicts(message["content"])):
-            yield {"type": "content_block_start", "index": at, "content_block": block}
-            yield {"type": "content_block_stop", "index": at}
-        yield {"type": "message_delta", "delta": message}
-        yield {"type": "message_stop"}
+        return
+    if not isinstance(message.get("content"), list):
+        raise not_an_answer("a message", message)
+    yield {"type": "message_start", "message": message}
+    for index, block in enumerate(as_dicts(message["content"])):
+        yield {"type": "content_block_start", "index": index, "content_block": block}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_delta", "delta": message}
+    yield {"type": "message_stop"}
 
 
 class _OpenBlock:
@@ -56,9 +55,12 @@ class _OpenBlock:
 
     def whole(self) -> JsonObject:
         """The block in the form that an unstreamed answer has."""
-        texts = {key: join_surrogates("".join(pieces)) for key, pieces in self._texts.items()}
-        cited = {"citations": self._citations} if self._citations else {}
-        return {"type": self.kind, **self._values, **texts, **cited}
+        block = {"type": self.kind, **self._values}
+        for key, pieces in self._texts.items():
+            block[key] = join_surrogates("".join(pieces))
+        if self._citations:
+            block["citations"] = self._citations
+        return block
 
 
 class Reader(stream.Reader):
@@ -66,35 +68,39 @@ class Reader(stream.Reader):
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
-        self._earlier_usage = as_dict(answer.usage and answer.usage["raw"])  # of an answer that was paused
+        self._earlier_usage = as_dict(answer.usage and answer.usage["raw"])  # before a pause
         self._usage: JsonObject = {}
         self._finish: str | None = None
         self._done = False
-        self._open_blocks: dict[int | None, _OpenBlock] = {}  # unfinished blocks, by index
+        self._open_blocks: dict[int | None, _OpenBlock] = {}  # by index
         self._blocks = as_dicts(answer.replay.get(BLOCKS))
 
     def add(self, payload: JsonObject) -> bool:
-        """Read one event; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        """Read one event; return whether it was the last."""
+        answer = self.answer
         kind = payload.get("type")
         if kind == "error" or payload.get("error"):
             raise reported_error(payload.get("error") or payload, payload)
         if kind == "message_stop":
             self._done = True
             return True
-        message, delta = as_dict(payload.get("message")), as_dict(payload.get("delta"))
-        place = payload.get("index")
-        index = place if isinstance(place, int) else None
+        message = as_dict(payload.get("message"))
+        delta = as_dict(payload.get("delta"))
+        index = payload["index"] if isinstance(payload.get("index"), int) else None
         # Each figure of usage replaces the earlier one; null is ignored.
         usage = as_dict(message.get("usage")) | as_dict(payload.get("usage"))
         self._usage |= {key: value for key, value in usage.items() if value is not None}
         match kind:
             case "message_start":
-                self._add_names(message)
+                answer.response_id = as_str(message.get("id")) or answer.response_id
+                answer.resolved_model = as_str(message.get("model")) or answer.resolved_model
             case "content_block_start":
                 self._end_block(index)  # some servers do not send content_block_stop
-                self._begin_block(index, as_dict(payload.get("content_block")))
-            case "content_block_delta" if index in self._open_blocks:
-                self._add_piece(self._open_blocks[index], delta)
+                start = as_dict(payload.get("content_block"))
+                self._open_blocks[index] = _OpenBlock(start)
+                self._add_piece(index, start)  # the texts of a start are the first pieces
+            case "content_block_delta":
+                self._add_piece(index, delta)
             case "content_block_stop":
                 self._end_block(index)
             case "message_delta":
@@ -109,10 +115,6 @@ class Reader(stream.Reader):
             self._finish_answer()
         else:
             self._write_usage()
-
-    def _add_names(self, message: JsonObject) -> None:
-        self.answer.response_id = as_str(message.get("id")) or self.answer.response_id
-        self.answer.resolved_model = as_str(message.get("model")) or self.answer.resolved_model
 
     def _add_ending(self, delta: JsonObject) -> None:
         """Read why the answer ends, and what the API says of a refusal."""
@@ -138,19 +140,16 @@ class Reader(stream.Reader):
         if self._usage:
             self.answer.usage = usage_from(_sum(self._earlier_usage, self._usage))
 
-    def _begin_block(self, index: int | None, start: JsonObject) -> None:
-        """Begin a block. The texts of its start are its first pieces."""
-        block = _OpenBlock(start)
-        self._open_blocks[index] = block
-        self._add_piece(block, start)
-
-    def _add_piece(self, block: _OpenBlock, piece: JsonObject) -> None:
-        """Add a piece to a block; of an unknown kind of piece its texts, under their own keys."""
+    def _add_piece(self, index: int | None, piece: JsonObject) -> None:
+        """Add a piece to a block; of an unknown kind its texts, under their own keys."""
+        block = self._open_blocks.get(index)
+        if block is None:
+            return
         block.add(piece)
-        text = piece.get(str(block.kind))
-        if block.kind == "text" and isinstance(text, str):
+        text = as_str(piece.get(str(block.kind)))
+        if block.kind == "text":
             self.answer.add_text(text)
-        elif block.kind == "thinking" and isinstance(text, str):
+        elif block.kind == "thinking":
             self.answer.add_reasoning(text, THINKING_BLOCKS)
 
     def _end_block(self, index: int | None) -> None:
@@ -158,36 +157,44 @@ class Reader(stream.Reader):
         if index not in self._open_blocks:
             return
         block = self._open_blocks.pop(index).whole()
-        kind, arguments = block.get("type"), block.pop("partial_json", "")
+        kind = block.get("type")
+        arguments = block.pop("partial_json", "")
         if not isinstance(kind, str) or (kind == "text" and not isinstance(block.get("text"), str)):
             return
         if arguments:
             block["input"] = as_object(arguments)
-        elif kind == "tool_use":
-            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
         self._blocks.append(block)
         for citation in as_dicts(block.get("citations")):
             self.answer.add_source(citation.get("url"), citation.get("title"))
+        has_own_key = kind == "text" and not block.get("citations")
         if kind in THINKING_TYPES:
-            self.answer.add_thinking({key: value for key, value in block.items() if key != "signature" or value})
+            has_own_key = True
+            has_signature = bool(block.get("signature"))
+            dropped = "" if has_signature else "signature"
+            thinking = {key: value for key, value in block.items() if key != dropped}
+            self.answer.add_thinking(thinking)
         elif kind == "tool_use":
+            has_own_key = True
             self._add_call(block, arguments)
-        has_own_key = kind in ("text", "tool_use", *THINKING_TYPES) and not block.get("citations")
         if BLOCKS in self.answer.replay or not has_own_key:
             self.answer.replay[BLOCKS] = self._blocks
 
     def _add_call(self, block: JsonObject, arguments: str) -> None:
         """Add a tool call: its arguments as received, other fields under their own keys."""
+        if not arguments:
+            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
         function = {"name": str(block.get("name") or ""), "arguments": arguments}
         more = {key: value for key, value in block.items() if key not in _CALL_KEYS}
-        self.answer.add_call({"id": str(block.get("id") or ""), "type": "function", "function": function, **more})
+        call_id = str(block.get("id") or "")
+        self.answer.add_call({"id": call_id, "type": "function", "function": function, **more})
 
 
 def _sum(earlier: JsonObject, usage: JsonObject) -> JsonObject:
     """The usage of two requests: numbers are added, other values are the later ones."""
     result = {**earlier, **usage}
     for key in earlier.keys() & usage.keys():
-        one, other = earlier[key], usage[key]
+        one = earlier[key]
+        other = usage[key]
         if isinstance(one, dict) and isinstance(other, dict):
             result[key] = _sum(one, other)
         elif token_count(one) is not None and token_count(other) is not None:

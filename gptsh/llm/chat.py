@@ -13,12 +13,11 @@ from gptsh.errors import GptshError, ModelError
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str, parse_json
 from gptsh.llm import stream
 from gptsh.llm.stream import (
-    ADVICE,
     DONE,
     Refusable,
-    debug_text,
     error_fields,
-    openai_schema,
+    not_an_answer,
+    openai_function,
     reported_error,
     take_tools,
 )
@@ -44,33 +43,36 @@ if TYPE_CHECKING:
 
 # ---- answers
 #
-# Read an answer of the chat completions API: text, reasoning, tool calls in pieces, sources
-# (citations), usage.
+# Read an answer: text, reasoning, tool calls in pieces, sources (citations), usage.
 #
 # Providers differ in where they put usage, how they name reasoning, whether tool-call deltas have
 # an index, and whether errors come inside a stream of status 200. All forms are accepted from every
 # provider.
 
-# Keys saved because a provider may want them back: reasoning in pieces, signed (OpenRouter, Vercel, MiniMax); the
-# signature of an answer without calls (Google); the text read from a file, so that it is not paid for twice
-# (OpenRouter). Citations and unknown keys are of no use to a later request, and are not saved.
+# Keys saved because a provider may want them back: reasoning in pieces, signed (OpenRouter, Vercel,
+# MiniMax); the signature of an answer without calls (Google); the text read from a file, so that it
+# is not paid for twice (OpenRouter). Citations and unknown keys are not saved.
 REPLAY_KEYS = (REASONING_DETAILS, "extra_content", "annotations")
-_ANY = "any"  # index or id of a tool call
 _GROWING_KEYS = ("text", "summary", "data")  # of a reasoning detail: their pieces are concatenated
 
 
-def as_chunks(payload: JsonObject, body: bytes) -> Iterator[JsonObject]:
-    """A ``chat.completion`` as the chunks of a stream. --debug shows ``body`` if it is not one."""
+def as_chunks(payload: JsonObject) -> Iterator[JsonObject]:
+    """Split a ``chat.completion`` into the chunks of a stream."""
     if as_dicts(payload.get("choices")):
         yield from (payload, DONE)
         return
     if error := _error_in(payload):
         raise error
     if "choices" not in payload:
-        raise ModelError("the response is not a chat completion", ADVICE, detail=debug_text(body))
-    failure = ModelError("the provider sent no answer", "ask again", detail=debug_text(body))
-    failure.can_retry = failure.may_fall_back = True  # a gateway whose own provider failed
-    raise failure
+        raise not_an_answer("a chat completion", payload)
+    raise _failed("the provider sent no answer", "ask again", detail=json.dumps(payload))
+
+
+def _failed(problem: str, hint: str = "", detail: str = "") -> ModelError:
+    """The error of a gateway whose own provider failed."""
+    failure = ModelError(problem, hint, detail=detail)
+    failure.can_retry = failure.may_fall_back = True
+    return failure
 
 
 class Reader(stream.Reader):
@@ -78,7 +80,9 @@ class Reader(stream.Reader):
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
-        self._calls = _Calls()
+        self._calls: list[_GrowingCall] = []
+        # The latest call of each index and id, and of each alone; (None, "") is the latest of all.
+        self._latest_calls: dict[tuple[int | None, str], _GrowingCall] = {}
         self._finish: str | None = None
         self._tier: str | None = None
         self._done = False
@@ -86,7 +90,7 @@ class Reader(stream.Reader):
         self._known_items: set[str] = set()  # of ``replay``, as JSON
 
     def add(self, chunk: JsonObject) -> bool:
-        """Read one chunk; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        """Read one chunk; return whether it was the last."""
         answer = self.answer
         if chunk is DONE:
             self._done = True
@@ -94,60 +98,48 @@ class Reader(stream.Reader):
         answer.response_id = answer.response_id or as_str(chunk.get("id")) or None
         answer.resolved_model = answer.resolved_model or as_str(chunk.get("model")) or None
         choices = as_dicts(chunk.get("choices"))
-        self._add_usage(chunk, choices)
-        self._add_sources(chunk)
+        # Usage is at the top, in the choice (moonshot), or in x_groq; a later null does not count.
+        self._tier = as_str(chunk.get("service_tier")) or self._tier
+        for place in (chunk, *choices[:1], as_dict(chunk.get("x_groq"))):
+            if usage := as_dict(place.get("usage")):
+                answer.usage = usage_from(usage, self._tier)
+                break
+        # Perplexity and xAI list pages beside the choices; the answer's ``[1]`` is the first.
+        for page in as_dicts(chunk.get("search_results")):
+            answer.add_source(page.get("url"), page.get("title"))
+        citations = chunk.get("citations")
+        for url in citations if isinstance(citations, list) else ():
+            answer.add_source(url)
         for choice in choices:
             if choice.get("index") in (0, None):  # only the first of several answers (n=2)
                 self._add_choice(choice)
         if error := _error_in(chunk):
             raise error
         if self._finish == "error":
-            failure = ModelError("the provider broke the answer off with an error")
-            failure.can_retry = failure.may_fall_back = True
-            raise failure
+            raise _failed("the provider broke the answer off with an error")
         if self._finish:
             answer.finish(self._reason())
         return False
 
     def end(self) -> None:
         """Add the tool calls, complete or not: only now do they no longer change."""
-        for call in self._calls.calls:
+        for call in self._calls:
             self.answer.add_call(call.whole())
         if self._done or self.answer.finished:
             self.answer.finish(self._reason())
 
     def _reason(self) -> str | None:
-        """The finish reason; with tool calls, "stop" or an empty reason (xai) becomes "tool_calls"."""
-        if self._calls.calls and self._finish in ("stop", ""):
+        """The finish reason; with calls, "stop" or an empty reason (xai) becomes "tool_calls"."""
+        if self._calls and self._finish in ("stop", ""):
             return "tool_calls"
         return self._finish or None
 
-    def _add_usage(self, chunk: JsonObject, choices: list[JsonObject]) -> None:
-        """Read usage at the top, in the choice (moonshot), or in x_groq; a later null does not overwrite it."""
-        self._tier = as_str(chunk.get("service_tier")) or self._tier
-        for place in (chunk, *choices[:1], as_dict(chunk.get("x_groq"))):
-            if usage := as_dict(place.get("usage")):
-                self.answer.usage = usage_from(usage, self._tier)
-                return
-
-    def _add_sources(self, chunk: JsonObject) -> None:
-        """Add the pages that Perplexity and xAI list beside the choices; the answer's ``[1]`` is the first of them."""
-        for page in as_dicts(chunk.get("search_results")):
-            self.answer.add_source(page.get("url"), page.get("title"))
-        citations = chunk.get("citations")
-        for url in citations if isinstance(citations, list) else ():
-            self.answer.add_source(url)
-
     def _add_choice(self, choice: JsonObject) -> None:
-        delta = as_dict(choice.get("delta"))
-        whole = as_dict(choice.get("message"))  # some servers send the whole message so far beside a delta
-        self._add_delta(delta or whole, is_whole=not delta)
-        if reason := as_str(choice.get("finish_reason")):  # a later chunk may have an empty one
-            self._finish = reason
-            self.answer.stop_sequence = as_str(choice.get("stop_reason")) or None  # so named by vLLM and SGLang
-
-    def _add_delta(self, delta: JsonObject, *, is_whole: bool) -> None:
         answer = self.answer
+        delta = as_dict(choice.get("delta"))
+        is_whole = not delta
+        if is_whole:  # some servers send the whole message so far beside a delta
+            delta = as_dict(choice.get("message"))
         self._add_reasoning(delta)
         content = delta.get("content")
         answer.add_text(as_str(content))
@@ -160,11 +152,15 @@ class Reader(stream.Reader):
         if refusal := as_str(delta.get("refusal")):
             answer.add_refusal(refusal)
         for call in as_dicts(delta.get("tool_calls")):
-            self._calls.add(call, is_whole=is_whole)
+            self._add_call(call, is_whole=is_whole)
         self._save_replay(delta, is_whole=is_whole)
+        if reason := as_str(choice.get("finish_reason")):  # a later chunk may have an empty one
+            self._finish = reason
+            stop_sequence = as_str(choice.get("stop_reason"))  # so named by vLLM and SGLang
+            answer.stop_sequence = stop_sequence or None
 
     def _add_reasoning(self, delta: JsonObject) -> None:
-        """Add reasoning once: some servers send the same under two names. The first one that is not empty counts."""
+        """Add reasoning once, of the first name that is set: some servers send it under two."""
         if blocks := as_dicts(delta.get(THINKING_BLOCKS)):
             self._add_thinking_blocks(blocks)
             return
@@ -172,12 +168,12 @@ class Reader(stream.Reader):
             if text := as_str(delta.get(name)):
                 self.answer.add_reasoning(text, name)
                 return
-        details = as_dicts(delta.get(REASONING_DETAILS))
-        texts = [as_str(detail.get(key)) for detail in details for key in ("text", "summary")]
-        self.answer.add_reasoning("".join(texts), "reasoning")
+        for detail in as_dicts(delta.get(REASONING_DETAILS)):
+            self.answer.add_reasoning(as_str(detail.get("text")), "reasoning")
+            self.answer.add_reasoning(as_str(detail.get("summary")), "reasoning")
 
     def _add_thinking_blocks(self, blocks: list[JsonObject]) -> None:
-        """Add litellm's blocks: it sends pieces of text, then the signature of the whole block."""
+        """Add litellm's blocks: pieces of text, then the signature of the whole block."""
         for block in blocks:
             block.pop("index", None)  # the place of the block in the answer, from litellm 1.110 on
             if text := as_str(block.get("thinking")):
@@ -188,6 +184,26 @@ class Reader(stream.Reader):
             elif block.get("signature"):
                 self.answer.add_thinking({**block, "thinking": "".join(self._thinking)})
                 self._thinking = []
+
+    def _add_call(self, delta: JsonObject, *, is_whole: bool) -> None:
+        """Add a delta to the call of its index or id, or to the last one; a whole call is new.
+
+        Some servers give each call the same index, or neither index nor id. Then a name after
+        complete arguments begins a new call. Some send an empty id or name, which is ignored
+        (mistral, dashscope, groq).
+        """
+        index = delta["index"] if isinstance(delta.get("index"), int) else None
+        call_id = as_str(delta.get("id"))
+        latest = self._latest_calls
+        call = latest.get((index, call_id)) or latest.get((index, ""))
+        if call is None and not call_id and not as_dict(delta.get("function")).get("name"):
+            call = latest.get((None, ""))
+        if call is None or is_whole or call.is_followed_by(delta):
+            call = _GrowingCall()
+            self._calls.append(call)
+        call.add(delta)
+        for key in ((index, call_id), (index, ""), (None, call_id), (None, "")):
+            latest[key] = call
 
     def _save_replay(self, delta: JsonObject, *, is_whole: bool) -> None:
         """Save what the provider may want back, and the pages that the answer cites."""
@@ -208,11 +224,11 @@ class Reader(stream.Reader):
                 self._add_once(known[THOUGHT_SIGNATURES], signature)
 
     def _add_detail(self, details: list[JsonObject], piece: JsonObject, *, is_whole: bool) -> None:
-        """Add a reasoning detail: a piece of the last one, which is signed as a whole, or a new one."""
-        last = details[-1] if details and not is_whole else {}
-        if not last or not _continues(last, piece):
-            details.append(dict(piece))
+        """Add a reasoning detail: a piece of the last one, signed as a whole, or a new one."""
+        if is_whole or not details or not _continues(details[-1], piece):
+            details.append({**piece})
             return
+        last = details[-1]
         for key, value in piece.items():
             if key in _GROWING_KEYS and isinstance(value, str) and isinstance(last.get(key), str):
                 self.answer.extend_text(last, key, value)
@@ -228,115 +244,64 @@ class Reader(stream.Reader):
 
 
 class _GrowingCall:
-    """A tool call while its pieces arrive. ``id``: None until it is known."""
+    """A tool call while its pieces arrive."""
 
-    def __init__(self, call_id: str | None) -> None:
-        self.id = call_id
-        self._name = ""
+    def __init__(self) -> None:
+        self._function: JsonObject = {"name": "", "arguments": ""}
+        self._call: JsonObject = {"id": "", "type": "function", "function": self._function}
         self._arguments: list[str] = []  # pieces
-        self._has_closing_brace = False  # at the end of the arguments
-        self._more: JsonObject = {}  # unknown keys, such as thought signatures
-        self._more_of_function: JsonObject = {}
 
-    def begins_another(self, delta: JsonObject) -> bool:
-        """Whether a delta, whose index and id fit or are missing, is nevertheless the beginning of another call.
+    def is_followed_by(self, delta: JsonObject) -> bool:
+        """Whether a delta, whose index or id is that of this call or missing, begins another one.
 
-        The arguments are parsed only where an object may have ended and another may begin: they may have megabytes.
+        The arguments are parsed only where an object may have ended and another may begin: they
+        may have megabytes.
         """
+        call_id = as_str(delta.get("id"))
+        if call_id and self._call["id"]:
+            return bool(call_id != self._call["id"])
         function = as_dict(delta.get("function"))
         name = as_str(function.get("name"))
-        has_both_ids = as_str(delta.get("id")) and self.id is not None
-        if not name or has_both_ids or not self._has_closing_brace:
-            return False
         arguments = function.get("arguments") or ""
-        is_repeated = name == self._name and not arguments
-        continues = isinstance(arguments, str) and arguments.lstrip()[:1] not in ("", "{", "[")
-        return not (is_repeated or continues) and _is_object("".join(self._arguments))
+        if not name or not self._arguments or not self._arguments[-1].rstrip().endswith("}"):
+            return False
+        if not arguments and name == self._function["name"]:
+            return False
+        if isinstance(arguments, str) and arguments.lstrip()[:1] not in ("", "{", "["):
+            return False
+        try:
+            return isinstance(parse_json("".join(self._arguments)), dict)
+        except (ValueError, RecursionError):
+            return False
 
     def add(self, delta: JsonObject) -> None:
-        """Add the name, the arguments and the unknown keys of a delta."""
+        """Add the name, the arguments and the unknown keys of a delta, such as signatures."""
         function = as_dict(delta.get("function"))
-        self._name = self._name or as_str(function.get("name"))
+        self._call["id"] = self._call["id"] or as_str(delta.get("id"))
+        self._function["name"] = self._function["name"] or as_str(function.get("name"))
         arguments = function.get("arguments")
-        if arguments is not None:
-            self._add_arguments(arguments if isinstance(arguments, str) else json.dumps(arguments))
+        if arguments is not None and arguments != "":
+            is_text = isinstance(arguments, str)
+            self._arguments.append(arguments if is_text else json.dumps(arguments))
         for key, value in function.items():
-            if key not in ("name", "arguments"):
-                self._more_of_function.setdefault(key, value)
+            self._function.setdefault(key, value)
         for key, value in delta.items():
-            if key not in ("index", "id", "type", "function") and value not in (None, ""):
-                self._more.setdefault(key, value)
-
-    def _add_arguments(self, piece: str) -> None:
-        self._arguments.append(piece)
-        if end := piece.rstrip()[-1:]:
-            self._has_closing_brace = end == "}"
+            if key != "index" and value not in (None, ""):
+                self._call.setdefault(key, value)
 
     def whole(self) -> Call:
         """The call with all that has arrived."""
-        function = {"name": self._name, "arguments": "".join(self._arguments), **self._more_of_function}
-        return {"id": self.id or "", "type": "function", "function": function, **self._more}
-
-
-class _Calls:
-    """The tool calls of one answer while their pieces arrive."""
-
-    def __init__(self) -> None:
-        self.calls: list[_GrowingCall] = []
-        # The place of the latest call by index and id, each of which may be None or ``_ANY``.
-        self._latest: dict[tuple[int | str | None, str | None], int] = {}
-
-    def add(self, delta: JsonObject, *, is_whole: bool) -> None:
-        """Add a delta to the last call of its index and id, or to a new call; a whole call is always new.
-
-        Some servers give each call the same index, or neither index nor id. Then a name after complete arguments begins
-        a new call. Some send an empty id or name, which is ignored (mistral, dashscope, groq).
-        """
-        index = delta["index"] if isinstance(delta.get("index"), int) else None
-        call_id = as_str(delta.get("id")) or None
-        place = None if is_whole else self._place_of(index, call_id)
-        if place is None or self.calls[place].begins_another(delta):
-            place = self._begin(index, call_id)
-        elif call_id and self.calls[place].id is None:
-            self._learn_id(place, index, call_id)
-        self.calls[place].add(delta)
-
-    def _place_of(self, index: int | None, call_id: str | None) -> int | None:
-        """The place of the last call of the same index and id, or of one that had none."""
-        indexes = (_ANY,) if index is None else (index, None)
-        ids = (_ANY,) if call_id is None else (call_id, None)
-        places = [self._latest[at, known] for at in indexes for known in ids if (at, known) in self._latest]
-        return max(places, default=None)
-
-    def _begin(self, index: int | None, call_id: str | None) -> int:
-        """Begin a call and return its place."""
-        self.calls.append(_GrowingCall(call_id))
-        place = len(self.calls) - 1
-        self._latest |= {(at, known): place for at in (index, _ANY) for known in (call_id, _ANY)}
-        return place
-
-    def _learn_id(self, place: int, index: int | None, call_id: str) -> None:
-        """Give a call its id, which came later than its beginning."""
-        self.calls[place].id = call_id
-        for at in {index, None, _ANY}:
-            if self._latest.get((at, None)) == place:
-                del self._latest[at, None]
-                self._latest[at, call_id] = place
+        return {**self._call, "function": {**self._function, "arguments": "".join(self._arguments)}}
 
 
 def _continues(last: JsonObject, piece: JsonObject) -> bool:
-    """Whether a reasoning detail is a further piece of the last one: of its type, index and id, if both have them."""
-    if last.get("type") != piece.get("type"):
-        return False
-    pairs = [(last.get(key), piece.get(key)) for key in ("index", "id")]
-    return all(known == new or None in (known, new) for known, new in pairs)
-
-
-def _is_object(arguments: str) -> bool:
-    try:
-        return isinstance(parse_json(arguments), dict)
-    except (ValueError, RecursionError):
-        return False
+    """Whether a reasoning detail continues the last one: of its type, index and id, if any."""
+    for key in ("index", "id"):
+        known = last.get(key)
+        new = piece.get(key)
+        if known is not None and new is not None and known != new:
+            return False
+    return bool(last.get("type") == piece.get("type"))
 
 
 def _error_in(chunk: JsonObject) -> GptshError | None:
@@ -344,7 +309,8 @@ def _error_in(chunk: JsonObject) -> GptshError | None:
     error = chunk.get("error")
     for choice in as_dicts(chunk.get("choices")):
         error = error or choice.get("error")
-    is_error = not {"choices", "usage", "object"} & set(chunk) and {"message", "detail", "msg"} & set(chunk)
+    is_answer = chunk.keys() & {"choices", "usage", "object"}
+    is_error = not is_answer and chunk.keys() & {"message", "detail", "msg"}
     if not error and (is_error or "error" in (chunk.get("object"), chunk.get("type"))):
         error = error_fields(chunk)
     return reported_error(error, chunk) if error else None
@@ -352,15 +318,15 @@ def _error_in(chunk: JsonObject) -> GptshError | None:
 
 # ---- requests
 #
-# Write a request of the chat completions API, for each provider that has it.
+# Write a request, for each provider that has this API.
 
 REFUSABLE = {
     "stream_options": Refusable(names=("stream_options",)),
     "schema": Refusable(names=("response_format",), wording="(?i)response.?format|json_schema"),
-    "limit": Refusable(wording="(?i)use .?max_completion_tokens"),  # OpenAI's newer models, through a gateway
+    # OpenAI's newer models, through a gateway
+    "limit": Refusable(wording="(?i)use .?max_completion_tokens"),
 }
 _UNANSWERED = "(no answer)"
-_CALL_KEYS, _FUNCTION_KEYS = ("id", "type", "function"), ("name", "arguments")
 
 
 def path(_target: Target) -> str:
@@ -381,6 +347,7 @@ def body(request: Request, target: Target) -> JsonObject:
         from gptsh.llm.anthropic import mark_chat
 
         mark_chat(messages, target, has_tools=bool(request.tools))
+
     payload: JsonObject = {"model": target.model, "messages": messages}
     if request.params:
         from gptsh.llm.parameters import fit_params
@@ -390,7 +357,8 @@ def body(request: Request, target: Target) -> JsonObject:
         payload["tools"] = tools
         if target.refuses_effort_beside_tools:
             payload["reasoning_effort"] = "none"
-    if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
+    if request.schema is not None:
+        # Not strict, which supports only part of JSON Schema: gptsh checks the answer.
         answer_format = {"name": "answer", "schema": request.schema}
         payload["response_format"] = {"type": "json_schema", "json_schema": answer_format}
     if request.stream:
@@ -402,11 +370,7 @@ def body(request: Request, target: Target) -> JsonObject:
 
 def _declare(tools: Sequence[Tool]) -> list[Part]:
     """Tools in the API's form."""
-    declared: list[Part] = []
-    for tool in tools:
-        function = {"name": tool.name, "description": tool.description, "parameters": openai_schema(tool)}
-        declared.append({"type": "function", "function": function})
-    return declared
+    return [{"type": "function", "function": openai_function(tool)} for tool in tools]
 
 
 def accepts(part: Part, target: Target) -> bool:
@@ -427,31 +391,36 @@ def _message(message: Message, target: Target) -> JsonObject:
     elif message["role"] == "tool":
         fields = {"tool_call_id": message.get("tool_call_id"), "content": one_text(message)}
     else:
-        fields = {"content": shapes.question_content(message, target.account.vendor.part_shapes)}
+        content = shapes.question_content(message, target.account.vendor.part_shapes)
+        fields = {"content": content}
     return {"role": message["role"], **fields, **shapes.author_name(message)}
 
 
 def _answer(message: Message, target: Target) -> JsonObject:
-    """An answer: its text, its tool calls, and what the provider wants back. Some servers refuse other keys.
+    """An answer: its text, its calls, and what the provider wants back. Some refuse other keys.
 
-    Signed or encrypted reasoning is only for the model that made it; plain text is for any model of the provider.
+    Signed or encrypted reasoning is only for the model that made it; plain text is for any model of
+    the provider.
     """
+    vendor = target.account.vendor
     is_own = target.gave(message)
     through_litellm = target.api == "litellm"
-    text, calls = one_text(message), message.get("tool_calls")
+    text = one_text(message)
+    calls = message.get("tool_calls")
     fields: JsonObject = {}
     if is_own:
         fields |= _own_replay(message)
         if through_litellm:
             fields |= _litellm_replay(message)
     if calls:
-        fields["tool_calls"] = [_call(call, is_own=is_own, through_litellm=through_litellm) for call in calls]
-        if target.account.vendor.wants_reasoning_back:
+        sent = [_call(call, is_own=is_own, through_litellm=through_litellm) for call in calls]
+        fields["tool_calls"] = sent
+        if vendor.wants_reasoning_back:
             fields |= _plain_reasoning(message, target)
     fields = {key: value for key, value in fields.items() if value}
     if text or not calls or target.is_self_hosted:  # llama-cpp-python refuses null
         fields["content"] = text
-    elif target.account.vendor.accepts_null_content:
+    elif vendor.accepts_null_content:
         fields["content"] = None
     return fields
 
@@ -462,34 +431,37 @@ def _own_replay(message: Message) -> JsonObject:
     The last reasoning detail of a partial answer may be incomplete, unless it is signed.
     """
     replay = as_dict(message.get("replay"))
-    fields = {key: replay.get(key) for key in REPLAY_KEYS}
     details = as_dicts(replay.get(REASONING_DETAILS))
     if details and message.get("finish_reason") in PARTIAL_REASONS:
         last = details[-1]
-        is_torn = "text" in last and not last.get("signature")
-        details = details[:-1] if is_torn else details
-    return {**fields, REASONING_DETAILS: details}
+        if "text" in last and not last.get("signature"):
+            details.pop()
+    return {**{key: replay.get(key) for key in REPLAY_KEYS}, REASONING_DETAILS: details}
 
 
 def _litellm_replay(message: Message) -> JsonObject:
     """What litellm wants back: thinking that is signed, and fields of the provider."""
-    blocks = as_dicts(message.get("thinking"))
-    signed = [block for block in blocks if block.get("signature") or block.get("type") != "thinking"]
+    signed = []
+    for block in as_dicts(message.get("thinking")):
+        if block.get("signature") or block.get("type") != "thinking":
+            signed.append(block)
     replay = as_dict(message.get("replay"))
     return {THINKING_BLOCKS: signed, PROVIDER_FIELDS: as_dict(replay.get(PROVIDER_FIELDS))}
 
 
-def _plain_reasoning(message: Message, target: Target) -> dict[str, str]:
-    """The reasoning before a tool call as plain text, which a provider may require: a blank one, if there is none."""
-    replay = as_dict(message.get("replay")) if message.get("provider") == target.provider else {}
-    return {key: replay[key] for key in REASONING_FIELDS if replay.get(key)} or {REASONING_FIELDS[0]: " "}
+def _plain_reasoning(message: Message, target: Target) -> JsonObject:
+    """The reasoning before a call as plain text, which a provider may require: a blank, if none."""
+    is_of_provider = message.get("provider") == target.provider
+    replay = as_dict(message.get("replay")) if is_of_provider else {}
+    reasoning = {key: replay[key] for key in REASONING_FIELDS if replay.get(key)}
+    return reasoning or {REASONING_FIELDS[0]: " "}
 
 
 def _call(call: Call, *, is_own: bool, through_litellm: bool) -> Call:
-    """A tool call; its own model gets what it sent beside the function, and litellm also what it put inside."""
+    """A tool call without the keys that only its own model, or only litellm, may get."""
     function = call["function"]
-    plain = {key: value for key, value in function.items() if key in _FUNCTION_KEYS}
+    plain = {key: value for key, value in function.items() if key in ("name", "arguments")}
     if not is_own:
-        return {**{key: call[key] for key in _CALL_KEYS}, "function": plain}
+        return {"id": call["id"], "type": call["type"], "function": plain}
     fields = {key: value for key, value in call.items() if value is not None}
     return {**fields, "function": {**function} if through_litellm else plain}

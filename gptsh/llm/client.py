@@ -75,7 +75,7 @@ def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
     prompt = sum(len(text_of(message).split()) for message in request.messages)
     answer.usage = usage_from({"prompt_tokens": prompt, "completion_tokens": len(words) + 1})
     answer.finish("stop")
-    answer.end()
+    answer.end_text()
     yield from answer.new_events()
 
 

@@ -7,20 +7,21 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gptsh.config.accounts import Target
-from gptsh.content.answer import Answer, Frame, call_signature
+from gptsh.content.answer import Answer
 from gptsh.content.attachments import media_of
 from gptsh.content.passages import one_text
 from gptsh.content.shapes import move_tool_media
-from gptsh.errors import ModelError
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
 from gptsh.llm.parameters import fit_params
 from gptsh.llm.stream import (
-    ADVICE,
+    NO_QUESTION,
+    Frame,
     Refusable,
+    add_turn,
     as_object,
-    debug_text,
-    openai_schema,
+    not_an_answer,
+    openai_function,
     own_blocks,
     placeholder,
     reported_error,
@@ -28,6 +29,7 @@ from gptsh.llm.stream import (
     texts_and_calls,
 )
 from gptsh.messages import (
+    PROVIDER_FIELDS,
     Call,
     Event,
     Message,
@@ -49,8 +51,7 @@ if TYPE_CHECKING:
 
 # ---- answers
 #
-# Read an answer of Google's Gemini API: text, thoughts, signatures, tool calls, sources
-# (citations), web searches.
+# Read an answer: text, thoughts, signatures, tool calls, sources (citations), web searches.
 
 PARTS = "parts"  # key of ``replay``: the parts of an answer, if they are more than a text and calls
 SIGNATURE = "thoughtSignature"
@@ -60,39 +61,55 @@ _TEXT: Part = {"text": None}  # the frame of a text without a signature
 _CALL: Part = {"functionCall": None}
 
 
-def as_documents(document: JsonObject, body: bytes) -> Iterator[JsonObject]:
-    """An answer that is not streamed: the one document of its stream. --debug shows ``body`` if it is not one."""
+def as_documents(document: JsonObject) -> Iterator[JsonObject]:
+    """Yield an answer that is not streamed: the one document of its stream."""
     if not document.keys() & {"candidates", "promptFeedback", "error"}:
-        raise ModelError("the response is not one of Google's generateContent", ADVICE, detail=debug_text(body))
+        raise not_an_answer("one of Google's generateContent", document)
     yield document
 
 
 class Reader(stream.Reader):
-    """Writes the documents of one answer into an ``Answer``; each has the next parts. There is no last one."""
+    """Writes the documents of one answer into an ``Answer``; each has the next parts.
+
+    There is no last one.
+    """
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
-        self._frames: list[Part] = []  # the parts, without the texts and calls that the message holds
+        self._frames: list[Part] = []  # the parts, without what the message holds of them
         self._finish = ""
         self._searches: set[str] = set()  # what Google's own search was asked
 
     def add(self, payload: JsonObject) -> bool:
-        """Read one document; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        """Read one document. Raises ModelError or TooLong for an error in it."""
         answer = self.answer
         if payload.get("error"):
             raise reported_error(payload["error"], payload)
         answer.response_id = as_str(payload.get("responseId")) or answer.response_id
         answer.resolved_model = as_str(payload.get("modelVersion")) or answer.resolved_model
-        self._finish = as_str(as_dict(payload.get("promptFeedback")).get("blockReason")) or self._finish
+        feedback = as_dict(payload.get("promptFeedback"))
+        self._finish = as_str(feedback.get("blockReason")) or self._finish
         for candidate in as_dicts(payload.get("candidates")):
             if candidate.get("index") in (0, None):  # only the first of several answers
                 self._add_candidate(candidate)
         usage = as_dict(payload.get("usageMetadata"))
         if "totalTokenCount" in usage or (usage and answer.usage is None):  # the last counts count
             answer.usage = usage_from(usage, searches=len(self._searches))
-        if self._finish:
-            answer.finish(self._reason())
+        self._finish_answer()
         return payload is stream.DONE  # not Google's, but some gateways'
+
+    def end(self) -> None:
+        """Save the parts, if they are more than a text and calls."""
+        self._finish_answer()
+        if any(frame not in (_TEXT, _CALL) for frame in self._frames):
+            self.answer.replay[PARTS] = self._frames
+
+    def _finish_answer(self) -> None:
+        """Finish the answer, if there is a reason; Google has none of its own for calls."""
+        if self._finish == "STOP" and self.answer.calls:
+            self.answer.finish("tool_calls")
+        elif self._finish:
+            self.answer.finish(_REASONS.get(self._finish, self._finish))
 
     def _add_candidate(self, candidate: JsonObject) -> None:
         for part in as_dicts(as_dict(candidate.get("content")).get("parts")):
@@ -100,25 +117,24 @@ class Reader(stream.Reader):
         self._finish = as_str(candidate.get("finishReason")) or self._finish
         found = as_dict(candidate.get("groundingMetadata"))  # by Google's own search
         queries = found.get("webSearchQueries")
-        self._searches |= {str(query) for query in queries} if isinstance(queries, list) else set()
+        if isinstance(queries, list):
+            self._searches |= set(map(str, queries))
         for chunk in as_dicts(found.get("groundingChunks")):
             page = as_dict(chunk.get("web"))
             self.answer.add_source(page.get("uri"), page.get("title"))
 
-    def end(self) -> None:
-        """Save the parts, if they are more than a text and calls."""
-        if self._finish:
-            self.answer.finish(self._reason())
-        if any(frame not in (_TEXT, _CALL) for frame in self._frames):
-            self.answer.replay[PARTS] = self._frames
-
     def _add_part(self, part: Part) -> None:
-        """Add a part. Texts without a signature continue each other; one with a signature stands alone."""
+        """Add a part. Texts without a signature continue each other; a signed one is alone."""
         if not part.keys() - {"thought", SIGNATURE}:  # it cannot go back without data
             part = {**part, "text": ""}
-        text, call = part.get("text"), part.get("functionCall")
+        text = part.get("text")
+        call = part.get("functionCall")
         if isinstance(call, dict):
-            self._add_call(part, call)
+            arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
+            function = {"name": as_str(call.get("name")), "arguments": arguments}
+            call_id = as_str(call.get("id"))
+            self.answer.add_call({"id": call_id, "type": "function", "function": function})
+            self._frames.append({**part, "functionCall": None})
         elif not isinstance(text, str):
             self._frames.append(part)  # of the provider's own tools
         elif part.get("thought") is True:
@@ -126,74 +142,62 @@ class Reader(stream.Reader):
             if part.get(SIGNATURE):  # Google reads no summary of a thought, only its own
                 self._frames.append(part)
         elif text:
-            self._add_text(part, text)
+            frame = {**part, "text": None}
+            if frame != _TEXT or self._frames[-1:] != [_TEXT]:
+                self.answer.begin_text()
+                self._frames.append(frame)
+            self.answer.add_text(text)
         elif part.keys() - {"text"}:
             self._frames.append(part)
 
-    def _add_call(self, part: Part, call: JsonObject) -> None:
-        arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
-        function = {"name": as_str(call.get("name")), "arguments": arguments}
-        self.answer.add_call({"id": as_str(call.get("id")), "type": "function", "function": function})
-        self._frames.append({**part, "functionCall": None})
-
-    def _add_text(self, part: Part, text: str) -> None:
-        frame = {**part, "text": None}
-        continues = frame == _TEXT and self._frames[-1:] == [_TEXT]
-        if not continues:
-            self.answer.begin_text()
-            self._frames.append(frame)
-        self.answer.add_text(text)
-
-    def _reason(self) -> str:
-        """The finish reason; Google has none of its own for calls."""
-        if self._finish == "STOP" and self.answer.calls:
-            return "tool_calls"
-        return _REASONS.get(self._finish, self._finish)
-
 
 # ---- requests
-#
-# Write a request of Google's Gemini API, generateContent.
 #
 # A conversation is a list of contents with parts. A part of an answer may have a thought signature:
 # it goes back in the same part to the model that signed it. Calls without their signature are
 # refused by Gemini 3 and later.
 
+_THOUGHTS_REFUSED = r"include_?thoughts|thinking(?:[_ ]?config)? is not (?:supported|enabled)"
 REFUSABLE = {
     "store": Refusable(names=("store",)),
-    "thoughts": Refusable(wording=r"(?i)include_?thoughts|thinking(?:[_ ]?config)? is not (?:supported|enabled)"),
+    "thoughts": Refusable(wording=f"(?i){_THOUGHTS_REFUSED}"),
     "schema": Refusable(wording=r"(?i)response[_ ]?(?:json[_ ]?)?(?:schema|mime)|json mode"),
     PARTS: Refusable(wording=r"(?i)thought[_ ]?signature"),
 }
-_UNSIGNED = "skip_thought_signature_validator"  # Google's own value for calls that another model made
+_UNSIGNED = "skip_thought_signature_validator"  # Google's value for calls of another model
 _WITHOUT_SIGNATURES = "gemini-[12]|gemma"  # models that do not require one
 _FILE_URL = r"(?i)(?:https|gs)://"
-_NO_QUESTION = "(no question)"
 
 
 def path(target: Target) -> str:
-    """The path of the request's URL, after the base URL. It is always streamed: else Gemini 4 halves its answers."""
+    """The path of the request's URL, after the base URL.
+
+    It is always streamed: else Gemini 4 halves its answers.
+    """
     model = target.model if "/" in target.model else f"models/{target.model}"
     return f"/{quote(model, safe='/:@')}:streamGenerateContent?alt=sse"
 
 
 def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without what the server refuses. Google is asked not to store it."""
-    conversation, params = request.messages, fit_params(request.params, target).fields
+    params = fit_params(request.params, target).fields
     config = as_dict(params.pop("generationConfig", None))
     if request.schema is not None:
-        config |= {"responseMimeType": "application/json", "responseJsonSchema": request.schema}
+        config["responseMimeType"] = "application/json"
+        config["responseJsonSchema"] = request.schema
     thinking = as_dict(config.get("thinkingConfig"))
-    is_off = thinking.get("thinkingBudget") == 0
-    if may_reason(target.provider, target.model) and "thoughts" not in target.refusals and not is_off:
+    is_off = thinking.get("thinkingBudget") == 0 or "thoughts" in target.refusals
+    if not is_off and may_reason(target.provider, target.model):
         config["thinkingConfig"] = {"includeThoughts": True, **thinking}
     tools = take_tools(params, request, target, _declare)
     if request.web and request.tools:  # else Google's own tools and functions exclude each other
-        params["toolConfig"] = {"includeServerSideToolInvocations": True, **as_dict(params.get("toolConfig"))}
+        tool_config = as_dict(params.get("toolConfig"))
+        params["toolConfig"] = {"includeServerSideToolInvocations": True, **tool_config}
+
     payload: JsonObject = {}
-    if system := system_text(conversation):
+    if system := system_text(request.messages):
         payload["systemInstruction"] = {"parts": [{"text": system}]}
-    payload["contents"] = _contents(conversation, target, refuses_parts=PARTS in target.refusals)
+    payload["contents"] = _contents(request.messages, target)
     if tools:
         payload["tools"] = tools
     if "store" not in target.refusals:
@@ -216,32 +220,27 @@ def read(response: "Response", answer: Answer) -> Iterator[Event]:
 
 def _declare(tools: Sequence[Tool]) -> list[Part]:
     """Tools in the API's form: all functions in one."""
-    functions: list[Part] = []
-    for tool in tools:
-        schema = openai_schema(tool)
-        functions.append({"name": tool.name, "description": tool.description, "parametersJsonSchema": schema})
+    functions = [openai_function(tool, "parametersJsonSchema") for tool in tools]
     return [{"functionDeclarations": functions}] if functions else []
 
 
-def _contents(conversation: Sequence[Message], target: Target, *, refuses_parts: bool) -> list[Part]:
-    """The contents of a conversation: the roles alternate, and all results of one round are in one content."""
+def _contents(conversation: Sequence[Message], target: Target) -> list[Part]:
+    """The contents of a conversation: the roles alternate, all results of a round are in one."""
     contents: list[Part] = []
     names: dict[str | None, str] = {}  # of the functions, by the ids of their calls
-    own_from = len(conversation) if refuses_parts else reasoning_from(conversation)
+    own_from = reasoning_from(conversation)
+    if PARTS in target.refusals:
+        own_from = len(conversation)
     foreign: list[Message] = [{**message, "provider": ""} for message in conversation[:own_from]]
-    messages = [message for message in (*foreign, *conversation[own_from:]) if message["role"] != "system"]
-    for message in move_tool_media(messages):
-        names |= {call["id"]: call["function"]["name"] for call in message.get("tool_calls") or ()}
-        parts = _parts(message, target, names)
-        if not parts:
+    for message in move_tool_media([*foreign, *conversation[own_from:]]):
+        if message["role"] == "system":
             continue
+        for call in message.get("tool_calls") or ():
+            names[call["id"]] = call["function"]["name"]
         role = "model" if message["role"] == "assistant" else "user"
-        if role == "model" and not contents:  # a call must follow a question
-            contents.append({"role": "user", "parts": [{"text": _NO_QUESTION}]})
-        if contents and contents[-1]["role"] == role:
-            contents[-1]["parts"] += parts
-        else:
-            contents.append({"role": role, "parts": parts})
+        parts = _parts(message, target, names)
+        if parts:
+            add_turn(contents, role, {"parts": parts}, no_question={"text": NO_QUESTION})
     return contents
 
 
@@ -252,20 +251,22 @@ def _parts(message: Message, target: Target, names: dict[str | None, str]) -> li
     if message["role"] != "assistant":
         parts = [_question_part(part) for part in parts_of(message)]
         return [part for part in parts if part != {"text": ""}]
-    parts = _own_parts(message, target) or list(_plain_parts(message, target))
+    parts = _own_parts(message, target) or _plain_parts(message, target)
     if not re.match(_WITHOUT_SIGNATURES, target.model):
-        _sign_first_call(parts)
+        # A first call without a signature is of another model, or of an older one. Of parallel
+        # calls Google signs the first alone.
+        for index, part in enumerate(parts):
+            if "functionCall" in part:
+                parts[index] = {SIGNATURE: _UNSIGNED, **part}
+                break
     return parts
 
 
 def _question_part(part: Part) -> Part:
     """A part of a question in the API's form."""
-    if not is_text(part):
-        media = _media_part(part)
-        if media is not None:
-            return media
-        return {"text": placeholder(part)}
-    return {"text": labelled_text(part) if part["text"] else ""}
+    if is_text(part):
+        return {"text": labelled_text(part) if part["text"] else ""}
+    return _media_part(part) or {"text": placeholder(part)}
 
 
 def _media_part(part: Part) -> Part | None:
@@ -275,18 +276,21 @@ def _media_part(part: Part) -> Part | None:
         return None
     if media.url is not None:
         return {"fileData": {"fileUri": media.url}} if re.match(_FILE_URL, media.url) else None
-    return {"inlineData": {"mimeType": media.media_type, "data": media.data}} if media.media_type else None
+    if not media.media_type:
+        return None
+    return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
 
 
 def _result(message: Message, names: dict[str | None, str]) -> Part:
     """A tool result; Google requires the id and the name of its call."""
     call_id = message.get("tool_call_id")
     response = {"error" if message.get("is_error") else "result": one_text(message)}
-    return {"functionResponse": {"id": call_id, "name": names.get(call_id, "unknown"), "response": response}}
+    name = names.get(call_id, "unknown")
+    return {"functionResponse": {"id": call_id, "name": name, "response": response}}
 
 
 def _own_parts(message: Message, target: Target) -> list[Part]:
-    """The parts of a complete answer of this model, as it sent them; empty if they were not saved or do not fit."""
+    """The parts of a complete answer of this model, as it sent them; empty if they do not fit."""
     parts: list[Part] = []
     for part, block in own_blocks(message, target, PARTS, _frame):
         if block is None:
@@ -298,32 +302,34 @@ def _own_parts(message: Message, target: Target) -> list[Part]:
     return parts
 
 
-def _plain_parts(message: Message, target: Target) -> Iterator[Part]:
+def _plain_parts(message: Message, target: Target) -> list[Part]:
     """The texts and calls of an answer, of whatever model, in their order."""
     is_own = target.gave(message)
+    parts: list[Part] = []
     for kind, block in texts_and_calls(message):
         if kind == "text":
-            yield block
+            parts.append(block)
             continue
-        signature = call_signature(block) if is_own else None
-        signed = {SIGNATURE: signature} if signature else {}
-        yield {"functionCall": _function_call(block), **signed}
+        part: Part = {"functionCall": _function_call(block)}
+        signature = _signature(block)
+        if is_own and signature:
+            part[SIGNATURE] = signature
+        parts.append(part)
+    return parts
 
 
-def _sign_first_call(parts: list[Part]) -> None:
-    """Mark the first call of an answer, in place, if it has no signature: another model made it, or an older one.
-
-    Of parallel calls Google signs the first alone.
-    """
-    for at, part in enumerate(parts):
-        if "functionCall" in part:
-            parts[at] = {SIGNATURE: _UNSIGNED, **part}
-            return
+def _signature(call: Call) -> str:
+    """The signature of a call that came through Google's OpenAI-compatible API or litellm."""
+    google = as_dict(as_dict(call.get("extra_content")).get("google"))
+    of_litellm = as_dict(call["function"].get(PROVIDER_FIELDS))
+    signatures = (google.get("thought_signature"), of_litellm.get("thought_signature"))
+    return as_str(signatures[0] or signatures[1])
 
 
 def _function_call(call: Call) -> Part:
     function = call["function"]
-    return {"id": call["id"], "name": function["name"], "args": as_object(function["arguments"])}
+    arguments = as_object(function["arguments"])
+    return {"id": call["id"], "name": function["name"], "args": arguments}
 
 
 def _frame(part: Part) -> Frame | None:

@@ -209,7 +209,7 @@ class Bridge:
         incoming = Incoming(_run_call(call, target), target.provider)
         chunks = self._received(incoming, target, answer)
         if not request.stream:
-            chunks = chat.as_chunks(next(chunks, {}), b"")
+            chunks = chat.as_chunks(next(chunks, {}))
         return stream.read(chunks, chat.Reader(answer), incoming.limit_wait)
 
     def _received(

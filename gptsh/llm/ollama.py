@@ -12,16 +12,18 @@ from gptsh.errors import ModelError
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
 from gptsh.llm.parameters import fit_params
-from gptsh.llm.stream import (
-    ADVICE,
-    Refusable,
-    as_object,
-    debug_text,
-    lines,
-    load,
-    reported_error,
+from gptsh.llm.stream import Refusable, as_object, lines, load, not_an_answer, reported_error
+from gptsh.messages import (
+    Call,
+    Event,
+    Message,
+    Part,
+    Request,
+    is_text,
+    parts_of,
+    starts_turn,
+    text_of,
 )
-from gptsh.messages import Call, Event, Message, Part, Request, is_answer_of, is_text, parts_of, starts_turn, text_of
 from gptsh.models.usage import usage_from
 
 if TYPE_CHECKING:
@@ -30,16 +32,17 @@ if TYPE_CHECKING:
 
 # ---- answers
 #
-# Read an answer of Ollama's own API, a line of JSON for each piece: text, thinking, tool calls,
-# usage, the window.
+# Read an answer, a line of JSON for each piece: text, thinking, tool calls, usage.
 
 THINKING = "thinking"  # the field of reasoning, in requests and answers
-_ANSWER_KEYS = {"message", "done", "error"}
 _USAGE_SUFFIXES = ("_count", "_duration")
 
 
 def json_lines(chunks: Iterator[bytes]) -> Iterator[JsonObject]:
-    """Parse each line of a body as an object. Raises ModelError if one is not, or if the first is not an answer."""
+    """Parse each line of a body as an object.
+
+    Raises ModelError if one is not, or if the first is not an answer.
+    """
     texts = filter(bytes.strip, lines(chunks))
     for number, line in enumerate(texts):
         try:
@@ -48,8 +51,8 @@ def json_lines(chunks: Iterator[bytes]) -> Iterator[JsonObject]:
             if number and next(texts, None) is None:  # the last line may be cut off
                 return
             raise
-        if not number and not _ANSWER_KEYS & set(payload):
-            raise ModelError("the response is not an answer of Ollama", ADVICE, detail=debug_text(line))
+        if number == 0 and not payload.keys() & {"message", "done", "error"}:
+            raise not_an_answer("an answer of Ollama", payload)
         yield payload
 
 
@@ -57,8 +60,9 @@ class Reader(stream.Reader):
     """Writes the lines of one answer into an ``Answer``."""
 
     def add(self, line: JsonObject) -> bool:
-        """Read one line; whether it was the last. Raises ModelError or TooLong for an error in it."""
-        answer, message = self.answer, as_dict(line.get("message"))
+        """Read one line; return whether it was the last."""
+        answer = self.answer
+        message = as_dict(line.get("message"))
         answer.resolved_model = as_str(line.get("model")) or None
         answer.add_reasoning(as_str(message.get(THINKING)), THINKING)
         answer.add_text(as_str(message.get("content")))
@@ -68,9 +72,10 @@ class Reader(stream.Reader):
             raise reported_error(line["error"], line)
         if line.get("done") is not True:
             return False
-        usage = usage_from({key: value for key, value in line.items() if key.endswith(_USAGE_SUFFIXES)})
-        reason = as_str(line.get("done_reason")) or "stop"  # older servers end a complete answer with ``done`` only
-        answer.usage = usage if usage["raw"] else None
+        counts = {key: value for key, value in line.items() if key.endswith(_USAGE_SUFFIXES)}
+        answer.usage = usage_from(counts) if counts else None
+        # Older servers end a complete answer with ``done`` only.
+        reason = as_str(line.get("done_reason")) or "stop"
         answer.finish("tool_calls" if answer.calls and reason == "stop" else reason)
         return True
 
@@ -87,21 +92,33 @@ def _chat_call(call: JsonObject) -> Call:
 
 # ---- requests
 #
-# Write a request of Ollama's own API, ``/api/chat``.
-#
-# gptsh uses it because only here a request can choose the window, and have a long prompt refused
-# instead of truncated.
+# Write a request of ``/api/chat``: only here it can choose the window, and have a long prompt
+# refused instead of truncated.
 
+_LEVEL_REFUSED = r"think value .{0,12} is not supported|\bthink must be|ChatRequest\.think"
+_SCHEMA_REFUSED = r"invalid format|schema in format|for format|ChatRequest\.format|grammar"
 REFUSABLE = {
-    # of older servers
-    "level": Refusable(wording=r"(?i)think value .{0,12} is not supported|\bthink must be|ChatRequest\.think"),
+    "level": Refusable(wording=f"(?i){_LEVEL_REFUSED}"),  # by older servers
     "think": Refusable(wording="(?i)not support thinking"),
-    # not "image: unknown format"
-    "schema": Refusable(wording=r"(?i)invalid format|schema in format|for format|ChatRequest\.format|grammar"),
+    "schema": Refusable(wording=f"(?i){_SCHEMA_REFUSED}"),  # not "image: unknown format"
 }
 # Parameters outside ``options``.
-_TOP_LEVEL = ("keep_alive", "think", "format", "tools", "logprobs", "top_logprobs", "truncate", "shift")
-_UNSUPPORTED = {"image": "images by URL", "document": "documents", "audio": "audio", "video": "video"}
+_TOP_LEVEL = (
+    "keep_alive",
+    "think",
+    "format",
+    "tools",
+    "logprobs",
+    "top_logprobs",
+    "truncate",
+    "shift",
+)
+_UNSUPPORTED = {
+    "image": "images by URL",
+    "document": "documents",
+    "audio": "audio",
+    "video": "video",
+}
 
 
 def path(_target: Target) -> str:
@@ -112,14 +129,10 @@ def path(_target: Target) -> str:
 def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without what the server refuses.
 
-    With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops the oldest messages
-    silently.
+    With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops
+    the oldest messages silently.
     """
     params = fit_params(request.params, target).fields
-    top_level = {name: params.pop(name) for name in _TOP_LEVEL if name in params}
-    if "level" in target.refusals and "think" in top_level:
-        top_level["think"] = bool(top_level["think"])
-    options = _options(params)
     payload = {
         "model": target.model,
         "messages": list(_messages(request, target)),
@@ -127,13 +140,18 @@ def body(request: Request, target: Target) -> JsonObject:
         "truncate": False,
         "shift": False,
     }
-    payload |= top_level
+    for name in _TOP_LEVEL:
+        if name in params:
+            payload[name] = params.pop(name)
+    if "level" in target.refusals and "think" in payload:
+        payload["think"] = bool(payload["think"])
     if request.schema is not None:
         payload["format"] = request.schema
-    if options:
+    if options := _options(params):
         payload["options"] = options
     if request.tools:
-        payload["tools"] = [{"type": "function", "function": tool._asdict()} for tool in request.tools]
+        tools = [{"type": "function", "function": tool._asdict()} for tool in request.tools]
+        payload["tools"] = tools
     return {name: value for name, value in payload.items() if name not in target.refusals}
 
 
@@ -159,27 +177,31 @@ def read(response: "Response", answer: Answer) -> Iterator[Event]:
 
 
 def _messages(request: Request, target: Target) -> Iterator[JsonObject]:
-    """The messages in Ollama's form; thinking is sent back only to its own model, within its turn."""
-    latest = max((at for at, message in enumerate(request.messages) if starts_turn(message)), default=0)
+    """The messages in Ollama's form; thinking goes back to its own model, within its turn."""
+    starts = [index for index, message in enumerate(request.messages) if starts_turn(message)]
+    last_start = starts[-1] if starts else 0
     names: dict[str, str] = {}  # of functions, by call id
-    for at, message in enumerate(request.messages):
+    for index, message in enumerate(request.messages):
         parts, images = _parts_and_images(message, target)
         calls = message.get("tool_calls") or ()
-        names |= {call["id"]: call["function"]["name"] for call in calls}
+        for call in calls:
+            names[call["id"]] = call["function"]["name"]
         more: JsonObject = {"images": images}
-        if at > latest and is_answer_of(message, target.provider, request.model):
+        if index > last_start and target.gave(message):
             more[THINKING] = as_dict(message.get("replay")).get(THINKING)
         more["tool_calls"] = [_call(call) for call in calls]
         if message["role"] == "tool":
             call_id = message.get("tool_call_id", "")
-            more |= {"tool_name": message.get("name") or names.get(call_id), "tool_call_id": call_id}
-        joined = text_of if message["role"] == "user" else one_text
+            more["tool_name"] = message.get("name") or names.get(call_id)
+            more["tool_call_id"] = call_id
+        as_text = text_of if message["role"] == "user" else one_text
+        content = as_text({**message, "content": parts})
         fields = {key: value for key, value in more.items() if value}
-        yield {"role": message["role"], "content": joined({**message, "content": parts}), **fields}
+        yield {"role": message["role"], "content": content, **fields}
 
 
 def _parts_and_images(message: Message, target: Target) -> tuple[list[Part], list[str | None]]:
-    """The texts of a message, also those in place of what is not sent; and the images, in base64."""
+    """The texts of a message, also those in place of what is not sent; the images in base64."""
     texts: list[Part] = []
     images: list[str | None] = []
     for part in parts_of(message):
@@ -188,12 +210,14 @@ def _parts_and_images(message: Message, target: Target) -> tuple[list[Part], lis
             images.append(media.data)
         elif is_text(part):
             texts.append(part)
+        elif media:
+            texts.append(not_sent(part, f"Ollama takes no {_UNSUPPORTED[media.kind]}"))
         else:
-            reason = f"Ollama takes no {_UNSUPPORTED[media.kind]}" if media else "Ollama takes text and images"
-            texts.append(not_sent(part, reason))
+            texts.append(not_sent(part, "Ollama takes text and images"))
     return texts, images
 
 
 def _call(call: Call) -> JsonObject:
-    function = call["function"]
-    return {"id": call["id"], "function": {"name": function["name"], "arguments": as_object(function["arguments"])}}
+    name = call["function"]["name"]
+    arguments = as_object(call["function"]["arguments"])
+    return {"id": call["id"], "function": {"name": name, "arguments": arguments}}

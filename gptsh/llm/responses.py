@@ -4,19 +4,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gptsh.config.accounts import Target
-from gptsh.content.answer import Answer, Frame
+from gptsh.content.answer import Answer
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
-from gptsh.errors import ModelError
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
 from gptsh.llm.parameters import fit_params
 from gptsh.llm.stream import (
-    ADVICE,
     DONE,
+    Frame,
     Refusable,
-    debug_text,
-    openai_schema,
+    not_an_answer,
+    openai_function,
     own_blocks,
     reported_error,
     take_tools,
@@ -46,24 +45,22 @@ if TYPE_CHECKING:
 
 # ---- answers
 #
-# Read an answer of OpenAI's Responses API: text, reasoning, tool calls, sources (citations), web
-# searches, usage.
+# Read an answer: text, reasoning, tool calls, sources (citations), web searches, usage.
 
 ITEMS = "items"  # key of ``replay``: the items of an answer, if they are more than a text and calls
 _REASONING = "reasoning"  # the key under which ``replay`` has the reasoning as text
-_LAST_EVENTS = {f"response.{status}" for status in ("completed", "incomplete", "failed", "cancelled")}
+_LAST_EVENTS = {f"response.{name}" for name in ("completed", "incomplete", "failed", "cancelled")}
 _INCOMPLETE = {"max_output_tokens": "length"}  # its reasons, by the names of chat completions
-_BARE_KEYS = {"type", "id", "status", "role", "content"}  # of a message or call that need not be saved
-_WITHOUT_ITEM = {"response.created", "response.in_progress", "response.queued"}
+_BARE_KEYS = {"type", "id", "status", "role", "content"}  # that need not be saved
 _CALL_KEYS = ("call_id", "name", "arguments")
 
 
-def as_events(response: JsonObject, body: bytes) -> Iterator[JsonObject]:
-    """A response as the events of a stream. --debug shows ``body`` if it is not one."""
+def as_events(response: JsonObject) -> Iterator[JsonObject]:
+    """Split a response into the events of a stream."""
     if response.get("error") and not response.get("output"):
         yield {"type": "error", "error": response["error"]}
     elif not isinstance(response.get("output"), list):
-        raise ModelError("the response is not one of the Responses API", ADVICE, detail=debug_text(body))
+        raise not_an_answer("one of the Responses API", response)
     else:
         yield {"type": f"response.{response.get('status') or 'completed'}", "response": response}
 
@@ -73,10 +70,12 @@ class _Progress:
 
     def __init__(self) -> None:
         self.text: Part | None = None  # the block of the answer
-        self.phase: dict[str, str] = {}  # of a message
+        self.phase = ""  # of a message
         self.call: Part = {}  # of a function call that has not ended
         self.arguments: list[str] = []  # its pieces
-        self.refuses = self.reasons = self.is_called = False
+        self.refuses = False
+        self.reasons = False
+        self.is_called = False
 
 
 class Reader(stream.Reader):
@@ -89,43 +88,46 @@ class Reader(stream.Reader):
         self._thought: object = None  # the piece of reasoning that came last
 
     def add(self, payload: JsonObject) -> bool:
-        """Read one event; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        """Read one event; return whether it was the last."""
         if payload is DONE:
             return True
-        kind, response = as_str(payload.get("type")), as_dict(payload.get("response"))
+        kind = as_str(payload.get("type"))
+        response = as_dict(payload.get("response"))
         if kind == "error" or payload.get("error"):
             raise reported_error(payload.get("error") or payload, payload)
         self.answer.response_id = as_str(response.get("id")) or self.answer.response_id
         self.answer.resolved_model = as_str(response.get("model")) or self.answer.resolved_model
         if kind in _LAST_EVENTS:
-            self._finish(kind, response)
+            self._finish(kind.removeprefix("response."), response)
             return True
-        if kind not in _WITHOUT_ITEM:
-            self._add_to_item(kind, payload)
+        self._add_to_item(kind, payload)
         return False
 
     def _add_to_item(self, kind: str, payload: JsonObject) -> None:
         """Read an event that concerns one item."""
-        delta, item, place = as_str(payload.get("delta")), as_dict(payload.get("item")), payload.get("output_index")
+        delta = as_str(payload.get("delta"))
+        item = as_dict(payload.get("item"))
+        place = payload.get("output_index")
         if not isinstance(place, int):  # some servers send only an id
             place = as_str(payload.get("item_id") or item.get("id"))
         progress = self._open.setdefault(place, _Progress())
         match kind:
             case "response.output_item.added":
-                progress.phase = _phase(item)
+                progress.phase = as_str(item.get("phase"))
                 progress.call = item if item.get("type") == "function_call" else {}
             case "response.output_text.delta":
-                progress.text = progress.text or self.answer.begin_text(**progress.phase)
+                progress.text = progress.text or self.answer.begin_text(progress.phase)
                 self.answer.add_text(delta)
             case "response.refusal.delta":
                 progress.refuses = True
                 self.answer.add_refusal(delta)
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
                 progress.reasons = True
-                self._add_reasoning(delta, (place, payload.get("summary_index"), payload.get("content_index")))
+                indexes = (payload.get("summary_index"), payload.get("content_index"))
+                self._add_reasoning(delta, (place, *indexes))
             case "response.output_text.annotation.added":
                 self._add_sources([as_dict(payload.get("annotation"))])
-            case "response.function_call_arguments.delta" if progress.call:
+            case "response.function_call_arguments.delta":
                 progress.arguments.append(delta)
             case "response.output_item.done":
                 self._end_item(place, item)
@@ -134,10 +136,10 @@ class Reader(stream.Reader):
         """Write the calls that have not ended: an answer may break off anywhere."""
         for progress in self._open.values():
             if progress.call and not progress.is_called:
-                self._add_call(progress, {**progress.call, "arguments": "".join(progress.arguments)})
+                self._add_call({**progress.call, "arguments": "".join(progress.arguments)})
 
     def _end_item(self, place: int | str, item: Part) -> None:
-        """Read a complete item, once or again. Where its text differs from the deltas, the item is right."""
+        """Read a complete item, once or again. Its text counts, not that of the deltas."""
         self._items[place] = item
         progress = self._open.setdefault(place, _Progress())
         match item.get("type"):
@@ -145,26 +147,28 @@ class Reader(stream.Reader):
                 self._end_message(progress, item)
             case "reasoning" if not progress.reasons:
                 progress.reasons = True
-                summary, content = as_dicts(item.get("summary")), as_dicts(item.get("content"))
-                texts = [as_str(part.get("text")) for part in summary or content]
+                parts = as_dicts(item.get("summary")) or as_dicts(item.get("content"))
+                texts = [as_str(part.get("text")) for part in parts]
                 self._add_reasoning("\n\n".join(filter(None, texts)), place)
             case "function_call" if not progress.is_called:
-                self._add_call(progress, item)
+                progress.is_called = True
+                self._add_call(item)
 
     def _end_message(self, progress: _Progress, item: Part) -> None:
         parts = as_dicts(item.get("content"))
-        text, refusal = _join(parts, "output_text", "text"), _join(parts, "refusal", "refusal")
+        text = _join(parts, "output_text", "text")
+        refusal = _join(parts, "refusal", "refusal")
         for part in parts:
             self._add_sources(as_dicts(part.get("annotations")))
         if text or progress.text:
-            progress.text = progress.text or self.answer.begin_text(**_phase(item))
+            progress.text = progress.text or self.answer.begin_text(as_str(item.get("phase")))
             self.answer.set_text(progress.text, text)
         if refusal and not progress.refuses:
             progress.refuses = True
             self.answer.add_refusal(refusal)
 
     def _add_reasoning(self, text: str, piece: object) -> None:
-        """Add reasoning, with a blank line where another piece begins: a part of a summary, or an item."""
+        """Add reasoning, with a blank line where another item or part of a summary begins."""
         if text and self._thought not in (None, piece):
             text = f"\n\n{text}"
         if text:
@@ -176,45 +180,44 @@ class Reader(stream.Reader):
             if note.get("type") == "url_citation":
                 self.answer.add_source(note.get("url"), note.get("title"))
 
-    def _add_call(self, progress: _Progress, item: Part) -> None:
-        progress.is_called = True
+    def _add_call(self, item: Part) -> None:
         function = {key: as_str(item.get(key)) for key in ("name", "arguments")}
         call_id = as_str(item.get("call_id")) or as_str(item.get("id"))
         self.answer.add_call({"id": call_id, "type": "function", "function": function})
 
-    def _finish(self, kind: str, response: JsonObject) -> None:
+    def _finish(self, status: str, response: JsonObject) -> None:
         """Read the whole response at its end. Raises ModelError or TooLong if it failed."""
         output = as_dicts(response.get("output"))
         for index, item in enumerate(output):
-            places = (index, as_str(item.get("id")))  # servers that send no index are known by the id
-            self._end_item(next((place for place in places if place in self._open), index), item)
+            item_id = as_str(item.get("id"))  # servers that send no index are known by the id
+            is_known_by_id = index not in self._open and item_id in self._open
+            self._end_item(item_id if is_known_by_id else index, item)
         items = output or list(self._items.values())
         if usage := as_dict(response.get("usage")):
-            self.answer.usage = usage_from(usage, response.get("service_tier"), _searches(items))
-        status = kind.removeprefix("response.")
+            tier = response.get("service_tier")
+            self.answer.usage = usage_from(usage, tier, searches=_searches(items))
         if status in ("failed", "cancelled"):
             raise reported_error(response.get("error") or f"the response was {status}", response)
+
         frames = [frame for item in items if (frame := _saved(item))]
         if not all(map(_is_bare, frames)):
             self.answer.replay[ITEMS] = frames
-        self.answer.finish(self._reason(status, response))
-
-    def _reason(self, status: str, response: JsonObject) -> str:
-        """The finish reason by the names of chat completions; others stay."""
-        if status != "incomplete":
-            return "tool_calls" if self.answer.calls else "stop"
-        reason = as_dict(response.get("incomplete_details")).get("reason")
-        return _INCOMPLETE.get(str(reason), as_str(reason) or status)
+        reason = "tool_calls" if self.answer.calls else "stop"
+        if status == "incomplete":
+            cause = as_str(as_dict(response.get("incomplete_details")).get("reason"))
+            reason = _INCOMPLETE.get(cause, cause) or status
+        self.answer.finish(reason)
 
 
 def _searches(items: list[Part]) -> int:
     """The number of searches by the server; opening a page that was found is none."""
-    calls = (as_dict(item.get("action")) for item in items if item.get("type") == "web_search_call")
-    return sum(action.get("type", "search") == "search" for action in calls)
+    calls = [item for item in items if item.get("type") == "web_search_call"]
+    kinds = [as_dict(call.get("action")).get("type", "search") for call in calls]
+    return kinds.count("search")
 
 
 def _saved(item: Part) -> Part | None:
-    """An item as ``replay`` has it: without the text or call that the message holds; None for an empty message."""
+    """An item without the text or call that the message holds; None for an empty message."""
     if item.get("type") == "function_call":
         return {key: value for key, value in item.items() if key not in _CALL_KEYS}
     if item.get("type") != "message":
@@ -223,19 +226,17 @@ def _saved(item: Part) -> Part | None:
     if not _join(parts, "output_text", "text"):
         return item if _join(parts, "refusal", "refusal") else None
     texts = [part for part in parts if part.get("type") == "output_text"]
-    notes = as_dicts(texts[0].get("annotations")) if len(texts) == 1 else []  # their places are within one text
+    # The places of annotations are within one text.
+    notes = as_dicts(texts[0].get("annotations")) if len(texts) == 1 else []
     return {**item, "content": [{"type": "output_text", "annotations": notes}]}
 
 
 def _is_bare(frame: Part) -> bool:
-    """Whether a saved item adds nothing to the message: a text or a call without notes, phase or unknown keys."""
+    """Whether a saved item adds nothing to the message: no notes, phase or unknown keys."""
     if frame.get("type") not in ("message", "function_call") or frame.keys() - _BARE_KEYS:
         return False
-    return not any(part.get("annotations") or "refusal" in part for part in as_dicts(frame.get("content")))
-
-
-def _phase(item: Part) -> dict[str, str]:
-    return {"phase": phase} if (phase := as_str(item.get("phase"))) else {}
+    parts = as_dicts(frame.get("content"))
+    return not any(part.get("annotations") or "refusal" in part for part in parts)
 
 
 def _join(parts: list[Part], kind: str, key: str) -> str:
@@ -244,8 +245,6 @@ def _join(parts: list[Part], kind: str, key: str) -> str:
 
 # ---- requests
 #
-# Write a request of OpenAI's Responses API.
-#
 # A conversation is a list of items: messages, reasoning, calls, results, and what the server's own
 # tools did. The items of an answer go back in their order to the model that made them; any other
 # model gets its texts and calls.
@@ -253,12 +252,22 @@ def _join(parts: list[Part], kind: str, key: str) -> str:
 REFUSABLE = {
     "prompt_cache_key": Refusable(names=("prompt_cache_key",)),
     "store": Refusable(names=("store",)),
-    "include": Refusable(names=("include",), wording="(?i)encrypted content is not supported"),
-    "summary": Refusable(names=("reasoning.summary",), wording="(?i)verified to generate reasoning summaries"),
-    "schema": Refusable(names=("text.format",), wording="(?i)text[._]format|response.?format|json_schema"),
+    "include": Refusable(
+        names=("include",),
+        wording="(?i)encrypted content is not supported",
+    ),
+    "summary": Refusable(
+        names=("reasoning.summary",),
+        wording="(?i)verified to generate reasoning summaries",
+    ),
+    "schema": Refusable(
+        names=("text.format",),
+        wording="(?i)text[._]format|response.?format|json_schema",
+    ),
     ITEMS: Refusable(
-        wording="(?i)encrypted_content|encrypted content .{0,80}could not be|required following item"
-        "|without its required|items are not persisted|no tool output found"
+        wording="(?i)encrypted_content|encrypted content .{0,80}could not be"
+        "|required following item|without its required|items are not persisted"
+        "|no tool output found"
     ),
 }
 _LONGEST_KEY = 64  # characters, of ``prompt_cache_key``
@@ -273,27 +282,35 @@ def path(_target: Target) -> str:
 
 def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without what the server refuses. OpenAI is asked not to store the answer."""
-    conversation, params = request.messages, fit_params(request.params, target).fields
-    if request.schema is not None:  # not strict, which supports only part of JSON Schema: gptsh checks the answer
-        answer_format = {"type": "json_schema", "name": "answer", "schema": request.schema, "strict": False}
+    conversation = request.messages
+    refusals = target.refusals
+    params = fit_params(request.params, target).fields
+    own_include = params.pop("include", None)
+    include = own_include if isinstance(own_include, list) else []
+    if request.schema is not None:
+        # Not strict, which supports only part of JSON Schema: gptsh checks the answer.
+        answer_format: Part = {"type": "json_schema", "name": "answer", "strict": False}
+        answer_format["schema"] = request.schema
         params["text"] = {**as_dict(params.get("text")), "format": answer_format}
-    include = _take_include(params)
     if may_reason(target.provider, target.model):
-        if "include" not in target.refusals and _ENCRYPTED not in include:
+        if "include" not in refusals and _ENCRYPTED not in include:
             include = [_ENCRYPTED, *include]
-        if "summary" not in target.refusals:
+        if "summary" not in refusals:
             params["reasoning"] = {"summary": "auto", **as_dict(params.get("reasoning"))}
     tools = take_tools(params, request, target, _declare)
-    first_id = _first_id(conversation)
-    if first_id and target.account.vendor.has_cache_key and "prompt_cache_key" not in target.refusals:
-        params.setdefault("prompt_cache_key", first_id)
+    if target.account.vendor.has_cache_key and "prompt_cache_key" not in refusals:
+        # The id of the first message is the same while the prompt's beginning is.
+        ids = [message["id"] for message in conversation if message.get("id")]
+        if ids:
+            params.setdefault("prompt_cache_key", ids[0][:_LONGEST_KEY])
+
     payload: JsonObject = {"model": target.model}
     if system := system_text(conversation):
         payload["instructions"] = system
-    payload["input"] = _input(conversation, target, refuses_items=ITEMS in target.refusals)
+    payload["input"] = _input(conversation, target)
     if tools:
         payload["tools"] = tools
-    if "store" not in target.refusals:
+    if "store" not in refusals:
         payload["store"] = False
     if include:
         payload["include"] = include
@@ -314,58 +331,36 @@ def read(response: "Response", answer: Answer) -> Iterator[Event]:
     return stream.read_sse(response, as_events, Reader(answer))
 
 
-# ---- fields
-
-
-def _take_include(params: JsonObject) -> list[object]:
-    """The user's ``include``, removed from the parameters."""
-    include = params.pop("include", None)
-    return include if isinstance(include, list) else []
-
-
 def _declare(tools: Sequence[Tool]) -> list[Part]:
     """Tools in the API's form."""
-    declared: list[Part] = []
-    for tool in tools:
-        function = {"name": tool.name, "description": tool.description, "parameters": openai_schema(tool)}
-        declared.append({"type": "function", **function, "strict": False})
-    return declared
+    return [{"type": "function", **openai_function(tool), "strict": False} for tool in tools]
 
 
-def _first_id(conversation: Sequence[Message]) -> str | None:
-    """The id of the first message of a session that is sent: it stays the same while the prompt's beginning does."""
-    return next((message["id"][:_LONGEST_KEY] for message in conversation if message.get("id")), None)
+def _input(conversation: Sequence[Message], target: Target) -> list[Part]:
+    """The items of a conversation, without the system prompt.
 
-
-# ---- messages
-
-
-def _input(conversation: Sequence[Message], target: Target, *, refuses_items: bool) -> list[Part]:
-    """The items of a conversation. Those of earlier answers go back as the model sent them, unless it refuses them."""
-    own_from = len(conversation) if refuses_items else reasoning_from(conversation)
+    Those of earlier answers go back as the model sent them, unless the server refuses them.
+    """
+    own_from = reasoning_from(conversation)
     items: list[Part] = []
-    for at, message in enumerate(conversation):
-        items += _items(message, target, sends_own=at >= own_from)
+    for index, message in enumerate(conversation):
+        if message["role"] == "user":
+            if content := _content(message, labelled=True):
+                items.append({"role": "user", "content": content})
+        elif message["role"] == "tool":
+            call_id = message.get("tool_call_id")
+            output = _content(message, labelled=False)
+            items.append({"type": "function_call_output", "call_id": call_id, "output": output})
+        elif message["role"] == "assistant":
+            own: list[Part] = []
+            if index >= own_from and ITEMS not in target.refusals:
+                own = _own_items(message, target)
+            items += own or _plain_items(message)
     return items
 
 
-def _items(message: Message, target: Target, *, sends_own: bool) -> list[Part]:
-    """A message as items, ``sends_own``: as the model sent them; the system prompt is none."""
-    match message["role"]:
-        case "user":
-            content = _content(message, labelled=True)
-            return [{"role": "user", "content": content}] if content else []
-        case "assistant":
-            own = _own_items(message, target) if sends_own else []
-            return own or list(_plain_items(message))
-        case "tool":
-            call_id = message.get("tool_call_id")
-            return [{"type": "function_call_output", "call_id": call_id, "output": _content(message, labelled=False)}]
-    return []
-
-
 def _content(message: Message, *, labelled: bool) -> str | list[Part]:
-    """The content of a question or a tool result: a string if all of it is text, else a list of parts."""
+    """The content of a question or a tool result: a string if all is text, else a list of parts."""
     parts = [part if is_text(part) else _media_part(part) for part in parts_of(message)]
     if all(map(is_text, parts)):
         message = {**message, "content": parts}
@@ -387,34 +382,37 @@ def _media_part(part: Part) -> Part:
     inner = part[part["type"]]
     if media.kind == "image":
         url = inner if isinstance(inner, str) else inner["url"]
-        return {"type": "input_image", "image_url": url, "detail": as_dict(inner).get("detail") or "auto"}
+        detail = as_dict(inner).get("detail") or "auto"
+        return {"type": "input_image", "image_url": url, "detail": detail}
     if media.url is not None:
         return {"type": "input_file", "file_url": media.url}
     return {"type": "input_file", "filename": media.file_name, "file_data": inner["file_data"]}
 
 
 def _own_items(message: Message, target: Target) -> list[Part]:
-    """The items of a complete answer of this model, as it sent them; empty if they were not saved or do not fit.
+    """The items of a complete answer of this model, as it sent them; empty if they do not fit.
 
-    Reasoning goes back only if it can be read again, and only before an item that it produced: else it is refused.
+    Reasoning goes back only if it can be read again, and only before an item that it produced: else
+    it is refused.
     """
-    sent: list[Part] = []
+    items: list[Part] = []
     for saved, block in reversed(own_blocks(message, target, ITEMS, _frame)):
-        item = _filled_item(saved, block)
+        item = _filled(saved, block)
         can_be_read = item.get("encrypted_content") or item.get("content")
-        if item.get("type") != "reasoning" or (sent and can_be_read):
-            sent.insert(0, item)
-    return sent
+        if item.get("type") != "reasoning" or (items and can_be_read):
+            items.append(item)
+    items.reverse()
+    return items
 
 
-def _filled_item(item: Part, block: Block | None) -> Part:
+def _filled(item: Part, block: Block | None) -> Part:
     """A saved item with the text or call that the message holds."""
     if block is None:
         return item
-    kind, value = block
+    kind, content = block
     if kind == "tool_call":
-        return {**item, **_call_fields(value)}
-    return {**item, "content": [{**as_dicts(item["content"])[0], "text": value["text"]}]}
+        return {**item, **_call_fields(content)}
+    return {**item, "content": [{**as_dicts(item["content"])[0], "text": content["text"]}]}
 
 
 def _plain_items(message: Message) -> Iterator[Part]:
@@ -428,7 +426,11 @@ def _plain_items(message: Message) -> Iterator[Part]:
 
 def _call_fields(call: Call) -> Part:
     function = call["function"]
-    return {"call_id": call["id"], "name": function["name"], "arguments": function["arguments"]}
+    return {
+        "call_id": call["id"],
+        "name": function["name"],
+        "arguments": function["arguments"],
+    }
 
 
 def _frame(item: Part) -> Frame | None:

@@ -1,4 +1,4 @@
-"""Do what all APIs share: encode bodies, declare tools, read SSE and JSON, recognise errors inside an answer."""
+"""Do what all APIs share: write tools and JSON bodies, read SSE, JSON and errors in an answer."""
 
 import contextlib
 import json
@@ -6,12 +6,20 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from gptsh.config.accounts import Target
-from gptsh.content.answer import Answer, Frame, filled
+from gptsh.content.answer import Answer
 from gptsh.content.attachments import not_sent
-from gptsh.errors import ConnectionLost, Filtered, GptshError, ModelError, NoAnswer, TimedOut, TooLong
+from gptsh.errors import (
+    ConnectionLost,
+    Filtered,
+    GptshError,
+    ModelError,
+    NoAnswer,
+    TimedOut,
+    TooLong,
+)
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
 from gptsh.messages import (
     COMPLETE_REASONS,
@@ -25,20 +33,17 @@ from gptsh.messages import (
     blocks_of,
     is_text,
     labelled_text,
+    parts_of,
 )
-from gptsh.text import format_size, is_unicode
+from gptsh.text import format_size
 
 if TYPE_CHECKING:
     from gptsh.llm.http import Response
 
 
-# ---- request tools
+# ---- requests
 #
-# What an API is, and what the requests of several have in common: tools, a schema as text, optional
-# fields.
-
-# Refused at the top of a tool's schema by OpenAI, and most of them by Anthropic.
-_CONDITIONS = ("allOf", "anyOf", "oneOf", "enum", "const", "not")
+# What an API is, and what the requests of several have in common.
 
 
 class Refusable(NamedTuple):
@@ -49,7 +54,7 @@ class Refusable(NamedTuple):
 
 
 class Api(Protocol):
-    """One API: how to write its requests and read its answers. A module of ``llm/`` has the name of its API."""
+    """One API: how to write its requests and read its answers. It is a module of ``llm/``."""
 
     REFUSABLE: dict[str, Refusable]  # by the field
 
@@ -69,52 +74,6 @@ class Api(Protocol):
         """Whether a question can carry this part, which is not text."""
 
 
-def take_tools(
-    params: JsonObject,
-    request: Request,
-    target: Target,
-    declare: Callable[[Sequence[Tool]], list[Part]],
-) -> list[Part]:
-    """All tools of a request: the user's own, removed from ``params``, the provider's web search, and the offered ones.
-
-    ``declare`` writes the offered ones in the API's form.
-    """
-    own_tools = params.pop("tools", None)
-    tools = [*own_tools] if isinstance(own_tools, list) else []
-    search = target.account.vendor.web_search
-    if request.web and search and search.tool:
-        tools.append({**search.tool})
-    limit = target.account.vendor.max_description
-    return tools + declare([fit_tool(tool, limit) for tool in request.tools])
-
-
-def fit_tool(tool: Tool, limit: int | None) -> Tool:
-    """Move conditions at the top of a tool's schema into its description, and give it its type.
-
-    A description of more characters than the ``limit`` is cut at a word.
-    """
-    tool = _with_plain_schema(tool)
-    text = tool.description
-    if limit and len(text) > limit:
-        text = re.sub(r"\s\S*\Z", "", text[: limit - 1]).rstrip() + "…"
-    return tool._replace(description=text)
-
-
-def _with_plain_schema(tool: Tool) -> Tool:
-    conditions = {key: tool.parameters[key] for key in _CONDITIONS if key in tool.parameters}
-    schema = {key: value for key, value in tool.parameters.items() if key not in conditions} | {"type": "object"}
-    if not conditions:
-        return tool._replace(parameters=schema)
-    rest = json.dumps(conditions, ensure_ascii=False, separators=(",", ":"))
-    words = f"The arguments must also conform to this JSON Schema: {rest}"
-    return Tool(tool.name, f"{tool.description}\n\n{words}" if tool.description else words, schema)
-
-
-def openai_schema(tool: Tool) -> JsonObject:
-    """The schema of a tool's arguments as OpenAI and Google want it: they require ``properties``."""
-    return {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
-
-
 def make_body(api: Api, request: Request, target: Target) -> JsonObject:
     """The JSON body of a request; if the server refuses a schema, it is in the system prompt."""
     if request.schema is not None and "schema" in target.refusals:
@@ -125,9 +84,85 @@ def make_body(api: Api, request: Request, target: Target) -> JsonObject:
     return api.body(request, target)
 
 
+# Refused at the top of a tool's schema by OpenAI, and most of them by Anthropic.
+_CONDITIONS = ("allOf", "anyOf", "oneOf", "enum", "const", "not")
+
+
+def take_tools(
+    params: JsonObject,
+    request: Request,
+    target: Target,
+    declare: Callable[[Sequence[Tool]], list[Part]],
+) -> list[Part]:
+    """All tools of a request: the user's own, the provider's web search, and the offered ones.
+
+    The user's own are removed from ``params``. ``declare`` writes the offered ones in the API's
+    form.
+    """
+    own_tools = params.pop("tools", None)
+    tools = [*own_tools] if isinstance(own_tools, list) else []
+    vendor = target.account.vendor
+    if request.web and vendor.web_search and vendor.web_search.tool:
+        tools.append({**vendor.web_search.tool})
+    return tools + declare([fit_tool(tool, vendor.max_description) for tool in request.tools])
+
+
+def fit_tool(tool: Tool, limit: int | None) -> Tool:
+    """Move conditions at the top of a tool's schema into its description, and give it its type.
+
+    A description of more characters than the ``limit`` is cut at a word.
+    """
+    schema = {**tool.parameters, "type": "object"}
+    conditions = {key: schema.pop(key) for key in _CONDITIONS if key in schema}
+    text = tool.description
+    if conditions:
+        rest = json.dumps(conditions, ensure_ascii=False, separators=(",", ":"))
+        words = f"The arguments must also conform to this JSON Schema: {rest}"
+        text = f"{text}\n\n{words}" if text else words
+    if limit and len(text) > limit:
+        text = re.sub(r"\s\S*\Z", "", text[: limit - 1]).rstrip() + "…"
+    return Tool(tool.name, text, schema)
+
+
+def openai_function(tool: Tool, key: str = "parameters") -> JsonObject:
+    """A tool as OpenAI and Google want it, with ``properties`` in its schema, under this key."""
+    schema = {**tool.parameters, "properties": tool.parameters.get("properties") or {}}
+    return {"name": tool.name, "description": tool.description, key: schema}
+
+
+NO_QUESTION = "(no question)"
+
+
+def add_turn(turns: list[Part], role: str, turn: JsonObject, no_question: Part) -> None:
+    """Add a turn of one role, or join it to the last one if that is of the same role.
+
+    The ``turn`` has a list of parts under one key. ``no_question`` is the part before an answer
+    that is the first: it must follow a question.
+    """
+    ((key, parts),) = turn.items()
+    if role != "user" and not turns:
+        turns.append({"role": "user", key: [no_question]})
+    if turns and turns[-1]["role"] == role:
+        turns[-1][key] += parts
+    else:
+        turns.append({"role": role, key: parts})
+
+
+def placeholder(part: Part) -> str:
+    """The text in place of a part that is not sent."""
+    return labelled_text(not_sent(part, "this API does not take it"))
+
+
 # ---- answers to be sent again
 #
-# The parts of an earlier answer, as the model itself sent them or for any other model.
+# An earlier answer as the model itself sent it, or as any other model may get it.
+#
+# A message has keys for texts, calls and signed thinking. Some APIs send more: encrypted reasoning,
+# searches, a signature or an id beside a text. They save all blocks of such an answer as a list in
+# ``replay``, in order of arrival. What the message holds itself, a text or a call, is left out of
+# its block there: that block is a frame, filled again from the message when it is sent.
+
+Frame = Literal["text", "tool_call"]
 
 
 def own_blocks(
@@ -138,16 +173,28 @@ def own_blocks(
 ) -> list[tuple[Part, Block | None]]:
     """The saved blocks of a complete answer of this model, each with what the message holds of it.
 
-    Empty if none were saved under ``key`` of ``replay``, or if they do not fit; see ``filled``.
+    ``frame_of`` returns what a saved block lacks. The list is empty if no blocks were saved under
+    ``key`` of ``replay``, or if the message has other texts or calls than they: then it was joined
+    with another answer, or imported.
     """
     is_complete = (message.get("finish_reason") or "").lower() in COMPLETE_REASONS
-    if not is_complete or not target.gave(message):
+    parts = parts_of(message)
+    if not is_complete or not target.gave(message) or not all(map(is_text, parts)):
         return []
-    return filled(message, as_dicts(as_dict(message.get("replay")).get(key)), frame_of) or []
+    saved = as_dicts(as_dict(message.get("replay")).get(key))
+    frames = [frame_of(block) for block in saved]
+    calls = as_dicts(message.get("tool_calls"))
+    if frames.count("text") != len(parts) or frames.count("tool_call") != len(calls):
+        return []
+    contents = {"text": iter(parts), "tool_call": iter(calls)}
+    blocks: list[tuple[Part, Block | None]] = []
+    for block, frame in zip(saved, frames, strict=True):
+        blocks.append((block, (frame, next(contents[frame])) if frame else None))
+    return blocks
 
 
 def texts_and_calls(message: Message) -> Iterator[Block]:
-    """The texts and calls of an answer, of whatever model, in their order; adjacent texts are joined."""
+    """The texts and calls of an answer, of whatever model, in order; adjacent texts are joined."""
     text = ""
     for kind, block in blocks_of(message):
         if kind == "text":
@@ -162,80 +209,90 @@ def texts_and_calls(message: Message) -> Iterator[Block]:
         yield "text", {"text": text}
 
 
-def placeholder(part: Part) -> str:
-    """The text in place of a part that is not sent."""
-    return labelled_text(not_sent(part, "this API does not take it"))
-
-
-# ---- reported errors
+# ---- errors
 #
 # An error that a provider reports inside an answer, such as an overload in a stream of status 200.
 
+ADVICE = "is the base URL right?"
+_DETAIL = 2000  # characters of a body, for --debug
 # The codes, statuses and types of errors inside an answer that a retry may avoid, and every 5xx.
-_TEMPORARY = {
-    "408", "409", "429",
-    "overloaded_error", "rate_limit_error", "api_error", "timeout_error",  # Anthropic
-    "server_error", "rate_limit_exceeded", "internal_server_error", "service_unavailable",  # OpenAI and others
-    "overloaded", "engine_overloaded", "engine_overloaded_error",  # Moonshot and others
-    "unavailable", "resource_exhausted",  # Google
-}  # fmt: skip
+_TEMPORARY = re.compile(
+    "5[0-9][0-9]|408|409|429"
+    "|overloaded_error|rate_limit_error|api_error|timeout_error"  # Anthropic
+    "|server_error|rate_limit_exceeded|internal_server_error|service_unavailable"  # OpenAI, others
+    "|overloaded|engine_overloaded|engine_overloaded_error"  # Moonshot and others
+    "|unavailable|resource_exhausted"  # Google
+)
 
 
 def reported_error(error: object, payload: JsonObject) -> GptshError:
-    """The error for one inside an answer; --debug prints ``payload``. An overload can be retried."""
-    # Few answers have an error.
+    """The error for one inside an answer; --debug prints ``payload``. Overloads can be retried."""
     from gptsh.llm.failures import is_filtered, means_too_long, message_in, retry_after, too_long
 
-    reason, detail = message_in(error), json.dumps(payload)
+    reason = message_in(error)
+    detail = json.dumps(payload)
     what = f"the provider reported: {reason or 'an error'}"
     if means_too_long(json.dumps(error)):
         return too_long(what, reason, detail)
     if is_filtered(json.dumps(error)):
-        return Filtered(f"the provider's filter refused the question: {reason or 'an error'}", detail=detail)
-    err, fields = ModelError(what, detail=detail), as_dict(error)
-    err.can_retry = any(_is_temporary(str(fields.get(key))) for key in ("code", "status", "type"))
-    err.may_fall_back = err.can_retry
-    err.retry_after = retry_after({}, detail)
-    return err
+        what = f"the provider's filter refused the question: {reason or 'an error'}"
+        return Filtered(what, detail=detail)
+    failure = ModelError(what, detail=detail)
+    fields = as_dict(error)
+    codes = [str(fields.get(key)).lower() for key in ("code", "status", "type")]
+    failure.can_retry = failure.may_fall_back = any(map(_TEMPORARY.fullmatch, codes))
+    failure.retry_after = retry_after({}, detail)
+    return failure
 
 
-def _is_temporary(code: str) -> bool:
-    return code.lower() in _TEMPORARY or bool(re.fullmatch("5[0-9][0-9]", code))
+def error_fields(error: JsonObject) -> JsonObject | bool:
+    """The message and code of a payload that is itself an error; True if it has none."""
+    names = ("message", "detail", "msg", "code", "type")
+    return {key: error[key] for key in names if key in error} or True
+
+
+def not_an_answer(what: str, payload: JsonObject) -> ModelError:
+    """The error for a response that is not ``what`` it should be; --debug prints its beginning."""
+    detail = json.dumps(payload)[:_DETAIL]
+    return ModelError(f"the response is not {what}", ADVICE, detail=detail)
+
+
+def _debug_text(data: bytes) -> str:
+    return data[:_DETAIL].decode("utf-8", "replace")
 
 
 # ---- json bodies
 #
 # Encode a request's JSON body, parse JSON that a server sent, and a tool call's arguments.
 
-ADVICE = "is the base URL right?"
 _PIECE = 1_000_000  # characters of a text that are encoded at once
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def encode(payload: object) -> bytes:
-    """Encode JSON as UTF-8. U+FFFD replaces a lone surrogate, which comes from an undecodable byte of a pipe.
+    """Encode JSON as UTF-8. U+FFFD replaces a lone surrogate, which comes from a pipe's bad byte.
 
-    Long texts are encoded in pieces: whole, the text of the JSON would take up to four bytes per character.
+    Long texts are encoded in pieces: whole, they would take up to four bytes per character.
     """
     return b"".join(_encoded(payload))
 
 
 def _encoded(value: object) -> Iterator[bytes]:
     """The JSON of a value, in pieces."""
-    if isinstance(value, dict):
+    if isinstance(value, dict) and value:
         separator = b"{"
         for key, item in value.items():
-            yield b"%b%b:" % (separator, _encode_whole(key))
+            yield separator + _encode_whole(key) + b":"
             yield from _encoded(item)
             separator = b","
-        yield b"}" if value else b"{}"
-    elif isinstance(value, (list, tuple)):
+        yield b"}"
+    elif isinstance(value, (list, tuple)) and value:
         separator = b"["
         for item in value:
             yield separator
             yield from _encoded(item)
             separator = b","
-        yield b"]" if value else b"[]"
+        yield b"]"
     elif isinstance(value, str) and len(value) > _PIECE:
         yield b'"'
         for start in range(0, len(value), _PIECE):
@@ -246,25 +303,26 @@ def _encoded(value: object) -> Iterator[bytes]:
 
 
 def _encode_whole(value: object) -> bytes:
-    """The JSON of a value, in one piece."""
     text = _encoder.encode(value)
-    if is_unicode(text):
+    try:
         return text.encode()
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def load(data: bytes) -> JsonObject:
     """Parse a JSON object, with infinities as null.
 
-    Raises NoAnswer if there is no data, ModelError or TooLong for an error that is not in an object: Google sends a
-    list of one error.
+    Raises NoAnswer if there is no data, ModelError or TooLong for an error that is not in an
+    object: Google sends a list of one error.
     """
     if not data.strip():
         raise NoAnswer("the server's answer is empty", ADVICE)
     try:
         payload = _parse(data)
     except (ValueError, RecursionError) as err:
-        raise ModelError(f"the response is not JSON: {err}", ADVICE, detail=debug_text(data)) from err
+        detail = _debug_text(data)
+        raise ModelError(f"the response is not JSON: {err}", ADVICE, detail=detail) from err
     if isinstance(payload, dict):
         return payload
     from gptsh.llm.failures import message_in
@@ -297,11 +355,6 @@ def _finite(text: str) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def debug_text(data: bytes) -> str:
-    """The beginning of a body, for --debug."""
-    return data[:2000].decode("utf-8", "replace")
-
-
 # ---- sse
 #
 # Read a stream of server-sent events: its bytes as lines, its lines as events, the JSON objects in
@@ -320,20 +373,24 @@ DONE: JsonObject = {}  # in place of ``data: [DONE]``
 def sse_objects(
     chunks: Iterator[bytes],
     content_type: str,
-    as_stream: Callable[[JsonObject, bytes], Iterator[JsonObject]],
+    as_stream: Callable[[JsonObject], Iterator[JsonObject]],
 ) -> Iterator[JsonObject]:
     """Yield the JSON objects of a body, and DONE for ``[DONE]``. Raises ModelError.
 
-    Some servers ignore whether streaming was requested: the beginning of the body shows what it is. ``as_stream``
-    splits a body that is one object into those that a stream would have sent.
+    Some servers ignore whether streaming was requested: the beginning of the body shows what it is.
+    ``as_stream`` splits a body that is one object into those that a stream would have sent.
     """
-    read, beginning = _sniff(chunks)
+    read = beginning = b""
+    while len(beginning) < _SNIFFED and (chunk := next(chunks, b"")):
+        read += chunk
+        beginning = read.lstrip(_BOM + b" \r\n")
+        if beginning.startswith((b":", b"{")):
+            break
     chunks = chain([read], chunks)
     is_json = beginning.startswith((b"{", b"["))
     is_stream = "event-stream" in content_type or beginning.startswith(_STARTS)
     if is_json or not is_stream:
-        body = b"".join(chunks)
-        yield from as_stream(load(body), body)
+        yield from as_stream(load(b"".join(chunks)))
         return
     for name, data in events(chunks):
         text = data.strip()
@@ -347,43 +404,30 @@ def sse_objects(
             yield payload
 
 
-def _sniff(chunks: Iterator[bytes]) -> tuple[bytes, bytes]:
-    """Read as much of a body as shows what it is. Return that, and its beginning without blanks."""
-    read = beginning = b""
-    while len(beginning) < _SNIFFED and (chunk := next(chunks, b"")):
-        read += chunk
-        beginning = read.lstrip(_BOM + b" \r\n")
-        if beginning.startswith((b":", b"{")):
-            break
-    return read, beginning
-
-
-def error_fields(error: JsonObject) -> JsonObject | bool:
-    """The message and code of a payload that is itself an error; True if it has none."""
-    return {key: error[key] for key in ("message", "detail", "msg", "code", "type") if key in error} or True
-
-
 def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
-    """Parse server-sent events into ``(name, data)``; the name is often empty. Chunks may be split anywhere.
+    """Parse server-sent events into ``(name, data)``; the name is often empty.
 
-    An event without its final blank line counts too. Source: the WHATWG HTML standard, section 9.2.6.
+    Chunks may be split anywhere. An event without its final blank line counts too. Source: the
+    WHATWG HTML standard, section 9.2.6.
     """
     name = ""
     data: list[bytes] = []
     for number, line in enumerate(lines(chunks)):
-        if not number:
+        if number == 0:
             line = line.removeprefix(_BOM)
         if not line:
             if data:
                 yield name, b"\n".join(data)
-            name, data = "", []
+            name = ""
+            data = []
             continue
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if field == b"data":
             data.append(value)
         elif field and not line.isascii():  # no comment and no known field: damaged on its way
-            raise ModelError(f"the response is no event stream: {line[:20]!r}", ADVICE, detail=debug_text(line))
+            problem = f"the response is no event stream: {line[:20]!r}"
+            raise ModelError(problem, ADVICE, detail=_debug_text(line))
         elif field == b"event":
             name = value.decode()
     if data:
@@ -391,9 +435,9 @@ def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
 
 
 def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Split into lines without their ends. Only new bytes are searched: an image comes in thousands of chunks.
+    """Split into lines without their ends. Raises ModelError for a line that would fill the memory.
 
-    Raises ModelError for a line that would fill the memory.
+    Only new bytes are searched: an image comes in thousands of chunks.
     """
     pieces: list[bytes] = []  # of the line that has not ended
     size = 0  # of the pieces
@@ -407,7 +451,8 @@ def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         pieces.append(first)
         size += len(first)
         if size > _LONGEST_LINE:
-            raise ModelError(f"the response has a line of more than {format_size(_LONGEST_LINE)}", ADVICE)
+            limit = format_size(_LONGEST_LINE)
+            raise ModelError(f"the response has a line of more than {limit}", ADVICE)
         if others:
             size = len(others[-1])
             yield b"".join(pieces)
@@ -430,7 +475,10 @@ class Reader:
         self.answer = answer
 
     def add(self, payload: JsonObject) -> bool:
-        """Read one object from the server; whether it was the last. Raises ModelError or TooLong for an error in it."""
+        """Read one object from the server; return whether it was the last.
+
+        Raises ModelError or TooLong for an error in it.
+        """
         raise NotImplementedError
 
     def end(self) -> None:
@@ -439,7 +487,7 @@ class Reader:
 
 def read_sse(
     response: "Response",
-    as_stream: Callable[[JsonObject, bytes], Iterator[JsonObject]],
+    as_stream: Callable[[JsonObject], Iterator[JsonObject]],
     reader: Reader,
 ) -> Iterator[Event]:
     """Read the answer in a response, streamed or not; see ``sse_objects`` and ``read``."""
@@ -449,14 +497,18 @@ def read_sse(
 
 
 def read(
-    payloads: Iterable[JsonObject], reader: Reader, limit_wait: Callable[[], None] = lambda: None
+    payloads: Iterable[JsonObject],
+    reader: Reader,
+    limit_wait: Callable[[], None] = lambda: None,
 ) -> Iterator[Event]:
-    """Read an answer and yield its events as they come. ``limit_wait`` is called once only usage may still come.
+    """Read an answer and yield its events as they come.
 
-    After the events it raises ModelError, TimedOut or TooLong for an error in the answer, ConnectionLost for a partial
-    one, NoAnswer for an empty one. Errors after a complete answer are ignored.
+    ``limit_wait`` is called once only usage may still come. After the events it raises ModelError,
+    TimedOut or TooLong for an error in the answer, ConnectionLost for a partial one, NoAnswer for
+    an empty one. Errors after a complete answer are ignored.
     """
-    answer, is_empty = reader.answer, True
+    answer = reader.answer
+    is_empty = True
     failure: GptshError = ConnectionLost("the stream broke off before the answer was complete")
     try:
         for payload in payloads:
@@ -471,7 +523,7 @@ def read(
     except (ModelError, TimedOut, TooLong) as err:
         failure = err
     reader.end()
-    answer.end()
+    answer.end_text()
     events = answer.new_events()
     is_empty = is_empty and events in ([], [Finished(None)])
     if is_empty and isinstance(failure, ConnectionLost):

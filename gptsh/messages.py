@@ -1,12 +1,13 @@
 """Define the vocabulary: messages and their parts, usage, tools, requests, events, model names."""
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
 from gptsh.errors import UsageError
-from gptsh.jsonio import JsonObject, as_dicts
+from gptsh.jsonio import JsonObject, as_dicts, as_str
 
 # ---- messages
 #
@@ -221,6 +222,14 @@ def new_call_id() -> str:
     return f"call_{new_message_id()[:8]}"
 
 
+def make_call(call_id: object, name: object, arguments: object) -> Call:
+    """Return a tool call; arguments that are no text become JSON."""
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments or {}, ensure_ascii=False)
+    function = {"name": as_str(name), "arguments": arguments}
+    return {"id": as_str(call_id), "type": "function", "function": function}
+
+
 def user_message(words: str, attached: Iterable[Part]) -> Message:
     """Return a question: the words, then the piped or attached parts."""
     parts: list[Part] = [{"type": "text", "text": words}] if words else []
@@ -378,11 +387,12 @@ def final_answer(message: Message) -> Message:
 
     Only where both came in one message: the commentary before a tool call is an answer of its own.
     """
-    if not isinstance(message["content"], list):
+    content = message.get("content")
+    if not isinstance(content, list):  # one text, or none
         return message
     rest = [block for block in blocks_of(message) if block[1].get("phase") != COMMENTARY]
     texts = [block for kind, block in rest if kind == "text"]
-    if not texts or len(texts) == len(message["content"]):
+    if not texts or len(texts) == len(content):
         return message
     return with_blocks(message, rest)
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 from gptsh.errors import EmptyAnswer, GptshError, Incomplete
 from gptsh.jsonio import JsonObject
@@ -153,6 +154,8 @@ class ThinkTags:
 # One answer while it arrives: the events to show, and the message to save.
 
 _BLANK_LINE = "\n\n"
+# What each answer has, even if it is None.
+_SET = ("resolved_model", "request_id", "response_id", "finish_reason", "usage", "cost")
 
 
 class Answer:
@@ -350,30 +353,26 @@ class Answer:
         message = with_blocks({"role": "assistant", "content": None}, blocks)
         if "order" not in message:
             message["content"] = text_of(message)
-        if self._refusal:
-            message["refusal"] = "".join(self._refusal)
         for (_, key), (holder, pieces) in self._growing.items():
             holder[key] = "".join(pieces)
-        if replay := {**reasoning, **self.replay}:
-            message["replay"] = replay
-        if self._sources:
-            pages = self._sources.items()
-            message["sources"] = [{"url": url, "title": title or None} for url, title in pages]
-
-        message["resolved_model"] = self.resolved_model and self.mask(self.resolved_model)
-        message["request_id"] = self.request_id and self.mask(self.request_id)
-        message["response_id"] = self.response_id and self.mask(self.response_id)
-        message["finish_reason"] = end_reason or self.finish_reason
-        if self.prefix is not None:
-            message["prefix"] = self.prefix
-        if self.reasoning_refused:
-            message["reasoning_refused"] = True
-        if self.stop_sequence is not None:
-            message["stop_sequence"] = self.stop_sequence
-        message["usage"] = self.usage
-        message["cost"] = None
-        message["duration_ms"] = round(1000 * (time.monotonic() - self._started))
-        return message
+        pages = self._sources.items()
+        fields = {
+            "refusal": "".join(self._refusal) or None,
+            "replay": {**reasoning, **self.replay} or None,
+            "sources": [{"url": url, "title": title or None} for url, title in pages] or None,
+            "resolved_model": self.resolved_model and self.mask(self.resolved_model),
+            "request_id": self.request_id and self.mask(self.request_id),
+            "response_id": self.response_id and self.mask(self.response_id),
+            "finish_reason": end_reason or self.finish_reason,
+            "prefix": self.prefix,
+            "reasoning_refused": self.reasoning_refused or None,
+            "stop_sequence": self.stop_sequence,
+            "usage": self.usage,
+            "cost": None,
+            "duration_ms": round(1000 * (time.monotonic() - self._started)),
+        }
+        known = {name: fields[name] for name in fields if fields[name] is not None or name in _SET}
+        return cast("Message", {**message, **known})
 
     def _whole_blocks(self) -> tuple[list[Block], str]:
         """The blocks, without empty texts, and the thought in front of the first text."""

@@ -1,4 +1,4 @@
-"""Convert messages from other tools' formats when a session is read, and to OpenAI's when one is sent."""
+"""Convert messages of other tools when a session is read, and to OpenAI's form when one is sent."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from gptsh.content.attachments import PDF, media_in, media_of, not_sent, part_label, url_part
-from gptsh.jsonio import as_dict
+from gptsh.jsonio import JsonObject, as_dict, as_str
 from gptsh.messages import (
     Block,
     Message,
@@ -15,6 +15,7 @@ from gptsh.messages import (
     blocks_of,
     is_text,
     labelled_text,
+    make_call,
     parts_of,
     text_of,
     text_part,
@@ -23,7 +24,7 @@ from gptsh.messages import (
 
 # ---- from other tools' formats
 #
-# Conversion of messages in the shapes of other tools and APIs, done once: when a session is read.
+# Done once: when a session is read.
 
 # Our role for each. An unknown role becomes ``user``, so that the message is sent.
 _ROLES: Mapping[str, Role] = {
@@ -36,21 +37,24 @@ _ROLES: Mapping[str, Role] = {
     "model": "assistant",
     "ai": "assistant",
 }
-_SHARED = ("id", "parent", "timestamp", "source")  # keys that each tool result gets from its message
-_STREAMS = {"stdout", "stderr", "interrupted", "isImage", "exception"}  # keys that only a shell's result has
+_SHARED = ("id", "parent", "timestamp", "source")  # that each tool result gets from its message
+# Keys that only the result of a shell has.
+_STREAMS = {"stdout", "stderr", "interrupted", "isImage", "exception"}
 
 
 def normalize_message(message: Message) -> list[Message]:
-    """Return the message with our roles and parts; several messages if a user's message contains tool results.
+    """Return the message with our roles and parts.
 
-    All of these have the id of the original. Calls of OpenAI's old function API get ids from the functions' names.
+    A user's message with tool results becomes several, which all have its id. Calls of OpenAI's old
+    function API get ids from the functions' names.
     """
     old_role: str = message["role"]
-    if old_role in ("user", "assistant") and isinstance(message.get("content"), str) and "function_call" not in message:
-        return [message]  # nearly all messages
+    content = message.get("content")
+    is_usual = old_role in ("user", "assistant") and isinstance(content, str)
+    if is_usual and "function_call" not in message:
+        return [message]
     role = _ROLES.get(old_role, "user")
     result: Message = message if old_role == role else {**message, "role": role}
-    content = result.get("content")
     if isinstance(content, list):
         parts = list(map(_part, content))
         result = {**result, "content": parts}
@@ -62,90 +66,92 @@ def normalize_message(message: Message) -> list[Message]:
 
 
 def _part(part: Part) -> Part:
-    """Convert a text of the Responses API, or an image or document of Anthropic's; return other parts unchanged."""
-    kind, source = part.get("type"), as_dict(part.get("source"))
+    """Convert a text of the Responses API, or an image or document of Anthropic's API."""
+    kind = part.get("type")
     if kind in ("input_text", "output_text"):
         return {**part, "type": "text"}
-    data = source.get("url" if source.get("type") == "url" else "data")
+    source = as_dict(part.get("source"))
+    source_type = source.get("type")
+    data = source.get("url" if source_type == "url" else "data")
     if kind not in ("image", "document") or not isinstance(data, str):
         return part
-    title = part["title"] if isinstance(part.get("title"), str) else None
-    rest = {key: value for key, value in part.items() if key not in ("type", "source", "title")}
-    if source.get("type") == "text":
+    title = as_str(part.get("title")) or None
+    rest = {key: part[key] for key in part if key not in ("type", "source", "title")}
+    if source_type == "text":
         return {**rest, **text_part(title or "document", data)}
     media_type = str(source.get("media_type") or ("image/png" if kind == "image" else PDF))
-    url = f"data:{media_type};base64,{data}" if source.get("type") == "base64" else data
+    url = f"data:{media_type};base64,{data}" if source_type == "base64" else data
     return {**rest, **url_part("image/" if kind == "image" else media_type, url, title)}
 
 
 def _answer(message: Message) -> Message:
-    """Move the tool calls, thinking and refusal of an answer from its content to their own keys."""
+    """Move the calls, thinking and refusal of an answer from its content to their own keys."""
     legacy = as_dict(as_dict(message).get("function_call"))
     types = [part.get("type") for part in parts_of(message)]
-    if not legacy and not any(kind in types for kind in ("tool_use", "thinking", "redacted_thinking", "refusal")):
+    moved = ("tool_use", "thinking", "redacted_thinking", "refusal")
+    if not legacy and not any(kind in types for kind in moved):
         return message
     blocks: list[Block] = []
-    refusals = [message.get("refusal") or ""]
+    refusal = message.get("refusal") or ""
     for kind, block in blocks_of(message):
         match block.get("type") if kind == "text" else None:
             case "tool_use":
-                blocks.append(("tool_call", _call(block)))
+                call = make_call(block.get("id"), block.get("name"), block.get("input"))
+                caller = {"caller": block["caller"]} if "caller" in block else {}
+                blocks.append(("tool_call", {**call, **caller}))
             case "thinking" | "redacted_thinking":
                 blocks.append(("thinking", block))
             case "refusal":
-                refusals.append(str(block.get("refusal") or ""))
+                refusal += str(block.get("refusal") or "")
             case _:
                 blocks.append((kind, block))
     if legacy and not message.get("tool_calls"):
-        blocks.append(("tool_call", {"id": f"call_{legacy.get('name')}", "type": "function", "function": legacy}))
+        call_id = f"call_{legacy.get('name')}"
+        blocks.append(("tool_call", {"id": call_id, "type": "function", "function": legacy}))
     answer = with_blocks(message, blocks)
     as_dict(answer).pop("function_call", None)
-    if any(refusals):
-        answer["refusal"] = "".join(refusals)
+    if refusal:
+        answer["refusal"] = refusal
     return answer
-
-
-def _call(part: Part) -> Part:
-    call_id, call_input = part.get("id"), part.get("input")
-    arguments = _as_string({} if call_input is None else call_input)
-    function = {"name": part.get("name"), "arguments": arguments}
-    call = {"id": call_id if isinstance(call_id, str) else "", "type": "function", "function": function}
-    return {**call, "caller": part["caller"]} if "caller" in part else call
 
 
 def _split_results(message: Message) -> list[Message]:
     """Return the tool results in a user's message as separate messages, then the rest, if any."""
     results: list[Message] = []
     rest: list[Part] = []
+    shared = {key: value for key, value in message.items() if key in _SHARED}
     for part in parts_of(message):
         if part.get("type") != "tool_result":
             rest.append(part)
             continue
         content = part.get("content")
         if isinstance(content, list):
-            items = (item if isinstance(item, dict) else {"type": "text", "text": _as_string(item)} for item in content)
+            items = [item if isinstance(item, dict) else _text(item) for item in content]
             content = list(map(_part, items))
         else:
-            content = _as_string(content)
-        result = cast("Message", {key: value for key, value in message.items() if key in _SHARED})
-        result.update({"role": "tool", "content": content})
+            content = _text(content)["text"]
+        result: JsonObject = {**shared, "role": "tool", "content": content}
         if isinstance(part.get("name"), str):
             result["name"] = part["name"]
         if isinstance(part.get("is_error"), bool):
             result["is_error"] = part["is_error"]
         if isinstance(part.get("tool_use_id"), str):
             result["tool_call_id"] = part["tool_use_id"]
-        if (structured := part.get("tool_use_result")) is not None:  # Claude Code and codelet write it
-            is_raw = isinstance(structured, dict) and not _STREAMS.isdisjoint(structured)
-            result["raw"] = structured if is_raw else {"structured": structured}
-        results.append(result)
+        structured = part.get("tool_use_result")  # Claude Code and codelet write it
+        if isinstance(structured, dict) and structured.keys() & _STREAMS:
+            result["raw"] = structured
+        elif structured is not None:
+            result["raw"] = {"structured": structured}
+        results.append(cast("Message", result))
     return [*results, {**message, "content": rest}] if rest else results
 
 
-def _as_string(value: object) -> str:
+def _text(value: object) -> Part:
+    """A value as a text part: None is empty, what is no text becomes JSON."""
     if value is None:
-        return ""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        value = ""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return {"type": "text", "text": text}
 
 
 # ---- openai parts
@@ -154,21 +160,29 @@ def _as_string(value: object) -> str:
 
 
 def question_content(message: Message, shapes: str) -> str | list[Part]:
-    """Return the content of a question: a string if all of it is text, as every server accepts, else a list of parts.
+    """Return the content of a question: a string if all of it is text, else a list of parts.
 
-    ``shapes`` selects the shapes of documents and audio: ``openai`` or ``mistral``.
+    Every server accepts a string. ``shapes`` selects the shapes of documents and audio: ``openai``
+    or ``mistral``.
     """
     parts = [part if is_text(part) else _api_part(part, shapes) for part in parts_of(message)]
     if all(map(is_text, parts)):
         return text_of({**message, "content": parts})
-    texts = [{"type": "text", "text": labelled_text(part)} if is_text(part) else part for part in parts]
-    return [part for part in texts if part.get("text") != ""]
+    sent: list[Part] = []
+    for part in parts:
+        if not is_text(part):
+            sent.append(part)
+        elif text := labelled_text(part):
+            sent.append({"type": "text", "text": text})
+    return sent
 
 
 def author_name(message: Message) -> dict[str, str]:
     """Return the message's ``name`` under this key, or an empty dict if OpenAI would refuse it."""
     name = message.get("name")
-    return {"name": name} if isinstance(name, str) and re.fullmatch(r"[^\s<|\\/>]{1,64}", name) else {}
+    if isinstance(name, str) and re.fullmatch(r"[^\s<|\\/>]{1,64}", name):
+        return {"name": name}
+    return {}
 
 
 def accepts(part: Part, shapes: str) -> bool:
@@ -194,22 +208,26 @@ def _api_part(part: Part, shapes: str) -> Part:
 
 
 def move_tool_media(messages: Iterable[Message]) -> list[Message]:
-    """Move the media of tool results into a question after them: this API's results are text only."""
+    """Move the media of tool results into a question after them: these are text only."""
     result: list[Message] = []
     media_parts: list[Part] = []
     for message in messages:
         if message["role"] == "tool":
-            if tool_media := list(media_in(message)):
-                source = message.get("name") or message.get("tool_call_id")
-                for part, media in tool_media:
-                    label = f"{media.kind} of the tool result above ({source}):"
-                    media_parts += [{"type": "text", "text": label}, part]
-                message = {**message, "content": "\n".join(map(part_label, parts_of(message)))}
-        elif media_parts and message["role"] == "user":  # before its own parts: roles must alternate
-            message = {**message, "content": [*media_parts, *parts_of(message)]}
-            media_parts = []
+            source = message.get("name") or message.get("tool_call_id")
+            tool_media = list(media_in(message))
+            for part, media in tool_media:
+                label = f"{media.kind} of the tool result above ({source}):"
+                media_parts += [{"type": "text", "text": label}, part]
+            if tool_media:
+                labels = map(part_label, parts_of(message))
+                message = {**message, "content": "\n".join(labels)}
         elif media_parts:
-            result.append({"role": "user", "content": media_parts})
+            if message["role"] == "user":  # before its own parts: roles must alternate
+                message = {**message, "content": [*media_parts, *parts_of(message)]}
+            else:
+                result.append({"role": "user", "content": media_parts})
             media_parts = []
         result.append(message)
-    return [*result, {"role": "user", "content": media_parts}] if media_parts else result
+    if media_parts:
+        result.append({"role": "user", "content": media_parts})
+    return result

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -21,8 +20,13 @@ if TYPE_CHECKING:
 _TOO_DEEP = "references in circles, or nested too deeply"
 _MAX_FAULTS = 10  # listed for the model
 _FAULT_WIDTH = 300  # characters
-_ASK = "Answer with JSON alone, no code fence, no other text. It must conform to this JSON Schema:\n"
-_REPAIR = "That answer does not conform to the JSON Schema:\n{faults}\nAnswer again, with the corrected JSON alone."
+_ASK = """\
+Answer with JSON alone, no code fence, no other text. It must conform to this JSON Schema:
+"""
+_REPAIR = """\
+That answer does not conform to the JSON Schema:
+{faults}
+Answer again, with the corrected JSON alone."""
 
 
 class AnswerSchema:
@@ -39,12 +43,15 @@ class AnswerSchema:
 
         self.schema = _read_schema(text_or_path)
         with _as_usage_error("--schema: not a JSON Schema"):
-            kind = validators.validator_for(self.schema, default=validators.Draft202012Validator)
+            latest = validators.Draft202012Validator
+            kind = validators.validator_for(self.schema, default=latest)
             kind.check_schema(self.schema)
             self._validator = kind(self.schema, registry=REGISTRY)
-            dangling = _find_dangling(self.schema, specification_with(kind.META_SCHEMA["$schema"]), REGISTRY)
+            specification = specification_with(kind.META_SCHEMA["$schema"])
+            dangling = _find_dangling(self.schema, specification, REGISTRY)
         if dangling:
-            raise UsageError(f"--schema: not a JSON Schema: $ref {dangling} leads nowhere", "gptsh fetches no schema")
+            problem = f"--schema: not a JSON Schema: $ref {dangling} leads nowhere"
+            raise UsageError(problem, "gptsh fetches no schema")
 
     def faults(self, text: str) -> list[str]:
         """List what is wrong with an answer, one line each and at most ten; empty if it conforms.
@@ -69,23 +76,19 @@ class AnswerSchema:
 
 @contextlib.contextmanager
 def _as_usage_error(problem: str) -> Iterator[None]:
-    """Raise UsageError for whatever the libraries raise about a schema that they cannot use."""
-    from jsonschema.exceptions import SchemaError, UnknownType
-    from referencing.exceptions import Unresolvable
-
+    """Raise what the libraries raise for a schema that they cannot use as UsageError."""
     try:
         yield
-    except RecursionError as err:
-        raise UsageError(f"{problem}: {_TOO_DEEP}") from err
-    except (
-        SchemaError, UnknownType, Unresolvable, re.error, ValueError, TypeError, AttributeError, LookupError,
-        ArithmeticError,
-    ) as err:  # fmt: skip
-        raise UsageError(f"{problem}: {_why(err)}") from err
     except BaseException as err:
-        if type(err).__name__ != "PanicException":  # of Rust code that meets the limit of recursion; no Exception
+        # Rust code raises a PanicException at the limit of recursion; it is no Exception.
+        if isinstance(err, RecursionError) or type(err).__name__ == "PanicException":
+            raise UsageError(f"{problem}: {_TOO_DEEP}") from err
+        if not isinstance(err, Exception):
             raise
-        raise UsageError(f"{problem}: {_TOO_DEEP}") from err
+        why = str(err) or type(err).__name__
+        if hasattr(err, "json_path") and hasattr(err, "message"):
+            why = f"{err.json_path}: {err.message}"
+        raise UsageError(f"{problem}: {shorten(why, _FAULT_WIDTH)}") from err
 
 
 def _read_schema(text_or_path: str) -> JsonObject:
@@ -95,7 +98,8 @@ def _read_schema(text_or_path: str) -> JsonObject:
             text = read_text(Path(text_or_path), may_be_pipe=True)
         except (OSError, ValueError) as err:
             why = err.strerror if isinstance(err, OSError) else "not UTF-8"
-            raise UsageError(f"--schema {text_or_path}: {why}", "give a file, or the schema itself: '{…}'") from err
+            problem = f"--schema {text_or_path}: {why}"
+            raise UsageError(problem, "give a file, or the schema itself: '{…}'") from err
     try:
         schema = parse_json(text)
     except (ValueError, RecursionError) as err:
@@ -106,12 +110,11 @@ def _read_schema(text_or_path: str) -> JsonObject:
 
 
 def _find_dangling(
-    schema: JsonObject, specification: "Specification[Schema]", registry: "SchemaRegistry"
+    schema: JsonObject,
+    specification: "Specification[Schema]",
+    registry: "SchemaRegistry",
 ) -> str | None:
-    """The first reference in a schema, or in what it refers to, that leads nowhere;
-
-    None if there is none.
-    """
+    """The first reference in a schema, or in what it refers to, that leads nowhere."""
     from referencing.exceptions import Unresolvable
 
     root = specification.create_resource(schema)
@@ -120,22 +123,20 @@ def _find_dangling(
     while unvisited:
         resource, resolver = unvisited.pop()
         contents = resource.contents
-        if not isinstance(contents, dict) or id(contents) in seen:  # true and false are schemas, too
+        if not isinstance(contents, dict) or id(contents) in seen:  # true and false are schemas
             continue
         seen.add(id(contents))
-        for reference in [contents[key] for key in ("$ref", "$dynamicRef") if key in contents]:
-            try:
-                target = resolver.lookup(reference)
-            except Unresolvable:
-                return str(reference)
-            unvisited.append((specification.create_resource(target.contents), target.resolver))
-        unvisited += [(inner, resolver.in_subresource(inner)) for inner in resource.subresources()]
+        for key in ("$ref", "$dynamicRef"):
+            if key in contents:
+                try:
+                    target = resolver.lookup(contents[key])
+                except Unresolvable:
+                    return str(contents[key])
+                resource_there = specification.create_resource(target.contents)
+                unvisited.append((resource_there, target.resolver))
+        for inner in resource.subresources():
+            unvisited.append((inner, resolver.in_subresource(inner)))
     return None
-
-
-def _why(err: Exception) -> str:
-    place = f"{err.json_path}: {err.message}" if hasattr(err, "json_path") and hasattr(err, "message") else str(err)
-    return shorten(place or type(err).__name__, _FAULT_WIDTH)
 
 
 # ---- requested in words
@@ -148,9 +149,12 @@ def system_with_schema(system: str | None, schema: object) -> str:
 
 
 def messages_with_schema(messages: list[Message], schema: object) -> list[Message]:
-    """Add the request for this schema to the system message, unless it is already there."""
-    first = messages[:1] if messages and messages[0]["role"] == "system" else []
-    system = text_of(first[0]) if first else None
+    """Add the request for an answer of this schema to the system message, if it is not there."""
+    system = None
+    rest = messages
+    if messages and messages[0]["role"] == "system":
+        system = text_of(messages[0])
+        rest = messages[1:]
     if system and system.endswith(system_with_schema(None, schema)):
         return messages
-    return [{"role": "system", "content": system_with_schema(system, schema)}, *messages[len(first) :]]
+    return [{"role": "system", "content": system_with_schema(system, schema)}, *rest]

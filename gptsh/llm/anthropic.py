@@ -27,7 +27,6 @@ from gptsh.messages import (
     Message,
     Part,
     Request,
-    Tool,
     blocks_of,
     is_text,
     labelled_text,
@@ -343,8 +342,12 @@ def _tools(
     messages: list[Part],
 ) -> JsonObject:
     """The tools of a request. Without any, those called earlier are defined, but are forbidden."""
-    if offered := take_tools(params, request, target, _declare):
-        return {"tools": offered}
+    tools, offered = take_tools(params, request, target)
+    for tool in offered:
+        declared = {"name": tool.name, "description": tool.description}
+        tools.append({**declared, "input_schema": tool.parameters})
+    if tools:
+        return {"tools": tools}
     names = {}
     for message in messages:
         for block in message["content"]:
@@ -354,14 +357,6 @@ def _tools(
         return {}
     tools = [{"name": name, "input_schema": schema} for name, schema in names.items()]
     return {"tools": tools, "tool_choice": {"type": "none"}}
-
-
-def _declare(tools: Sequence[Tool]) -> list[Part]:
-    """Tools in the API's form."""
-    declared: list[Part] = []
-    for name, description, schema in tools:
-        declared.append({"name": name, "description": description, "input_schema": schema})
-    return declared
 
 
 def _close_objects(schema: object, *, is_map: bool = False) -> object:

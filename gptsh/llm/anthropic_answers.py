@@ -4,14 +4,13 @@ Unknown events, deltas and blocks are no error. If an answer has a block for whi
 key, all its blocks are saved, so that they can be sent back.
 """
 
-import json
 from collections.abc import Iterator
 
 from gptsh.content.answer import Answer
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
 from gptsh.llm.stream import as_object, not_an_answer, reported_error
-from gptsh.messages import THINKING_BLOCKS, token_count
+from gptsh.messages import THINKING_BLOCKS, make_call, token_count
 from gptsh.models.usage import FINISH_REASONS, usage_from
 from gptsh.text import join_surrogates
 
@@ -77,7 +76,6 @@ class Reader(stream.Reader):
 
     def add(self, payload: JsonObject) -> bool:
         """Read one event; return whether it was the last."""
-        answer = self.answer
         kind = payload.get("type")
         if kind == "error" or payload.get("error"):
             raise reported_error(payload.get("error") or payload, payload)
@@ -92,8 +90,7 @@ class Reader(stream.Reader):
         self._usage |= {key: value for key, value in usage.items() if value is not None}
         match kind:
             case "message_start":
-                answer.response_id = as_str(message.get("id")) or answer.response_id
-                answer.resolved_model = as_str(message.get("model")) or answer.resolved_model
+                self.add_names(message.get("id"), message.get("model"))
             case "content_block_start":
                 self._end_block(index)  # some servers do not send content_block_stop
                 start = as_dict(payload.get("content_block"))
@@ -175,18 +172,12 @@ class Reader(stream.Reader):
             self.answer.add_thinking(thinking)
         elif kind == "tool_use":
             has_own_key = True
-            self._add_call(block, arguments)
+            call_input = arguments or block.get("input")
+            call = make_call(block.get("id"), block.get("name"), call_input)
+            more = {key: value for key, value in block.items() if key not in _CALL_KEYS}
+            self.answer.add_call({**call, **more})
         if BLOCKS in self.answer.replay or not has_own_key:
             self.answer.replay[BLOCKS] = self._blocks
-
-    def _add_call(self, block: JsonObject, arguments: str) -> None:
-        """Add a tool call: its arguments as received, other fields under their own keys."""
-        if not arguments:
-            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
-        function = {"name": str(block.get("name") or ""), "arguments": arguments}
-        more = {key: value for key, value in block.items() if key not in _CALL_KEYS}
-        call_id = str(block.get("id") or "")
-        self.answer.add_call({"id": call_id, "type": "function", "function": function, **more})
 
 
 def _sum(earlier: JsonObject, usage: JsonObject) -> JsonObject:

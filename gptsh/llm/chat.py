@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gptsh.config.accounts import Target
@@ -33,7 +33,6 @@ from gptsh.messages import (
     Message,
     Part,
     Request,
-    Tool,
 )
 from gptsh.models.usage import usage_from
 
@@ -95,8 +94,8 @@ class Reader(stream.Reader):
         if chunk is DONE:
             self._done = True
             return True
-        answer.response_id = answer.response_id or as_str(chunk.get("id")) or None
-        answer.resolved_model = answer.resolved_model or as_str(chunk.get("model")) or None
+        model = answer.resolved_model or chunk.get("model")
+        self.add_names(answer.response_id or chunk.get("id"), model)
         choices = as_dicts(chunk.get("choices"))
         # Usage is at the top, in the choice (moonshot), or in x_groq; a later null does not count.
         self._tier = as_str(chunk.get("service_tier")) or self._tier
@@ -152,7 +151,7 @@ class Reader(stream.Reader):
         if refusal := as_str(delta.get("refusal")):
             answer.add_refusal(refusal)
         for call in as_dicts(delta.get("tool_calls")):
-            self._add_call(call, is_whole=is_whole)
+            self._grow_call(call, is_whole=is_whole)
         self._save_replay(delta, is_whole=is_whole)
         if reason := as_str(choice.get("finish_reason")):  # a later chunk may have an empty one
             self._finish = reason
@@ -185,7 +184,7 @@ class Reader(stream.Reader):
                 self.answer.add_thinking({**block, "thinking": "".join(self._thinking)})
                 self._thinking = []
 
-    def _add_call(self, delta: JsonObject, *, is_whole: bool) -> None:
+    def _grow_call(self, delta: JsonObject, *, is_whole: bool) -> None:
         """Add a delta to the call of its index or id, or to the last one; a whole call is new.
 
         Some servers give each call the same index, or neither index nor id. Then a name after
@@ -353,7 +352,9 @@ def body(request: Request, target: Target) -> JsonObject:
         from gptsh.llm.parameters import fit_params
 
         payload |= fit_params(request.params, target).fields
-    if tools := take_tools(payload, request, target, _declare):
+    tools, offered = take_tools(payload, request, target)
+    tools += [{"type": "function", "function": openai_function(tool)} for tool in offered]
+    if tools:
         payload["tools"] = tools
         if target.refuses_effort_beside_tools:
             payload["reasoning_effort"] = "none"
@@ -366,11 +367,6 @@ def body(request: Request, target: Target) -> JsonObject:
         if vendor.stream_options and "stream_options" not in target.refusals:
             payload["stream_options"] = {"include_usage": True}
     return payload
-
-
-def _declare(tools: Sequence[Tool]) -> list[Part]:
-    """Tools in the API's form."""
-    return [{"type": "function", "function": openai_function(tool)} for tool in tools]
 
 
 def accepts(part: Part, target: Target) -> bool:

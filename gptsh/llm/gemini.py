@@ -1,6 +1,5 @@
 """Speak Google's generateContent: write requests, read answers."""
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -27,6 +26,7 @@ from gptsh.llm.stream import (
     reported_error,
     take_tools,
     texts_and_calls,
+    without_empty,
 )
 from gptsh.messages import (
     PROVIDER_FIELDS,
@@ -35,9 +35,9 @@ from gptsh.messages import (
     Message,
     Part,
     Request,
-    Tool,
     is_text,
     labelled_text,
+    make_call,
     parts_of,
     reasoning_from,
     system_text,
@@ -85,8 +85,7 @@ class Reader(stream.Reader):
         answer = self.answer
         if payload.get("error"):
             raise reported_error(payload["error"], payload)
-        answer.response_id = as_str(payload.get("responseId")) or answer.response_id
-        answer.resolved_model = as_str(payload.get("modelVersion")) or answer.resolved_model
+        self.add_names(payload.get("responseId"), payload.get("modelVersion"))
         feedback = as_dict(payload.get("promptFeedback"))
         self._finish = as_str(feedback.get("blockReason")) or self._finish
         for candidate in as_dicts(payload.get("candidates")):
@@ -96,7 +95,7 @@ class Reader(stream.Reader):
         if "totalTokenCount" in usage or (usage and answer.usage is None):  # the last counts count
             answer.usage = usage_from(usage, searches=len(self._searches))
         self._finish_answer()
-        return payload is stream.DONE  # not Google's, but some gateways'
+        return False
 
     def end(self) -> None:
         """Save the parts, if they are more than a text and calls."""
@@ -130,10 +129,8 @@ class Reader(stream.Reader):
         text = part.get("text")
         call = part.get("functionCall")
         if isinstance(call, dict):
-            arguments = json.dumps(call.get("args") or {}, ensure_ascii=False)
-            function = {"name": as_str(call.get("name")), "arguments": arguments}
-            call_id = as_str(call.get("id"))
-            self.answer.add_call({"id": call_id, "type": "function", "function": function})
+            made = make_call(call.get("id"), call.get("name"), call.get("args") or {})
+            self.answer.add_call(made)
             self._frames.append({**part, "functionCall": None})
         elif not isinstance(text, str):
             self._frames.append(part)  # of the provider's own tools
@@ -189,23 +186,23 @@ def body(request: Request, target: Target) -> JsonObject:
     is_off = thinking.get("thinkingBudget") == 0 or "thoughts" in target.refusals
     if not is_off and may_reason(target.provider, target.model):
         config["thinkingConfig"] = {"includeThoughts": True, **thinking}
-    tools = take_tools(params, request, target, _declare)
+    tools, offered = take_tools(params, request, target)
+    if offered:
+        functions = [openai_function(tool, "parametersJsonSchema") for tool in offered]
+        tools.append({"functionDeclarations": functions})
     if request.web and request.tools:  # else Google's own tools and functions exclude each other
         tool_config = as_dict(params.get("toolConfig"))
         params["toolConfig"] = {"includeServerSideToolInvocations": True, **tool_config}
 
-    payload: JsonObject = {}
-    if system := system_text(request.messages):
-        payload["systemInstruction"] = {"parts": [{"text": system}]}
-    payload["contents"] = _contents(request.messages, target)
-    if tools:
-        payload["tools"] = tools
-    if "store" not in target.refusals:
-        payload["store"] = False
-    payload |= params
-    if config:
-        payload["generationConfig"] = config
-    return payload
+    system = system_text(request.messages)
+    payload = {
+        "systemInstruction": {"parts": [{"text": system}]} if system else None,
+        "contents": _contents(request.messages, target),
+        "tools": tools,
+        "store": None if "store" in target.refusals else False,
+        "generationConfig": config or None,
+    }
+    return {**without_empty(payload), **params}
 
 
 def accepts(part: Part, _target: Target) -> bool:
@@ -216,12 +213,6 @@ def accepts(part: Part, _target: Target) -> bool:
 def read(response: "Response", answer: Answer) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     return stream.read_sse(response, as_documents, Reader(answer))
-
-
-def _declare(tools: Sequence[Tool]) -> list[Part]:
-    """Tools in the API's form: all functions in one."""
-    functions = [openai_function(tool, "parametersJsonSchema") for tool in tools]
-    return [{"functionDeclarations": functions}] if functions else []
 
 
 def _contents(conversation: Sequence[Message], target: Target) -> list[Part]:

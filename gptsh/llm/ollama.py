@@ -1,6 +1,5 @@
 """Speak Ollama's own API: write requests, read answers."""
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,14 @@ from gptsh.errors import ModelError
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
 from gptsh.llm.parameters import fit_params
-from gptsh.llm.stream import Refusable, as_object, lines, load, not_an_answer, reported_error
+from gptsh.llm.stream import (
+    Refusable,
+    as_object,
+    lines,
+    load,
+    not_an_answer,
+    reported_error,
+)
 from gptsh.messages import (
     Call,
     Event,
@@ -20,6 +26,7 @@ from gptsh.messages import (
     Part,
     Request,
     is_text,
+    make_call,
     parts_of,
     starts_turn,
     text_of,
@@ -63,11 +70,13 @@ class Reader(stream.Reader):
         """Read one line; return whether it was the last."""
         answer = self.answer
         message = as_dict(line.get("message"))
-        answer.resolved_model = as_str(line.get("model")) or None
+        self.add_names(None, line.get("model"))
         answer.add_reasoning(as_str(message.get(THINKING)), THINKING)
         answer.add_text(as_str(message.get("content")))
         for call in as_dicts(message.get("tool_calls")):
-            answer.add_call(_chat_call(call))
+            function = as_dict(call.get("function"))
+            arguments = function.get("arguments")
+            answer.add_call(make_call(call.get("id"), function.get("name"), arguments))
         if line.get("error"):
             raise reported_error(line["error"], line)
         if line.get("done") is not True:
@@ -78,16 +87,6 @@ class Reader(stream.Reader):
         reason = as_str(line.get("done_reason")) or "stop"
         answer.finish("tool_calls" if answer.calls and reason == "stop" else reason)
         return True
-
-
-def _chat_call(call: JsonObject) -> Call:
-    """A tool call in the form of chat completions, whose arguments are a text."""
-    function = as_dict(call.get("function"))
-    arguments = function.get("arguments")
-    if not isinstance(arguments, str):
-        arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
-    named = {"name": as_str(function.get("name")), "arguments": arguments}
-    return {"id": as_str(call.get("id")), "type": "function", "function": named}
 
 
 # ---- requests

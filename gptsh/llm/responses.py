@@ -11,7 +11,6 @@ from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
 from gptsh.llm.parameters import fit_params
 from gptsh.llm.stream import (
-    DONE,
     Frame,
     Refusable,
     not_an_answer,
@@ -20,6 +19,7 @@ from gptsh.llm.stream import (
     reported_error,
     take_tools,
     texts_and_calls,
+    without_empty,
 )
 from gptsh.messages import (
     Block,
@@ -28,9 +28,9 @@ from gptsh.messages import (
     Message,
     Part,
     Request,
-    Tool,
     is_text,
     labelled_text,
+    make_call,
     parts_of,
     reasoning_from,
     system_text,
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 ITEMS = "items"  # key of ``replay``: the items of an answer, if they are more than a text and calls
 _REASONING = "reasoning"  # the key under which ``replay`` has the reasoning as text
 _LAST_EVENTS = {f"response.{name}" for name in ("completed", "incomplete", "failed", "cancelled")}
-_INCOMPLETE = {"max_output_tokens": "length"}  # its reasons, by the names of chat completions
 _BARE_KEYS = {"type", "id", "status", "role", "content"}  # that need not be saved
 _CALL_KEYS = ("call_id", "name", "arguments")
 
@@ -89,14 +88,11 @@ class Reader(stream.Reader):
 
     def add(self, payload: JsonObject) -> bool:
         """Read one event; return whether it was the last."""
-        if payload is DONE:
-            return True
         kind = as_str(payload.get("type"))
         response = as_dict(payload.get("response"))
         if kind == "error" or payload.get("error"):
             raise reported_error(payload.get("error") or payload, payload)
-        self.answer.response_id = as_str(response.get("id")) or self.answer.response_id
-        self.answer.resolved_model = as_str(response.get("model")) or self.answer.resolved_model
+        self.add_names(response.get("id"), response.get("model"))
         if kind in _LAST_EVENTS:
             self._finish(kind.removeprefix("response."), response)
             return True
@@ -181,9 +177,9 @@ class Reader(stream.Reader):
                 self.answer.add_source(note.get("url"), note.get("title"))
 
     def _add_call(self, item: Part) -> None:
-        function = {key: as_str(item.get(key)) for key in ("name", "arguments")}
-        call_id = as_str(item.get("call_id")) or as_str(item.get("id"))
-        self.answer.add_call({"id": call_id, "type": "function", "function": function})
+        call_id = as_str(item.get("call_id")) or item.get("id")
+        arguments = as_str(item.get("arguments"))
+        self.answer.add_call(make_call(call_id, item.get("name"), arguments))
 
     def _finish(self, status: str, response: JsonObject) -> None:
         """Read the whole response at its end. Raises ModelError or TooLong if it failed."""
@@ -205,7 +201,7 @@ class Reader(stream.Reader):
         reason = "tool_calls" if self.answer.calls else "stop"
         if status == "incomplete":
             cause = as_str(as_dict(response.get("incomplete_details")).get("reason"))
-            reason = _INCOMPLETE.get(cause, cause) or status
+            reason = "length" if cause == "max_output_tokens" else cause or status
         self.answer.finish(reason)
 
 
@@ -297,27 +293,25 @@ def body(request: Request, target: Target) -> JsonObject:
             include = [_ENCRYPTED, *include]
         if "summary" not in refusals:
             params["reasoning"] = {"summary": "auto", **as_dict(params.get("reasoning"))}
-    tools = take_tools(params, request, target, _declare)
+    tools, offered = take_tools(params, request, target)
+    for tool in offered:
+        tools.append({"type": "function", **openai_function(tool), "strict": False})
     if target.account.vendor.has_cache_key and "prompt_cache_key" not in refusals:
         # The id of the first message is the same while the prompt's beginning is.
         ids = [message["id"] for message in conversation if message.get("id")]
         if ids:
             params.setdefault("prompt_cache_key", ids[0][:_LONGEST_KEY])
 
-    payload: JsonObject = {"model": target.model}
-    if system := system_text(conversation):
-        payload["instructions"] = system
-    payload["input"] = _input(conversation, target)
-    if tools:
-        payload["tools"] = tools
-    if "store" not in refusals:
-        payload["store"] = False
-    if include:
-        payload["include"] = include
-    payload |= params
-    if request.stream:
-        payload["stream"] = True
-    return payload
+    payload = {
+        "model": target.model,
+        "instructions": system_text(conversation),
+        "input": _input(conversation, target),
+        "tools": tools,
+        "store": None if "store" in refusals else False,
+        "include": include,
+        "stream": request.stream or None,
+    }
+    return {**without_empty(payload), **params}
 
 
 def accepts(part: Part, _target: Target) -> bool:
@@ -329,11 +323,6 @@ def accepts(part: Part, _target: Target) -> bool:
 def read(response: "Response", answer: Answer) -> Iterator[Event]:
     """Write the response into ``answer`` and yield its events."""
     return stream.read_sse(response, as_events, Reader(answer))
-
-
-def _declare(tools: Sequence[Tool]) -> list[Part]:
-    """Tools in the API's form."""
-    return [{"type": "function", **openai_function(tool), "strict": False} for tool in tools]
 
 
 def _input(conversation: Sequence[Message], target: Target) -> list[Part]:

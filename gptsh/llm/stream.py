@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -20,7 +20,7 @@ from gptsh.errors import (
     TimedOut,
     TooLong,
 )
-from gptsh.jsonio import JsonObject, as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.messages import (
     COMPLETE_REASONS,
     Block,
@@ -92,22 +92,20 @@ def take_tools(
     params: JsonObject,
     request: Request,
     target: Target,
-    declare: Callable[[Sequence[Tool]], list[Part]],
-) -> list[Part]:
-    """All tools of a request: the user's own, the provider's web search, and the offered ones.
+) -> tuple[list[Part], list[Tool]]:
+    """The tools of a request in the API's form, and those that are still to be declared in it.
 
-    The user's own are removed from ``params``. ``declare`` writes the offered ones in the API's
-    form.
+    The first are the user's own, removed from ``params``, and the provider's web search.
     """
     own_tools = params.pop("tools", None)
     tools = [*own_tools] if isinstance(own_tools, list) else []
     vendor = target.account.vendor
     if request.web and vendor.web_search and vendor.web_search.tool:
         tools.append({**vendor.web_search.tool})
-    return tools + declare([fit_tool(tool, vendor.max_description) for tool in request.tools])
+    return tools, [_fit_tool(tool, vendor.max_description) for tool in request.tools]
 
 
-def fit_tool(tool: Tool, limit: int | None) -> Tool:
+def _fit_tool(tool: Tool, limit: int | None) -> Tool:
     """Move conditions at the top of a tool's schema into its description, and give it its type.
 
     A description of more characters than the ``limit`` is cut at a word.
@@ -122,6 +120,11 @@ def fit_tool(tool: Tool, limit: int | None) -> Tool:
     if limit and len(text) > limit:
         text = re.sub(r"\s\S*\Z", "", text[: limit - 1]).rstrip() + "…"
     return Tool(tool.name, text, schema)
+
+
+def without_empty(fields: JsonObject) -> JsonObject:
+    """The fields that have a value: not None, and no empty text or list."""
+    return {key: value for key, value in fields.items() if value not in (None, "", [])}
 
 
 def openai_function(tool: Tool, key: str = "parameters") -> JsonObject:
@@ -139,7 +142,7 @@ def add_turn(turns: list[Part], role: str, turn: JsonObject, no_question: Part) 
     The ``turn`` has a list of parts under one key. ``no_question`` is the part before an answer
     that is the first: it must follow a question.
     """
-    ((key, parts),) = turn.items()
+    [(key, parts)] = turn.items()
     if role != "user" and not turns:
         turns.append({"role": "user", key: [no_question]})
     if turns and turns[-1]["role"] == role:
@@ -265,6 +268,7 @@ def _debug_text(data: bytes) -> str:
 #
 # Encode a request's JSON body, parse JSON that a server sent, and a tool call's arguments.
 
+_BOM = b"\xef\xbb\xbf"
 _PIECE = 1_000_000  # characters of a text that are encoded at once
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
@@ -319,7 +323,7 @@ def load(data: bytes) -> JsonObject:
     if not data.strip():
         raise NoAnswer("the server's answer is empty", ADVICE)
     try:
-        payload = _parse(data)
+        payload = _parse(data.removeprefix(_BOM).decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as err:
         detail = _debug_text(data)
         raise ModelError(f"the response is not JSON: {err}", ADVICE, detail=detail) from err
@@ -339,20 +343,19 @@ def as_object(arguments: str) -> JsonObject:
     if not arguments.strip():
         return {}
     with contextlib.suppress(ValueError, RecursionError):
-        value = _parse(arguments.encode("utf-8", "surrogatepass"))
+        value = _parse(arguments)
         if isinstance(value, dict):
             return value
     return {"arguments": arguments}
 
 
-def _parse(data: bytes) -> object:
-    """Parse JSON, with infinities and NaN as null: they could not be saved."""
-    return json.loads(data, parse_constant=lambda _: None, parse_float=_finite)
-
-
 def _finite(text: str) -> float | None:
     value = float(text)  # 1e999 is infinite
     return value if math.isfinite(value) else None
+
+
+# Infinities and NaN become null: they could not be saved.
+_parse = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_finite).decode
 
 
 # ---- sse
@@ -364,7 +367,6 @@ def _finite(text: str) -> float | None:
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _LONGEST_LINE = 200_000_000  # bytes; a line may be an image
-_BOM = b"\xef\xbb\xbf"
 _SNIFFED = 6  # bytes that distinguish an event stream from anything else
 _STARTS = (b"data:", b"event:", b"id:", b"retry:", b":")
 DONE: JsonObject = {}  # in place of ``data: [DONE]``
@@ -473,6 +475,11 @@ class Reader:
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
+
+    def add_names(self, response_id: object, model: object) -> None:
+        """Write the answer's id and its model, if the server reports them here."""
+        self.answer.response_id = as_str(response_id) or self.answer.response_id
+        self.answer.resolved_model = as_str(model) or self.answer.resolved_model
 
     def add(self, payload: JsonObject) -> bool:
         """Read one object from the server; return whether it was the last.

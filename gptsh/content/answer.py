@@ -187,7 +187,8 @@ class Answer:
         self.reasoning_refused = False
         self.replay: JsonObject = {}
         self.calls: list[Call] = []  # the tool calls that have arrived
-        self._blocks: list[Block] = []  # in order of arrival; text blocks have ``pieces``
+        # In order of arrival. Text blocks have ``pieces``: as they came, and what is shown of them.
+        self._blocks: list[Block] = []
         self._texts: list[Part] = []  # the text blocks
         self._call_ids: set[str] = set()
         self._reasoning: dict[str, list[str]] = {}  # by field
@@ -198,7 +199,6 @@ class Answer:
         self._reads_think_tags = reads_think_tags
         self._tags = ThinkTags(reads=reads_think_tags)
         self._has_open_thought = False  # something else came before its end
-        self._shown: list[str] = []  # the text in the events
         self._events: list[Event] = []
 
     def add_text(self, piece: str) -> None:
@@ -209,8 +209,9 @@ class Answer:
     def _add_text(self, text: str) -> None:
         if not self._blocks or self._blocks[-1][0] != "text":
             self.begin_text()
-        self._texts[-1]["pieces"].append(text)
-        self._show(*self._tags.add(text))
+        thought, shown = self._tags.add(text)
+        self._texts[-1]["pieces"].append((text, shown))
+        self._show(thought, shown)
 
     def begin_text(self, phase: str = "") -> Part:
         """Begin a text of its own, in a ``phase`` if it has one; return it for ``set_text``.
@@ -221,8 +222,8 @@ class Answer:
             self.end_text(is_last=False)
             last = self._texts[-1]
             pieces = last["pieces"]
-            if last.get("phase") == COMMENTARY and pieces and not pieces[-1].endswith("\n"):
-                pieces.append(_BLANK_LINE)
+            if last.get("phase") == COMMENTARY and pieces and not pieces[-1][0].endswith("\n"):
+                pieces.append((_BLANK_LINE, _BLANK_LINE))
                 self._show("", _BLANK_LINE)
         block: Part = {"type": "text", "pieces": []}
         if phase:
@@ -234,13 +235,15 @@ class Answer:
     def set_text(self, block: Part, text: str) -> None:
         """Replace a text by what the server sent at its end; only new text at its end is shown."""
         text = join_surrogates(text)
-        received = "".join(block["pieces"])
+        received = _received(block)
         if received == f"{text}{_BLANK_LINE}":
             return
-        block["pieces"] = [text]
         self._halves.pop("", None)
+        thought = more = ""
         if text.startswith(received):
-            self._show(*self._tags.add(text.removeprefix(received)))
+            thought, more = self._tags.add(text.removeprefix(received))
+        block["pieces"] = [(text, _shown(block) + more)]
+        self._show(thought, more)
 
     def add_reasoning(self, piece: str, field: str) -> None:
         """Add reasoning under the provider's key; THINKING_BLOCKS adds to an unfinished block."""
@@ -263,7 +266,6 @@ class Answer:
     def add_refusal(self, piece: str) -> None:
         """Add a piece of a refusal, which some providers send apart from the answer."""
         self._refusal.append(piece)
-        self._shown.append(piece)
         self._events.append(Refusal(piece))
 
     def add_source(self, url: object, title: object = None) -> None:
@@ -311,7 +313,7 @@ class Answer:
     @property
     def text(self) -> str:
         """The text and the refusal as the events had them. ``message`` may take a thought out."""
-        return "".join(self._shown)
+        return "".join([*map(_shown, self._texts), *self._refusal])
 
     def new_events(self) -> list[Event]:
         """Return the events since the last call."""
@@ -326,13 +328,14 @@ class Answer:
         if half := self._halves.pop("", ""):
             self._add_text(half)
         pending, is_open = self._tags.end()
-        if not is_open:
-            self._show("", pending)
-        elif is_last and self.finished:
-            self._show("", "".join(self._texts[0]["pieces"]))
-        else:
+        if is_open and not (is_last and self.finished):
             self._has_open_thought = True
             self._show(pending, "")
+        elif is_open or pending:
+            block = self._texts[0]
+            text = _received(block) if is_open else pending
+            block["pieces"].append(("", text))
+            self._show("", text)
 
     def message(self, end_reason: str | None = None) -> Message | None:
         """Return the answer as a message, or None if it ended before anything arrived.
@@ -380,7 +383,7 @@ class Answer:
         thought = ""
         for kind, block in self._blocks:
             if kind == "text":
-                text = "".join(block["pieces"])
+                text = _received(block)
                 if block is self._texts[0] and self._reads_think_tags:
                     thought, text = split_thought(
                         text,
@@ -398,7 +401,6 @@ class Answer:
         if thought:
             self._events.append(Reasoning(thought))
         if text:
-            self._shown.append(text)
             self._events.append(Text(text))
 
     def _with_half(self, field: str, piece: str) -> str:
@@ -407,6 +409,16 @@ class Answer:
         half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         self._halves[field] = half
         return join_surrogates(text.removesuffix(half))
+
+
+def _received(block: Part) -> str:
+    """The text of a text block as it came."""
+    return "".join(text for text, _ in block["pieces"])
+
+
+def _shown(block: Part) -> str:
+    """What is shown of a text block."""
+    return "".join(shown for _, shown in block["pieces"])
 
 
 Ask = Callable[[Request, Answer], Iterator[Event]]  # it writes the answer into the second argument

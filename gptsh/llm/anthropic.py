@@ -63,20 +63,16 @@ def mark_payload(payload: JsonObject, target: Target) -> None:
     if not _is_worth_it(messages, has_tools=bool(payload.get("tools"))):
         return
     for name in ("system", "tools"):
-        blocks = payload.get(name)
-        if blocks and isinstance(blocks, list):
-            payload[name] = _with_mark(blocks, target)
+        if payload.get(name):
+            payload[name] = _with_mark(payload[name], target)
             break
-    questions = []
+    questions = [message for message in messages if message["role"] == "user"]
     starts = []  # the questions that begin a turn
-    for index, message in enumerate(messages):
-        if message["role"] == "user":
-            questions.append(index)
-            if any(block["type"] != "tool_result" for block in message["content"]):
-                starts.append(index)
-    for index in {*questions[-2:], *starts[-2:-1]}:
-        marked = _with_mark(messages[index]["content"], target)
-        messages[index] = {**messages[index], "content": marked}
+    for message in questions:
+        if any(block["type"] != "tool_result" for block in message["content"]):
+            starts.append(message)
+    for message in (*questions[-2:], *starts[-2:-1]):
+        message["content"] = _with_mark(message["content"], target)
 
 
 def mark_chat(messages: list[JsonObject], target: Target, *, has_tools: bool) -> None:

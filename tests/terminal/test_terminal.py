@@ -234,7 +234,7 @@ def test_no_letter_is_lost(pieces: list[str]) -> None:
 def test_reasoning_between_parts_of_an_answer_keeps_its_place() -> None:
     paper = Paper()
     terminal = Painter(paper, ReasoningStream(paper, shared=True), PLAIN, None)
-    thought = [Reasoning("so ", "reasoning"), Reasoning("that", "reasoning")]
+    thought = [Reasoning("so "), Reasoning("that")]
     events: list[Event] = [*thought, Text("The answer "), *thought, Text("is 42.\n\nOr"), *thought, Finished("stop")]
     for item in events:
         terminal.write(item)

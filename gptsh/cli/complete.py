@@ -3,7 +3,13 @@
 import shlex
 
 import click
-from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+)
 
 from gptsh.cli.options import Completer, Flags, build
 from gptsh.errors import GptshError, UsageError
@@ -137,7 +143,11 @@ def complete(instruction: str) -> int:
         return 0
     try:
         completions = shell.complete()
-    except (GptshError, LookupError, ValueError):  # a broken config file; no words, or a wrong number of them
+    except (
+        GptshError,
+        LookupError,
+        ValueError,
+    ):  # a broken config file; no words, or a wrong number of them
         return 1
     stdio.write_lines([completions] if completions else ())
     return 0
@@ -162,7 +172,10 @@ def _offer(source: Source) -> Completer:
 
 def _var(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
     """The names in the prompt of the chosen agent that have no value yet."""
-    names, given = variables(ctx.params.get("config"), ctx.params.get("agent")), ctx.params.get("var") or ()
+    names, given = (
+        variables(ctx.params.get("config"), ctx.params.get("agent")),
+        ctx.params.get("var") or (),
+    )
     is_open = [name for name in names if name.startswith(prefix) and not any(value.startswith(name) for value in given)]
     return [CompletionItem(name) for name in is_open]
 

@@ -171,7 +171,7 @@ def _server(flags: Flags, name: str, option: str) -> "ToolServer":
         raise UsageError(f"{option}: tool server {name} is a program: only one with a url has a login")
     if not logins.is_safe(server.url, server.url):
         raise UsageError(f"{option}: the url of tool server {name} begins with http://", "a login needs https://")
-    if any(header.lower() == "authorization" for header in server.headers):
+    if server.has_token:
         raise UsageError(f"{option}: tool server {name} has a header Authorization", "remove it from its headers")
     return server
 

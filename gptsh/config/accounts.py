@@ -9,8 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
-from gptsh.config import schema
-from gptsh.config.schema import Secret
+from gptsh.config.schema import (
+    COUNT,
+    HEADERS,
+    TEXT,
+    URL,
+    USD,
+    VARIABLE,
+    Secret,
+    Tables,
+    is_header_value,
+    one_of,
+)
 from gptsh.errors import ConfigError
 from gptsh.messages import Message, full_name, is_answer_of
 from gptsh.models.facts import compatible_endpoints, exact_facts, likely_facts, split_model
@@ -34,32 +44,39 @@ _MAX_NAME = 200  # characters of a model's name
 _HOW_TO_NAME = "name it PROVIDER/MODEL, as in ollama/qwen3"
 
 
+# fmt: off
 class Prices(NamedTuple):
     """USD per million tokens."""
 
-    input: Annotated[float | None, schema.USD, "Tokens of the prompt."] = None
-    output: Annotated[float | None, schema.USD, "Tokens of the answer."] = None
-    cached: Annotated[float | None, schema.USD, "Tokens of the prompt from the cache; default: as `input`."] = None
-    cache_write: Annotated[float | None, schema.USD, "Tokens written to the cache; default: as `input`."] = None
-
-
-_PRICES = "USD per million tokens, for all models; `[providers.NAME.prices.MODEL]` sets those of one."
+    input: Annotated[float | None, USD, "Tokens of the prompt."] = None
+    output: Annotated[float | None, USD, "Tokens of the answer."] = None
+    cached: Annotated[float | None, USD,
+        "Tokens of the prompt from the cache; default: as `input`."] = None
+    cache_write: Annotated[float | None, USD,
+        "Tokens written to the cache; default: as `input`."] = None
 
 
 class ProviderTable(NamedTuple):
     """The table ``[providers.NAME]``."""
 
-    base_url: Annotated[str | None, schema.URL, "Address of a server; any OpenAI-compatible one works."] = None
-    api: Annotated[ApiName | None, schema.one_of(*DIRECT), "The server's API, if it is not the provider's own."] = None
-    api_key_env: Annotated[str | None, schema.VARIABLE, "The variable that contains the key."] = None
-    api_key_command: Annotated[str | None, schema.TEXT, "A shell command whose first line of output is the key."] = None
-    model_small: Annotated[str | None, schema.TEXT, "Its model for titles, summaries and memories."] = None
-    context_window: Annotated[
-        int, schema.COUNT, "Window of its models in tokens; 0: as its server or the model table says."
-    ] = 0
-    cache: Annotated[CacheTime, schema.one_of(*CACHE_TIMES), "How long Claude's prompt cache lasts unread."] = "5m"
-    headers: Annotated[Mapping[str, str], schema.HEADERS, "Headers for every request."] = {}
-    prices: Annotated[Mapping[str, Prices], schema.Tables(Prices, shared=True), _PRICES] = {}
+    base_url: Annotated[str | None, URL,
+        "Address of a server; any OpenAI-compatible one works."] = None
+    api: Annotated[ApiName | None, one_of(*DIRECT),
+        "The server's API, if it is not the provider's own."] = None
+    api_key_env: Annotated[str | None, VARIABLE, "The variable that contains the key."] = None
+    api_key_command: Annotated[str | None, TEXT,
+        "A shell command whose first line of output is the key."] = None
+    model_small: Annotated[str | None, TEXT,
+        "Its model for titles, summaries and memories."] = None
+    context_window: Annotated[int, COUNT,
+        "Window of its models in tokens; 0: as its server or the model table says."] = 0
+    cache: Annotated[CacheTime, one_of(*CACHE_TIMES),
+        "How long Claude's prompt cache lasts unread."] = "5m"
+    headers: Annotated[Mapping[str, str], HEADERS, "Headers for every request."] = {}
+    prices: Annotated[Mapping[str, Prices], Tables(Prices, shared=True),
+        "USD per million tokens, for all models; "
+        "`[providers.NAME.prices.MODEL]` sets those of one."] = {}
+# fmt: on
 
 
 _OLLAMA_COM = "https://ollama.com"  # its models have there no ending, which they have locally
@@ -100,7 +117,7 @@ class Account(NamedTuple):
     @property
     def is_ollama_com(self) -> bool:
         """Whether it is Ollama's cloud, asked directly."""
-        return self.vendor.api == "ollama" and self.base_url.startswith(_OLLAMA_COM)
+        return self.base_url.startswith(_OLLAMA_COM)
 
 
 class Target(NamedTuple):
@@ -191,20 +208,27 @@ class Providers:
             vendor = CUSTOM
         if vendor is None:
             return None
+
         vendor, base_url = self._server(name, table, vendor)
         has_custom_base = base_url != vendor.base_url
         key_variables = (table.api_key_env,) if table.api_key_env else vendor.key_variables
-        variable = self._first_set(key_variables)
+        variable, key = self._first_set(key_variables)
+        headers = {}
+        for header, header_variable in vendor.header_variables.items():
+            text = self._environ.get(header_variable)
+            if text and is_header_value(text):
+                headers[header] = text
+
         return Account(
             name=name,
             vendor=vendor,
             base_url=base_url,
             has_custom_base=has_custom_base,
-            key=Secret(self._environ[variable].strip()) if variable else None,
-            key_variable=variable or next(iter(key_variables), ""),
+            key=Secret(key) if key else None,
+            key_variable=variable,
             key_command=table.api_key_command,
             needs_key=bool(table.api_key_env) or (vendor.needs_key and not has_custom_base),
-            headers={**self._headers_from(vendor.header_variables), **table.headers},
+            headers={**headers, **table.headers},
             cache=table.cache,
             model_small=full_name(table.model_small, name),
             context_window=table.context_window or None,
@@ -213,8 +237,7 @@ class Providers:
 
     def _server(self, name: str, table: ProviderTable, vendor: Vendor) -> tuple[Vendor, str]:
         """Return the vendor with the API of the server that the user set, and its base URL."""
-        variable = self._first_set(vendor.base_variables)
-        in_environment = self._environ[variable].strip() if variable else None
+        _, in_environment = self._first_set(vendor.base_variables)
         base_url = (table.base_url or in_environment or vendor.base_url).rstrip("/")
         azure_version = self._environ.get("AZURE_API_VERSION")
         if name == "azure" and (table.api or is_azure_v1(base_url, azure_version)):
@@ -229,21 +252,17 @@ class Providers:
             vendor = with_api_at(vendor, base_url)
         return vendor, base_url
 
-    def _first_set(self, variables: Iterable[str]) -> str | None:
-        """Return the first of these variables that is not blank."""
-        for variable in variables:
-            if self._environ.get(variable, "").strip():
-                return variable
-        return None
+    def _first_set(self, variables: Iterable[str]) -> tuple[str, str]:
+        """Return the first of these variables that is not blank, and its value.
 
-    def _headers_from(self, variables: Mapping[str, str]) -> dict[str, str]:
-        """Return headers from the environment, without those that a header cannot contain."""
-        headers = {}
-        for header, variable in variables.items():
-            text = self._environ.get(variable)
-            if text and schema.is_header_value(text):
-                headers[header] = text
-        return headers
+        If there is none, return the first variable, which could have one, and "".
+        """
+        first = ""
+        for variable in variables:
+            if value := self._environ.get(variable, "").strip():
+                return variable, value
+            first = first or variable
+        return first, ""
 
     def full_name(self, model: str, otherwise: str | None = None) -> str:
         """Return the model of an alias, or else as ``known_name``.
@@ -289,7 +308,7 @@ class Providers:
             ways = " or ".join((*vendor.base_variables, f"base_url under [providers.{name}]"))
             raise ConfigError(f"no base URL for {name}", f"set {ways}")
         if account.base_url:
-            schema.URL.read(account.base_url, f"the base URL of {name}")
+            URL.read(account.base_url, f"the base URL of {name}")
         return target_at(account, model_name)
 
 

@@ -22,7 +22,10 @@ _SHELL_PROMPT = (
 )
 _BUILT_IN = ("default", "shell")
 _PATTERN = "system.md"  # in a folder with the agent's name, as fabric keeps its patterns
-_EXPLANATIONS = ("readme", "pattern_explanations")  # files for people in such a folder; the second is fabric's
+_EXPLANATIONS = (
+    "readme",
+    "pattern_explanations",
+)  # files for people in such a folder; the second is fabric's
 _FRONT_MATTER = r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)"
 _MAX_KNOWN = 12  # names that an error lists
 
@@ -38,11 +41,17 @@ class Agent(NamedTuple):
     prompt: Annotated[str | None, schema.TEXT, "Its question, with `{input}` and other `{names}` for `--var`."] = None
     fallback: Annotated[tuple[str, ...], schema.LIST, "Models to ask in turn if its own is not available."] = ()
     project_file: Annotated[
-        str | None, schema.TEXT, "A file of the project, such as `AGENTS.md`, whose text joins the system prompt."
+        str | None,
+        schema.TEXT,
+        "A file of the project, such as `AGENTS.md`, whose text joins the system prompt.",
     ] = None
     max_cost: Annotated[float | None, schema.USD, "USD that one turn may cost at most."] = None
     params: Annotated[Mapping[str, object], schema.PARAMS, "Generation parameters, as with `-p`."] = {}
-    tools: Annotated[tuple[str, ...], schema.LIST, "Tools that it may call: `SERVER`, `SERVER__PATTERN` or `all`."] = ()
+    tools: Annotated[
+        tuple[str, ...],
+        schema.LIST,
+        "Tools that it may call: `SERVER`, `SERVER__PATTERN` or `all`.",
+    ] = ()
     output: Annotated[str | None, schema.one_of(*OUTPUTS), "Format of its answers."] = None
     web: Annotated[bool, schema.FLAG, "Whether its model may search the web, with its provider's own search."] = False
     memory: Annotated[bool, schema.FLAG, "Whether it remembers facts across sessions."] = False
@@ -63,7 +72,11 @@ class Agents(Mapping[str, Agent]):
     """
 
     def __init__(
-        self, tables: Mapping[str, Agent], config_file: Path, providers: Providers, environ: Mapping[str, str]
+        self,
+        tables: Mapping[str, Agent],
+        config_file: Path,
+        providers: Providers,
+        environ: Mapping[str, str],
     ) -> None:
         self._config_file, self._providers, self._environ = config_file, providers, environ
         self._folder = config_file.parent / "agents"

@@ -1,4 +1,4 @@
-"""Declare and check the keys of config.toml and front matter, and keep their secrets from being shown."""
+"""Declare and check the keys of config.toml and front matter, and keep secrets from being shown."""
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -60,7 +60,10 @@ def without_secrets(params: Mapping[str, object]) -> JsonObject:
 
 
 def mask(text: str, secrets: Collection[str]) -> str:
-    """Return the text with its secrets masked, also in other case, percent-encoded or with JSON escapes."""
+    """Return the text with its secrets masked, also percent-encoded or with JSON escapes.
+
+    The case of their letters does not matter.
+    """
     for secret in sorted(secrets, key=len, reverse=True):
         text = _secret_pattern(secret).sub(MASK, text)
     return text
@@ -72,21 +75,18 @@ def _secret_pattern(secret: str) -> re.Pattern[str]:
 
 
 def _character_pattern(char: str) -> str:
-    """Return a pattern that begins with plain letters, so that ``re`` passes over a long text quickly."""
-    plain = "|".join(re.escape(form) for form in sorted({char, char.lower(), char.upper()}))
+    """Return a pattern that begins with plain letters, which lets ``re`` skip text quickly."""
+    plain = "|".join(map(re.escape, sorted({char, char.lower(), char.upper()})))
     percent = "".join(f"%(?i:{byte:02x})" for byte in char.encode("utf-8", "surrogateescape"))
     return rf"(?:{plain}|{percent}|\\{{1,3}}(?:{plain}|u(?i:{ord(char):04x})))"
 
 
 # ---- schema
 #
-# Check keys of config.toml and of front matter: rules for values, the error of an unknown key or a
-# wrong value.
-#
 # Each key is declared once, as a field of a NamedTuple with type, rule, meaning and default:
 #
-# class Network(NamedTuple): retries: Annotated[int, COUNT, "How often a request is sent again."] =
-# 2
+#     class Network(NamedTuple):
+#         retries: Annotated[int, COUNT, "How often a request is sent again."] = 2
 #
 # ``read`` converts a TOML table to such a tuple. docs/configuration.md and the file of ``--init``
 # are generated from the same fields. A field without a rule is not a key.
@@ -97,7 +97,10 @@ Fields = Callable[..., _T]  # a NamedTuple whose fields are keys
 
 
 class Rule(NamedTuple):
-    """The values that a key accepts, in words and as a test. ``show_value``: an error may contain the value."""
+    """The values that a key accepts, in words and as a test.
+
+    ``show_value``: an error may contain the value.
+    """
 
     expected: str
     accepts: Callable[[object], bool]
@@ -106,7 +109,8 @@ class Rule(NamedTuple):
     def read(self, value: object, where: str) -> object:
         """Return the value, a list as a tuple. Raises ConfigError."""
         if not self.accepts(value):
-            actual = f", not {value!r}" if self.show_value and not isinstance(value, (dict, list)) else ""
+            is_shown = self.show_value and not isinstance(value, (dict, list))
+            actual = f", not {value!r}" if is_shown else ""
             raise ConfigError(f"{where}: expected {self.expected}{actual}")
         return tuple(value) if isinstance(value, list) else value
 
@@ -133,26 +137,57 @@ class Table(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Tables with names that the user chooses. ``shared``: their keys may also be set for all of them at once."""
+    """Tables with names that the user chooses.
+
+    ``shared``: their keys may also be set for all of them at once.
+    """
 
     fields: Fields[object]
     shared: bool = False
 
-    def read(self, value: object, where: str) -> Mapping[str, object]:
+    def read(self, value: object, where: str) -> dict[str, object]:
         """Return a NamedTuple for each name; ``*`` has the shared keys. Raises ConfigError."""
-        return read_tables(self.fields, value, where, shared=self.shared)
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: expected a table")
+        if not self.shared:
+            return {name: read(self.fields, table, f"{where}.{name}.") for name, table in value.items()}
+        shared = {name: inner for name, inner in value.items() if not isinstance(inner, dict)}
+        tables = {"*": read(self.fields, shared, f"{where}.")}
+        for name, inner in value.items():
+            if name not in shared:
+                tables[name] = read(self.fields, {**shared, **inner}, f"{where}.{name}.")
+        return tables
 
 
-def keys_of(
-    fields: Fields[object],
-) -> dict[str, tuple[Rule | Switch | Table | Tables, str, object]]:
+Keys = dict[str, tuple[Rule | Switch | Table | Tables, str, object]]
+
+
+def read(fields: Fields[_T], table: object, where: str) -> _T:
+    """Convert a table to the NamedTuple of its keys.
+
+    ``where`` is the prefix of a key in an error: the file, then the outer tables. Raises
+    ConfigError with file, key and expected value.
+    """
+    if not isinstance(table, dict):
+        raise ConfigError(f"{where.rstrip('.')}: expected a table")
+    keys = _keys_of(fields)
+    values = {}
+    for name, value in table.items():
+        if name not in keys:
+            raise ConfigError(f"{where}{name}: unknown key", f"expected one of {', '.join(keys)}")
+        rule, _, _ = keys[name]
+        values[name] = rule.read(value, f"{where}{name}")
+    return fields(**values)
+
+
+def _keys_of(fields: Fields[object]) -> Keys:
     """Return the keys of a NamedTuple by name: rule, meaning and default."""
-    declared = {name: getattr(annotation, "__metadata__", None) for name, annotation in fields.__annotations__.items()}
     defaults = vars(fields)["_field_defaults"]
-    keys = {}
-    for name, metadata in declared.items():
-        if metadata:
-            keys[name] = (*metadata, defaults.get(name))
+    keys: Keys = {}
+    for name, annotation in fields.__annotations__.items():
+        if hasattr(annotation, "__metadata__"):
+            rule, meaning = annotation.__metadata__
+            keys[name] = rule, meaning, defaults.get(name)
     return keys
 
 
@@ -170,59 +205,44 @@ def tables(
     name: str = "",
     meaning: str = "",
 ) -> Iterator[tuple[str, str, list[Key]]]:
-    """Yield each table of a file with its meaning and keys, then the tables in it. The file itself has no name."""
-    keys, table_keys = keys_of(fields), []
-    for key, (kind, key_meaning, default) in keys.items():
-        if isinstance(kind, Switch):
-            table_keys.append(Key(key, one_of(*kind).expected, kind.on if default else kind.off, key_meaning))
-        elif isinstance(kind, Rule):
-            table_keys.append(Key(key, kind.expected, default, key_meaning))
-    yield name, meaning, table_keys
-    for key, (kind, key_meaning, _) in keys.items():
-        path = f"{name}.{key}" if name else key
-        if isinstance(kind, Tables) and not kind.shared:
-            yield from tables(kind.fields, f"{path}.NAME", key_meaning)
-        elif isinstance(kind, (Table, Tables)):
-            yield from tables(kind.fields, path, key_meaning)
+    """Yield each table of a file with its meaning and keys, then the tables in it.
 
-
-def read_tables(
-    fields: Fields[_T],
-    value: object,
-    where: str,
-    *,
-    shared: bool = False,
-) -> dict[str, _T]:
-    """Convert tables with names to a NamedTuple each; see ``Tables``. Raises ConfigError."""
-    if not isinstance(value, dict):
-        raise ConfigError(f"{where}: expected a table")
-    tables = value
-    if shared:
-        shared_keys = {name: inner for name, inner in value.items() if not isinstance(inner, dict)}
-        read(fields, shared_keys, f"{where}.")
-        tables = {"*": shared_keys}
-        for name, inner in value.items():
-            if name not in shared_keys:
-                tables[name] = {**shared_keys, **inner}
-    return {name: read(fields, inner, f"{where}.{name}.") for name, inner in tables.items()}
-
-
-def read(fields: Fields[_T], table: object, where: str) -> _T:
-    """Convert a table to the NamedTuple of its keys. Raises ConfigError with file, key and expected value.
-
-    ``where`` is the prefix of a key in an error: the file, then the outer tables.
+    The file itself has no name.
     """
-    if not isinstance(table, dict):
-        raise ConfigError(f"{where.rstrip('.')}: expected a table")
-    keys, values = keys_of(fields), {}
-    for name, value in table.items():
-        if name not in keys:
-            raise ConfigError(f"{where}{name}: unknown key", f"expected one of {', '.join(keys)}")
-        values[name] = keys[name][0].read(value, f"{where}{name}")
-    return fields(**values)
+    documented = []
+    inner_tables = []
+    for key, (rule, key_meaning, default) in _keys_of(fields).items():
+        path = f"{name}.{key}" if name else key
+        match rule:
+            case Rule():
+                documented.append(Key(key, rule.expected, default, key_meaning))
+            case Switch():
+                word = rule.on if default else rule.off
+                documented.append(Key(key, one_of(*rule).expected, word, key_meaning))
+            case Table() | Tables(shared=True):
+                inner_tables.append((rule.fields, path, key_meaning))
+            case Tables():
+                inner_tables.append((rule.fields, f"{path}.NAME", key_meaning))
+    yield name, meaning, documented
+    for table in inner_tables:
+        yield from tables(*table)
 
 
 # ---- rules
+
+
+def one_of(*choices: str) -> Rule:
+    """Return the rule for one of these words."""
+    return Rule(f"one of {', '.join(choices)}", lambda v: v in choices)
+
+
+def text_like(pattern: str, expected: str) -> Rule:
+    """Return the rule for a text that a pattern matches, which may be a secret."""
+    return Rule(
+        expected,
+        lambda v: isinstance(v, str) and bool(re.fullmatch(pattern, v)),
+        show_value=False,
+    )
 
 
 def is_header_value(value: object) -> bool:
@@ -231,8 +251,8 @@ def is_header_value(value: object) -> bool:
 
 
 def _are_headers(value: object) -> bool:
-    """Whether a value maps names to values of HTTP headers, none of which changes the framing of the body."""
-    return isinstance(value, dict) and all(
+    """Whether a value maps names to values of headers, none of which changes the body's framing."""
+    return _are_texts(value) and all(
         re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
         and name.lower() not in ("content-length", "transfer-encoding", "host", "connection")
         and is_header_value(text)
@@ -240,9 +260,12 @@ def _are_headers(value: object) -> bool:
     )
 
 
-def one_of(*choices: str) -> Rule:
-    """Return the rule for one of these words."""
-    return Rule(f"one of {', '.join(choices)}", lambda v: v in choices)
+def _are_texts(value: object) -> TypeGuard[dict[str, str]]:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
+
+
+def _are_aliases(value: object) -> bool:
+    return _are_texts(value) and all(name.strip() and "/" not in name and name != "echo" for name in value)
 
 
 def _is_number(value: object) -> TypeGuard[float]:
@@ -250,15 +273,11 @@ def _is_number(value: object) -> TypeGuard[float]:
     return type(value) in (int, float)
 
 
-_URL = r"https?://[^/@?#\s]+(/[^@?#\s]*)?"
 TEXT = Rule("a string", lambda v: isinstance(v, str))
-VARIABLE = Rule(
-    "the name of a variable", lambda v: isinstance(v, str) and bool(re.fullmatch(r"[A-Za-z_]\w*", v)), show_value=False
-)
-URL = Rule(
+VARIABLE = text_like(r"[A-Za-z_]\w*", "the name of a variable")
+URL = text_like(
+    r"https?://[^/@?#\s]+(/[^@?#\s]*)?",
     "a URL with http:// or https://, without user, password or query",
-    lambda v: isinstance(v, str) and bool(re.fullmatch(_URL, v)),
-    show_value=False,
 )
 FLAG = Rule("true or false", lambda v: isinstance(v, bool))
 SECONDS = Rule("a number of seconds above 0", lambda v: _is_number(v) and 0 < v <= MAX_SECONDS)
@@ -266,19 +285,14 @@ SHARE = Rule("a number from 0 to 1", lambda v: _is_number(v) and 0 <= v <= 1)
 USD = Rule("a number of USD from 0", lambda v: _is_number(v) and 0 <= v < 1e9)
 COUNT = Rule("a whole number from 0", lambda v: type(v) is int and v >= 0)
 POSITIVE = Rule("a whole number from 1", lambda v: type(v) is int and v > 0)
-LIST = Rule("a list of strings", lambda v: isinstance(v, list) and all(isinstance(text, str) for text in v))
-TEXTS = Rule(
-    "a table of strings",
-    lambda v: isinstance(v, dict) and all(isinstance(text, str) for text in v.values()),
-    show_value=False,
+LIST = Rule(
+    "a list of strings",
+    lambda v: isinstance(v, list) and all(isinstance(text, str) for text in v),
 )
+TEXTS = Rule("a table of strings", _are_texts, show_value=False)
 ALIASES = Rule(
     "a table of short names, without a slash and not echo, and their models",
-    lambda v: (
-        isinstance(v, dict)
-        and TEXTS.accepts(v)
-        and all(name.strip() and "/" not in name and name != "echo" for name in v)
-    ),
+    _are_aliases,
 )
 PARAMS = Rule(
     f"a table of what JSON can express, without {', '.join(OWN_FIELDS)}",

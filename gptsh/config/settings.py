@@ -42,7 +42,9 @@ class ContextRules(NamedTuple):
     """The table ``[context]``: how much of a session is sent."""
 
     compact: Annotated[
-        bool, schema.Switch("auto"), "Whether gptsh shortens a session that does not fit; otherwise exit 6."
+        bool,
+        schema.Switch("auto"),
+        "Whether gptsh shortens a session that does not fit; otherwise exit 6.",
     ] = True
     compact_at: Annotated[float, schema.SHARE, "Share of the budget beyond which the session is compacted."] = 0.8
     reserve: Annotated[float, schema.SHARE, "Share of the window reserved for the answer."] = 0.25

@@ -71,7 +71,10 @@ def ask_line(intro: str, question: str, read: Callable[[str], Answer], at_end: A
                 except ValueError as err:
                     if ended:
                         return at_end
-                    stdio.write_all(terminal, "".join(f"{reason}\n" for reason in err.args).encode("utf-8", "replace"))
+                    stdio.write_all(
+                        terminal,
+                        "".join(f"{reason}\n" for reason in err.args).encode("utf-8", "replace"),
+                    )
     except (OSError, termios.error):  # the terminal is gone
         return None
     finally:

@@ -87,7 +87,12 @@ class Interrupts:
         _entered.append(self)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._shields += 1  # permanently: nothing may be raised during the cleanup
         _entered.remove(self)
         self.cancel_deadline()

@@ -43,7 +43,10 @@ def edit(text: str) -> str:
             argv = [*shlex.split(command), path]
             done = subprocess.run(argv, stdin=terminal, stdout=terminal, stderr=terminal, check=False)
         if done.returncode:
-            raise UsageError(f"the editor {command} ended with exit status {done.returncode}", "set VISUAL or EDITOR")
+            raise UsageError(
+                f"the editor {command} ended with exit status {done.returncode}",
+                "set VISUAL or EDITOR",
+            )
         return Path(path).read_bytes().decode("utf-8", "surrogateescape").removesuffix("\n")
     finally:
         with contextlib.suppress(FileNotFoundError):

@@ -161,7 +161,10 @@ class Sink:
                 raise TimeoutError
             # Where a signal ends a wait for the reader, all in one write: parallel runs then do not mix their lines.
             piece = self._unwritten if max_wait is None and in_main_thread() else self._unwritten[: select.PIPE_BUF]
-            with shielded(), contextlib.suppress(BlockingIOError):  # an inherited stream may be non-blocking
+            with (
+                shielded(),
+                contextlib.suppress(BlockingIOError),
+            ):  # an inherited stream may be non-blocking
                 self._unwritten = self._unwritten[os.write(descriptor, piece) :]
 
     def abandon(self) -> None:

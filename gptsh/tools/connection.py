@@ -1,4 +1,4 @@
-"""Connect to one tool server, again where needed, and speak MCP: list and call its tools; cache its list."""
+"""Speak MCP with one tool server: connect, list and call its tools; remember its list."""
 
 import asyncio
 import contextlib
@@ -8,15 +8,20 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import anyio
 import mcp_types
 from mcp import Client, MCPError
-from mcp.client import CacheConfig, CacheEntry, CacheKey, ClientRequestContext, InputRequiredRoundsExceededError
+from mcp.client import (
+    CacheConfig,
+    CacheEntry,
+    CacheKey,
+    ClientRequestContext,
+    InputRequiredRoundsExceededError,
+)
 from mcp_types import ListToolsResult
 from pydantic import ValidationError
 
@@ -25,29 +30,26 @@ from gptsh.config.schema import mask
 from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.files import app_folder
-from gptsh.jsonio import JsonObject, encode_json
+from gptsh.jsonio import JsonObject, as_dict, encode_json
 from gptsh.messages import ServerQuestion, Tool
 from gptsh.text import shorten
 from gptsh.tools import logins
 from gptsh.tools.programs import Program
 from gptsh.tools.transports import Pipes, StreamableHttp
 
-if TYPE_CHECKING:
-    from mcp.client.auth import OAuthClientProvider
-
-
 # ---- remembered
-#
-# What gptsh remembers of a tool server between runs, in a file of the cache folder for each server.
-#
-# ``list`` is its list of tools for as long as the server says that it stays fresh (``ttlMs``).
-# ``is_old``: it speaks only a protocol before 2026-07-28; gptsh asks it again after a day.
 
 _DAY = 86_400  # seconds
 
 
 class Remembered:
-    """The facts about one server. For the SDK it is a store of responses, which keeps lists of tools alone."""
+    """What is remembered of one server between runs, in a file of the cache folder.
+
+    ``list`` is its list of tools for as long as the server says that it stays fresh (``ttlMs``).
+    ``is_old``: it speaks only a protocol before 2026-07-28; gptsh asks it again after a day.
+
+    For the SDK this is a store of responses. It takes an exception as a missing response.
+    """
 
     def __init__(self, server: ToolServer) -> None:
         login = logins.read_login(str(server.url)) if server.url else None
@@ -55,106 +57,120 @@ class Remembered:
         folder = ""
         with contextlib.suppress(OSError):  # it was removed
             folder = os.getcwd()  # where a program runs may decide what it offers
-        identity = [server.command, server.args, {**server.env}, server.url, {**server.headers}, client, folder]
-        self.key = hashlib.sha256(json.dumps(identity).encode("utf-8", "surrogatepass")).hexdigest()
-        self._path: Path | None = None
-        with contextlib.suppress(ConfigError):  # this user has no home folder
-            self._path = app_folder("cache") / "tool-servers" / f"{self.key[:32]}.json"
-        self._facts = self._read()
+        identity = [
+            server.command,
+            server.args,
+            server.env,
+            server.url,
+            server.headers,
+            client,
+            folder,
+        ]
+        data = json.dumps(identity).encode("utf-8", "surrogatepass")
+        self.key = hashlib.sha256(data).hexdigest()
+        try:
+            self._facts = as_dict(json.loads(self._file().read_bytes()))
+        except (ConfigError, OSError, ValueError, RecursionError):
+            self._facts = {}
 
     @property
     def is_old(self) -> bool:
         """Whether the server spoke only an older protocol within the last day."""
-        return self._facts.get("is_old") is True and 0 <= time.time() - self._facts["at"] < _DAY
+        age = time.time() - self._facts.get("at", 0)
+        return bool(self._facts.get("is_old")) and 0 <= age < _DAY
 
     def set_old(self, is_old: bool) -> None:
         """Remember whether the server speaks only an older protocol."""
         if is_old != self.is_old:
-            self._write({**self._facts, "is_old": is_old, "at": int(time.time())})
+            self._keep(is_old=is_old, at=int(time.time()))
 
     async def get(self, key: CacheKey) -> CacheEntry | None:
         """Return a list of tools."""
         kept = self._facts.get("list")
-        if not isinstance(kept, dict) or kept.get("key") != [key.method, key.params_key, key.partition]:
+        if kept is None or kept["key"] != _words_of(key):
             return None
-        try:
-            value = ListToolsResult.model_validate(kept["value"], by_name=False)
-            return CacheEntry(value, kept["scope"], float(kept["expires_at"]))
-        except (ValidationError, LookupError, TypeError, ValueError):
-            return None
+        tools = ListToolsResult.model_validate(kept["value"], by_name=False)
+        return CacheEntry(tools, kept["scope"], kept["expires_at"])
 
     async def set(self, key: CacheKey, entry: CacheEntry) -> None:
         """Keep a list of tools."""
         if isinstance(entry.value, ListToolsResult):
             kept = {
-                "key": [key.method, key.params_key, key.partition],
+                "key": _words_of(key),
                 "value": entry.value.model_dump(mode="json", by_alias=True, exclude_unset=True),
                 "scope": entry.scope,
                 "expires_at": entry.expires_at,
             }
-            self._write({**self._facts, "list": kept})
+            self._keep(list=kept)
 
     async def delete(self, key: CacheKey) -> None:
         """Forget a list of tools."""
-        if self._facts.get("list", {}).get("key") == [key.method, key.params_key, key.partition]:
+        if as_dict(self._facts.get("list")).get("key") == _words_of(key):
             await self.clear()
 
     async def clear(self) -> None:
         """Forget the list of tools."""
-        self._write({name: fact for name, fact in self._facts.items() if name != "list"})
+        self._keep(list=None)
 
-    def _read(self) -> JsonObject:
-        try:
-            facts = json.loads(self._path.read_bytes()) if self._path else {}
-        except (OSError, ValueError, RecursionError):
-            return {}
-        sound = (
-            isinstance(facts, dict) and isinstance(facts.get("at", 0), int) and isinstance(facts.get("list", {}), dict)
-        )
-        return facts if sound else {}
+    def _file(self) -> Path:
+        return app_folder("cache") / "tool-servers" / f"{self.key[:32]}.json"
 
-    def _write(self, facts: JsonObject) -> None:
-        """Write the file; if that fails, the server is asked again. Files that nothing wrote for a day are removed."""
-        self._facts = facts
-        if self._path is None:
-            return
-        with contextlib.suppress(OSError):
-            folder = self._path.parent
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.replace(self._path, encode_json(facts), fsync=False)
-            for other in folder.iterdir():
+    def _keep(self, **facts: object) -> None:
+        """Write the file; if that fails, the server is asked again.
+
+        Files that nothing wrote for a day are removed.
+        """
+        self._facts |= facts
+        with contextlib.suppress(OSError, ConfigError):  # also if this user has no home folder
+            file = self._file()
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.replace(file, encode_json(self._facts), fsync=False)
+            for other in file.parent.iterdir():
                 if other.stat().st_mtime < time.time() - _DAY:
                     other.unlink()
 
 
+def _words_of(key: CacheKey) -> list[str]:
+    return [key.method, key.params_key, key.partition]
+
+
 # ---- connection
 #
-# The connection to one tool server: its protocol version, its tools, calls with their timeouts, its
-# questions, errors.
-#
-# It runs in an asyncio loop. Imported late: the SDK takes more than half a second.
+# It runs in an asyncio loop. This file is imported late: the SDK takes more than half a second.
 
 AskUser = Callable[[ServerQuestion], Future[JsonObject | None]]  # the answer, as of ``Tools.run``
-Report = tuple[str, list[Tool] | ToolServerError]  # the name of a server, and its tools under their own names
+# The name of a server, and its tools under their own names.
+Report = tuple[str, list[Tool] | ToolServerError]
 
 _START_TIMEOUT = 30.0  # seconds to start and to list the tools, unless the config sets a timeout
 _CALL_TIMEOUT = 300.0  # seconds of one call, likewise
-_EXIT_TIMEOUT = 0.3  # seconds: a connection is closed a moment before the process ends, or the SDK names the cause
-_MAX_TOOLS, _MAX_PAGES = 2000, 200  # of a server
+# Seconds: a connection is closed a moment before the process ends, or the SDK names the cause.
+_EXIT_TIMEOUT = 0.3
+_MAX_TOOLS = 2000  # of a server
+_MAX_PAGES = 200  # of its list
 _MAX_CHARACTERS = 4_000_000  # of descriptions and schemas: more than fits into any window
-_LINES = (2, 20)  # of stderr in an error's line, and in its detail
+_LINES_SHOWN = 2  # of stderr in an error's line
+_LINES_IN_DETAIL = 20
 _WIDTH = 200  # characters of a server's text in an error's line
 # The SDK's messages for a lost connection; servers use its error code for their own errors.
 _CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTALL)
 
 
-def _find_login(config: ToolServer, environ: Mapping[str, str]) -> "OAuthClientProvider | None":
-    """Return the login that is kept for a server with a URL."""
-    if not logins.read_login(str(config.url)):
-        return None
-    from gptsh.tools.oauth import kept_login
+def _transport_to(
+    server: ToolServer,
+    environ: Mapping[str, str],
+    program: Program | None,
+    start_again: Callable[[], Program],
+) -> Pipes | StreamableHttp:
+    """Return the transport to a running program, or to a URL with the login that is kept for it."""
+    if program:
+        return Pipes(program, start_again)
+    login = None
+    if not server.has_token and logins.read_login(str(server.url)):
+        from gptsh.tools.oauth import kept_login
 
-    return kept_login(config, environ)
+        login = kept_login(server, environ)
+    return StreamableHttp(server, environ, login)
 
 
 class Connection:
@@ -165,14 +181,17 @@ class Connection:
 
     def __init__(
         self,
-        config: ToolServer,
+        server: ToolServer,
         environ: Mapping[str, str],
         program: Program | None,
         start_again: Callable[[], Program],
         ask: AskUser,
     ) -> None:
-        self._config, self._ask, self._remembered = config, ask, Remembered(config)
-        self._transport = Pipes(program, start_again) if program else StreamableHttp(config, environ, _find_login)
+        self._server = server
+        self._ask = ask
+        self._remembered = Remembered(server)
+        self._transport = _transport_to(server, environ, program, start_again)
+        self._start_timeout = server.timeout or _START_TIMEOUT
         self._asking = anyio.Lock()  # around each question
         self._calls: set[anyio.CancelScope] = set()  # those that run, each with its deadline
         self._client: Client | None = None
@@ -185,16 +204,18 @@ class Connection:
             if not is_served and isinstance(self._transport, Pipes):
                 self._transport.start_again()
                 await self._connect("legacy", report)
-        # Of any type: it depends on what the server sends, and the SDK's tasks raise groups of anything. Unreported,
-        # the main thread would wait for ever.
+        # Of any type: it depends on what the server sends, and the SDK's tasks raise groups of
+        # anything. Unreported, the main thread would wait for ever.
         except Exception as err:  # noqa: BLE001 - see above
-            report((self._config.name, await self._error(err, self._start_timeout)))
+            report((self._server.name, await self._error(err, self._start_timeout)))
 
     async def _connect(self, mode: str, report: Callable[[Report], None]) -> bool:
-        """Serve as ``serve``, with the mode of the SDK: ``legacy`` does not ask for the protocol of 2026-07-28.
+        """Serve as ``serve``, with the SDK's mode: ``legacy`` skips the protocol of 2026-07-28.
 
-        Return False if the process ended when it was asked: older servers may, for want of ``initialize``.
+        Return False if the process ended when it was asked: older servers may, since it comes
+        before ``initialize``.
         """
+        key = self._remembered.key
         async with self._transport.streams() as streams, anyio.create_task_group() as tasks:
             client = Client(
                 contextlib.nullcontext(streams),
@@ -202,18 +223,18 @@ class Connection:
                 client_info=mcp_types.Implementation(name="gptsh", version=__version__),
                 message_handler=self._transport.on_message,
                 elicitation_callback=self._elicit,
-                cache=CacheConfig(self._remembered, partition=self._remembered.key, target_id=self._remembered.key),
+                cache=CacheConfig(self._remembered, partition=key, target_id=key),
             )
             listed: asyncio.Future[list[Tool]] = asyncio.get_running_loop().create_future()
             tasks.start_soon(self._hold, client, listed)
             try:
                 with anyio.fail_after(self._start_timeout):
-                    report((self._config.name, await listed))
-            # Of any type, as in ``serve``; reported here, since the end of the transport may take long.
+                    report((self._server.name, await listed))
+            # As in ``serve``; reported here, since the end of the transport may take long.
             except Exception as err:  # noqa: BLE001 - see above
                 if mode == "auto" and self._has_closed(err):
                     return False
-                report((self._config.name, await self._error(err, self._start_timeout)))
+                report((self._server.name, await self._error(err, self._start_timeout)))
                 tasks.cancel_scope.cancel()
         return True
 
@@ -228,28 +249,31 @@ class Connection:
                 self._client = client
                 listed.set_result(tools)
                 await anyio.sleep_forever()
-        except Exception as err:  # noqa: BLE001 - of any type, as in ``serve``; the other task reports it
+        except Exception as err:  # noqa: BLE001 - as in ``serve``; the other task reports it
             if not listed.done():
                 listed.set_exception(err)
 
     def _has_closed(self, err: BaseException) -> bool:
-        """Whether a program has closed its stdout, for no other reason than a request that it does not know."""
+        """Whether a program has closed its stdout only because it does not know a request."""
         err = _cause(err)
         is_closed = isinstance(err, MCPError) and err.code == mcp_types.CONNECTION_CLOSED
         return is_closed and isinstance(self._transport, Pipes) and not self._transport.fault
 
-    @property
-    def _start_timeout(self) -> float:
-        return self._config.timeout or _START_TIMEOUT
-
     async def call(self, tool: str, arguments: JsonObject) -> tuple[JsonObject, int]:
-        """Call a tool; return its ``CallToolResult`` and the duration in milliseconds. Raises ToolServerError."""
+        """Call a tool; return its ``CallToolResult`` and the duration in milliseconds.
+
+        Raises ToolServerError.
+        """
         assert self._client  # it has reported its tools
         started = time.monotonic()
-        timeout = self._config.timeout or _CALL_TIMEOUT
+        timeout = self._server.timeout or _CALL_TIMEOUT
         try:
-            with anyio.fail_after(timeout) as scope, self._counted(scope):
-                response = await self._client.call_tool(tool, arguments)
+            with anyio.fail_after(timeout) as scope:
+                self._calls.add(scope)
+                try:
+                    response = await self._client.call_tool(tool, arguments)
+                finally:
+                    self._calls.discard(scope)
             result = response.model_dump(mode="json", by_alias=True, exclude_unset=True)
         except TimeoutError as err:
             raise await self._error(err, timeout) from None
@@ -266,7 +290,7 @@ class Connection:
         return self._without_secrets(result), round(1000 * (time.monotonic() - started))
 
     def _without_secrets(self, value: JsonObject) -> JsonObject:
-        """What a server sent, with the values of its secret headers and variables masked."""
+        """Return what a server sent, with its secrets masked."""
         keys = [json.dumps(key, ensure_ascii=False)[1:-1] for key in self._secrets]
         masked: JsonObject = json.loads(mask(json.dumps(value, ensure_ascii=False), keys))
         return masked
@@ -274,17 +298,23 @@ class Connection:
     # ---- questions
 
     async def _elicit(
-        self, context: ClientRequestContext, params: mcp_types.ElicitRequestParams
+        self,
+        context: ClientRequestContext,
+        params: mcp_types.ElicitRequestParams,
     ) -> mcp_types.ElicitResult:
-        """Put a question of the server to the user, one at a time. The calls have as much more time as it takes."""
+        """Put a question of the server to the user, one at a time.
+
+        The calls have as much more time as it takes.
+        """
         message = mask(params.message, self._secrets)
         if isinstance(params, mcp_types.ElicitRequestURLParams):
-            question = ServerQuestion(self._config.name, message, {}, params.url)
+            question = ServerQuestion(self._server.name, message, {}, params.url)
         else:
             form = self._without_secrets(params.requested_schema)
-            question = ServerQuestion(self._config.name, message, form)
+            question = ServerQuestion(self._server.name, message, form)
         async with self._asking:
-            asked, deadlines = anyio.current_time(), {scope: scope.deadline for scope in self._calls}
+            asked = anyio.current_time()
+            deadlines = {scope: scope.deadline for scope in self._calls}
             for scope in deadlines:
                 scope.deadline = math.inf
             values = await asyncio.wrap_future(self._ask(question))
@@ -294,19 +324,10 @@ class Connection:
             return mcp_types.ElicitResult(action="decline")
         return mcp_types.ElicitResult(action="accept", content=None if question.url else values)
 
-    @contextlib.contextmanager
-    def _counted(self, scope: anyio.CancelScope) -> Iterator[None]:
-        """Count a call among those that run."""
-        self._calls.add(scope)
-        try:
-            yield
-        finally:
-            self._calls.discard(scope)
-
     # ---- failures
 
     async def _error(self, err: BaseException, timeout: float) -> ToolServerError:
-        """The error for a server that can no longer be used, with the last lines that it printed."""
+        """Return the error of a server that can no longer be used, with its last lines."""
         err = _cause(err)
         if self._client is None:
             self._remembered.set_old(False)  # it may since speak the newer protocol alone
@@ -318,28 +339,33 @@ class Connection:
                     await anyio.sleep(_EXIT_TIMEOUT / 30)
         if self._failure:
             return self._failure
-        reason, secrets = self._reason(err, timeout), self._secrets
+        secrets = self._secrets
+        reason = shorten(mask(self._reason(err, timeout), secrets), _WIDTH)
         lines = [mask(line, secrets) for line in self._transport.last_lines()]
-        what = f"tool server {self._config.name} {shorten(mask(reason, secrets), _WIDTH)}"
-        hint = shorten(" / ".join(lines[-_LINES[0] :]), _WIDTH)
-        self._failure = ToolServerError(what, hint, detail="\n".join(lines[-_LINES[1] :]))
+        self._failure = ToolServerError(
+            f"tool server {self._server.name} {reason}",
+            shorten(" / ".join(lines[-_LINES_SHOWN:]), _WIDTH),
+            detail="\n".join(lines[-_LINES_IN_DETAIL:]),
+        )
         self._failure.__suppress_context__ = True  # its causes may show a key
         return self._failure
 
     @property
     def _secrets(self) -> frozenset[str]:
         """What is masked in everything from the server: secrets of the config, and tokens."""
-        return self._config.secrets | self._transport.secrets
+        return self._server.secrets | self._transport.secrets
 
     def _reason(self, err: BaseException, timeout: float) -> str:
-        """What the server did wrong: the predicate of a sentence with its name."""
+        """Return what the server did wrong: the predicate of a sentence with its name."""
         if reason := self._transport.reason(err):
             return reason
         match err:
             case TimeoutError():
                 return f"did not answer within {timeout:g} s"
-            case MCPError(code=code, message=message):
-                return "closed the connection" if code == mcp_types.CONNECTION_CLOSED else f"refused: {message}"
+            case MCPError(code=mcp_types.CONNECTION_CLOSED):
+                return "closed the connection"
+            case MCPError():
+                return f"refused: {err.message}"
             case ValidationError():
                 first = err.errors(include_url=False, include_input=False)[0]
                 return f"sent an invalid answer: {'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -355,7 +381,7 @@ class _TooLarge(Exception):
 
 
 async def _list_tools(client: Client) -> list[Tool]:
-    """List the tools. Raises _TooLarge for too many."""
+    """List the tools, page by page. Raises _TooLarge for too many."""
     tools: list[Tool] = []
     cursor: str | None = None
     characters = 0
@@ -367,10 +393,12 @@ async def _list_tools(client: Client) -> list[Tool]:
                 raise
             return tools  # it offers only other things, such as resources
         for tool in page.tools:
-            tools.append(Tool(tool.name, tool.description or tool.title or "", tool.input_schema))
-            characters += len(tools[-1].description) + len(json.dumps(tool.input_schema))
+            description = tool.description or tool.title or ""
+            tools.append(Tool(tool.name, description, tool.input_schema))
+            characters += len(description) + len(json.dumps(tool.input_schema))
             if len(tools) > _MAX_TOOLS or characters > _MAX_CHARACTERS:
-                raise _TooLarge(f"lists more than {_MAX_TOOLS:,} tools, or {_MAX_CHARACTERS:,} characters of them")
+                limits = f"{_MAX_TOOLS:,} tools, or {_MAX_CHARACTERS:,} characters of them"
+                raise _TooLarge(f"lists more than {limits}")
         cursor = page.next_cursor
         if not cursor:
             return tools
@@ -382,7 +410,7 @@ async def _accept(name: str, result: object) -> None:
 
 
 def _cause(err: BaseException) -> BaseException:
-    """The first error of a group."""
+    """Return the first error of a group."""
     while isinstance(err, BaseExceptionGroup):
         err = err.exceptions[0]
     return err

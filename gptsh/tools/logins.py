@@ -39,7 +39,11 @@ def read_login(url: str) -> JsonObject | None:
     """The login at a server: ``issuer``, ``client``, and what is kept for this URL; None without one."""
     for _, content in _files():
         if url in content["servers"]:
-            return {"issuer": content["issuer"], "client": content["client"], **content["servers"][url]}
+            return {
+                "issuer": content["issuer"],
+                "client": content["client"],
+                **content["servers"][url],
+            }
     return None
 
 

@@ -9,7 +9,12 @@ from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError, OAuthRegistrationError, OAuthTokenError
+from mcp.client.auth import (
+    OAuthClientProvider,
+    OAuthFlowError,
+    OAuthRegistrationError,
+    OAuthTokenError,
+)
 from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import (
     AuthorizationCodeResult,
@@ -37,7 +42,10 @@ _MAX_ANSWER = 1_000_000  # bytes of an answer of a login
 _MAX_SECONDS = 30  # until such an answer is complete
 # The URLs of metadata that a login goes to, or that say whose metadata it is.
 _URL_KEYS = "issuer|resource|authorization_servers|jwks_uri|.*_endpoint"
-_ATTEMPTS, _PAUSE = 10, 0.05  # for another run to save what it has just refreshed; seconds between them
+_ATTEMPTS, _PAUSE = (
+    10,
+    0.05,
+)  # for another run to save what it has just refreshed; seconds between them
 
 
 class _Storage:
@@ -250,7 +258,11 @@ _HELLO = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "gptsh", "version": "1"}},
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "gptsh", "version": "1"},
+    },
 }
 _REFUSED = (401, 403)
 _MAX_LOGIN_SECONDS = 30  # until the server answers, and until a browser has sent its request

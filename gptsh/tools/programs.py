@@ -9,17 +9,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, NamedTuple
 
 from gptsh.config.schema import mask
 from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ToolServerError
 
-if TYPE_CHECKING:
-    pass
-
-# The variables that servers inherit. Those that a server needs besides, as for a key or a proxy, are in its config.
-_INHERITED = re.compile("PATH|HOME|LANG|LANGUAGE|TZ|TMPDIR|USER|LOGNAME|SHELL|TERM|LC_.*")
+# The variables that servers inherit. Others, as for a key or a proxy, are in a server's config.
+_INHERITED = "PATH|HOME|LANG|LANGUAGE|TZ|TMPDIR|USER|LOGNAME|SHELL|TERM|LC_.*"
 _EXIT_SECONDS = 1.0  # for servers to end after their stdin was closed
 _SIGTERM_SECONDS = 0.5  # then, for them to end after SIGTERM
 _SIGKILL_SECONDS = 0.3  # then, for the system to remove them
@@ -33,7 +30,8 @@ class Program(NamedTuple):
 
     def send_signal(self, signum: int) -> None:
         """Send a signal to the process group of the server."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):  # macOS refuses if all are dead
+        # macOS refuses if all are dead
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, signum)
 
     def has_ended(self) -> bool:
@@ -47,40 +45,42 @@ class Program(NamedTuple):
         return False
 
 
-class Processes:
-    """The programs that were started, by the names of their servers. One thread starts them, another one ends them."""
+class Programs:
+    """The programs that were started, by the names of their servers.
+
+    One thread starts them, another one ends them.
+    """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = environ
+        self._environ = {name: value for name, value in environ.items() if re.fullmatch(_INHERITED, name)}
         self._programs: dict[str, Program] = {}
         self._start_lock = threading.Lock()  # around each start, so that ``end`` misses none
         self._may_start = True
 
-    def start(self, config: ToolServer) -> None:
+    def start(self, server: ToolServer) -> None:
         """Start a server, unless the servers are being ended. Raises ToolServerError."""
         with self._start_lock:
             if self._may_start:
-                self._programs[config.name] = self._started(config)
+                self._programs[server.name] = self._start(server)
 
-    def start_again(self, config: ToolServer) -> Program:
+    def start_again(self, server: ToolServer) -> Program:
         """Start a program again, in place of its process. Raises ToolServerError."""
         with self._start_lock:
             if not self._may_start:
-                raise ToolServerError(f"tool server {config.name} is being ended")
-            old = self._programs[config.name]
+                raise ToolServerError(f"tool server {server.name} is being ended")
+            old = self._programs[server.name]
             old.send_signal(signal.SIGKILL)
             old.stderr.close()
-            program = self._programs[config.name] = self._started(config)
+            program = self._programs[server.name] = self._start(server)
         return program
 
-    def _started(self, config: ToolServer) -> Program:
-        """Start a server with its stderr in a file, in a new process session, which Ctrl-C does not reach."""
-        inherited = {name: value for name, value in self._environ.items() if _INHERITED.fullmatch(name)}
-        stderr_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``end`` or ``start_again``
+    def _start(self, server: ToolServer) -> Program:
+        """Start a server in a process session of its own, which Ctrl-C does not reach."""
+        stderr_file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in ``end``, ``start_again``
         try:
             process = subprocess.Popen(
-                [str(config.command), *config.args],
-                env={**inherited, **config.env},
+                [str(server.command), *server.args],
+                env={**self._environ, **server.env},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr_file,
@@ -90,15 +90,16 @@ class Processes:
             )
         except (OSError, ValueError) as err:
             stderr_file.close()
-            why = err.strerror if isinstance(err, OSError) else err
-            what = f"tool server {config.name} cannot be started: {why}: {config.command}"
-            has_words = isinstance(err, FileNotFoundError) and " " in str(config.command)
-            advice = "command is the program alone: put its arguments into args" if has_words else ""
-            raise ToolServerError(mask(what, config.secrets), advice) from None
+            reason = err.strerror if isinstance(err, OSError) else err
+            problem = f"tool server {server.name} cannot be started: {reason}: {server.command}"
+            advice = ""
+            if isinstance(err, FileNotFoundError) and " " in str(server.command):
+                advice = "command is the program alone: put its arguments into args"
+            raise ToolServerError(mask(problem, server.secrets), advice) from None
         return Program(process, stderr_file)
 
     def get(self, name: str) -> Program | None:
-        """The program of a server; None if it was not started."""
+        """Return the program of a server; None if it was not started."""
         return self._programs.get(name)
 
     def forbid_starts(self) -> None:
@@ -118,25 +119,38 @@ class Processes:
         ``is_served``: whether another thread still reads from them.
         """
         programs = list(self._programs.values())
-        processes = [program.process for program in programs]
-        _wait(_EXIT_SECONDS, lambda: not is_served() and None not in [process.poll() for process in processes])
-        for signum, seconds in ((signal.SIGTERM, _SIGTERM_SECONDS), (signal.SIGKILL, _SIGKILL_SECONDS)):
-            if not all(map(Program.has_ended, programs)):
-                for program in programs:
-                    program.send_signal(signum)
-                _wait(seconds, lambda: all(map(Program.has_ended, programs)))
+
+        def is_over() -> bool:
+            processes = [program.process.poll() for program in programs]
+            return None not in processes and not is_served()
+
+        def have_ended() -> bool:
+            return all(map(Program.has_ended, programs))
+
+        _wait(_EXIT_SECONDS, is_over)
+        for signum, seconds in (
+            (signal.SIGTERM, _SIGTERM_SECONDS),
+            (signal.SIGKILL, _SIGKILL_SECONDS),
+        ):
+            if not have_ended():
+                self._send_signal(signum)
+                _wait(seconds, have_ended)
         for program in programs:
             program.stderr.close()
 
     def kill(self) -> None:
         """Kill all programs at once."""
+        self._send_signal(signal.SIGKILL)
+
+    def _send_signal(self, signum: int) -> None:
         for program in list(self._programs.values()):
-            program.send_signal(signal.SIGKILL)
+            program.send_signal(signum)
 
     def any_ended(self, besides: Collection[str]) -> bool:
         """Whether a program has ended, ``besides`` those of these servers."""
-        programs = [program for name, program in self._programs.items() if name not in besides]
-        return any(program.process.poll() is not None for program in programs)
+        return any(
+            program.process.poll() is not None for name, program in self._programs.items() if name not in besides
+        )
 
 
 def _wait(seconds: float, condition: Callable[[], bool]) -> None:

@@ -1,8 +1,7 @@
-"""Start the tool servers of a run, offer their tools to the model, call them, and turn results into messages."""
+"""Start the tool servers of a run, offer their tools to the model, and call them."""
 
 import base64
 import contextlib
-import functools
 import gc
 import hashlib
 import importlib.util
@@ -11,34 +10,39 @@ import queue
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.tool_servers import SEPARATOR, ToolServer
 from gptsh.content.attachments import SENDABLE, detect_type, media_part
 from gptsh.errors import ConfigError, ToolServerError
 from gptsh.jsonio import JsonObject
-from gptsh.messages import Answering, Call, Message, Part, ServerQuestion, Tool, ToolResult, error_result
+from gptsh.messages import (
+    Answering,
+    Call,
+    Message,
+    Part,
+    ServerQuestion,
+    Tool,
+    ToolResult,
+    error_result,
+)
 from gptsh.text import format_size
-from gptsh.tools.programs import Processes
+from gptsh.tools.programs import Programs
 
 if TYPE_CHECKING:
     import asyncio
     from concurrent.futures import Future
 
-    from gptsh.tools.connection import AskUser, Connection, Report
+    from gptsh.tools.connection import Connection, Report
 
     _Asked = tuple[ServerQuestion, Future[JsonObject | None]]
     # The ``CallToolResult`` of a call, and its duration in milliseconds.
     _Outcome = Future[tuple[JsonObject, int]]
-    _Arrival = _Outcome | _Asked
 
-
-# ---- tool names
-#
-# The names of tools: made unique and valid for every provider, ``SERVER__TOOL``; matched by
-# patterns.
+# ---- names
 
 ToolKey = tuple[str, str]  # the name of a server, and the tool's name on it
 
@@ -47,26 +51,21 @@ _HASH_LENGTH = 8  # characters
 
 
 def names_for_model(tools: Iterable[ToolKey]) -> dict[ToolKey, str]:
-    """Unique names ``SERVER__TOOL`` with characters that every provider accepts, whatever the order of the tools.
+    """Return unique names ``SERVER__TOOL`` with characters that every provider accepts.
 
-    A hash replaces the end of a long name, and is added to equal names. Of tools with equal names, the only one
-    without replaced characters keeps its name.
+    A hash replaces the end of a long name, and is added to names that would be equal. So a name
+    does not depend on the order of the tools.
     """
-    full_names = {key: SEPARATOR.join(key) for key in tools}
-    safe_names = {key: re.sub("[^a-zA-Z0-9_-]", "_", name) for key, name in full_names.items()}
+    safe_names = {key: re.sub("[^a-zA-Z0-9_-]", "_", SEPARATOR.join(key)) for key in tools}
     counts = Counter(safe_names.values())
-    unchanged_counts = Counter(name for key, name in safe_names.items() if name == full_names[key])
     names = {}
     for key, name in safe_names.items():
-        is_unique = counts[name] == 1 or (name == full_names[key] and unchanged_counts[name] == 1)
-        names[key] = name if is_unique and len(name) <= _MAX_NAME else _hashed(name, key)
+        if counts[name] > 1 or len(name) > _MAX_NAME:
+            identity = "\0".join(key).encode("utf-8", "surrogatepass")
+            digest = hashlib.sha256(identity).hexdigest()[:_HASH_LENGTH]
+            name = f"{name[: _MAX_NAME - _HASH_LENGTH - 1]}_{digest}"
+        names[key] = name
     return names
-
-
-def _hashed(name: str, key: ToolKey) -> str:
-    """The name with a hash of server and tool at its end, within the longest length."""
-    digest = hashlib.sha256("\0".join(key).encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_LENGTH]
-    return f"{name[: _MAX_NAME - _HASH_LENGTH - 1]}_{digest}"
 
 
 def matches(name: str, patterns: Iterable[str]) -> bool:
@@ -75,24 +74,32 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 # ---- results
-#
-# The result of a tool as a message for the model: its text, its media, what no model accepts.
 
 
 def result_message(call: Call, result: JsonObject, duration_ms: int) -> Message:
     """Turn a ``CallToolResult`` of MCP into a message with the role ``tool``.
 
-    ``raw`` has structured content that the text does not repeat, and the ``blocks`` that no model accepts.
+    ``raw`` has structured content that the text does not repeat, and the ``blocks`` that no model
+    accepts.
     """
     blocks: list[JsonObject] = result.get("content") or []
     structured = result.get("structuredContent")
-    parts = [_part(block) for block in blocks]
-    content: str | list[Part] = [part or _text(_placeholder(block)) for block, part in zip(blocks, parts, strict=True)]
+    parts: list[Part] = []
+    unsent = []
+    for block in blocks:
+        part = _part(block)
+        if part is None:
+            unsent.append(block)
+            part = _text(_placeholder(block))
+        parts.append(part)
+
+    content: str | list[Part] = parts
     if all(block["type"] == "text" for block in blocks):
         content = "\n".join(block["text"] for block in blocks)
         if not content and structured is not None:
             content = json.dumps(structured, ensure_ascii=False)
-    result_message: Message = {
+
+    message: Message = {
         "role": "tool",
         "tool_call_id": call["id"],
         "name": call["function"]["name"],
@@ -103,15 +110,15 @@ def result_message(call: Call, result: JsonObject, duration_ms: int) -> Message:
     raw: JsonObject = {}
     if structured is not None and not _repeats(content, structured):
         raw["structured"] = structured
-    if unsent := [block for block, part in zip(blocks, parts, strict=True) if part is None]:
+    if unsent:
         raw["blocks"] = unsent
     if raw:
-        result_message["raw"] = raw
-    return result_message
+        message["raw"] = raw
+    return message
 
 
 def _part(block: JsonObject) -> Part | None:
-    """A block as a part of a message; None for a type that no model accepts."""
+    """Return a block as a part of a message; None for a type that no model accepts."""
     match block:
         case {"type": "text", "text": text}:
             return _text(text)
@@ -122,7 +129,7 @@ def _part(block: JsonObject) -> Part | None:
         case {"type": "resource", "resource": {"uri": uri, "text": text}}:
             return _text(f"{uri}:\n{text}")
     link = (block.get("title") or block.get("name"), block.get("uri"), block.get("description"))
-    return _text(" ".join(item for item in link if item))
+    return _text(" ".join(filter(None, link)))
 
 
 def _text(text: str) -> Part:
@@ -130,12 +137,17 @@ def _text(text: str) -> Part:
 
 
 def _media(data: str, uri: str = "") -> Part | None:
-    """A part for base64 data. As with ``-f`` the bytes decide the type; only data with a URI may be text."""
+    """Return a part for base64 data, whose bytes decide its type.
+
+    Only data with a URI may be text.
+    """
     content = _bytes(data)
-    kind = detect_type(content) if content else None
-    if content and kind is None and uri:
+    if not content:
+        return None
+    kind = detect_type(content)
+    if kind is None and uri:
         return _text(f"{uri}:\n{content.decode(errors='surrogateescape')}")
-    if content is None or kind not in SENDABLE:
+    if kind not in SENDABLE:
         return None
     part = media_part(uri, kind, content)
     if not uri:
@@ -152,7 +164,7 @@ def _bytes(data: str) -> bytes | None:
 
 
 def _placeholder(block: JsonObject) -> str:
-    """The text that replaces data for the model, such as ``[application/zip, 3 bytes]``, after the URI of a file."""
+    """Return what replaces data for the model: ``[application/zip, 3 bytes]``, after its URI."""
     data = block.get("resource", block)
     content = _bytes(data.get("blob") or data.get("data", ""))
     size = "no base64" if content is None else format_size(len(content))
@@ -161,7 +173,7 @@ def _placeholder(block: JsonObject) -> str:
 
 
 def _repeats(content: str | list[Part], structured: object) -> bool:
-    """Whether the text repeats the structured content; the SDK wraps a bare value as ``{"result": …}``."""
+    """Whether the text repeats structured content, which may be a bare value in ``result``."""
     if not isinstance(content, str):
         return False
     values = [structured]
@@ -173,139 +185,12 @@ def _repeats(content: str | list[Part], structured: object) -> bool:
         return False
 
 
-# ---- supervisor
-#
-# The thread in which the MCP SDK serves all tool servers: start it, take its reports, hand it
-# calls, end it.
-#
-# The thread has an asyncio loop. Signals reach the main thread, which waits for that thread and
-# ends the servers.
-
-INSTALL = "run pipx inject gptsh 'mcp>=2.3,<3', or uv tool install '.[mcp]' in the clone; --no-tools leaves tools out"
-
-
-class Supervisor:
-    """Serves some tool servers, from ``start`` to ``close``. ``ask`` puts a server's question to the user."""
-
-    def __init__(self, servers: Sequence[ToolServer], environ: Mapping[str, str], ask: "AskUser") -> None:
-        self._servers, self._environ, self._ask = servers, environ, ask
-        self._processes = Processes(environ)
-        self._thread = threading.Thread(target=self._run, name="tools", daemon=True)
-        self._reports: queue.SimpleQueue[Report | BaseException] = queue.SimpleQueue()
-        self._connections: dict[str, Connection] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._serve_task: asyncio.Task[None] | None = None
-        self._is_closing = False
-
-    # ---- for the main thread
-
-    def start(self) -> None:
-        """Start all servers in parallel, in the thread. Raises ConfigError if the SDK is missing."""
-        if importlib.util.find_spec("mcp") is None:
-            raise ConfigError("tools need the package mcp", INSTALL)
-        self._thread.start()
-
-    def next_report(self) -> "Report":
-        """Wait for the next server to list its tools or to fail. Raises what has ended the thread."""
-        report = self._reports.get()
-        if isinstance(report, BaseException):
-            raise report
-        return report
-
-    def call(self, server: str, tool: str, arguments: JsonObject) -> "_Outcome":
-        """Start a call of a tool that a server has reported; see ``Connection.call``."""
-        import asyncio
-
-        assert self._loop  # its thread has reported the tool
-        return asyncio.run_coroutine_threadsafe(self._connections[server].call(tool, arguments), self._loop)
-
-    def any_ended(self, besides: Collection[str]) -> bool:
-        """Whether a program has ended, ``besides`` those of these servers."""
-        return self._processes.any_ended(besides)
-
-    def close(self) -> None:
-        """End all servers, within about two seconds. May be called again."""
-        if self._is_closing:
-            return
-        self._is_closing = True
-        self._processes.forbid_starts()
-        if self._loop and self._serve_task:
-            with contextlib.suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._serve_task.cancel)
-        else:
-            self._processes.close_stdin()
-        self._processes.end(self._thread.is_alive)
-
-    def kill(self) -> None:
-        """Kill all programs at once, for a run that is itself being killed."""
-        self._processes.kill()
-
-    # ---- the thread
-
-    def _run(self) -> None:
-        """Start the programs, import the SDK while they start up, and serve them until ``close``."""
-        try:
-            self._start_programs()
-            import asyncio
-
-            connection_class = _import_connection()
-            asyncio.run(self._serve(connection_class))
-        except BaseException as err:  # noqa: BLE001 - raised in the main thread, which waits for it
-            self._reports.put(err)
-
-    def _start_programs(self) -> None:
-        for config in self._servers:
-            if config.command:
-                try:
-                    self._processes.start(config)
-                except ToolServerError as err:
-                    self._reports.put((config.name, err))
-
-    async def _serve(self, connection_class: "type[Connection]") -> None:
-        """Serve all servers until the task is cancelled."""
-        import asyncio
-
-        for config in self._servers:
-            program = self._processes.get(config.name)
-            if config.command and program is None:  # it could not be started
-                continue
-            start_again = functools.partial(self._processes.start_again, config)
-            self._connections[config.name] = connection_class(config, self._environ, program, start_again, self._ask)
-        if self._is_closing:
-            return
-        async with asyncio.TaskGroup() as tasks:
-            for connection in self._connections.values():
-                tasks.create_task(connection.serve(self._reports.put))
-            self._serve_task, self._loop = asyncio.current_task(), asyncio.get_running_loop()
-            await self._loop.create_future()  # until the task is cancelled
-
-
-def _import_connection() -> "type[Connection]":
-    """Import the SDK, quietly and quickly. Raises ConfigError if it cannot be imported."""
-    import logging
-    import warnings
-
-    logging.getLogger().addHandler(logging.NullHandler())  # else Python prints the SDK's log
-    is_collecting = gc.isenabled()
-    gc.disable()  # collections are a fifth of the import, and the SDK's objects live until the end anyway
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            from gptsh.tools.connection import Connection
-    except ImportError as err:
-        raise ConfigError(f"the package mcp cannot be used: {err}", INSTALL) from err
-    finally:
-        gc.freeze()
-        if is_collecting:
-            gc.enable()
-    return Connection
-
-
 # ---- toolbox
 #
-# The tools of a run: which ones are offered, which need approval, and the calls, which run in
-# parallel.
+# The MCP SDK serves all servers in a thread with an asyncio loop. Signals reach the main thread,
+# which waits for reports and results of that thread, and ends the servers.
 
+INSTALL = "run pipx inject gptsh 'mcp>=2.3,<3', or uv tool install '.[mcp]' in the clone; --no-tools leaves tools out"
 _MAX_LISTED = 20  # tools that an error lists
 
 
@@ -321,8 +206,9 @@ class OfferedTool(NamedTuple):
 class Toolbox:
     """The tools of some servers. ``start`` starts the servers, ``close`` ends them.
 
-    ``lenient``: a pattern that matches no tool is added to ``missing`` as ``SERVER__PATTERN``, and is not an error.
-    ``on_error`` gets the error of a server that cannot be used, instead of the caller; the others are used.
+    ``lenient``: a pattern that matches no tool is added to ``missing`` as ``SERVER__PATTERN``, and
+    is not an error. ``on_error`` gets the error of a server that cannot be used, instead of the
+    caller; the others are used.
     """
 
     def __init__(
@@ -334,25 +220,49 @@ class Toolbox:
         on_error: Callable[[ToolServerError], None] | None = None,
     ) -> None:
         self.missing: list[str] = []
-        self._lenient, self._on_error = lenient, on_error
-        self._configs = {server.name: server for server in servers}
-        self._supervisor = Supervisor(servers, environ, self._ask)
-        self._arrivals: queue.SimpleQueue[_Arrival] | None = None  # for ``run``, while it runs
+        self._lenient = lenient
+        self._on_error = on_error
+        self._environ = environ
+        self._servers = {server.name: server for server in servers}
         self._failed: set[str] = set()  # the servers that ``on_error`` was called for
         self._offered: dict[str, OfferedTool] | None = None
 
+        self._programs = Programs(environ)
+        self._thread = threading.Thread(target=self._run, name="tools", daemon=True)
+        self._reports: queue.SimpleQueue[Report | BaseException] = queue.SimpleQueue()
+        # For ``run``, while it runs: the calls that have ended, and questions of servers.
+        self._arrivals: queue.SimpleQueue[_Outcome | _Asked] | None = None
+        self._connections: dict[str, Connection] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._serve_task: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    # ---- start and end
+
     def start(self) -> None:
         """Start all servers in parallel. Raises ConfigError if the SDK is missing."""
-        if self._configs:
-            self._supervisor.start()
+        if not self._servers:
+            return
+        if importlib.util.find_spec("mcp") is None:
+            raise ConfigError("tools need the package mcp", INSTALL)
+        self._thread.start()
 
     def close(self) -> None:
         """End all servers, within about two seconds. May be called again."""
-        self._supervisor.close()
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._programs.forbid_starts()
+        if self._loop and self._serve_task:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._serve_task.cancel)
+        else:
+            self._programs.close_stdin()
+        self._programs.end(self._thread.is_alive)
 
     def kill(self) -> None:
-        """Kill all server processes at once, for a run that is itself being killed."""
-        self._supervisor.kill()
+        """Kill all programs at once, for a run that is itself being killed."""
+        self._programs.kill()
 
     @property
     def ready(self) -> bool:
@@ -362,26 +272,79 @@ class Toolbox:
     @property
     def has_ended_server(self) -> bool:
         """Whether a server has ended since it listed its tools: the next turn starts all again."""
-        return self.ready and self._supervisor.any_ended(besides=self._failed)
+        return self.ready and self._programs.any_ended(besides=self._failed)
+
+    # ---- the thread
+
+    def _run(self) -> None:
+        """Start the programs, import the SDK while they start up, and serve them until the end."""
+        try:
+            for server in self._servers.values():
+                if server.command:
+                    try:
+                        self._programs.start(server)
+                    except ToolServerError as err:
+                        self._reports.put((server.name, err))
+            import asyncio
+
+            asyncio.run(self._serve(_import_connection()))
+        except BaseException as err:  # noqa: BLE001 - raised in the main thread, which waits for it
+            self._reports.put(err)
+
+    async def _serve(self, connection_class: "type[Connection]") -> None:
+        """Serve all servers until the task is cancelled."""
+        import asyncio
+
+        for name, server in self._servers.items():
+            program = self._programs.get(name)
+            if server.command and program is None:  # it could not be started
+                continue
+            start_again = partial(self._programs.start_again, server)
+            connection = connection_class(server, self._environ, program, start_again, self._ask)
+            self._connections[name] = connection
+        if self._is_closing:
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for connection in self._connections.values():
+                tasks.create_task(connection.serve(self._reports.put))
+            self._serve_task = asyncio.current_task()
+            self._loop = asyncio.get_running_loop()
+            await self._loop.create_future()  # until the task is cancelled
+
+    def _ask(self, question: ServerQuestion) -> "Future[JsonObject | None]":
+        """Hand a server's question to ``run``; decline it if no call runs."""
+        from concurrent.futures import Future
+
+        asked: Future[JsonObject | None] = Future()
+        if arrivals := self._arrivals:
+            arrivals.put((question, asked))
+        else:
+            asked.set_result(None)
+        return asked
 
     # ---- the tools
 
     def tools(self) -> tuple[Tool, ...]:
-        """The tools, once all servers are ready. Raises as ``offered``."""
+        """Return the tools, once all servers are ready. Raises as ``offered``."""
         return tuple(offered.tool for offered in self.offered())
 
     def offered(self) -> tuple[OfferedTool, ...]:
-        """The tools, once all servers are ready. Raises ToolServerError, and ConfigError for a wrong pattern."""
+        """Return the tools, once all servers are ready.
+
+        Raises ToolServerError, and ConfigError for a wrong pattern.
+        """
         if self._offered is None:
-            listed = self._wait_for_servers()
-            self._offered = self._named(self._selected(listed))
+            self._offered = self._select(self._wait_for_servers())
         return tuple(self._offered.values())
 
     def _wait_for_servers(self) -> dict[str, list[Tool]]:
-        """The tools of each server that can be used. Raises ToolServerError if another has none to report it to."""
+        """Return the tools of each server that can be used. Raises what has ended the thread."""
         listed: dict[str, list[Tool]] = {}
-        while len(listed) + len(self._failed) < len(self._configs):
-            server, result = self._supervisor.next_report()
+        while len(listed) + len(self._failed) < len(self._servers):
+            report = self._reports.get()
+            if isinstance(report, BaseException):
+                raise report
+            server, result = report
             if not isinstance(result, ToolServerError):
                 listed[server] = result
             elif self._on_error is None:
@@ -392,55 +355,59 @@ class Toolbox:
                 self._on_error(result)
         return listed
 
-    def _selected(self, listed: Mapping[str, Sequence[Tool]]) -> dict[ToolKey, Tool]:
-        """The tools that the patterns select, in the order of the config and of each server."""
-        selected: dict[ToolKey, Tool] = {}
-        for server, config in self._configs.items():
-            if server not in listed:
-                continue
-            self._check_patterns(config, listed[server])
-            for tool in listed[server]:
-                if matches(tool.name, config.tools):
-                    selected.setdefault((server, tool.name), tool)  # of two with the same name, the first
-        return selected
+    def _select(self, listed: Mapping[str, Sequence[Tool]]) -> dict[str, OfferedTool]:
+        """Return the tools that the patterns select, by their names for the model.
 
-    def _check_patterns(self, config: ToolServer, tools: Sequence[Tool]) -> None:
-        """Note each pattern without a tool as missing. Raises ConfigError for it unless this is lenient."""
-        for pattern in config.tools:
+        They have the order of the config and of each server.
+        """
+        selected: dict[ToolKey, Tool] = {}
+        for name, server in self._servers.items():
+            tools = listed.get(name)
+            if tools is None:
+                continue
+            self._check_patterns(server, tools)
+            for tool in tools:
+                if matches(tool.name, server.tools):
+                    selected.setdefault((name, tool.name), tool)  # of two with a name, the first
+
+        offered = {}
+        for key, name in names_for_model(selected).items():
+            server_name, name_on_server = key
+            auto_approve = matches(name_on_server, self._servers[server_name].auto_approve)
+            tool = selected[key]._replace(name=name)
+            offered[name] = OfferedTool(tool, server_name, name_on_server, auto_approve)
+        return offered
+
+    def _check_patterns(self, server: ToolServer, tools: Sequence[Tool]) -> None:
+        """Add each pattern without a tool to ``missing``. Raises ConfigError unless lenient."""
+        for pattern in server.tools:
             if pattern == "*" or any(matches(tool.name, [pattern]) for tool in tools):
                 continue
-            self.missing.append(f"{config.name}{SEPARATOR}{pattern}")
+            self.missing.append(f"{server.name}{SEPARATOR}{pattern}")
             if not self._lenient:
                 names = ", ".join(tool.name for tool in tools[:_MAX_LISTED]) or "none"
-                way = f"it has {names}; --tools names others, --no-tools does without"
-                raise ConfigError(f"tool server {config.name} has no tool {pattern!r}", way)
-
-    def _named(self, tools: Mapping[ToolKey, Tool]) -> dict[str, OfferedTool]:
-        """The tools by their names for the model."""
-        named = {}
-        for (server, name_on_server), name in names_for_model(tools).items():
-            tool = tools[server, name_on_server]._replace(name=name)
-            auto_approve = matches(name_on_server, self._configs[server].auto_approve)
-            named[name] = OfferedTool(tool, server, name_on_server, auto_approve)
-        return named
+                advice = f"it has {names}; --tools names others, --no-tools does without"
+                raise ConfigError(f"tool server {server.name} has no tool {pattern!r}", advice)
 
     # ---- calls
 
     def needs_approval(self, call: Call) -> ToolKey | None:
-        """The server and the tool of a call that the user has to approve.
+        """Return the server and the tool of a call that the user has to approve.
 
         None if the server's configuration allows it, or if there is no such tool.
         """
         offered = (self._offered or {}).get(call["function"]["name"])
-        return None if offered is None or offered.auto_approve else (offered.server, offered.name_on_server)
+        if offered is None or offered.auto_approve:
+            return None
+        return offered.server, offered.name_on_server
 
     def run(self, calls: Sequence[Call], answer: Answering) -> Iterator[ToolResult]:
-        """Run the calls in parallel; yield each result as it arrives. A call that cannot start gets an error result.
+        """Run the calls in parallel; yield each result as it arrives.
 
-        ``answer`` is asked the questions of the servers, as in ``Tools``. Raises ToolServerError, after the results of
-        all other calls.
+        A call that cannot start gets an error result. ``answer`` is asked the questions of the
+        servers, as in ``Tools``. Raises ToolServerError, after the results of all other calls.
         """
-        arrivals: queue.SimpleQueue[_Arrival] = queue.SimpleQueue()
+        arrivals: queue.SimpleQueue[_Outcome | _Asked] = queue.SimpleQueue()
         self._arrivals = arrivals
         running: dict[_Outcome, Call] = {}
         not_started: list[ToolResult] = []
@@ -450,6 +417,7 @@ class Toolbox:
                 not_started.append(ToolResult(error_result(call, f"error: {outcome}")))
             else:
                 running[outcome] = call
+
         failure: ToolServerError | None = None
         try:
             yield from not_started
@@ -464,8 +432,9 @@ class Toolbox:
                         asked.set_result(answer(question))
                     continue
                 unfinished -= 1
-                if isinstance(exception := arrival.exception(), ToolServerError):
-                    failure = failure or exception
+                error = arrival.exception()
+                if isinstance(error, ToolServerError):
+                    failure = failure or error
                 else:
                     yield ToolResult(result_message(running[arrival], *arrival.result()))
         finally:
@@ -475,37 +444,53 @@ class Toolbox:
         if failure:
             raise failure
 
-    def _ask(self, question: ServerQuestion) -> "Future[JsonObject | None]":
-        """Hand a server's question to ``run``; decline it if no call runs. For the servers' thread."""
-        from concurrent.futures import Future
-
-        asked: Future[JsonObject | None] = Future()
-        if arrivals := self._arrivals:
-            arrivals.put((question, asked))
-        else:
-            asked.set_result(None)
-        return asked
-
     def _start_call(self, call: Call) -> "_Outcome | str":
-        """Start a call; the future has its ``CallToolResult`` and duration in milliseconds. Or the error as a text."""
+        """Start a call, see ``Connection.call``; or return why it cannot start."""
         name = call["function"]["name"]
         offered = self._offered or {}
         if name not in offered:
             import difflib
 
-            near = difflib.get_close_matches(name, offered, cutoff=0.5) or [*offered][:_MAX_LISTED]
-            return f"there is no tool {name!r}" + (f", there is {', '.join(near)}" if near else "")
+            near = difflib.get_close_matches(name, offered, cutoff=0.5)
+            others = ", ".join(near or [*offered][:_MAX_LISTED])
+            return f"there is no tool {name!r}" + (f", there is {others}" if others else "")
         arguments = _arguments_of(call)
         if arguments is None:
             return "the arguments are not a JSON object, so the tool was not called"
-        return self._supervisor.call(offered[name].server, offered[name].name_on_server, arguments)
+        import asyncio
+
+        assert self._loop  # its thread has reported the tool
+        connection = self._connections[offered[name].server]
+        coroutine = connection.call(offered[name].name_on_server, arguments)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
 
 def _arguments_of(call: Call) -> JsonObject | None:
-    """The arguments of a call; None if they are no JSON object that can be sent."""
+    """Return the arguments of a call; None if they are no JSON object that can be sent."""
     try:
         arguments = json.loads(call["function"].get("arguments") or "{}")
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
         return None
     return arguments if isinstance(arguments, dict) else None
+
+
+def _import_connection() -> "type[Connection]":
+    """Import the SDK, quietly and quickly. Raises ConfigError if it cannot be imported."""
+    import logging
+    import warnings
+
+    logging.getLogger().addHandler(logging.NullHandler())  # else Python prints the SDK's log
+    is_collecting = gc.isenabled()
+    gc.disable()  # collections are a fifth of the import, and the SDK's objects stay anyway
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from gptsh.tools.connection import Connection
+    except ImportError as err:
+        raise ConfigError(f"the package mcp cannot be used: {err}", INSTALL) from err
+    finally:
+        gc.freeze()
+        if is_collecting:
+            gc.enable()
+    return Connection

@@ -1,4 +1,4 @@
-"""Carry messages of MCP: through the pipes of a program, or over HTTP to a URL; shorten what is endless."""
+"""Carry messages of MCP: through the pipes of a program, or over HTTP to a URL."""
 
 import contextlib
 import json
@@ -31,15 +31,13 @@ if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
 
 
-# ---- many parts
-#
-# Shorten messages of tool servers with too many parts: the SDK needs 2 kB of memory for each.
+# ---- messages with many parts
 
-_MAX_PARTS = 10_000  # of a list in a result
+_MAX_PARTS = 10_000  # of a list in a result: the SDK needs 2 kB of memory for each
 
 
 def shorten_message(message: str) -> str:
-    """Return a message of JSON-RPC; where a list of its result is too long, with a shorter one.
+    """Return a message of JSON-RPC; if a list of its result is too long, with a shorter one.
 
     Of the parts of a tool's result, texts in a row become one, a line each; what is still too much
     is cut, and a part says so. A list of tools is cut, too, and refused where it is read.
@@ -49,18 +47,13 @@ def shorten_message(message: str) -> str:
     try:
         content = json.loads(message)
         result = content["result"]
-        long_lists = {key: items for key, items in result.items() if _is_long(items)}
+        lists = {key: items for key, items in result.items() if isinstance(items, list)}
     except (ValueError, RecursionError, LookupError, TypeError, AttributeError):
         return message  # the SDK reports what is wrong with it
-    if not long_lists:
-        return message
-    for key, items in long_lists.items():
-        result[key] = _fewer(items) if key == "content" else items[:_MAX_PARTS]
-    return json.dumps(content, ensure_ascii=False)
-
-
-def _is_long(value: object) -> bool:
-    return isinstance(value, list) and len(value) > _MAX_PARTS
+    for key, items in lists.items():
+        if len(items) > _MAX_PARTS:
+            result[key] = _fewer(items) if key == "content" else items[:_MAX_PARTS]
+    return json.dumps(content)
 
 
 def _fewer(parts: list[object]) -> list[object]:
@@ -86,42 +79,46 @@ def _text(text: str) -> dict[str, str]:
 
 
 # ---- pipes
-#
-# The transport to a tool server that is a program: MCP over its stdin and stdout; why it ended,
-# with its stderr.
 
 _MAX_LINE = 1 << 26  # characters
 _STDERR_TAIL = 20_000  # bytes at the end of stderr that errors quote from
-# In JSON: an escaped backslash or a surrogate pair (group 1), else a lone surrogate, which the SDK's parser refuses.
+# In JSON: an escaped backslash or a surrogate pair (group 1), else a lone surrogate, which the
+# SDK's parser refuses.
 _LONE_SURROGATE = re.compile(r"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD][89a-fA-F]..")
 
 
 class Pipes:
-    """The pipes of a program. ``start_again`` starts it again, and returns it."""
+    """MCP over stdin and stdout of a program. ``start_again`` starts it again, and returns it."""
 
     secrets: frozenset[str] = frozenset()  # the config has all of a program's
 
     def __init__(self, program: Program, start_again: Callable[[], Program]) -> None:
-        self._program, self._start_again = program, start_again
+        self._program = program
+        self._start_again = start_again
         self._stray_line = ""  # the last line on its stdout that is not a message
         self.fault = ""  # what was wrong with its output: the predicate of a sentence with its name
 
     def start_again(self) -> None:
-        """Start the program again, which ended when asked for the new protocol. Raises ToolServerError."""
+        """Start the program again, which ended when asked for the new protocol.
+
+        Raises ToolServerError.
+        """
         self._program = self._start_again()
 
     @contextlib.asynccontextmanager
     async def streams(self) -> AsyncIterator["TransportStreams"]:
-        """The SDK's streams over the pipes; the stdin of the process is closed at the end.
+        """Open the SDK's streams over the pipes; close the stdin of the process at the end.
 
-        This uses the SDK's stdio transport for servers, which accepts any two files. The one for clients starts the
-        process itself, only once the SDK is loaded, and hides the process id that is needed to kill it.
+        This uses the SDK's stdio transport for servers, which accepts any two files. The one for
+        clients starts the process itself, only once the SDK is loaded, and hides the process id
+        that is needed to kill it.
         """
         process = self._program.process
         assert process.stdin
         assert process.stdout
         with process.stdout:
-            async with stdio_server(_Lines(process.stdout, self._on_endless_line), _Requests(process.stdin)) as streams:
+            lines = _Lines(process.stdout, self)
+            async with stdio_server(lines, _Requests(process.stdin)) as streams:
                 try:
                     yield streams
                 finally:
@@ -129,16 +126,14 @@ class Pipes:
                         process.stdin.close()
 
     async def on_message(self, message: IncomingMessage) -> None:
-        """Remember a line that is not a message, such as a banner; kill a process that writes a broken message."""
+        """Remember a stray line, such as a banner; kill a process that writes a broken message."""
         if isinstance(message, ValidationError):
             line = str(message.errors(include_url=False)[0]["input"]).strip()
             self._stray_line = line or self._stray_line
-            if re.search("[\"']jsonrpc[\"']", line):  # the line as text, or the repr of the parsed JSON
+            # The line as text, or the repr of the parsed JSON.
+            if re.search("[\"']jsonrpc[\"']", line):
                 self.fault = f"sent a broken message: {line!r}"
                 self._program.send_signal(signal.SIGKILL)
-
-    def _on_endless_line(self) -> None:
-        self.fault = "sent a line without end"
 
     @property
     def has_ended(self) -> bool:
@@ -146,48 +141,53 @@ class Pipes:
         return self._program.process.poll() is not None
 
     def reason(self, _err: BaseException) -> str:
-        """What the program did wrong: the predicate of a sentence with its name; "" if nothing is known."""
+        """Return what the program did wrong: the predicate of a sentence with its name, or ""."""
         status = self._program.process.poll()
         if self.fault or status is None:
             return self.fault
-        return f"was ended by {signal.strsignal(-status)}" if status < 0 else f"ended with exit status {status}"
+        if status < 0:
+            return f"was ended by {signal.strsignal(-status)}"
+        return f"ended with exit status {status}"
 
     def last_lines(self) -> list[str]:
-        """The last lines of stderr; if it has none, what else the program printed."""
+        """Return the last lines of stderr; if it has none, what else the program printed."""
         file = self._program.stderr.fileno()
         size = os.fstat(file).st_size
         # Not with ``seek``: the process shares the position in the file.
         data = os.pread(file, _STDERR_TAIL, max(0, size - _STDERR_TAIL))
         if size > _STDERR_TAIL:
-            data = data.partition(b"\n")[2]  # a partial line may start within a key, which could not be masked
-        lines = [line.strip() for line in data.decode("utf-8", "replace").split("\n") if line.strip()]
+            # A partial line may start within a key, which could not be masked.
+            data = data.partition(b"\n")[2]
+        text = data.decode("utf-8", "replace")
+        lines = [line.strip() for line in text.split("\n") if line.strip()]
         if not lines and self._stray_line and not self.fault:
             lines = [f"printed {self._stray_line!r}"]
         return lines
 
 
 class _Lines(anyio.AsyncFile[str]):
-    """The stdout of a process, line by line, with lone surrogates as U+FFFD, and no endless lists.
+    """The stdout of a process, line by line, with lone surrogates as U+FFFD and no endless lists.
 
-    At a line that would fill the memory, it calls ``on_endless_line`` and ends.
+    It ends at a line that would fill the memory.
     """
 
-    def __init__(self, stdout: IO[str], on_endless_line: Callable[[], None]) -> None:
+    def __init__(self, stdout: IO[str], pipes: Pipes) -> None:
         super().__init__(stdout)
-        self._on_endless_line = on_endless_line
+        self._pipes = pipes
 
     async def readline(self) -> str:
         line = await anyio.to_thread.run_sync(self.wrapped.readline, _MAX_LINE)
         if len(line) == _MAX_LINE:
-            self._on_endless_line()
+            self._pipes.fault = "sent a line without end"
             return ""
         return shorten_message(_LONE_SURROGATE.sub(lambda match: match[1] or r"\ufffd", line))
 
 
 class _Requests(anyio.AsyncFile[str]):
-    """The stdin of a process. What a process does not read is dropped: the end of its stdout shows that it ended.
+    """The stdin of a process, in which everything is lost that the process does not read.
 
-    Raised from here, the error would end the SDK's tasks at once, with the reason still unread on stdout.
+    Raised from here, the error would end the SDK's tasks at once, with the reason still unread on
+    stdout. The end of stdout shows that the process ended.
     """
 
     async def write(self, b: str) -> int:
@@ -200,11 +200,12 @@ class _Requests(anyio.AsyncFile[str]):
             await super().flush()
 
 
-# ---- http client
-#
-# HTTP clients for tool servers with a URL: headers, proxy, certificates, the timeout of connecting.
+# ---- http
 
 _CONNECT_TIMEOUT = 30.0  # seconds
+_MAX_EVENT = 1 << 26  # bytes, also of an answer in JSON
+_EVENT = b"data:"  # before a message that is an event
+_PROBE = "server/discover"  # the request that only servers of 2026-07-28 and later know
 
 
 def http_client(
@@ -213,7 +214,7 @@ def http_client(
     auth: httpx2.Auth | None,
     hooks: Sequence[Callable[[httpx2.Response], Awaitable[None]]] = (),
 ) -> httpx2.AsyncClient:
-    """A client with the server's headers; ``hooks`` see each response."""
+    """Return a client with the server's headers; ``hooks`` see each response."""
     bundle = environ.get("REQUESTS_CA_BUNDLE")  # httpx does not read it
     return httpx2.AsyncClient(
         headers={"Accept-Encoding": "identity", **server.headers},  # sizes are those of the text
@@ -226,50 +227,42 @@ def http_client(
     )
 
 
-# ---- streamable http
-#
-# The transport to a tool server with a URL: MCP's streamable HTTP, with headers or a login; why it
-# refused.
-
-FindLogin = Callable[[ToolServer, Mapping[str, str]], "OAuthClientProvider | None"]
-
-_MAX_EVENT = 1 << 26  # bytes, also of an answer in JSON
-_EVENT = b"data:"  # before a message that is an event
-_FIRST_ERROR_STATUS = 400
-_PROBE = "server/discover"  # the request that only servers of 2026-07-28 and later know
-
-
 class StreamableHttp:
-    """The connection to a URL."""
+    """MCP's streamable HTTP to a URL, with the server's headers or a login."""
 
     has_ended = False  # a server far away is not seen to end
 
-    def __init__(self, config: ToolServer, environ: Mapping[str, str], find_login: FindLogin) -> None:
-        self._config = config
-        self._environ = environ
-        self._find_login = find_login
-        self._login: OAuthClientProvider | None = None
+    def __init__(
+        self,
+        server: ToolServer,
+        environ: Mapping[str, str],
+        login: "OAuthClientProvider | None",
+    ) -> None:
+        self._server = server
+        self._login = login
+        self._client = http_client(server, environ, login, [_shorten, self._raise_for_status])
 
     @contextlib.asynccontextmanager
     async def streams(self) -> AsyncIterator["TransportStreams"]:
-        """The SDK's streams to the URL."""
-        if not self._has_token:
-            self._login = self._find_login(self._config, self._environ)
-        hooks = [_shorten, self._raise_for_status]
-        client = http_client(self._config, self._environ, self._login, hooks)
-        connection = streamable_http_client(str(self._config.url), http_client=client, max_sse_event_size=_MAX_EVENT)
-        async with client, connection as streams:
+        """Open the SDK's streams to the URL."""
+        connection = streamable_http_client(
+            str(self._server.url),
+            http_client=self._client,
+            max_sse_event_size=_MAX_EVENT,
+        )
+        async with self._client, connection as streams:
             yield streams
 
     async def _raise_for_status(self, response: httpx2.Response) -> None:
-        """Raise HTTPStatusError, with the body that the SDK leaves out, unless the body is a JSON-RPC error.
+        """Raise HTTPStatusError, with the body that the SDK leaves out.
 
-        Older servers refuse the probe in many ways: the SDK goes on with ``initialize``. Where there is a login, the
-        SDK deals with a refusal.
+        The SDK itself deals with a JSON-RPC error, with a refusal where there is a login, and with
+        older servers, which refuse the probe in many ways: it goes on with ``initialize``.
         """
-        request, status = response.request, response.status_code
+        request = response.request
+        status = response.status_code
         is_probe = request.headers.get(MCP_METHOD_HEADER) == _PROBE
-        if request.method != "POST" or status < _FIRST_ERROR_STATUS or is_probe:
+        if request.method != "POST" or not response.is_error or is_probe:
             return
         if self._login and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return
@@ -277,13 +270,9 @@ class StreamableHttp:
         if '"jsonrpc"' in body:
             return
         reason = f"answered {status} {response.reason_phrase}: {body}".rstrip(": ")
-        if status == HTTPStatus.UNAUTHORIZED and not self._has_token:
-            reason = f"wants a login: run 'gptsh --login {self._config.name}', or set its headers"
+        if status == HTTPStatus.UNAUTHORIZED and not self._server.has_token:
+            reason = f"wants a login: run 'gptsh --login {self._server.name}', or set its headers"
         raise httpx2.HTTPStatusError(reason, request=request, response=response)
-
-    @property
-    def _has_token(self) -> bool:
-        return any(header.lower() == "authorization" for header in self._config.headers)
 
     async def on_message(self, message: IncomingMessage) -> None:
         """Ignore what is not an answer."""
@@ -294,12 +283,12 @@ class StreamableHttp:
         tokens = self._login.context.current_tokens if self._login else None
         if tokens is None:
             return frozenset()
-        return frozenset(Secret(token) for token in (tokens.access_token, tokens.refresh_token) if token)
+        return frozenset(map(Secret, filter(None, (tokens.access_token, tokens.refresh_token))))
 
     def reason(self, err: BaseException) -> str:
-        """What the server did wrong: the predicate of a sentence with its name; "" if that is no error of HTTP."""
+        """Return what the server did wrong: the predicate of a sentence with its name, or ""."""
         if self._login and type(err).__name__.startswith("OAuth"):  # its text quotes secrets
-            return f"cannot renew its login: run 'gptsh --login {self._config.name}'"
+            return f"cannot renew its login: run 'gptsh --login {self._server.name}'"
         match err:
             case httpx2.HTTPStatusError():
                 return str(err)
@@ -308,12 +297,12 @@ class StreamableHttp:
         return ""
 
     def last_lines(self) -> list[str]:
-        """Nothing: its stderr is far away."""
+        """Return nothing: its stderr is far away."""
         return []
 
 
 async def _shorten(response: httpx2.Response) -> None:
-    """Let a response have messages without endless lists."""
+    """Shorten endless lists in the messages of a response."""
     if "content-encoding" not in response.headers:  # gptsh asks for none
         is_json = response.headers.get("content-type", "").startswith("application/json")
         assert isinstance(response.stream, httpx2.AsyncByteStream)  # of an AsyncClient
@@ -331,14 +320,15 @@ class _Messages(httpx2.AsyncByteStream):
         pieces: list[bytes] = []  # of the message or line that has not ended
         size = 0
         async for piece in self._stream:
-            begin, newline, rest = (b"", b"", piece) if self._is_json else piece.rpartition(b"\n")
-            if newline:
-                for line in b"".join((*pieces, begin)).split(b"\n"):
+            newline = -1 if self._is_json else piece.rfind(b"\n")
+            if newline >= 0:
+                for line in b"".join((*pieces, piece[:newline])).split(b"\n"):
                     yield _shortened(line) + b"\n"
+                piece = piece[newline + 1 :]
                 pieces = []
                 size = 0
-            pieces.append(rest)
-            size += len(rest)
+            pieces.append(piece)
+            size += len(piece)
             if size > _MAX_EVENT:
                 raise httpx2.StreamError(f"an answer of more than {format_size(_MAX_EVENT)}")
         yield _shortened(b"".join(pieces))

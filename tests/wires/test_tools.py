@@ -727,7 +727,7 @@ auto_approve = ["git_log"]
 
 @pytest.mark.parametrize(("own", "names"), [
     ([("time", "get")], ["time__get"]), ([("my.fs", "read/file")], ["my_fs__read_file"]),
-    ([("a", "b.c"), ("a", "b_c")], ["a__b_c_HASH", "a__b_c"]),
+    ([("a", "b.c"), ("a", "b_c")], ["a__b_c_HASH", "a__b_c_HASH"]),
     ([("a", "b__c"), ("a__b", "c")], ["a__b__c_HASH", "a__b__c_HASH"]),
     ([("s", "x" * 61)], ["s__" + "x" * 61]), ([("s", "x" * 62)], ["s__" + "x" * 52 + "_HASH"]),
 ])  # fmt: skip

@@ -6,7 +6,8 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
-from urllib.parse import parse_qs, urlsplit
+from typing import NoReturn
+from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
 from mcp.client.auth import (
@@ -24,42 +25,42 @@ from mcp.shared.auth import (
     OAuthToken,
     ProtectedResourceMetadata,
 )
-from pydantic import AnyUrl, ValidationError
+from pydantic import AnyUrl, BaseModel, ValidationError
 
 from gptsh.config.tool_servers import ToolServer
 from gptsh.errors import ToolServerError
-from gptsh.jsonio import as_dict, as_str, parse_json
+from gptsh.jsonio import JsonObject, as_dict, as_str, parse_json
 from gptsh.text import format_size
 from gptsh.tools import logins
 from gptsh.tools.transports import http_client
 
-# ---- oauth
-#
-# OAuth at remote tool servers, by the SDK's provider: tokens from the files of logins, sent,
-# refreshed and kept.
+# ---- tokens
 
 _MAX_ANSWER = 1_000_000  # bytes of an answer of a login
 _MAX_SECONDS = 30  # until such an answer is complete
 # The URLs of metadata that a login goes to, or that say whose metadata it is.
 _URL_KEYS = "issuer|resource|authorization_servers|jwks_uri|.*_endpoint"
-_ATTEMPTS, _PAUSE = (
-    10,
-    0.05,
-)  # for another run to save what it has just refreshed; seconds between them
+_ATTEMPTS = 10  # for another run to save what it has just refreshed
+_PAUSE = 0.05  # seconds between them
 
 
 class _Storage:
     """The SDK's storage for the login at one server. ``is_new``: an earlier login is not used."""
 
+    context: OAuthContext  # of the provider, which is made after its storage
+
     def __init__(self, url: str, *, is_new: bool) -> None:
-        self.context: OAuthContext | None = None  # of the provider, which is made after its storage
-        self._url, self._is_new = url, is_new
+        self._url = url
+        self._is_new = is_new
         self._client: OAuthClientInformationFull | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """The kept tokens; sets in the context what the SDK does not keep: when they expire, and where to refresh."""
+        """Return the kept tokens.
+
+        Sets in the context what the SDK does not keep: when they expire, and where to refresh.
+        """
         login = None if self._is_new else logins.read_login(self._url)
-        if login is None or self.context is None:
+        if login is None:
             return None
         try:
             self.context.token_expiry_time = login.get("expires_at")
@@ -76,26 +77,30 @@ class _Storage:
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Keep new tokens, with the client and the metadata."""
         context = self.context
-        if context is None or self._client is None:
-            return
-        metadata, resource = context.oauth_metadata, context.protected_resource_metadata
+        metadata = context.oauth_metadata
         issuer = str(metadata.issuer) if metadata else context.get_authorization_base_url(self._url)
-        kept = {
-            "tokens": tokens.model_dump(mode="json", exclude_none=True),
+        login = {
+            "issuer": issuer,
+            "client": _json_of(self._client),
+            "tokens": _json_of(tokens),
             "expires_at": context.token_expiry_time,
-            "metadata": metadata and metadata.model_dump(mode="json", exclude_none=True),
-            "resource": resource and resource.model_dump(mode="json", exclude_none=True),
+            "metadata": _json_of(metadata),
+            "resource": _json_of(context.protected_resource_metadata),
         }
-        logins.write_login(self._url, issuer, self._client.model_dump(mode="json", exclude_none=True), kept)
+        logins.write_login(self._url, login)
         self._is_new = False
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """As what gptsh is registered."""
+        """Return as what gptsh is registered."""
         return self._client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Remember a registration; it is kept with the tokens."""
         self._client = client_info
+
+
+def _json_of(model: BaseModel | None) -> JsonObject:
+    return model.model_dump(mode="json", exclude_none=True) if model else {}
 
 
 class _Provider(OAuthClientProvider):
@@ -108,19 +113,26 @@ class _Provider(OAuthClientProvider):
         self,
         server: ToolServer,
         environ: Mapping[str, str],
-        metadata: OAuthClientMetadata,
+        redirect_uri: str,
         storage: _Storage,
         show: Callable[[str], Awaitable[None]],
         wait: Callable[[], Awaitable[AuthorizationCodeResult]],
     ) -> None:
+        """``show`` gets the URL of a login, ``wait`` returns its code."""
         self._server = server
         self._environ = environ
+        metadata = OAuthClientMetadata(
+            client_name="gptsh",
+            redirect_uris=[AnyUrl(redirect_uri)],
+            token_endpoint_auth_method="none",
+        )
 
         async def show_safe(url: str) -> None:
             self._check("authorization_endpoint", url)
             await show(url)
 
         super().__init__(str(server.url), metadata, storage, show_safe, wait)
+        storage.context = self.context
 
     async def async_auth_flow(
         self,
@@ -206,50 +218,22 @@ def _urls_in(metadata: bytes) -> Iterator[tuple[str, str]]:
                 yield key, as_str(url)
 
 
-def login_auth(
-    server: ToolServer,
-    environ: Mapping[str, str],
-    redirect_uri: str,
-    show: Callable[[str], Awaitable[None]],
-    wait: Callable[[], Awaitable[AuthorizationCodeResult]],
-    *,
-    is_new: bool,
-) -> OAuthClientProvider:
-    """The auth of a server. ``show`` gets the URL of a login, ``wait`` returns its code.
-
-    ``is_new``: an earlier login is not used.
-    """
-    metadata = OAuthClientMetadata(
-        client_name="gptsh", redirect_uris=[AnyUrl(redirect_uri)], token_endpoint_auth_method="none"
-    )
-    storage = _Storage(str(server.url), is_new=is_new)
-    auth = _Provider(server, environ, metadata, storage, show, wait)
-    storage.context = auth.context
-    return auth
-
-
 def kept_login(server: ToolServer, environ: Mapping[str, str]) -> OAuthClientProvider:
-    """The auth of a server that has a login: it sends and refreshes the tokens. Raises ToolServerError later."""
+    """Return the auth of a server that has a login: it sends and refreshes the tokens.
 
-    async def ask_for_login(_: str = "") -> None:
-        raise login_needed(server.name)
+    It raises ToolServerError if the server wants a new login.
+    """
 
-    async def never() -> AuthorizationCodeResult:
-        raise login_needed(server.name)
+    async def ask_for_login(*_: str) -> NoReturn:
+        problem = f"tool server {server.name} wants a new login"
+        raise ToolServerError(problem, f"run 'gptsh --login {server.name}'")
 
     redirect_uri = "http://127.0.0.1/callback"
-    return login_auth(server, environ, redirect_uri, ask_for_login, never, is_new=False)
+    storage = _Storage(str(server.url), is_new=False)
+    return _Provider(server, environ, redirect_uri, storage, ask_for_login, ask_for_login)
 
 
-def login_needed(name: str) -> ToolServerError:
-    """The error of a server whose login has ended."""
-    return ToolServerError(f"tool server {name} wants a new login", f"run 'gptsh --login {name}'")
-
-
-# ---- browser login
-#
-# Receive a login at a remote tool server: from the browser that ``terminal/programs.py`` opens, or
-# as an address.
+# ---- login
 #
 # The SDK's error texts quote states and bodies, so none of them is shown.
 
@@ -264,7 +248,6 @@ _HELLO = {
         "clientInfo": {"name": "gptsh", "version": "1"},
     },
 }
-_REFUSED = (401, 403)
 _MAX_LOGIN_SECONDS = 30  # until the server answers, and until a browser has sent its request
 
 
@@ -306,7 +289,8 @@ async def log_in(
         return AuthorizationCodeResult(code=query["code"], state=state, iss=query.get("iss"))
 
     redirect_uri = f"http://127.0.0.1:{port}/callback"
-    auth = login_auth(server, environ, redirect_uri, show_url, wait, is_new=True)
+    storage = _Storage(str(server.url), is_new=True)
+    auth = _Provider(server, environ, redirect_uri, storage, show_url, wait)
     headers = {"Accept": "application/json, text/event-stream"}
     try:
         async with (
@@ -333,14 +317,14 @@ async def log_in(
         raise ToolServerError(f"{what} cannot be reached: {type(err).__name__}") from None
     if not state:
         raise ToolServerError(f"{what} asked for no login: it answered {status}")
-    if status in _REFUSED:
+    if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         raise ToolServerError(f"{what} still refuses after the login: it answered {status}")
 
 
 def _query_of(address: str) -> dict[str, str]:
-    """Return the query of an address; of a name that stands there twice, the last value."""
+    """Return the query of an address; of a name that is in it twice, the last value."""
     try:
-        return {key: values[-1] for key, values in parse_qs(urlsplit(address).query).items()}
+        return dict(parse_qsl(urlsplit(address).query))
     except ValueError:
         return {}
 
@@ -352,14 +336,17 @@ async def _receive(
     writer: asyncio.StreamWriter,
 ) -> None:
     """Answer the browser, and take the address that it was sent to if it is that of this login."""
-    with contextlib.suppress(OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+    # The last two are for a browser that leaves early, and for a request without end.
+    with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError):
         async with asyncio.timeout(_MAX_LOGIN_SECONDS):
             head = await reader.readuntil(b"\r\n\r\n")
-        method, address, *_ = [*head.split(b"\r\n")[0].decode("ascii", "replace").split(" "), ""]
-        is_callback = method == "GET" and address.startswith("/callback?") and is_ours(address)
-        status, body = ("200 OK", _PAGE) if is_callback else ("404 Not Found", b"")
-        fields = f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close\r\n"
-        writer.write(f"HTTP/1.1 {status}\r\n{fields}\r\n".encode() + body)
+        request = re.match(r"GET (/callback\?\S*) ", head.decode("ascii", "replace"))
+        address = request[1] if request else ""
+        is_callback = is_ours(address)
+        status = "200 OK" if is_callback else "404 Not Found"
+        body = _PAGE if is_callback else b""
+        fields = f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close"
+        writer.write(f"HTTP/1.1 {status}\r\n{fields}\r\n\r\n".encode() + body)
         await writer.drain()
         writer.close()
         if is_callback:

@@ -48,7 +48,7 @@ def test_a_login_in_the_browser_is_kept_and_forgotten(home: Home) -> None:
         assert done.stderr.endswith("gptsh: you are logged in at tool server web; --logout web forgets it\n")
         (file,) = kept(home)
         content = json.loads(file.read_text())
-        assert (content["issuer"].rstrip("/"), [*content["servers"]]) == (url.removesuffix("/mcp"), [url])
+        assert content["issuer"].rstrip("/") == url.removesuffix("/mcp")
         assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
         for _ in range(2):
             assert home.run("--list-tools") == ("web__whoami  Who is logged in.\n", "", 0)
@@ -186,11 +186,10 @@ def test_an_answer_of_a_login_has_30_seconds(home: Home) -> None:
 def expire(home: Home) -> dict[str, Any]:
     """Let the kept token expire; return the tokens."""
     (file,) = kept(home)
-    content = json.loads(file.read_text())
-    (login,) = content["servers"].values()
+    login = json.loads(file.read_text())
     login["expires_at"], tokens = 1, dict(login["tokens"])
     login["tokens"]["access_token"] = "access-that-expired"
-    file.write_text(json.dumps(content))
+    file.write_text(json.dumps(login))
     return tokens
 
 
@@ -199,7 +198,7 @@ def test_a_token_that_has_expired_is_refreshed_by_itself(home: Home) -> None:
         home.process("--login", "web", env=BROWSER)
         before = expire(home)
         assert home.run("--list-tools") == ("web__whoami  Who is logged in.\n", "", 0)
-        (login,) = json.loads(kept(home)[0].read_text())["servers"].values()
+        login = json.loads(kept(home)[0].read_text())
         assert login["tokens"]["access_token"] not in (before["access_token"], "access-that-expired")
         assert login["expires_at"] > 1
         assert home.run("--list-tools").code == 0  # by the new one

@@ -1,4 +1,4 @@
-"""Read agents: those of config.toml, the prompt files in ``agents/`` beside it, and two built-in ones."""
+"""Read agents: from config.toml, from the prompt files in ``agents/`` beside it, or built in."""
 
 import os
 import re
@@ -6,55 +6,59 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from gptsh.config import schema
 from gptsh.config.accounts import Providers
+from gptsh.config.schema import FLAG, LIST, PARAMS, TEXT, USD, one_of, read
 from gptsh.errors import ConfigError
 from gptsh.files import read_text
 from gptsh.jsonio import JsonObject
 from gptsh.models.facts import split_model
 from gptsh.terminal.stdio import OUTPUTS
 
-# The system prompt of the agent ``shell``, unless the config file sets one; --shell-integration uses this agent.
+# The system prompt of the agent ``shell``, unless the config file sets one; --shell-integration
+# uses this agent.
 _SHELL_PROMPT = (
-    "You get what stands on a {shell} command line on {system}: a wish in words, or a command to be corrected or "
-    "changed. Answer with one command for it that works there, ready to be run, and with nothing else: no explanation, "
-    "no Markdown, no prompt sign. Where no command can do it, answer with a comment of one line that says why."
+    "You get what stands on a {shell} command line on {system}: a wish in words, or a command "
+    "to be corrected or changed. Answer with one command for it that works there, ready to be "
+    "run, and with nothing else: no explanation, no Markdown, no prompt sign. Where no command "
+    "can do it, answer with a comment of one line that says why."
 )
 _BUILT_IN = ("default", "shell")
 _PATTERN = "system.md"  # in a folder with the agent's name, as fabric keeps its patterns
-_EXPLANATIONS = (
-    "readme",
-    "pattern_explanations",
-)  # files for people in such a folder; the second is fabric's
+# Files for people in the folder of agents; the second is fabric's.
+_EXPLANATIONS = ("readme", "pattern_explanations")
 _FRONT_MATTER = r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)"
 _MAX_KNOWN = 12  # names that an error lists
 
 
+# fmt: off
 class Agent(NamedTuple):
-    """A model with its parameters and system prompt. Models are PROVIDER/NAME if the provider is known."""
+    """A model with its parameters and system prompt.
+
+    Models are PROVIDER/NAME if the provider is known.
+    """
 
     name: str = "default"
-    model: Annotated[str | None, schema.TEXT, "Its model, as PROVIDER/NAME or only NAME."] = None
-    model_small: Annotated[str | None, schema.TEXT, "Its model for titles, summaries and memories."] = None
-    system: Annotated[str | None, schema.TEXT, "System prompt."] = None
-    system_file: Annotated[Path | None, schema.TEXT, "Or a file with it, relative to the config file."] = None
-    prompt: Annotated[str | None, schema.TEXT, "Its question, with `{input}` and other `{names}` for `--var`."] = None
-    fallback: Annotated[tuple[str, ...], schema.LIST, "Models to ask in turn if its own is not available."] = ()
-    project_file: Annotated[
-        str | None,
-        schema.TEXT,
-        "A file of the project, such as `AGENTS.md`, whose text joins the system prompt.",
-    ] = None
-    max_cost: Annotated[float | None, schema.USD, "USD that one turn may cost at most."] = None
-    params: Annotated[Mapping[str, object], schema.PARAMS, "Generation parameters, as with `-p`."] = {}
-    tools: Annotated[
-        tuple[str, ...],
-        schema.LIST,
-        "Tools that it may call: `SERVER`, `SERVER__PATTERN` or `all`.",
-    ] = ()
-    output: Annotated[str | None, schema.one_of(*OUTPUTS), "Format of its answers."] = None
-    web: Annotated[bool, schema.FLAG, "Whether its model may search the web, with its provider's own search."] = False
-    memory: Annotated[bool, schema.FLAG, "Whether it remembers facts across sessions."] = False
+    model: Annotated[str | None, TEXT, "Its model, as PROVIDER/NAME or only NAME."] = None
+    model_small: Annotated[str | None, TEXT,
+        "Its model for titles, summaries and memories."] = None
+    system: Annotated[str | None, TEXT, "System prompt."] = None
+    system_file: Annotated[Path | None, TEXT,
+        "Or a file with it, relative to the config file."] = None
+    prompt: Annotated[str | None, TEXT,
+        "Its question, with `{input}` and other `{names}` for `--var`."] = None
+    fallback: Annotated[tuple[str, ...], LIST,
+        "Models to ask in turn if its own is not available."] = ()
+    project_file: Annotated[str | None, TEXT,
+        "A file of the project, such as `AGENTS.md`, whose text joins the system prompt."] = None
+    max_cost: Annotated[float | None, USD, "USD that one turn may cost at most."] = None
+    params: Annotated[Mapping[str, object], PARAMS, "Generation parameters, as with `-p`."] = {}
+    tools: Annotated[tuple[str, ...], LIST,
+        "Tools that it may call: `SERVER`, `SERVER__PATTERN` or `all`."] = ()
+    output: Annotated[str | None, one_of(*OUTPUTS), "Format of its answers."] = None
+    web: Annotated[bool, FLAG,
+        "Whether its model may search the web, with its provider's own search."] = False
+    memory: Annotated[bool, FLAG, "Whether it remembers facts across sessions."] = False
+    # fmt: on
 
     def prompt_names(self) -> list[str]:
         """Return the names in its prompt that need a value, as with ``--var``."""
@@ -66,7 +70,7 @@ class Agent(NamedTuple):
 
 
 class Agents(Mapping[str, Agent]):
-    """The agents. A file of the folder is read when its agent is asked for: one prompt does not read hundreds.
+    """The agents. A file of the folder is read when its agent is asked for.
 
     Looking an agent up raises ConfigError if its file is wrong; the tables are checked at once.
     """
@@ -78,36 +82,40 @@ class Agents(Mapping[str, Agent]):
         providers: Providers,
         environ: Mapping[str, str],
     ) -> None:
-        self._config_file, self._providers, self._environ = config_file, providers, environ
+        self._tables = tables
+        self._config_file = config_file
         self._folder = config_file.parent / "agents"
-        self._tables = {
-            name: self._completed(name, agent, config_file.parent, f"{config_file}: agents.{name}")
-            for name, agent in tables.items()
-        }
-        self._read: dict[str, Agent] = {}
+        self._providers = providers
+        self._environ = environ
+        self._agents: dict[str, Agent] = {}
+        for name, table in tables.items():
+            where = f"{config_file}: agents.{name}"
+            self._agents[name] = self._complete(name, table, config_file.parent, where)
 
     def __getitem__(self, name: str) -> Agent:
-        """The agent of this name; the table of config.toml wins over a file, and a file over a built-in agent."""
-        agent = self._tables.get(name) or self._read.get(name)
-        if agent is None:
-            agent = self._read[name] = self._from_file(name)
-        return agent
+        """Return the agent of this name.
 
-    def _from_file(self, name: str) -> Agent:
-        """The agent in the folder, else the built-in one. Raises KeyError if there is neither."""
-        file = self._file(name)
-        if file is not None:
-            return self._completed(name, _read_file(file), file.parent, str(file))
-        if name in _BUILT_IN:
-            return self._completed(name, Agent(), self._folder, f"the agent {name}")
-        raise KeyError(name)
+        A table of config.toml replaces a file, and a file a built-in agent. Raises KeyError.
+        """
+        if name not in self._agents:
+            file = self._file(name)
+            if file is not None:
+                agent = self._complete(name, _read_file(file), file.parent, str(file))
+            elif name in _BUILT_IN:
+                agent = self._complete(name, Agent(), self._folder, f"the agent {name}")
+            else:
+                raise KeyError(name)
+            self._agents[name] = agent
+        return self._agents[name]
 
     def __contains__(self, name: object) -> bool:
         """Whether there is such an agent; its file is not read."""
-        return name in self._tables or name in _BUILT_IN or (isinstance(name, str) and self._file(name) is not None)
+        if name in self._tables or name in _BUILT_IN:
+            return True
+        return isinstance(name, str) and self._file(name) is not None
 
     def __iter__(self) -> Iterator[str]:
-        """The names: tables, built-in agents, then files by name."""
+        """Yield the names: tables, built-in agents, then files by name."""
         try:
             entries = sorted(self._folder.iterdir())
         except OSError:  # most users have no such folder
@@ -117,12 +125,18 @@ class Agents(Mapping[str, Agent]):
         return iter(dict.fromkeys(names))  # each once
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return sum(1 for _ in self)  # ``list`` would ask for the length
 
     def readable(
-        self, on_error: Callable[[str], object] = lambda _: None, *, starting_with: str = ""
+        self,
+        on_error: Callable[[str], object] = lambda _: None,
+        *,
+        starting_with: str = "",
     ) -> Iterator[Agent]:
-        """The agents whose names start like this, without those whose files are wrong; ``on_error`` gets the errors."""
+        """Yield the agents whose names start like this and whose files are right.
+
+        ``on_error`` gets the errors of the others.
+        """
         for name in self:
             if not name.startswith(starting_with):
                 continue
@@ -134,63 +148,68 @@ class Agents(Mapping[str, Agent]):
                 yield agent
 
     def conflict(self, name: str) -> str:
-        """What a note says if a file is not read because config.toml has an agent of its name; else ""."""
+        """Return a note if a file is not read because config.toml has its agent; else ""."""
         file = self._file(name) if name in self._tables else None
         return f"{file} is not used: [agents.{name}] in {self._config_file} wins" if file else ""
 
     def advice(self, name: str) -> str:
-        """What the user can do about an unknown name."""
+        """Return what the user can do about an unknown name."""
         names = list(self)
         if len(names) <= _MAX_KNOWN:
             return f"known are {', '.join(names)}"
         from difflib import get_close_matches
 
-        near = get_close_matches(name, names, 1, 0.6)
-        return f"did you mean {near[0]}?" if near else "gptsh --list-agents lists them"
+        for similar in get_close_matches(name, names, 1):
+            return f"did you mean {similar}?"
+        return "gptsh --list-agents lists them"
 
     def _file(self, name: str) -> Path | None:
-        """The file with the agent's prompt: ``NAME.md``, else ``NAME/system.md``."""
+        """Return the file with the agent's prompt: ``NAME.md``, else ``NAME/system.md``."""
         if not name or name.startswith(".") or "/" in name or name.lower() in _EXPLANATIONS:
             return None
-        paths = (self._folder / f"{name}.md", self._folder / name / _PATTERN)
-        return next((path for path in paths if os.path.isfile(path)), None)  # a long one is none
+        for path in (self._folder / f"{name}.md", self._folder / name / _PATTERN):
+            if os.path.isfile(path):  # which is False for a name that is too long
+                return path
+        return None
 
-    def _completed(self, name: str, agent: Agent, folder: Path, where: str) -> Agent:
-        """The agent with its name, the full names of its models, and the path of its ``system_file`` in a folder.
+    def _complete(self, name: str, agent: Agent, folder: Path, where: str) -> Agent:
+        """Return the agent with its name, full names of models, and path of ``system_file``.
 
-        Raises ConfigError that begins with ``where``.
+        The path begins in ``folder``. Raises ConfigError that begins with ``where``.
         """
         if agent.system_file and agent.system is not None:
             raise ConfigError(f"{where}: system and system_file exclude each other")
-        if name == "shell" and agent.system is None and not agent.system_file:
-            agent = agent._replace(system=self._shell_prompt())
-        model = self._providers.full_name(agent.model) if agent.model else None
-        small_model = agent.model_small
+        system = agent.system
+        if name == "shell" and system is None and not agent.system_file:
+            platform = os.uname()
+            shell = os.path.basename(self._environ.get("SHELL") or "sh")
+            machine = (platform.sysname, platform.release, platform.version, platform.machine)
+            system = _SHELL_PROMPT.format(shell=shell, system=" ".join(machine))
+
+        full_name = self._providers.full_name
+        model = full_name(agent.model) if agent.model else None
+        small_model = agent.model_small or None
         if small_model:
-            own_provider = split_model(model)[0] if model else None  # an unknown small model has the same provider
-            small_model = self._providers.full_name(small_model, own_provider)
+            # An unknown small model has the same provider.
+            small_model = full_name(small_model, split_model(model)[0] if model else None)
         return agent._replace(
             name=name,
             model=model,
-            model_small=small_model or None,
-            fallback=tuple(map(self._providers.full_name, agent.fallback)),
-            system=agent.system or None,  # an empty prompt counts as unset; only --system "" sends none
+            model_small=small_model,
+            fallback=tuple(map(full_name, agent.fallback)),
+            system=system or None,  # an empty prompt counts as unset; only --system "" sends none
             system_file=folder / os.path.expanduser(agent.system_file) if agent.system_file else None,
         )
-
-    def _shell_prompt(self) -> str:
-        platform, shell = os.uname(), os.path.basename(self._environ.get("SHELL") or "sh")
-        system = " ".join((platform.sysname, platform.release, platform.version, platform.machine))
-        return _SHELL_PROMPT.format(shell=shell, system=system)
 
 
 # ---- files
 
 
 def _read_file(path: Path) -> Agent:
-    """Read front matter with the keys of an agent, and the text below it: its system prompt, or with names its prompt.
+    """Read front matter with the keys of an agent, and the text below it.
 
-    A pattern is somebody else's: all of it is text. Raises ConfigError.
+    With names the text is its prompt, else its system prompt. A pattern is somebody else's: all of
+    it is text. Raises ConfigError.
     """
     from gptsh.content import templates
 
@@ -199,19 +218,24 @@ def _read_file(path: Path) -> Agent:
     except (OSError, ValueError) as err:
         raise ConfigError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
     text = text.replace("\r\n", "\n")
-    is_pattern = path.name == _PATTERN
-    front = None if is_pattern else re.match(_FRONT_MATTER, text, re.DOTALL | re.MULTILINE)
-    keys = _parse_yaml(front[1], path) if front else {}
-    agent = schema.read(Agent, keys, f"{path}: ")
-    body = text[front.end() :].strip() if front else text.strip()
-    if is_pattern:
-        body = templates.from_fabric(body)
-    if not body:
+    keys: JsonObject = {}
+    if path.name == _PATTERN:
+        text = templates.from_fabric(text.strip())
+    elif front := re.match(_FRONT_MATTER, text, re.DOTALL | re.MULTILINE):
+        keys = _parse_yaml(front[1], path)
+        text = text[front.end() :]
+    agent = read(Agent, keys, f"{path}: ")
+
+    text = text.strip()
+    if not text:
         return agent
-    key = "prompt" if templates.names_in(body) else "system"
+    key = "prompt" if templates.names_in(text) else "system"
     if key in keys or (key == "system" and "system_file" in keys):
-        raise ConfigError(f"{path}: the text below the second --- is the {key} too: leave out one of them")
-    return agent._replace(prompt=body) if key == "prompt" else agent._replace(system=templates.fill(body, {}))
+        problem = f"the text below the second --- is the {key} too: leave out one of them"
+        raise ConfigError(f"{path}: {problem}")
+    if key == "prompt":
+        return agent._replace(prompt=text)
+    return agent._replace(system=templates.fill(text, {}))
 
 
 def _parse_yaml(text: str, path: Path) -> JsonObject:

@@ -1,15 +1,27 @@
-"""Load config.toml and the GPTSH_ variables as settings with defaults; compute what an answer cost."""
+"""Load config.toml and the GPTSH_ variables as settings; compute what an answer cost."""
 
-import contextlib
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from gptsh.config import schema
 from gptsh.config.accounts import Account, Providers, ProviderTable
 from gptsh.config.agents import Agent, Agents
+from gptsh.config.schema import (
+    ALIASES,
+    COUNT,
+    FLAG,
+    MAX_SECONDS,
+    SECONDS,
+    SHARE,
+    TEXT,
+    USD,
+    Switch,
+    Table,
+    Tables,
+    read,
+)
 from gptsh.config.tool_servers import Mcp, ToolServers
 from gptsh.errors import ConfigError
 from gptsh.files import app_folder, read_text
@@ -18,54 +30,53 @@ from gptsh.models.facts import Facts, exact_facts
 from gptsh.models.usage import PRICE_KEYS, cost
 from gptsh.terminal.stdio import output_from
 
-# ---- settings
+# ---- tables
 #
-# Read config.toml and variables ``GPTSH_...`` into Settings; its smaller tables and defaults, such
-# as timeouts.
-#
-# Nothing in the file is executed here: ``llm/servers.py`` runs ``api_key_command`` when a key
-# is needed.
+# Nothing in the file is executed here: ``llm/servers.py`` runs ``api_key_command`` when a key is
+# needed.
 
 _IDLE_TIMEOUT = 120.0  # seconds
 
 
+# fmt: off
 class Sessions(NamedTuple):
     """The table ``[sessions]``."""
 
-    save: Annotated[bool, schema.FLAG, "Whether sessions are saved."] = True
-    titles: Annotated[bool, schema.Switch("model"), "Whether a model makes titles."] = True
-    archive_after_days: Annotated[int, schema.COUNT, "Archive sessions after this many days without use; 0: never."] = 0
-    max_sessions: Annotated[int, schema.COUNT, "Archive the least recently used beyond this number; 0: no limit."] = 0
+    save: Annotated[bool, FLAG, "Whether sessions are saved."] = True
+    titles: Annotated[bool, Switch("model"), "Whether a model makes titles."] = True
+    archive_after_days: Annotated[int, COUNT,
+        "Archive sessions after this many days without use; 0: never."] = 0
+    max_sessions: Annotated[int, COUNT,
+        "Archive the least recently used beyond this number; 0: no limit."] = 0
 
 
 class ContextRules(NamedTuple):
     """The table ``[context]``: how much of a session is sent."""
 
-    compact: Annotated[
-        bool,
-        schema.Switch("auto"),
-        "Whether gptsh shortens a session that does not fit; otherwise exit 6.",
-    ] = True
-    compact_at: Annotated[float, schema.SHARE, "Share of the budget beyond which the session is compacted."] = 0.8
-    reserve: Annotated[float, schema.SHARE, "Share of the window reserved for the answer."] = 0.25
-    keep_messages: Annotated[int, schema.COUNT, "Number of latest messages that are not shortened."] = 6
-    summary_tokens: Annotated[
-        int, schema.COUNT, "Length of a summary; at most a quarter of the budget. 0: no summaries."
-    ] = 800
-    snapshots: Annotated[int, schema.COUNT, "Number of automatic snapshots to keep; 0: none."] = 5
-    memory_window: Annotated[int, schema.COUNT, "Number of messages that may be missing in a memory."] = 50
+    compact: Annotated[bool, Switch("auto"),
+        "Whether gptsh shortens a session that does not fit; otherwise exit 6."] = True
+    compact_at: Annotated[float, SHARE,
+        "Share of the budget beyond which the session is compacted."] = 0.8
+    reserve: Annotated[float, SHARE, "Share of the window reserved for the answer."] = 0.25
+    keep_messages: Annotated[int, COUNT,
+        "Number of latest messages that are not shortened."] = 6
+    summary_tokens: Annotated[int, COUNT,
+        "Length of a summary; at most a quarter of the budget. 0: no summaries."] = 800
+    snapshots: Annotated[int, COUNT, "Number of automatic snapshots to keep; 0: none."] = 5
+    memory_window: Annotated[int, COUNT,
+        "Number of messages that may be missing in a memory."] = 50
 
 
 class Network(NamedTuple):
     """The table ``[network]``."""
 
-    first_byte_timeout: Annotated[float, schema.SECONDS, "Wait for the first byte of an answer."] = 600.0
-    idle_timeout: Annotated[
-        float | None,
-        schema.SECONDS,
-        "Wait between two bytes; default: 120, and at a self-hosted server as long as for the first byte.",
-    ] = None
-    retries: Annotated[int, schema.COUNT, "How often gptsh retries a request before the first byte."] = 2
+    first_byte_timeout: Annotated[float, SECONDS,
+        "Wait for the first byte of an answer."] = 600.0
+    idle_timeout: Annotated[float | None, SECONDS,
+        "Wait between two bytes; default: 120, and at a self-hosted server "
+        "as long as for the first byte."] = None
+    retries: Annotated[int, COUNT,
+        "How often gptsh retries a request before the first byte."] = 2
 
     def idle_seconds(self, *, is_self_hosted: bool) -> float:
         """How long to wait between two bytes. A self-hosted server may be loading its model."""
@@ -77,22 +88,29 @@ class Network(NamedTuple):
 class Limits(NamedTuple):
     """The table ``[limits]``: what requests may cost."""
 
-    per_day: Annotated[float | None, schema.USD, "USD that all runs of a day may cost; default: no limit."] = None
-    allow_unknown: Annotated[bool, schema.FLAG, "Whether models without a known price may be asked."] = False
+    per_day: Annotated[float | None, USD,
+        "USD that all runs of a day may cost; default: no limit."] = None
+    allow_unknown: Annotated[bool, FLAG,
+        "Whether models without a known price may be asked."] = False
 
 
 class Config(NamedTuple):
     """The keys of config.toml."""
 
-    default_agent: Annotated[str, schema.TEXT, "The agent to use if none is chosen."] = "default"
-    aliases: Annotated[Mapping[str, str], schema.ALIASES, "Short names of models, for `-m` and agents."] = {}
-    agents: Annotated[Mapping[str, Agent], schema.Tables(Agent), "Agents, chosen with `-a NAME`."] = {}
-    providers: Annotated[Mapping[str, ProviderTable], schema.Tables(ProviderTable), "Providers of models."] = {}
-    sessions: Annotated[Sessions, schema.Table(Sessions), "What gptsh saves."] = Sessions()
-    context: Annotated[ContextRules, schema.Table(ContextRules), "How much of a session gptsh sends."] = ContextRules()
-    network: Annotated[Network, schema.Table(Network), "How long gptsh waits for an answer."] = Network()
-    limits: Annotated[Limits, schema.Table(Limits), "What requests may cost."] = Limits()
-    mcp: Annotated[Mcp, schema.Table(Mcp), "Tools."] = Mcp()
+    default_agent: Annotated[str, TEXT, "The agent to use if none is chosen."] = "default"
+    aliases: Annotated[Mapping[str, str], ALIASES,
+        "Short names of models, for `-m` and agents."] = {}
+    agents: Annotated[Mapping[str, Agent], Tables(Agent), "Agents, chosen with `-a NAME`."] = {}
+    providers: Annotated[Mapping[str, ProviderTable], Tables(ProviderTable),
+        "Providers of models."] = {}
+    sessions: Annotated[Sessions, Table(Sessions), "What gptsh saves."] = Sessions()
+    context: Annotated[ContextRules, Table(ContextRules),
+        "How much of a session gptsh sends."] = ContextRules()
+    network: Annotated[Network, Table(Network),
+        "How long gptsh waits for an answer."] = Network()
+    limits: Annotated[Limits, Table(Limits), "What requests may cost."] = Limits()
+    mcp: Annotated[Mcp, Table(Mcp), "Tools."] = Mcp()
+# fmt: on
 
 
 class Settings(NamedTuple):
@@ -120,9 +138,10 @@ class Settings(NamedTuple):
 
 
 def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
-    """Return the settings from the environment and from ``path``, else ``GPTSH_CONFIG``, else the XDG config folder.
+    """Return the settings from the environment and from the config file.
 
-    Raises ConfigError with file or variable, key, and expected value.
+    The file is ``path``, else ``GPTSH_CONFIG``, else in the XDG config folder. Raises ConfigError
+    with file or variable, key, and expected value.
     """
     try:
         file = config_path(environ, path)
@@ -134,17 +153,19 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
     if config.default_agent not in agents:
         problem = f"{file}: default_agent: there is no agent {config.default_agent!r}"
         raise ConfigError(problem, f"add [agents.{config.default_agent}]")
-    model, timeout = environ.get("GPTSH_MODEL"), environ.get("GPTSH_TIMEOUT")
+    model = environ.get("GPTSH_MODEL")
+    timeout = environ.get("GPTSH_TIMEOUT")
     try:
         seconds = positive_seconds(timeout) if timeout else None
     except ValueError as err:
         raise ConfigError(f"GPTSH_TIMEOUT: {err}") from err
+    saves = config.sessions.save and not is_set(environ, "GPTSH_NO_SAVE")
     return Settings(
         file=file,
         agents=agents,
         default_agent=config.default_agent,
         providers=providers,
-        sessions=config.sessions._replace(save=config.sessions.save and not is_set(environ, "GPTSH_NO_SAVE")),
+        sessions=config.sessions._replace(save=saves),
         context=config.context,
         network=config.network,
         limits=config.limits,
@@ -160,7 +181,10 @@ def load(environ: Mapping[str, str], path: str | None = None) -> Settings:
 
 
 def config_path(environ: Mapping[str, str], named: str | None = None) -> Path:
-    """Return the config file, which may not exist: ``named``, else ``GPTSH_CONFIG``, else in the XDG config folder."""
+    """Return the config file, which may not exist.
+
+    It is ``named``, else ``GPTSH_CONFIG``, else in the XDG config folder.
+    """
     named = named or environ.get("GPTSH_CONFIG")
     return Path(named) if named else app_folder("config") / "config.toml"
 
@@ -177,54 +201,60 @@ def _read_config(path: Path, *, is_named: bool) -> Config:
     except UnicodeDecodeError as err:
         raise ConfigError(f"{path}: not TOML: {err}") from err
     except OSError as err:
-        if isinstance(err, (FileNotFoundError, NotADirectoryError)) and not (is_named or path.is_symlink()):
+        is_missing = isinstance(err, (FileNotFoundError, NotADirectoryError))
+        if is_missing and not (is_named or path.is_symlink()):
             return Config()
         raise ConfigError(f"{path}: {err.strerror}") from err
     import tomllib
 
     try:
         table = tomllib.loads(text)
-    except RecursionError as err:
-        raise ConfigError(f"{path}: not TOML: {err}") from err
-    except ValueError as err:
-        raise ConfigError(f"{path}: {_declared_twice(text, str(err)) or f'not TOML: {err}'}") from err
-    return schema.read(Config, table, f"{path}: ")
+    except (ValueError, RecursionError) as err:
+        problem = _declared_twice(text, str(err)) or f"not TOML: {err}"
+        raise ConfigError(f"{path}: {problem}") from err
+    return read(Config, table, f"{path}: ")
 
 
 def _declared_twice(text: str, error: str) -> str:
-    """An error of tomllib in other words if a table or key has its own line twice; else ""."""
+    """Return an error of tomllib in other words if a table or key has its own line twice."""
     match = re.match(r"Cannot (?:declare|overwrite) .*\(at line (\d+), ", error)
     if not match:
         return ""
-    names = [re.split(r"[=#]", line)[0].replace("'", '"').replace(" ", "") for line in text.split("\n")]
-    number = int(match[1])
-    name, earlier = names[number - 1], names[: number - 1]
-    begin, advice = 0, "add the keys there"
+    lines = text.split("\n")[: int(match[1])]
+    names = [re.split("[=#]", line)[0].replace("'", '"').replace(" ", "") for line in lines]
+    name = names.pop()
+    advice = "add the keys there"
+    begin = 0
     if not name.startswith("["):  # a key counts within its own table
-        begin = max((at for at, other in enumerate(earlier) if other.startswith("[")), default=0)
         advice = "leave out one of them"
-    if name not in earlier[begin:]:
+        for index, other in enumerate(names):
+            if other.startswith("["):
+                begin = index
+    if name not in names[begin:]:
         return ""
-    first = earlier.index(name, begin) + 1
-    return f"{name} in line {number} is already in line {first}: {advice}"
+    first = names.index(name, begin) + 1
+    return f"{name} in line {len(lines)} is already in line {first}: {advice}"
 
 
 def positive_seconds(text: str) -> float:
     """Return a finite number of seconds above 0. Raises ValueError with the expected form."""
-    with contextlib.suppress(ValueError):
-        if 0 < float(text) <= schema.MAX_SECONDS:
-            return float(text)
-    raise ValueError(f"expected a number of seconds above 0, not {text!r}")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds <= MAX_SECONDS:
+        raise ValueError(f"expected a number of seconds above 0, not {text!r}")
+    return seconds
 
 
 # ---- pricing
-#
-# The prices of a model, and what an answer cost in USD: prices in config.toml replace those of the
-# model table.
 
 
 def cost_of(settings: Settings, model: str, usage: Usage) -> float | None:
-    """Return the cost of one call in USD, or None if unknown. Raises ConfigError as ``Providers.for_model`` does."""
+    """Return the cost of one call in USD, or None if unknown.
+
+    Raises ConfigError as ``Providers.for_model`` does.
+    """
     target = settings.providers.for_model(model)
     model_facts = exact_facts(target.provider, target.model)
     return cost(with_config_prices(model_facts, target.account), usage)
@@ -238,9 +268,14 @@ def with_config_prices(model_facts: Facts, account: Account) -> Facts:
     configured = account.prices.get(model_facts.name) or account.prices.get("*")
     if configured is None:
         return model_facts
-    in_file = configured._asdict()
-    prices = {PRICE_KEYS[kind]: usd / 1e6 for kind, usd in in_file.items() if usd is not None}
+    prices = {}
+    for kind, usd in configured._asdict().items():
+        if usd is not None:
+            prices[PRICE_KEYS[kind]] = usd / 1e6
     if not prices:
         return model_facts
-    entry = {key: value for key, value in model_facts.entry.items() if "_cost" not in key and "pricing" not in key}
+    entry = {}
+    for key, value in model_facts.entry.items():
+        if "_cost" not in key and "pricing" not in key:
+            entry[key] = value
     return model_facts._replace(entry=entry | prices, has_config_prices=True)

@@ -23,27 +23,38 @@ def confirm(question: str) -> bool:
     return ask_choice("", f"{question} [y/N] ", ("yes", "no"), blank="no") == "yes"
 
 
-def ask_choice(intro: str, question: str, choices: Sequence[str], blank: str = "") -> str | None:
-    """Ask until the user types one of the choices or its beginning; return it, or None without a terminal.
+def ask_choice(
+    intro: str,
+    question: str,
+    choices: Sequence[str],
+    blank: str = "",
+) -> str | None:
+    """Ask until the user types one of the choices or its beginning; return it.
 
-    The end of input means ``no``, an empty line means ``blank``. ``intro`` is shown once, before the question; both are
-    safe for a terminal.
+    None without a terminal. The end of input means ``no``, an empty line means ``blank``. ``intro``
+    is shown once, before the question; both are safe for a terminal.
     """
 
     def read(line: str) -> str:
         word_start = line.lower() or blank
-        matches = [word for word in choices if word_start and word.startswith(word_start)]
-        if not matches:
-            raise ValueError
-        return matches[0]
+        for word in choices:
+            if word_start and word.startswith(word_start):
+                return word
+        raise ValueError
 
     return ask_line(intro, question, read, at_end="no")
 
 
-def ask_line(intro: str, question: str, read: Callable[[str], Answer], at_end: Answer) -> Answer | None:
-    """Ask until ``read`` returns a value of the stripped line; return it, or None without a terminal.
+def ask_line(
+    intro: str,
+    question: str,
+    read: Callable[[str], Answer],
+    at_end: Answer,
+) -> Answer | None:
+    """Ask until ``read`` returns a value of the stripped line; return it.
 
-    ``read`` raises ValueError, whose message is shown. The end of input means ``at_end``.
+    ``read`` raises ValueError, whose message is shown. None without a terminal. The end of input
+    means ``at_end``.
     """
     if stdio.is_silent():
         return None
@@ -53,28 +64,28 @@ def ask_line(intro: str, question: str, read: Callable[[str], Answer], at_end: A
         return None
     try:
         with contextlib.suppress(termios.error):
-            termios.tcflush(terminal, termios.TCIFLUSH)  # keys typed before the question do not answer it
-        stdio.write_all(terminal, intro.encode("utf-8", "replace"))
-        with stdio.line_modes(terminal, on=termios.ECHO | termios.ICANON):  # a turn of a conversation switches them off
+            # Keys typed before the question do not answer it.
+            termios.tcflush(terminal, termios.TCIFLUSH)
+        stdio.write_all(terminal, intro)
+        # A turn of a conversation switches these modes off.
+        with stdio.line_modes(terminal, on=termios.ECHO | termios.ICANON):
             while True:
-                stdio.write_all(terminal, question.encode("utf-8", "replace"))
+                stdio.write_all(terminal, question)
                 try:
                     line = os.read(terminal, _MAX_INPUT)
                 except Interrupted:
-                    stdio.write_all(terminal, b"\n")  # after the question
+                    stdio.write_all(terminal, "\n")  # after the question
                     raise
-                ended = not line.endswith(b"\n")
-                if ended and not line.strip():
+                has_ended = not line.endswith(b"\n")
+                if has_ended and not line.strip():
                     return at_end
                 try:
                     return read(line.decode("utf-8", "replace").strip())
                 except ValueError as err:
-                    if ended:
+                    if has_ended:
                         return at_end
-                    stdio.write_all(
-                        terminal,
-                        "".join(f"{reason}\n" for reason in err.args).encode("utf-8", "replace"),
-                    )
+                    for reason in err.args:
+                        stdio.write_all(terminal, f"{reason}\n")
     except (OSError, termios.error):  # the terminal is gone
         return None
     finally:
@@ -82,12 +93,14 @@ def ask_line(intro: str, question: str, read: Callable[[str], Answer], at_end: A
 
 
 def marked_lines(text: str) -> list[str]:
-    """Split text of a model or a server into rows for a terminal, each with a mark: none looks like a line of gptsh."""
-    return [f"{_MARK}{piece}" for line in visible(text).split("\n") for piece in _pieces(line)]
+    """Split text of a model or a server into rows for a terminal.
 
-
-def _pieces(line: str) -> list[str]:
-    """Split a line to fit the width of the terminal, so that each row has its mark."""
+    Each row has a mark, so that none looks like a line of gptsh.
+    """
     room = max(20, shutil.get_terminal_size().columns - len(_MARK) - 1)
-    room = room if line.isascii() else room // 2  # a character may be two columns wide
-    return [line[at : at + room] for at in range(0, len(line), room)] or [""]
+    rows = []
+    for line in visible(text).split("\n"):
+        length = room if line.isascii() else room // 2  # a character may be two columns wide
+        for index in range(0, len(line) or 1, length):
+            rows.append(_MARK + line[index : index + length])
+    return rows

@@ -1,4 +1,8 @@
-"""Read stdin, write stdout and stderr, print notes; tell terminals from pipes, and whether they get colours."""
+"""Read stdin, write stdout and stderr, print notes; know terminals, and what they can show.
+
+Writes are unbuffered, so that no flush can block or fail when the process ends. While ``silent``,
+the process belongs to somebody else: nothing is written, and there is no terminal.
+"""
 
 import contextlib
 import errno
@@ -14,29 +18,24 @@ from gptsh.errors import ConfigError, GptshError, OutputError, UsageError
 from gptsh.terminal.interrupts import in_main_thread, shielded, waiting
 from gptsh.text import VisiblePieces, format_size, one_line, wrapped
 
-# ---- stdio
-#
-# Writes are unbuffered, so that no flush can block or fail when the process ends. While ``silent``,
-# the process belongs to somebody else: nothing is written, and there is no terminal.
+# ---- streams
 
-_PIECE = 1 << 16  # bytes per read
-_FIRST_CHECK = 8000  # bytes of text, 2,000 tokens: with more, the model's window matters
-INPUT_LIMIT = 100_000_000  # bytes of one source: it may never end
-_CHECK_EVERY = 1_000_000  # bytes read between two checks of what was read
-_DEFAULT_SIZE = 80, 24  # columns and rows
+_DEFAULT_SIZE = (80, 24)  # columns and rows
 _LOCAL_MODES = 3  # index of the local modes in ``termios.tcgetattr``
-_NOTE_END = 2000  # characters of a long note at both ends; a reason of a server may have megabytes
 _SELECTABLE = 1024  # FD_SETSIZE
-_NOTE_AFTER = 2.0  # seconds of a silent pipe until a note tells the user what gptsh waits for
 _POLL = 0.2  # seconds until a thread that waits for a reader sees a call of ``limit_waiting``
 READER_WAIT = 1.0  # seconds that a slow reader gets after ``limit_waiting``
 
-_collected_notes: ContextVar[list[str] | None] = ContextVar("_collected_notes", default=None)  # None: print them
+# The notes of a silent process; None: print them.
+_collected_notes: ContextVar[list[str] | None] = ContextVar("_collected_notes", default=None)
 
 
 @contextlib.contextmanager
 def silent() -> Iterator[list[str]]:
-    """Leave the streams and the terminal of the process alone inside this block, in this thread; collect the notes."""
+    """Leave the streams and the terminal of the process alone inside this block; collect the notes.
+
+    This is for the current thread.
+    """
     notes: list[str] = []
     token = _collected_notes.set(notes)
     try:
@@ -50,6 +49,14 @@ def is_silent() -> bool:
     return _collected_notes.get() is not None
 
 
+def stdout() -> TextIO | None:
+    """Return the real stdout: ``sys.stdout`` is stderr while litellm runs.
+
+    None while ``silent``, as if it were closed.
+    """
+    return None if is_silent() else sys.__stdout__
+
+
 def detach_stdout() -> None:
     """End stdout for its reader while the process continues. A terminal is left open."""
     out = stdout()
@@ -61,13 +68,8 @@ def detach_stdout() -> None:
         os.close(null)
 
 
-def stdout() -> TextIO | None:
-    """The real stdout: ``sys.stdout`` is stderr while litellm runs. None while ``silent``, as if it were closed."""
-    return None if is_silent() else sys.__stdout__
-
-
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether the stream is a terminal; a stream that the shell closed is not, and none is while ``silent``."""
+    """Whether the stream is a terminal, and neither closed by the shell nor ``silent``."""
     return stream is not None and stream.isatty() and not is_silent()
 
 
@@ -85,19 +87,22 @@ def is_foreground(terminal: int) -> bool:
 
 
 def width(stream: TextIO | None) -> int:
-    """Columns of a terminal now; for a pipe those of COLUMNS; else 80."""
+    """Return the columns of a terminal now; for a pipe those of COLUMNS; else 80."""
     return size(stream)[0]
 
 
 def size(stream: TextIO | None) -> tuple[int, int]:
-    """Columns (as ``width``) and rows."""
+    """Return columns (as ``width``) and rows."""
+    default_columns, default_rows = _DEFAULT_SIZE
     if stream is not None and is_terminal(stream):
         with contextlib.suppress(OSError):
             columns, rows = os.get_terminal_size(stream.fileno())
-            return columns or _DEFAULT_SIZE[0], rows or _DEFAULT_SIZE[1]
+            return columns or default_columns, rows or default_rows
         return _DEFAULT_SIZE
     columns_text = os.environ.get("COLUMNS", "")
-    return int(columns_text) if re.fullmatch("[1-9][0-9]{0,3}", columns_text) else _DEFAULT_SIZE[0], _DEFAULT_SIZE[1]
+    if re.fullmatch("[1-9][0-9]{0,3}", columns_text):
+        default_columns = int(columns_text)
+    return default_columns, default_rows
 
 
 @contextlib.contextmanager
@@ -116,30 +121,58 @@ def line_modes(terminal: int, *, on: int = 0, off: int = 0) -> Iterator[None]:
         yield
     finally:
         with contextlib.suppress(termios.error):
-            if is_foreground(terminal):  # a background job would be stopped, and the shell has restored them already
+            # A background job would be stopped, and the shell has restored them already.
+            if is_foreground(terminal):
                 termios.tcsetattr(terminal, termios.TCSANOW, old_modes)
 
 
-class Sink:
-    """Writes whole texts to a standard stream, unbuffered. A stream that the shell closed fails as a full disk does.
+def _is_ready(descriptor: int, event: int, wait: float | None) -> bool:
+    """Whether a descriptor can be read (``POLLIN``) or written within ``wait`` seconds.
 
-    Control characters are made visible on a terminal, and on stderr in any case: it is for people.
-    The rest of a write that a signal interrupted is written before the next text, or by ``finish``.
+    None waits without limit. ``select`` knows no descriptor above 1,023, and ``poll`` no terminal
+    of some versions of macOS.
+    """
+    if descriptor >= _SELECTABLE:
+        poller = select.poll()
+        poller.register(descriptor, event)
+        return bool(poller.poll(None if wait is None else wait * 1000))
+    if event == select.POLLIN:
+        ready, _, _ = select.select([descriptor], [], [], wait)
+    else:
+        _, ready, _ = select.select([], [descriptor], [], wait)
+    return bool(ready)
+
+
+class Sink:
+    """Writes whole texts to a standard stream, unbuffered.
+
+    A stream that the shell closed fails as a full disk does. Control characters are made visible
+    on a terminal, and on stderr in any case: it is for people. The rest of a write that a signal
+    interrupted is written before the next text, or by ``finish``.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
         self._max_wait: float | None = None  # seconds to wait for a slow reader; None: no limit
         self._unwritten = memoryview(b"")
-        stream = None if is_silent() else stream
-        self._pieces = VisiblePieces() if stream is sys.stderr or is_terminal(stream) else None
+        if is_silent():
+            stream = None
+        is_for_people = stream is sys.stderr or is_terminal(stream)
+        self._pieces = VisiblePieces() if is_for_people else None
         self._descriptor = stream.fileno() if stream is not None else None
 
     def limit_waiting(self) -> None:
-        """From now on raise TimeoutError (an OSError) if the reader stalls for READER_WAIT; after that do not wait."""
-        self._max_wait = READER_WAIT if self._max_wait is None else self._max_wait
+        """From now on raise TimeoutError (an OSError) if the reader stalls for READER_WAIT.
+
+        After that do not wait.
+        """
+        if self._max_wait is None:
+            self._max_wait = READER_WAIT
 
     def write(self, text: str) -> None:
-        """Write text as UTF-8, where it is for people with visible control characters. Raises OSError as the stream."""
+        """Write text as UTF-8, for people with visible control characters.
+
+        Raises OSError as the stream does.
+        """
         self.draw(self._pieces.visible(text) if self._pieces else text)
 
     def draw(self, text: str) -> None:
@@ -159,12 +192,13 @@ class Sink:
                     continue
                 self._max_wait = 0.0
                 raise TimeoutError
-            # Where a signal ends a wait for the reader, all in one write: parallel runs then do not mix their lines.
-            piece = self._unwritten if max_wait is None and in_main_thread() else self._unwritten[: select.PIPE_BUF]
-            with (
-                shielded(),
-                contextlib.suppress(BlockingIOError),
-            ):  # an inherited stream may be non-blocking
+            piece = self._unwritten
+            # Where a signal ends a wait for the reader, all goes out in one write: parallel runs
+            # then do not mix their lines.
+            if max_wait is not None or not in_main_thread():
+                piece = piece[: select.PIPE_BUF]
+            # An inherited stream may be non-blocking.
+            with shielded(), contextlib.suppress(BlockingIOError):
                 self._unwritten = self._unwritten[os.write(descriptor, piece) :]
 
     def abandon(self) -> None:
@@ -179,85 +213,61 @@ class Sink:
     def offer(self, text: str) -> bool:
         """Draw a short text unless the reader stalls or is gone; return whether it was drawn."""
         with contextlib.suppress(OSError):
-            if self._descriptor is not None and not self._unwritten and self.is_writable(0):
+            if self._descriptor is not None and self.is_written and self.is_writable(0):
                 return os.write(self._descriptor, text.encode("utf-8", "replace")) > 0
         return False
 
     def is_writable(self, wait: float | None) -> bool:
         """Whether a short text can be written within ``wait`` seconds (None: no limit)."""
-        return self._descriptor is not None and _is_ready(self._descriptor, wait, select.POLLOUT)
+        return self._descriptor is not None and _is_ready(self._descriptor, select.POLLOUT, wait)
 
 
-def _is_ready(descriptor: int, wait: float | None, event: int) -> bool:
-    """Whether a descriptor can be read (``POLLIN``) or written within ``wait`` seconds (None: no limit).
-
-    ``select`` knows no descriptor above 1,023, and ``poll`` no terminal of some versions of macOS.
-    """
-    if descriptor < _SELECTABLE:
-        reads, writes = ([descriptor], []) if event == select.POLLIN else ([], [descriptor])
-        readable, writable, _ = select.select(reads, writes, [], wait)
-        return bool(readable or writable)
-    poller = select.poll()
-    poller.register(descriptor, event)
-    return bool(poller.poll(None if wait is None else wait * 1000))
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    """Write all data to a blocking descriptor. Raises OSError."""
+def write_all(descriptor: int, text: str) -> None:
+    """Write all of a text to a blocking descriptor. Raises OSError."""
+    data = text.encode("utf-8", "replace")
     while data:
         data = data[os.write(descriptor, data) :]
 
 
 # ---- input
 
+INPUT_LIMIT = 100_000_000  # bytes of one source: it may never end
+_PIECE = 1 << 16  # bytes per read
+_FIRST_CHECK = 8000  # bytes of text, 2,000 tokens: with more, the model's window matters
+_CHECK_EVERY = 1_000_000  # bytes read between two checks of what was read
+_NOTE_AFTER = 2.0  # seconds of a silent pipe until a note says what gptsh waits for
+
+Check = Callable[[bytearray], object]  # gets the beginning of a long source, and may raise
+
 
 def is_pending(stream: TextIO | None) -> bool:
     """Whether a pipe is still open and has nothing to read yet."""
-    return stream is not None and not stream.isatty() and not _is_ready(stream.fileno(), 0, select.POLLIN)
-
-
-Check = Callable[[bytearray], object]  # gets what was read so far of a long source, and may raise to stop the reading
+    if stream is None or stream.isatty():
+        return False
+    return not _is_ready(stream.fileno(), select.POLLIN, 0)
 
 
 def read_piped(*, prompted: bool, check: Check = len) -> bytearray:
-    """Read all of stdin; b"" from a terminal, or from a stream that is closed or write-only (nohup).
+    """Read all of stdin; b"" from a terminal, or from a closed or write-only stream (nohup).
 
-    If there is a prompt already (``prompted``), a silent pipe may have been inherited by mistake: a note then names
-    ``--no-stdin``. Raises UsageError if stdin cannot be read or is too large, and as ``check``.
+    If there is a prompt already (``prompted``), a silent pipe may have been inherited by mistake: a
+    note then names ``--no-stdin``. Raises UsageError if stdin cannot be read or is too large, and
+    as ``check``.
     """
     if sys.stdin is None or sys.stdin.isatty():
         return bytearray()
     descriptor = sys.stdin.fileno()
     try:
-        os.read(descriptor, 0)  # fails for a write-only stream, which ``select`` would wait for without end
-        if prompted and not _is_ready(descriptor, _NOTE_AFTER, select.POLLIN):
-            note("still waiting for standard input: --no-stdin does without")
+        # This fails for a write-only stream, which ``select`` would wait for without end.
+        os.read(descriptor, 0)
+        if prompted and not _is_ready(descriptor, select.POLLIN, _NOTE_AFTER):
+            note("still waiting for standard input; --no-stdin does not read it")
         return _read_all(descriptor, "standard input", check)
     except OSError as err:
         if err.errno == errno.EBADF:
             return bytearray()
-        raise UsageError(f"standard input cannot be read: {err.strerror}", "--no-stdin leaves it alone") from err
-
-
-def _read_all(descriptor: int, name: str, check: Check) -> bytearray:
-    """Read to the end. Raises OSError, UsageError for more than INPUT_LIMIT, and as ``check``."""
-    data, next_check = bytearray(), _FIRST_CHECK
-    while piece := _read_piece(descriptor):
-        data += piece  # in place: a list of pieces would double the memory
-        if len(data) > INPUT_LIMIT:
-            raise UsageError(f"{name} is larger than {format_size(INPUT_LIMIT)}", "tail -c 1000000 gives its end")
-        if len(data) > next_check:
-            check(data)
-            next_check = len(data) + _CHECK_EVERY
-    return data
-
-
-def _read_piece(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, _PIECE)
-    except BlockingIOError:  # an inherited stream may be non-blocking
-        _is_ready(descriptor, None, select.POLLIN)
-        return _read_piece(descriptor)
+        problem = f"standard input cannot be read: {err.strerror}"
+        raise UsageError(problem, "--no-stdin leaves it alone") from err
 
 
 def read_file(path: str, check: Check = len) -> bytearray:
@@ -273,11 +283,37 @@ def read_file(path: str, check: Check = len) -> bytearray:
         raise UsageError(f"{path!r}: {err}") from err
 
 
+def _read_all(descriptor: int, name: str, check: Check) -> bytearray:
+    """Read to the end. Raises OSError, UsageError for more than INPUT_LIMIT, and as ``check``."""
+    data = bytearray()
+    next_check = _FIRST_CHECK
+    while True:
+        try:
+            piece = os.read(descriptor, _PIECE)
+        except BlockingIOError:  # an inherited stream may be non-blocking
+            _is_ready(descriptor, select.POLLIN, None)
+            continue
+        if not piece:
+            return data
+        data += piece  # in place: a list of pieces would double the memory
+        if len(data) > INPUT_LIMIT:
+            problem = f"{name} is larger than {format_size(INPUT_LIMIT)}"
+            raise UsageError(problem, "tail -c 1000000 gives its end")
+        if len(data) > next_check:
+            check(data)
+            next_check = len(data) + _CHECK_EVERY
+
+
 # ---- output
+
+_NOTE_END = 2000  # characters of a long note at both ends; a server's reason may have megabytes
 
 
 def create_file(path: str | os.PathLike[str], text: str) -> None:
-    """Write a new file with mode 0600, whole or not at all. Raises OSError, FileExistsError if it exists."""
+    """Write a new file with mode 0600, whole or not at all.
+
+    Raises OSError, which is FileExistsError if it exists.
+    """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
@@ -288,9 +324,9 @@ def create_file(path: str | os.PathLike[str], text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note of one line on stderr, of some screens at most; it is lost if stderr has no reader.
+    """Print a note of one line on stderr; it is lost if stderr has no reader.
 
-    On a terminal it continues in the next row between two words.
+    A very long one loses its middle. On a terminal it continues in the next row between two words.
     """
     line = one_line(text)
     if len(line) > 2 * _NOTE_END:
@@ -299,9 +335,10 @@ def note(text: str) -> None:
     if notes is not None:
         notes.append(line)
         return
-    line = f"gptsh: {line}"
-    rows = wrapped(line, width(sys.stderr)) if is_terminal(sys.stderr) else [line]
-    write_stderr("".join(f"{row}\n" for row in rows))
+    rows = [f"gptsh: {line}"]
+    if is_terminal(sys.stderr):
+        rows = wrapped(rows[0], width(sys.stderr))
+    write_stderr("\n".join(rows) + "\n")
 
 
 def write_stderr(text: str) -> None:
@@ -315,26 +352,35 @@ def write_stderr(text: str) -> None:
 
 
 def report(err: GptshError, *, debug: bool) -> None:
-    """Print an error and its hint; with ``debug`` also the traceback and the provider's response."""
+    """Print an error and its hint; with ``debug`` also the traceback and the server's response."""
     note(str(err))
     if err.hint:
         note(err.hint)
     if debug:
         import traceback
 
-        write_stderr("".join(traceback.format_exception(err)) + (f"{err.detail}\n" if err.detail else ""))
+        lines = traceback.format_exception(err)
+        if err.detail:
+            lines.append(f"{err.detail}\n")
+        write_stderr("".join(lines))
 
 
 def write_lines(lines: Iterable[str], *, safe: bool = False, interruptible: bool = False) -> None:
     """Write lines to stdout, each as it comes. ``safe``: keep escape sequences on a terminal.
 
-    ``interruptible``: a wait for a slow reader can be interrupted inside a shield. Raises as ``write_pieces``.
+    ``interruptible``: a wait for a slow reader can be interrupted inside a shield. Raises as
+    ``write_pieces``.
     """
     write_pieces((f"{line}\n" for line in lines), safe=safe, interruptible=interruptible)
 
 
-def write_pieces(pieces: Iterable[str], *, safe: bool = False, interruptible: bool = False) -> None:
-    """Write pieces of text to stdout, each as it comes; ``safe`` and ``interruptible`` as in ``write_lines``.
+def write_pieces(
+    pieces: Iterable[str],
+    *,
+    safe: bool = False,
+    interruptible: bool = False,
+) -> None:
+    """Write pieces of text to stdout, with ``safe`` and ``interruptible`` as in ``write_lines``.
 
     Raises BrokenPipeError if the reader has left, OutputError if stdout cannot be written.
     """
@@ -350,19 +396,17 @@ def write_pieces(pieces: Iterable[str], *, safe: bool = False, interruptible: bo
             raise OutputError(f"the output cannot be written: {err.strerror}") from err
 
 
-# ---- escapes
-#
-# Escape sequences: who gets styles and colours (TERM, NO_COLOR, FORCE_COLOR); how rows are erased,
-# in tmux, too.
+# ---- escape sequences
 
 END_OF_FRAME = "\x1b[?2026l"  # ends a synchronised update: the terminal shows the frame at once
-# Erases all rows from the cursor on, which is in the first column. The first row is erased separately: tmux copies the
-# screen to its scrollback if a program erases it from the first column of the first row.
+# Erases all rows from the cursor on, which is in the first column. The first row is erased
+# separately: tmux copies the screen to its scrollback if a program erases it from the first column
+# of the first row.
 ERASE_DOWN = "\x1b[K\x1b[C\x1b[J\r"
 
 
 class TerminalStyle(NamedTuple):
-    """What may be written: ``styles`` are escape sequences at all (bold, dim, …), ``colors`` the colours among them."""
+    """What may be written: escape sequences at all (bold, dim, …), and colours among them."""
 
     styles: bool
     colors: bool
@@ -380,10 +424,7 @@ def terminal_style(environ: Mapping[str, str], *, terminal: bool) -> TerminalSty
     return TerminalStyle(styles, styles and not environ.get("NO_COLOR"))
 
 
-# ---- output formats
-#
-# The names of the output formats (``-o``, ``GPTSH_OUTPUT``) and export formats; help and lists load
-# no more.
+# ---- formats
 
 STRUCTURED = ("json", "jsonl")  # for programs
 OUTPUTS = ("text", "markdown", *STRUCTURED)
@@ -391,7 +432,10 @@ FORMATS = ("json", "markdown", "html", "openai", "nanobot")  # for the export of
 
 
 def output_from(environ: Mapping[str, str]) -> str | None:
-    """Return the output format in ``GPTSH_OUTPUT``, or None if it is not set. Raises ConfigError for an unknown one."""
+    """Return the output format in ``GPTSH_OUTPUT``, or None if it is not set.
+
+    Raises ConfigError for an unknown one.
+    """
     output = environ.get("GPTSH_OUTPUT") or None
     if output and output not in OUTPUTS:
         raise ConfigError(f"GPTSH_OUTPUT: expected one of {', '.join(OUTPUTS)}, not {output!r}")

@@ -19,10 +19,10 @@ GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
 
 
 class Row(NamedTuple):
-    """One option: its group in the help, its names, its help text. Without ``metavar`` and ``type`` it is a flag.
+    """One option: its group in the help, its names, its help text.
 
-    ``value`` is a key of ``complete.COMPLETERS``, "" if a shell has nothing to offer. ``filled``: a blank value is
-    an error.
+    Without ``metavar`` and ``type`` it is a flag. ``value`` is a key of ``complete.COMPLETERS``, ""
+    if a shell has nothing to offer.
     """
 
     group: str
@@ -32,7 +32,7 @@ class Row(NamedTuple):
     value: str = ""
     type: "click.ParamType[object] | None" = None
     many: bool = False
-    filled: bool = False
+    may_be_blank: bool = False
 
 
 # Declares an option by the values of its row. A field has the type of what the user gives.
@@ -41,40 +41,42 @@ option: Callable[..., Any] = Row
 
 # fmt: off
 class Flags:
-    """The command line, as typed. Its fields are made with the values that click has parsed, and never change."""
+    """The command line, as typed: the values that click has parsed, which never change."""
 
     prompt: tuple[str, ...] = ()
     agent: str | None = option("Ask", ("-a", "--agent"),
         "Agent from the config file or the folder of prompts; in a list, only its sessions.",
-        metavar="NAME", value="agent", filled=True)
+        metavar="NAME", value="agent")
     model: str | None = option("Ask", ("-m", "--model"),
-        "Model, as PROVIDER/NAME; in a list, a part of its name.", metavar="MODEL", value="model", filled=True)
+        "Model, as PROVIDER/NAME; in a list, a part of its name.", metavar="MODEL", value="model")
     fallback: tuple[str, ...] = option("Ask", ("--fallback",),
         "Model to ask instead if the first is not available. Repeatable.",
-        metavar="MODEL", value="model", filled=True, many=True)
+        metavar="MODEL", value="model", many=True)
     system: str | None = option("Ask", ("--system",),
-        "System prompt, instead of the agent's.", metavar="TEXT")
+        "System prompt, instead of the agent's.", metavar="TEXT", may_be_blank=True)
     param: tuple[str, ...] = option("Ask", ("-p", "--param"),
-        "Generation parameter, such as temperature=0.2. Repeatable.", metavar="KEY=VALUE", value="param",
-        many=True)
+        "Generation parameter, such as temperature=0.2. Repeatable.",
+        metavar="KEY=VALUE", value="param", many=True)
     file: tuple[str, ...] = option("Ask", ("-f", "--file"),
-        "Send a file along: text, image, PDF, audio or video; or a folder, a quoted pattern, - for stdin. Repeatable.",
-        metavar="PATH", value="file", filled=True, many=True)
+        "Send a file along: text, image, PDF, audio or video; or a folder, a quoted pattern, "
+        "- for stdin. Repeatable.",
+        metavar="PATH", value="file", many=True)
     var: tuple[str, ...] = option("Ask", ("--var",),
-        "Value of a {NAME} in the agent's prompt, such as lang=de. Repeatable.", metavar="NAME=VALUE", value="var",
-        many=True)
+        "Value of a {NAME} in the agent's prompt, such as lang=de. Repeatable.",
+        metavar="NAME=VALUE", value="var", many=True)
     edit: bool = option("Ask", ("-e", "--edit"),
         "Write the question in $VISUAL or $EDITOR, beside the piped text or the last answer.")
     no_stdin: bool = option("Ask", ("--no-stdin",), "Do not read standard input.")
     tools: str | None = option("Ask", ("--tools",),
         "Tools to offer instead of the agent's: SERVER, SERVER__TOOL or all, comma-separated.",
-        metavar="LIST", value="tools", filled=True)
+        metavar="LIST", value="tools")
     no_tools: bool = option("Ask", ("--no-tools",), "Offer no tools.")
     web: bool = option("Ask", ("--web",),
         "Let the model search the web, with its provider's own search. The session keeps this.")
     no_web: bool = option("Ask", ("--no-web",), "Do not let the model search the web any more.")
     max_cost: float | None = option("Ask", ("--max-cost",),
-        "Send nothing that may bring the turn's cost above this.", metavar="USD", type=click.FloatRange(0, 1e9))
+        "Send nothing that may bring the turn's cost above this.",
+        metavar="USD", type=click.FloatRange(0, 1e9))
     timeout: str | None = option("Ask", ("--timeout",),
         "Stop after S seconds; the partial answer is saved.", metavar="S")
     dry_run: bool = option("Ask", ("--dry-run",),
@@ -86,31 +88,35 @@ class Flags:
     extract: bool = option("Answer", ("-x", "--extract"),
         "Print only the first fenced code block, or the whole answer if it has none.")
     block: str | None = option("Answer", ("--block",),
-        "As -x, but the first code block of this language, or one by its place (2, last).", metavar="NAME", filled=True)
+        "As -x, but the first code block of this language, or one by its place (2, last).",
+        metavar="NAME")
     schema: str | None = option("Answer", ("--schema",),
-        "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file", filled=True)
+        "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file")
     truncate: str | None = option("Answer", ("--truncate",),
         "Where to cut piped or attached text that does not fit.", type=click.Choice(ENDS))
     reasoning: bool = option("Answer", ("--reasoning",),
         "Show the model's reasoning on stderr, even if that is no terminal.")
     no_reasoning: bool = option("Answer", ("--no-reasoning",), "Do not show the model's reasoning.")
     session: str | None = option("Session", ("-s", "--session"),
-        "Continue a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to fork it.",
-        metavar="REF", value="session", filled=True)
+        "Continue a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to "
+        "fork it.",
+        metavar="REF", value="session")
     continue_: bool = option("Session", ("-c", "--continue", "continue_"),
         "Continue the session last used in this project.")
-    resume: bool = option("Session", ("-r", "--resume"), "Pick the session from a list, or name it: -r REF.")
+    resume: bool = option("Session", ("-r", "--resume"),
+        "Pick the session from a list, or name it: -r REF.")
     retry: bool = option("Session", ("--retry",),
         "Ask the session's last question again, with its files; -m chooses another model.")
-    new: bool = option("Session", ("-n", "--new"), "Start a new session, even if GPTSH_SESSION is set.")
+    new: bool = option("Session", ("-n", "--new"),
+        "Start a new session, even if GPTSH_SESSION is set.")
     title: str | None = option("Session", ("--title",),
-        "Set the title of the session.", metavar="TEXT", filled=True)
+        "Set the title of the session.", metavar="TEXT")
     tag: tuple[str, ...] = option("Session", ("--tag",),
-        "Tag the session; in a list, only sessions with it. Repeatable.", metavar="NAME", filled=True, many=True)
+        "Tag the session; in a list, only sessions with it. Repeatable.", metavar="NAME", many=True)
     name: str | None = option("Session", ("--name",),
-        "Name the session; a name of another session moves.", metavar="@NAME", value="name", filled=True)
+        "Name the session; a name of another session moves.", metavar="@NAME", value="name")
     snapshot: str | None = option("Session", ("--snapshot",),
-        "Take a snapshot of the session under this name; REF@NAME returns to it.", metavar="NAME", filled=True)
+        "Take a snapshot of the session under this name; REF@NAME returns to it.", metavar="NAME")
     compact: bool = option("Session", ("--compact",),
         "Show how gptsh would shorten the session for sending; changes nothing.")
     apply: bool = option("Session", ("--apply",),
@@ -118,30 +124,32 @@ class Flags:
     no_save: bool = option("Session", ("--no-save",), "Do not save this run.")
     list_sessions: bool = option("Manage", ("--list-sessions",), "List sessions, newest first.")
     show_session: str | None = option("Manage", ("--show-session",),
-        "Show a session, or REF@POINT.", metavar="REF", value="session", filled=True)
-    full: bool = option("Manage", ("--full",), "With --show-session: tool calls and results in full.")
+        "Show a session, or REF@POINT.", metavar="REF", value="session")
+    full: bool = option("Manage", ("--full",),
+        "With --show-session: tool calls and results in full.")
     search_sessions: str | None = option("Manage", ("--search-sessions",),
-        "List sessions that contain all these words, with the matching passage.", metavar="TEXT", filled=True)
+        "List sessions that contain all these words, with the matching passage.", metavar="TEXT")
     export_session: str | None = option("Manage", ("--export-session",),
-        "Write a session to stdout in another format.", metavar="REF", value="session", filled=True)
+        "Write a session to stdout in another format.", metavar="REF", value="session")
     format: str | None = option("Manage", ("--format",),
         "With --export-session: the format; default: markdown.", type=click.Choice(FORMATS))
     import_session: str | None = option("Manage", ("--import-session",),
         "Import sessions of gptsh or another tool: files, folders, or -.",
-        metavar="PATH...", value="file", filled=True)
+        metavar="PATH...", value="file")
     keep_keys: bool = option("Manage", ("--keep-keys",),
         "With --import-session: a session's key in nanobot becomes its @NAME.")
     delete_session: tuple[str, ...] = option("Manage", ("--delete-session",),
-        "Delete a session permanently. Repeatable.", metavar="REF", value="session", filled=True, many=True)
+        "Delete a session permanently. Repeatable.", metavar="REF", value="session", many=True)
     archive_session: tuple[str, ...] = option("Manage", ("--archive-session",),
         "Archive a session: hidden from lists, but still found by its id. Repeatable.",
-        metavar="REF", value="session", filled=True, many=True)
+        metavar="REF", value="session", many=True)
     delete_snapshot: str | None = option("Manage", ("--delete-snapshot",),
-        "Delete a snapshot, but no messages.", metavar="REF@NAME", value="session", filled=True)
+        "Delete a snapshot, but no messages.", metavar="REF@NAME", value="session")
     prune_sessions: bool = option("Manage", ("--prune-sessions",),
         "Show which old sessions would be deleted; with --yes, delete them.")
     keep: int | None = option("Manage", ("--keep",),
-        "With --prune-sessions: keep the N last used sessions.", metavar="N", type=click.IntRange(0))
+        "With --prune-sessions: keep the N last used sessions.",
+        metavar="N", type=click.IntRange(0))
     older_than: str | None = option("Manage", ("--older-than",),
         "With --prune-sessions: sessions not used for this long, such as 30d.", metavar="AGE")
     archive: bool = option("Manage", ("--archive",), "With --prune-sessions: archive them instead.")
@@ -167,16 +175,17 @@ class Flags:
         "List the models that you can use now, with window and price.")
     list_tools: bool = option("Other", ("--list-tools",), "List the tools of the tool servers.")
     login: str | None = option("Other", ("--login",),
-        "Log in at a remote tool server, in the browser.", metavar="SERVER", value="server", filled=True)
+        "Log in at a remote tool server, in the browser.", metavar="SERVER", value="server")
     logout: str | None = option("Other", ("--logout",),
-        "Forget the login at a remote tool server.", metavar="SERVER", value="server", filled=True)
+        "Forget the login at a remote tool server.", metavar="SERVER", value="server")
     init: bool = option("Other", ("--init",),
-        "Write a config file with every key as a comment; on a terminal, asks for provider and model.")
+        "Write a config file with every key as a comment; on a terminal, asks for provider and "
+        "model.")
     shell_integration: str | None = option("Other", ("--shell-integration",),
         "Print a key binding for the shell: Alt-E turns a description into a command.",
         type=click.Choice(SHELLS))
     config: str | None = option("Other", ("--config",),
-        "Config file, instead of ~/.config/gptsh/config.toml.", metavar="PATH", value="file", filled=True)
+        "Config file, instead of ~/.config/gptsh/config.toml.", metavar="PATH", value="file")
     debug: bool = option("Other", ("--debug",),
         "With errors, also show the traceback and the provider's response.")
     version: bool = option("Other", ("--version",), "Show the version.")
@@ -195,28 +204,47 @@ class Flags:
     @property
     def given(self) -> tuple[str, ...]:
         """The options that are on the command line, each by the first of its names."""
-        values = ((row.names[0], getattr(self, field)) for field, row in _BY_FIELD.items())
-        return tuple(name for name, value in values if value is not None and value is not False and value != ())
+        given = []
+        for field, row in _BY_FIELD.items():
+            value = getattr(self, field)
+            if value is not None and value is not False and value != ():  # 0 is a value
+                given.append(row.names[0])
+        return tuple(given)
 
     @property
     def has_labels(self) -> bool:
         """Whether the session is to be labelled, which needs no question."""
-        return bool(self.tag) or any(label is not None for label in (self.title, self.name, self.snapshot))
+        return bool(self.tag or self.title or self.name or self.snapshot)
 
 
-_BY_FIELD: Mapping[str, Row] = {field: row for field, row in vars(Flags).items() if isinstance(row, Row)}
+_BY_FIELD: Mapping[str, Row] = {
+    field: row for field, row in vars(Flags).items() if isinstance(row, Row)
+}
 ROWS = tuple(_BY_FIELD.values())
 
 
 class Job(NamedTuple):
-    """What runs instead of a question: ``MODULE:FUNCTION`` of ``cli/``, and the options it may be used with."""
+    """What runs instead of a question: ``MODULE:FUNCTION`` of ``cli/``.
+
+    ``options``: those it may be used with.
+    """
 
     target: str
     options: tuple[str, ...] = ()
 
 
 # They choose who answers.
-AGENT_OPTIONS = ("-a", "-m", "--fallback", "--system", "-p", "--tools", "--no-tools", "--web", "--no-web")
+AGENT_OPTIONS = (
+    "-a",
+    "-m",
+    "--fallback",
+    "--system",
+    "-p",
+    "--tools",
+    "--no-tools",
+    "--web",
+    "--no-web",
+)
 FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # they choose among sessions
 JOBS: Mapping[str, Job] = {
     "--list-sessions": Job("jobs:list_sessions", (*FILTERS, "--archived")),
@@ -242,9 +270,26 @@ JOBS: Mapping[str, Job] = {
     "--consolidate": Job("upkeep:consolidate", (*FILTERS, "-s", "-c", "--timeout")),
 }
 # They change input and output only: every job accepts them, so that an alias can contain them.
-COMMON_OPTIONS = ("-o", "--no-stdin", "--no-stream", "--reasoning", "--no-reasoning", "--config", "--debug")
+COMMON_OPTIONS = (
+    "-o",
+    "--no-stdin",
+    "--no-stream",
+    "--reasoning",
+    "--no-reasoning",
+    "--config",
+    "--debug",
+)
 # Not used with -i, and neither are the jobs.
-NOT_INTERACTIVE = ("-e", "-x", "--block", "--schema", "--dry-run", "--compact", "--apply", "--retry")
+NOT_INTERACTIVE = (
+    "-e",
+    "-x",
+    "--block",
+    "--schema",
+    "--dry-run",
+    "--compact",
+    "--apply",
+    "--retry",
+)
 
 SHORT_HELP = """\
 Usage: gptsh [OPTIONS] [PROMPT]...
@@ -269,10 +314,11 @@ Usage: gptsh [OPTIONS] [PROMPT]...
 All options: gptsh --help
 """
 
-INTRO = """\
-Ask a language model. Piped text is added below your prompt; if you type no prompt, the piped text is the prompt.
-gptsh saves every conversation as a JSON file. stdout contains the answer and nothing else.
-"""
+INTRO = (
+    "Ask a language model. Piped text is added below your prompt; if you type no prompt, the "
+    "piped text is the prompt.\n"
+    "gptsh saves every conversation as a JSON file. stdout contains the answer and nothing else.\n"
+)
 # "\b" keeps click from breaking the lines.
 COMPLETION = """\
 \b
@@ -281,13 +327,10 @@ zsh_source and fish_source print the scripts for the other shells.
 """
 
 
-Words = str | tuple[str, ...] | None  # of an option
-
-
-def _not_blank(_ctx: click.Context, param: click.Parameter, value: Words) -> Words:
-    texts = value if isinstance(value, tuple) else (value,)
-    if any(text is not None and not text.strip() for text in texts):
-        raise UsageError(f"{param.opts[-1]} is empty")
+def _not_blank(_ctx: click.Context, param: click.Parameter, value: object) -> object:
+    for text in value if isinstance(value, tuple) else (value,):
+        if isinstance(text, str) and not text.strip():
+            raise UsageError(f"{param.opts[-1]} is empty")
     return value
 
 
@@ -298,9 +341,10 @@ class GroupedCommand(click.Command):
         """Write the options, group by group."""
         by_name = {param.opts[0]: param for param in self.params}
         for group in GROUPS:
-            records = [by_name[row.names[0]].get_help_record(ctx) for row in ROWS if row.group == group]
+            params = [by_name[row.names[0]] for row in ROWS if row.group == group]
+            records = [param.get_help_record(ctx) for param in params]
             with formatter.section(group):
-                formatter.write_dl([record for record in records if record])
+                formatter.write_dl(list(filter(None, records)))
 
 
 Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem[str]"]]
@@ -319,7 +363,7 @@ def build(completers: Mapping[str, Completer] = MappingProxyType({})) -> click.C
             metavar=row.metavar or None,
             type=row.type,
             multiple=row.many,
-            callback=_not_blank if row.filled else None,
+            callback=None if row.may_be_blank else _not_blank,
             shell_complete=completers.get(row.value),
         )
         for row in ROWS
@@ -337,5 +381,10 @@ def build(completers: Mapping[str, Completer] = MappingProxyType({})) -> click.C
 
 def parse_leniently(argv: Sequence[str]) -> Flags:
     """Parse a command line that may be wrong; a wrong value counts as not given."""
-    ctx = build().make_context("gptsh", [*argv], resilient_parsing=True, ignore_unknown_options=True)
+    ctx = build().make_context(
+        "gptsh",
+        [*argv],
+        resilient_parsing=True,
+        ignore_unknown_options=True,
+    )
     return Flags(**ctx.params)

@@ -3,20 +3,20 @@
 GptshError                      1
 ├── UsageError                  2   options, prompt, unreadable input
 │   ├── ConfigError             2   config file and environment, missing keys
-│   ├── UnknownSession          2   a reference to no session, or to several (also a ValueError)
-│   └── BadSession              2   a session file that cannot be read or must not be written
+│   ├── UnknownSession          2   a reference to no session, or to several
+│   └── BadSession              2   a session file that cannot be read or written
 ├── OutputError                 1   stdout cannot be written
 ├── StoreError                  1   the state folder cannot be written
 │   ├── StoreBusy               1   another process held the store's lock for too long
 │   └── SessionGone             1   deleted between reading and saving
 ├── ModelError                  1   the model or the network failed
 │   ├── EmptyAnswer             1   the model finished without any text
-│   ├── ConnectionLost          1   the connection or the stream ended before the answer was complete
+│   ├── ConnectionLost          1   the connection ended before the answer was complete
 │   ├── LoadingModel            1   the server is not ready: it loads its model
 │   └── NoAnswer                1   a response with status 200 without any part of an answer
 ├── ToolServerError             3   a tool server died, hung or sent a broken message
 ├── Denied                      4   a tool call was denied
-├── Incomplete                  5   truncated, filtered or refused, or too many rounds of tools
+├── Incomplete                  5   truncated, filtered, refused, or too many rounds of tools
 │   ├── Filtered                5   the provider's filter refused the question
 │   └── SchemaMismatch          5   the answer does not conform to --schema
 ├── TooLong                     6   the input does not fit the model's window
@@ -30,10 +30,10 @@ from typing import Any
 class GptshError(Exception):
     """A failure that is reported in one line.
 
-    ``problem`` is what was wrong, ``advice`` what the user can do; ``detail`` is shown only with --debug. ``hint`` is a
-    second line: how to go on with the session. ``answer``, for callers of ``gptsh.ask``, is what had arrived.
-    ``reported``: stdout has the error as JSON already. ``may_fall_back``: the server or the model is not available, and
-    another model may answer.
+    ``problem`` is what was wrong, ``advice`` what the user can do; ``detail`` is shown only with
+    --debug. ``hint`` is a second line: how to go on with the session. ``answer``, for callers of
+    ``gptsh.ask``, is what had arrived. ``reported``: stdout has the error as JSON already.
+    ``may_fall_back``: the server or the model is not available, and another model may answer.
     """
 
     exit_code = 1
@@ -58,7 +58,7 @@ class ConfigError(UsageError):
 
 
 class UnknownSession(UsageError, ValueError):
-    """A reference names no session, or several. Also a ValueError, as callers of the store expect."""
+    """A reference names no session, or several. The store's callers expect a ValueError."""
 
 
 class BadSession(UsageError):
@@ -84,9 +84,9 @@ class SessionGone(StoreError):
 class ModelError(GptshError):
     """The model or the network failed.
 
-    ``status`` is the HTTP status, if there was a response. ``can_retry``: the same request may succeed soon, after
-    ``retry_after`` seconds if the server named a time. ``refuses_images``: the same request may succeed without those
-    of the session.
+    ``status`` is the HTTP status, if there was a response. ``can_retry``: the same request may
+    succeed soon, after ``retry_after`` seconds if the server named a time. ``refuses_images``: the
+    same request may succeed without those of the session.
     """
 
     status: int | None = None
@@ -142,8 +142,8 @@ class SchemaMismatch(Incomplete):
 class TooLong(GptshError):
     """The input does not fit the model's window.
 
-    ``window`` and ``prompt`` are in tokens, from the server's refusal, or None. ``window`` may be for the prompt alone,
-    and ``prompt`` may include room for the answer.
+    ``window`` and ``prompt`` are in tokens, from the server's refusal, or None. ``window`` may be
+    for the prompt alone, and ``prompt`` may include tokens for the answer.
     """
 
     exit_code = 6

@@ -17,19 +17,19 @@ from gptsh.manage.suggestions import VALUES, Source, variables
 from gptsh.terminal import stdio
 from gptsh.text import one_line, shorten
 
-# ---- complete
+# ---- completion
 #
-# Shell completion with click's protocol: the scripts for the shells, and the values of options.
-#
-# Nothing here runs a command or prints a message: the user is typing a line.
+# By click's protocol. Nothing here runs a command or prints a message: the user is typing a line.
 
+_Items = list[CompletionItem[str]]
 _MAX_HELP = 50  # characters, in bash, which puts values side by side
 
-# Bash also breaks words at "@", ":" and "=", and replaces only the text after the last of them ($2). So the script
-# sends click the whole line, with the position counted from its end, and removes from each value the part that bash
-# keeps; an opening quote stays in any case. After a blank an empty word starts; after a redirection, a file name. Of
-# several values bash inserts only what they share, and shows each with its help; menu-complete (37) and
-# insert-completions (42) would insert the help. After a name with "=" the user types its value, so no blank follows.
+# Bash also breaks words at "@", ":" and "=", and replaces only the text after the last of them
+# ($2). So the script sends click the whole line, with the position counted from its end, and
+# removes from each value the part that bash keeps; an opening quote stays in any case. After a
+# blank an empty word starts; after a redirection, a file name. Of several values bash inserts only
+# what they share, and shows each with its help; menu-complete (37) and insert-completions (42)
+# would insert the help. After a name with "=" the user types its value, so no blank follows.
 _BASH = """\
 %(complete_func)s() {
     local line=${COMP_LINE:0:COMP_POINT} response kind value i
@@ -63,7 +63,8 @@ _BASH = """\
 complete -o nosort -F %(complete_func)s %(prog_name)s
 """
 
-# As click's own script, but it keeps commas in values and help, and the order of the values: newest first.
+# As click's own script, but it keeps commas in values and help, and the order of the values, the
+# newest first.
 _FISH = """\
 function %(complete_func)s
     set -l response (env %(complete_var)s=fish_complete COMP_WORDS=(commandline -cp) \
@@ -84,15 +85,19 @@ complete --no-files --keep-order --command %(prog_name)s --arguments "(%(complet
 
 
 class _Completion(ShellComplete):
-    """Completion for every shell: in ``--option=value`` shells replace the whole word, so values repeat the option."""
+    """Completion for every shell."""
 
     def get_completions(self, args: list[str], incomplete: str) -> "list[CompletionItem[str]]":
-        """The words that may replace the incomplete one."""
+        """Return the words that may replace the incomplete one.
+
+        Shells replace all of ``--option=value``, so values repeat the option.
+        """
         option, equals, _ = incomplete.partition("=")
         items = super().get_completions(args, incomplete)
         if equals and option.startswith("--"):
             for item in items:
-                item.value = item.value if item.type == "file" else f"{option}={item.value}"
+                if item.type != "file":
+                    item.value = f"{option}={item.value}"
         return items
 
 
@@ -100,9 +105,12 @@ class _Bash(_Completion, BashComplete):
     source_template = _BASH
 
     def format_completion(self, item: "CompletionItem[str]") -> str:
-        """Add the help of a value, such as the title of a session; the help of options would fill the screen."""
-        has_help = item.help and not item.value.startswith("-")
-        return f"{item.type},{item.value}\t{shorten(item.help or '', _MAX_HELP) if has_help else ''}"
+        """Add the help of a value, such as a session's title.
+
+        The help of options would fill the screen.
+        """
+        text = "" if item.value.startswith("-") else shorten(item.help or "", _MAX_HELP)
+        return f"{item.type},{item.value}\t{text}"
 
 
 class _Zsh(_Completion, ZshComplete):
@@ -116,7 +124,10 @@ class _Zsh(_Completion, ZshComplete):
     )
 
     def format_completion(self, item: "CompletionItem[str]") -> str:
-        """Escape the colons of a value with help: zsh cuts it at the first one, and older versions of click do not."""
+        """Escape the colons of a value with help, as older versions of click do not.
+
+        Zsh cuts it at the first one.
+        """
         value = item.value.replace(":", r"\:") if item.help else item.value
         return f"{item.type}\n{value}\n{item.help or '_'}"
 
@@ -129,9 +140,10 @@ _SHELLS: dict[str, type[ShellComplete]] = {"bash": _Bash, "fish": _Fish, "zsh": 
 
 
 def complete(instruction: str) -> int:
-    """Follow click's instruction in ``_GPTSH_COMPLETE``: ``SHELL_source`` or ``SHELL_complete``; return the exit code.
+    """Follow the instruction in ``_GPTSH_COMPLETE``; return the exit code.
 
-    Raises UsageError for any other instruction. Failures to find completions are silent.
+    It is ``SHELL_source`` or ``SHELL_complete``; for any other one this raises UsageError. Failures
+    to find completions are silent.
     """
     name, _, action = instruction.partition("_")
     if name not in _SHELLS or action not in ("source", "complete"):
@@ -157,9 +169,9 @@ def complete(instruction: str) -> int:
 
 
 def _offer(source: Source) -> Completer:
-    """A completer for click: the values of a source that start with the prefix, without duplicates."""
+    """Return a completer for click: the values of a source that start with the prefix."""
 
-    def completer(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
+    def completer(ctx: click.Context, _param: click.Parameter, prefix: str) -> _Items:
         texts: dict[str, str] = {}
         for value, text in source(ctx.params.get("config"), prefix):
             # The shell inserts values without quotes, so values that need quotes are left out.
@@ -170,14 +182,15 @@ def _offer(source: Source) -> Completer:
     return completer
 
 
-def _var(ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
-    """The names in the prompt of the chosen agent that have no value yet."""
-    names, given = (
-        variables(ctx.params.get("config"), ctx.params.get("agent")),
-        ctx.params.get("var") or (),
-    )
-    is_open = [name for name in names if name.startswith(prefix) and not any(value.startswith(name) for value in given)]
-    return [CompletionItem(name) for name in is_open]
+def _var(ctx: click.Context, _param: click.Parameter, prefix: str) -> _Items:
+    """Return the names in the prompt of the chosen agent that have no value yet."""
+    given = ctx.params.get("var") or ()
+    items = []
+    for name in variables(ctx.params.get("config"), ctx.params.get("agent")):
+        has_value = any(value.startswith(name) for value in given)
+        if name.startswith(prefix) and not has_value:
+            items.append(CompletionItem(name))
+    return items
 
 
 def _file(_ctx: click.Context, _param: click.Parameter, prefix: str) -> "list[CompletionItem[str]]":
@@ -193,10 +206,9 @@ COMPLETERS: dict[str, Completer] = {
 }
 
 
-# ---- shell
+# ---- shell integration
 #
-# ``--shell-integration``: scripts for shells that bind a key, which turns the words on the line
-# into a command.
+# Scripts for shells that bind a key, which turns the words on the line into a command.
 #
 # Each script leaves stderr to the terminal, for the spinner and errors. Ctrl-C also reaches the
 # shell, which would drop its line: bash and zsh ignore it while gptsh runs, and fish only draws the
@@ -204,9 +216,13 @@ COMPLETERS: dict[str, Completer] = {
 
 # -n and -o override the environment, which may name a session or an output format.
 _ASK = "gptsh -a shell -n --no-save -x -o text --no-reasoning --"
-_HEAD = "# gptsh: Alt-E makes a command of the words on the line. The key and the options may be changed here.\n"
-# A control character of the answer would act on the terminal, or let the line look like another command. These filters
-# remove those that ``visible`` shows. In UTF-8 those from U+0080 on have two bytes, the bidirectional ones three.
+_HEAD = """\
+# gptsh: Alt-E makes a command of the words on the line. The key and the options may be changed \
+here.
+"""
+# A control character of the answer would act on the terminal, or let the line look like another
+# command. These filters remove those that ``visible`` shows. In UTF-8 those from U+0080 on have two
+# bytes, the bidirectional ones three.
 _TR = r"tr -d '\000-\010\013-\037\177'"
 _SED = r"sed $'s/\302[\200-\237]//g; s/\342\200[\252-\256]//g; s/\342\201[\246-\251]//g'"
 _PLAIN = f"""\
@@ -214,7 +230,10 @@ __gptsh_plain() {{
     LC_ALL=C {_TR} | LC_ALL=C {_SED}
 }}
 """
-_FISH_PLAIN = r"string replace -ar '[\x00-\x08\x0b-\x1f\x7f-\x9f\x{202a}-\x{202e}\x{2066}-\x{2069}]' ''"
+_FISH_PLAIN = (
+    r"string replace -ar '[\x00-\x08\x0b-\x1f\x7f-\x9f\x{202a}-\x{202e}\x{2066}-\x{2069}]'"
+    " ''"
+)
 
 _SCRIPTS = {
     "bash": _PLAIN

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 
 # ---- init
-#
-# Write a config file with every key as a comment; on a terminal, ask for provider and model.
 
 _Answer = TypeVar("_Answer")
 
@@ -65,7 +63,7 @@ def init(flags: Flags) -> int:
 
 
 def _lines() -> Iterator[str]:
-    """All tables of the config file with their keys, as comments.
+    """Yield all tables of the config file with their keys, as comments.
 
     So a table that is added at the end, as the documentation shows it, is declared once.
     """
@@ -81,7 +79,7 @@ def _lines() -> Iterator[str]:
 
 
 def _default(key: schema.Key) -> str:
-    """The default of a key, or a placeholder if it has none."""
+    """Return the default of a key, or a placeholder if it has none."""
     if key.default is None:
         return "…" if "number" in key.expected else '"…"'
     return _toml(key.default)
@@ -126,8 +124,6 @@ def _ask(question: str, default: str, read: Callable[[str], _Answer]) -> _Answer
 
 
 # ---- login
-#
-# --login and --logout: the login at a remote tool server.
 
 
 def log_in(flags: Flags) -> int:
@@ -140,7 +136,8 @@ def log_in(flags: Flags) -> int:
     import asyncio
     import logging
 
-    logging.getLogger().addHandler(logging.NullHandler())  # else Python prints the SDK's log, which quotes secrets
+    # Else Python prints the SDK's log, which quotes secrets.
+    logging.getLogger().addHandler(logging.NullHandler())
     asyncio.run(_log_in(server))
     stdio.note(f"you are logged in at tool server {server.name}; --logout {server.name} forgets it")
     return 0
@@ -158,21 +155,24 @@ def log_out(flags: Flags) -> int:
 
 
 def _server(flags: Flags, name: str, option: str) -> "ToolServer":
-    """The server with this name. Raises UsageError if it has no login."""
-    from gptsh.config import settings
+    """Return the server with this name. Raises UsageError if it has no login."""
     from gptsh.tools import logins
 
-    config = settings.load(os.environ, flags.config)
-    if name not in config.tool_servers.names:
-        known = ", ".join(config.tool_servers.names)
-        raise ConfigError(f"there is no tool server {name!r}", f"known are {known}" if known else "")
-    (server,) = config.tool_servers.select([name])
+    servers = settings.load(os.environ, flags.config).tool_servers
+    if name not in servers.names:
+        known = ", ".join(servers.names)
+        advice = f"known are {known}" if known else ""
+        raise ConfigError(f"there is no tool server {name!r}", advice)
+    (server,) = servers.select([name])
+    what = f"tool server {name}"
     if server.url is None:
-        raise UsageError(f"{option}: tool server {name} is a program: only one with a url has a login")
+        raise UsageError(f"{option}: {what} is a program", "only one with a url has a login")
     if not logins.is_safe(server.url, server.url):
-        raise UsageError(f"{option}: the url of tool server {name} begins with http://", "a login needs https://")
+        problem = f"{option}: the url of {what} begins with http://"
+        raise UsageError(problem, "a login needs https://")
     if server.has_token:
-        raise UsageError(f"{option}: tool server {name} has a header Authorization", "remove it from its headers")
+        problem = f"{option}: {what} has a header Authorization"
+        raise UsageError(problem, "remove it from its headers")
     return server
 
 
@@ -187,7 +187,8 @@ async def _log_in(server: "ToolServer") -> None:
     def show(url: str) -> None:
         stdio.write_stderr(f"Log in at tool server {server.name}:\n{one_line(url)}\n")
         way = "the browser opens it" if open_url(url) else "open it in a browser"
-        stdio.write_stderr(f"({way}; if its last page cannot be reached, paste the address of that page here)\n")
+        advice = "if its last page cannot be reached, paste the address of that page here"
+        stdio.write_stderr(f"({way}; {advice})\n")
         _take_lines(pasted)
 
     await oauth.log_in(server, os.environ, show, pasted, stdio.note)
@@ -199,7 +200,8 @@ def _take_lines(pasted: "asyncio.Queue[str]") -> None:
 
     if sys.stdin is None:
         return
-    loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
+    loop = asyncio.get_running_loop()
+    descriptor = sys.stdin.fileno()
 
     def take() -> None:
         line = sys.stdin.readline()

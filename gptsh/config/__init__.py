@@ -1,1 +1,1 @@
-"""What config.toml and the environment say: settings, agents, accounts at providers, tool servers."""
+"""What config.toml and the environment say: settings, agents, accounts, tool servers."""

@@ -192,13 +192,16 @@ class Agents(Mapping[str, Agent]):
         if small_model:
             # An unknown small model has the same provider.
             small_model = full_name(small_model, split_model(model)[0] if model else None)
+        system_file = agent.system_file or None
+        if system_file:
+            system_file = folder / os.path.expanduser(system_file)
         return agent._replace(
             name=name,
             model=model,
             model_small=small_model,
             fallback=tuple(map(full_name, agent.fallback)),
             system=system or None,  # an empty prompt counts as unset; only --system "" sends none
-            system_file=folder / os.path.expanduser(agent.system_file) if agent.system_file else None,
+            system_file=system_file,
         )
 
 

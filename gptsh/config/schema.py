@@ -150,7 +150,10 @@ class Tables(NamedTuple):
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: expected a table")
         if not self.shared:
-            return {name: read(self.fields, table, f"{where}.{name}.") for name, table in value.items()}
+            return {
+                name: read(self.fields, inner, f"{where}.{name}.")  # in the order of the file
+                for name, inner in value.items()
+            }
         shared = {name: inner for name, inner in value.items() if not isinstance(inner, dict)}
         tables = {"*": read(self.fields, shared, f"{where}.")}
         for name, inner in value.items():
@@ -265,7 +268,9 @@ def _are_texts(value: object) -> TypeGuard[dict[str, str]]:
 
 
 def _are_aliases(value: object) -> bool:
-    return _are_texts(value) and all(name.strip() and "/" not in name and name != "echo" for name in value)
+    if not _are_texts(value):
+        return False
+    return all(name.strip() and "/" not in name and name != "echo" for name in value)
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -196,22 +196,20 @@ def is_set(environ: Mapping[str, str], name: str) -> bool:
 
 def _read_config(path: Path, *, is_named: bool) -> Config:
     """Return the content of the file. It must exist only if the user named it."""
+    text = ""
     try:
         text = read_text(path, may_be_pipe=True)
-    except UnicodeDecodeError as err:
-        raise ConfigError(f"{path}: not TOML: {err}") from err
+        import tomllib
+
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as err:
+        problem = _declared_twice(text, str(err)) or f"not TOML: {err}"
+        raise ConfigError(f"{path}: {problem}") from err
     except OSError as err:
         is_missing = isinstance(err, (FileNotFoundError, NotADirectoryError))
         if is_missing and not (is_named or path.is_symlink()):
             return Config()
         raise ConfigError(f"{path}: {err.strerror}") from err
-    import tomllib
-
-    try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError) as err:
-        problem = _declared_twice(text, str(err)) or f"not TOML: {err}"
-        raise ConfigError(f"{path}: {problem}") from err
     return read(Config, table, f"{path}: ")
 
 
@@ -221,19 +219,13 @@ def _declared_twice(text: str, error: str) -> str:
     if not match:
         return ""
     lines = text.split("\n")[: int(match[1])]
-    names = [re.split("[=#]", line)[0].replace("'", '"').replace(" ", "") for line in lines]
-    name = names.pop()
-    advice = "add the keys there"
-    begin = 0
-    if not name.startswith("["):  # a key counts within its own table
-        advice = "leave out one of them"
-        for index, other in enumerate(names):
-            if other.startswith("["):
-                begin = index
-    if name not in names[begin:]:
-        return ""
-    first = names.index(name, begin) + 1
-    return f"{name} in line {len(lines)} is already in line {first}: {advice}"
+    *earlier, name = [re.split("[=#]", line)[0].strip() for line in lines]
+    for number in range(len(earlier), 0, -1):  # the nearest one is in the same table
+        if earlier[number - 1] == name:
+            is_table = name.startswith("[")
+            advice = "add the keys there" if is_table else "leave out one of them"
+            return f"{name} in line {len(lines)} is already in line {number}: {advice}"
+    return ""
 
 
 def positive_seconds(text: str) -> float:

@@ -114,7 +114,8 @@ class ToolServers:
             if name in ("all", "*"):
                 selected.update((server, ["*"]) for server in self._configured)
                 continue
-            matches = [server for server in self._configured if name == server or name.startswith(server + SEPARATOR)]
+            begins = f"{name}{SEPARATOR}".startswith
+            matches = [server for server in self._configured if begins(server + SEPARATOR)]
             if not matches:
                 known = ", ".join(self._configured)
                 advice = f"known are {known}" if known else "add it under [mcp.servers]"

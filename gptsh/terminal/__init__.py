@@ -1,1 +1,1 @@
-"""The streams, the terminal and the signals of the process, and other programs that it starts there."""
+"""The streams, the terminal and the signals of the process; programs that it starts there."""

@@ -1,7 +1,7 @@
 """Turn Ctrl-C, SIGTERM, SIGHUP and the deadline into one exception, which may be raised anywhere.
 
-``shielded`` delays it where something would be lost: around a save and after the answer. A wait inside a shield, for
-the model or for a slow reader, can still be interrupted: ``waiting``.
+``shielded`` delays it where something would be lost: around a save and after the answer. A wait
+inside a shield, for the model or for a slow reader, can still be interrupted: ``waiting``.
 """
 
 import contextlib
@@ -16,9 +16,12 @@ from typing import TypeVar
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MIN_TIMER = 0.001  # seconds; 0 would disable the timer
-_TIMER_INTERVAL = 0.2  # seconds until the deadline is raised again, in case a destructor swallowed it
-_KILL_AFTER = 0.25  # seconds after a first Ctrl-C: the answer is saved by then; only a later second one kills
-_KILL_AFTER_IN_CONVERSATION = 2.0  # seconds, as _KILL_AFTER; a conversation that takes longer hangs
+# Seconds until the deadline is raised again, in case a destructor swallowed it.
+_TIMER_INTERVAL = 0.2
+# Seconds after a first Ctrl-C: the answer is saved by then, and only a later second one kills. A
+# conversation that takes longer than its limit hangs.
+_KILL_AFTER = 0.25
+_KILL_AFTER_IN_CONVERSATION = 2.0
 _HANDLER_DELAY = 0.05  # seconds within which a signal reaches its handler
 
 _Item = TypeVar("_Item")
@@ -26,9 +29,10 @@ _Handler = Callable[[int, FrameType | None], object] | int | None  # as ``signal
 
 
 class Interrupted(BaseException):
-    """A signal or the deadline ended the run. Not an Exception: only code that saves or exits may catch it.
+    """A signal or the deadline ended the run.
 
-    ``hint`` tells the user how to continue. ``reported``: the JSON on stdout has reported it already.
+    It is not an Exception: only code that saves or exits may catch it. ``hint`` tells the user how
+    to continue. ``reported``: the JSON on stdout has reported it already.
     """
 
     def __init__(self, signum: int) -> None:
@@ -49,12 +53,12 @@ class Interrupted(BaseException):
 
 
 class Interrupts:
-    """Inside its ``with`` block SIGINT, SIGTERM, SIGHUP and the deadline raise Interrupted in the main thread.
+    """Inside its ``with`` block signals and the deadline raise Interrupted in the main thread.
 
-    Only the first signal is raised: after it the run ends anyway. A second SIGINT kills the process, unless it comes
-    within a moment; ``in_conversation`` that moment is longer. Signals that were ignored before (nohup, a background
-    job of a script) stay ignored. ``seconds`` is the time limit (None: none), ``deadline`` its end by
-    ``time.monotonic``.
+    Only the first signal is raised: after it the run ends anyway. A second SIGINT kills the
+    process, unless it comes within a moment; ``in_conversation`` that moment is longer. Signals
+    that were ignored before (nohup, a background job of a script) stay ignored. ``seconds`` is the
+    time limit (None: none), ``deadline`` its end by ``time.monotonic``.
     """
 
     def __init__(self, seconds: float | None, *, in_conversation: bool = False) -> None:
@@ -70,10 +74,11 @@ class Interrupts:
         self._wakeup_fd = -1  # the interpreter writes a byte to it for each signal
         self._previous_wakeup_fd = -1
         self._previous_handlers: dict[int, _Handler] = {}
-        self.before_kill: list[Callable[[], object]] = []  # called when a second SIGINT kills the process
+        # Called when a second SIGINT kills the process.
+        self.before_kill: list[Callable[[], object]] = []
 
     def __enter__(self) -> "Interrupts":
-        # In a conversation Ctrl-\ saves the answer and restores the terminal; a single run is killed by it.
+        # In a conversation Ctrl-\ saves the answer and restores the terminal.
         for signum in (*_SIGNALS, signal.SIGQUIT) if self._in_conversation else _SIGNALS:
             if signal.getsignal(signum) is not signal.SIG_IGN:
                 self._install(signum)
@@ -105,7 +110,9 @@ class Interrupts:
     def _resend_lost_signals(self, read_fd: int) -> None:
         """Send a signal again if it has not reached its handler.
 
-        A signal that arrives just before the main thread starts to wait does not end that wait.
+        A signal that arrives just before the main thread starts to wait does not end that wait: the
+        interpreter has noted it, and runs the handler only after the wait. A second one of the same
+        kind ends it. A byte that is read here without a call of the handler means such a signal.
         """
         handled_before = 0
         more = select.poll()  # select knows no descriptor above 1,023
@@ -128,7 +135,10 @@ class Interrupts:
 
     @contextlib.contextmanager
     def shielded(self) -> Iterator[None]:
-        """Delay interrupts inside this block, except in ``waiting``; raise a pending one at its end."""
+        """Delay interrupts inside this block, except in ``waiting``.
+
+        Raise a pending one at its end.
+        """
         self._shields += 1
         try:
             yield
@@ -139,8 +149,12 @@ class Interrupts:
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """Allow interrupts at any point of this block, even inside ``shielded``: it waits for a model or a reader."""
-        shields, self._shields = self._shields, 0
+        """Allow interrupts at any point of this block, even inside ``shielded``.
+
+        It waits for a model or a reader.
+        """
+        shields = self._shields
+        self._shields = 0
         try:
             self._raise_pending()
             yield
@@ -149,7 +163,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def ignored(self) -> Iterator[None]:
-        """Ignore interrupts inside this block, since the run is over; a second SIGINT still kills."""
+        """Ignore interrupts inside this block: the run is over. A second SIGINT still kills."""
         self.cancel_deadline()
         self._shields += 1
         try:
@@ -160,7 +174,10 @@ class Interrupts:
 
     @contextlib.contextmanager
     def redirected_to(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Call ``callback`` instead of raising inside this block: an event loop, which the callback ends soon."""
+        """Call ``callback`` instead of raising inside this block.
+
+        The block runs an event loop, which the callback ends soon.
+        """
         self._redirect = callback
         try:
             yield
@@ -169,7 +186,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def left_to_child(self) -> Iterator[None]:
-        r"""Leave Ctrl-C and Ctrl-\ to a child process that has the terminal; they do nothing here."""
+        r"""Leave Ctrl-C and Ctrl-\ to a child process that has the terminal; ignore them here."""
         handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGQUIT)}
         try:
             for signum, handler in handlers.items():
@@ -190,8 +207,12 @@ class Interrupts:
         self._pending = None
 
     def reset_ctrl_c(self) -> None:
-        """Forget earlier signals, so that the next one counts as the first; drop a pending Ctrl-C."""
-        self._first_sigint, self._signal_raised = None, False
+        """Forget earlier signals, so that the next one counts as the first.
+
+        Drop a pending Ctrl-C.
+        """
+        self._first_sigint = None
+        self._signal_raised = False
         if self._pending == signal.SIGINT:
             self.discard_pending()
 
@@ -207,7 +228,9 @@ class Interrupts:
         """Start the timer again for the work after the answer, with at most so many seconds."""
         if signal.SIGALRM not in self._previous_handlers:
             self._install(signal.SIGALRM)
-        seconds = min(max_seconds, self.deadline - time.monotonic()) if self.deadline else max_seconds
+        seconds = max_seconds
+        if self.deadline:
+            seconds = min(seconds, self.deadline - time.monotonic())
         signal.setitimer(signal.ITIMER_REAL, max(_MIN_TIMER, seconds), _TIMER_INTERVAL)
 
     @contextlib.contextmanager
@@ -226,7 +249,8 @@ class Interrupts:
 
     def _raise_pending(self) -> None:
         if self._pending is not None:
-            signum, self._pending = self._pending, None
+            signum = self._pending
+            self._pending = None
             self._signal_raised = signum != signal.SIGALRM
             raise Interrupted(signum)
 
@@ -238,10 +262,12 @@ class Interrupts:
         if signum == signal.SIGINT:
             now = time.monotonic()
             self._first_sigint = self._first_sigint or now
-            if now - self._first_sigint > (_KILL_AFTER_IN_CONVERSATION if self._in_conversation else _KILL_AFTER):
+            limit = _KILL_AFTER_IN_CONVERSATION if self._in_conversation else _KILL_AFTER
+            if now - self._first_sigint > limit:
                 for callback in self.before_kill:
                     callback()
-                os._exit(exit_by_signal(signal.SIGINT))  # as process 1 of a container the signal has no effect
+                # As process 1 of a container the signal has no effect.
+                os._exit(exit_by_signal(signal.SIGINT))
         if self._signal_raised or (signum == signal.SIGALRM and self._pending is not None):
             return  # a pending signal takes precedence over the deadline
         self._pending = signum
@@ -252,7 +278,7 @@ class Interrupts:
 
 
 class NoInterrupts(Interrupts):
-    """Interrupts of a turn in somebody else's process: signals and timers are left alone."""
+    """Interrupts of a turn in the caller's process: signals and timers are left alone."""
 
     def __init__(self) -> None:
         super().__init__(None)
@@ -293,7 +319,10 @@ def interruptible(items: Iterator[_Item]) -> Iterator[_Item]:
 
 
 def exit_by_signal(signum: int) -> int:
-    """End the process by the signal itself, so that a shell's loop stops; return an exit code if that fails."""
+    """End the process by the signal itself, so that a shell's loop stops.
+
+    Return an exit code if that fails.
+    """
     signal.signal(signum, signal.SIG_DFL)
     os.kill(os.getpid(), signum)
     return 128 + signum  # 130 for Ctrl-C

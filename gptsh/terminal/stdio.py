@@ -418,7 +418,10 @@ def obeys_escapes(environ: Mapping[str, str]) -> bool:
 
 
 def terminal_style(environ: Mapping[str, str], *, terminal: bool) -> TerminalStyle:
-    """Allow styles on a terminal that is not dumb, or with FORCE_COLOR; NO_COLOR removes the colours."""
+    """Allow styles on a terminal that is not dumb, or with FORCE_COLOR.
+
+    NO_COLOR removes the colours.
+    """
     forced = environ.get("FORCE_COLOR", "").lower() not in ("", "0", "false")
     styles = (terminal and obeys_escapes(environ)) or forced
     return TerminalStyle(styles, styles and not environ.get("NO_COLOR"))

@@ -67,7 +67,8 @@ class _Storage:
             if metadata := login.get("metadata"):
                 self.context.oauth_metadata = OAuthMetadata.model_validate(metadata)
             if resource := login.get("resource"):
-                self.context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(resource)
+                resource = ProtectedResourceMetadata.model_validate(resource)
+                self.context.protected_resource_metadata = resource
                 self.context.auth_server_url = login["issuer"]
             self._client = OAuthClientInformationFull.model_validate(login["client"])
             return OAuthToken.model_validate(login["tokens"])
@@ -156,7 +157,10 @@ class _Provider(OAuthClientProvider):
             await flow.aclose()
 
     async def _send(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request of the login; return its response with the body. Raises ToolServerError."""
+        """Send a request of the login; return its response, with the body.
+
+        Raises ToolServerError.
+        """
         self._check("address", str(request.url))
         request.headers["accept-encoding"] = "identity"  # the limit is that of the text
         try:
@@ -266,6 +270,7 @@ async def log_in(
     of a pasted one.
     """
     what = f"tool server {server.name}"
+    authority = f"{what}: its authorization server"
     state = ""
 
     def is_ours(address: str) -> bool:
@@ -306,9 +311,9 @@ async def log_in(
         ):
             status = response.status_code
     except OAuthRegistrationError:
-        raise ToolServerError(f"{what}: its authorization server does not accept gptsh as a client") from None
+        raise ToolServerError(f"{authority} does not accept gptsh as a client") from None
     except OAuthTokenError:
-        raise ToolServerError(f"{what}: its authorization server gave no token", "try again") from None
+        raise ToolServerError(f"{authority} gave no token", "try again") from None
     except (OAuthFlowError, ValidationError):
         foreign = "the issuer of the answer is not that of this login"
         reason = foreign if state else "no usable metadata"

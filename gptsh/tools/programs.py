@@ -52,7 +52,8 @@ class Programs:
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        self._environ = {name: value for name, value in environ.items() if re.fullmatch(_INHERITED, name)}
+        inherited = [name for name in environ if re.fullmatch(_INHERITED, name)]
+        self._environ = {name: environ[name] for name in inherited}
         self._programs: dict[str, Program] = {}
         self._start_lock = threading.Lock()  # around each start, so that ``end`` misses none
         self._may_start = True
@@ -148,9 +149,10 @@ class Programs:
 
     def any_ended(self, besides: Collection[str]) -> bool:
         """Whether a program has ended, ``besides`` those of these servers."""
-        return any(
-            program.process.poll() is not None for name, program in self._programs.items() if name not in besides
-        )
+        for name, program in self._programs.items():
+            if name not in besides and program.process.poll() is not None:
+                return True
+        return False
 
 
 def _wait(seconds: float, condition: Callable[[], bool]) -> None:

@@ -190,7 +190,9 @@ def _repeats(content: str | list[Part], structured: object) -> bool:
 # The MCP SDK serves all servers in a thread with an asyncio loop. Signals reach the main thread,
 # which waits for reports and results of that thread, and ends the servers.
 
-INSTALL = "run pipx inject gptsh 'mcp>=2.3,<3', or uv tool install '.[mcp]' in the clone; --no-tools leaves tools out"
+INSTALL = """\
+run pipx inject gptsh 'mcp>=2.3,<3', or uv tool install '.[mcp]' in the clone; \
+--no-tools leaves tools out"""
 _MAX_LISTED = 20  # tools that an error lists
 
 

@@ -282,7 +282,7 @@ def test_an_alias_is_a_name_without_a_slash(home: Home, alias: str) -> None:
         ("[a]\nx = 1\n[b]\nx = 1\nx = 2 # more\n", "x in line 5 is already in line 4: leave out one of them"),
         ("default_agent = 'a'\ndefault_agent = 'b'\n", "default_agent in line 2 is already in line 1: leave out"),
         ("[agents.default]\nmodel = 'x'\n[agents.default]\n", "[agents.default] in line 3 is already in line 1: add"),
-        ("[agents.'a b']\n[ agents.\"a b\" ]\n", '[agents."ab"] in line 2 is already in line 1: add the keys'),
+        ('[agents."a b"]\n [agents."a b"] # again\n', '[agents."a b"] in line 2 is already in line 1: add the keys'),
         ("agents = {}\n[agents]\n", "not TOML: Cannot declare ('agents',) twice"),
     ],
 )

@@ -167,9 +167,9 @@ def _transport_to(
         return Pipes(program, start_again)
     login = None
     if not server.has_token and logins.read_login(str(server.url)):
-        from gptsh.tools.oauth import kept_login
+        from gptsh.tools.oauth import KeptLogin
 
-        login = kept_login(server, environ)
+        login = KeptLogin(server, environ)
     return StreamableHttp(server, environ, login)
 
 

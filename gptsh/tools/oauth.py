@@ -3,10 +3,8 @@
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from http import HTTPStatus
-from typing import NoReturn
 from urllib.parse import parse_qsl, urlsplit
 
 import httpx2
@@ -16,7 +14,6 @@ from mcp.client.auth import (
     OAuthRegistrationError,
     OAuthTokenError,
 )
-from mcp.client.auth.oauth2 import OAuthContext
 from mcp.shared.auth import (
     AuthorizationCodeResult,
     OAuthClientInformationFull,
@@ -44,33 +41,66 @@ _ATTEMPTS = 10  # for another run to save what it has just refreshed
 _PAUSE = 0.05  # seconds between them
 
 
-class _Storage:
-    """The SDK's storage for the login at one server. ``is_new``: an earlier login is not used."""
+def _json_of(model: BaseModel | None) -> JsonObject:
+    return model.model_dump(mode="json", exclude_none=True) if model else {}
 
-    context: OAuthContext  # of the provider, which is made after its storage
 
-    def __init__(self, url: str, *, is_new: bool) -> None:
-        self._url = url
-        self._is_new = is_new
-        self._client: OAuthClientInformationFull | None = None
+class KeptLogin(OAuthClientProvider):
+    """The auth of a server that has a login: it sends and refreshes the tokens.
+
+    It is the SDK's provider and the storage of its tokens. Its own requests go to safe URLs alone,
+    their answers are bounded, and it takes what another run has refreshed: many servers take a
+    refresh token once. Raises ToolServerError if the server wants a new login.
+    """
+
+    def __init__(
+        self,
+        server: ToolServer,
+        environ: Mapping[str, str],
+        redirect_uri: str = "http://127.0.0.1/callback",
+    ) -> None:
+        self._server = server
+        self._environ = environ
+        self._url = str(server.url)
+        metadata = OAuthClientMetadata(
+            client_name="gptsh",
+            redirect_uris=[AnyUrl(redirect_uri)],
+            token_endpoint_auth_method="none",
+        )
+        super().__init__(self._url, metadata, self, self._show, self.wait_for_code)
+
+    async def _show(self, url: str) -> None:
+        self._check("authorization_endpoint", url)
+        self.show(url)
+
+    def show(self, url: str) -> None:
+        """Show the user the URL of a login."""
+        problem = f"tool server {self._server.name} wants a new login"
+        raise ToolServerError(problem, f"run 'gptsh --login {self._server.name}'")
+
+    async def wait_for_code(self) -> AuthorizationCodeResult:
+        """Wait until the user has logged in."""
+        raise NotImplementedError  # ``show`` has raised
+
+    # ---- the storage
 
     async def get_tokens(self) -> OAuthToken | None:
         """Return the kept tokens.
 
         Sets in the context what the SDK does not keep: when they expire, and where to refresh.
         """
-        login = None if self._is_new else logins.read_login(self._url)
+        login = logins.read_login(self._url)
         if login is None:
             return None
+        context = self.context
         try:
-            self.context.token_expiry_time = login.get("expires_at")
+            context.token_expiry_time = login.get("expires_at")
             if metadata := login.get("metadata"):
-                self.context.oauth_metadata = OAuthMetadata.model_validate(metadata)
+                context.oauth_metadata = OAuthMetadata.model_validate(metadata)
             if resource := login.get("resource"):
                 resource = ProtectedResourceMetadata.model_validate(resource)
-                self.context.protected_resource_metadata = resource
-                self.context.auth_server_url = login["issuer"]
-            self._client = OAuthClientInformationFull.model_validate(login["client"])
+                context.protected_resource_metadata = resource
+                context.auth_server_url = login["issuer"]
             return OAuthToken.model_validate(login["tokens"])
         except (ValidationError, LookupError):
             return None
@@ -82,58 +112,23 @@ class _Storage:
         issuer = str(metadata.issuer) if metadata else context.get_authorization_base_url(self._url)
         login = {
             "issuer": issuer,
-            "client": _json_of(self._client),
+            "client": _json_of(context.client_info),
             "tokens": _json_of(tokens),
             "expires_at": context.token_expiry_time,
             "metadata": _json_of(metadata),
             "resource": _json_of(context.protected_resource_metadata),
         }
         logins.write_login(self._url, login)
-        self._is_new = False
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """Return as what gptsh is registered."""
-        return self._client
+        login = logins.read_login(self._url)
+        return OAuthClientInformationFull.model_validate(login["client"]) if login else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Remember a registration; it is kept with the tokens."""
-        self._client = client_info
+        """Do nothing: a registration is kept with the tokens."""
 
-
-def _json_of(model: BaseModel | None) -> JsonObject:
-    return model.model_dump(mode="json", exclude_none=True) if model else {}
-
-
-class _Provider(OAuthClientProvider):
-    """The SDK's provider, whose own requests go to safe URLs alone, and whose answers are bounded.
-
-    It also takes what another run has refreshed: many servers take a refresh token once.
-    """
-
-    def __init__(
-        self,
-        server: ToolServer,
-        environ: Mapping[str, str],
-        redirect_uri: str,
-        storage: _Storage,
-        show: Callable[[str], Awaitable[None]],
-        wait: Callable[[], Awaitable[AuthorizationCodeResult]],
-    ) -> None:
-        """``show`` gets the URL of a login, ``wait`` returns its code."""
-        self._server = server
-        self._environ = environ
-        metadata = OAuthClientMetadata(
-            client_name="gptsh",
-            redirect_uris=[AnyUrl(redirect_uri)],
-            token_endpoint_auth_method="none",
-        )
-
-        async def show_safe(url: str) -> None:
-            self._check("authorization_endpoint", url)
-            await show(url)
-
-        super().__init__(str(server.url), metadata, storage, show_safe, wait)
-        storage.context = self.context
+    # ---- the requests
 
     async def async_auth_flow(
         self,
@@ -222,21 +217,6 @@ def _urls_in(metadata: bytes) -> Iterator[tuple[str, str]]:
                 yield key, as_str(url)
 
 
-def kept_login(server: ToolServer, environ: Mapping[str, str]) -> OAuthClientProvider:
-    """Return the auth of a server that has a login: it sends and refreshes the tokens.
-
-    It raises ToolServerError if the server wants a new login.
-    """
-
-    async def ask_for_login(*_: str) -> NoReturn:
-        problem = f"tool server {server.name} wants a new login"
-        raise ToolServerError(problem, f"run 'gptsh --login {server.name}'")
-
-    redirect_uri = "http://127.0.0.1/callback"
-    storage = _Storage(str(server.url), is_new=False)
-    return _Provider(server, environ, redirect_uri, storage, ask_for_login, ask_for_login)
-
-
 # ---- login
 #
 # The SDK's error texts quote states and bodies, so none of them is shown.
@@ -255,6 +235,73 @@ _HELLO = {
 _MAX_LOGIN_SECONDS = 30  # until the server answers, and until a browser has sent its request
 
 
+class _NewLogin(KeptLogin):
+    """A login in the browser, which is then sent to a port of this machine.
+
+    ``show_user`` gets the URL where the user logs in. ``addresses`` gets those that the user
+    pastes, where the browser cannot reach the port. An address without the state of this login is
+    ignored, since any page in the browser can send one; ``note`` says so of a pasted one.
+    """
+
+    state = ""
+
+    def __init__(
+        self,
+        server: ToolServer,
+        environ: Mapping[str, str],
+        port: int,
+        show_user: Callable[[str], None],
+        addresses: "asyncio.Queue[str]",
+        note: Callable[[str], None],
+    ) -> None:
+        super().__init__(server, environ, f"http://127.0.0.1:{port}/callback")
+        self._show_user = show_user
+        self._addresses = addresses
+        self._note = note
+
+    async def get_tokens(self) -> None:
+        """Return none: an earlier login is not used."""
+
+    async def get_client_info(self) -> None:
+        """Return none, as ``get_tokens``."""
+
+    def show(self, url: str) -> None:
+        """Show the user the URL of the login."""
+        self.state = _query_of(url)["state"]
+        self._show_user(url)
+
+    async def wait_for_code(self) -> AuthorizationCodeResult:
+        """Wait for the address that the browser is sent to; return the code in it."""
+        while not self._is_ours(address := await self._addresses.get()):
+            self._note("this address is not that of the last page of the login")
+        query = _query_of(address)
+        if "code" not in query:
+            reason = query.get("error", "the address has no code")
+            raise ToolServerError(f"tool server {self._server.name} gave no login: {reason}")
+        return AuthorizationCodeResult(code=query["code"], state=self.state, iss=query.get("iss"))
+
+    def _is_ours(self, address: str) -> bool:
+        return bool(self.state) and _query_of(address).get("state") == self.state
+
+    async def receive(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer the browser, and take the address that it was sent to if it is ours."""
+        # The last two are for a browser that leaves early, and for a request without end.
+        with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError):
+            async with asyncio.timeout(_MAX_LOGIN_SECONDS):
+                head = await reader.readuntil(b"\r\n\r\n")
+            request = re.match(r"GET (/callback\?\S*) ", head.decode("ascii", "replace"))
+            address = request[1] if request else ""
+            is_ours = self._is_ours(address)
+            status = "200 OK" if is_ours else "404 Not Found"
+            body = _PAGE if is_ours else b""
+            fields = f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\n"
+            writer.write(f"HTTP/1.1 {status}\r\n{fields}Connection: close\r\n\r\n".encode() + body)
+            await writer.drain()
+            writer.close()
+            if is_ours:
+                self._addresses.put_nowait(address)
+
+
 async def log_in(
     server: ToolServer,
     environ: Mapping[str, str],
@@ -262,65 +309,36 @@ async def log_in(
     addresses: "asyncio.Queue[str]",
     note: Callable[[str], None],
 ) -> None:
-    """Log in at a server, and keep the tokens. Raises ToolServerError.
-
-    ``show`` gets the URL where the user logs in. The browser is then sent to a port of this
-    machine; where it cannot reach that, the user may paste its address instead. An address without
-    the state of this login is ignored, since any page in the browser can send one; ``note`` says so
-    of a pasted one.
-    """
+    """Log in at a server as ``_NewLogin``, and keep the tokens. Raises ToolServerError."""
     what = f"tool server {server.name}"
     authority = f"{what}: its authorization server"
-    state = ""
-
-    def is_ours(address: str) -> bool:
-        return bool(state) and _query_of(address).get("state") == state
-
-    loopback = await asyncio.start_server(partial(_receive, addresses, is_ours), "127.0.0.1", 0)
+    # The server calls this only once there is a login.
+    loopback = await asyncio.start_server(lambda *pair: login.receive(*pair), "127.0.0.1", 0)
     port = loopback.sockets[0].getsockname()[1]
-
-    async def show_url(url: str) -> None:
-        nonlocal state
-        state = _query_of(url)["state"]
-        show(url)
-
-    async def wait() -> AuthorizationCodeResult:
-        while not is_ours(address := await addresses.get()):
-            note("this address is not that of the last page of the login")
-        query = _query_of(address)
-        if "code" not in query:
-            reason = query.get("error", "the address has no code")
-            raise ToolServerError(f"{what} gave no login: {reason}")
-        return AuthorizationCodeResult(code=query["code"], state=state, iss=query.get("iss"))
-
-    redirect_uri = f"http://127.0.0.1:{port}/callback"
-    storage = _Storage(str(server.url), is_new=True)
-    auth = _Provider(server, environ, redirect_uri, storage, show_url, wait)
-    headers = {"Accept": "application/json, text/event-stream"}
+    login = _NewLogin(server, environ, port, show, addresses, note)
     try:
-        async with (
-            loopback,
-            http_client(server, environ, auth) as client,
-            client.stream(
+        async with loopback, http_client(server, environ, login) as client:
+            request = client.build_request(
                 "POST",
                 str(server.url),
                 json=_HELLO,
-                headers=headers,
+                headers={"Accept": "application/json, text/event-stream"},
                 timeout=_MAX_LOGIN_SECONDS,
-            ) as response,
-        ):
-            status = response.status_code
+            )
+            response = await client.send(request, stream=True)
+            await response.aclose()
     except OAuthRegistrationError:
         raise ToolServerError(f"{authority} does not accept gptsh as a client") from None
     except OAuthTokenError:
         raise ToolServerError(f"{authority} gave no token", "try again") from None
     except (OAuthFlowError, ValidationError):
         foreign = "the issuer of the answer is not that of this login"
-        reason = foreign if state else "no usable metadata"
+        reason = foreign if login.state else "no usable metadata"
         raise ToolServerError(f"{what}: the login failed: {reason}") from None
     except httpx2.HTTPError as err:
         raise ToolServerError(f"{what} cannot be reached: {type(err).__name__}") from None
-    if not state:
+    status = response.status_code
+    if not login.state:
         raise ToolServerError(f"{what} asked for no login: it answered {status}")
     if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         raise ToolServerError(f"{what} still refuses after the login: it answered {status}")
@@ -332,27 +350,3 @@ def _query_of(address: str) -> dict[str, str]:
         return dict(parse_qsl(urlsplit(address).query))
     except ValueError:
         return {}
-
-
-async def _receive(
-    addresses: "asyncio.Queue[str]",
-    is_ours: Callable[[str], bool],
-    reader: asyncio.StreamReader,
-    writer: asyncio.StreamWriter,
-) -> None:
-    """Answer the browser, and take the address that it was sent to if it is that of this login."""
-    # The last two are for a browser that leaves early, and for a request without end.
-    with contextlib.suppress(OSError, EOFError, asyncio.LimitOverrunError):
-        async with asyncio.timeout(_MAX_LOGIN_SECONDS):
-            head = await reader.readuntil(b"\r\n\r\n")
-        request = re.match(r"GET (/callback\?\S*) ", head.decode("ascii", "replace"))
-        address = request[1] if request else ""
-        is_callback = is_ours(address)
-        status = "200 OK" if is_callback else "404 Not Found"
-        body = _PAGE if is_callback else b""
-        fields = f"Content-Type: text/plain\r\nContent-Length: {len(body)}\r\nConnection: close"
-        writer.write(f"HTTP/1.1 {status}\r\n{fields}\r\n\r\n".encode() + body)
-        await writer.drain()
-        writer.close()
-        if is_callback:
-            addresses.put_nowait(address)

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from itertools import groupby
 from typing import IO, TYPE_CHECKING
@@ -212,9 +212,8 @@ def http_client(
     server: ToolServer,
     environ: Mapping[str, str],
     auth: httpx2.Auth | None,
-    hooks: Sequence[Callable[[httpx2.Response], Awaitable[None]]] = (),
 ) -> httpx2.AsyncClient:
-    """Return a client with the server's headers; ``hooks`` see each response."""
+    """Return a client with the server's headers, proxy and certificates."""
     bundle = environ.get("REQUESTS_CA_BUNDLE")  # httpx does not read it
     return httpx2.AsyncClient(
         headers={"Accept-Encoding": "identity", **server.headers},  # sizes are those of the text
@@ -223,7 +222,6 @@ def http_client(
         # A proxy is not asked for this machine: its own loopback is another one.
         trust_env=httpx2.URL(str(server.url)).host not in LOOPBACK,
         verify=ssl.create_default_context(cafile=bundle) if bundle else True,
-        event_hooks={"response": [*hooks]},
     )
 
 
@@ -240,7 +238,8 @@ class StreamableHttp:
     ) -> None:
         self._server = server
         self._login = login
-        self._client = http_client(server, environ, login, [_shorten, self._raise_for_status])
+        self._client = http_client(server, environ, login)
+        self._client.event_hooks = {"response": [_shorten, self._raise_for_status]}
 
     @contextlib.asynccontextmanager
     async def streams(self) -> AsyncIterator["TransportStreams"]:

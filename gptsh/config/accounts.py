@@ -264,18 +264,20 @@ class Providers:
             first = first or variable
         return first, ""
 
-    def full_name(self, model: str, otherwise: str | None = None) -> str:
-        """Return the model of an alias, or else as ``known_name``.
+    def full_name(
+        self,
+        model: str,
+        otherwise: str | None = None,
+        *,
+        may_be_alias: bool = True,
+    ) -> str:
+        """Return a model as PROVIDER/NAME: an alias stands for its model.
 
-        A full name never is an alias.
+        A bare name gets its provider, else ``otherwise``. For Google's models the provider is the
+        API whose key is set.
         """
-        return self.known_name(self.aliases.get(model, model), otherwise)
-
-    def known_name(self, model: str, otherwise: str | None = None) -> str:
-        """Return a model as PROVIDER/NAME: a bare name gets its provider, else ``otherwise``.
-
-        For Google's models the provider is the API whose key is set.
-        """
+        if may_be_alias:
+            model = self.aliases.get(model, model)
         if "/" in model:
             return model
         provider = split_model(model)[0]

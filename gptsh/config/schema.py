@@ -99,12 +99,13 @@ Fields = Callable[..., _T]  # a NamedTuple whose fields are keys
 class Rule(NamedTuple):
     """The values that a key accepts, in words and as a test.
 
-    ``show_value``: an error may contain the value.
+    ``show_value``: an error may contain the value. ``on`` is the word that stands for True.
     """
 
     expected: str
     accepts: Callable[[object], bool]
     show_value: bool = True
+    on: str = ""
 
     def read(self, value: object, where: str) -> object:
         """Return the value, a list as a tuple. Raises ConfigError."""
@@ -112,18 +113,9 @@ class Rule(NamedTuple):
             is_shown = self.show_value and not isinstance(value, (dict, list))
             actual = f", not {value!r}" if is_shown else ""
             raise ConfigError(f"{where}: expected {self.expected}{actual}")
+        if self.on:
+            return value == self.on
         return tuple(value) if isinstance(value, list) else value
-
-
-class Switch(NamedTuple):
-    """Two words that stand for True and False."""
-
-    on: str
-    off: str = "off"
-
-    def read(self, value: object, where: str) -> bool:
-        """Return whether it is on. Raises ConfigError."""
-        return one_of(*self).read(value, where) == self.on
 
 
 class Table(NamedTuple):
@@ -162,7 +154,7 @@ class Tables(NamedTuple):
         return tables
 
 
-Keys = dict[str, tuple[Rule | Switch | Table | Tables, str, object]]
+Keys = dict[str, tuple[Rule | Table | Tables, str, object]]
 
 
 def read(fields: Fields[_T], table: object, where: str) -> _T:
@@ -216,16 +208,14 @@ def tables(
     inner_tables = []
     for key, (rule, key_meaning, default) in _keys_of(fields).items():
         path = f"{name}.{key}" if name else key
-        match rule:
-            case Rule():
-                documented.append(Key(key, rule.expected, default, key_meaning))
-            case Switch():
-                word = rule.on if default else rule.off
-                documented.append(Key(key, one_of(*rule).expected, word, key_meaning))
-            case Table() | Tables(shared=True):
-                inner_tables.append((rule.fields, path, key_meaning))
-            case Tables():
-                inner_tables.append((rule.fields, f"{path}.NAME", key_meaning))
+        if isinstance(rule, Rule):
+            if rule.on:
+                default = rule.on if default else "off"
+            documented.append(Key(key, rule.expected, default, key_meaning))
+        else:
+            has_names = isinstance(rule, Tables) and not rule.shared
+            inner_name = f"{path}.NAME" if has_names else path
+            inner_tables.append((rule.fields, inner_name, key_meaning))
     yield name, meaning, documented
     for table in inner_tables:
         yield from tables(*table)
@@ -237,6 +227,11 @@ def tables(
 def one_of(*choices: str) -> Rule:
     """Return the rule for one of these words."""
     return Rule(f"one of {', '.join(choices)}", lambda v: v in choices)
+
+
+def switch(on: str) -> Rule:
+    """Return the rule for a word that stands for True, or else ``off``."""
+    return one_of(on, "off")._replace(on=on)
 
 
 def text_like(pattern: str, expected: str) -> Rule:

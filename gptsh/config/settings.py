@@ -17,10 +17,10 @@ from gptsh.config.schema import (
     SHARE,
     TEXT,
     USD,
-    Switch,
     Table,
     Tables,
     read,
+    switch,
 )
 from gptsh.config.tool_servers import Mcp, ToolServers
 from gptsh.errors import ConfigError
@@ -43,7 +43,7 @@ class Sessions(NamedTuple):
     """The table ``[sessions]``."""
 
     save: Annotated[bool, FLAG, "Whether sessions are saved."] = True
-    titles: Annotated[bool, Switch("model"), "Whether a model makes titles."] = True
+    titles: Annotated[bool, switch("model"), "Whether a model makes titles."] = True
     archive_after_days: Annotated[int, COUNT,
         "Archive sessions after this many days without use; 0: never."] = 0
     max_sessions: Annotated[int, COUNT,
@@ -53,7 +53,7 @@ class Sessions(NamedTuple):
 class ContextRules(NamedTuple):
     """The table ``[context]``: how much of a session is sent."""
 
-    compact: Annotated[bool, Switch("auto"),
+    compact: Annotated[bool, switch("auto"),
         "Whether gptsh shortens a session that does not fit; otherwise exit 6."] = True
     compact_at: Annotated[float, SHARE,
         "Share of the budget beyond which the session is compacted."] = 0.8

@@ -160,7 +160,7 @@ class ModelLists:
             except ConfigError as err:
                 note(f"{alias} under [aliases]: {err}")
                 continue
-            known = providers.known_name(alias)
+            known = providers.full_name(alias, may_be_alias=False)
             if known not in (alias, model):
                 note(f"{alias} is {model} here, by [aliases]; {known} needs its full name")
             row = _row(alias, target, exact_facts(target.provider, target.model))

@@ -156,23 +156,6 @@ _WIDTH = 200  # characters of a server's text in an error's line
 _CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTALL)
 
 
-def _transport_to(
-    server: ToolServer,
-    environ: Mapping[str, str],
-    program: Program | None,
-    start_again: Callable[[], Program],
-) -> Pipes | StreamableHttp:
-    """Return the transport to a running program, or to a URL with the login that is kept for it."""
-    if program:
-        return Pipes(program, start_again)
-    login = None
-    if not server.has_token and logins.read_login(str(server.url)):
-        from gptsh.tools.oauth import KeptLogin
-
-        login = KeptLogin(server, environ)
-    return StreamableHttp(server, environ, login)
-
-
 class Connection:
     """The connection to a tool server: to a running program, or to its URL.
 
@@ -190,7 +173,16 @@ class Connection:
         self._server = server
         self._ask = ask
         self._remembered = Remembered(server)
-        self._transport = _transport_to(server, environ, program, start_again)
+        self._transport: Pipes | StreamableHttp
+        if program:
+            self._transport = Pipes(program, start_again)
+        else:
+            login = None
+            if not server.has_token and logins.read_login(str(server.url)):
+                from gptsh.tools.oauth import KeptLogin
+
+                login = KeptLogin(server, environ)
+            self._transport = StreamableHttp(server, environ, login)
         self._start_timeout = server.timeout or _START_TIMEOUT
         self._asking = anyio.Lock()  # around each question
         self._calls: set[anyio.CancelScope] = set()  # those that run, each with its deadline

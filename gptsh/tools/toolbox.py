@@ -87,11 +87,10 @@ def result_message(call: Call, result: JsonObject, duration_ms: int) -> Message:
     parts: list[Part] = []
     unsent = []
     for block in blocks:
-        part = _part(block)
-        if part is None:
-            unsent.append(block)
-            part = _text(_placeholder(block))
+        part, is_accepted = _part(block)
         parts.append(part)
+        if not is_accepted:
+            unsent.append(block)
 
     content: str | list[Part] = parts
     if all(block["type"] == "text" for block in blocks):
@@ -117,59 +116,48 @@ def result_message(call: Call, result: JsonObject, duration_ms: int) -> Message:
     return message
 
 
-def _part(block: JsonObject) -> Part | None:
-    """Return a block as a part of a message; None for a type that no model accepts."""
+def _part(block: JsonObject) -> tuple[Part, bool]:
+    """Return a block as a part of a message, and whether a model accepts what is in it."""
     match block:
         case {"type": "text", "text": text}:
-            return _text(text)
+            return _text(text), True
         case {"type": "image" | "audio", "data": data}:
-            return _media(data)
-        case {"type": "resource", "resource": {"uri": uri, "blob": data}}:
-            return _media(data, uri)
+            return _media(block, data)
+        case {"type": "resource", "resource": {"blob": data} as resource}:
+            return _media(resource, data)
         case {"type": "resource", "resource": {"uri": uri, "text": text}}:
-            return _text(f"{uri}:\n{text}")
+            return _text(f"{uri}:\n{text}"), True
     link = (block.get("title") or block.get("name"), block.get("uri"), block.get("description"))
-    return _text(" ".join(filter(None, link)))
+    return _text(" ".join(filter(None, link))), True
 
 
 def _text(text: str) -> Part:
     return {"type": "text", "text": text}
 
 
-def _media(data: str, uri: str = "") -> Part | None:
-    """Return a part for base64 data, whose bytes decide its type.
+def _media(source: JsonObject, data: str) -> tuple[Part, bool]:
+    """Return a part for base64 data as ``_part`` does; the bytes decide its type.
 
-    Only data with a URI may be text.
+    Only data with a URI may be text. For data that no model accepts the part is a placeholder, such
+    as ``[application/zip, 3 bytes]``.
     """
-    content = _bytes(data)
-    if not content:
-        return None
-    kind = detect_type(content)
-    if kind is None and uri:
-        return _text(f"{uri}:\n{content.decode(errors='surrogateescape')}")
-    if kind not in SENDABLE:
-        return None
-    part = media_part(uri, kind, content)
-    if not uri:
-        part.pop("source")
-    return part
-
-
-def _bytes(data: str) -> bytes | None:
-    """Decode base64; None if it is not valid."""
+    uri = source.get("uri", "")
+    heading = f"{uri}:\n" if uri else ""
     try:
-        return base64.b64decode(data, validate=True)
+        content = base64.b64decode(data, validate=True)
     except ValueError:
-        return None
-
-
-def _placeholder(block: JsonObject) -> str:
-    """Return what replaces data for the model: ``[application/zip, 3 bytes]``, after its URI."""
-    data = block.get("resource", block)
-    content = _bytes(data.get("blob") or data.get("data", ""))
-    size = "no base64" if content is None else format_size(len(content))
-    placeholder = f"[{data.get('mimeType') or 'application/octet-stream'}, {size}]"
-    return f"{data['uri']}:\n{placeholder}" if "uri" in data else placeholder
+        content = b""
+    kind = detect_type(content) if content else None
+    if content and kind is None and uri:
+        return _text(heading + content.decode(errors="surrogateescape")), True
+    if kind in SENDABLE:
+        part = media_part(uri, kind, content)
+        if not uri:
+            part.pop("source")
+        return part, True
+    size = format_size(len(content)) if content or not data else "no base64"
+    mime_type = source.get("mimeType") or "application/octet-stream"
+    return _text(f"{heading}[{mime_type}, {size}]"), False
 
 
 def _repeats(content: str | list[Part], structured: object) -> bool:

@@ -198,7 +198,7 @@ class Flags:
         vars(self).update(values)
 
     def changed(self, **values: object) -> "Flags":
-        """A copy in which these fields have other values."""
+        """Return a copy in which these fields have other values."""
         return Flags(**{**vars(self), **values})
 
     @property

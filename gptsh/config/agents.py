@@ -211,8 +211,8 @@ class Agents(Mapping[str, Agent]):
 def _read_file(path: Path) -> Agent:
     """Read front matter with the keys of an agent, and the text below it.
 
-    With names the text is its prompt, else its system prompt. A pattern is somebody else's: all of
-    it is text. Raises ConfigError.
+    With names the text is its prompt, else its system prompt. A pattern is from other people: all
+    of it is text. Raises ConfigError.
     """
     from gptsh.content import templates
 

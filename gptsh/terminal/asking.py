@@ -97,10 +97,11 @@ def marked_lines(text: str) -> list[str]:
 
     Each row has a mark, so that none looks like a line of gptsh.
     """
-    room = max(20, shutil.get_terminal_size().columns - len(_MARK) - 1)
+    columns = max(20, shutil.get_terminal_size().columns - len(_MARK) - 1)
     rows = []
     for line in visible(text).split("\n"):
-        length = room if line.isascii() else room // 2  # a character may be two columns wide
+        # A character may be two columns wide.
+        length = columns if line.isascii() else columns // 2
         for index in range(0, len(line) or 1, length):
             rows.append(_MARK + line[index : index + length])
     return rows

@@ -1,7 +1,7 @@
 """Read stdin, write stdout and stderr, print notes; know terminals, and what they can show.
 
 Writes are unbuffered, so that no flush can block or fail when the process ends. While ``silent``,
-the process belongs to somebody else: nothing is written, and there is no terminal.
+the process is the caller's: nothing is written, and there is no terminal.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def silent() -> Iterator[list[str]]:
 
 
 def is_silent() -> bool:
-    """Whether the process belongs to somebody else, as in ``silent``."""
+    """Whether the process is the caller's, as in ``silent``."""
     return _collected_notes.get() is not None
 
 

@@ -376,7 +376,7 @@ class Toolbox:
             self.missing.append(f"{server.name}{SEPARATOR}{pattern}")
             if not self._lenient:
                 names = ", ".join(tool.name for tool in tools[:_MAX_LISTED]) or "none"
-                advice = f"it has {names}; --tools names others, --no-tools does without"
+                advice = f"it has {names}; --tools names others, --no-tools offers none"
                 raise ConfigError(f"tool server {server.name} has no tool {pattern!r}", advice)
 
     # ---- calls

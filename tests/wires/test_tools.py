@@ -31,7 +31,7 @@ from tests.support.tools import BAD, HTTP, SERVER, calling, is_running
 NAMES = ["die", "hang", "garble", "refuse", "give", "many", "tell", "leak", "say", "ask"]
 HAS = f"it has {', '.join(NAMES)}"
 APPROVED = 'auto_approve = ["*"]'
-WAY = "--tools names others, --no-tools does without"
+WAY = "--tools names others, --no-tools offers none"
 KEY = "sk-very-secret"
 
 

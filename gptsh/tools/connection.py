@@ -34,7 +34,7 @@ from gptsh.jsonio import JsonObject, as_dict, encode_json
 from gptsh.messages import ServerQuestion, Tool
 from gptsh.text import shorten
 from gptsh.tools import logins
-from gptsh.tools.programs import Program
+from gptsh.tools.programs import Programs
 from gptsh.tools.transports import Pipes, StreamableHttp
 
 # ---- remembered
@@ -157,25 +157,24 @@ _CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTAL
 
 
 class Connection:
-    """The connection to a tool server: to a running program, or to its URL.
+    """The connection to a tool server: to one of the running programs, or to its URL.
 
-    ``start_again`` starts the program again, and returns it. ``ask`` puts a question to the user.
+    ``ask`` puts a question to the user.
     """
 
     def __init__(
         self,
         server: ToolServer,
         environ: Mapping[str, str],
-        program: Program | None,
-        start_again: Callable[[], Program],
+        programs: Programs,
         ask: AskUser,
     ) -> None:
         self._server = server
         self._ask = ask
         self._remembered = Remembered(server)
         self._transport: Pipes | StreamableHttp
-        if program:
-            self._transport = Pipes(program, start_again)
+        if server.command:
+            self._transport = Pipes(server, programs)
         else:
             login = None
             if not server.has_token and logins.read_login(str(server.url)):

@@ -99,9 +99,13 @@ class Programs:
             raise ToolServerError(mask(problem, server.secrets), advice) from None
         return Program(process, stderr_file)
 
-    def get(self, name: str) -> Program | None:
-        """Return the program of a server; None if it was not started."""
-        return self._programs.get(name)
+    def __contains__(self, name: str) -> bool:
+        """Whether the program of a server was started."""
+        return name in self._programs
+
+    def __getitem__(self, name: str) -> Program:
+        """Return the program of a server."""
+        return self._programs[name]
 
     def forbid_starts(self) -> None:
         """Start nothing from now on."""

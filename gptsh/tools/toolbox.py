@@ -12,7 +12,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.config.tool_servers import SEPARATOR, ToolServer
@@ -286,12 +285,9 @@ class Toolbox:
         import asyncio
 
         for name, server in self._servers.items():
-            program = self._programs.get(name)
-            if server.command and program is None:  # it could not be started
-                continue
-            start_again = partial(self._programs.start_again, server)
-            connection = connection_class(server, self._environ, program, start_again, self._ask)
-            self._connections[name] = connection
+            if not server.command or name in self._programs:  # else it could not be started
+                connection = connection_class(server, self._environ, self._programs, self._ask)
+                self._connections[name] = connection
         if self._is_closing:
             return
         async with asyncio.TaskGroup() as tasks:
@@ -462,6 +458,8 @@ def _arguments_of(call: Call) -> JsonObject | None:
         json.dumps(arguments, ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError):
         return None
+    if arguments is None:  # as some models write it
+        return {}
     return arguments if isinstance(arguments, dict) else None
 
 

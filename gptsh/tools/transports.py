@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from http import HTTPStatus
 from itertools import groupby
 from typing import IO, TYPE_CHECKING
@@ -24,7 +24,7 @@ from gptsh.config.tool_servers import ToolServer
 from gptsh.jsonio import as_dict
 from gptsh.text import format_size
 from gptsh.tools.logins import LOOPBACK
-from gptsh.tools.programs import Program
+from gptsh.tools.programs import Programs
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -88,13 +88,14 @@ _LONE_SURROGATE = re.compile(r"(\\\\|\\u[dD][89abAB]..\\u[dD][c-fC-F]..)|\\u[dD]
 
 
 class Pipes:
-    """MCP over stdin and stdout of a program. ``start_again`` starts it again, and returns it."""
+    """MCP over stdin and stdout of a server that is one of the running programs."""
 
     secrets: frozenset[str] = frozenset()  # the config has all of a program's
 
-    def __init__(self, program: Program, start_again: Callable[[], Program]) -> None:
-        self._program = program
-        self._start_again = start_again
+    def __init__(self, server: ToolServer, programs: Programs) -> None:
+        self._server = server
+        self._programs = programs
+        self._program = programs[server.name]
         self._stray_line = ""  # the last line on its stdout that is not a message
         self.fault = ""  # what was wrong with its output: the predicate of a sentence with its name
 
@@ -103,7 +104,7 @@ class Pipes:
 
         Raises ToolServerError.
         """
-        self._program = self._start_again()
+        self._program = self._programs.start_again(self._server)
 
     @contextlib.asynccontextmanager
     async def streams(self) -> AsyncIterator["TransportStreams"]:

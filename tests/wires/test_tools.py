@@ -317,6 +317,7 @@ BROKEN = {  # the rest of a message that ends the server
 NO_OBJECT = "error: the arguments are not a JSON object, so the tool was not called"
 ASKED: list[tuple[str, str, str]] = [  # a tool, arguments as a model may write them, and what the model is told
     ("bad__refuse", "", "error: not today"),
+    ("bad__refuse", "null", "error: not today"),
     ("bad__leak", "[]", NO_OBJECT),
     ("bad__leak", '{"a": NaN}', NO_OBJECT),
     ("bad__leak", '{"a": [{"b": -1e999}]}', NO_OBJECT),

@@ -141,16 +141,15 @@ class Tables(NamedTuple):
         """Return a NamedTuple for each name; ``*`` has the shared keys. Raises ConfigError."""
         if not isinstance(value, dict):
             raise ConfigError(f"{where}: expected a table")
-        if not self.shared:
-            return {
-                name: read(self.fields, inner, f"{where}.{name}.")  # in the order of the file
-                for name, inner in value.items()
-            }
-        shared = {name: inner for name, inner in value.items() if not isinstance(inner, dict)}
-        tables = {"*": read(self.fields, shared, f"{where}.")}
+        shared = {}
+        tables: dict[str, object] = {}
+        if self.shared:
+            shared = {name: inner for name, inner in value.items() if not isinstance(inner, dict)}
+            tables["*"] = read(self.fields, shared, f"{where}.")
         for name, inner in value.items():
             if name not in shared:
-                tables[name] = read(self.fields, {**shared, **inner}, f"{where}.{name}.")
+                table = {**shared, **inner} if shared else inner
+                tables[name] = read(self.fields, table, f"{where}.{name}.")
         return tables
 
 

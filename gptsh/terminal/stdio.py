@@ -20,7 +20,8 @@ from gptsh.text import VisiblePieces, format_size, one_line, wrapped
 
 # ---- streams
 
-_DEFAULT_SIZE = (80, 24)  # columns and rows
+_COLUMNS = 80  # of what does not say how many it has
+_ROWS = 24
 _LOCAL_MODES = 3  # index of the local modes in ``termios.tcgetattr``
 _SELECTABLE = 1024  # FD_SETSIZE
 _POLL = 0.2  # seconds until a thread that waits for a reader sees a call of ``limit_waiting``
@@ -93,16 +94,14 @@ def width(stream: TextIO | None) -> int:
 
 def size(stream: TextIO | None) -> tuple[int, int]:
     """Return columns (as ``width``) and rows."""
-    default_columns, default_rows = _DEFAULT_SIZE
+    columns = 0
+    rows = 0
     if stream is not None and is_terminal(stream):
         with contextlib.suppress(OSError):
             columns, rows = os.get_terminal_size(stream.fileno())
-            return columns or default_columns, rows or default_rows
-        return _DEFAULT_SIZE
-    columns_text = os.environ.get("COLUMNS", "")
-    if re.fullmatch("[1-9][0-9]{0,3}", columns_text):
-        default_columns = int(columns_text)
-    return default_columns, default_rows
+    elif re.fullmatch("[1-9][0-9]{0,3}", os.environ.get("COLUMNS", "")):
+        columns = int(os.environ["COLUMNS"])
+    return columns or _COLUMNS, rows or _ROWS
 
 
 @contextlib.contextmanager
@@ -136,11 +135,9 @@ def _is_ready(descriptor: int, event: int, wait: float | None) -> bool:
         poller = select.poll()
         poller.register(descriptor, event)
         return bool(poller.poll(None if wait is None else wait * 1000))
-    if event == select.POLLIN:
-        ready, _, _ = select.select([descriptor], [], [], wait)
-    else:
-        _, ready, _ = select.select([], [descriptor], [], wait)
-    return bool(ready)
+    reads = [descriptor] if event == select.POLLIN else []
+    writes = [descriptor] if event == select.POLLOUT else []
+    return any(select.select(reads, writes, [], wait))
 
 
 class Sink:

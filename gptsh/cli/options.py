@@ -22,7 +22,8 @@ class Row(NamedTuple):
     """One option: its group in the help, its names, its help text.
 
     Without ``metavar`` and ``type`` it is a flag. ``value`` is a key of ``complete.COMPLETERS``, ""
-    if a shell has nothing to offer.
+    if a shell has nothing to offer. ``may_be_blank``: what is wrong with a blank value is said
+    elsewhere, if anything is.
     """
 
     group: str
@@ -78,7 +79,7 @@ class Flags:
         "Send nothing that may bring the turn's cost above this.",
         metavar="USD", type=click.FloatRange(0, 1e9))
     timeout: str | None = option("Ask", ("--timeout",),
-        "Stop after S seconds; the partial answer is saved.", metavar="S")
+        "Stop after S seconds; the partial answer is saved.", metavar="S", may_be_blank=True)
     dry_run: bool = option("Ask", ("--dry-run",),
         "Show what would be sent, without sending it; with -o json, show the request itself.")
     output: str | None = option("Answer", ("-o", "--output"),
@@ -151,7 +152,8 @@ class Flags:
         "With --prune-sessions: keep the N last used sessions.",
         metavar="N", type=click.IntRange(0))
     older_than: str | None = option("Manage", ("--older-than",),
-        "With --prune-sessions: sessions not used for this long, such as 30d.", metavar="AGE")
+        "With --prune-sessions: sessions not used for this long, such as 30d.",
+        metavar="AGE", may_be_blank=True)
     archive: bool = option("Manage", ("--archive",), "With --prune-sessions: archive them instead.")
     yes: bool = option("Manage", ("--yes",),
         "With --prune-sessions: do it; with --delete-session: do not ask.")

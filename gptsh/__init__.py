@@ -1,6 +1,7 @@
 """gptsh asks a language model from the shell and keeps every conversation as a JSON file.
 
-From Python: ``from gptsh import ask, stream``; docs/api.md has examples. The import itself loads nothing.
+From Python: ``from gptsh import ask, stream``; docs/api.md has examples. The import itself loads
+nothing.
 """
 
 TYPE_CHECKING = False  # as in ``typing``, which takes longer to import than the rest of this

@@ -1,1 +1,1 @@
-"""Which part of a session is sent: token counts, strategies, summaries, memory. No network, no terminal."""
+"""Choose what is sent of a session: tokens, strategies, summaries, memory. No network."""

@@ -95,7 +95,7 @@ class _Block:
         self._add_summary(summary)
 
     def add_what_fits(self, summary: Summary | None, answer_at: int | None) -> None:
-        """Fill the block of ``minimal``; the words of the current question are added in any case."""
+        """Fill the block of ``minimal``; the words of the current question always go in."""
         if self._current is not None:
             line = self._line(self._current)
             self.lines[self._current] = line

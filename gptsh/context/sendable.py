@@ -42,10 +42,14 @@ _NO_RESULT = "error: this tool call was interrupted and has no result"
 
 def make_sendable(messages: Iterable[Message]) -> list[Message]:
     """The messages of a session (see ``as_sent``) without empty answers, which servers refuse."""
-    return [message for message in messages if message["role"] != "assistant" or not is_empty(message)]
+    return [
+        message for message in messages if message["role"] != "assistant" or not is_empty(message)
+    ]
 
 
-def build_messages(messages: Sequence[Message], system: str | None, provider: str, model: str) -> list[Message]:
+def build_messages(
+    messages: Sequence[Message], system: str | None, provider: str, model: str
+) -> list[Message]:
     """Put the system prompt and the messages in an order that strict servers accept.
 
     The messages come from ``make_sendable``. System messages of the session come first and are
@@ -187,7 +191,9 @@ def _with_calls(message: Message, calls: list[Call], new_ids: Mapping[str, str])
     replay = message.get("replay")
     if isinstance(replay, dict) and any(old != new for old, new in new_ids.items()):
         new_message["replay"] = {
-            key: [_with_new_id(item, new_ids) for item in value] if isinstance(value, list) else value
+            key: [_with_new_id(item, new_ids) for item in value]
+            if isinstance(value, list)
+            else value
             for key, value in replay.items()
         }
     return new_message
@@ -274,7 +280,10 @@ def _without(part: Part, start: int, stop: int) -> Part:
     """The part with a line in place of the characters from ``start`` to ``stop`` of its text."""
     text = part["text"]
     before = text[:start] if not start or text[start - 1] == "\n" else f"{text[:start]}\n"
-    return {**part, "text": f"{before}{_LINE.format(removed=stop - start, whole=len(text))}{text[stop:]}"}
+    return {
+        **part,
+        "text": f"{before}{_LINE.format(removed=stop - start, whole=len(text))}{text[stop:]}",
+    }
 
 
 def _map_parts(message: Message, change: Callable[[Part], Part]) -> Message:
@@ -343,7 +352,9 @@ def _at_lines(text: str, start: int, stop: int) -> tuple[int, int]:
     """
     if 0 < start < len(text) and (line := text.rfind("\n", start // 2, start) + 1):
         start = line
-    if 0 < stop < len(text) and (line := text.find("\n", stop - 1, stop + (len(text) - stop) // 2) + 1):
+    if 0 < stop < len(text) and (
+        line := text.find("\n", stop - 1, stop + (len(text) - stop) // 2) + 1
+    ):
         stop = line
     return start, stop
 
@@ -411,7 +422,9 @@ def touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
         if call.get("id") in failed_ids or not isinstance(tool, str):
             continue
         values = [value for key, value in arguments.items() if re.fullmatch(_PATH_KEYS, key)]
-        paths = [path for value in values for path in (value if isinstance(value, list) else [value])]
+        paths = [
+            path for value in values for path in (value if isinstance(value, list) else [value])
+        ]
         for path in paths:
             if isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH and "\n" not in path:
                 files[path] = [name for name in files.pop(path, ()) if name != tool] + [tool]

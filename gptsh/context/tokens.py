@@ -81,7 +81,9 @@ def count_text(text: str) -> int:
     if encoding is None:
         return math.ceil(upper_bound(text) / 2)
     step = max(_PIECE, len(text) // _MAX_PIECES)
-    counted = sum(len(encoding.encode_ordinary(text[at : at + _PIECE])) for at in range(0, len(text), step))
+    counted = sum(
+        len(encoding.encode_ordinary(text[at : at + _PIECE])) for at in range(0, len(text), step)
+    )
     digits = sum(map(text.count, "0123456789"))
     return math.ceil(_MARGIN * counted * step / _PIECE + _PER_DIGIT * digits)
 
@@ -92,7 +94,9 @@ def _encoding() -> "Encoding | None":
     from importlib.util import find_spec
 
     spec = find_spec("litellm")
-    folder = Path(spec.origin or "").parent / "litellm_core_utils" / "tokenizers" if spec else Path()
+    folder = (
+        Path(spec.origin or "").parent / "litellm_core_utils" / "tokenizers" if spec else Path()
+    )
     if not (folder / _CL100K).is_file():
         return None
     os.environ["TIKTOKEN_CACHE_DIR"] = str(folder)
@@ -195,7 +199,9 @@ def estimate(messages: Sequence[Message]) -> int:
 
 def count_tools(tools: Sequence[Tool]) -> int:
     """Count the tokens of tool definitions as sent, erring high."""
-    return sum(FRAMING + count_text(json.dumps(tool._asdict(), ensure_ascii=False)) for tool in tools)
+    return sum(
+        FRAMING + count_text(json.dumps(tool._asdict(), ensure_ascii=False)) for tool in tools
+    )
 
 
 # ---- budget
@@ -271,8 +277,8 @@ class Prompt(NamedTuple):
 # ---- estimator
 #
 # The size of a prompt in tokens. The tokens reported with the newest answer, plus the bytes of
-# that and of all newer text, are an upper bound. A prompt that this does not prove small is counted with the
-# tokenizer, and scaled by what the model has reported for earlier prompts of the session.
+# that and of all newer text, are an upper bound. A prompt that this does not prove small is counted
+# with the tokenizer, and scaled by what the model has reported for earlier prompts of the session.
 
 _UNKNOWN_RESERVE = 1000  # tokens for the answer if the window is not known
 _OLLAMA_MIN_WINDOW = 4096  # tokens of the smallest window that Ollama is asked for

@@ -95,7 +95,8 @@ def code(text: str, language: str = "") -> str:
 def _parser() -> MarkdownIt:
     markdown = parser()
     markdown.options["xhtmlOut"] = False
-    setattr(markdown, "validateLink", is_link)  # noqa: B010 - documented to be replaced; other links are shown as text
+    # It is documented to be replaced. Other links are shown as text.
+    setattr(markdown, "validateLink", is_link)  # noqa: B010
     markdown.core.ruler.push("page", _fit_page)
     # Its own annotation allows only bound methods.
     rules: dict[str, Callable[..., str]] = vars(markdown.renderer)["rules"]

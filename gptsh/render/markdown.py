@@ -92,7 +92,7 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def _formula(state: StateInline, silent: bool) -> bool:
-    r"""Parse a formula as literal text: ``\(a_1\)``, ``\[ a*b*c \]``, ``$$ … $$``, ``$a*b*c$``."""
+    r"""Parse a formula as literal text: ``\(a_1\)``, ``\[ a*b*c \]``, ``$$ … $$``, ``$a*b$``."""
     formula = _FORMULA.match(state.src, state.pos, state.posMax)
     if not formula:
         return False

@@ -285,13 +285,17 @@ class Planner:
             state = {**state, "summaries": [*state["summaries"]]}
             summarise = partial(placeholder_summary, state["summaries"])
         sent, note_failure = self._sendable(messages), self._summariser.note_failure
-        return Compactor(sent, state, self._draft, self._estimator, self.rules, summarise, note_failure)
+        return Compactor(
+            sent, state, self._draft, self._estimator, self.rules, summarise, note_failure
+        )
 
     def save_compaction(self, prompt: Prompt, messages: Sequence[Message]) -> None:
         """Save a new compaction of these messages, with a snapshot of the session before it."""
         from gptsh.turn.shortening import save_compaction
 
-        save_compaction(self._session, prompt, messages, self.rules.snapshots, fsync=self._options.compact)
+        save_compaction(
+            self._session, prompt, messages, self.rules.snapshots, fsync=self._options.compact
+        )
 
     # ---- a prompt that is too long
 
@@ -299,7 +303,9 @@ class Planner:
         """The refusal of a prompt that cannot be shortened any more, with what the user can do."""
         advice = self._advice_on_length(messages)
         if refusal.window is None and self._estimator.window is None:
-            advice += f"; set context_window under [providers.{self.provider}], and gptsh sends less"
+            advice += (
+                f"; set context_window under [providers.{self.provider}], and gptsh sends less"
+            )
             advice += " of a long session"
         err = TooLong(str(refusal), advice, detail=refusal.detail)
         if self._session.is_saved and not self._options.interactive:
@@ -413,11 +419,15 @@ class Planner:
         question_at = turns.question_index(messages) if self.rules.compact else 0
         threshold = int(self.rules.compact_at * budget.whole)
         truncation = Truncation(self._session, end, self._whole, self._estimator.scale)
-        truncation.cut_to_fit(messages[:question_at], messages[question_at:], budget.whole, threshold)
+        truncation.cut_to_fit(
+            messages[:question_at], messages[question_at:], budget.whole, threshold
+        )
 
     # ---- what is sent
 
-    def _sendable(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None) -> list[Message]:
+    def _sendable(
+        self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None
+    ) -> list[Message]:
         """The messages as this model reads them; ``cuts``: instead of those of the session."""
         not_sent = self.not_sent
         if cuts is None:
@@ -426,17 +436,24 @@ class Planner:
             messages = turns.without_turns(messages, not_sent.filtered)
         if not_sent.refused:
             messages = [*map(not_sent.without_refused, messages)]
-        sent = [sendable.as_sent(message, not_sent.kinds, cuts.get(message["id"], ())) for message in messages]
+        sent = [
+            sendable.as_sent(message, not_sent.kinds, cuts.get(message["id"], ()))
+            for message in messages
+        ]
         if self._noted:
             sent = self._noted.in_questions(sent, self._estimator.window)
         return make_sendable(sent)
 
-    def _whole(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None) -> Prompt:
+    def _whole(
+        self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None
+    ) -> Prompt:
         """The prompt that sends all of the messages."""
         sent = self._sendable(messages, cuts)
         return self._estimator.estimated(self._draft._replace(included=len(sent)), sent)
 
-    def _choose(self, messages: Sequence[Message], *, dry: bool = False, reason: str = AUTO) -> Prompt:
+    def _choose(
+        self, messages: Sequence[Message], *, dry: bool = False, reason: str = AUTO
+    ) -> Prompt:
         """Choose what is sent: all messages if they fit, else a compaction."""
         if not self._session.doc["context"].get("compaction") and not self._options.compact:
             whole = self._whole(messages)
@@ -452,7 +469,13 @@ class Planner:
 
         engine, fsync = self._engine, self._options.compact
         return Summariser(
-            engine.settings, engine.client, self.agent, self._session, self._screen, self.costs, fsync=fsync
+            engine.settings,
+            engine.client,
+            self.agent,
+            self._session,
+            self._screen,
+            self.costs,
+            fsync=fsync,
         )
 
     def _finish(self, prompt: Prompt, messages: Sequence[Message], *, dry: bool = False) -> Prompt:
@@ -461,7 +484,9 @@ class Planner:
         if not prompt.fits:
             reserved = f"of {budget.window:,}, {budget.reserve:,} reserved for the answer"
             error = f"the prompt takes about {tokens:,} tokens and the window has room for"
-            raise TooLong(f"{error} {budget.whole:,} ({reserved})", self._advice_on_length(messages))
+            raise TooLong(
+                f"{error} {budget.whole:,} ({reserved})", self._advice_on_length(messages)
+            )
         if prompt.is_new and not dry and not self._options.dry_run:
             self.save_compaction(prompt, messages)
         if prompt.is_new and self._noted:
@@ -475,7 +500,9 @@ class Planner:
         answers = [message for message in messages if message["role"] == "assistant"]
         full_window = filled_window(answers[-1]) if answers else None  # the next needs more
         request = self._draft.request._replace(
-            messages=build_messages(prompt.request.messages, self._system, self.provider, self.model),
+            messages=build_messages(
+                prompt.request.messages, self._system, self.provider, self.model
+            ),
             tokens=max(prompt.at_most, full_window or 0) + answer_tokens,
         )
         return prompt._replace(request=request)

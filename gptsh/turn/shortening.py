@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 
 def save_compaction(
-    session: Session, prompt: Prompt, messages: Sequence[Message], keep_snapshots: int, *, fsync: bool
+    session: Session,
+    prompt: Prompt,
+    messages: Sequence[Message],
+    keep_snapshots: int,
+    *,
+    fsync: bool,
 ) -> None:
     """Save a new compaction of these messages. Notes name its size and what it leaves out newly."""
     doc = session.doc
@@ -119,7 +124,9 @@ class Truncation:
         if earlier and self._session.doc["context"]["compaction"] is None:
             self._cut(earlier, everything, threshold, must_reach=True)
 
-    def _cut(self, texts_of: Sequence[Message], sent: Sequence[Message], limit: int, *, must_reach: bool) -> None:
+    def _cut(
+        self, texts_of: Sequence[Message], sent: Sequence[Message], limit: int, *, must_reach: bool
+    ) -> None:
         """Cut texts of some messages so that ``sent``, of which they are a part, takes ``limit``.
 
         The cuts take the place of their earlier ones; there is a note for each. ``must_reach``:

@@ -77,7 +77,9 @@ class Summariser:
         text = ""
         try:
             with self._screen.spinning(f"summarising {len(fresh):,} messages with {model}"):
-                text = summaries.summarise(small, previous, fresh, tokens=size, calls=self._calls_left)
+                text = summaries.summarise(
+                    small, previous, fresh, tokens=size, calls=self._calls_left
+                )
         finally:
             self._calls_left -= max(1, small.calls)
             for usage in small.spent:
@@ -185,7 +187,9 @@ class Consolidation:
             return None
         self._interrupts.restart_deadline(_TURN_LIMIT)
         try:
-            self._consolidate_part(session.filename or "", agent, lambda doc: memory.due_messages(doc, rules), wait=0)
+            self._consolidate_part(
+                session.filename or "", agent, lambda doc: memory.due_messages(doc, rules), wait=0
+            )
         except StoreBusy:
             return None
         except (GptshError, Interrupted) as err:
@@ -215,7 +219,9 @@ class Consolidation:
             doc = sessions.load_session(filename)
             agent, select = self.agent_of(doc), memory.pending_messages
             if has_memory(agent) and select(doc):
-                while (count := self._consolidate_part(filename, agent, select, wait=_LOCK_TIMEOUT)) is not None:
+                while (
+                    count := self._consolidate_part(filename, agent, select, wait=_LOCK_TIMEOUT)
+                ) is not None:
                     result["messages"] += count
         except Interrupted as interrupted:
             self.interrupted, self.is_over, err = interrupted, True, as_error(interrupted)
@@ -228,7 +234,12 @@ class Consolidation:
         return result
 
     def _consolidate_part(
-        self, filename: str, agent: Agent, select: Callable[[Document], list[Message]], *, wait: float
+        self,
+        filename: str,
+        agent: Agent,
+        select: Callable[[Document], list[Message]],
+        *,
+        wait: float,
     ) -> int | None:
         """Consolidate the first part of the selected messages.
 
@@ -240,14 +251,19 @@ class Consolidation:
             raise ConfigError("no model is set that can write the memory", way)
         client = self._client
         small = make_small_model(
-            self.settings, client, lambda request, answer: interruptible(client.ask(request, answer)), agent.model_small
+            self.settings,
+            client,
+            lambda request, answer: interruptible(client.ask(request, answer)),
+            agent.model_small,
         )
         with screen.Screen().spinning("remembering"), contextlib.ExitStack() as stack:
             with self._interrupts.waiting():
                 stack.enter_context(memory.locked(agent.name, wait))
             doc = sessions.load_session(filename)
             messages = select(doc)
-            return memory.consolidate(doc, filename, agent.name, messages, small) if messages else None
+            return (
+                memory.consolidate(doc, filename, agent.name, messages, small) if messages else None
+            )
 
 
 def has_memory(agent: Agent) -> bool:
@@ -255,7 +271,9 @@ def has_memory(agent: Agent) -> bool:
     return agent.memory and split_model(agent.model_small or "")[0] != "echo"
 
 
-def consolidate_session(config: Settings, client: Client, seconds: float | None, filename: str) -> Interrupted | None:
+def consolidate_session(
+    config: Settings, client: Client, seconds: float | None, filename: str
+) -> Interrupted | None:
     """Consolidate a session that a conversation leaves.
 
     Return a signal other than Ctrl-C that interrupted it. Raises GptshError if the session cannot

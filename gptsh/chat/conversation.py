@@ -331,7 +331,7 @@ class Conversation:
         setup = engine.resolve(options, session.stored)
         session.begin(question, setup.agent, setup.output.form, options, engine.settings)
         tools = engine.running_tools(setup.servers)
-        planner = Planner(engine, options, setup, session, tools, Screen(setup.output))
+        planner = Planner(engine, options, setup, session, tools, Screen(setup.output), [])
         return setup, planner.plan(session.doc["messages"], dry=True)
 
     def _drop_snapshot(self) -> None:

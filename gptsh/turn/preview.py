@@ -80,7 +80,7 @@ def compact(
     engine.client.deadline = interrupts.deadline
     session.begin(None, setup.agent, setup.output.form, options, engine.settings)
     screen = Screen(setup.output)
-    planner = Planner(engine, options, setup, session, None, screen)
+    planner = Planner(engine, options, setup, session, None, screen, [])
     writer = screen.writer
     session.emit = writer.emit
     doc = session.doc

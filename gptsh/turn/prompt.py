@@ -193,7 +193,7 @@ def report_of(prompt: Prompt) -> "PromptReport":
 
 
 class Planner:
-    """Makes the prompts of a turn for one model; ``costs`` are those of its summaries, in USD.
+    """Makes the prompts of a turn for one model; adds the costs of its summaries to ``costs``.
 
     What changes from one prompt to the next has an owner each: the ``Estimator`` the window and how
     tokens are counted, ``NotedTexts`` the memory and the project's file, ``not_sent`` what is left
@@ -208,10 +208,11 @@ class Planner:
         session: Session,
         tools: Tools | None,
         screen: Screen,
+        costs: list[float | None],
     ) -> None:
         self.agent, self.output = setup.agent, setup.output
         self.model, self.rules = setup.agent.model or "", engine.settings.context
-        self.costs: list[float | None] = []
+        self._costs = costs
         self.not_sent = NotSent(engine.client, self.model)
         self._engine, self._screen, self._options, self._session = engine, screen, options, session
         self._client = engine.client
@@ -308,7 +309,8 @@ class Planner:
             )
             advice += " of a long session"
         err = TooLong(str(refusal), advice, detail=refusal.detail)
-        if self._session.is_saved and not self._options.interactive:
+        is_asked_again = self._session.is_saved and turns.unanswered(messages)
+        if is_asked_again and not self._options.interactive:
             changed = "--truncate tail" if self._can_truncate(messages) else "-m MODEL"
             command = f"gptsh -s {self._session.ref} {changed}"
             err.hint = f"the question is saved: '{command}' asks it again"
@@ -474,7 +476,7 @@ class Planner:
             self.agent,
             self._session,
             self._screen,
-            self.costs,
+            self._costs,
             fsync=fsync,
         )
 
@@ -489,7 +491,8 @@ class Planner:
             )
         if prompt.is_new and not dry and not self._options.dry_run:
             self.save_compaction(prompt, messages)
-        if prompt.is_new and self._noted:
+        # Only a compaction that is made changes the beginning of the prompt.
+        if prompt.is_new and self._noted and (self._options.dry_run or not dry):
             self._noted.move_up(prompt.compaction)
             self._build_texts()
 

@@ -51,7 +51,8 @@ class Session:
         is_file = location is not None and not location.startswith("@")
         self.filename = location if is_file else None
         self.given_ref = given_ref
-        self.is_saved = False  # whether the last save reached the disk
+        self.is_saved = False  # whether the last save reached the disk; before it, whether it may
+        self._has_question = False  # on disk
         self.failure: StoreError | None = None
         self.pending_events: list[SessionEvent] = []
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
@@ -233,7 +234,7 @@ class Session:
             try:
                 self._write(fsync=fsync)
                 self.failure = None
-                self.is_saved = True
+                self.is_saved = self._has_question = True
                 for kind, fields in self.pending_events:
                     self.emit(kind, **fields)
                 self.pending_events.clear()
@@ -329,8 +330,11 @@ class Session:
                 return f"the {kept} is kept: /retry {goes_on}"
             return f"the {kept} is kept" if is_partial else ""
         if not (self.is_saved and self.filename):
-            has_failed = self._saves and self.failure
-            return "nothing of this turn is saved: ask again" if has_failed else ""
+            if not (self._saves and self.failure):
+                return ""
+            if self._has_question:
+                return f"only the question is saved: 'gptsh -s {self.ref}' asks it again"
+            return "nothing of this turn is saved: ask again"
         if goes_on:
             return f"the {kept} is saved: 'gptsh -s {self.ref}' {goes_on}"
         return f"the {kept} is saved: continue with 'gptsh -s {self.ref} PROMPT'"

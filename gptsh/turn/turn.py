@@ -96,7 +96,7 @@ class Turn:
         self._question_id = self._messages[turns.question_index(self._messages)]["id"]
         self._last_answer: Message | None = None
         self._calls: list[Call] = []  # that ran, or were denied
-        self._costs: list[float | None] = []  # of answers, and of summaries for models given up
+        self._costs: list[float | None] = []  # of answers and summaries, in USD
         self._sources: dict[str, str | None] = {}  # titles of the cited pages, by URL
         self._not_offered: list[str] = []  # names of tools that were called, and do not exist
         self._notes: list[str] = []  # printed after the answer
@@ -148,6 +148,7 @@ class Turn:
             session=self.session,
             tools=self._tools,
             screen=self._screen,
+            costs=self._costs,
         )
 
     def _save_question(self, err: ToolServerError | Interrupted) -> None:
@@ -270,7 +271,6 @@ class Turn:
             secrets = sorted(self._setup.agent.params.keys() - setup.agent.params.keys())
             without = f", without {', '.join(secrets)}" if secrets else ""
             stdio.note(f"{err}; asking {planner.model} instead{without}")
-            self._costs += self._planner.costs
             self._setup = setup
             self._planner = planner
             return prompt
@@ -530,7 +530,7 @@ class Turn:
             "text": self._setup.output.select(self._text) if self._last_answer else None,
             "model": planner.model,
             "provider": planner.provider,
-            "cost": sum_costs([*self._costs, *planner.costs]),
+            "cost": sum_costs(self._costs),
             "tool_calls": self._calls or message.get("tool_calls", []),
             "sources": [{"url": url, "title": title} for url, title in self._sources.items()],
             "context": report_of(self.prompt) if self.prompt else None,

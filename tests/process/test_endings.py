@@ -209,6 +209,23 @@ def test_a_full_disk_costs_a_note_and_exit_1_but_no_answer(lab: Home) -> None:
     assert not [path for path in lab.sessions.iterdir() if path.suffix != ".tmp"]
 
 
+def test_a_disk_with_room_for_the_question_alone_says_how_to_ask_it_again(lab: Home) -> None:
+    def little_room() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2800, 2800))
+
+    lab.sessions.mkdir(parents=True)
+    env = {"PYTHONDONTWRITEBYTECODE": "1"}
+    process = lab.start("-o", "json", "x" * 1000, preexec_fn=little_room, env=env)
+    answered = json.loads(process.communicate(timeout=30)[0])
+    session = lab.doc()["id"]
+    assert process.returncode == 1
+    assert answered["text"] == "You said: " + "x" * 1000
+    hint = f"only the question is saved: 'gptsh -s {session}' asks it again"
+    assert answered["error"]["hint"] == hint
+    assert lab.run("-s", session).stdout == answered["text"] + "\n"
+
+
 AT_A_CALL = """
 import os, signal, sys
 from gptsh.cli.entrypoint import main

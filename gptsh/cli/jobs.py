@@ -1,6 +1,8 @@
 """Work out what options mean, and run the jobs on stored sessions."""
 
+import re
 import sys
+from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
 from gptsh.cli.options import STDIN, Flags
@@ -22,7 +24,42 @@ def filters_of(flags: Flags) -> "Filters":
     """The sessions that a list has."""
     from gptsh.manage.lists import Filters
 
-    return Filters(flags.agent, flags.model, flags.tag, flags.here, flags.archived, flags.limit)
+    since = since_of(flags.since) if flags.since is not None else None
+    return Filters(flags.agent, flags.model, flags.tag, flags.here, flags.archived, flags.limit, since)
+
+
+_HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
+_DAYS = {"today": 0, "yesterday": 1}
+_AGES = "12h, 30d, 2w or 1y"
+
+
+def moment_before(age: str) -> datetime | None:
+    """The time ``12h``, ``30d``, ``2w`` or ``1y`` ago, at most a century; None for another form."""
+    match = re.fullmatch("([0-9]{1,6})([hdwy])", age)
+    hours = int(match[1]) * _HOURS[match[2]] if match else 0
+    return datetime.now(UTC) - timedelta(hours=hours) if 0 < hours <= 100 * _HOURS["y"] else None
+
+
+def older_than(age: str) -> datetime:
+    """The time that ``--older-than`` means. Raises UsageError."""
+    before = moment_before(age)
+    if before is None:
+        expected = f"hours, days, weeks or years, such as {_AGES}"
+        raise UsageError(f"--older-than: expected {expected}, not {age[:20]!r}")
+    return before
+
+
+def since_of(value: str) -> datetime:
+    """The time that ``--since`` means: an age, or the local midnight that begins a day. Raises UsageError."""
+    if begin := moment_before(value):
+        return begin
+    try:
+        today = date.today()
+        day = today - timedelta(_DAYS[value]) if value in _DAYS else date.fromisoformat(value)
+        return datetime.combine(day, time()).astimezone()
+    except (ValueError, OverflowError, OSError) as err:
+        forms = f"an age such as {_AGES}, or a day: 2026-11-01, today or yesterday"
+        raise UsageError(f"--since: expected {forms}, not {value[:20]!r}") from err
 
 
 def session_ref(flags: Flags, config: "Settings") -> str | None:

@@ -165,6 +165,9 @@ class Flags:
         "Add what is new in all sessions, or in the one from -s, to their agents' memory.")
     here: bool = option("Manage", ("--here",),
         "In a list, show only sessions that began in this project.")
+    since: str | None = option("Manage", ("--since",),
+        "In a list, only sessions used since then, such as 12h, 30d, today or 2026-11-01; with --usage, the days.",
+        metavar="AGE|DATE")
     archived: bool = option("Manage", ("--archived",),
         "With --list-sessions, --search-sessions or --prune-sessions: archived sessions instead.")
     limit: int | None = option("Manage", ("--limit",),
@@ -247,7 +250,7 @@ AGENT_OPTIONS = (
     "--web",
     "--no-web",
 )
-FILTERS = ("-a", "-m", "--tag", "--here", "--limit")  # they choose among sessions
+FILTERS = ("-a", "-m", "--tag", "--here", "--since", "--limit")  # they choose among sessions
 JOBS: Mapping[str, Job] = {
     "--list-sessions": Job("jobs:list_sessions", (*FILTERS, "--archived")),
     "--show-session": Job("jobs:show_session", ("--full",)),

@@ -1,11 +1,9 @@
 """Prune old sessions (``--prune-sessions``), and consolidate memories (``--consolidate``)."""
 
 import os
-import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 
-from gptsh.cli.jobs import filters_of, session_ref, time_limit
+from gptsh.cli.jobs import filters_of, older_than, session_ref, time_limit
 from gptsh.cli.options import FILTERS, Flags
 from gptsh.config import settings
 from gptsh.core import folders, retention, sessions
@@ -25,8 +23,6 @@ from gptsh.turn.small_model import Consolidated, Consolidation, has_memory
 #
 # ``--prune-sessions``: delete or archive old sessions, or those whose question has no answer.
 
-_HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
-
 
 def prune_sessions(flags: Flags) -> int:
     """Delete or archive old sessions; without ``--yes`` only list them."""
@@ -38,7 +34,7 @@ def prune_sessions(flags: Flags) -> int:
     age = flags.older_than
     if age is None and flags.unanswered:
         age = "1h"  # a younger question may be waiting for its answer
-    before = _parse_age(age) if age is not None else None
+    before = older_than(age) if age is not None else None
     filters = filters_of(flags)
     items = or_note(matching_sessions(filters._replace(limit=None)), nothing_found(filters))
     if flags.unanswered:
@@ -60,16 +56,6 @@ def prune_sessions(flags: Flags) -> int:
     else:
         stdio.note(f"no session would be {verb}")
     return 0
-
-
-def _parse_age(age: str) -> datetime:
-    """The time ``12h``, ``30d``, ``2w`` or ``1y`` ago, at most a century. Raises UsageError."""
-    match = re.fullmatch("([0-9]{1,6})([hdwy])", age)
-    hours = int(match[1]) * _HOURS[match[2]] if match else 0
-    if not 0 < hours <= 100 * _HOURS["y"]:
-        expected = "hours, days, weeks or years, such as 12h, 30d, 2w or 1y"
-        raise UsageError(f"--older-than: expected {expected}, not {age[:20]!r}")
-    return datetime.now(UTC) - timedelta(hours=hours)
 
 
 # ---- consolidating

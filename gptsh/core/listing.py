@@ -4,7 +4,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, TypedDict, TypeVar
@@ -67,9 +67,7 @@ class Unreadable(NamedTuple):
     cause: str
 
 
-def scan_sessions(
-    prefix: str = "", *, archived: bool = False
-) -> Iterator[SessionSummary | Unreadable]:
+def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[SessionSummary | Unreadable]:
     """Yield each session whose id begins with ``prefix``, newest first, one file at a time.
 
     ``archived`` reads the archive instead. Sessions that are left out keep their index.
@@ -174,6 +172,14 @@ def summary_at(filename: str, names: Sequence[str] = ()) -> SessionSummary | Non
     """Return the list row of a session in either folder, or None if it cannot be read."""
     head = try_read(str(path_of(filename)), read_head)
     return summary_of(head, None, filename, names) if isinstance(head, dict) else None
+
+
+def used_at(item: SessionSummary) -> datetime | None:
+    """Return when a session was last used; None if its file has no valid time."""
+    try:
+        return datetime.fromisoformat(item["updated_at"]).astimezone(UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 def display_title(title: str | None, preview: str) -> str:

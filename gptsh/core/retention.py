@@ -5,7 +5,7 @@ import errno
 import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,6 +22,7 @@ from gptsh.core.listing import (
     summary_at,
     summary_of,
     try_read,
+    used_at,
 )
 from gptsh.core.turns import merge
 from gptsh.core.usage import update_totals
@@ -138,9 +139,7 @@ def remove(
                 path = folders.path_of(filename)
                 is_archived = path.parent == places[1]
                 was = summary_at(filename)
-                is_changed = (
-                    is_archived != from_archive or not was or was["updated_at"] != updated_at
-                )
+                is_changed = is_archived != from_archive or not was or was["updated_at"] != updated_at
                 state: State = "deleted"
                 if not folders.exists(filename):
                     state = "gone"
@@ -160,9 +159,7 @@ def remove(
                     approvals.forget_approvals(filename)
             yield Change(filename, state, was, names.get(filename, ()))
     finally:
-        with contextlib.suppress(
-            OSError
-        ):  # the files are removed; only a power cut may restore them
+        with contextlib.suppress(OSError):  # the files are removed; only a power cut may restore them
             for place in filter(os.path.isdir, places):
                 files.sync(place)
 
@@ -207,8 +204,7 @@ def select_to_prune(
     """
     dated: list[tuple[datetime, str, SessionSummary]] = []
     for item in items:
-        with contextlib.suppress(ValueError, OverflowError, OSError):
-            used = datetime.fromisoformat(item["updated_at"]).astimezone(UTC)
+        if used := used_at(item):
             dated.append((used, item["filename"], item))
     dated.sort(key=lambda entry: entry[:2], reverse=True)
     pruned = [item for used, _, item in dated[keep or 0 :] if before is None or used < before]

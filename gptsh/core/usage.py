@@ -149,15 +149,23 @@ def _local_day(moment: str | None) -> str | None:
 # ---- many sessions
 
 
-def count(sessions: "Iterable[Days]", model: str | None = None, limit: int | None = None) -> Report:
+def count(
+    sessions: "Iterable[Days]",
+    model: str | None = None,
+    limit: int | None = None,
+    since: date | None = None,
+) -> Report:
     """Return the sums over sessions.
 
-    ``model`` selects models (see ``matches_model``); ``limit`` is the number of days, newest
-    first. ``cost`` is the sum of known costs in USD; ``unpriced`` counts the other answers.
+    ``model`` selects models (see ``matches_model``); ``since`` is the first day, and ``limit`` the
+    number of days, newest first. ``cost`` is the sum of known costs in USD; ``unpriced`` counts the other answers.
     """
     all_days: Days = {}
+    first = since.isoformat() if since else ""
     for days in sessions:
         for day, models in days.items():
+            if day < first:
+                continue
             for name, counts in models.items():
                 if matches_model(name, model):
                     _add(all_days.setdefault(day, {}).setdefault(name, {}), counts)

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -15,6 +16,7 @@ from gptsh.messages import full_name, matches_model
 from gptsh.render.lists import INDENT, found_drawn, found_lines, listing_line
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import STRUCTURED, terminal_style
+from gptsh.text import local_time
 
 if TYPE_CHECKING:
     from gptsh.core.search import Found
@@ -32,7 +34,8 @@ _WRITE_INTERVAL = 0.05  # seconds
 class Filters(NamedTuple):
     """The sessions that a list has: of an agent, of models with this in their names, with all tags.
 
-    ``here``: of this project; ``archived``: archived ones instead; ``limit``: so many at most.
+    ``here``: of this project; ``archived``: archived ones instead; ``limit``: so many at most;
+    ``since``: last used then or later.
     """
 
     agent: str | None = None
@@ -41,6 +44,7 @@ class Filters(NamedTuple):
     here: bool = False
     archived: bool = False
     limit: int | None = None
+    since: datetime | None = None
 
 
 def lines_of(
@@ -114,7 +118,7 @@ def filter_sessions(filters: Filters, items: Iterable[Session | Unreadable]) -> 
                 stdio.note(f"skipped {item.path}: {item.cause}")
             elif matches_filters(filters, project, item):
                 model = full_name(item["model"], item["provider"])
-                if matches_model(model, filters.model):
+                if matches_model(model, filters.model) and _is_used_since(item, filters.since):
                     yield item
 
     return islice(matching(), filters.limit)
@@ -127,6 +131,14 @@ def matches_filters(filters: Filters, project: str | None, item: SessionSummary)
     if project is not None and item["project"] != project:
         return False
     return set(filters.tags) <= set(item["tags"])
+
+
+def _is_used_since(item: SessionSummary, since: datetime | None) -> bool:
+    """Whether a session was last used at this time or later; False if its time is not valid."""
+    if since is None:
+        return True
+    used = listing.used_at(item)
+    return used is not None and used >= since
 
 
 def or_note(items: Iterable[Item], text: str) -> Iterator[Item]:
@@ -150,6 +162,8 @@ def nothing_found(filters: Filters, without_filters: str = "") -> str:
         words.append(f"with a model like {filters.model}")
     if filters.here:
         words.append("in this project")
+    if filters.since:
+        words.append(f"since {local_time(filters.since.isoformat())}")
     return f"nothing found {', '.join(words)}" if words else without_filters
 
 

@@ -26,7 +26,8 @@ def show_usage(ref: str | None, filters: Filters, output: str | None) -> int:
     """Print tokens and cost by day and model, of one session or of those that match."""
     from gptsh.core import usage
 
-    report = usage.count(counted(ref, filters), filters.model, filters.limit)
+    first_day = filters.since.astimezone().date() if filters.since else None
+    report = usage.count(counted(ref, filters), filters.model, filters.limit, first_day)
     if not report.models and (note := lists.nothing_found(filters)):
         stdio.note(note)
     if output in STRUCTURED:

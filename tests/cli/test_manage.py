@@ -1,6 +1,9 @@
 """Lists of sessions: their lines, their filters, and what they are not for."""
 
+import json
 import re
+from datetime import UTC, date, datetime, time, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -55,12 +58,48 @@ def test_filters_leave_holes_and_never_renumber(four: Home, args: str, indexes: 
     assert (run.stderr, run.code) == (note, 0)
 
 
+@pytest.mark.parametrize("job", ["--list-sessions", "--search-sessions question", "--prune-sessions --keep 0"])
+@pytest.mark.parametrize(
+    ("since", "idents"),
+    [("36h", ["aaaa"]), ("60h", ["bbbb", "aaaa"]), ("1w", ["cccc", "bbbb", "aaaa"]), ("2020-01-01", [*"abcd"])],
+)
+def test_since_keeps_what_was_used_then_or_later(four: Home, job: str, since: str, idents: list[str]) -> None:
+    change(four.files()[0], "updated_at", "2024-10-27T23:15:30.000Z")
+    run = four.run(*job.split(), "--since", since, "-o", "jsonl")
+    found = {(item["id"], item["index"]) for item in map(json.loads, run.stdout.splitlines())}
+    indexes = {"a": 3, "b": 2, "c": 1, "d": 0}
+    assert found == {(ident[0] * 4, indexes[ident[0]]) for ident in idents}
+    assert run.code == 0
+
+
+@pytest.mark.parametrize("day", ["2026-11-01", "today"])
+def test_since_a_day_begins_at_local_midnight(four: Home, day: str) -> None:
+    zone = {"TZ": "Asia/Tokyo"}
+    today = datetime.now(ZoneInfo("Asia/Tokyo")).date()
+    midnight = datetime.combine(date(2026, 11, 1) if day != "today" else today, time(), ZoneInfo("Asia/Tokyo"))
+    for at, path in enumerate(four.files()):
+        used = midnight.astimezone(UTC) + timedelta(minutes=at - 2)
+        change(path, "updated_at", used.isoformat().replace("+00:00", "Z"))
+    listed = four.run("--list-sessions", "--since", day, env=zone).stdout
+    assert re.findall(r"^\[(\d)\]", listed, re.MULTILINE) == ["2", "3"]
+
+
+@pytest.mark.parametrize("since", ["", "30", "0d", "1.5d", "2026-13-01", "2026-11-1", "tomorrow", "0001-01-01"])
+@pytest.mark.parametrize("job", ["--list-sessions", "--usage"])
+def test_an_unreadable_since_is_exit_2_and_the_forms_are_named(four: Home, job: str, since: str) -> None:
+    run = four.run(job, "--since", since, env={"TZ": "Asia/Tokyo"})
+    assert run.code == 2
+    assert run.stdout == ""
+    assert "12h, 30d, 2w or 1y, or a day: 2026-11-01, today or yesterday" in run.stderr
+
+
 EMPTY = [
     (["--list-sessions"], 'there is no session yet: gptsh "hello" starts one'),
     (["--list-sessions", "--archived"], "no session is archived"),
     (["--list-sessions", "--tag", "x"], "nothing found with the tag x"),
     (["--list-sessions", "--tag", "x", "-a", "me", "-m", "gpt", "--here"],
      "nothing found with the tag x, with the agent me, with a model like gpt, in this project"),
+    (["--list-sessions", "--since", "2026-11-01"], "nothing found since 2026-11-01 00:00"),
     (["--list-agents", "-m", "gpt"], "no agent has a model like gpt"),
     (["--list-models", "-m", "gpt"], "no key or server offers a model like gpt now"),
     (["--list-tools"], "there is no tool server: [mcp.servers.NAME] in config.toml adds one"),

@@ -290,3 +290,11 @@ def test_a_file_from_a_year_that_no_date_has_counts(home: Home) -> None:
             found = home.run("--usage", *more, "-o", "json")
             assert (json.loads(found.stdout)["total"]["answers"], found.stderr) == (1, "")
         assert home.run("--list-sessions").code == home.run("-c", "-m", "echo", "more").code == 0
+
+
+def test_since_leaves_out_the_days_before_it(home: Home) -> None:
+    put(home, said("m1", "01"), said("m2", "02"), said("m3", "03"), updated_at="2026-11-03T10:00:00Z")
+    for more in ((), ("-s", "aaaa")):
+        days = report(home, "--since", "2026-11-02", *more)["days"]
+        assert [day["day"] for day in days] == ["2026-11-03", "2026-11-02"]
+    assert home.run("--usage", "--since", "2026-11-04").stderr == "gptsh: nothing found since 2026-11-04 00:00\n"

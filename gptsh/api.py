@@ -62,6 +62,7 @@ class Options(TypedDict, total=False):
     truncate: str | None
     title: str | bool | None
     tags: Sequence[str]
+    untag: Sequence[str]
     name: str | None
     save: bool
     config: str | os.PathLike[str] | None
@@ -258,6 +259,7 @@ def _turn_options(options: Options, on_event: Callable[[Event], object]) -> Turn
         truncate=options.get("truncate"),
         title=title if isinstance(title, str) else None,
         tags=tuple(options.get("tags", ())),
+        removed_tags=tuple(options.get("untag", ())),
         name=options.get("name"),
         save=options.get("save", True),
         config_file=None if config is None else os.fspath(config),

@@ -5,7 +5,7 @@ import sys
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
-from gptsh.cli.options import STDIN, Flags
+from gptsh.cli.options import LABELS, STDIN, Flags
 from gptsh.errors import UsageError
 from gptsh.terminal import stdio
 
@@ -128,6 +128,7 @@ def turn_options(flags: Flags, config: "Settings") -> "TurnOptions":
         truncate=flags.truncate,
         title=flags.title,
         tags=flags.tag,
+        removed_tags=flags.untag,
         name=flags.name,
         snapshot=flags.snapshot,
         save=not flags.no_save,
@@ -159,7 +160,7 @@ def paths_and_pipe(flags: Flags, config: "Settings") -> tuple[tuple[str, ...], i
 
 def check_labels(flags: Flags, config: "Settings") -> None:
     """Raise UsageError for labels of a session that is not saved, or an invalid ``--name``."""
-    labels = [name for name in flags.given if name in ("--title", "--tag", "--name", "--snapshot")]
+    labels = [name for name in flags.given if name in LABELS]
     if labels and (flags.no_save or not config.sessions.save):
         raise UsageError(f"{labels[0]} needs a saved session", SAVE_HINT)
     if flags.name is not None:

@@ -114,6 +114,8 @@ class Flags:
         "Set the title of the session.", metavar="TEXT")
     tag: tuple[str, ...] = option("Session", ("--tag",),
         "Tag the session; in a list, only sessions with it. Repeatable.", metavar="NAME", many=True)
+    untag: tuple[str, ...] = option("Session", ("--untag",),
+        "Remove a tag from the session. Repeatable.", metavar="NAME", many=True)
     name: str | None = option("Session", ("--name",),
         "Name the session; a name of another session moves.", metavar="@NAME", value="name")
     snapshot: str | None = option("Session", ("--snapshot",),
@@ -219,7 +221,7 @@ class Flags:
     @property
     def has_labels(self) -> bool:
         """Whether the session is to be labelled, which needs no question."""
-        return bool(self.tag or self.title or self.name or self.snapshot)
+        return not set(LABELS).isdisjoint(self.given)
 
 
 _BY_FIELD: Mapping[str, Row] = {
@@ -250,6 +252,8 @@ AGENT_OPTIONS = (
     "--web",
     "--no-web",
 )
+# They change a session without a question.
+LABELS = ("--title", "--tag", "--untag", "--name", "--snapshot")
 FILTERS = ("-a", "-m", "--tag", "--here", "--since", "--limit")  # they choose among sessions
 JOBS: Mapping[str, Job] = {
     "--list-sessions": Job("jobs:list_sessions", (*FILTERS, "--archived")),

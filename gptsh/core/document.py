@@ -1,7 +1,7 @@
 """Define a session document: its keys, how they are checked, its totals, the bytes of its file."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, TypeGuard, cast
@@ -451,10 +451,10 @@ def update_totals(doc: Document) -> None:
     usage["cost"] = sum_costs([*costs, usage.get("carried")])
 
 
-def add_tags(doc: Document, tags: Iterable[str]) -> None:
-    """Add those of the tags that the document lacks."""
-    present = doc["meta"].get("tags") or []
-    doc["meta"] = {**doc["meta"], "tags": [*dict.fromkeys([*present, *tags])]}
+def change_tags(doc: Document, added: Iterable[str], removed: Collection[str] = ()) -> None:
+    """Remove tags from the document, then add those that it lacks."""
+    kept = [tag for tag in doc["meta"].get("tags") or [] if tag not in removed]
+    doc["meta"] = {**doc["meta"], "tags": [*dict.fromkeys([*kept, *added])]}
 
 
 # ---- the bytes of a file

@@ -320,7 +320,8 @@ def merge_copy(doc: Document, stored: Document) -> Document:
         return stored
     new = merge({**doc, "updated_at": ""}, {**stored, "messages": known})
     new |= {"agent": stored["agent"], "provider": stored["provider"], "meta": stored["meta"]}
-    document.add_tags(new, doc["meta"]["tags"])
+    if is_ours:  # the user may have removed the tag that another tool's session got at its import
+        document.change_tags(new, doc["meta"]["tags"])
     imported = stored["meta"].get("imported") or {}
     if stored["title"] in (None, imported.get("title")):
         new["title"] = doc["title"] or stored["title"]

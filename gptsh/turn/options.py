@@ -54,6 +54,7 @@ class TurnOptions(NamedTuple):
     save: bool = True
     title: str | None = None
     tags: tuple[str, ...] = ()
+    removed_tags: tuple[str, ...] = ()
     name: str | None = None  # an @NAME
     snapshot: str | None = None
     # Without it, a title is made only beside the answer, where ``model_small`` is set.
@@ -74,8 +75,8 @@ class TurnOptions(NamedTuple):
 
     @property
     def has_labels(self) -> bool:
-        """Whether a title, a tag, a name or a snapshot is asked for."""
-        return bool(self.title or self.tags or self.name or self.snapshot is not None)
+        """Whether a title, a tag, no tag, a name or a snapshot is asked for."""
+        return bool(self.title or self.tags or self.removed_tags or self.name or self.snapshot is not None)
 
     @property
     def without_agent(self) -> "TurnOptions":
@@ -94,7 +95,7 @@ class TurnOptions(NamedTuple):
     @property
     def without_labels(self) -> "TurnOptions":
         """The options of the next turns: a session is labelled once."""
-        return self._replace(title=None, tags=(), name=None, snapshot=None)
+        return self._replace(title=None, tags=(), removed_tags=(), name=None, snapshot=None)
 
     def saves(self, settings: Settings) -> bool:
         """Whether the turn is saved."""

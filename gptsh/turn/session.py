@@ -209,6 +209,10 @@ class Session:
         self.is_saved = self._saves  # so far nothing has failed
         self._takes_agent = takes_agent and not options.compact
         self._max_snapshots = settings.context.snapshots
+        tags = self.stored["meta"]["tags"] if self.stored else ()
+        for tag in options.removed_tags:
+            if tag not in tags:
+                self._note_once(f"the session has no tag {tag}")
 
     def _take_snapshot(self, name: str) -> "list[SessionEvent]":
         """Take a snapshot; return what happened. Raises UsageError."""
@@ -282,7 +286,7 @@ class Session:
         Keep as many snapshots as it may have.
         """
         saved["title"] = self._options.title or saved["title"]
-        document.add_tags(saved, self._options.tags)
+        document.change_tags(saved, self._options.tags, self._options.removed_tags)
         if self._takes_agent:
             take_agent(saved, self.doc)
         if any(kind == "snapshot_created" for kind, _ in self.pending_events):
@@ -291,7 +295,7 @@ class Session:
             snapshots.keep_newest(saved, self._max_snapshots)
 
     def label(self, options: TurnOptions, settings: Settings) -> "list[SessionEvent]":
-        """Set the title, add tags, name and take a snapshot of a stored session; ask nothing.
+        """Set the title, change tags, name and take a snapshot of a stored session; ask nothing.
 
         Return what happened; the last event, ``done``, has the labels.
         Raises UnknownSession if it is not stored, UsageError, StoreError.

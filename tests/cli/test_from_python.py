@@ -42,10 +42,10 @@ def test_an_answer_has_its_text_usage_and_session_and_nothing_is_printed(
     assert (first.whole, first.why_not, first.model) == (True, "", "lab/m")
     assert first.usage
     assert first.usage["total"] == 16
-    second = ask("more", session="@greet")
+    second = ask("more", session="@greet", tags=["u"], untag=["t"])
     doc = python.doc()
     assert (first.session, second.session) == (doc["id"], doc["id"])
-    assert (doc["title"], doc["meta"]["tags"], len(doc["messages"])) == ("Greeting", ["t"], 4)
+    assert (doc["title"], doc["meta"]["tags"], len(doc["messages"])) == ("Greeting", ["u"], 4)
     assert "in the file" in texts(doc)[0]
     assert capfd.readouterr() == ("", "")
     assert handlers == {signum: signal.getsignal(signum) for signum in handlers}

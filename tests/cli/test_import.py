@@ -217,6 +217,14 @@ def test_a_session_moves_to_another_machine_and_a_later_copy_brings_its_labels(h
     assert states(other.run("--import-session", "-", stdin=whole)) == ["known"]
 
 
+def test_a_tag_of_the_import_that_was_removed_stays_away(home: Home) -> None:
+    lines = NANOBOT.read_text().splitlines(keepends=True)
+    import_file(home, write(home.folder, "".join(lines[:-1]), NANOBOT.name))
+    assert home.run("-s", "0", "--untag", "nanobot").code == 0
+    assert states(import_file(home, write(home.folder, "".join(lines), NANOBOT.name))) == ["grown"]
+    assert home.doc()["meta"]["tags"] == []
+
+
 # ---- nothing is overwritten
 
 

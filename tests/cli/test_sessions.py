@@ -22,7 +22,7 @@ LIST = ("--list-sessions",)
 
 
 def tagged(*tags: str) -> Callable[[document.Document], None]:
-    return lambda saved: document.add_tags(saved, tags)
+    return lambda saved: document.change_tags(saved, tags)
 
 
 @pytest.fixture
@@ -104,6 +104,32 @@ def test_a_turn_stays_together_whoever_wrote_meanwhile(lab: Home, model: ModelSe
     assert (doc["stats"]["turns"], len(doc["context"]["snapshots"])) == (2, 1)
     costs = [message["cost"] for message in doc["messages"] if message.get("cost") is not None]
     assert doc["usage"]["cost"] == (sum(costs) if costs else None)
+
+
+@pytest.mark.parametrize("words", [(), ("two",)])
+def test_untag_removes_tags_with_a_question_or_without_one(lab: Home, words: tuple[str, ...]) -> None:
+    lab.run("--tag", "a", "--tag", "b", "--tag", "c", "one")
+    run = lab.run("-s", "0", "--untag", "a", "--untag", "c", "--tag", "d", *words)
+    assert run.code == 0
+    assert run.stderr == ""
+    assert lab.doc()["meta"]["tags"] == ["b", "d"]
+    assert len(lab.doc()["messages"]) == 2 + 2 * len(words)
+    assert lab.run("--list-sessions", "--tag", "a").stdout == ""
+
+
+def test_untag_of_a_tag_that_the_session_lacks_is_a_note(lab: Home) -> None:
+    lab.run("--tag", "work", "one")
+    assert lab.run("-s", "0", "--untag", "wrk") == ("", "gptsh: the session has no tag wrk\n", 0)
+    assert lab.doc()["meta"]["tags"] == ["work"]
+
+
+def test_untag_is_a_label_where_other_labels_are(lab: Home) -> None:
+    lab.run("--tag", "a", "one")
+    run = lab.run("-s", "0", "--untag", "a", "-o", "json")
+    assert json.loads(run.stdout)["tags"] == []
+    assert "--untag needs a saved session" in lab.run("-s", "0", "--no-save", "--untag", "a", "two").stderr
+    assert lab.run("-s", "0", "--untag", "a", "-m", "echo").code == 2
+    assert lab.run("-s", "0@1", "--untag", "a").code == 2
 
 
 def test_an_answer_goes_behind_its_question_and_a_file_that_was_renamed_is_found(store: Store) -> None:

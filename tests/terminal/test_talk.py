@@ -227,6 +227,15 @@ def test_labels_of_the_command_line_are_set_once(lab: Home, *, kept: bool) -> No
     assert labels(lab.doc()) == ("Another", ["x"], ["here"])
 
 
+def test_a_conversation_removes_a_tag_once(lab: Home) -> None:
+    lab.run("--tag", "x", "zero")
+    with Conversation(lab, "-s", "0", "--untag", "x") as talk:
+        assert lab.doc()["meta"]["tags"] == []
+        lab.run("-s", "0", "--tag", "x")
+        talk.does("one")
+    assert lab.doc()["meta"]["tags"] == ["x"]
+
+
 NONE = (None, [], [])
 
 

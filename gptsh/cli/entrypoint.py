@@ -33,6 +33,7 @@ _PROMPT_ADVICE = {  # for words beside a job: what the user probably meant
     "--search-sessions": "put the words in quotes",
     "--delete-session": _REPEAT,
     "--archive-session": _REPEAT,
+    "--export-session": _REPEAT,
 }
 _EXCLUDING = (
     ("-s", "-c", "-r", "-n"),

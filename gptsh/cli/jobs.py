@@ -5,7 +5,7 @@ import sys
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING
 
-from gptsh.cli.options import LABELS, STDIN, Flags
+from gptsh.cli.options import FILTERS, LABELS, MATCHING, STDIN, Flags
 from gptsh.errors import UsageError
 from gptsh.terminal import stdio
 
@@ -26,6 +26,18 @@ def filters_of(flags: Flags) -> "Filters":
 
     since = since_of(flags.since) if flags.since is not None else None
     return Filters(flags.agent, flags.model, flags.tag, flags.here, flags.archived, flags.limit, since)
+
+
+def refuse_filters(flags: Flags, named_by: str) -> None:
+    """Raise UsageError if the command line chooses among sessions, and not only ``named_by`` an option."""
+    if chosen := chosen_filters(flags):
+        problem = f"{chosen[0]} chooses among sessions, and {named_by} names one"
+        raise UsageError(problem, "leave one of them out")
+
+
+def chosen_filters(flags: Flags) -> list[str]:
+    """The options on the command line that choose among sessions."""
+    return [name for name in flags.given if name in (*FILTERS, "--archived")]
 
 
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}
@@ -200,11 +212,17 @@ def show_session(flags: Flags) -> int:
     return show.show_session(flags.show_session or "", flags.output, full=flags.full)
 
 
-def export_session(flags: Flags) -> int:
-    """``--export-session``."""
+def export_sessions(flags: Flags) -> int:
+    """``--export-session``. Raises UsageError unless there are either references or filters."""
     from gptsh.manage import show
 
-    return show.export_session(flags.export_session or "", flags.format or "markdown")
+    refs = [ref for ref in flags.export_session if ref != MATCHING]
+    if refs:
+        refuse_filters(flags, "--export-session")
+    elif not chosen_filters(flags):
+        ways = "name one, or choose some with --since, --here, --tag or --limit"
+        raise UsageError("--export-session needs a session", ways)
+    return show.export_sessions(refs, filters_of(flags), flags.format or "markdown")
 
 
 def delete_sessions(flags: Flags) -> int:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 STDIN = "-"  # as a value of -f
+MATCHING = "*"  # as a REF of --export-session: all sessions that match the filters
 ENDS = ("head", "tail", "middle")
 SHELLS = ("bash", "zsh", "fish")
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
@@ -23,7 +24,8 @@ class Row(NamedTuple):
 
     Without ``metavar`` and ``type`` it is a flag. ``value`` is a key of ``complete.COMPLETERS``, ""
     if a shell has nothing to offer. ``may_be_blank``: what is wrong with a blank value is said
-    elsewhere, if anything is.
+    elsewhere, if anything is. ``bare`` is the value of the option without one; "" if it needs a
+    value.
     """
 
     group: str
@@ -34,6 +36,7 @@ class Row(NamedTuple):
     type: "click.ParamType[object] | None" = None
     many: bool = False
     may_be_blank: bool = False
+    bare: str = ""
 
 
 # Declares an option by the values of its row. A field has the type of what the user gives.
@@ -132,8 +135,10 @@ class Flags:
         "With --show-session: tool calls and results in full.")
     search_sessions: str | None = option("Manage", ("--search-sessions",),
         "List sessions that contain all these words, with the matching passage.", metavar="TEXT")
-    export_session: str | None = option("Manage", ("--export-session",),
-        "Write a session to stdout in another format.", metavar="REF", value="session")
+    export_session: tuple[str, ...] = option("Manage", ("--export-session",),
+        "Write a session to stdout in another format; without REF, those that --since, --here, "
+        "--tag … choose. Repeatable.",
+        metavar="[REF]", value="session", many=True, bare=MATCHING)
     format: str | None = option("Manage", ("--format",),
         "With --export-session: the format; default: markdown.", type=click.Choice(FORMATS))
     import_session: str | None = option("Manage", ("--import-session",),
@@ -171,7 +176,7 @@ class Flags:
         "In a list, only sessions used since then, such as 12h, 30d, today or 2026-11-01; with --usage, the days.",
         metavar="AGE|DATE")
     archived: bool = option("Manage", ("--archived",),
-        "With --list-sessions, --search-sessions or --prune-sessions: archived sessions instead.")
+        "In a list of sessions, or with --export-session or --prune-sessions: archived ones instead.")
     limit: int | None = option("Manage", ("--limit",),
         "In a list, show at most N entries.", metavar="N", type=click.IntRange(0))
     interactive: bool = option("Other", ("-i", "--interactive"),
@@ -259,7 +264,7 @@ JOBS: Mapping[str, Job] = {
     "--list-sessions": Job("jobs:list_sessions", (*FILTERS, "--archived")),
     "--show-session": Job("jobs:show_session", ("--full",)),
     "--search-sessions": Job("jobs:search_sessions", (*FILTERS, "--archived")),
-    "--export-session": Job("jobs:export_session", ("--format",)),
+    "--export-session": Job("jobs:export_sessions", (*FILTERS, "--archived", "--format")),
     "--import-session": Job("import_sessions:import_session", ("--keep-keys",)),
     "--delete-session": Job("jobs:delete_sessions", ("--yes",)),
     "--archive-session": Job("jobs:archive_sessions"),
@@ -356,6 +361,13 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(list(filter(None, records)))
 
 
+def _flag_arguments(row: Row) -> dict[str, Any]:
+    """What click is told of an option's value: it has one, may have one, or is a flag."""
+    if row.bare:
+        return {"is_flag": False, "flag_value": row.bare}
+    return {} if row.metavar or row.type else {"is_flag": True}
+
+
 Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem[str]"]]
 
 
@@ -368,12 +380,12 @@ def build(completers: Mapping[str, Completer] = MappingProxyType({})) -> click.C
         click.Option(
             row.names,
             help=row.help,
-            is_flag=None if row.metavar or row.type else True,
             metavar=row.metavar or None,
             type=row.type,
             multiple=row.many,
             callback=None if row.may_be_blank else _not_blank,
             shell_complete=completers.get(row.value),
+            **_flag_arguments(row),
         )
         for row in ROWS
     ]

@@ -3,8 +3,8 @@
 import os
 from collections.abc import Iterator
 
-from gptsh.cli.jobs import filters_of, older_than, session_ref, time_limit
-from gptsh.cli.options import FILTERS, Flags
+from gptsh.cli.jobs import filters_of, older_than, refuse_filters, session_ref, time_limit
+from gptsh.cli.options import Flags
 from gptsh.config import settings
 from gptsh.core import folders, retention, sessions
 from gptsh.core.folders import abbreviate
@@ -119,10 +119,7 @@ def _named_session(flags: Flags, consolidation: Consolidation) -> tuple[str, str
     ref = session_ref(flags.changed(new=True), consolidation.settings)  # new: not GPTSH_SESSION
     if ref is None:
         return None
-    for name in flags.given:
-        if name in FILTERS:
-            problem = f"{name} chooses among sessions, and -s or -c names one"
-            raise UsageError(problem, "leave one of them out")
+    refuse_filters(flags, "-s or -c")
     if folders.split_ref(ref)[1] is not None:
         raise UsageError(f"{ref}: a point cannot be consolidated", "name the session alone")
     filename = folders.filename_of(ref)

@@ -8,7 +8,7 @@ from functools import partial
 
 from gptsh.core import document
 from gptsh.core.document import VERSION, Document
-from gptsh.formats.source import Results, Source, read_values
+from gptsh.formats.source import Line, Results, Source, read_values
 from gptsh.jsonio import JsonObject, as_dict, parse_json
 from gptsh.text import quantity
 
@@ -38,6 +38,9 @@ def read(source: Source) -> Results | None:
     """The document; advice for messages without their session; None for any other file."""
     doc = source.value
     if source.start.startswith(_OURS) and not doc:
+        first = source.first[:1]
+        if first and isinstance(first[0].get("messages"), list):
+            return _lines(source)
         return _rescued(source)
     if not source.is_array and source.first and source.first[0].keys() >= _MESSAGE:
         how = "export both with --export-session REF --format json"
@@ -47,6 +50,15 @@ def read(source: Source) -> Results | None:
     is_versioned = isinstance(doc.get("version"), int) and isinstance(doc.get("id"), str)
     is_first = "version" not in doc and all(isinstance(doc.get(table), dict) for table in _TABLES)
     return _sessions(source, doc) if is_versioned or is_first else None
+
+
+def _lines(source: Source) -> Results:
+    """The documents of an export of several sessions, which has one on each line."""
+    for line in source.records():
+        if isinstance(line, Line):
+            yield from _sessions(source, line.value)
+        else:
+            yield line
 
 
 def _rescued(source: Source) -> Results:

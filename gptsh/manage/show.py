@@ -1,13 +1,15 @@
-"""Show a session (``--show-session``), or export it (``--export-session``)."""
+"""Show a session (``--show-session``), or export some (``--export-session``)."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gptsh.core import folders, sessions
 from gptsh.core.document import Document
+from gptsh.errors import BadSession, UnknownSession, UsageError
 from gptsh.jsonio import encode_json
 from gptsh.manage import lists
+from gptsh.manage.lists import Filters, matching_sessions, nothing_found, or_note
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import STRUCTURED
 from gptsh.text import visible
@@ -87,8 +89,10 @@ def details_of(doc: Document, ref: str | None) -> "list[Detail]":
 
 # ---- exporting
 #
-# Export a session to stdout in another format, and name what that leaves out. ``chat/slash.py``
+# Export sessions to stdout in another format, and name what that leaves out. ``chat/slash.py``
 # writes a file.
+
+_Referenced = tuple[Document, str]  # a session, and its reference
 
 # What the formats leave out, also in docs/import-export.md. JSON and Markdown have everything.
 _LOSSES = {
@@ -106,14 +110,75 @@ def loss_note(format_name: str, lossless: str = "--format json") -> str | None:
     return f"{format_name} leaves out {losses}: {lossless} keeps everything" if losses else None
 
 
-def export_session(ref: str, format_name: str) -> int:
-    """Write a session to stdout in another format; a note names what that format leaves out."""
-    ref = folders.pin_ref(ref)
-    doc = sessions.load_at(ref, stdio.note)
-    stdio.write_pieces(convert(doc, ref, format_name))
-    if note := loss_note(format_name):
+def export_sessions(refs: Sequence[str], filters: Filters, format_name: str) -> int:
+    """Write the sessions of the references to stdout, without references those that match.
+
+    A note names what the format leaves out. A wrong reference is an error before anything is
+    written; one of those that match and cannot be read gets a note.
+    """
+    if refs:
+        pinned = [folders.pin_ref(ref) for ref in refs]
+        if len(pinned) > 1:
+            for ref in pinned:
+                sessions.load_at(ref)  # raises
+    else:
+        items = or_note(matching_sessions(filters), nothing_found(filters, "nothing found"))
+        pinned = [item["filename"] for item in items]
+    documents = _documents(pinned, skips=not refs)
+    if len(pinned) == 1:
+        for doc, ref in documents:
+            stdio.write_pieces(convert(doc, ref, format_name))
+    elif pinned:
+        stdio.write_pieces(_joined(documents, format_name))
+        if format_name == "markdown":
+            stdio.note("several sessions in Markdown are to be read: --format json is to be imported")
+    if pinned and (note := loss_note(format_name)):
         stdio.note(note)
     return 0
+
+
+def _documents(refs: Iterable[str], *, skips: bool) -> Iterator[_Referenced]:
+    """Read sessions one by one. ``skips``: one that cannot be read gets a note, else an error."""
+    for ref in refs:
+        try:
+            doc = sessions.load_at(ref, stdio.note)
+        except (BadSession, UnknownSession) as err:
+            if not skips:
+                raise
+            stdio.note(f"skipped {err}")
+        else:
+            yield doc, ref
+
+
+def _joined(documents: Iterable[_Referenced], format_name: str) -> Iterator[str]:
+    """Convert several sessions: HTML to one page, Markdown with rules between them, JSON a line each.
+
+    Raises UsageError for a format of one session a file.
+    """
+    if format_name == "nanobot":
+        problem = "nanobot reads one session a file"
+        raise UsageError(problem, "export each by itself, or --format json")
+    if format_name == "html":
+        from gptsh.render import html
+
+        yield from html.pages((doc, details_of(doc, ref)) for doc, ref in documents)
+        return
+    if format_name == "markdown":
+        from gptsh.render.session import transcript
+
+        rule = ""
+        for doc, ref in documents:
+            pieces = transcript(doc, details_of(doc, ref), full=True)
+            yield rule
+            for number, piece in enumerate(pieces):
+                yield f"\n\n{piece}" if number else piece
+            yield "\n"
+            rule = "\n---\n\n"
+        return
+    for doc, ref in documents:
+        for piece in convert(doc, ref, format_name):
+            yield piece.replace("\n", "")  # no string of JSON has one
+        yield "\n"
 
 
 def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:

@@ -3,7 +3,7 @@
 import hashlib
 import re
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
 from io import StringIO
@@ -155,8 +155,19 @@ _STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 def page(doc: Document, facts: Sequence[Detail]) -> Iterator[str]:
     """The file in pieces of valid Unicode. ``facts`` are listed at its top."""
+    yield from pages([(doc, facts)], title_of(doc))
+
+
+def pages(sessions: Iterable[tuple[Document, Sequence[Detail]]], title: str = "Sessions") -> Iterator[str]:
+    """One file with several sessions, each under its own heading and facts."""
+    yield _head(plain(one_line(title)))
+    for doc, facts in sessions:
+        yield from _session(doc, facts)
+    yield "</main>\n</body>\n</html>\n"
+
+
+def _session(doc: Document, facts: Sequence[Detail]) -> Iterator[str]:
     title = plain(one_line(title_of(doc)))
-    yield _head(title)
     rows = (f"<dt>{plain(label)}</dt><dd>{plain(one_line(value))}</dd>\n" for label, value in facts)
     yield f"<header>\n<h1>{title}</h1>\n<dl>\n{''.join(rows)}</dl>\n"
     if system := doc["agent"].get("system"):
@@ -164,7 +175,6 @@ def page(doc: Document, facts: Sequence[Detail]) -> Iterator[str]:
     yield "</header>\n"
     for message in doc["messages"]:
         yield from _message(message)
-    yield "</main>\n</body>\n</html>\n"
 
 
 def _head(title: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gptsh.terminal.stdio import FORMATS
+from tests.support import sessions
 from tests.support.histories import PIXEL, imported_docs, put, session_of, states, text_part, write
 from tests.support.home import Home
 from tests.support.nanobot_files import CALL, ERAS, HEADER, python
@@ -214,3 +215,97 @@ def test_markdown_that_was_changed_by_hand_or_torn_is_refused(home: Home) -> Non
     assert (changed.code, "its text was edited" in changed.stderr) == (2, True)
     torn = home.run("--import-session", write(home.folder, text[:-9], "torn.md"))
     assert (torn.code, "its last line holds no session" in torn.stderr) == (2, True)
+
+
+# ---- several sessions
+
+
+@pytest.fixture
+def three(home: Home) -> Home:
+    """Three sessions, the newest first: cccc, which was used today, bbbb and aaaa, which have a tag."""
+    sessions.put(home, "aaaa", 20, meta={"tags": ["red"]})
+    sessions.put(home, "bbbb", 10, meta={"tags": ["red"]}, agent={"system": "Be brief\nand kind"})
+    sessions.put(home, "cccc", 0)
+    return home
+
+
+def export(home: Home, *args: str) -> str:
+    run = home.run("--export-session", *args)
+    assert run.code == 0, run.stderr
+    return run.stdout
+
+
+MANY = [["--tag", "red"], ["--since", "15d", "--tag", "red"], ["--limit", "1"], ["--archived"], ["--since", "1h"]]
+
+
+@pytest.mark.parametrize("args", MANY)
+def test_without_a_reference_those_that_a_list_has_are_exported(three: Home, args: list[str]) -> None:
+    listed = json.loads(three.run("--list-sessions", *args, "-o", "json").stdout)
+    docs = map(json.loads, export(three, *args, "--format", "json").splitlines())
+    assert [doc["id"] for doc in docs] == [item["id"] for item in listed]
+
+
+def test_several_as_json_are_a_document_a_line_each_as_by_itself(three: Home) -> None:
+    alone = [export(three, ref, "--format", "json") for ref in ("2", "cccc")]
+    assert export(three, "2", "--export-session", "cccc", "--format", "json") == "".join(alone)
+    lines = export(three, "--tag", "red", "--format", "openai").splitlines()
+    assert [json.loads(line)[-1]["content"] for line in lines] == ["question of bbbb", "question of aaaa"]
+
+
+def test_several_as_json_are_imported_again(three: Home) -> None:
+    other = three.elsewhere()
+    text = export(three, "--since", "1y", "--format", "json")
+    run = other.run("--import-session", "-", stdin=text + text.replace("aaaa", "dddd")[-9:])
+    assert [line[:13] for line in run.stdout.splitlines()] == ["imported cccc", "imported bbbb", "imported aaaa"]
+    assert "stdin:4: not JSON" in run.stderr.replace("standard input", "stdin")
+    assert [doc["meta"]["tags"] for doc in other.docs()] == [doc["meta"]["tags"] for doc in three.docs()]
+
+
+def test_several_as_markdown_have_a_rule_between_them(three: Home) -> None:
+    run = three.run("--export-session", "0", "--export-session", "1")
+    alone = [export(three, ref).partition("\n\n<!-- gptsh")[0] for ref in "01"]
+    assert run.stdout == "\n\n---\n\n".join(alone) + "\n"
+    assert run.stderr == "gptsh: several sessions in Markdown are to be read: --format json is to be imported\n"
+
+
+def test_several_as_html_are_one_page(three: Home) -> None:
+    page = export(three, "--tag", "red", "--format", "html")
+    assert re.findall("<h1>(.*)</h1>", page) == ["Title of bbbb", "Title of aaaa"]
+    for tag in ("<html", "<head>", "<main>", "</main>", "</html>"):
+        assert page.count(tag) == 1
+
+
+def test_of_several_that_match_one_that_cannot_be_read_is_a_note(three: Home) -> None:
+    path = three.files()[1]
+    path.write_bytes(path.read_bytes()[:-10])
+    run = three.run("--export-session", "--since", "1y", "--format", "json")
+    assert [json.loads(line)["id"] for line in run.stdout.splitlines()] == ["cccc", "aaaa"]
+    assert run.stderr.startswith(f"gptsh: skipped {path}: ")
+    assert run.code == 0
+    assert three.run("--export-session", "0", "--export-session", "bbbb").stdout == ""
+
+
+REFUSED = [
+    (["--export-session"], "--export-session needs a session: name one, or choose some with"),
+    (["--export-session", "--format", "json"], "--export-session needs a session"),
+    (["--export-session", "0", "--here"], "--here chooses among sessions, and --export-session names one"),
+    (["--export-session", "0", "1"], "--export-session takes no prompt: give it once for each session"),
+    (["--export-session", "0", "--export-session", "@none"], "no session is named @none"),
+    (["--export-session", "0", "--export-session", "1@7"], "session bbbb has no point"),
+    (["--export-session", "0", "--export-session", "1", "--format", "nanobot"], "nanobot reads one session a file"),
+]
+
+
+@pytest.mark.parametrize(("args", "said"), REFUSED)
+def test_what_names_no_sessions_to_export_is_exit_2_and_nothing_is_written(
+    three: Home, args: list[str], said: str
+) -> None:
+    run = three.run(*args)
+    assert run.code == 2
+    assert run.stdout == ""
+    assert said in run.stderr
+
+
+def test_if_no_session_matches_the_export_is_empty(three: Home) -> None:
+    run = three.run("--export-session", "--tag", "blue", "--format", "json")
+    assert run == ("", "gptsh: nothing found with the tag blue\n", 0)

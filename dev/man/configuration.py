@@ -29,7 +29,7 @@ ENVIRONMENT = (
     ("OPENAI_BASE_URL, GROQ_API_BASE, ...", "Another server for a provider."),
     ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY", "Proxies. gptsh never uses one for loopback."),
     ("SSL_CERT_FILE, REQUESTS_CA_BUNDLE, SSL_CERT_DIR", "CA bundles."),
-    ("VISUAL, EDITOR, PAGER", "Programs to edit a line of the conversation, and to show a session."),
+    ("VISUAL, EDITOR, PAGER", "Programs to edit a line of the conversation, and to show a session or a long list."),
     ("NO_COLOR, FORCE_COLOR, COLUMNS, TERM", "How gptsh renders Markdown."),
     ("_GPTSH_COMPLETE", "`bash_source`, `zsh_source` or `fish_source` prints the shell's completion script."),
 )  # fmt: skip

@@ -41,7 +41,7 @@ def list_agents(flags: Flags) -> int:
     none = f"no agent has a model like {flags.model}" if flags.model else ""
     items = lists.or_note(agents[: flags.limit], none)
     lines = lists.lines_of(items, lambda item: agent_line(**item), dict, flags.output)
-    stdio.write_lines(lines)
+    lists.show(lines, flags.output)
     return 0
 
 
@@ -53,7 +53,7 @@ def list_models(flags: Flags) -> int:
     models = Client(config, os.environ).model_lists.rows(flags.model or "", stdio.note)
     none = f"no key or server offers a model like {flags.model} now" if flags.model else ""
     items = lists.or_note(islice(models, flags.limit), none)
-    stdio.write_lines(lists.lines_of(items, model_line, dict, flags.output))
+    lists.show(lists.lines_of(items, model_line, dict, flags.output), flags.output)
     return 0
 
 
@@ -98,7 +98,7 @@ def list_tools(flags: Flags) -> int:
         way = "[mcp.servers.NAME] in config.toml adds one"
         items = lists.or_note(items, f"there is no tool server: {way}")
     lines = lists.lines_of(items, lambda item: tool_line(item.tool), _tool_object, flags.output)
-    stdio.write_lines(lines)
+    lists.show(lines, flags.output)
     return 0
 
 

@@ -44,7 +44,8 @@ def prune_sessions(flags: Flags) -> int:
         versions = {item["filename"]: item["updated_at"] for item in old}
         changes = retention.remove(versions, archive=flags.archive, from_archive=flags.archived)
         return removing.run_changes(changes, flags.output)
-    stdio.write_lines(lists.lines_of(old, listing_line, lists.session_object, flags.output))
+    lines = lists.lines_of(old, listing_line, lists.session_object, flags.output)
+    lists.show(lines, flags.output)
 
     verb = "archived" if flags.archive else "deleted"
     names = []

@@ -16,7 +16,7 @@ from gptsh.messages import full_name, matches_model
 from gptsh.render.lists import INDENT, found_drawn, found_lines, listing_line
 from gptsh.terminal import stdio
 from gptsh.terminal.stdio import STRUCTURED, terminal_style
-from gptsh.text import local_time
+from gptsh.text import columns, local_time, visible
 
 if TYPE_CHECKING:
     from gptsh.core.search import Found
@@ -59,6 +59,42 @@ def lines_of(
     from gptsh.render import structured
 
     return structured.listing(map(fields, items), output)
+
+
+def show(lines: Iterable[str], output: str | None, *, safe: bool = False) -> None:
+    """Print the lines of a list; on a terminal in the pager if they need more than a screen.
+
+    ``safe``: they have no control characters but escape sequences for a terminal.
+    """
+    out = stdio.stdout()
+    if output in STRUCTURED or not stdio.is_terminal(out):
+        stdio.write_lines(lines, safe=safe)
+        return
+    width, height = stdio.size(out)
+    rest = iter(lines if safe else map(visible, lines))
+    shown: list[str] = []
+    free = height - 1  # rows beside that of the shell's prompt
+    try:
+        for line in rest:
+            shown.append(line)
+            free -= sum(1 + columns(row) // width for row in line.split("\n"))  # or fewer: escapes count
+            if free < 0:
+                break
+    finally:
+        if free >= 0:  # even before an error, or Ctrl-C during a long search
+            stdio.write_lines(shown, safe=True)
+    if free >= 0:
+        return
+
+    def all_lines() -> Iterator[str]:
+        yield from shown
+        for line in rest:
+            shown.append(line)  # for stdout, if the pager cannot run
+            yield line
+
+    from gptsh.terminal import programs
+
+    programs.show_in_pager(all_lines)
 
 
 def write_changes(
@@ -188,7 +224,7 @@ def list_sessions(filters: Filters, output: str | None) -> int:
     if filters.archived:
         none_yet = "no session is archived"
     items = or_note(matching_sessions(filters), nothing_found(filters, none_yet))
-    stdio.write_lines(batches(lines_of(items, listing_line, session_object, output)))
+    show(batches(lines_of(items, listing_line, session_object, output)), output)
     if stdio.is_terminal(stdio.stdout()):
         folder = sessions_folder()
         copies = len(conflict_copies(folder))
@@ -208,7 +244,7 @@ def search_sessions(words: str, filters: Filters, output: str | None) -> int:
     is_rendered = (on_terminal or style.styles) and output not in ("text", *STRUCTURED)
     line = partial(found_drawn, look=style) if is_rendered else found_lines
     lines = lines_of(chain(first, items), line, session_object, output)
-    stdio.write_lines(batches(lines), safe=is_rendered)
+    show(batches(lines), output, safe=is_rendered)
     return 0 if first else 1
 
 

@@ -45,9 +45,9 @@ def draw_usage(report: "Report", output: str | None) -> None:
     out = stdio.stdout()
     if stdio.is_terminal(out) and output != "text":
         look = terminal_style(os.environ, terminal=True)
-        stdio.write_lines(_drawn(report, stdio.width(out), look), safe=True)
+        lists.show(_drawn(report, stdio.width(out), look), output, safe=True)
     else:
-        stdio.write_lines(_plain(report))
+        lists.show(_plain(report), output)
 
 
 def counted(ref: str | None, filters: Filters) -> Iterator["Days"]:

@@ -29,6 +29,8 @@ READER_WAIT = 1.0  # seconds that a slow reader gets after ``limit_waiting``
 
 # The notes of a silent process; None: print them.
 _collected_notes: ContextVar[list[str] | None] = ContextVar("_collected_notes", default=None)
+# The notes that ``notes_later`` holds back; None: print them at once.
+_later_notes: ContextVar[list[str] | None] = ContextVar("_later_notes", default=None)
 
 
 @contextlib.contextmanager
@@ -43,6 +45,19 @@ def silent() -> Iterator[list[str]]:
         yield notes
     finally:
         _collected_notes.reset(token)
+
+
+@contextlib.contextmanager
+def notes_later() -> Iterator[None]:
+    """Print the notes of this block at its end: until then another program draws on the terminal."""
+    lines: list[str] = []
+    token = _later_notes.set(lines)
+    try:
+        yield
+    finally:
+        _later_notes.reset(token)
+        for line in lines:
+            note(line)
 
 
 def is_silent() -> bool:
@@ -329,6 +344,8 @@ def note(text: str) -> None:
     if len(line) > 2 * _NOTE_END:
         line = f"{line[:_NOTE_END]} […] {line[-_NOTE_END:]}"
     notes = _collected_notes.get()
+    if notes is None:
+        notes = _later_notes.get()
     if notes is not None:
         notes.append(line)
         return

@@ -2,12 +2,14 @@
 
 import json
 import re
+import sys
 from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
 
 from tests.support.home import Home
+from tests.support.programs import needs
 from tests.support.sessions import change, put
 from tests.support.terminal import Terminal
 
@@ -137,3 +139,84 @@ def test_on_a_terminal_a_list_has_the_same_lines_as_in_a_pipe(home: Home) -> Non
     endings = [line.partition(" (default|echo)")[2] for line in listed.splitlines()]
     assert re.fullmatch(r" \[fork of \w{4}@1\]", endings[0])
     assert endings[1] == " [@work]"
+
+
+# ---- longer than the screen
+
+MARKS = {"PAGER": "sed 's/^/=/'"}
+LONG_LISTS = [
+    ["--list-sessions"], ["--search-sessions", "question"], ["--prune-sessions", "--keep", "0"], ["--usage"],
+    ["--usage", "-o", "text"], ["--list-agents"],
+]  # fmt: skip
+
+
+@pytest.fixture
+def thirty(home: Home) -> Home:
+    """More sessions, days and agents than a screen of 24 rows has."""
+    home.configure("".join(f"[agents.a{at}]\nmodel = 'echo'\n" for at in range(30)))
+    for at in range(30):
+        path = put(home, f"s{at:03}", at)
+        doc = json.loads(path.read_bytes())
+        answer = {**doc["messages"][0], "id": "a", "role": "assistant", "model": "echo"}
+        change(path, "messages", [*doc["messages"], answer])
+    return home
+
+
+@pytest.mark.parametrize("args", LONG_LISTS, ids=" ".join)
+def test_what_is_longer_than_the_screen_goes_to_the_pager(thirty: Home, args: list[str]) -> None:
+    seen, code = Terminal(thirty, *args, env=MARKS, columns=120).close()
+    lines = seen.decode().splitlines()
+    assert code == 0
+    assert len([line for line in lines if line.startswith("=")]) >= 30
+    assert lines[0].startswith("=")
+
+
+@pytest.mark.parametrize("args", [["--limit", "23"], ["-o", "json"]], ids=" ".join)
+def test_what_fits_on_the_screen_or_is_for_programs_goes_to_no_pager(thirty: Home, args: list[str]) -> None:
+    seen, _ = Terminal(thirty, "--list-sessions", *args, env=MARKS, columns=120).close()
+    expected = thirty.run("--list-sessions", *args).stdout
+    assert seen.decode().replace("\r\n", "\n") == expected
+
+
+def test_a_row_that_the_terminal_wraps_counts_as_the_rows_it_takes(thirty: Home) -> None:
+    seen, _ = Terminal(thirty, "--list-sessions", "--limit", "13", env=MARKS, columns=40).close()
+    assert seen.count(b"\n=") == 12
+
+
+@pytest.mark.parametrize("pager", ["no-such-pager", ""])
+def test_without_a_pager_a_long_list_is_written_whole(thirty: Home, pager: str) -> None:
+    for args in (["--list-sessions"], ["--search-sessions", "question"]):
+        seen, code = Terminal(thirty, *args, env={"PAGER": pager}, columns=200).close()
+        found = re.findall(r"(?m)^\[(\d+)\]", seen.decode())
+        assert found == [str(at) for at in range(30)]
+        assert code == 0
+
+
+SLOW_LIST = """
+from gptsh.manage import lists
+from gptsh.terminal import stdio
+
+def lines():
+    for number in range(40):
+        yield f"line {number}"
+        if number == 30:
+            stdio.note("skipped one")
+
+lists.show(lines(), None)
+"""
+
+
+def test_a_note_about_a_long_list_comes_after_the_pager(home: Home) -> None:
+    terminal = Terminal(home, command=[sys.executable, "-c", SLOW_LIST], env=MARKS, columns=120)
+    assert terminal.close()[0].decode().splitlines()[-2:] == ["=line 39", "gptsh: skipped one"]
+
+
+@needs("less")
+def test_less_is_the_pager_of_lists_and_leaving_it_is_no_failure(thirty: Home) -> None:
+    terminal = Terminal(thirty, "--list-sessions", columns=120)
+    terminal.until(rb"\n:")
+    terminal.write("q")
+    seen, code = terminal.close()
+    assert code == 0
+    assert b"[29]" not in seen
+    assert b"gptsh:" not in seen

@@ -59,7 +59,12 @@ COMMANDS = (
     Command("Session", "/resume", "[REF]", "Continue another session.", value="session"),
     Command("Session", "/search", "TEXT", "Find sessions that contain all these words."),
     Command("Session", "/history", "[full]", "Show the whole session.", words=("full",)),
-    Command("Session", "/undo", "", "Go back one turn, in a fork, and edit its question."),
+    Command(
+        "Session",
+        "/undo",
+        "",
+        "Go back one turn, in a fork, and edit its question; its files stay attached.",
+    ),
     Command(
         "Session",
         "/retry",

@@ -12,7 +12,7 @@ from gptsh.config.settings import Settings
 from gptsh.core import folders, listing, sessions, turns
 from gptsh.core.document import Document
 from gptsh.errors import BadSession, SessionGone, UnknownSession
-from gptsh.messages import Message, text_of
+from gptsh.messages import Message, Part, text_of
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
@@ -86,9 +86,10 @@ class Conversation:
 
     ``session`` is as last read from disk, or as the last turn left it; ``is_unsaved``: it has
     messages that are in no file. ``options`` are those of the next turns, ``paths`` the files of
-    the next question, ``values`` the ``NAME=VALUE`` pairs for the agent's prompt. ``last_plan`` is
-    that of the last request. ``prefill`` is the text that the next line starts with.
-    ``uses_prompt``: the agent's prompt makes the next question. ``should_exit`` ends the loop.
+    the next question, ``attached`` what it has of an undone one, ``values`` the ``NAME=VALUE``
+    pairs for the agent's prompt. ``last_plan`` is that of the last request. ``prefill`` is the text
+    that the next line starts with. ``uses_prompt``: the agent's prompt makes the next question.
+    ``should_exit`` ends the loop.
     """
 
     def __init__(
@@ -105,6 +106,7 @@ class Conversation:
         self.options = options
         self.paths = paths
         self.values = values
+        self.attached: tuple[Part, ...] = ()
         self.session = Session()
         self.is_unsaved = False
         self.last_plan: Prompt | None = None
@@ -206,6 +208,7 @@ class Conversation:
         """Open another session; None: a new one. The first turn saves the fork of a REF@POINT."""
         self.session = Session.open(ref)
         self.is_unsaved = False
+        self.attached = ()
         self.options = self.options.without_labels
         self.uses_prompt = self.doc is None
 
@@ -230,6 +233,7 @@ class Conversation:
             self.switch_to(f"{origin}@{turn_count if is_number else point}")
         else:
             self.session = Session(sessions.fork_session(fork_source, point))
+            self.attached = ()
             self.is_unsaved = self.is_unsaved and turn_count > 0
         self._drop_snapshot()
         return origin
@@ -263,7 +267,9 @@ class Conversation:
             from gptsh.turn.question import Files
 
             files = Files(refuses=self.options.truncate is None)
-        self.run_turn(read_question(line, self.paths, files, template=self.template()))
+        self.run_turn(
+            read_question(line, self.paths, files, attached=self.attached, template=self.template())
+        )
 
     def run_turn(self, question: Message | None) -> None:
         """Run one turn; without a question, continue the last one.
@@ -313,7 +319,7 @@ class Conversation:
         self.prefill = ""
         if was_asked:
             self.uses_prompt = False
-            self.paths = ()
+            self.paths, self.attached = (), ()
         self._drop_snapshot()
         if session.is_saved:
             self.options = self.options.without_labels

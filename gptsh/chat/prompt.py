@@ -552,6 +552,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     session = ref or chat.session.given_ref or "new session"
     if ref is None and location and not location.startswith("@"):
         session = f"{location[ID]}, deleted"
+    files = len(chat.paths) + len(chat.attached)
     of_window = f" of {window:,}" if window else ""
     return [
         (0, session),
@@ -560,7 +561,7 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
         (5, "" if tokens is None else f"{mark}{tokens:,}{of_window} tokens"),
         (1, f"{100 * tokens / window:.0f} %" if tokens and window else ""),
         (3, "" if cost is None else format_usd(cost)),
-        (0, f"+{quantity(len(chat.paths), 'file')}" if chat.paths else ""),
+        (0, f"+{quantity(files, 'file')}" if files else ""),
         (0, "" if chat.saves and not chat.is_unsaved else "not saved"),
         (6, "" if doc else "/help shows the commands"),
     ]

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from gptsh.chat import commands
 from gptsh.chat.conversation import show_recap
 from gptsh.chat.picker import pick
+from gptsh.content.attachments import media_of, name_of
 from gptsh.core import folders, turns, usage
 from gptsh.core.document import Document
 from gptsh.core.listing import title_of
@@ -24,7 +25,15 @@ from gptsh.llm.servers import without_secret_parameters
 from gptsh.manage import removing, show
 from gptsh.manage.lists import Filters, found_sessions, matching_sessions
 from gptsh.manage.suggestions import recent_models
-from gptsh.messages import Message, final_answer, parts_of, text_of, text_parts_of, user_message
+from gptsh.messages import (
+    Message,
+    Part,
+    final_answer,
+    parts_of,
+    text_of,
+    text_parts_of,
+    user_message,
+)
 from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
 from gptsh.render.markdown import code_blocks
 from gptsh.render.session import snapshots_of
@@ -242,14 +251,13 @@ def _fork(chat: "Conversation", point: str) -> None:
 
 
 def do_undo(chat: "Conversation", _args: str) -> None:
-    """Fork before the last turn, and put its question on the next line.
+    """Fork before the last turn, put its question on the next line, and attach to it what was attached.
 
     If the agent's prompt makes the same question again of what the user typed, the line has only
     that.
     """
     (question, *_), point = turns.last_turn(_current_doc(chat)["messages"])
     _save_before_leaving(chat)
-    origin = chat.origin
     _fork(chat, point)
     typed_parts = [part for part in text_parts_of(question) if "source" not in part]
     chat.prefill = "\n\n".join(part["text"] for part in typed_parts)
@@ -260,9 +268,10 @@ def do_undo(chat: "Conversation", _args: str) -> None:
             if template and template.question(words, None) == typed_parts:
                 chat.prefill = words
                 chat.uses_prompt = True
-    if attachments := len(parts_of(question)) - len(typed_parts):
-        hint = f": in session {origin} /retry asks with all of it" if origin else ""
-        stdio.note(f"{quantity(attachments, 'attachment')} of the question left out{hint}")
+    chat.attached = tuple(part for part in parts_of(question) if part not in typed_parts)
+    if chat.attached:
+        count = quantity(len(chat.attached), "attachment")
+        stdio.note(f"{count} of the question attached again: /file - detaches")
 
 
 def do_retry(chat: "Conversation", args: str) -> None:
@@ -273,7 +282,7 @@ def do_retry(chat: "Conversation", args: str) -> None:
     last_turn, point = turns.last_turn(_current_doc(chat)["messages"])
     if args:
         do_model(chat, args)
-    paths = chat.paths  # attached for the next question, not for this one
+    paths, attached = chat.paths, chat.attached  # attached for the next question, not for this one
     try:
         if turns.unfinished(last_turn):
             chat.run_turn(None)
@@ -288,7 +297,7 @@ def do_retry(chat: "Conversation", args: str) -> None:
             if chat.session is fork:  # the turn failed before its first save
                 chat.session, chat.is_unsaved = before_fork
     finally:
-        chat.paths = paths
+        chat.paths, chat.attached = paths, attached
 
 
 def do_snapshot(chat: "Conversation", args: str) -> None:
@@ -400,21 +409,32 @@ def do_file(chat: "Conversation", args: str) -> None:
     """Attach files to the next question, or list them. Patterns and folders become their files."""
     if args == "-":
         chat.paths = ()
+        chat.attached = ()
     elif args:
         added = [args] if is_path(args) else commands.words_of(args)  # blanks need no quotes
-        attached = Files()
-        attached.attach((*chat.paths, *added))  # they are read again with the question
-        chat.paths = tuple(attached.sizes)
-    shown = chat.paths[: _MAX_FILES if args else None]
-    lines = []
-    for path in shown:
+        files = Files()
+        files.attach((*chat.paths, *added))  # they are read again with the question
+        chat.paths = tuple(files.sizes)
+    lines = [*map(_attached_line, chat.attached)]
+    for path in chat.paths[: _MAX_FILES if args else None]:
         size = format_size(os.path.getsize(path)) if os.path.exists(path) else "No such file"
         lines.append(f"{one_line(path)}  {size}")
-    if len(shown) < len(chat.paths):
-        lines.append(f"… {len(chat.paths) - len(shown):,} more: /file lists all")
+    count = len(chat.attached) + len(chat.paths)
+    if len(lines) < count:
+        lines.append(f"… {count - len(lines):,} more: /file lists all")
     stdio.write_lines(lines or ["no file is attached"])
-    if args and chat.paths:
-        stdio.note(f"{quantity(len(chat.paths), 'file')} attached to your next question")
+    if args and count:
+        stdio.note(f"{quantity(count, 'file')} attached to your next question")
+
+
+def _attached_line(part: Part) -> str:
+    """The name and the size of what an undone question had attached."""
+    media = media_of(part)
+    if media:
+        size = media.description
+    else:
+        size = format_size(len(str(part.get("text", "")).encode(errors="replace")))
+    return f"{one_line(name_of(part) or 'text')}  {one_line(size)}"
 
 
 def do_tools(chat: "Conversation", args: str) -> None:
@@ -455,8 +475,8 @@ def do_context(chat: "Conversation", _args: str) -> None:
     """Show what would be sent, with the attached files and without the next question's text."""
     from gptsh.turn.preview import facts_of
 
-    question = user_message("", Files().attach(chat.paths)) if chat.paths else None
-    setup, plan = chat.plan_turn(question)
+    parts = [*chat.attached, *Files().attach(chat.paths)]
+    setup, plan = chat.plan_turn(user_message("", parts) if parts else None)
     stdio.write_lines(facts_of(chat.engine, plan))
     if setup.servers and chat.engine.running_tools(setup.servers) is None:
         names = ", ".join(server.name for server in setup.servers)

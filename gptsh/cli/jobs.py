@@ -25,7 +25,9 @@ def filters_of(flags: Flags) -> "Filters":
     from gptsh.manage.lists import Filters
 
     since = since_of(flags.since) if flags.since is not None else None
-    return Filters(flags.agent, flags.model, flags.tag, flags.here, flags.archived, flags.limit, since)
+    return Filters(
+        flags.agent, flags.model, flags.tag, flags.here, flags.archived, flags.limit, since
+    )
 
 
 def refuse_filters(flags: Flags, named_by: str) -> None:

@@ -67,7 +67,9 @@ class Unreadable(NamedTuple):
     cause: str
 
 
-def scan_sessions(prefix: str = "", *, archived: bool = False) -> Iterator[SessionSummary | Unreadable]:
+def scan_sessions(
+    prefix: str = "", *, archived: bool = False
+) -> Iterator[SessionSummary | Unreadable]:
     """Yield each session whose id begins with ``prefix``, newest first, one file at a time.
 
     ``archived`` reads the archive instead. Sessions that are left out keep their index.

@@ -139,7 +139,9 @@ def remove(
                 path = folders.path_of(filename)
                 is_archived = path.parent == places[1]
                 was = summary_at(filename)
-                is_changed = is_archived != from_archive or not was or was["updated_at"] != updated_at
+                is_changed = (
+                    is_archived != from_archive or not was or was["updated_at"] != updated_at
+                )
                 state: State = "deleted"
                 if not folders.exists(filename):
                     state = "gone"
@@ -159,7 +161,9 @@ def remove(
                     approvals.forget_approvals(filename)
             yield Change(filename, state, was, names.get(filename, ()))
     finally:
-        with contextlib.suppress(OSError):  # the files are removed; only a power cut may restore them
+        with contextlib.suppress(
+            OSError
+        ):  # the files are removed; only a power cut may restore them
             for place in filter(os.path.isdir, places):
                 files.sync(place)
 

@@ -91,7 +91,9 @@ _PARAMETER = (
 _UNSUPPORTED = (
     r"un(?:supported|known|recognized)[a-z :]{0,40}" + _PARAMETER,
     r"not support(?: the)?(?: parameter| argument)?:?" + _PARAMETER,
-    _PARAMETER + r"\W{1,8}(?:\w+\W{1,4}){0,4}" + r"(?:is|are) (?:not |un)(?:supported|permitted|allowed|known)",
+    _PARAMETER
+    + r"\W{1,8}(?:\w+\W{1,4}){0,4}"
+    + r"(?:is|are) (?:not |un)(?:supported|permitted|allowed|known)",
 )
 _OF_OTHER_PARAMETER = r'"param": ?"(?!.{0,20}(?:effort|reasoning|think))[^"]'
 # Parameters without which an answer is still worth having, in the names of chat completions.

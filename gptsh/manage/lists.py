@@ -77,7 +77,9 @@ def show(lines: Iterable[str], output: str | None, *, safe: bool = False) -> Non
     try:
         for line in rest:
             shown.append(line)
-            free -= sum(1 + columns(row) // width for row in line.split("\n"))  # or fewer: escapes count
+            free -= sum(
+                1 + columns(row) // width for row in line.split("\n")
+            )  # or fewer: escapes count
             if free < 0:
                 break
     finally:

@@ -158,7 +158,9 @@ def page(doc: Document, facts: Sequence[Detail]) -> Iterator[str]:
     yield from pages([(doc, facts)], title_of(doc))
 
 
-def pages(sessions: Iterable[tuple[Document, Sequence[Detail]]], title: str = "Sessions") -> Iterator[str]:
+def pages(
+    sessions: Iterable[tuple[Document, Sequence[Detail]]], title: str = "Sessions"
+) -> Iterator[str]:
     """One file with several sessions, each under its own heading and facts."""
     yield _head(plain(one_line(title)))
     for doc, facts in sessions:

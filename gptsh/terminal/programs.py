@@ -102,7 +102,12 @@ def show_in_pager(lines: Callable[[], Iterable[str]]) -> None:
 
 def _run_pager(command: str, lines: Iterable[str]) -> bool:
     """Run the pager and wait for its end, even after a signal; return whether it could run."""
-    with Interrupts(None) as interrupts, interrupts.shielded(), interrupts.left_to_child(), stdio.notes_later():
+    with (
+        Interrupts(None) as interrupts,
+        interrupts.shielded(),
+        interrupts.left_to_child(),
+        stdio.notes_later(),
+    ):
         process = subprocess.Popen(
             ["/bin/sh", "-c", command],
             stdin=subprocess.PIPE,

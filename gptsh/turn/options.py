@@ -76,7 +76,9 @@ class TurnOptions(NamedTuple):
     @property
     def has_labels(self) -> bool:
         """Whether a title, a tag, no tag, a name or a snapshot is asked for."""
-        return bool(self.title or self.tags or self.removed_tags or self.name or self.snapshot is not None)
+        return bool(
+            self.title or self.tags or self.removed_tags or self.name or self.snapshot is not None
+        )
 
     @property
     def without_agent(self) -> "TurnOptions":

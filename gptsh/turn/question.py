@@ -238,6 +238,7 @@ def read_question(
     paths: Sequence[str] = (),
     files: Files | None = None,
     *,
+    attached: Sequence[Part] = (),
     pipe_at: int | None = None,
     expects_pipe: bool = True,
     template: "Template | None" = None,
@@ -245,11 +246,12 @@ def read_question(
 ) -> Message | None:
     """Read the words, files and piped input as one message; None if all of it is blank.
 
-    ``files`` read the paths; without a path or a pipe they may be None. ``pipe_at`` is the place of
-    the piped input among them (None: it is not read). ``expects_pipe``: there is nothing to do
-    without a pipe, if there are no words. A ``template`` makes the question of the words and piped
-    text; it is not used if it needs them and there are none. ``write`` lets the user write the
-    words, from those that are given and the piped input; None if they are blank then.
+    ``attached`` are parts that it has in any case. ``files`` read the paths; without a path or a
+    pipe they may be None. ``pipe_at`` is the place of the piped input among them (None: it is not
+    read). ``expects_pipe``: there is nothing to do without a pipe, if there are no words. A
+    ``template`` makes the question of the words and piped text; it is not used if it needs them and
+    there are none. ``write`` lets the user write the words, from those that are given and the piped
+    input; None if they are blank then.
 
     The pipe is read last: a missing file must not cost it. Raises UsageError and TooLong as
     ``Files.attach``.
@@ -281,11 +283,12 @@ def read_question(
             "U+FFFD; iconv -f ENCODING -t utf-8 converts the text"
         )
 
+    parts = [*attached, *parts]
     given = user_message(words, parts)
     if template and (parts or words.strip() or not template.needs_input):
         piped_text = piped[0] if piped and is_text(piped[0]) else None
-        attached = [part for part in parts if part is not piped_text]
-        content = [*template.question(words, piped_text), *attached]
+        others = [part for part in parts if part is not piped_text]
+        content = [*template.question(words, piped_text), *others]
         question: Message = {"role": "user", "content": content}
         if text := beginning_of(given, _MAX_INPUT)[:_MAX_INPUT].strip() or question_gist(given):
             question["input"] = text

@@ -212,7 +212,7 @@ class Session:
         tags = self.stored["meta"]["tags"] if self.stored else ()
         for tag in options.removed_tags:
             if tag not in tags:
-                self._note_once(f"the session has no tag {tag}")
+                stdio.note(f"the session has no tag {tag}")
 
     def _take_snapshot(self, name: str) -> "list[SessionEvent]":
         """Take a snapshot; return what happened. Raises UsageError."""

@@ -419,6 +419,36 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
     assert in_store(home) == before
 
 
+def test_after_undo_the_attachments_go_with_the_next_question_as_they_were(home: Home) -> None:
+    (home.cwd / "notes.txt").write_text("from a file")
+    (home.cwd / "dot.png").write_bytes(make_png(2, 2))
+    home.run("-m", "echo", "look", "-f", "notes.txt", "-f", "dot.png", stdin="piped")
+    (home.cwd / "notes.txt").write_text("changed")
+    (home.cwd / "dot.png").unlink()
+    with Conversation(home, "-s", "0") as talk:
+        talk.plays(
+            ("/undo", "3 attachments of the question attached again: /file - detaches"),
+            ("/file", ("notes.txt  11 bytes", "dot.png  image/png, 68 bytes", "stdin  5 bytes")),
+            ("/context", "attached    dot.png"),
+            ("look again", "You said: look again"),
+            ("/file", "no file is attached"),
+        )
+    new, old = home.docs()
+    assert new["messages"][0]["content"][0]["text"] == "look again"
+    assert new["messages"][0]["content"][1:] == old["messages"][0]["content"][1:]
+
+
+def test_attachments_of_an_undone_question_go_with_no_other_session(lab: Home) -> None:
+    (lab.cwd / "notes.txt").write_text("from a file")
+    lab.run("one", "-f", "notes.txt")
+    with Conversation(lab, "-s", "0") as talk:
+        talk.plays(
+            ("/undo", "1 attachment"), ("/new", ""), ("/file", "no file is attached"),
+            ("/resume 0", ""), ("/undo", "1 attachment"), ("/file -", "no file is attached"), ("two", "You said: two"),
+        )  # fmt: skip
+    assert texts(lab.docs()[0])[0] == "user: two"
+
+
 def test_forks_write_nothing_before_their_question(lab: Home, model: ModelServer) -> None:
     (lab.cwd / "notes.txt").write_text("from a file")
     lab.run("one")
@@ -429,7 +459,7 @@ def test_forks_write_nothing_before_their_question(lab: Home, model: ModelServer
         talk.plays(
             ("/fork 1", ("a fork after turn 1", f"session {ident} keeps all: /resume {ident}")),
             (f"/resume {ident}", "two"),
-            ("/undo", ("a fork after turn 1", "1 attachment of the question left out", "again:\ntwo")),
+            ("/undo", ("a fork after turn 1", "1 attachment of the question attached again", "again:\ntwo")),
             ("/undo", ("a fork from the beginning", "again:\none")),
         )
         assert in_store(lab) == before

@@ -9,8 +9,8 @@ from gptsh.core import usage
 from gptsh.core.document import Document, stats
 from gptsh.core.listing import title_of
 from gptsh.core.turns import starts_of
-from gptsh.jsonio import as_dict
-from gptsh.messages import Message, Request, full_name, text_of, token_count
+from gptsh.jsonio import as_dict, encode_json
+from gptsh.messages import Message, Request, full_name, safe_params, text_of, token_count
 from gptsh.text import (
     block_quote,
     code_block,
@@ -53,6 +53,7 @@ def session_details(
         ("dates", f"{local_time(first_day)} to {local_time(max(last_day, first_day))}"),
         ("agent", doc["agent"].get("name") or ""),
         ("models" if len(models) > 1 else "model", ", ".join(models)),
+        ("parameters", ", ".join(_parameters(doc))),
         ("turns", f"{counts['turns']} ({quantity(counts['messages'], 'message')})"),
         *_spending(doc),
         ("tags", ", ".join(meta["tags"])),
@@ -63,6 +64,12 @@ def session_details(
         ("summaries", str(summary_count or "")),
     ]
     return [(label, words) for label, words in facts if words]
+
+
+def _parameters(doc: Document) -> Iterator[str]:
+    """The parameters that the session's agent sends, each as ``-p`` takes it."""
+    for key, value in safe_params(doc["agent"].get("params") or {}).items():
+        yield f"{key}={value if isinstance(value, str) else encode_json(value).decode()}"
 
 
 def _models(doc: Document) -> list[str]:
@@ -129,7 +136,7 @@ def _places(doc: Document) -> dict[str | None, int]:
 
 # ---- transcript
 #
-# A session as Markdown, to read or export: a header, then each message under its role, model and
+# A session as Markdown, to read or export: a header, the system prompt, then each message under its role, model and
 # time.
 
 
@@ -140,6 +147,9 @@ def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) ->
     """
     yield f"# {escape_markdown(title_of(doc))}"
     yield "\n".join(f"- {label}: {escape_markdown(value)}" for label, value in facts)
+    if system := (doc["agent"].get("system") or "").strip("\n"):
+        yield "## system prompt"
+        yield _closed(system)
     for message in doc["messages"]:
         yield from message_pieces(message, full=full)
 

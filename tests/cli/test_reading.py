@@ -1,5 +1,6 @@
 """``--show-session`` as people read it: its header, ``--full``, rendered, through a pager."""
 
+import html
 import json
 import os
 import re
@@ -152,6 +153,27 @@ def test_what_was_attached_is_shown_under_its_name(home: Home) -> None:
     assert "`[notes.txt]`\n\n```\nremember\n```\n" in shown
     assert "`[a.log]`\n\n```\n10:00 up\n```\n" in shown
     assert "`[stdin]`\n\n```\nlog\n```\n" in shown
+
+
+WAYS = [SHOW, ("--export-session", "0"), ("--export-session", "0", "--format", "html")]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=" ".join)
+def test_the_system_prompt_and_the_parameters_are_shown(home: Home, way: tuple[str, ...]) -> None:
+    params = ("-p", "temperature=0.2", "-p", "seed=7", "-p", "reasoning_effort=low", "-p", 'stop=["END", "ü"]')
+    home.run("-m", "echo", "--system", "Answer *briefly*,\nand kindly.", *params, "hi")
+    text = re.sub(r"<[^>]*>|[*\\]", "", html.unescape(home.run(*way).stdout).partition("\n<!-- gptsh")[0])
+    assert re.search(r'parameters(: )?temperature=0.2, reasoning_effort=low, seed=7, stop=\["END","ü"\]\n', text)
+    assert re.search(r"(?i)\n(## )?system prompt\n+Answer briefly,\nand kindly.\n", text)
+    assert text.index("kindly") < text.index("You said")
+
+
+def test_an_export_with_a_system_prompt_is_imported_again(home: Home) -> None:
+    home.run("-m", "echo", "--system", "Be brief.\n\n```\nopen", "-p", "seed=7", "hi")
+    text = home.run("--export-session", "0").stdout
+    other = home.elsewhere()
+    assert other.run("--import-session", "-", stdin=text).code == 0
+    assert other.doc()["agent"] == home.doc()["agent"]
 
 
 def test_a_pipe_gets_markdown_and_rendered_what_asks_for_it(home: Home) -> None:

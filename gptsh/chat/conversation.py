@@ -38,17 +38,25 @@ _RESET_STYLE = "\x1b[0m"
 
 
 def show_recap(doc: Document) -> None:
-    """Print the last questions and answers, with a hint about an unfinished turn."""
+    """Print the last questions and answers, with a hint about an unfinished turn.
+
+    The last answer has half of the screen.
+    """
     messages = doc["messages"]
     starts = turns.starts_of(messages)
     blocks = []
+    shown: list[Message] = []
     if earlier := len(starts[:-_TURNS]):
         blocks.append(f"… {quantity(earlier, 'earlier turn')}: /history shows all")
     for start, end in pairwise([*starts[-_TURNS:], None]):
         question, *others = messages[start:end]
-        blocks.append(_beginning(question))
         answers = [item for item in others if item["role"] == "assistant" and text_of(item)]
-        blocks += map(_beginning, answers[-1:])
+        shown += [question, *answers[-1:]]
+    last_answer = [message for message in shown if message["role"] == "assistant"][-1:]
+    half = stdio.size(stdio.stdout())[1] // 2
+    for message in shown:
+        lines = max(_LINES, half) if message in last_answer else _LINES
+        blocks.append(_beginning(message, lines))
     stdio.write_lines(["\n\n".join(blocks)] if blocks else [], safe=True)
     last_turn = messages[starts[-1] :] if starts else []
     if turns.unanswered(last_turn):
@@ -57,19 +65,22 @@ def show_recap(doc: Document) -> None:
         stdio.note("the last turn has not ended: /retry continues it")
 
 
-def _beginning(message: Message) -> str:
-    """Return the first lines of a message, drawn for the terminal."""
+def _beginning(message: Message, count: int) -> str:
+    """Return the first ``count`` lines of a message, drawn for the terminal."""
     from gptsh.render.drawing import drawn
     from gptsh.render.session import message_pieces
 
     style = terminal_style(os.environ, terminal=True)
+    width = stdio.width(stdio.stdout())
     text = "\n\n".join(message_pieces(message))
-    head = "\n".join(text.split("\n", _LINES)[:_LINES])[:_CHARACTERS]
+    source_lines = 2 * count  # some, such as those of fences, are not drawn
+    head = "\n".join(text.split("\n", source_lines)[:source_lines])
+    head = head[: max(_CHARACTERS, count * width)]
     closed = f"{head}\n{open_fence(head)}"
-    lines = "\n".join(drawn([closed], style, stdio.width(stdio.stdout()))).split("\n")
-    if len(lines) > _LINES or head != text:
+    lines = "\n".join(drawn([closed], style, width)).split("\n")
+    if len(lines) > count or head != text:
         end = _RESET_STYLE if style.styles else ""
-        lines[_LINES:] = [f"{end}… /history shows all"]
+        lines[count:] = [f"{end}… /history shows all"]
     return "\n".join(lines)
 
 

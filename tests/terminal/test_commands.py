@@ -11,7 +11,9 @@ import pytest
 from tests.support.attached import make_png
 from tests.support.home import Home, lab_config, texts
 from tests.support.long_sessions import Talker, compaction_of, for_summaries, requests_to
+from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import ModelServer
+from tests.support.sessions import change
 from tests.support.terminal import Conversation
 from tests.support.tools import SERVER, call, calling
 
@@ -608,6 +610,24 @@ def test_a_narrow_terminal_and_long_texts(home: Home) -> None:
         assert "You said: b\n" in talk.greeting
         assert talk.greeting.count("… /history shows all") == 4
         assert len(re.findall("^x+$", talk.greeting, re.MULTILINE)) <= 16
+
+
+@needs_tmux
+@pytest.mark.parametrize("way", [("-i", "-s", "0"), ("-r", "0")], ids=" ".join)
+@pytest.mark.parametrize("rows", [24, 50])
+def test_a_resumed_session_shows_its_last_answer_on_half_of_the_screen(
+    home: Home, way: tuple[str, ...], rows: int
+) -> None:
+    talked(home, "\n".join(f"{number}. item" for number in range(1, 100)), "short")
+    long_answer = "\n".join(f"- line {number}" for number in range(1, 100))
+    change(home.files()[0], "messages", [*home.doc()["messages"][:3], {
+        "id": "long", "role": "assistant", "content": long_answer, "model": "echo",
+    }])  # fmt: skip
+    with Tmux(home, *way, size=(80, rows)) as tmux:
+        tmux.until("history shows all\n(?s:.*)^> *$")
+        screen = tmux.screen()
+    shown = re.findall(r"line (\d+)$", screen, re.MULTILINE)
+    assert shown == [str(number) for number in range(1, rows // 2 - 1)]  # a heading is above them
 
 
 # ---- the commands themselves

@@ -131,9 +131,7 @@ def export_sessions(refs: Sequence[str], filters: Filters, format_name: str) -> 
     elif pinned:
         stdio.write_pieces(_joined(documents, format_name))
         if format_name == "markdown":
-            stdio.note(
-                "several sessions in Markdown are to be read: --format json is to be imported"
-            )
+            stdio.note("several sessions in Markdown cannot be imported again: --format json can")
     if pinned and (note := loss_note(format_name)):
         stdio.note(note)
     return 0

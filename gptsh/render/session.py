@@ -172,8 +172,7 @@ def _in_short(passage: Passage) -> Iterator[str]:
     text = passage.text or ""
     match passage.kind:
         case "words" | "refusal" | "pages":
-            fence = open_fence(text)  # more text follows
-            yield f"{text}\n{fence}" if fence else text
+            yield _closed(text)
         case "result":
             yield code_span(passage.line)
         case _:
@@ -191,6 +190,12 @@ def _full(passage: Passage) -> Iterator[str]:
         yield block_quote(passage.text)
     elif passage.text:
         yield code_block(passage.text, passage.language)
+
+
+def _closed(text: str) -> str:
+    """The text with an open fence closed, since more text follows."""
+    fence = open_fence(text)
+    return f"{text}\n{fence}" if fence else text
 
 
 # ---- outline

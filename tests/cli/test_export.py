@@ -265,7 +265,7 @@ def test_several_as_markdown_have_a_rule_between_them(three: Home) -> None:
     run = three.run("--export-session", "0", "--export-session", "1")
     alone = [export(three, ref).partition("\n\n<!-- gptsh")[0] for ref in "01"]
     assert run.stdout == "\n\n---\n\n".join(alone) + "\n"
-    assert run.stderr == "gptsh: several sessions in Markdown are to be read: --format json is to be imported\n"
+    assert run.stderr == "gptsh: several sessions in Markdown cannot be imported again: --format json can\n"
 
 
 def test_several_as_html_are_one_page(three: Home) -> None:

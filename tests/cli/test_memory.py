@@ -344,6 +344,7 @@ def test_the_agent_of_the_session_remembers_whoever_answered(agent: Home, model:
         (["-s", "s001"], "set model_small under [agents.default]"),
         (["-s", "s001@1"], "a point"),
         (["-s", "s001", "--tag", "t"], "--tag"),
+        (["-s", "s001", "--since", "1d"], "--since"),
         (["words"], "takes no prompt"),
     ],
 )

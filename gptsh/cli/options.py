@@ -173,8 +173,9 @@ class Flags:
     here: bool = option("Manage", ("--here",),
         "In a list, show only sessions that began in this project.")
     since: str | None = option("Manage", ("--since",),
-        "In a list, only sessions used since then, such as 12h, 30d, today or 2026-11-01; with --usage, the days.",
-        metavar="AGE|DATE")
+        "In a list, only sessions used since then, such as 12h, 30d, today or 2026-11-01; with "
+        "--usage, the days.",
+        metavar="AGE|DATE", may_be_blank=True)
     archived: bool = option("Manage", ("--archived",),
         "In a list of sessions, or with --export-session or --prune-sessions: archived ones instead.")
     limit: int | None = option("Manage", ("--limit",),

@@ -1,10 +1,9 @@
-"""README and docs/, and values in their tables."""
+"""The pages of docs/, and values in their tables."""
 
 import re
 
 from tests.support.paths import ROOT
 
-README = (ROOT / "README.md").read_text()
 SCRIPTING = (ROOT / "docs" / "scripting.md").read_text()
 EXCHANGE = (ROOT / "docs" / "import-export.md").read_text()
 

@@ -9,7 +9,7 @@ from dev.man.build import PAGE, page
 from gptsh.cli.options import ROWS, SHORT_HELP
 from tests.support.paths import ROOT
 from tests.support.programs import needs
-from tests.support.readme import README, exit_codes
+from tests.support.readme import SCRIPTING, exit_codes
 
 GROFF = ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", "-rLL=1000n"]
 
@@ -41,4 +41,4 @@ def test_the_page_has_every_section_option_variable_code_and_example() -> None:
     for example in re.findall(r"^  (\S.*?)  ", SHORT_HELP, re.MULTILINE):
         assert f" {example}\n" in shown
     listed = shown.split("\nEXIT STATUS")[1].split("\nENVIRONMENT")[0]
-    assert re.findall(r"^ {7}(\d[\d, ]*\d|\d)\b", listed, re.MULTILINE) == exit_codes(README)
+    assert re.findall(r"^ {7}(\d[\d, ]*\d|\d)\b", listed, re.MULTILINE) == exit_codes(SCRIPTING)

@@ -35,21 +35,21 @@ _CONFIG = f'[agents.default]\nmodel = "openai/{_MODEL}"\nmodel_small = "openai/{
 _TITLE = "The Lost Page"
 
 _CODE = '''def pages(items, size):
-    """The items in lists of this size."""
+    """Split the items into pages of this size."""
     return [items[at : at + size] for at in range(0, len(items) - size, size)]
 '''
-_REVIEW = f"""## The last page is lost
+_REVIEW = f"""## Off by one: the last page is dropped
 
-The loop ends too early: of 5 items and a `size` of 2, the fifth is on no page. It has to go up to the end:
+With 5 items and a page size of 2, item 5 is never returned. Iterate to the end:
 
 ```python
 {_CODE.replace(" - size,", ",")}```
 
-- `range` stops **before** its end by itself, so nothing has to be taken off.
-- A `size` of 0 raises a `ValueError`. That is right, and could be said in the docstring.
+- `range` already **excludes** its end, so nothing needs subtracting.
+- `size=0` raises `ValueError`, which is right; document it.
 """
 _TEST = """```python
-def test_the_last_page_may_be_short():
+def test_last_page_may_be_short():
     assert pages([1, 2, 3, 4, 5], 2) == [[1, 2], [3, 4], [5]]
 ```
 """
@@ -62,7 +62,7 @@ _SESSIONS = (
     (1.2, "SQLite or Plain Files", 12, "openai/gpt-4.1"),
     (3.5, "Release Notes for 2.4", 4, "ollama/qwen3"),
     (9.5, "Flaky Test of the Lock", 9, "anthropic/claude-sonnet-4-5"),
-    (2.2, "Nginx in Front of Two Apps", 5, "openai/gpt-4.1"),
+    (16.0, "Nginx in Front of Two Apps", 5, "openai/gpt-4.1"),
     (40.0, "Trip to Lisbon, Four Days", 14, "mistral/mistral-large-latest"),
 )
 _IN_PROJECT = 6  # of these sessions
@@ -111,7 +111,7 @@ def _session() -> list[Text]:
             tmux.until(f"{_TITLE}.* USD$")
             tmux.say("a test for it, please")
             tmux.until(f"^> *\n+.*{_TITLE}.* USD$")
-            tmux.write("/s")
+            tmux.write("/se")
             tmux.until("^ +/session rename")
             tmux.keys("Down", "Down")
             tmux.until("^> /search$")

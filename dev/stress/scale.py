@@ -1,5 +1,6 @@
 """How the run time of each command grows with the number and the size of sessions; the curves as SVG."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import NamedTuple
 
 from dev.benchmarks.clocks import run_time
 from dev.benchmarks.homes import Home, add_long_session, add_sessions, lab
+from dev.stress.bars import card
 from dev.stress.table import Row, Table
 from tests.support.home import COMMAND
 
@@ -15,8 +17,10 @@ _COUNTS = (1_000, 10_000, 100_000)
 _SIZES = (1_000_000, 10_000_000, 100_000_000)
 _TURNS = (100, 1_000, 10_000)
 _ROUNDS = 3
-_COLORS = ("#1b6ca8", "#b8336a", "#2e7d32", "#b26a00", "#5e35b1", "#37474f")
-_WIDTH, _HEIGHT, _LEFT, _TOP = 640, 320, 60, 20
+_COLORS = ("#58a6ff", "#ff7b72", "#3fb950", "#d29922", "#bc8cff", "#39c5cf")
+_GRID = "#30363d"
+_WIDTH, _HEIGHT, _LEFT, _TOP, _LABELS = 760, 350, 76, 60, 290  # _LABELS: the column on the right
+_LINE = 20  # between two labels
 
 
 class Curve(NamedTuple):
@@ -33,20 +37,26 @@ class Curve(NamedTuple):
         *_, before, last = self.seconds
         return math.log10(last / before)
 
+    @property
+    def label(self) -> str:
+        """Its name, and how many times as long it takes with ten times as much."""
+        times = f"{10**self.growth:.1f}x for 10x" if self.growth >= 0.1 else "flat"
+        return f"{self.name}: {times}"
+
 
 STORE_CURVES = (
-    Curve("a list", ("--list-sessions",), 1.15),
-    Curve("a search that finds all", ("--search-sessions", "what"), 1.15),
-    Curve("a sum", ("--usage",), 1.15),
-    Curve("a session shown", ("--show-session", "0"), 0.6),
-    Curve("a question to an old session", ("-m", "echo", "-s", "0", "hi"), 0.6),
-    Curve("a question to a new session", ("-m", "echo", "hi"), 0.6),
+    Curve("list the sessions", ("--list-sessions",), 1.15),
+    Curve("search, a word in all", ("--search-sessions", "what"), 1.15),
+    Curve("sum up the usage", ("--usage",), 1.15),
+    Curve("show a session", ("--show-session", "0"), 0.6),
+    Curve("ask in an old session", ("-m", "echo", "-s", "0", "hi"), 0.6),
+    Curve("ask in a new session", ("-m", "echo", "hi"), 0.6),
 )
 SESSION_CURVES = (
-    Curve("a list", ("--list-sessions",), 0.3),
-    Curve("a session shown", ("--show-session", "0"), 1.15),
-    Curve("a session exported", ("--export-session", "0"), 1.15),
-    Curve("a question", ("-m", "echo", "-s", "0", "hi"), 1.15),
+    Curve("list the sessions", ("--list-sessions",), 0.3),
+    Curve("show a session", ("--show-session", "0"), 1.15),
+    Curve("export a session", ("--export-session", "0"), 1.15),
+    Curve("ask a question", ("-m", "echo", "-s", "0", "hi"), 1.15),
 )
 
 
@@ -91,30 +101,45 @@ def _table(
 
 
 def _svg(unit: str, scales: Sequence[int], curves: Sequence[Curve]) -> str:
-    """Both axes are logarithmic, so that linear growth is a straight line."""
+    """Both axes are logarithmic, so that linear growth is a straight line. Each label stands at the end of its line."""
     times = [second for curve in curves for second in curve.seconds]
     low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
+    right = _WIDTH - _LABELS
 
     def x(scale: float) -> float:
         first, last = math.log10(scales[0]), math.log10(scales[-1])
-        return _LEFT + (_WIDTH - _LEFT - 230) * (math.log10(scale) - first) / (last - first)
+        return _LEFT + (right - _LEFT) * (math.log10(scale) - first) / (last - first)
 
     def y(second: float) -> float:
-        return _TOP + (_HEIGHT - _TOP - 40) * (high - math.log10(second)) / (high - low)
+        return _TOP + (_HEIGHT - _TOP - 60) * (high - math.log10(second)) / (high - low)
 
-    shapes = [f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#fff"/>']
+    title = f"Seconds of a command, by the number of {unit}"
+    shapes = [f'<text x="20" y="34" font-size="15">{title}</text>']
     for power in range(low, high + 1):
         at = y(10.0**power)
-        shapes.append(f'<path d="M{_LEFT} {at:.0f}H{_WIDTH - 230}" stroke="#ddd"/>')
-        shapes.append(f'<text x="{_LEFT - 6}" y="{at + 4:.0f}" text-anchor="end">{10.0**power:g} s</text>')
+        shapes.append(f'<path d="M{_LEFT} {at:.0f}H{right}" stroke="{_GRID}"/>')
+        shapes.append(f'<text x="{_LEFT - 8}" y="{at + 5:.0f}" text-anchor="end">{10.0**power:g} s</text>')
     for scale in scales:
-        shapes.append(f'<text x="{x(scale):.0f}" y="{_HEIGHT - 20}" text-anchor="middle">{scale:,}</text>')
-    shapes.append(f'<text x="{_LEFT}" y="{_HEIGHT - 4}">{unit}</text>')
-    for number, (color, curve) in enumerate(zip(_COLORS, curves, strict=False)):
+        shapes.append(f'<text x="{x(scale):.0f}" y="{_HEIGHT - 34}" text-anchor="middle">{scale:,}</text>')
+    shapes.append(f'<text x="{(_LEFT + right) // 2}" y="{_HEIGHT - 12}" text-anchor="middle">{unit}</text>')
+    ends = _spread([y(curve.seconds[-1]) for curve in curves])
+    for color, curve, end in zip(_COLORS, curves, ends, strict=False):
         points = " ".join(f"{x(n):.1f},{y(s):.1f}" for n, s in zip(scales, curve.seconds, strict=True))
         shapes.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
-        label = f"{curve.name}: n^{curve.growth:.2f}"
-        shapes.append(f'<text x="{_WIDTH - 222}" y="{_TOP + 14 + 18 * number}" fill="{color}">{label}</text>')
-    inner = "\n".join(shapes)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif"'
-    return f'{head} font-size="12">\n{inner}\n</svg>\n'
+        leader = f"M{right} {y(curve.seconds[-1]):.1f}L{right + 14} {end:.1f}"
+        shapes.append(f'<path d="{leader}" stroke="{color}" fill="none"/>')
+        shapes.append(f'<text x="{right + 18}" y="{end + 5:.1f}" fill="{color}">{curve.label}</text>')
+    return card(title, _WIDTH, _HEIGHT, shapes)
+
+
+def _spread(heights: Sequence[float]) -> list[float]:
+    """The heights in the same order, moved apart until a line of text fits between each two."""
+    order = sorted(range(len(heights)), key=lambda at: heights[at])
+    moved = list(heights)
+    for above, below in itertools.pairwise(order):
+        moved[below] = max(moved[below], moved[above] + _LINE)
+    too_far = max(0.0, moved[order[-1]] - (_HEIGHT - 60))
+    moved[order[-1]] -= too_far
+    for below, above in zip(order[::-1], order[-2::-1], strict=False):
+        moved[above] = min(moved[above], moved[below] - _LINE)
+    return moved

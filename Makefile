@@ -75,7 +75,7 @@ man: .venv/bin/ruff ## Write dev/man/gptsh.1 and docs/configuration.md from opti
 .venv/bin/mkdocs: | .venv/bin/ruff
 	$(call into,.venv,-e '.[test$(comma)docs]')
 
-docs: .venv/bin/ruff .venv/bin/mkdocs ## docs/ as a site in build/site; fails at a broken link or a sentence of 31 words
+docs: .venv/bin/ruff .venv/bin/mkdocs ## docs/ as a site in build/site; fails at a broken link or a sentence of 36 words
 	.venv/bin/python -m dev.man.sentences
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build -f dev/mkdocs.yml
 

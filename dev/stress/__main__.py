@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dev.stress import crowd, hostile, kills, mutants, peers, scale, signals, streams
-from dev.stress.table import Table, markdown
+from dev.stress.table import Table, markdown, summary
 from gptsh import __version__
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reliability.md"
@@ -21,9 +21,14 @@ _ON_REQUEST = ("peers", "mutants")  # they need other packages and much time, so
 _INTRO = """\
 # Reliability
 
-These stress tests try to break what gptsh promises. `make stress` repeats them on Linux, in half an hour on two cores,
-and writes this page. It needs `strace`. Models are servers on the same machine. `make peers` writes *Beside other
-tools*, and `make mutants` writes *Tests that miss a change*.
+These stress tests try to break what gptsh promises: no saved turn is lost, no file is torn, no partial answer is taken
+for a complete one, nothing hangs. This is how often they tried, and whether the promise held:
+
+{summary}
+
+`make stress` repeats them on Linux, in half an hour on two cores, and writes this page. It needs `strace`. Models are
+servers on the same machine. `make peers` writes *Compared with other tools*, and `make mutants` writes *Tests that miss
+a change*.
 """
 
 
@@ -56,11 +61,11 @@ def _machine() -> str:
 
 def _update_page(title: str, section: str) -> None:
     """Replace the section of the page that has this title, or append it."""
-    page = PAGE.read_text() if PAGE.exists() else _INTRO
-    _, *sections = page.split("\n## ")
+    _, *sections = PAGE.read_text().split("\n## ") if PAGE.exists() else [""]
     by_title = {text.partition("\n")[0]: text.rstrip("\n") for text in sections}
     by_title[title] = section.removeprefix("## ").rstrip("\n")
-    PAGE.write_text("\n## ".join([_INTRO, *(f"{text}\n" for text in by_title.values())]))
+    intro = _INTRO.format(summary=summary(by_title.values()))
+    PAGE.write_text("\n## ".join([intro, *(f"{text}\n" for text in by_title.values())]))
 
 
 def main() -> int:

@@ -301,15 +301,23 @@ def attacks() -> Table:
     cases += [Attack(name, prepare, ("-f", "pipe", "hi")) for name, prepare in _ENDLESS.items()]
     cases += [Attack(name, _import("in", write), ("--import-session", "in")) for name, write in _IMPORTS.items()]
     cases += [Attack(name, _configured(text), ("--timeout", "3", "hi")) for name, text in _CONFIGS.items()]
-    for name, write in _FILES.items():
-        cases += [Attack(f"{name}, `{' '.join(args)}`", _file(_NAME, write), args) for args in _READS]
     cases += [Attack(f"{name}, `-x`", _unclosed(text), ("-x", "hi"), refusal=5) for name, text in _UNCLOSED.items()]
     for name, (prepare, commands) in _LARGE.items():
         cases += [Attack(f"{name}, `{' '.join(args)}`", prepare, args) for args in commands]
     modes = re.findall(r'MODE == "(\w+)"', BAD.read_text()) + re.findall(r'MODE in \("(\w+)"', BAD.read_text())
     cases += [Attack(f"a tool server in mode `{mode}`", _tools(mode), ("--list-tools",)) for mode in modes]
     heads = ("Attack", "Exit code", "Seconds", "MiB")
-    return Table("Attacks", _TEXT, heads, [_row(attack) for attack in cases])
+    rows = [_row(attack) for attack in cases]
+    for name, write in _FILES.items():
+        rows.append(_joined(name, [_row(Attack(name, _file(_NAME, write), args)) for args in _READS]))
+    return Table("Attacks", _TEXT, heads, rows)
+
+
+def _joined(name: str, rows: list[Row]) -> Row:
+    """One row for several commands: all exit codes, the longest time and the most memory."""
+    _, codes, seconds, memory = zip(*(row.cells for row in rows), strict=True)
+    longest, most = max(map(float, map(str, seconds))), max(int(str(mib)) for mib in memory)
+    return Row((name, ", ".join(map(str, codes)), f"{longest:.1f}", most), all(row.held for row in rows))
 
 
 def _configured(text: str) -> Callable[[Home, ModelServer], object]:
@@ -338,9 +346,9 @@ def _extra_memory(attack: Attack) -> int:
 
 _TEXT = f"""\
 Each attack runs one command in a new process. The command must end by itself within {SECONDS:.0f} s and {MIB} MiB,
-with an exit code of gptsh and without a traceback. Megabytes of input or thousands of items may need 600 MiB more, and
-the SDK of tool servers 200. An answer of 200 MB takes 400 MB in memory, and may need 900 MiB more. `-x` must print
-nothing of a code block without its end, with exit code 5."""
+with an exit code of gptsh and without a traceback. Megabytes of input or thousands of items may need 600 MiB more, an
+answer of 200 MB 900 MiB, and the SDK of tool servers 200. `-x` must print nothing of a code block without its end, with
+exit code 5. Of a damaged session, the exit codes are those of a list, a search, `--usage` and `--show-session`."""
 
 # ---- escapes on a terminal
 

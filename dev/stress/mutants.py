@@ -39,12 +39,12 @@ _GOAL = 0.85
 _TEST = "COVERAGE_TEST"  # variable with the name of the running test; support/home.py passes COVERAGE_* to processes
 _RESULTS = ROOT / "build" / "mutants"  # a mutant that was killed once is not tested again
 _TEXT = """\
-This changes the code of three rooms in one place at a time: it inverts a condition, raises a number, leaves out an
+This changes the code of three packages in one place at a time: it inverts a condition, raises a number, leaves out an
 argument. Then the tests that reach this place run, the fastest first, for at most two minutes. If none of them fails,
-the change has *survived*. We read each survivor: most led to a new test, some to simpler code. *Equal* changes do not
+the change has *survived*. Each survivor was read: most led to a new test, some to simpler code. *Equal* changes do not
 alter the behaviour; `dev/stress/equal.txt` lists them. No test covers the remaining ones yet: wording, bounds, races
-and rare cases of merging an import. *Share* is killed of sampled, equal ones included. The sample is random
-(seed {seed}), the changes are those of mutmut {version}."""
+and rare cases of merging an import. *Share* is the part of the sample that was killed. The sample is random
+(seed {seed}), and the changes are those of mutmut {version}."""
 
 
 class Mutant(NamedTuple):
@@ -81,8 +81,10 @@ def table(number: int) -> Table:
         cells = (f"`{room}/`", len(mutants), len(sample), len(sample) - len(survived), len(survived_equal))
         rows.append(Row((*cells, len(survived - equal), f"{share:.1%}"), share >= _GOAL))
         (_RESULTS / f"{room}.txt").write_text("".join(f"{name}\n" for name in sorted(survived - equal)))
-    heads = ("Room", "Mutants", "Sampled", "Killed", "Equal", "Survived", "Share")
-    return Table("Tests that miss a change", _TEXT.format(seed=SEED, version=version("mutmut")), heads, rows)
+    heads = ("Package", "Mutants", "Sampled", "Killed", "Equal", "Survived", "Share")
+    return Table(
+        "Tests that miss a change", _TEXT.format(seed=SEED, version=version("mutmut")), heads, rows, is_folded=False
+    )
 
 
 # ---- mutants

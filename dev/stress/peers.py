@@ -203,7 +203,7 @@ def comparison() -> Table:
             rows.append(Row((what, *cells), score(figures[0]) == best))
     first_bytes = [float(str(cell)) for cell in rows[0].cells[1:]]
     _CHART.write_text(bars(_CHART_TITLE, [(tool.name, cell) for tool, cell in zip(tools, first_bytes, strict=True)]))
-    return Table("Beside other tools", _TEXT, ("What", *(tool.name for tool in tools)), rows)
+    return Table("Compared with other tools", _TEXT, ("What", *(tool.name for tool in tools)), rows, is_folded=False)
 
 
 _TEXT = f"""\

@@ -97,7 +97,9 @@ def _table(
         Row((c.name, *(f"{s:.2f}" for s in c.seconds), f"{c.growth:.2f}", f"{c.allowed:.2f}"), c.growth <= c.allowed)
         for c in measured
     ]
-    return Table(title, text, ("Command", *(f"{scale:,}" for scale in scales), "Growth", "At most"), rows)
+    return Table(
+        title, text, ("Command", *(f"{scale:,}" for scale in scales), "Growth", "At most"), rows, is_folded=False
+    )
 
 
 def _svg(unit: str, scales: Sequence[int], curves: Sequence[Curve]) -> str:

@@ -34,11 +34,31 @@ class Table(NamedTuple):
     text: str
     heads: Sequence[str]
     rows: Sequence[Row]
+    is_folded: bool = True  # on the page, until the reader opens it
 
 
 def markdown(table: Table, measured: str) -> str:
-    """The section for docs/; ``measured`` is the date and the machine."""
-    return "\n".join([f"## {table.title}", "", table.text, "", measured, "", *_grid(table.heads, table.rows), ""])
+    """The section for docs/: what was tried, the result, the rows; ``measured`` is the date and the machine."""
+    held = sum(row.held for row in table.rows)
+    result = f"**{held} of {len(table.rows)} held.** {measured}"
+    rows = _grid(table.heads, table.rows)
+    if table.is_folded:
+        rows = ['<details markdown="1">', f"<summary>All {len(table.rows)} rows</summary>", "", *rows, "", "</details>"]
+    return "\n".join([f"## {table.title}", "", table.text.rstrip(), "", result, "", *rows, ""])
+
+
+def summary(sections: Iterable[str]) -> str:
+    """A table of the sections of the page: how much each of them tried, and whether all of it held."""
+    lines = ["| test | tried | held |", "|---|---|---|"]
+    for section in sections:
+        title, _, rest = section.partition("\n")
+        head, _, *rows = [line.strip("| ").split(" | ") for line in rest.splitlines() if line.startswith("|")]
+        column = head.index("Tried") if "Tried" in head else None
+        tried = len(rows) if column is None else sum(int(row[column]) for row in rows)
+        failed = sum(row[-1] != "yes" for row in rows)
+        anchor = title.lower().replace(" ", "-")
+        lines.append(f"| [{title}](#{anchor}) | {tried:,} | {f'all but {failed}' if failed else 'all'} |")
+    return "\n".join(lines)
 
 
 def _grid(heads: Sequence[str], rows: Iterable[Row]) -> list[str]:

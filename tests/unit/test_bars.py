@@ -1,4 +1,4 @@
-"""The pictures of the pages: bars as long as their figures, labels at their lines, legible on any page."""
+"""The pages of dev/stress: bars as long as their figures, labels at their lines, legible anywhere, results first."""
 
 import itertools
 import re
@@ -8,6 +8,7 @@ import pytest
 
 from dev.stress import scale
 from dev.stress.bars import bars
+from dev.stress.table import Row, Table, markdown, summary
 from tests.support.paths import ROOT
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -53,3 +54,13 @@ def test_a_picture_has_a_background_of_its_own_and_asks_for_no_theme(name: str) 
     assert first.attrib["fill"].lower() in {"#0d1117", "#0d1117ff"}
     assert float(first.attrib["width"]) >= 0.95 * float(root.attrib["viewBox"].split()[2])
     assert "prefers-color-scheme" not in text
+
+
+def test_the_page_of_stress_tests_begins_with_what_each_tried_and_folds_its_rows() -> None:
+    table = Table("A disk that fails", "What.", ("What", "Tried"), [Row(("one", 70)), Row(("two", 5), held=False)])
+    section = markdown(table, "Today.")
+    assert "**1 of 2 held.** Today." in section
+    assert section.index("<details") < section.index("| one | 70 | yes |") < section.index("</details>")
+    assert summary([section.removeprefix("## ")]).splitlines()[2:] == [
+        "| [A disk that fails](#a-disk-that-fails) | 75 | all but 1 |"
+    ]

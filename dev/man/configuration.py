@@ -15,16 +15,16 @@ INTRO = (
     "gptsh reads `${XDG_CONFIG_HOME:-~/.config}/gptsh/config.toml`, or the file that `--config PATH` or `GPTSH_CONFIG` "
     "names.",
     "Every key is optional.",
-    "An unknown key or a wrong type is exit 2. The error names the file, the key and what was expected.",
+    "With an unknown key or a wrong type, gptsh exits with 2 and names the file, the key and what it expected.",
 )
 ENVIRONMENT = (
-    ("GPTSH_SESSION", "The session to continue, as with `--session`."),
+    ("GPTSH_SESSION", "The session to continue, like `--session`."),
     ("GPTSH_MODEL, GPTSH_AGENT", "Model and agent, if neither an option nor the session names one."),
-    ("GPTSH_OUTPUT", "As `--output`, but gptsh renders `markdown` only on a terminal, not in a pipe."),
-    ("GPTSH_TIMEOUT", "As `--timeout`."),
-    ("GPTSH_CONFIG", "Config file, as with `--config`."),
+    ("GPTSH_OUTPUT", "Like `--output`, but gptsh renders `markdown` only on a terminal, not in a pipe."),
+    ("GPTSH_TIMEOUT", "Like `--timeout`."),
+    ("GPTSH_CONFIG", "Config file, like `--config`."),
     ("GPTSH_NO_SAVE, GPTSH_NO_STDIN, GPTSH_DEBUG",
-     "As the options with these names; off if empty, `0`, `no`, `off` or `false`."),
+     "Like the options with these names; off if empty, `0`, `no`, `off` or `false`."),
     ("OPENAI_API_KEY, ANTHROPIC_API_KEY, ...", "The key of a provider; docs/providers.md names the variable of each."),
     ("OPENAI_BASE_URL, GROQ_API_BASE, ...", "Another server for a provider."),
     ("HTTPS_PROXY, HTTP_PROXY, ALL_PROXY, NO_PROXY", "Proxies. gptsh never uses one for loopback."),
@@ -56,21 +56,36 @@ def page() -> str:
 def _lines() -> Iterator[str]:
     yield from ("# Configuration", "", '<!-- Made by "make man" from gptsh/config; not edited by hand. -->', "")
     yield from (
-        *INTRO,
+        "```bash",
+        "gptsh --init                   # write config.toml with every key as a comment; asks for provider and model",
+        "gptsh --list-agents            # what it says about agents, models and tools",
+        "gptsh --config other.toml …    # use another file",
+        "```",
         "",
-        "`gptsh --init` writes this file, with every key as a comment. On a terminal it asks for provider and model.",
+        *INTRO,
         "",
     )
     for name, meaning, keys in schema.tables(Config):
         if name:
             yield from (f"## `[{name}]`", "", meaning, "")
-        yield from ("| key | value | default | meaning |", "|---|---|---|---|")
-        yield from (f"| `{key.name}` | {key.expected} | {shown(key.default)} | {key.meaning} |" for key in keys)
+        yield from ("| key | value | meaning |", "|---|---|---|")
+        yield from (f"| `{key.name}` | {_value(key)} | {key.meaning} |" for key in keys)
         yield ""
     for title, head, entries in (("Environment", "variable", ENVIRONMENT), ("Files", "path", FILES)):
         yield from (f"## {title}", "", f"| {head} | meaning |", "|---|---|")
-        yield from (f"| `{name}` | {meaning} |" for name, meaning in entries)
+        yield from (f"| {_codes(name)} | {meaning} |" for name, meaning in entries)
         yield ""
+
+
+def _value(key: schema.Key) -> str:
+    """What the key takes, and its default."""
+    default = shown(key.default)
+    return f"{key.expected}; default `{default}`" if default else key.expected
+
+
+def _codes(names: str) -> str:
+    """Each of several names as code, so that a narrow table can break between them."""
+    return ", ".join(f"`{name}`" for name in names.split(", "))
 
 
 def shown(default: Any) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-MAX_WORDS = 30
+MAX_WORDS = 35
 
 
 def sentences(text: str) -> Iterator[str]:

@@ -75,9 +75,10 @@ man: .venv/bin/ruff ## Write dev/man/gptsh.1 and docs/configuration.md from opti
 .venv/bin/mkdocs: | .venv/bin/ruff
 	$(call into,.venv,-e '.[test$(comma)docs]')
 
-docs: .venv/bin/ruff .venv/bin/mkdocs ## docs/ as a site in build/site; fails at a broken link or a sentence of 36 words
+docs: .venv/bin/ruff .venv/bin/mkdocs ## docs/ as a site in build/site; fails at a broken link, a sentence of 36 words, or what loads from elsewhere
 	.venv/bin/python -m dev.man.sentences
 	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build -f dev/mkdocs.yml
+	.venv/bin/python -m pytest -n 0 -m slow tests/slow/test_site.py
 
 screenshot: .venv/bin/ruff ## Write the pictures of README and docs/, docs/*.svg; takes tmux
 	.venv/bin/python -m dev.man.screenshot

@@ -57,9 +57,9 @@ def _lines() -> Iterator[str]:
     yield from ("# Configuration", "", '<!-- Made by "make man" from gptsh/config; not edited by hand. -->', "")
     yield from (
         "```bash",
-        "gptsh --init                   # write config.toml with every key as a comment; asks for provider and model",
-        "gptsh --list-agents            # what it says about agents, models and tools",
-        "gptsh --config other.toml …    # use another file",
+        "gptsh --init                 # write the file, with every key as a comment",
+        "gptsh --list-agents          # the agents in it",
+        "gptsh --config other.toml …  # use another file",
         "```",
         "",
         *INTRO,

@@ -161,11 +161,8 @@ def rows_of_a_csv(home: Home) -> None:
     assert lines[1] == '{"id":"2","answer":"You said: Positive or negative? One word. bad","cost":null}'
     assert len(lines) == 3
     shell(home, block("Each row of a CSV", "bash", 1))
-    assert sorted(line[-5:] for line in (home.cwd / "rated.csv").read_text().splitlines()) == [
-        "2,bad",
-        "so so",
-        ",good",
-    ]
+    rated = (home.cwd / "rated.csv").read_text()
+    assert sorted(line.rpartition(". ")[2] for line in rated.splitlines()) == ["1,good", "2,bad", "3,so so"]
 
 
 CASES: dict[str, tuple[str, Callable[[Home], None]]] = {  # the program that it needs, and how it is tried
@@ -226,7 +223,7 @@ def test_the_page_has_rows_for_four_tools() -> None:
 def test_a_row_for_those_who_come_from_another_tool_runs(moving: Home, command: str) -> None:
     if command == "gptsh -i":
         terminal = Terminal(moving, "-i")
-        terminal.until(rb"> ")
+        terminal.until(b"new session")
         terminal.write("\x04")
         assert terminal.close()[1] == 0
         return

@@ -1,6 +1,8 @@
 """The tables in Markdown; a row that failed is marked."""
 
+import re
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 from typing import NamedTuple
 
 
@@ -39,25 +41,30 @@ class Table(NamedTuple):
 
 def markdown(table: Table, measured: str) -> str:
     """The section for docs/: what was tried, the result, the rows; ``measured`` is the date and the machine."""
-    held = sum(row.held for row in table.rows)
-    result = f"**{held} of {len(table.rows)} held.** {measured}"
-    rows = _grid(table.heads, table.rows)
+    column = table.heads.index("Tried") if "Tried" in table.heads else None
+    tried = len(table.rows) if column is None else sum(int(str(row.cells[column])) for row in table.rows)
+    failed = sum(not row.held for row in table.rows)
+    result = f"**{tried:,} tried, all {f'but {failed} ' if failed else ''}held.** {measured}"
+    rows = _grid(table.heads, _merged(table.rows))
     if table.is_folded:
-        rows = ['<details markdown="1">', f"<summary>All {len(table.rows)} rows</summary>", "", *rows, "", "</details>"]
+        rows = ['<details markdown="1">', "<summary>The table</summary>", "", *rows, "", "</details>"]
     return "\n".join([f"## {table.title}", "", table.text.rstrip(), "", result, "", *rows, ""])
+
+
+def _merged(rows: Iterable[Row]) -> Iterable[Row]:
+    """One row for neighbours whose figures are the same."""
+    for (figures, held), same in groupby(rows, key=lambda row: (tuple(map(str, row.cells[1:])), row.held)):
+        yield Row((" · ".join(str(row.cells[0]) for row in same), *figures), held)
 
 
 def summary(sections: Iterable[str]) -> str:
     """A table of the sections of the page: how much each of them tried, and whether all of it held."""
     lines = ["| test | tried | held |", "|---|---|---|"]
     for section in sections:
-        title, _, rest = section.partition("\n")
-        head, _, *rows = [line.strip("| ").split(" | ") for line in rest.splitlines() if line.startswith("|")]
-        column = head.index("Tried") if "Tried" in head else None
-        tried = len(rows) if column is None else sum(int(row[column]) for row in rows)
-        failed = sum(row[-1] != "yes" for row in rows)
-        anchor = title.lower().replace(" ", "-")
-        lines.append(f"| [{title}](#{anchor}) | {tried:,} | {f'all but {failed}' if failed else 'all'} |")
+        title = section.partition("\n")[0]
+        result = re.search(r"^\*\*([\d,]+) tried, (.*) held\.\*\*", section, re.MULTILINE)
+        tried, held = result.groups() if result else ("-", "-")
+        lines.append(f"| [{title}](#{title.lower().replace(' ', '-')}) | {tried} | {held} |")
     return "\n".join(lines)
 
 

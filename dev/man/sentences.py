@@ -13,7 +13,7 @@ def sentences(text: str) -> Iterator[str]:
     """The sentences of a Markdown text without its code blocks. A list item, heading or table cell ends a sentence."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^ {4}.*$", "", text, flags=re.MULTILINE)
-    for block in re.split(r"\n\s*\n|\n(?=[-*|#]|\d+\. )|(?<!`)\|(?!`)", text):
+    for block in re.split(r"\n\s*\n|\n(?=[-*|#]|\d+\. )|(?<!`)\|(?!`)|<br>", text):
         yield from re.split(r"(?<=[.!?])\s+", " ".join(block.split()))
 
 

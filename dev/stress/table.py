@@ -54,7 +54,7 @@ def markdown(table: Table, measured: str) -> str:
 def _merged(rows: Iterable[Row]) -> Iterable[Row]:
     """One row for neighbours whose figures are the same."""
     for (figures, held), same in groupby(rows, key=lambda row: (tuple(map(str, row.cells[1:])), row.held)):
-        yield Row((" · ".join(str(row.cells[0]) for row in same), *figures), held)
+        yield Row(("<br>".join(str(row.cells[0]) for row in same), *figures), held)
 
 
 def summary(sections: Iterable[str]) -> str:

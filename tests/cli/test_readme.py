@@ -43,7 +43,8 @@ def test_a_block_prints_what_the_page_says(home: Home, script: str, printed: str
     command.chmod(0o755)
     line = ["bash", "-c", f'PATH="{home.folder}:$PATH"; exec </dev/null\n{script}']
     done = subprocess.run(line, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False, timeout=60)
-    notes = [line for line in done.stderr.splitlines() if not line.endswith(" is a new session")]
+    usual = re.compile(" is a new session$|: waiting to save: ")  # the second one on a machine with much to do
+    notes = [line for line in done.stderr.splitlines() if not usual.search(line)]
     assert (done.stdout, notes) == (printed, [])
 
 

@@ -27,8 +27,8 @@ for a complete one, nothing hangs. This is how often they tried, and whether the
 {summary}
 
 Where a row has several names, the figures are those of each. `make stress` repeats the tests on Linux, in half an hour
-on two cores, and writes this page. It needs `strace`. Models are servers on the same machine. `make peers` writes *Compared with other tools*, and `make mutants` writes *Tests that miss
-a change*.
+on two cores, and writes this page. It needs `strace`. Models are servers on the same machine. `make peers` writes
+*Compared with other tools*, and `make mutants` writes *Tests that miss a change*.
 """
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dev.man import sentences
 from gptsh.core import document, sessions
 from tests.support.home import Home
 from tests.support.paths import ROOT
@@ -67,3 +68,33 @@ def test_the_page_about_the_file_names_every_key(home: Home) -> None:
     keys += [key for message in doc["messages"] for key in message]
     named = set(example) | set(re.findall(r"`\.?(?:[a-z]+\.)?([a-z_]+)`", FORMAT))
     assert sorted(set(keys) - named) == []
+
+
+PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
+MEASURED = ("numbers.md", "reliability.md")  # they begin with results
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in MEASURED])
+def test_a_page_begins_with_commands_that_a_newcomer_needs(name: str) -> None:
+    before, _, rest = PAGES[name].partition("```")
+    assert before.startswith("# ")
+    assert len(before.splitlines()) <= 5
+    commands = [line for line in rest.partition("```")[0].splitlines()[1:] if line]
+    assert 2 <= len(commands) <= 7
+
+
+def test_the_first_page_answers_ten_questions_and_lists_no_pages() -> None:
+    table = PAGES["index.md"].partition("## Ten questions")[2].partition("\n## ")[0]
+    assert len(re.findall(r"^\| .*\? \| .* \|$", table, re.MULTILINE)) == 10
+    assert "| page |" not in PAGES["index.md"]
+
+
+def test_no_sentence_is_chopped_or_too_long(capsys: pytest.CaptureFixture[str]) -> None:
+    assert sentences.MAX_WORDS == 35
+    assert sentences.main() == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", ["of yours", "of your own", "is exit ", "does without", "exclude each other"])
+def test_no_page_has_words_that_read_translated(words: str) -> None:
+    assert [name for name, text in PAGES.items() if words in text] == []
+    assert words not in (ROOT / "README.md").read_text()

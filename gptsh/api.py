@@ -16,15 +16,15 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from gptsh.config import settings
+from gptsh.config.settings import cost_of
 from gptsh.core import folders
-from gptsh.errors import GptshError, Incomplete, SchemaMismatch, UsageError
+from gptsh.errors import Denied, GptshError, Incomplete, SchemaMismatch, StoreError, UsageError
 from gptsh.jsonio import JsonObject, parse_json
-from gptsh.llm.http import left
 from gptsh.llm.litellm_bridge import VARIABLES
-from gptsh.messages import Call, Usage
-from gptsh.render.report import Reporter
+from gptsh.messages import STORED, Call, Usage, sum_costs
+from gptsh.render.report import Reporter, as_error
 from gptsh.terminal import stdio
-from gptsh.terminal.interrupts import NoInterrupts
+from gptsh.terminal.interrupts import Interrupted, NoInterrupts, caller
 from gptsh.turn.engine import Engine
 from gptsh.turn.options import TurnOptions
 from gptsh.turn.question import Files, read_question, template_of
@@ -32,7 +32,9 @@ from gptsh.turn.session import Session
 from gptsh.turn.turn import Turn
 
 Event = JsonObject
+FilePath = str | os.PathLike[str]
 _VARIABLES = (*VARIABLES, "TIKTOKEN_CACHE_DIR")  # of the environment: those that a call sets
+_SIMILAR = 0.7  # of 1: names of options that are mistaken for each other
 _LONGEST_END = 1.0  # seconds until a turn that nobody reads any more has ended
 
 
@@ -42,44 +44,49 @@ class Options(TypedDict, total=False):
     The options of the command have the same names.
 
     ``session`` is a REF, such as ``"0"`` or ``"@work"``; without it a new session begins.
-    ``values`` are those of the ``{names}`` in the agent's prompt. ``tools`` are names of servers
-    and tools; an empty list offers none. ``schema`` is a JSON schema, or the path of its file.
-    ``title`` True lets the small model make one; without it that happens only where ``model_small``
-    is set. ``name`` is an ``@NAME`` for the session.
+    ``fallback`` are models to ask if the model is not available. ``values`` are those of the
+    ``{names}`` in the agent's prompt. ``tools`` are names of servers and tools; an empty list
+    offers none. ``schema`` is a JSON schema, the path of its file, or a class: a dataclass, a
+    pydantic model. ``timeout`` is in seconds. ``title`` True lets the small model make one; without
+    it that happens only where ``model_small`` is set. ``name`` is an ``@NAME`` for the session.
     """
 
     session: str | None
     model: str | None
+    fallback: str | Sequence[str]
     agent: str | None
     system: str | None
     params: Mapping[str, object]
-    files: Sequence[str | os.PathLike[str]]
+    files: FilePath | Sequence[FilePath]
     values: Mapping[str, str]
-    tools: Sequence[str] | None
-    schema: Mapping[str, object] | str | os.PathLike[str] | None
+    tools: str | Sequence[str] | None
+    schema: Mapping[str, object] | FilePath | type | None
     web: bool | None
     max_cost: float | None
+    timeout: float | None
     truncate: str | None
     title: str | bool | None
-    tags: Sequence[str]
-    untag: Sequence[str]
+    tags: str | Sequence[str]
+    untag: str | Sequence[str]
     name: str | None
     save: bool
-    config: str | os.PathLike[str] | None
+    config: FilePath | None
 
 
 class Answer(NamedTuple):
     """An answer, and what is known of it.
 
-    ``whole``: the model has finished it; else ``why_not`` says what is missing. ``data`` is the
-    JSON that a ``schema`` asked for. ``session`` is the id of the saved session, None if it was not
-    saved. ``usage`` counts tokens, ``cost`` is in USD, None if the price is unknown. ``sources``
-    have ``url`` and ``title``. ``notes`` are the lines that the command would print on stderr.
+    ``complete``: the model has finished it. ``finish_reason`` is the provider's word for why it
+    ended, such as ``stop`` or ``length``. ``data`` is the JSON that a ``schema`` asked for.
+    ``session`` is the id of the saved session, None if it was not saved. ``usage`` counts the
+    tokens of the answer. ``cost`` is what the whole call has cost in USD, None if no price is
+    known. ``sources`` have ``url`` and ``title``. ``notes`` are the lines that the command would
+    print on stderr.
     """
 
     text: str
-    whole: bool
-    why_not: str
+    complete: bool
+    finish_reason: str | None
     data: Any
     session: str | None
     model: str
@@ -93,10 +100,12 @@ class Answer(NamedTuple):
 def ask(question: str, **options: Unpack[Options]) -> Answer:
     """Ask a question and return the answer.
 
-    An answer that the model did not finish is returned with ``whole`` False. Raises GptshError for
-    every other failure; its ``answer`` has what had arrived, and is None if nothing had.
+    An answer that the model did not finish is returned with ``complete`` False; the last of its
+    notes says why. Raises GptshError for every other failure; its ``answer`` has what had arrived,
+    and is None if nothing had.
     """
     _check_names("ask", options)
+    call = _Call(options)
     last: Event = {}
 
     def remember(event: Event) -> None:
@@ -105,14 +114,18 @@ def ask(question: str, **options: Unpack[Options]) -> Answer:
 
     with _process_left_alone(), stdio.silent() as notes:
         try:
-            _run(question, options, remember)
+            call.run(question, remember)
         except GptshError as err:
-            arrived = _answer(last, notes, str(err))
-            if arrived and isinstance(err, Incomplete) and not isinstance(err, SchemaMismatch):
+            is_partial = isinstance(err, Incomplete) and not isinstance(err, SchemaMismatch)
+            if is_partial:
+                notes.append(str(err))
+            is_complete = isinstance(err, Denied | SchemaMismatch | StoreError)
+            arrived = call.answer(last, notes, complete=is_complete)
+            if is_partial and arrived:
                 return arrived
             err.answer = arrived
             raise
-    answer = _answer(last, notes, "")
+    answer = call.answer(last, notes, complete=True)
     assert answer  # a turn that does not fail ends with the event ``done``
     if options.get("schema") is None:
         return answer
@@ -123,7 +136,7 @@ def stream(question: str, **options: Unpack[Options]) -> Iterator[Event]:
     """Ask a question and yield the events of ``-o jsonl`` as they happen; the last is ``done``.
 
     A caller who stops early ends the turn within a second; what had arrived is saved. After the
-    last event it raises GptshError for a failure, also for an answer that is not whole.
+    last event it raises GptshError for a failure, also for an answer that is not complete.
     """
     _check_names("stream", options)
     return _stream(question, options)
@@ -132,19 +145,18 @@ def stream(question: str, **options: Unpack[Options]) -> Iterator[Event]:
 def _stream(question: str, options: Options) -> Iterator[Event]:
     # None: the turn has ended.
     events: queue.SimpleQueue[Event | BaseException | None] = queue.SimpleQueue()
-    has_left = threading.Event()
+    call = _Call(options)
 
     def put(event: Event) -> None:
-        if has_left.is_set():
+        if call.has_left.is_set():
             raise BrokenPipeError
         events.put(event)
 
     def run() -> None:
         end: BaseException | None = None
-        left.set(has_left)
         try:
             with _process_left_alone(), stdio.silent():
-                _run(question, options, put)
+                call.run(question, put)
         except BaseException as err:  # noqa: BLE001 - raised again, by the reading thread
             end = err
         events.put(end)
@@ -155,7 +167,7 @@ def _stream(question: str, options: Options) -> Iterator[Event]:
         while isinstance(event := events.get(), dict):
             yield event
     finally:
-        has_left.set()
+        call.has_left.set()
         thread.join(_LONGEST_END)
     if event:
         raise event
@@ -164,8 +176,17 @@ def _stream(question: str, options: Options) -> Iterator[Event]:
 def _check_names(function: str, options: Options) -> None:
     """Raise TypeError for an unknown option, as Python does for an argument."""
     for name in options:
-        if name not in Options.__annotations__:
-            raise TypeError(f"{function}() got an unexpected keyword argument {name!r}")
+        if name in Options.__annotations__:
+            continue
+        from difflib import get_close_matches
+
+        problem = f"{function}() got an unexpected keyword argument {name!r}"
+        similar = get_close_matches(name, Options.__annotations__, 1, _SIMILAR)
+        if name in STORED:
+            problem += f". Did you mean params={{{name!r}: …}}?"
+        elif similar:
+            problem += f". Did you mean {similar[0]!r}?"
+        raise TypeError(problem)
 
 
 _calls = threading.Lock()  # of the two below
@@ -216,72 +237,114 @@ def _remember_process() -> Callable[[], None]:
     return restore
 
 
-def _run(question: str, options: Options, on_event: Callable[[Event], object]) -> None:
-    """Run one turn; the events go to ``on_event``. Raises GptshError."""
-    turn_options = _turn_options(options, on_event)
-    config = settings.load(os.environ, turn_options.config_file)
-    if turn_options.name:
-        folders.filename_of_name(turn_options.name)  # raises for invalid characters
-    engine = Engine(config, os.environ, Reporter(), owns_process=False)
-    session = Session.open(options.get("session"))
-    setup = engine.resolve(turn_options, session.stored)
-    values = [f"{name}={value}" for name, value in options.get("values", {}).items()]
-    message = read_question(
-        question,
-        [os.fspath(path) for path in options.get("files", ())],
-        Files(engine.client, setup.agent.model, refuses=turn_options.truncate is None),
-        template=template_of(setup.agent, values, "values"),
-    )
-    if message is None:
-        raise UsageError("the question is empty")
-    Turn(engine, turn_options, NoInterrupts(), session, message, setup).run()
-    if session.failure:
-        raise session.failure
+class _Call:
+    """One call of ``ask`` or ``stream``. ``has_left``: the caller waits no longer."""
+
+    def __init__(self, options: Options) -> None:
+        self.has_left = threading.Event()
+        self._options = options
+        self._engine: Engine | None = None
+
+    def run(self, question: str, on_event: Callable[[Event], object]) -> None:
+        """Run one turn; the events go to ``on_event``. Raises GptshError."""
+        options = self._options
+        turn_options = _turn_options(options, on_event)
+        config = settings.load(os.environ, turn_options.config_file)
+        interrupts = NoInterrupts(turn_options.timeout or config.timeout, self.has_left)
+        token = caller.set(interrupts)
+        try:
+            if turn_options.name:
+                folders.filename_of_name(turn_options.name)  # raises for invalid characters
+            engine = self._engine = Engine(config, os.environ, Reporter(), owns_process=False)
+            session = Session.open(options.get("session"))
+            setup = engine.resolve(turn_options, session.stored)
+            values = [f"{name}={value}" for name, value in options.get("values", {}).items()]
+            message = read_question(
+                question,
+                [os.fspath(path) for path in _several(options.get("files", ()))],
+                Files(engine.client, setup.agent.model, refuses=turn_options.truncate is None),
+                template=template_of(setup.agent, values, "values"),
+            )
+            if message is None:
+                raise UsageError("the question is empty")
+            Turn(engine, turn_options, interrupts, session, message, setup).run()
+        except Interrupted as err:  # the time is over
+            raise as_error(err) from None
+        finally:
+            caller.reset(token)
+        if session.failure:
+            raise session.failure
+
+    def answer(self, done: Event, notes: Sequence[str], *, complete: bool) -> Answer | None:
+        """The answer of the last event of a turn; None if no text has arrived."""
+        if done.get("type") != "done" or done["text"] is None or self._engine is None:
+            return None
+        config = self._engine.settings
+        usages = self._engine.client.usages
+        return Answer(
+            text=done["text"],
+            complete=complete,
+            finish_reason=done["finish_reason"],
+            data=None,
+            session=done["session"],
+            model=done["model"],
+            usage=done["usage"],
+            cost=sum_costs(cost_of(config, model, usage) for model, usage in usages),
+            sources=done["sources"],
+            tool_calls=done["tool_calls"],
+            notes=tuple(notes),
+        )
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """The values of an option that takes several; a single one alone is meant, not its letters."""
+    return (value,) if isinstance(value, str | os.PathLike) else tuple(value)
 
 
 def _turn_options(options: Options, on_event: Callable[[Event], object]) -> TurnOptions:
     title = options.get("title")
     tools = options.get("tools")
     config = options.get("config")
-    schema = options.get("schema")
-    if isinstance(schema, Mapping):
-        schema = json.dumps(schema)
+    timeout = options.get("timeout")
     return TurnOptions(
         agent=options.get("agent"),
         model=options.get("model"),
+        fallback=_several(options.get("fallback", ())),
         system=options.get("system"),
         params=options.get("params", {}),
         max_cost=options.get("max_cost"),
         web=options.get("web"),
-        tools=None if tools is None else tuple(tools),
+        tools=None if tools is None else _several(tools),
         output="jsonl",
-        schema=None if schema is None else os.fspath(schema),
+        schema=_schema(options.get("schema")),
         truncate=options.get("truncate"),
         title=title if isinstance(title, str) else None,
-        tags=tuple(options.get("tags", ())),
-        removed_tags=tuple(options.get("untag", ())),
+        tags=_several(options.get("tags", ())),
+        removed_tags=_several(options.get("untag", ())),
         name=options.get("name"),
         save=options.get("save", True),
+        timeout=None if timeout is None else _seconds(timeout),
         config_file=None if config is None else os.fspath(config),
         make_title=title is True,
         on_event=on_event,
     )
 
 
-def _answer(done: Event, notes: Sequence[str], why_not: str) -> Answer | None:
-    """The answer of the last event of a turn; None if no text has arrived."""
-    if done.get("type") != "done" or done["text"] is None:
+def _seconds(timeout: float) -> float:
+    try:
+        return settings.positive_seconds(str(timeout))
+    except ValueError as err:
+        raise UsageError(f"timeout: {err}") from err
+
+
+def _schema(schema: Any) -> str | None:
+    """A schema as JSON, or the path of its file. Raises TypeError for a class that has none."""
+    if schema is None:
         return None
-    return Answer(
-        text=done["text"],
-        whole=not why_not,
-        why_not=why_not,
-        data=None,
-        session=done["session"],
-        model=done["model"],
-        usage=done["usage"],
-        cost=done["cost"],
-        sources=done["sources"],
-        tool_calls=done["tool_calls"],
-        notes=tuple(notes),
-    )
+    if isinstance(schema, str | os.PathLike):
+        return os.fspath(schema)
+    if isinstance(schema, Mapping):
+        return json.dumps(schema)
+    from gptsh.context.answer_schema import schema_of
+
+    return json.dumps(schema_of(schema))

@@ -1,11 +1,11 @@
-"""Read the JSON Schema of ``--schema``, ask for it in words, and check the answer against it."""
+"""Read the JSON Schema of ``--schema``, or of a class; ask for it in words; check the answer."""
 
 import contextlib
 import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gptsh.errors import UsageError
 from gptsh.files import read_text
@@ -137,6 +137,92 @@ def _find_dangling(
         for inner in resource.subresources():
             unvisited.append((inner, resolver.in_subresource(inner)))
     return None
+
+
+# ---- of a class
+
+_TYPES = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    type(None): {"type": "null"},
+    list: {"type": "array"},
+    dict: {"type": "object"},
+    Any: {},
+}
+_REF = "#/$defs/"
+
+
+def schema_of(hint: Any) -> JsonObject:
+    """Return the schema of a dataclass, a pydantic model, or a type of JSON with such in it.
+
+    Raises TypeError for any other.
+    """
+    definitions: JsonObject = {}
+    schema = _schema_of(hint, definitions)
+    name = schema.pop("$ref", "").removeprefix(_REF)
+    if name:  # some providers want an object at the top, and no reference
+        schema = definitions[name]
+        if _REF + name not in json.dumps(definitions):
+            del definitions[name]
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def _schema_of(hint: Any, definitions: JsonObject) -> JsonObject:
+    """Return the schema of a type; ``definitions`` get those of the classes in it."""
+    from dataclasses import is_dataclass
+    from enum import EnumMeta
+    from types import UnionType
+    from typing import Literal, Union, get_args, get_origin
+
+    origin = get_origin(hint)
+    if origin is Literal:
+        return {"enum": [*get_args(hint)]}
+    if isinstance(hint, EnumMeta):
+        members: list[Any] = [*hint]
+        return {"enum": [member.value for member in members]}
+    if hasattr(hint, "model_json_schema"):  # pydantic's
+        schema: JsonObject = hint.model_json_schema()
+        definitions.update(schema.pop("$defs", {}))
+        return schema
+    if is_dataclass(hint) and isinstance(hint, type):
+        if hint.__name__ not in definitions:
+            definitions[hint.__name__] = {}  # it may have one of its own kind in it
+            definitions[hint.__name__] = _schema_of_fields(hint, definitions)
+        return {"$ref": _REF + hint.__name__}
+    inner = [_schema_of(argument, definitions) for argument in get_args(hint)]
+    if origin in (Union, UnionType):
+        return {"anyOf": inner}
+    if origin is list:
+        return {"type": "array", "items": inner[0]}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": inner[1]}
+    if hint not in _TYPES:
+        raise TypeError(f"schema: {hint!r} is no dataclass, no pydantic model and no type of JSON")
+    return {**_TYPES[hint]}
+
+
+def _schema_of_fields(kind: type, definitions: JsonObject) -> JsonObject:
+    """Return the schema of a dataclass; fields without a default are required."""
+    from dataclasses import MISSING, fields
+    from typing import get_type_hints
+
+    hints = get_type_hints(kind)
+    properties = {}
+    required = []
+    for field in fields(kind):
+        if not field.init:
+            continue
+        properties[field.name] = _schema_of(hints[field.name], definitions)
+        if field.default is MISSING and field.default_factory is MISSING:
+            required.append(field.name)
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
 
 
 # ---- requested in words

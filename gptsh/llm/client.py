@@ -17,7 +17,7 @@ from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import JsonObject, parse_json
 from gptsh.llm.servers import REASONING, Servers, headers, without_secret_parameters
 from gptsh.llm.stream import Api, encode, load, make_body
-from gptsh.messages import Event, Part, Request, Retrying, labelled_text, parts_of, text_of
+from gptsh.messages import Event, Part, Request, Retrying, Usage, labelled_text, parts_of, text_of
 from gptsh.models.facts import exact_facts, split_model
 from gptsh.models.usage import usage_from
 from gptsh.models.vendors import DIRECT, ApiName
@@ -125,6 +125,7 @@ class Client:
         """``keys`` are those of another client: a command that prints one is not run again."""
         self.deadline: float | None = None
         self.budget: Budget | None = None
+        self.usages: list[tuple[str, Usage]] = []  # of all answers so far, each with its model
         self._settings = settings
         self._environ = environ
         self._owns_process = owns_process
@@ -273,6 +274,9 @@ class Client:
                 from gptsh.llm.failures import without_secrets
 
                 raise without_secrets(err, target.secrets)  # noqa: B904 - it is the same error
+            finally:
+                if answer.usage:
+                    self.usages.append((request.model, answer.usage))
 
     def _ask(
         self,

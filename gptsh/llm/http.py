@@ -13,7 +13,6 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextvars import ContextVar
 from functools import partial
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -23,6 +22,7 @@ from gptsh.config.settings import Network
 from gptsh.errors import ConfigError, ConnectionLost, GptshError, ModelError, TimedOut
 from gptsh.llm import tls
 from gptsh.llm.tls import host_and_port, proxy_for, proxy_headers
+from gptsh.terminal.interrupts import receive
 
 # ---- waiting
 #
@@ -31,10 +31,6 @@ from gptsh.llm.tls import host_and_port, proxy_for, proxy_headers
 
 _FINAL_WAIT = 5.0  # seconds for usage after a complete answer, or for the body of an error
 Item = TypeVar("Item")
-
-# Set by a program that no longer waits for its answer; signals end the waits of a command.
-left: ContextVar[threading.Event | None] = ContextVar("left", default=None)
-_LOOK = 0.1  # seconds between two looks whether it is set
 
 
 class Incoming(Generic[Item]):
@@ -46,7 +42,6 @@ class Incoming(Generic[Item]):
     def __init__(self, items: Iterator[Item], host: str) -> None:
         self.is_closed = False
         self._host = host
-        self._left = left.get()
         self._queue: queue.SimpleQueue[Item | BaseException | None] = queue.SimpleQueue()
         self._deadline = math.inf  # of ``time.monotonic``
         thread = threading.Thread(target=self._produce, args=(items,), daemon=True)
@@ -66,24 +61,16 @@ class Incoming(Generic[Item]):
     def next_item(self, timeout: float) -> Item | None:
         """Wait for the next item; None after the last.
 
-        Raises the thread's error, TimedOut, or BrokenPipeError if the program has left.
+        Raises the thread's error, TimedOut, and as ``receive``.
         """
-        until = min(time.monotonic() + timeout, self._deadline)
-        longest = math.inf if self._left is None else _LOOK
-        while True:
-            seconds = max(until - time.monotonic(), 0)
-            try:
-                item = self._queue.get(timeout=min(seconds, longest))
-                break
-            except queue.Empty:
-                if self._left and self._left.is_set():
-                    raise BrokenPipeError from None
-                if seconds > longest:
-                    continue
-                advice = ""
-                if self._deadline == math.inf:
-                    advice = "raise first_byte_timeout or idle_timeout under [network]"
-                raise TimedOut(f"{self._host} went silent", advice) from None
+        seconds = min(timeout, self._deadline - time.monotonic())
+        try:
+            item = receive(self._queue, seconds)
+        except queue.Empty:
+            advice = ""
+            if self._deadline == math.inf:
+                advice = "raise first_byte_timeout or idle_timeout under [network]"
+            raise TimedOut(f"{self._host} went silent", advice) from None
         if isinstance(item, BaseException):
             raise item
         return item

@@ -5,14 +5,19 @@ inside a shield, for the model or for a slow reader, can still be interrupted: `
 """
 
 import contextlib
+import math
 import os
 import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from types import FrameType, TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from queue import SimpleQueue
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _MIN_TIMER = 0.001  # seconds; 0 would disable the timer
@@ -22,6 +27,7 @@ _TIMER_INTERVAL = 0.2
 # conversation that takes longer than its limit hangs.
 _KILL_AFTER = 0.25
 _KILL_AFTER_IN_CONVERSATION = 2.0
+_LOOK = 0.1  # seconds between two looks whether a program still waits
 _HANDLER_DELAY = 0.05  # seconds within which a signal reaches its handler
 
 _Item = TypeVar("_Item")
@@ -278,16 +284,53 @@ class Interrupts:
 
 
 class NoInterrupts(Interrupts):
-    """Interrupts of a turn in the caller's process: signals and timers are left alone."""
+    """Interrupts of a turn in the caller's process: signals and timers are left alone.
 
-    def __init__(self) -> None:
-        super().__init__(None)
+    Instead each wait by ``receive`` looks whether the time is over, or the program waits no longer:
+    it has set ``has_left`` then.
+    """
+
+    def __init__(self, seconds: float | None, has_left: threading.Event) -> None:
+        super().__init__(seconds)
+        self._has_left = has_left
+        self._ends_at = self.deadline or math.inf  # of ``time.monotonic``
 
     def cancel_deadline(self) -> None:
-        """There is no timer."""
+        """Let the time be unlimited."""
+        self._ends_at = math.inf
 
     def restart_deadline(self, max_seconds: float) -> None:
-        """There is no timer."""
+        """Limit the work after the answer to at most so many seconds."""
+        self._ends_at = min(time.monotonic() + max_seconds, self.deadline or math.inf)
+
+    def check_wait(self) -> None:
+        """Raise BrokenPipeError if the program has left, Interrupted if the time is over."""
+        if self._has_left.is_set():
+            raise BrokenPipeError
+        if time.monotonic() >= self._ends_at:
+            raise Interrupted(signal.SIGALRM)
+
+
+# Of a turn in somebody else's process. Signals end the waits of a command.
+caller: ContextVar[NoInterrupts | None] = ContextVar("caller", default=None)
+
+
+def receive(items: "SimpleQueue[_Item]", seconds: float = math.inf) -> _Item:
+    """Wait for an item that another thread puts. Raises queue.Empty, and as ``NoInterrupts.check_wait``."""
+    from queue import Empty
+
+    program = caller.get()
+    if program is None:
+        return items.get(timeout=None if seconds == math.inf else max(seconds, 0))
+    until = time.monotonic() + seconds
+    while True:
+        program.check_wait()
+        left = max(until - time.monotonic(), 0)
+        try:
+            return items.get(timeout=min(left, _LOOK))
+        except Empty:
+            if left <= _LOOK:
+                raise
 
 
 _entered: list[Interrupts] = []  # the innermost last

@@ -28,6 +28,7 @@ from gptsh.messages import (
     ToolResult,
     error_result,
 )
+from gptsh.terminal.interrupts import receive
 from gptsh.text import format_size
 from gptsh.tools.programs import Programs
 
@@ -327,7 +328,7 @@ class Toolbox:
         """Return the tools of each server that can be used. Raises what has ended the thread."""
         listed: dict[str, list[Tool]] = {}
         while len(listed) + len(self._failed) < len(self._servers):
-            report = self._reports.get()
+            report = receive(self._reports)
             if isinstance(report, BaseException):
                 raise report
             server, result = report
@@ -411,7 +412,7 @@ class Toolbox:
                 future.add_done_callback(arrivals.put)
             unfinished = len(running)
             while unfinished:
-                arrival = arrivals.get()
+                arrival = receive(arrivals)
                 if isinstance(arrival, tuple):
                     question, asked = arrival
                     if asked.set_running_or_notify_cancel():  # else its server has ended

@@ -2,19 +2,22 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import pytest
 
 from gptsh import GptshError, ask, stream
-from gptsh.errors import Denied, ModelError, UnknownSession, UsageError
-from tests.support.home import Home, lab_config, texts
+from gptsh.errors import Denied, ModelError, SchemaMismatch, TimedOut, UnknownSession, UsageError
+from tests.support.home import Home, lab_config, texts, wait_until
 from tests.support.server import Hold, ModelServer, answer, chunk, event
-from tests.support.tools import SERVER, calling
+from tests.support.tools import SERVER, call, calling
 
 ADD = {"id": "c1", "type": "function", "function": {"name": "good__add", "arguments": '{"a": 1, "b": 2}'}, "index": 0}
 
@@ -39,7 +42,7 @@ def test_an_answer_has_its_text_usage_and_session_and_nothing_is_printed(
     (python.cwd / "a.txt").write_text("in the file")
     first = ask("hello", files=["a.txt"], title="Greeting", tags=["t"], name="@greet")
     assert first.text.startswith("You said: hello")
-    assert (first.whole, first.why_not, first.model) == (True, "", "lab/m")
+    assert (first.complete, first.finish_reason, first.model) == (True, "stop", "lab/m")
     assert first.usage
     assert first.usage["total"] == 16
     second = ask("more", session="@greet", tags=["u"], untag=["t"])
@@ -69,11 +72,13 @@ def test_a_failure_is_the_exception_of_the_command_and_the_question_is_saved(pyt
         ask(" ")
 
 
-def test_an_answer_that_is_not_whole_says_why(python: Home, model: ModelServer) -> None:
+def test_an_answer_that_is_not_complete_says_why(python: Home, model: ModelServer) -> None:
     model.script(*answer("half an ans", finish="length"))
     partial = ask("hello")
-    assert (partial.text, partial.whole) == ("half an ans", False)
-    assert "token limit" in partial.why_not
+    assert partial.text == "half an ans"
+    assert not partial.complete
+    assert partial.finish_reason == "length"
+    assert "token limit" in partial.notes[-1]
     model.script(*answer("half an ans", finish="length"))
     with pytest.raises(GptshError) as failure:
         list(stream("hello"))
@@ -193,10 +198,136 @@ def test_who_leaves_the_loop_while_the_model_is_silent_is_released_within_a_seco
     hold.set()
 
 
-def test_an_unknown_option_is_a_type_error(python: Home) -> None:
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("modle", "Did you mean 'model'?"),
+        ("file", "Did you mean 'files'?"),
+        ("no_save", "Did you mean 'save'?"),
+        ("temperature", "Did you mean params={'temperature': …}?"),
+        ("colour", "unexpected keyword argument 'colour'$"),
+    ],
+)
+def test_an_unknown_option_is_a_type_error_that_names_the_one_that_is_meant(
+    python: Home, name: str, meant: str
+) -> None:
     for function in (ask, stream):
-        with pytest.raises(TypeError, match="unexpected keyword argument 'modle'"):
-            function("hi", modle="echo")
+        with pytest.raises(TypeError, match=re.escape(meant).replace(r"\$", "$")):
+            function("hi", **{name: "echo"})
+
+
+def test_a_timeout_ends_the_wait_and_keeps_what_had_arrived(python: Home, model: ModelServer) -> None:
+    hold = Hold()
+    model.script(event(chunk({"content": "one "})), hold)
+    begun = time.monotonic()
+    with pytest.raises(TimedOut) as failure:
+        ask("hello", timeout=0.5)
+    assert time.monotonic() - begun < 5
+    hold.set()
+    assert failure.value.exit_code == 124
+    assert failure.value.answer.text == "one "
+    assert failure.value.answer.complete is False
+    assert failure.value.answer.finish_reason == "timeout"
+    assert texts(python.doc()) == ["user: hello", "assistant: one "]
+
+
+def test_a_timeout_ends_an_answer_that_does_not_stop_arriving(python: Home, model: ModelServer) -> None:
+    pieces: list[Any] = [item for _ in range(200) for item in (event(chunk({"content": "on "})), 0.02)]
+    model.script(*pieces)
+    with pytest.raises(TimedOut):
+        ask("hello", timeout=0.5)
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "soon", float("nan")])
+def test_a_timeout_is_a_number_of_seconds(python: Home, timeout: float) -> None:
+    with pytest.raises(UsageError, match="timeout: expected a number of seconds above 0"):
+        ask("hello", timeout=timeout)
+
+
+def test_a_timeout_ends_the_wait_for_a_tool(python: Home, model: ModelServer) -> None:
+    server = f"[mcp.servers.good]\ncommand = {json.dumps(sys.executable)}\nargs = [{json.dumps(str(SERVER))}]\n"
+    python.configure(f'{lab_config(model)}[mcp]\n{server}auto_approve = ["*"]\n')
+    model.script(*calling(call("hang", path=str(python.cwd / "hangs"))))
+    begun = time.monotonic()
+    with pytest.raises(TimedOut):
+        ask("sleep", tools=["good"], timeout=3)
+    assert time.monotonic() - begun < 10
+
+
+def test_the_fallback_answers_where_the_model_is_not_available(python: Home, model: ModelServer) -> None:
+    python.configure(f"{lab_config(model)}[network]\nretries = 0\n")
+    model.script(b'{"error": {"message": "overloaded"}}', status=503)
+    answered = ask("hello", fallback="echo")
+    assert answered.text == "You said: hello"
+    assert answered.model == "echo"
+
+
+def test_a_single_file_tag_or_tool_needs_no_list(python: Home) -> None:
+    (python.cwd / "a.txt").write_text("in the file")
+    ask("hello", files="a.txt", tags="work")
+    assert "in the file" in texts(python.doc())[0]
+    assert python.doc()["meta"]["tags"] == ["work"]
+
+
+@dataclass
+class Animal:
+    name: str
+    legs: int
+    kind: Literal["cat", "dog"]
+    friends: list["Animal"] = field(default_factory=list)
+    weight: float | None = None
+
+
+class Modelled:
+    """What pydantic's classes have."""
+
+    @classmethod
+    def model_json_schema(cls) -> dict[str, object]:
+        return {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+
+
+def test_a_dataclass_is_a_schema_and_the_data_is_its_json(python: Home, model: ModelServer) -> None:
+    model.script(*answer('{"name": "Tom", "legs": "four", "kind": "cat"}'))
+    model.script(*answer('{"name": "Tom", "legs": 4, "kind": "cat", "friends": [{"name": "Rex"}]}'))
+    with pytest.raises(SchemaMismatch):
+        ask("a cat", schema=Animal)
+    cat = '{"name": "Tom", "legs": 4, "kind": "cat", "friends": [{"name": "Rex", "legs": 3, "kind": "dog"}]}'
+    model.script(*answer(cat))
+    assert ask("a cat", schema=Animal).data == json.loads(cat)
+
+
+def test_a_class_of_pydantic_is_a_schema(python: Home, model: ModelServer) -> None:
+    model.script(*answer('{"name": "Tom"}'))
+    assert ask("a cat", schema=Modelled).data == {"name": "Tom"}
+    assert "model_json_schema" not in json.dumps(model.sent[-1])
+    assert '"required": ["name"]' in json.dumps(model.sent[-1])
+
+
+def test_a_class_without_a_schema_is_a_type_error(python: Home) -> None:
+    with pytest.raises(TypeError, match="no dataclass, no pydantic model"):
+        ask("a cat", schema=Home)
+
+
+def test_a_title_is_asked_for_only_where_a_model_small_is_set(python: Home, model: ModelServer) -> None:
+    python.configure(lab_config(model, ""))
+    ask("hello")
+    assert len(model.requests) == 1
+    python.configure(lab_config(model, 'model_small = "lab/small"\n'))
+    model.script(*answer("A Title"), model="small")
+    ask("hello")
+    wait_until(lambda: sorted(sent["model"] for sent in model.sent) == ["m", "m", "small"])
+
+
+def test_the_cost_is_that_of_all_that_the_call_has_asked(python: Home, model: ModelServer) -> None:
+    prices = "[providers.lab.prices]\ninput = 1000\noutput = 0\n"
+    python.configure(lab_config(model) + prices)
+    one = ask("hello")
+    for _ in range(2):
+        model.script(*answer('{"n": "x"}'))
+    model.script(*answer('{"n": 3}'))
+    with pytest.raises(SchemaMismatch) as failure:
+        ask("a number", schema={"type": "object", "properties": {"n": {"type": "integer"}}})
+    assert failure.value.answer.cost == pytest.approx(2 * one.cost)
 
 
 STATE = """

@@ -397,6 +397,12 @@ def final_answer(message: Message) -> Message:
     return with_blocks(message, rest)
 
 
+def answer_text(message: Message) -> str:
+    """Return the text of an answer without commentary, then its refusal."""
+    answer = final_answer(message)
+    return text_of(answer) + answer.get("refusal", "")
+
+
 def token_count(value: object) -> int | None:
     """Return a token count as an int, or None unless it is a whole number below ``_MAX_TOKENS``."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):

@@ -15,7 +15,7 @@ from gptsh.messages import Message, Part, text_of
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
-from gptsh.turn.options import agent_of, check_snapshot
+from gptsh.turn.options import TurnOptions, agent_of, check_snapshot
 from gptsh.turn.question import has_piped_input, read_question, template_of
 from gptsh.turn.session import Session, write_events
 
@@ -60,7 +60,9 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         has_words = bool(flags.edit or flags.prompt or paths)
         if has_words or not reads_pipe:
             _check_question(flags, session, has_question=has_words)
-        asks = has_words or flags.retry or (reads_pipe and not options.has_labels)
+        # A pipe that is empty already may be all: then a session shows its answer, and asks nothing.
+        may_ask = reads_pipe and not options.has_labels
+        asks = has_words or flags.retry or (may_ask and (waits_for_pipe or not session.stored))
         setup = engine.resolve(options, session.stored) if asks else None
 
         if not flags.retry:
@@ -91,9 +93,9 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         _check_question(flags, session, has_question=question is not None)
         if question is None and not flags.compact:
             _check_session_without_question(flags, ref, session)
-            if options.has_labels and not (flags.dry_run or flags.retry):
-                write_events(session.label(options, config), reporter.output)
-                return 0
+            only_labels = options.has_labels and not (flags.dry_run or flags.retry)
+            if only_labels or not _is_unanswered(session):
+                return _label_or_show(options, config, session, reporter, interrupts)
         setup = setup or engine.resolve(options, session.stored)
         if question is None and flags.compact:
             from gptsh.turn.preview import compact
@@ -107,6 +109,25 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             if question is not None and not flags.retry:  # else the session has the question
                 _add_way_back(err, flags, question, session)
             raise
+
+
+def _label_or_show(
+    options: TurnOptions,
+    config: Settings,
+    session: Session,
+    reporter: Reporter,
+    interrupts: Interrupts,
+) -> int:
+    """Label a session, or show its last answer again; return the exit code."""
+    if options.has_labels:
+        write_events(session.label(options, config), reporter.output)
+        return 0
+    from gptsh.turn.engine import output_of
+    from gptsh.turn.preview import show_last_answer
+
+    output = output_of(config, options, agent_of(config, options, session.stored))
+    reporter.output = output.form
+    return show_last_answer(session, output, reporter, interrupts)
 
 
 def _expected_output(flags: Flags, config: Settings) -> str | None:
@@ -221,10 +242,9 @@ def _check_question(flags: Flags, session: Session, *, has_question: bool) -> No
 
 
 def _check_session_without_question(flags: Flags, ref: str | None, session: Session) -> None:
-    """Raise UsageError unless there is a session to label, or to answer its last question."""
-    on_terminal = stdio.is_terminal(sys.stdin)
+    """Raise UsageError unless there is a session to label, to ask again, or to show."""
     if ref is None:
-        way = "; gptsh -i opens a conversation" if on_terminal else ""
+        way = "; gptsh -i opens a conversation" if stdio.is_terminal(sys.stdin) else ""
         raise UsageError("no prompt", f"give words or pipe text in{way}; gptsh -h shows how")
     if flags.has_labels and not (flags.dry_run or flags.retry):
         unused = [name for name in flags.given if name in AGENT_OPTIONS]
@@ -233,8 +253,17 @@ def _check_session_without_question(flags: Flags, ref: str | None, session: Sess
         if folders.split_ref(ref)[1] is not None:
             problem = f"{ref}: a point cannot be labelled"
             raise UsageError(problem, "label the session, or ask from the point")
-    elif not (session.stored and turns.unfinished(session.stored["messages"])):
-        given_ref = session.given_ref
-        way = f", or continue it with gptsh -i -s {given_ref}" if on_terminal else ""
-        problem = f"no prompt, and session {given_ref} has no question without an answer"
-        raise UsageError(problem, f"give words or pipe text in{way}")
+        return
+    if _is_unanswered(session):
+        return
+    if session.stored is None or flags.dry_run:
+        problem = f"no prompt, and session {session.given_ref} has no question without an answer"
+        raise UsageError(problem, "give words or pipe text in")
+    unused = [name for name in flags.given if name in (*AGENT_OPTIONS, "--schema")]
+    if unused:
+        problem = f"{unused[0]} needs a prompt"
+        raise UsageError(problem, f"session {session.given_ref} has no question without an answer")
+
+
+def _is_unanswered(session: Session) -> bool:
+    return session.stored is not None and turns.unfinished(session.stored["messages"])

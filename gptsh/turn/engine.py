@@ -80,20 +80,8 @@ class Engine:
         conflict = settings.agents.conflict(agent.name)
         if conflict:
             self._note_once(conflict)
-        form = options.output or settings.output or agent.output
-        if form in STRUCTURED and options.interactive:  # from the configuration, for programs
-            form = None
-        if form not in STRUCTURED:
-            # Markdown is drawn in a pipe only if the command line asks for it.
-            on_terminal = stdio.is_terminal(stdio.stdout())
-            is_drawn = options.output == "markdown" or (on_terminal and form != "text")
-            form = "markdown" if is_drawn else "text"
-        schema = None
-        if options.schema is not None:
-            from gptsh.context.answer_schema import AnswerSchema
-
-            schema = AnswerSchema(options.schema)
-        self.reporter.output = form
+        output = output_of(settings, options, agent)
+        self.reporter.output = output.form
         if agent.model is None:
             raise self.no_model_error()
         servers = settings.tool_servers.select(agent.tools) if agent.tools else []
@@ -109,19 +97,6 @@ class Engine:
             self.client.budget = budget_of(settings, agent.max_cost)
         if self._sends:
             self.client.connect_early(agent.model or "", agent.params)
-        # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both
-        # into the text.
-        shows_reasoning = options.show_reasoning
-        if shows_reasoning is None:
-            shows_reasoning = form == "jsonl" or stdio.is_terminal(sys.stderr)
-        output = Output(
-            form,
-            block=options.block,
-            schema=schema,
-            reasoning=shows_reasoning,
-            streamed=options.stream,
-            on_event=options.on_event,
-        )
         setup = Setup(agent, output, servers=servers, fallbacks=tuple(fallbacks))
         return _with_router(setup) if fallbacks else setup
 
@@ -229,6 +204,36 @@ def _with_router(setup: Setup) -> Setup:
         return setup
     agent = agent._replace(params={**agent.params, "models": models})
     return setup._replace(agent=agent, fallbacks=tuple(others))
+
+
+def output_of(settings: Settings, options: TurnOptions, agent: Agent) -> Output:
+    """How an answer of this agent is shown. Raises UsageError for a schema that cannot be used."""
+    form = options.output or settings.output or agent.output
+    if form in STRUCTURED and options.interactive:  # from the configuration, for programs
+        form = None
+    if form not in STRUCTURED:
+        # Markdown is drawn in a pipe only if the command line asks for it.
+        on_terminal = stdio.is_terminal(stdio.stdout())
+        is_drawn = options.output == "markdown" or (on_terminal and form != "text")
+        form = "markdown" if is_drawn else "text"
+    schema = None
+    if options.schema is not None:
+        from gptsh.context.answer_schema import AnswerSchema
+
+        schema = AnswerSchema(options.schema)
+    # A program that reads stderr wants the notes, not the reasoning: vim's :%!gptsh puts both
+    # into the text.
+    shows_reasoning = options.show_reasoning
+    if shows_reasoning is None:
+        shows_reasoning = form == "jsonl" or stdio.is_terminal(sys.stderr)
+    return Output(
+        form,
+        block=options.block,
+        schema=schema,
+        reasoning=shows_reasoning,
+        streamed=options.stream,
+        on_event=options.on_event,
+    )
 
 
 def with_tools(agent: Agent, options: TurnOptions, config: Settings, doc: Document | None) -> Agent:

@@ -1,17 +1,20 @@
-"""Show a request instead of sending it (``--dry-run``), and carry out ``--compact``."""
+"""Send no question: show a request (``--dry-run``) or the last answer; carry out ``--compact``."""
 
 import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gptsh.config.settings import cost_of
+from gptsh.content.answer import answer_error
 from gptsh.context.tokens import Prompt
 from gptsh.core import document, turns
-from gptsh.errors import GptshError, OutputError, UsageError
+from gptsh.errors import GptshError, Incomplete, OutputError, UsageError
 from gptsh.jsonio import JsonObject
 from gptsh.llm.client import Client
+from gptsh.messages import Text, answer_text, is_empty, sum_costs
 from gptsh.models.usage import usage_from
 from gptsh.render import structured
+from gptsh.render.report import Reporter
 from gptsh.render.session import CompactionReport, compaction_lines, context_lines, request_lines
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
@@ -26,6 +29,7 @@ from gptsh.turn.shortening import compaction_report
 if TYPE_CHECKING:
     from gptsh.core.document_types import Compaction
 
+_KEPT = ("id", "model", "provider", "finish_reason", "usage")  # of an answer that is shown again
 _PRICED = 1000  # tokens of an answer, whose length nobody knows yet
 
 
@@ -64,6 +68,59 @@ def request_of(client: Client, prompt: Prompt) -> JsonObject:
     request = prompt.request
     api, preview = client.api(request), client.preview(request)
     return {"model": request.model, "api": api, **preview, "context": report_of(prompt)}
+
+
+def show_last_answer(
+    session: Session,
+    output: Output,
+    reporter: Reporter,
+    interrupts: Interrupts,
+) -> int:
+    """Show the last answer of a stored session as if it were new; send and change nothing.
+
+    Return 0. Raises Incomplete if the answer is not complete or not as the output wants it, and
+    UsageError if there is none.
+    """
+    doc = session.doc
+    answers = [message for message in doc["messages"] if message["role"] == "assistant"]
+    message = next((answer for answer in reversed(answers) if not is_empty(answer)), None)
+    if message is None:
+        problem = f"no prompt, and session {session.given_ref} has no answer yet"
+        raise UsageError(problem, "give words or pipe text in")
+    text = answer_text(message)
+    failure = answer_error(message) if message.get("finish_reason") else None
+    try:
+        output.check_block(text)
+    except Incomplete as err:
+        failure = failure or err
+    turn, _ = turns.last_turn(doc["messages"])
+    sources = {page["url"]: page["title"] for part in turn for page in part.get("sources", ())}
+    error = failure and structured.error(str(failure), "", failure.exit_code)
+    screen = Screen(output)
+    with screen.exclusive(interrupts.before_kill):
+        try:
+            screen.writer.write(Text(text))
+            screen.deliver(text, sources, has_failed=failure is not None)
+            if output.is_structured:
+                reporter.reported = True
+                result = {
+                    **structured.ANSWER,
+                    **{key: message.get(key) for key in _KEPT},
+                    "session": doc["id"] if session.filename else None,
+                    "text": output.select(text),
+                    "cost": sum_costs(part.get("cost") for part in turn),
+                    "tool_calls": [call for part in turn for call in part.get("tool_calls") or ()],
+                    "sources": [{"url": url, "title": title} for url, title in sources.items()],
+                    "error": error,
+                }
+                screen.writer.conclude(result)
+        except BrokenPipeError:
+            raise
+        except OSError as err:
+            raise OutputError(f"the output cannot be written: {err.strerror}") from err
+    if failure:
+        raise failure
+    return 0
 
 
 def compact(

@@ -31,8 +31,8 @@ from gptsh.messages import (
     Message,
     Request,
     Tools,
+    answer_text,
     calls_to_run,
-    final_answer,
     sum_costs,
     text_of,
     user_message,
@@ -380,14 +380,8 @@ class Turn:
 
     @property
     def _text(self) -> str:
-        """The text of the last answer without commentary, then its refusal.
-
-        "" without an answer.
-        """
-        if self._last_answer is None:
-            return ""
-        answer = final_answer(self._last_answer)
-        return text_of(answer) + answer.get("refusal", "")
+        """The text of the last answer, "" without one."""
+        return answer_text(self._last_answer) if self._last_answer else ""
 
     def _append(self, message: Message) -> "SessionEvent":
         """Add a message to this turn, whatever other runs add to the session; return the event."""

@@ -203,9 +203,78 @@ def test_a_question_whose_call_failed_stays_and_is_asked_again(lab: Home, model:
     assert texts(lab.doc()) == ["user: hello?"]
     assert lab.run("-s", ident) == ("You said: hello?\n", "", 0)
     assert texts(lab.doc()) == ["user: hello?", "assistant: You said: hello?"]
-    again = lab.run("-s", ident)
-    assert (again.code, again.stdout) == (2, "")
-    assert "no question without an answer" in again.stderr
+    assert lab.run("-s", ident) == ("You said: hello?\n", "", 0)
+    assert len(model.requests) == 2  # it shows the answer again, and asks nothing
+
+
+BLOCKS = "Two:\n\n```py\none\n```\n\n```sh\ntwo\n```\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "printed"),
+    [
+        ((), BLOCKS),
+        (("-x",), "one\n"),
+        (("--block", "2"), "two\n"),
+        (("--block", "sh"), "two\n"),
+        (("-o", "text"), BLOCKS),
+        (("-o", "markdown"), "Two:\n\none\n\ntwo\n"),
+    ],
+)
+def test_a_session_alone_shows_its_last_answer_again_and_changes_nothing(
+    lab: Home, model: ModelServer, args: tuple[str, ...], printed: str
+) -> None:
+    lab.run("first")
+    model.say(BLOCKS)
+    lab.run("-c", "second")
+    (path,) = lab.files()
+    before = path.read_bytes()
+    assert lab.run("-s", "0", *args) == (printed, "", 0)
+    assert lab.run("-c", *args, stdin="") == (printed, "", 0)
+    assert lab.run("-s", "0", *args, stdin=" \n") == (printed, "", 0)
+    assert path.read_bytes() == before
+    assert len(model.requests) == 2
+
+
+def test_an_answer_that_is_shown_again_has_the_json_of_a_new_one(lab: Home, model: ModelServer) -> None:
+    new = json.loads(lab.run("-o", "json", "hello").stdout)
+    again = json.loads(lab.run("-s", "0", "-o", "json").stdout)
+    assert list(again) == list(new)
+    assert {key for key in new if new[key] != again[key]} == {"context"}
+    *events, done = map(json.loads, lab.run("-s", "0", "-o", "jsonl").stdout.splitlines())
+    assert events == [{"type": "text", "text": "You said: hello"}]
+    assert done == {"type": "done", **again}
+
+
+def test_an_answer_is_shown_again_where_no_model_can_be_asked(home: Home) -> None:
+    home.run("-m", "echo", "hello")
+    home.configure('[agents.default]\nmodel = "openai/gpt-4.1"\n')
+    assert home.run("-s", "0", stdin="") == ("You said: hello\n", "", 0)
+    assert home.run("-s", "0") == ("You said: hello\n", "", 0)
+
+
+def test_an_incomplete_answer_is_incomplete_when_it_is_shown_again(lab: Home, model: ModelServer) -> None:
+    model.script(*answer("half an ans", finish="length"))
+    lab.run("hello")
+    run = lab.run("-s", "0")
+    assert run.stdout == "half an ans\n"
+    assert run.code == 5
+    assert "token limit" in run.stderr
+    assert json.loads(lab.run("-s", "0", "-o", "json").stdout)["error"]["exit_code"] == 5
+
+
+def test_an_answer_of_an_earlier_point_is_shown(lab: Home) -> None:
+    lab.run("first")
+    lab.run("-c", "second")
+    assert lab.run("-s", "0@1") == ("You said: first\n", "", 0)
+
+
+@pytest.mark.parametrize("args", [("-m", "echo"), ("--schema", "{}"), ("--system", "x"), ("--dry-run",)])
+def test_options_of_a_request_need_a_question(lab: Home, args: tuple[str, ...]) -> None:
+    lab.run("first")
+    run = lab.run("-s", "0", *args)
+    assert run.code == 2
+    assert "no question without an answer" in run.stderr
 
 
 @pytest.mark.parametrize("args", [(), ("-n",)])

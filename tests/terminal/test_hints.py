@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.emulator import emulate
 from tests.support.home import Home
 from tests.support.server import ModelServer
 from tests.support.terminal import Terminal
@@ -34,18 +35,19 @@ def test_a_word_that_is_the_path_of_a_file_gets_a_note_and_is_asked(home: Home) 
         assert home.run("-m", "echo", *args, stdin=stdin).stderr == ""
 
 
-@pytest.mark.parametrize(
-    ("args", "way"),
-    [((), "gptsh -i opens a conversation"), (("-c",), "continue it with gptsh -i -s"), (("-s", "@x"), "with gptsh -i")],
-)
-def test_without_a_question_on_a_terminal_the_conversation_is_named(
-    home: Home, args: tuple[str, ...], way: str
-) -> None:
-    home.run("-m", "echo", "-s", "@x", "hi")
-    seen, code = Terminal(home, "-m", "echo", *args, columns=200).close()
+def test_without_a_question_on_a_terminal_the_conversation_is_named(home: Home) -> None:
+    seen, code = Terminal(home, "-m", "echo", columns=200).close()
     assert (code, seen.count(b"gptsh: no prompt")) == (2, 1)
-    assert way in seen.decode()
-    assert "gptsh -i" not in home.run("-m", "echo", *args).stderr
+    assert b"gptsh -i opens a conversation" in seen
+    assert "gptsh -i" not in home.run("-m", "echo").stderr
+
+
+@pytest.mark.parametrize("args", [("-c",), ("-s", "@x"), ("-s", "@x", "-o", "text")])
+def test_on_a_terminal_a_session_alone_shows_its_last_answer(home: Home, args: tuple[str, ...]) -> None:
+    home.run("-m", "echo", "-s", "@x", "hi")
+    seen, code = Terminal(home, *args).close()
+    assert code == 0
+    assert emulate(seen.decode()).rows[:1] == ["You said: hi"]
 
 
 def test_a_parameter_that_nobody_knows_is_sent_as_it_is(lab: Home, model: ModelServer) -> None:

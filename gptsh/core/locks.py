@@ -1,6 +1,7 @@
 """Lock the store while it is changed; claim a turn or title, so that no other run does it too."""
 
 import contextlib
+import contextvars
 import errno
 import fcntl
 import os
@@ -18,7 +19,7 @@ from gptsh.files import is_due, open_own
 #
 # A lock for a folder. It ends with its process, however that ends.
 
-LOCK_WAIT = 5.0  # seconds; a save holds the lock for milliseconds
+LOCK_WAIT = 5.0  # seconds; for what the user can do again; a save holds the lock for milliseconds
 SHORT_LOCK_WAIT = 3.0  # seconds; for a save before the model is asked
 _USUAL_WAIT = 1.0  # seconds that a save may wait for other saves before the user is told
 _PAUSE = 0.005  # seconds between two attempts
@@ -38,8 +39,9 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock of a folder while the block runs.
 
-    ``wait`` is for how many seconds to try; None waits as long as it takes, in turn with others.
-    ``note`` receives a line after a second of waiting, and once a day where there are no locks.
+    ``wait`` is for how many seconds to try; None waits as long as it takes, and those who wait so
+    get the lock in the order in which they came. ``note`` receives a line after a second, and once
+    a day where there are no locks.
     Raises StoreBusy if the lock is not free in time, OSError if the folder cannot be opened.
 
     The lock is on the folder itself, so that nobody can remove it, and no file that is replaced:
@@ -53,7 +55,7 @@ def locked(
             descriptor = open_own(path, flags)
             _lock_descriptors.add(descriptor)
             stack.callback(_close, descriptor)
-            if _lock(descriptor, folder, wait=wait, note=note):
+            if _lock(descriptor, folder, wait, note):
                 break
         else:
             if note and is_due(folder / ".unlocked.noted", _DAY):
@@ -71,33 +73,54 @@ def _close(descriptor: int) -> None:
 def _lock(
     descriptor: int,
     folder: Path,
-    *,
     wait: float | None,
     note: Callable[[str], None] | None,
 ) -> bool:
     """Lock an open file or folder; False if it cannot be locked. Raises StoreBusy."""
-    begun = time.monotonic()
-    operation = _EXCLUSIVE
-    while True:
-        try:
-            fcntl.flock(descriptor, operation)
+    try:
+        if _try_lock(descriptor):
             return True
-        except BlockingIOError:
-            pass
-        except OSError as err:
-            if err.errno in _NO_LOCKS:
-                return False
-            raise
-        waited = time.monotonic() - begun
-        if wait is not None and waited >= wait:
-            raise StoreBusy(f"{folder} is locked by another process", "try again")
-        if waited >= _USUAL_WAIT:
-            if note:
-                note("waiting to save: another process uses the sessions")
-                note = None
+        with _noted_late(note):
             if wait is None:
-                operation = fcntl.LOCK_EX  # from now on in the kernel's queue
-        time.sleep(_PAUSE)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)  # the kernel lets one after the other
+                return True
+            until = time.monotonic() + wait
+            while time.monotonic() < until:
+                time.sleep(_PAUSE)
+                if _try_lock(descriptor):
+                    return True
+    except OSError as err:
+        if err.errno in _NO_LOCKS:
+            return False
+        raise
+    raise StoreBusy(f"{folder} is locked by another process", "try again")
+
+
+def _try_lock(descriptor: int) -> bool:
+    """Lock an open file or folder, if nobody has it locked. Raises OSError."""
+    try:
+        fcntl.flock(descriptor, _EXCLUSIVE)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _noted_late(note: Callable[[str], None] | None) -> Iterator[None]:
+    """Note that a save waits, if the block takes more than a moment."""
+    if note is None:
+        yield
+        return
+    line = "waiting to save: another process uses the sessions"
+    context = contextvars.copy_context()  # a program may collect its notes there
+    timer = threading.Timer(_USUAL_WAIT, context.run, (note, line))
+    timer.daemon = True
+    with contextlib.suppress(RuntimeError):  # no thread can start
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 # ---- claims

@@ -19,6 +19,7 @@ from gptsh.formats import chat_exports, claude_code, coding_agents, gptsh, llm, 
 from gptsh.formats.source import Results, Source
 from gptsh.jsonio import as_dict
 from gptsh.messages import Message, blocks_of, just_after, safe_params, text_of, timestamp
+from gptsh.terminal import stdio
 
 if TYPE_CHECKING:
     from gptsh.core.document_types import AgentInfo
@@ -107,6 +108,11 @@ class Imported(NamedTuple):
     completed: int = 0
 
 
+def _store_locked() -> contextlib.AbstractContextManager[None]:
+    """The lock of the store, however long other runs have it: an import may be half done."""
+    return locks.locked(sessions_folder().parent, wait=None, note=stdio.note)
+
+
 @contextlib.contextmanager
 def importing() -> Iterator["Importer"]:
     """Import sessions in the block; at its end they are on disk. Waits for another import.
@@ -156,7 +162,7 @@ class Importer:
         """
         doc = _sanitized(doc)
         folder = sessions_folder()
-        with files.as_store_error(_UNSAVED, folder), locks.locked(folder.parent):
+        with files.as_store_error(_UNSAVED, folder), _store_locked():
             for origin in _origins(doc):
                 for name in self._filenames.get(origin, ()):
                     imported = self._merge(doc, name)
@@ -200,7 +206,7 @@ class Importer:
     def name(self, name: str, filename: str) -> None:
         """Let an unused ``@NAME`` point at an imported session. Raises StoreError."""
         folder = sessions_folder()
-        with files.as_store_error(_UNSAVED, folder), locks.locked(folder.parent):
+        with files.as_store_error(_UNSAVED, folder), _store_locked():
             folders.point_name(name, filename, fsync=True)
 
     def _write(self, doc: Document, path: Path, file_time: int) -> None:

@@ -203,7 +203,7 @@ def _change_spent_today(change: Callable[[float], float]) -> None:
     folder = sessions_folder().parent
     with files.as_store_error("what is spent today cannot be recorded", folder):
         make_private(folder)
-        with locks.locked(folder):
+        with locks.locked(folder, wait=None, note=stdio.note):
             spent = change(_spent_today())
             ledger = {"day": date.today().isoformat(), "usd": round(spent, 10)}
             files.replace(folder / _LEDGER, encode_json(ledger), fsync=False)

@@ -58,6 +58,7 @@ class Session:
         self.emit: Callable[..., object] = lambda _kind, **_fields: None
         self.save_attempted = False
         self._noted_failure = False
+        self._notes: set[str] = set()  # of saves
         self._options = TurnOptions()
         self._name: str | None = None  # that the next save gives it
         self._saves = False
@@ -270,7 +271,7 @@ class Session:
             self._change_stored,
             at=self.location,
             fsync=fsync,
-            note=stdio.note,
+            note=self._note_once,
         )
         filename = self.filename = self.location = os.path.basename(path)
         if self._name:
@@ -279,6 +280,12 @@ class Session:
             if before not in (None, filename):
                 stdio.note(f"{self._name} named session {before[folders.ID]} until now")
             self._name = None  # another run may move it during this turn
+
+    def _note_once(self, line: str) -> None:
+        """Print a note, but not again: the question and the answer may both have to wait."""
+        if line not in self._notes:
+            self._notes.add(line)
+            stdio.note(line)
 
     def _change_stored(self, saved: Document) -> None:
         """Label the session and set its agent, under the lock.

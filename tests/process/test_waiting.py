@@ -63,6 +63,20 @@ def test_a_session_is_not_deleted_while_another_process_holds_the_lock(lab: Home
     assert len(lab.files()) == 1
 
 
+@pytest.mark.slow
+def test_an_import_waits_for_the_lock_as_long_as_it_takes(lab: Home) -> None:
+    lab.run("first")
+    (lab.cwd / "b.json").write_text('[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]')
+    with lock_held(lab) as release:
+        process = lab.start("--import-session", "b.json")
+        assert read_until(process.stderr, b"\n") == WAITING
+        time.sleep(6)
+        assert process.poll() is None
+        release()
+        assert wait_for_exit(process) == 0
+    assert len(lab.files()) == 2
+
+
 @pytest.mark.parametrize("seconds", ["253402300799.9997", "253402200000", "300000000000"])
 def test_a_clock_beyond_the_year_9000_is_one_line(home: Home, seconds: str) -> None:
     clock = f"""

@@ -52,7 +52,10 @@ class ModelLists:
             return []
 
     def full_name(self, model: str) -> str:
-        """Add the provider ``ollama`` to a bare model name that the local Ollama server lists."""
+        """Add the provider to a bare model name that the local Ollama server lists.
+
+        Or else the only configured server whose list, as it was last read, has it.
+        """
         account = self._settings.providers.get("ollama")
         if split_model(model)[0] is not None or account is None:
             return model
@@ -60,7 +63,22 @@ class ModelLists:
         names = {model, f"{model}:latest"}
         if names.isdisjoint(entry.get("models", ())):
             entry["models"] = self.names(account)
-        return model if names.isdisjoint(entry["models"]) else f"ollama/{model}"
+        if not names.isdisjoint(entry["models"]):
+            return f"ollama/{model}"
+        listing = [name for name in self._settings.providers.tables if model in self._kept(name)]
+        return f"{listing[0]}/{model}" if len(listing) == 1 else model
+
+    def _kept(self, name: str) -> list[str]:
+        """The models that a server listed last, today."""
+        account = self._settings.providers.get(name)
+        entry = self._reports.cache.entry(target_at(account, "")) if account else {}
+        models: list[str] = entry.get("offered", ([], 0))[0]
+        return models
+
+    def _keep(self, account: Account, models: list[str]) -> None:
+        entry = self._reports.cache.entry(target_at(account, ""))
+        entry["offered"] = [models, time.time() + _OFFERED]
+        self._reports.cache.save()
 
     def local_models(self) -> list[str]:
         """One model of each running local server, as a value for ``-m``."""
@@ -85,8 +103,7 @@ class ModelLists:
         models, valid_until = entry.get("offered", ([], 0))
         if time.time() >= valid_until:
             models = self.names(account)
-            entry["offered"] = [models, time.time() + _OFFERED]
-            self._reports.cache.save()
+            self._keep(account, models)
         return [f"{name}/{model}" for model in models]
 
     def state(self, model: str) -> str | None:
@@ -182,6 +199,7 @@ class ModelLists:
 
     def _server_rows(self, account: Account, seconds: float) -> Iterator[ModelRow]:
         listed = self._reports.listed_models(account, seconds)
+        self._keep(account, [entry["id"] for entry in listed])
         states = self._reports.states(account) if account.vendor.api == "ollama" else {}
         for entry in listed:
             name = entry["id"]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, islice
 
 from gptsh.config import settings
-from gptsh.core import folders, listing
+from gptsh.core import folders, listing, usage
 from gptsh.core.folders import ID
 from gptsh.core.listing import SessionSummary
 from gptsh.messages import STORED, full_name
@@ -43,11 +43,19 @@ def _models(config_path: str | None, prefix: str | None) -> _Values:
 
 
 def recent_models(config: settings.Settings) -> Iterator[str]:
-    """The models of sessions, newest first, then of the config file, ``echo``; with duplicates."""
+    """The models that have answered, newest session first, then those of the config file, ``echo``.
+
+    With duplicates. One that never answered may be mistyped.
+    """
 
     def named() -> Iterator[str | None]:
-        for summary in islice(_sessions_of(""), _RECENT_SESSIONS):
-            yield summary["model"]
+        folder = folders.sessions_folder()
+        for name in islice(folders.newest_first(folder), _RECENT_SESSIONS):
+            read = listing.try_read(f"{folder}/{name}", usage.read_days)
+            if read is None or isinstance(read, listing.Unreadable):
+                continue
+            for models in reversed([*read[1].values()]):
+                yield from models
         for agent in config.agents.readable():
             yield agent.model
             yield agent.model_small

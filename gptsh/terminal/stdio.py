@@ -9,6 +9,7 @@ import errno
 import os
 import re
 import select
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -257,6 +258,16 @@ def is_pending(stream: TextIO | None) -> bool:
     if stream is None or stream.isatty():
         return False
     return not _is_ready(stream.fileno(), select.POLLIN, 0)
+
+
+def is_pipe(stream: TextIO | None) -> bool:
+    """Whether the stream is a pipe that can be read, not a file or /dev/null."""
+    if stream is None:
+        return False
+    with contextlib.suppress(OSError):
+        os.read(stream.fileno(), 0)  # fails if it is closed, or write-only
+        return stat.S_ISFIFO(os.fstat(stream.fileno()).st_mode)
+    return False
 
 
 def read_piped(*, prompted: bool, check: Check = len) -> bytearray:

@@ -18,7 +18,7 @@ from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.terminal.stdio import STRUCTURED
-from gptsh.turn.options import TurnOptions, agent_of, params_for
+from gptsh.turn.options import TurnOptions, agent_of, params_for, unknown_import
 from gptsh.turn.screen import Output
 
 if TYPE_CHECKING:
@@ -77,6 +77,11 @@ class Engine:
         """
         settings = self.settings
         agent = with_tools(agent_of(settings, options, doc), options, settings, doc)
+        unknown = unknown_import(settings, doc)
+        if unknown and agent.model and not (options.model or options.agent):
+            self._note_once(
+                f"{unknown}, which the import names, has no provider here: asking {agent.model}"
+            )
         conflict = settings.agents.conflict(agent.name)
         if conflict:
             self._note_once(conflict)

@@ -122,7 +122,7 @@ def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> 
         configured = settings.agents[name]
     base = continued or configured
     model_of_agent = configured.model if options.agent else None
-    model_of_session = stored.model if stored else None
+    model_of_session = stored.model if stored and not unknown_import(settings, doc) else None
     model = model_of(settings, configured, options.model, model_of_agent, model_of_session)
 
     # The parameters that no session stores always come from config.toml.
@@ -148,6 +148,18 @@ def agent_of(settings: Settings, options: TurnOptions, doc: Document | None) -> 
         fallback=fallback or configured.fallback,
         max_cost=configured.max_cost if options.max_cost is None else options.max_cost,
     )
+
+
+def unknown_import(settings: Settings, doc: Document | None) -> str | None:
+    """Return the model of an imported session if it cannot be asked here, else None."""
+    model = stored_agent(doc).model if doc and "imported" in doc["meta"] else None
+    if model is None:
+        return None
+    try:
+        account = settings.providers.for_model(settings.providers.full_name(model)).account
+    except ConfigError:
+        return model
+    return model if account.needs_key and not account.has_key else None
 
 
 def params_for(model: str | None, agent: Agent) -> Mapping[str, object]:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -265,6 +266,8 @@ def read_question(
     if files and pipe_at is not None:
         is_prompted = bool(words.strip() or before or after) or not expects_pipe
         data = stdio.read_piped(prompted=is_prompted, check=files.check_of("stdin"))
+        if is_prompted and expects_pipe and not data.strip() and stdio.is_pipe(sys.stdin):
+            stdio.note("nothing was piped in: only the prompt is sent")
         if data and not data.isspace():
             piped = [*files.parts([("stdin", data)])]
     parts = [*before, *piped, *after]

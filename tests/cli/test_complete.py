@@ -11,6 +11,7 @@ from gptsh.cli.options import ROWS
 from tests.support.completion import AGENTS, Bash, completion_output, completions
 from tests.support.home import Home, Result
 from tests.support.programs import needs
+from tests.support.server import ModelServer
 
 COMPLETE = "_GPTSH_COMPLETE"
 
@@ -21,6 +22,11 @@ def rewrite(home: Home, **changes: object) -> str:
     (path,) = home.sessions.glob(f"*-{doc['id']}.json")
     path.write_text(json.dumps(doc | changes))
     return path.name[16:20]
+
+
+def let_answer(home: Home, model: str) -> None:
+    """Let the messages of the newest session be those of a model."""
+    rewrite(home, messages=[message | {"model": model, "provider": None} for message in home.docs()[0]["messages"]])
 
 
 def test_every_kind_of_value_has_a_completer_and_each_is_used() -> None:
@@ -49,11 +55,20 @@ OFFERED: list[tuple[str, list[str]]] = [  # a line, and what is offered for its 
 ]
 
 
+def test_a_model_that_never_answered_is_not_offered(lab: Home, model: ModelServer) -> None:
+    lab.run("-m", "lab/right", "hi")
+    model.refuse(404, {"error": {"message": "no such model"}})
+    lab.run("-s", "0", "-m", "lab/wrnog", "hi")
+    offered = completions(lab, "gptsh -m lab/")
+    assert "lab/right" in offered
+    assert "lab/wrnog" not in offered
+
+
 def test_values_are_offered_by_their_kind(home: Home) -> None:
     (home.cwd / "other.toml").write_text("[agents.other]\n")
     for model in ("lab/old", "lab/new", "lab/old"):
         home.run("-m", "echo", "hi")
-        rewrite(home, agent={"name": "default", "model": model})
+        let_answer(home, model)
     home.configure(AGENTS)
     assert {line: completions(home, line) for line, _ in OFFERED} == dict(OFFERED)
     assert "plain,terse\tlab/q:8b\n" in completion_output(home, "fish", "gptsh -a t").stdout
@@ -100,7 +115,7 @@ def test_a_title_can_neither_break_the_protocol_nor_reach_the_terminal(home: Hom
 def test_a_value_that_a_shell_would_read_as_more_than_a_word_is_not_offered(home: Home) -> None:
     for model in ("$(touch x)", "a;b", "a b", "*", "a\nplain,b", "~", "#a", "lab/ok"):
         home.run("-m", "echo", "hi")
-        rewrite(home, agent={"name": "default", "model": model})
+        let_answer(home, model)
     assert set(completions(home, "gptsh -m ", AGENTS)) == {"lab/ok", "lab/q:8b", "echo"}
     assert "two words" not in completions(home, "gptsh -a ")
 

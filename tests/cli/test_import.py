@@ -508,3 +508,21 @@ def test_imports_at_once_bring_each_session_once(home: Home) -> None:
     runs = [home.start("--import-session", str(home.folder / "in")) for _ in range(3)]
     out = b"".join(run.communicate(timeout=60)[0] for run in runs)
     assert (out.count(b"imported "), out.count(b"known "), len(home.files())) == (40, 80, 40)
+
+
+@pytest.mark.parametrize("named", ["gone/model-9", "anthropic/claude-sonnet-4-5", "somebodys-model"])
+def test_an_imported_session_goes_on_without_its_model(lab: Home, model: ModelServer, named: str) -> None:
+    lab.run("hello")
+    doc = json.loads(lab.run("--export-session", "0", "--format", "json").stdout)
+    doc["agent"]["model"] = named
+    doc["provider"] = {"name": None}
+    doc["id"] = "zzzz"
+    doc["created_at"] = "2026-01-01T00:00:00.000Z"
+    for message in doc["messages"]:
+        message["id"] = f"x{message['id']}"
+    (lab.cwd / "a.json").write_text(json.dumps(doc))
+    assert lab.run("--import-session", "a.json").code == 0
+    run = lab.run("-s", "zzzz", "more")
+    assert run.stdout == "You said: more\n"
+    assert run.stderr == f"gptsh: {named}, which the import names, has no provider here: asking lab/m\n"
+    assert lab.run("-s", "zzzz", "more") == ("You said: more\n", "", 0)

@@ -57,6 +57,15 @@ def test_a_silent_pipe_beside_a_prompt_is_worth_one_note_and_is_waited_for(lab: 
     assert process.communicate(b"late text", timeout=30) == (b"You said: go\n\nlate text\n", b"")
 
 
+@pytest.mark.parametrize("piped", [b"", b" \n"])
+def test_an_empty_pipe_beside_a_prompt_is_one_note(lab: Home, piped: bytes) -> None:
+    process = lab.start("go", stdin=subprocess.PIPE)
+    note = b"gptsh: nothing was piped in: only the prompt is sent\n"
+    assert process.communicate(piped, timeout=30) == (b"You said: go\n", note)
+    assert process.returncode == 0
+    assert lab.run("go").stderr == ""  # /dev/null
+
+
 @needs("bash")
 @pytest.mark.parametrize("redirect", ["</dev/null", "< empty", "0>&1 | cat"])
 def test_what_cannot_keep_anyone_waiting_is_no_reason_for_a_note(lab: Home, redirect: str) -> None:

@@ -265,6 +265,22 @@ def test_list_models_shows_what_can_be_asked_from_here(lab: Home, model: ModelSe
     assert not any("embedding" in name or "gpt-4o-2024-05-13" in name for name in found)
 
 
+def test_a_bare_name_is_that_of_the_only_server_that_lists_it(lab: Home, model: ModelServer) -> None:
+    model.pages["/v1/models"] = {"data": [{"id": "qwen3-max"}]}
+    assert lab.run("-m", "qwen3-max", "hi").code == 2
+    lab.run("--list-models")
+    before = len(model.requests)
+    assert lab.run("-m", "qwen3-max", "hi") == ("You said: hi\n", "", 0)
+    assert model.sent[-1]["model"] == "qwen3-max"
+    assert lab.doc()["agent"]["model"] == "lab/qwen3-max"
+    assert len(model.requests) == before + 1
+    lab.configure(lab_config(model) + f'[providers.other]\nbase_url = "{model.base_url}"\n')
+    lab.run("--list-models")
+    run = lab.run("-m", "qwen3-max", "hi")
+    assert run.code == 2
+    assert "no provider is known for the model 'qwen3-max'" in run.stderr
+
+
 def test_list_models_aligns_names_with_wide_characters(lab: Home, model: ModelServer) -> None:
     model.pages["/v1/models"] = {"data": [{"id": "千问模型"}, {"id": "qwen"}]}
     lines = lab.run("--list-models").stdout.splitlines()

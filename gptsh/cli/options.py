@@ -103,7 +103,7 @@ class Flags:
     no_reasoning: bool = option("Answer", ("--no-reasoning",), "Do not show the model's reasoning.")
     session: str | None = option("Session", ("-s", "--session"),
         "Continue a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to "
-        "fork it.",
+        "fork it. Without a prompt it asks an open question again, or shows the last answer.",
         metavar="REF", value="session")
     continue_: bool = option("Session", ("-c", "--continue", "continue_"),
         "Continue the session last used in this project.")

@@ -3,18 +3,19 @@
 import importlib.util
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from gptsh.cli.options import Flags
 from gptsh.config import schema, settings
-from gptsh.config.accounts import Account
-from gptsh.config.settings import Config
+from gptsh.config.accounts import Account, Providers, ProviderTable
+from gptsh.config.settings import Config, Settings
 from gptsh.errors import ConfigError, UsageError
 from gptsh.terminal import stdio
 from gptsh.terminal.asking import ask_line
-from gptsh.text import one_line
+from gptsh.text import one_line, quantity, shorten
 from gptsh.turn.options import model_of
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ _HEAD = """\
 # api_key_env names another one, and base_url is the address of a self-hosted server, or of Azure's.
 # Each [agents.NAME] adds an agent.
 """
+_SERVER = "server"  # the name of a server whose URL the user types
+_MAX_LISTED = 100  # characters of the models that it lists
 _COLUMN = 36  # where the comments start
 
 
@@ -48,7 +51,11 @@ def init(flags: Flags) -> int:
     text = "\n".join((_HEAD, *_lines()))
     next_step = "Set model under [agents.default] there, or a key such as OPENAI_API_KEY."
     if stdio.is_terminal(sys.stdin):
-        model = _ask_model()
+        model, base_url = _ask_model()
+        if base_url:
+            head = f"[providers.{_SERVER}]"
+            text = text.replace(f"\n# {'[providers.NAME]':{len(head)}}", f"\n{head}  ", 1)
+            text = text.replace('\n# base_url = "…"', f"\nbase_url = {_toml(base_url)}", 1)
         text = text.replace("# [agents.default]", "[agents.default]  ", 1)
         text = text.replace('# model = "…"', f"model = {_toml(model)}", 1)
         next_step = f'gptsh "hello" asks {model}.'
@@ -89,19 +96,27 @@ def _toml(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _ask_model() -> str:
-    """Ask the user for provider and model; return its full name.
+def _ask_model() -> tuple[str, str]:
+    """Ask the user for provider and model; return its full name, and the URL of a server, or "".
 
     Raises UsageError if the input ends.
     """
+    offered: list[str] = []  # by a server
+
     config = settings.load(os.environ, os.devnull)  # the file is not there yet
     config = config._replace(model=None)  # GPTSH_MODEL wins over the file anyway
     usual_model = model_of(config, config.agents["default"]) or "openai"
 
     def read_provider(name: str) -> Account:
+        if re.search(r"[.:]|^localhost", name):  # no name of a provider
+            server, models = _find_server(config, name)
+            offered[:] = models
+            listed = f"{quantity(len(models), 'model')}: {shorten(', '.join(models), _MAX_LISTED)}"
+            stdio.write_stderr(f"{one_line(f'{server.base_url} lists {listed}')}\n")
+            return server
         account = config.providers.get(name)
         if account is None:
-            raise ValueError(f"gptsh knows no provider {name!r}; add a server of yours to the file")
+            raise ValueError(f"gptsh knows no provider {name!r}; type the URL of a server of yours")
         return account
 
     def read_model(name: str) -> str:
@@ -110,8 +125,32 @@ def _ask_model() -> str:
         return name.removeprefix(f"{account.name}/")
 
     account = _ask("Provider", usual_model.partition("/")[0], read_provider)
-    model = _ask("Model", account.vendor.default_model or "", read_model)
-    return f"{account.name}/{model}"
+    usual_model = next(iter(offered), account.vendor.default_model or "")
+    model = _ask("Model", usual_model, read_model)
+    return f"{account.name}/{model}", account.base_url if offered else ""
+
+
+def _find_server(config: Settings, typed: str) -> tuple[Account, list[str]]:
+    """Return a server at a URL as people type it, and its models. Raises ValueError for none."""
+    from gptsh.llm.client import Client
+    from gptsh.llm.reports import REMOTE_TIMEOUT
+
+    address = typed.rstrip("/")
+    schemes = ("",) if "://" in address else ("http://", "https://")
+    for url in (scheme + address for scheme in schemes):
+        for base_url in dict.fromkeys((f"{url.removesuffix('/v1')}/v1", url)):
+            try:
+                schema.URL.read(base_url, "the URL")
+            except ConfigError as err:
+                raise ValueError(str(err)) from err
+            providers = Providers({_SERVER: ProviderTable(base_url=base_url)}, os.environ)
+            account = providers.get(_SERVER)
+            assert account  # it is in the table
+            client = Client(config._replace(providers=providers), os.environ)
+            models = client.model_lists.names(account, REMOTE_TIMEOUT)
+            if models:
+                return account, models
+    raise ValueError(f"no server at {typed} lists its models; add one that wants a key to the file")
 
 
 def _ask(question: str, default: str, read: Callable[[str], _Answer]) -> _Answer:

@@ -44,10 +44,10 @@ class ModelLists:
         self._settings = settings
         self._reports = reports
 
-    def names(self, account: Account) -> list[str]:
+    def names(self, account: Account, seconds: float = PROBE_TIMEOUT) -> list[str]:
         """The models that a server lists; empty if it does not do so in time."""
         try:
-            return [entry["id"] for entry in self._reports.listed_models(account, PROBE_TIMEOUT)]
+            return [entry["id"] for entry in self._reports.listed_models(account, seconds)]
         except GptshError:
             return []
 

@@ -10,6 +10,7 @@ import pytest
 from gptsh.config import settings
 from gptsh.models.vendors import VENDORS
 from tests.support.home import Home
+from tests.support.server import ModelServer
 from tests.support.terminal import Terminal
 
 OPENAI = {"OPENAI_API_KEY": "sk-openai-1"}
@@ -85,3 +86,21 @@ def test_on_a_terminal_provider_and_model_are_asked_for_and_nothing_else(
 def test_questions_that_are_broken_off_leave_no_file(home: Home, key: str, code: int) -> None:
     assert init(home, "openai\n", key)[1] == code
     assert not home.config.exists()
+
+
+@pytest.mark.parametrize("form", ["{host}", "{host}/", "{host}/v1", "http://{host}", "http://{host}/v1/"])
+def test_the_url_of_a_server_is_taken_as_people_type_it(home: Home, model: ModelServer, form: str) -> None:
+    model.pages["/v1/models"] = {"data": [{"id": "qwen3-max"}, {"id": "phi"}]}
+    host = model.base_url.removeprefix("http://").removesuffix("/v1")
+    seen, code = init(home, form.format(host=host) + "\n", "\n")
+    assert code == 0
+    assert f"http://{host}/v1 lists 2 models: qwen3-max, phi" in seen
+    assert 'gptsh "hello" asks server/qwen3-max.' in seen
+    assert home.run("hi") == ("You said: hi\n", "", 0)
+    assert model.sent[-1]["model"] == "qwen3-max"
+
+
+def test_a_url_without_a_server_is_said_and_asked_again(home: Home) -> None:
+    seen, code = init(home, "127.0.0.1:9\n", "echo\n", "echo\n")
+    assert code == 0
+    assert "no server at 127.0.0.1:9 lists its models" in seen

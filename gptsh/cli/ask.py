@@ -256,7 +256,8 @@ def _check_session_without_question(flags: Flags, ref: str | None, session: Sess
         return
     if _is_unanswered(session):
         return
-    if session.stored is None or flags.dry_run:
+    # An empty word or file was meant as a question: an old answer must not pass for its answer.
+    if session.stored is None or flags.dry_run or flags.prompt or flags.file:
         problem = f"no prompt, and session {session.given_ref} has no question without an answer"
         raise UsageError(problem, "give words or pipe text in")
     unused = [name for name in flags.given if name in (*AGENT_OPTIONS, "--schema")]

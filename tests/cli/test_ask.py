@@ -263,6 +263,13 @@ def test_an_incomplete_answer_is_incomplete_when_it_is_shown_again(lab: Home, mo
     assert json.loads(lab.run("-s", "0", "-o", "json").stdout)["error"]["exit_code"] == 5
 
 
+def test_an_empty_word_does_not_show_an_old_answer(lab: Home) -> None:
+    lab.run("first")
+    run = lab.run("-s", "0", "")
+    assert run.stdout == ""
+    assert run.code == 2
+
+
 def test_an_answer_of_an_earlier_point_is_shown(lab: Home) -> None:
     lab.run("first")
     lab.run("-c", "second")

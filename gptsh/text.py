@@ -11,6 +11,10 @@ _VISIBLE |= {0x7F: "\u2421", **{code: f"\\x{code:02x}" for code in range(0x80, 0
 _VISIBLE |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
 
 
+_MIN_START = 3  # letters of a name that say which one is meant
+_MIN_LETTERS = 0.8  # likeness by letters; below it, other names are as near
+
+
 def visible(text: str) -> str:
     """Return the text with control characters made visible, for output to a terminal.
 
@@ -50,6 +54,30 @@ def join_surrogates(text: str) -> str:
 def one_line(text: str) -> str:
     """Return the text on one line, with white space collapsed and control characters visible."""
     return visible(" ".join(text.split()))
+
+
+def likeness(name: str, other: str) -> float:
+    """Return how much alike two names are, from 0 to 1: by words in common, or by letters.
+
+    The order of the words does not matter, nor does a plural. The start of a name is half of it.
+    """
+    from difflib import SequenceMatcher
+
+    words = _words(name)
+    others = _words(other)
+    in_common = len(words & others) / max(len(words | others), 1)
+    starts = 0.5 if len(name) >= _MIN_START and other.startswith(name) else 0.0
+    matcher = SequenceMatcher(None, name.lower(), other.lower())
+    letters = 0.0
+    if matcher.real_quick_ratio() >= _MIN_LETTERS:  # ``ratio`` of a long text takes seconds
+        letters = matcher.ratio()
+    return max(in_common, starts, letters if letters >= _MIN_LETTERS else 0.0)
+
+
+def _words(name: str) -> set[str]:
+    """Return the words of a name in the style of ``a_b``, ``a-b``, ``a.b`` or ``aB``, in the singular."""
+    separate = re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()
+    return {re.sub("s$", "", re.sub("ies$", "y", word)) for word in re.findall("[a-z0-9]+", separate)}
 
 
 def shorten(text: str, length: int) -> str:

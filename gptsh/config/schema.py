@@ -7,7 +7,8 @@ from typing import NamedTuple, TypeGuard, TypeVar
 
 from gptsh.errors import ConfigError
 from gptsh.jsonio import JsonObject, is_json
-from gptsh.messages import OWN_FIELDS
+from gptsh.messages import OWN_FIELDS, STORED
+from gptsh.text import likeness
 
 # ---- secret
 #
@@ -125,7 +126,7 @@ class Table(NamedTuple):
 
     def read(self, value: object, where: str) -> object:
         """Return the NamedTuple. Raises ConfigError."""
-        return read(self.fields, value, f"{where}.")
+        return _read(self.fields, value, f"{where}.")
 
 
 class Tables(NamedTuple):
@@ -145,11 +146,14 @@ class Tables(NamedTuple):
         tables: dict[str, object] = {}
         if self.shared:
             shared = {name: inner for name, inner in value.items() if not isinstance(inner, dict)}
-            tables["*"] = read(self.fields, shared, f"{where}.")
+            tables["*"] = _read(self.fields, shared, f"{where}.")
         for name, inner in value.items():
             if name not in shared:
+                if not isinstance(inner, dict):
+                    advice = f"its keys belong under [{where.rpartition(': ')[2]}.NAME]"
+                    raise ConfigError(f"{where}.{name}: expected a table", advice)
                 table = {**shared, **inner} if shared else inner
-                tables[name] = read(self.fields, table, f"{where}.{name}.")
+                tables[name] = _read(self.fields, table, f"{where}.{name}.")
         return tables
 
 
@@ -162,16 +166,124 @@ def read(fields: Fields[_T], table: object, where: str) -> _T:
     ``where`` is the prefix of a key in an error: the file, then the outer tables. Raises
     ConfigError with file, key and expected value.
     """
+    try:
+        return _read(fields, table, where)
+    except _UnknownKey as err:
+        advice = _advice(err, fields, where)
+        raise ConfigError(f"{err.where}{err.name}: unknown key", advice) from None
+
+
+class _UnknownKey(Exception):
+    """A table has a key that is none of its fields."""
+
+    def __init__(self, fields: Fields[object], where: str, name: str, value: object) -> None:
+        super().__init__(name)
+        self.fields = fields
+        self.where = where
+        self.name = name
+        self.value = value
+
+
+def _read(fields: Fields[_T], table: object, where: str) -> _T:
+    """Convert a table as ``read``. Raises _UnknownKey and ConfigError."""
     if not isinstance(table, dict):
         raise ConfigError(f"{where.rstrip('.')}: expected a table")
     keys = _keys_of(fields)
     values = {}
     for name, value in table.items():
         if name not in keys:
-            raise ConfigError(f"{where}{name}: unknown key", f"expected one of {', '.join(keys)}")
+            raise _UnknownKey(fields, where, str(name), value)  # YAML has keys of any type
         rule, _, _ = keys[name]
         values[name] = rule.read(value, f"{where}{name}")
     return fields(**values)
+
+
+# ---- unknown keys
+#
+# The advice of an error: the key that was probably meant, here or in another table.
+
+_NEAR = 0.5  # likeness from which a name is offered
+_SURE = 0.8  # likeness from which it is no other name
+_SAME = 0.9  # likeness from which it is that name, misspelt
+_Place = tuple[str, str, Rule | Table | Tables]  # a table, "" for the file; a key and its rule
+
+
+def _advice(err: _UnknownKey, root: Fields[object], file: str) -> str:
+    """Return what to write instead of a key in a file, whose keys are those of ``root``."""
+    here = _keys_of(err.fields)
+    table = err.where.removeprefix(file).rstrip(".")
+    is_tool_server = table.startswith("mcp")
+    places = [(table, key, rule) for key, (rule, _, _) in here.items()]
+    for place in _places(root):
+        # The keys of tool servers have common names, such as ``url`` and ``timeout``.
+        if is_tool_server or not place[0].startswith("mcp.servers."):
+            places.append(place)
+    best = max(places, key=lambda place: _score(err, place))
+    score = _score(err, best)
+    param = max(STORED, key=lambda name: likeness(err.name, name))
+    param_score = 0.0 if is_tool_server else likeness(err.name, param)
+    is_key = isinstance(err.value, str) and is_secret_name(err.name) and not is_tool_server
+    if is_key and max(score, param_score) < _SURE:
+        where = "" if "api_key_env" in here else " under [providers.NAME]"
+        ways = f"set api_key_env or api_key_command{where}"
+        return f"this file may be shared, so it holds no keys; {ways}"
+    # An API may have other parameters, such as ``top_k``: among an agent's keys, any number is one.
+    is_number = _is_number(err.value)
+    if is_number and param_score < _SAME and not param.startswith(err.name):
+        param = err.name
+    is_other = is_number and "params" in here and score < _NEAR
+    if is_other or param_score >= max(score, _NEAR):
+        if "params" in here and not table:  # front matter, which is YAML
+            return f"write params: {{ {param}: … }}"
+        where = "" if "params" in here else " under [agents.default]"
+        return f"write params = {{ {param} = … }}{where}"
+    if score >= _NEAR:
+        return f"did you mean {_words_for(best, err.value, table)}?"
+    if isinstance(err.value, dict) and table:
+        return "put quotes around a name that has a dot"
+    return f"expected one of {', '.join(here)}"
+
+
+def _places(fields: Fields[object], table: str = "") -> Iterator[_Place]:
+    """Yield all keys of a file: those of a table, then those of the tables in it."""
+    for key, (rule, _, _) in _keys_of(fields).items():
+        yield table, key, rule
+    for key, (rule, _, _) in _keys_of(fields).items():
+        if not isinstance(rule, Rule):
+            path = f"{table}.{key}" if table else key
+            if isinstance(rule, Tables):
+                path += ".default" if path == "agents" else ".NAME"
+            yield from _places(rule.fields, path)
+
+
+def _score(err: _UnknownKey, place: _Place) -> float:
+    """Return how probably a key was meant, from 0 to 1: by its name, and by the value."""
+    table, key, rule = place
+    accepts = rule.accepts(err.value) if isinstance(rule, Rule) else isinstance(err.value, dict)
+    if not accepts:
+        return 0
+    if rule is URL:
+        return max(_NEAR, likeness(err.name, key))
+    if isinstance(rule, Rule):
+        return likeness(err.name, key)
+    return max(likeness(err.name, key), likeness(err.name, f"{table}.{key}"))
+
+
+def _words_for(place: _Place, value: object, here: str) -> str:
+    """Return a key as it is to be written in the table ``here``, or the head of its table."""
+    table, key, rule = place
+    if isinstance(value, dict):
+        path = f"{table}.{key}" if table else key
+        if isinstance(rule, Tables):
+            name = next(iter(value), "")
+            path += f".{name}" if re.fullmatch("[A-Za-z0-9_-]+", name) else ".NAME"
+        return f"[{path}]"
+    if table == here:
+        return key
+    return f"{key} under [{table}]" if table else f"{key} above all tables"
+
+
+# ---- what is declared
 
 
 def _keys_of(fields: Fields[object]) -> Keys:

@@ -36,6 +36,7 @@ from gptsh.terminal.stdio import output_from
 # needed.
 
 _IDLE_TIMEOUT = 120.0  # seconds
+_OPEN_QUOTE = r"Illegal character '\n'"  # what tomllib says of a string that does not end
 
 
 # fmt: off
@@ -203,7 +204,8 @@ def _read_config(path: Path, *, is_named: bool) -> Config:
 
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as err:
-        problem = _declared_twice(text, str(err)) or f"not TOML: {err}"
+        problem = _declared_twice(text, str(err)) or _unquoted(text, str(err))
+        problem = problem or f"not TOML: {err}"
         raise ConfigError(f"{path}: {problem}") from err
     except OSError as err:
         is_missing = isinstance(err, (FileNotFoundError, NotADirectoryError))
@@ -226,6 +228,37 @@ def _declared_twice(text: str, error: str) -> str:
             advice = "add the keys there" if is_table else "leave out one of them"
             return f"{name} in line {len(lines)} is already in line {number}: {advice}"
     return ""
+
+
+def _unquoted(text: str, error: str) -> str:
+    """Return an error of tomllib in other words if a value lacks its quotes, or one of them.
+
+    The words leave out the value, which may be a key.
+    """
+    match = re.match(r"(.*) \(at line (\d+), column (\d+)\)", error)
+    if not match:
+        return ""
+    number = int(match[2])
+    line = text.split("\n")[number - 1]
+    start = int(match[3]) - 1
+    if match[1].startswith("Expected newline"):  # the value began like a number
+        start = line.find("=") + 1
+    elif match[1] not in ("Invalid value", _OPEN_QUOTE):
+        return ""
+    keys = re.findall(r"""([\w."'-]+)\s*=\s*(?=([\[{]?))""", line[:start])
+    key, opened = keys[-1] if keys else ("", "")
+    where = f"{key} in line {number}" if key else f"line {number}"
+    if match[1] == _OPEN_QUOTE:
+        return f"{where} needs a closing quote"
+    value = line[start:].partition("#")[0].strip()
+    if not value:
+        return f"{where} has no value"
+    if bare := re.match(r"(true|false)\b", value, re.IGNORECASE):
+        return f"{where} needs {bare[0].lower()} in small letters"
+    if not re.match(r"[^\d.+\-\"'\[{]|\d.*[^\W\d]", value):  # a wrong number
+        return ""
+    example = f'{key} = "…"' if key and not opened else '"…"'
+    return f"{where} needs quotes: write {example}"
 
 
 def positive_seconds(text: str) -> float:

@@ -175,6 +175,18 @@ def test_lists_and_tab_know_the_prompts_and_a_broken_one_hides_no_other(home: Ho
     assert home.run(*ECHO, "-a", "broken", "hi").stderr.startswith(f"gptsh: {broken}: modell: unknown key")
 
 
+@pytest.mark.parametrize(
+    ("line", "advice"), [("1: x", "expected one of model"), ("temp: 1", "write params: { temperature: … }")]
+)
+def test_an_unknown_key_of_front_matter_is_an_error_with_the_one_that_was_meant(
+    home: Home, line: str, advice: str
+) -> None:
+    path = put(home, "odd.md", f"---\n{line}\n---\n")
+    run = home.run(*ECHO, "-a", "odd", "hi")
+    assert run.stderr.startswith(f"gptsh: {path}: {line.partition(':')[0]}: unknown key: {advice}")
+    assert run.code == 2
+
+
 def test_tab_offers_the_names_of_the_chosen_agent(home: Home) -> None:
     config = '[agents.sum]\nprompt = "Sum up in {lang}, {tone}: {input}"\n'
     put(home, "joke.md", "A joke about {topic}.")

@@ -80,7 +80,7 @@ def test_a_refusal_shows_the_numbers_of_parameters_and_no_key(lab: Home, model: 
     ("text", "line"),
     [
         ("nonsense = 1", "nonsense: unknown key: expected one of default_agent, aliases"),
-        ("[agents.a]\nmodell = 'x'", "agents.a.modell: unknown key: expected one of model, model_small"),
+        ("[agents.a]\nmodell = 'x'", "agents.a.modell: unknown key: did you mean model?"),
         ("[agents.a]\nmodel = 3", "agents.a.model: expected a string, not 3"),
         ("[agents.a]\ntools = 'time'", "agents.a.tools: expected a list of strings"),
         (
@@ -114,6 +114,73 @@ def test_a_wrong_config_is_exit_2_naming_file_key_and_what_was_expected(home: Ho
     assert not re.search("sk-live-1|:pw@", run.stderr)
     assert str(home.config) in run.stderr
     assert not home.state.exists()
+
+
+NO_KEYS = "this file may be shared, so it holds no keys; set api_key_env or api_key_command"
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("api_key = 'sk-live-1'", f"{NO_KEYS} under [providers.NAME]"),
+        ("[providers.openai]\napi_key = 'sk-live-1'", NO_KEYS),
+        ("[providers.openai]\ntoken = 'sk-live-1'", NO_KEYS),
+        ("[agents.a]\nOPENAI_API_KEY = 'sk-live-1'", f"{NO_KEYS} under [providers.NAME]"),
+        ("model = 'openai/gpt-4.1'", "did you mean model under [agents.default]?"),
+        ("[providers.openai]\nmodel = 'gpt-4.1'", "did you mean model under [agents.default]?"),
+        ("[agents.a]\nidle_timeout = 9", "did you mean idle_timeout under [network]?"),
+        ("[agents.a]\ndefault_agent = 'b'", "did you mean default_agent above all tables?"),
+        ("[agents.a]\ntemperature = 0", "write params = { temperature = … }"),
+        ("[agents.a]\nmaxTokens = 9", "write params = { max_tokens = … }"),
+        ("temprature = 0", "write params = { temperature = … } under [agents.default]"),
+        ("[agents.a]\ntop_k = 9", "write params = { top_k = … }"),
+        ("[agents.a]\nmax_completion_tokens = 9", "write params = { max_completion_tokens = … }"),
+        ("[network]\nretry = 9", "did you mean retries?"),
+        ("[agent.x]", "did you mean [agents.x]?"),
+        ("[provider.x]", "did you mean [providers.x]?"),
+        ("[alias]", "did you mean [aliases]?"),
+        ("[mcpServers]", "did you mean [mcp.servers.NAME]?"),
+        ("[mcp.server.time]\ncommand = 'c'", "did you mean [mcp.servers.time]?"),
+        ("[providers.lab]\nendpoint = 'http://h/v1'", "did you mean base_url?"),
+        ("[providers.lab.prices.gpt-4.1]\ninput = 1", "put quotes around a name that has a dot"),
+    ],
+)
+def test_an_unknown_key_names_the_one_that_was_likely_meant(home: Home, text: str, advice: str) -> None:
+    home.configure(text)
+    run = home.run("-m", "echo", "hi")
+    assert run.stderr.endswith(f": unknown key: {advice}\n")
+    assert run.stderr.startswith(f"gptsh: {home.config}: ")
+    assert "sk-live-1" not in run.stderr
+    assert run.code == 2
+
+
+def test_a_key_where_a_table_belongs_is_told_its_table(home: Home) -> None:
+    home.configure("[agents]\nmodel = 'm'")
+    run = home.run("-m", "echo", "hi")
+    assert run.stderr.endswith(": agents.model: expected a table: its keys belong under [agents.NAME]\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("\nmodel = gpt-4.1\n", 'model in line 2 needs quotes: write model = "…"'),
+        ("model = 4.1-mini\n", 'model in line 1 needs quotes: write model = "…"'),
+        ("model = “gpt-4.1”\n", 'model in line 1 needs quotes: write model = "…"'),
+        ("base_url = http://h/v1 # mine\n", 'base_url in line 1 needs quotes: write base_url = "…"'),
+        ("params = { seed = 1, effort = low }\n", 'effort in line 1 needs quotes: write effort = "…"'),
+        ("tools = [time]\n", 'tools in line 1 needs quotes: write "…"'),
+        ("tools = [\n time,\n]\n", 'line 2 needs quotes: write "…"'),
+        ("save = False\n", "save in line 1 needs false in small letters"),
+        ("model =\n", "model in line 1 has no value"),
+        ('model = "gpt-4.1\n', "model in line 1 needs a closing quote"),
+        ("retries = .5\n", "not TOML: Invalid value (at line 1, column 11)"),
+    ],
+)
+def test_a_value_without_quotes_is_an_error_with_its_line_and_key(home: Home, text: str, problem: str) -> None:
+    home.configure(text)
+    run = home.run("-m", "echo", "hi")
+    assert run.stderr == f"gptsh: {home.config}: {problem}\n"
+    assert run.code == 2
 
 
 def test_an_error_that_speaks_of_a_key_says_the_path_of_the_file_to_programs_too(lab: Home, model: ModelServer) -> None:

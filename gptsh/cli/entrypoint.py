@@ -21,13 +21,16 @@ from gptsh.errors import GptshError, UsageError
 from gptsh.render.report import Reporter
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, exit_by_signal
-from gptsh.terminal.stdio import output_from
+from gptsh.terminal.stdio import OUTPUTS, output_from
+from gptsh.text import likeness
 
 # Not used with a question.
 _MANAGE_OPTIONS = {row.names[0] for row in ROWS if row.group == "Manage"}
 # Words of command lines that need no certificates.
 _UNCONNECTED = {"-h", "--help", "--version", "echo", *JOBS}
 _NO_THREAD = "can't start new thread"  # what Python says
+_NEAR = 0.5  # likeness from which an option is offered
+_SAME_WORD = 0.9  # likeness where a word is too many: more than with some letters in common
 _REPEAT = "give it once for each session"
 _PROMPT_ADVICE = {  # for words beside a job: what the user probably meant
     "--search-sessions": "put the words in quotes",
@@ -150,20 +153,41 @@ def _as_usage_error(problem: click.ClickException | UsageError) -> UsageError:
 
 
 def _similar_option(option: str) -> str:
-    """The advice for an unknown option: at most one similar name."""
-    from difflib import get_close_matches
+    """The advice for an unknown option, such as the one that was likely meant."""
+    typed = option.lstrip("-")
+    is_prompt = len(typed.split()) != 1
+    advice = "" if is_prompt else _likely_option(typed)
+    return advice or "see gptsh --help, or put -- before a prompt that starts with a dash"
 
-    names = [name for row in ROWS for name in row.names if name.startswith("--")]
-    longer = [name for name in names if name.startswith(f"{option}-")]
-    similar = longer if len(longer) == 1 else get_close_matches(option, names, 1, 0.8)
-    param = option.removeprefix("--").replace("-", "_")
-    if similar:
-        return f"did you mean {similar[0]}?"
+
+def _likely_option(typed: str) -> str:
+    """The advice that names the nearest option, or the parameter; "" if none is near."""
     from gptsh.messages import STORED
 
-    if param in STORED:
+    if typed in OUTPUTS:
+        return f"-o {typed} prints it"
+    names = [name[2:] for row in ROWS for name in row.names if name.startswith("--")]
+    similar = max(names, key=lambda name: _option_score(typed, name))
+    score = _option_score(typed, similar)[0]
+    param = max(STORED, key=lambda name: likeness(typed, name))
+    if likeness(typed, param) >= max(score, _NEAR):
         return f"-p {param}=VALUE sets it"
-    return "see gptsh --help, or put -- before a prompt that starts with a dash"
+    if score < _NEAR:  # then only by its initial
+        common = [name[2:] for name in (*JOBS, "--version")]
+        similar = next((name for name in common if name[0] == typed.lower()), "")
+    return f"did you mean --{similar}?" if similar else ""
+
+
+def _option_score(typed: str, name: str) -> tuple[float, bool]:
+    """How probably an option was meant, the highest where it has all words that were typed."""
+    words = {*typed.split("-")}
+    option_words = {*name.split("-")}
+    score = likeness(typed, name)
+    if words < option_words:
+        score = 2.0
+    elif option_words < words:
+        score = max(score, _SAME_WORD)
+    return score, typed.startswith(name)
 
 
 def _check(given: Sequence[str], job: str | None) -> None:

@@ -1,6 +1,7 @@
 """Every way that a run can end: its exit code, and how it is said in text and for programs."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -201,6 +202,21 @@ def test_what_the_environment_cannot_mean_is_exit_2_before_anything_is_kept(lab:
         ("--search", "did you mean --search-sessions?"),
         ("--temperature", "-p temperature=VALUE sets it"),
         ("--max-tokens", "-p max_tokens=VALUE sets it"),
+        ("--max-token", "-p max_tokens=VALUE sets it"),
+        ("--temp", "-p temperature=VALUE sets it"),
+        ("--json", "-o json prints it"),
+        ("--list", "did you mean --list-sessions?"),
+        ("--list-model", "did you mean --list-models?"),
+        ("--models", "did you mean --list-models?"),
+        ("--tools-list", "did you mean --list-tools?"),
+        ("--sessions", "did you mean --list-sessions?"),
+        ("--delete", "did you mean --delete-session?"),
+        ("--continue-session", "did you mean --continue?"),
+        ("--new-session", "did you mean --new?"),
+        ("--dryrun", "did you mean --dry-run?"),
+        ("-l", "did you mean --list-sessions?"),
+        ("-V", "did you mean --version?"),
+        ("--help me", "see gptsh --help, or put -- before a prompt that starts with a dash"),
         ("--nonsense", "see gptsh --help, or put -- before a prompt that starts with a dash"),
         ("-z", "see gptsh --help, or put -- before a prompt that starts with a dash"),
     ],

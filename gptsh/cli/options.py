@@ -11,6 +11,7 @@ from gptsh.terminal.stdio import FORMATS, OUTPUTS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
+    from click.types import OptionHelpExtra
 
 STDIN = "-"  # as a value of -f
 MATCHING = "*"  # as a REF of --export-session: all sessions that match the filters
@@ -349,6 +350,14 @@ def _not_blank(_ctx: click.Context, param: click.Parameter, value: object) -> ob
     return value
 
 
+class _Option(click.Option):
+    """A click option whose help is the text of its row alone, without the range of a number."""
+
+    def get_help_extra(self, ctx: click.Context) -> "OptionHelpExtra":
+        """Return nothing."""
+        return {}
+
+
 class GroupedCommand(click.Command):
     """A click command whose help shows the options in their groups."""
 
@@ -378,7 +387,7 @@ def build(completers: Mapping[str, Completer] = MappingProxyType({})) -> click.C
     ``completers`` offer the values of an option to a shell, by the ``value`` of its row.
     """
     options = [
-        click.Option(
+        _Option(
             row.names,
             help=row.help,
             metavar=row.metavar or None,

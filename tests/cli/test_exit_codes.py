@@ -226,6 +226,10 @@ def test_an_unknown_option_names_the_one_that_was_likely_meant(home: Home, optio
     assert (run.code, run.stderr) == (2, f"gptsh: no such option {option}: {way}\n")
 
 
+def test_the_help_leaves_out_the_ranges_of_numbers(home: Home) -> None:
+    assert not re.search(r"\[.*<?=.*\]", home.run("--help").stdout)
+
+
 # ---- the codes of the table
 
 

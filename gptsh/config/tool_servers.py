@@ -29,6 +29,7 @@ _VARIABLE = r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}"
 # The key that each transport needs.
 _TRANSPORTS = {"stdio": "command", "http": "url", "streamable-http": "url"}
 _MAX_FILE = 100_000_000  # bytes; other programs keep more than tool servers in such a file
+_STRING = r'"[^"\\]*(?:\\.[^"\\]*)*"'  # of JSON
 _MIN_SECRET = 8  # characters; a shorter value is not a key, and masking it would hide words
 
 
@@ -93,6 +94,7 @@ class ToolServers:
         self._config = config
         self._file = file
         self._environ = environ
+        self._disabled: list[str] = []  # by the file beside the config
 
     @property
     def names(self) -> list[str]:
@@ -119,6 +121,8 @@ class ToolServers:
             if not matches:
                 known = ", ".join(self._configured)
                 advice = f"known are {known}" if known else "add it under [mcp.servers]"
+                if any(begins(server + SEPARATOR) for server in self._disabled):
+                    advice = f"it is disabled in {self._config.servers_file}"
                 raise ConfigError(f"there is no tool server {name!r}", advice)
             # Names of servers and tools may contain the separator: the longest server wins.
             server = max(matches, key=len)
@@ -143,11 +147,12 @@ class ToolServers:
         """
         servers = self._servers_in_file()
         for name, server in self._config.servers.items():
-            if name in servers and server.command is server.url is server.type is None:
+            only_adds = server.command is server.url is server.type is None
+            if name in servers and only_adds:
                 keys = server._asdict().items()
                 changes = {key: value for key, value in keys if value}
                 servers[name] = servers[name]._replace(**changes)
-            else:
+            elif not (name in self._disabled and only_adds):
                 servers[name] = server
         return servers
 
@@ -157,7 +162,7 @@ class ToolServers:
         path = self._file.parent / os.path.expanduser(self._config.servers_file)
         where = f"{self._file}: mcp.servers_file: {path}: "
         try:
-            content = json.loads(read_text(path, max_bytes=_MAX_FILE))
+            content = _parse(read_text(path, max_bytes=_MAX_FILE))
         except OSError as err:
             raise ConfigError(f"{where}{err.strerror}") from err
         except (ValueError, RecursionError) as err:
@@ -168,6 +173,9 @@ class ToolServers:
         servers = {}
         for name, table in tables.items():
             if isinstance(table, dict):
+                if table.get("disabled") is True:
+                    self._disabled.append(name)
+                    continue
                 table = {key: table[key] for key in _KEYS_IN_FILE if key in table}
             servers[name] = read(ToolServer, table, f"{where}mcpServers.{name}.")
         return servers
@@ -215,6 +223,18 @@ class ToolServers:
             if value is not None:
                 rule.read(value, f"{where}.{key}")
         return server._replace(secrets=_secrets_of(server, variables))
+
+
+def _parse(text: str) -> object:
+    """Parse JSON that may have comments and commas before a closing bracket, as editors write it.
+
+    Raises ValueError and RecursionError.
+    """
+    try:
+        return json.loads(text)
+    except ValueError:
+        text = re.sub(rf"({_STRING})|//[^\n]*|/\*.*?\*/", r"\1", text, flags=re.DOTALL)
+        return json.loads(re.sub(rf"({_STRING})|,(?=\s*[}}\]])", r"\1", text))
 
 
 def _secrets_of(server: ToolServer, variables: Mapping[str, str]) -> frozenset[str]:

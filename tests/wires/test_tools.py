@@ -744,7 +744,7 @@ def test_the_names_that_a_model_reads(own: list[tuple[str, str]], names: list[st
 def test_a_claude_style_file_joins_the_config(home: Home, model: ModelServer) -> None:
     args = [str(BAD), "${EMPTY}", "${HOME}/pids"]
     servers = {
-        "bad": {"command": sys.executable, "args": args, "env": {"A": "${LONG:-x}", "K": "${TOKEN}"}, "disabled": True},
+        "bad": {"command": sys.executable, "args": args, "env": {"A": "${LONG:-x}", "K": "${TOKEN}"}},
         "good": {"type": "http", "url": "http://nowhere.example/"},
     }
     home.config.parent.mkdir(parents=True)
@@ -755,6 +755,34 @@ def test_a_claude_style_file_joins_the_config(home: Home, model: ModelServer) ->
     assert (run.stderr, run.code) == ("", 0)
     told = json.loads(results(home)["c1"]["content"])
     assert (told["env"]["A"], told["env"]["K"], results(home)["c2"]["content"]) == ("x", "***", "3")
+
+
+def test_a_disabled_entry_of_the_file_is_skipped_with_what_the_config_adds_to_it(home: Home) -> None:
+    servers = {
+        "on": {"command": sys.executable, "args": [str(BAD)], "disabled": False},
+        "off": {"command": "/no/such", "disabled": True},
+    }
+    home.configure('[mcp]\nservers_file = "servers.json"\n[mcp.servers.off]\nauto_approve = ["*"]\n')
+    (home.config.parent / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+    run = home.run("--list-tools")
+    assert {line.partition("__")[0] for line in run.stdout.splitlines()} == {"on"}
+    assert run.stderr == ""
+    run = home.run("--list-tools", "--tools", "off__x")
+    assert run.stderr == "gptsh: there is no tool server 'off__x': it is disabled in servers.json\n"
+    home.configure('[mcp]\nservers_file = "servers.json"\n[mcp.servers.off]\ncommand = "/no/other"\n')
+    assert "/no/other" in home.run("--list-tools").stderr
+
+
+def test_comments_and_trailing_commas_of_the_file_are_read_over(home: Home) -> None:
+    home.configure('[mcp]\nservers_file = "servers.json"\n')
+    (home.config.parent / "servers.json").write_text(
+        """// mine, "quoted
+        {"mcpServers": { /* the
+          first */ "one": {"url": "http://127.0.0.1:9/a,]b", "args": ["/*", "\\"//", ], }, // }
+        }, }"""
+    )
+    run = home.run("--list-tools")
+    assert run.stderr.startswith("gptsh: tool server one cannot be reached: ")
 
 
 @pytest.mark.parametrize(

@@ -473,6 +473,9 @@ class Tools(Protocol):
     def tools(self) -> tuple[Tool, ...]:
         """Return the tools that a model may call. Raises ToolServerError."""
 
+    def notes(self) -> Iterator[str]:
+        """Yield a note for each selected tool that is left out; call ``tools`` before."""
+
     def needs_approval(self, call: Call) -> tuple[str, str] | None:
         """The server and the tool of a call that the user has to approve, else None."""
 

@@ -453,6 +453,8 @@ def do_tools(chat: "Conversation", args: str) -> None:
     servers = settings.tool_servers.select(agent.tools)
     if running := chat.engine.running_tools(servers):
         stdio.write_lines(map(tool_line, running.tools()))
+        for note in running.notes():
+            stdio.note(note)
         return
     stdio.write_lines(f"{server.name}: {', '.join(server.tools)}" for server in servers)
     started = "the servers start with the next turn, and then list their tools"

@@ -89,6 +89,8 @@ def list_tools(flags: Flags) -> int:
             with interrupts.shielded():
                 toolbox.close()
 
+    for note in toolbox.notes():
+        stdio.note(note)
     items: Iterable[OfferedTool] = islice(offered, flags.limit)
     if failures:
         items = _then_raise(items, failures, debug=flags.debug)

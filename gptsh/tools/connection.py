@@ -185,6 +185,7 @@ class Connection:
         self._start_timeout = server.timeout or _START_TIMEOUT
         self._asking = anyio.Lock()  # around each question
         self._calls: set[anyio.CancelScope] = set()  # those that run, each with its deadline
+        self.task_tools: list[str] = []  # they run only as tasks, which gptsh does not start
         self._client: Client | None = None
         self._failure: ToolServerError | None = None
 
@@ -235,7 +236,13 @@ class Connection:
             async with client:
                 # The SDK checks a result against the tool's schema: the model can judge it better.
                 client.session.validate_tool_result = _accept  # type: ignore[method-assign]
-                tools = await _list_tools(client)
+                tools = []
+                for tool in await _list_tools(client):
+                    if tool.execution and tool.execution.task_support == "required":
+                        self.task_tools.append(tool.name)
+                    else:
+                        description = tool.description or tool.title or ""
+                        tools.append(Tool(tool.name, description, tool.input_schema))
                 self._remembered.set_old(client.session.discover_result is None)
                 self._client = client
                 listed.set_result(tools)
@@ -371,9 +378,9 @@ class _TooLarge(Exception):
     """A server sent more than gptsh accepts."""
 
 
-async def _list_tools(client: Client) -> list[Tool]:
+async def _list_tools(client: Client) -> list[mcp_types.Tool]:
     """List the tools, page by page. Raises _TooLarge for too many."""
-    tools: list[Tool] = []
+    tools: list[mcp_types.Tool] = []
     cursor: str | None = None
     characters = 0
     for _ in range(_MAX_PAGES):
@@ -384,8 +391,8 @@ async def _list_tools(client: Client) -> list[Tool]:
                 raise
             return tools  # it offers only other things, such as resources
         for tool in page.tools:
+            tools.append(tool)
             description = tool.description or tool.title or ""
-            tools.append(Tool(tool.name, description, tool.input_schema))
             characters += len(description) + len(json.dumps(tool.input_schema))
             if len(tools) > _MAX_TOOLS or characters > _MAX_CHARACTERS:
                 limits = f"{_MAX_TOOLS:,} tools, or {_MAX_CHARACTERS:,} characters of them"

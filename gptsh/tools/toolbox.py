@@ -181,6 +181,7 @@ def _repeats(content: str | list[Part], structured: object) -> bool:
 INSTALL = """\
 run pipx inject gptsh 'mcp>=2.3,<3', or uv tool install '.[mcp]' in the clone; \
 --no-tools leaves tools out"""
+_NO_TASKS = "runs only as a task, which gptsh does not support"
 _MAX_LISTED = 20  # tools that an error lists
 
 
@@ -324,6 +325,13 @@ class Toolbox:
             self._offered = self._select(self._wait_for_servers())
         return tuple(self._offered.values())
 
+    def notes(self) -> Iterator[str]:
+        """Yield a note for each selected tool that ``offered`` had to leave out."""
+        for server, connection in self._connections.items():
+            for tool in connection.task_tools:
+                if matches(tool, self._servers[server].tools):
+                    yield f"{server}{SEPARATOR}{tool} is not offered, as it {_NO_TASKS}"
+
     def _wait_for_servers(self) -> dict[str, list[Tool]]:
         """Return the tools of each server that can be used. Raises what has ended the thread."""
         listed: dict[str, list[Tool]] = {}
@@ -372,6 +380,8 @@ class Toolbox:
                 continue
             self.missing.append(f"{server.name}{SEPARATOR}{pattern}")
             if not self._lenient:
+                if pattern in self._connections[server.name].task_tools:
+                    raise ConfigError(f"{server.name}{SEPARATOR}{pattern} {_NO_TASKS}")
                 names = ", ".join(tool.name for tool in tools[:_MAX_LISTED]) or "none"
                 advice = f"it has {names}; --tools names others, --no-tools offers none"
                 raise ConfigError(f"tool server {server.name} has no tool {pattern!r}", advice)

@@ -103,6 +103,12 @@ def listed(ident: Any, params: Any) -> None:
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     tools: list[Any] = [{"name": n, "description": f"Will {n}.\nMore.", "inputSchema": schema} for n in TOOLS]
     pages: dict[str, dict[str, Any]] = {
+        "tasks": {
+            "tools": [
+                {**tools[0], "execution": {"taskSupport": "required"}},
+                {**tools[1], "execution": {"taskSupport": "optional"}},
+            ]
+        },
         "nameless": {"tools": [{"name": 7}]},
         "many": {"tools": tools * 300},
         "wordy": {"tools": [{**tools[0], "description": "x" * 5_000_000}]},

@@ -785,6 +785,20 @@ def test_comments_and_trailing_commas_of_the_file_are_read_over(home: Home) -> N
     assert run.stderr.startswith("gptsh: tool server one cannot be reached: ")
 
 
+def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_the_list_says_so(home: Home, model: ModelServer) -> None:
+    says = "runs only as a task, which gptsh does not support"
+    config = entry(home, "bad", "tasks", APPROVED)
+    assert called(home, model, config, made("bad__hang_not")).code == 0
+    assert [tool["function"]["name"] for tool in model.sent[0]["tools"]] == ["bad__hang"]
+    run = home.run("--list-tools")
+    assert run.stdout == "bad__hang  Will hang.\n"
+    assert run.stderr == f"gptsh: bad__die is not offered, as it {says}\n"
+    assert run.code == 0
+    run = home.run("--tools", "bad__die", "hi")
+    assert run.stderr == f"gptsh: bad__die {says}\n"
+    assert run.code == 2
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

@@ -188,7 +188,8 @@ class ToolServers:
         required_key = _TRANSPORTS.get(transport)
         if required_key is None:
             expected = ", ".join(_TRANSPORTS)
-            raise ConfigError(f"{where}.type: expected one of {expected}, not {transport!r}")
+            advice = "gptsh does not speak the old SSE" if transport == "sse" else ""
+            raise ConfigError(f"{where}.type: expected one of {expected}, not {transport!r}", advice)
         if getattr(server, required_key) is None or None not in (server.command, server.url):
             raise ConfigError(f"{where}: expected either command or url")
 

@@ -206,6 +206,7 @@ class _Requests(anyio.AsyncFile[str]):
 _CONNECT_TIMEOUT = 30.0  # seconds
 _MAX_EVENT = 1 << 26  # bytes, also of an answer in JSON
 _EVENT = b"data:"  # before a message that is an event
+_OLD_SSE = "seems to speak the old SSE; gptsh speaks streamable HTTP, often at /mcp"
 _PROBE = "server/discover"  # the request that only servers of 2026-07-28 and later know
 
 
@@ -262,14 +263,21 @@ class StreamableHttp:
         request = response.request
         status = response.status_code
         is_probe = request.headers.get(MCP_METHOD_HEADER) == _PROBE
-        if request.method != "POST" or not response.is_error or is_probe:
+        is_page = response.headers.get("content-type", "").startswith("text/html")
+        is_sse = response.url.path.rstrip("/").endswith("/sse")
+        if request.method != "POST" or is_probe:
+            return
+        if is_sse and (is_page or status in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)):
+            raise httpx2.HTTPStatusError(_OLD_SSE, request=request, response=response)
+        if not response.is_error:
             return
         if self._login and status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             return
         body = (await response.aread()).decode("utf-8", "replace")
         if '"jsonrpc"' in body:
             return
-        reason = f"answered {status} {response.reason_phrase}: {body}".rstrip(": ")
+        shown = "" if is_page else body
+        reason = f"answered {status} {response.reason_phrase}: {shown}".rstrip(": ")
         if status == HTTPStatus.UNAUTHORIZED and not self._server.has_token:
             reason = f"wants a login: run 'gptsh --login {self._server.name}', or set its headers"
         raise httpx2.HTTPStatusError(reason, request=request, response=response)

@@ -660,6 +660,24 @@ def test_a_server_over_http_that_knows_only_the_older_protocol(home: Home, model
     assert methods == ["server/discover", "initialize", "notifications/initialized", "tools/list", "tools/call"]
 
 
+@pytest.mark.parametrize("status", [200, 404, 405])
+def test_a_server_of_the_old_sse_is_told_from_others_without_its_html(
+    home: Home, model: ModelServer, status: int
+) -> None:
+    page = b"<!DOCTYPE html><pre>Cannot POST</pre>"
+    for path in ("/sse", "/mcp"):
+        model.pages[path] = Script(status, {"Content-Type": "text/html; charset=utf-8"}, (page,), "length")
+    home.configure(web(f"http://127.0.0.1:{model.port}/sse", "x"))
+    run = home.run("--list-tools")
+    says = "seems to speak the old SSE; gptsh speaks streamable HTTP, often at /mcp"
+    assert run.stderr == f"gptsh: tool server web {says}\n"
+    assert run.code == 3
+    home.configure(web(f"http://127.0.0.1:{model.port}/mcp", "x"))
+    run = home.run("--list-tools")
+    assert "SSE" not in run.stderr
+    assert "<" not in run.stderr
+
+
 def test_a_server_over_http_that_dies_in_a_call(home: Home, model: ModelServer) -> None:
     env = {**os.environ, "TOOL_TOKEN": "t"}
     command = [sys.executable, str(HTTP), "json"]
@@ -809,7 +827,8 @@ def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_the_list_says_so(hom
         ('url = "ftp://x"', "mcp.servers.s.url: expected a URL with http:// or https://"),
         ('url = "http://x"\nheaders = { "a b" = "c" }', "mcp.servers.s.headers: expected a table of header names"),
         ('command = "${NONE}"', "s.command: the variable NONE is not set: set it, or write ${NONE:-DEFAULT}"),
-        ({"s": {"type": "sse", "url": "x"}}, "s.type: expected one of stdio, http, streamable-http, not 'sse'"),
+        ({"s": {"type": "tcp", "url": "x"}}, "s.type: expected one of stdio, http, streamable-http, not 'tcp'"),
+        ({"s": {"type": "sse", "url": "x"}}, "streamable-http, not 'sse': gptsh does not speak the old SSE"),
         ({"s": {"command": "c", "args": "x"}}, "mcpServers.s.args: expected a list of strings, not 'x'"),
         ({"s": 1}, "mcpServers.s: expected a table"),
         ([], "mcpServers: expected a table"),

@@ -137,7 +137,7 @@ def _first_steps(tape: Recorder, model: ModelServer) -> None:
     tape.chapter("First steps: a config file")
     tape.enter("gptsh --init", r"Provider \[openai\]: *$")
     tape.enter("hosted_vllm", "Model: *$", 1)
-    tape.enter("qwen3", r"is written\.(.|\n)*^\$$")
+    tape.enter("qwen3", r"Wrote (.|\n)*^\$$")
     tape.enter("gptsh --init", "is there already: edit it")
     tape.enter("head -14 config.toml", "default_agent")
 

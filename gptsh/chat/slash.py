@@ -361,7 +361,7 @@ def do_agent(chat: "Conversation", args: str) -> None:
     chat.uses_prompt = True
     stdio.write_lines([f"the next answer is from {agent.name}, with {agent.model}"])
     if template:
-        stdio.note("its prompt makes your next question")
+        stdio.note("your next line fills in the agent's prompt")
 
 
 def _agent_lines(chat: "Conversation") -> list[str]:

@@ -87,8 +87,7 @@ def with_picked_session(flags: Flags) -> Flags | None:
 def check_stdout(flags: Flags) -> None:
     """Raise UsageError unless answers go to a terminal and are not structured."""
     if flags.output in STRUCTURED:
-        problem = f"-o {flags.output} is for programs, and -i for a person"
-        raise UsageError(problem, "leave one of them out")
+        raise UsageError(f"-i and -o {flags.output} cannot be used together")
     if not stdio.is_terminal(stdio.stdout()):
-        problem = "-i needs a terminal, and standard output is not one"
+        problem = "-i needs a terminal, but stdout is not one"
         raise UsageError(problem, "leave out -i to ask once")

@@ -191,11 +191,11 @@ def _option_score(typed: str, name: str) -> tuple[float, bool]:
 
 
 def _check(given: Sequence[str], job: str | None) -> None:
-    """Raise UsageError for options that exclude each other or have no effect on the job."""
+    """Raise UsageError for options that cannot be used together or have no effect on the job."""
     for excluding in _EXCLUDING:
         conflict = [name for name in given if name in excluding]
         if len(conflict) > 1:
-            raise UsageError(f"{' and '.join(conflict)} exclude each other")
+            raise UsageError(f"{' and '.join(conflict)} cannot be used together")
     for name in given:
         advice = ""
         if name in _MANAGE_OPTIONS:

@@ -38,7 +38,7 @@ def list_agents(flags: Flags) -> int:
     for name in config.agents:
         if note := config.agents.conflict(name):
             stdio.note(note)
-    none = f"no agent has a model like {flags.model}" if flags.model else ""
+    none = f"no agent has a model that matches {flags.model}" if flags.model else ""
     items = lists.or_note(agents[: flags.limit], none)
     lines = lists.lines_of(items, lambda item: agent_line(**item), dict, flags.output)
     lists.show(lines, flags.output)
@@ -51,7 +51,7 @@ def list_models(flags: Flags) -> int:
 
     config = settings.load(os.environ, flags.config)
     models = Client(config, os.environ).model_lists.rows(flags.model or "", stdio.note)
-    none = f"no key or server offers a model like {flags.model} now" if flags.model else ""
+    none = f"no available model matches {flags.model}" if flags.model else ""
     items = lists.or_note(islice(models, flags.limit), none)
     lists.show(lists.lines_of(items, model_line, dict, flags.output), flags.output)
     return 0
@@ -97,8 +97,8 @@ def list_tools(flags: Flags) -> int:
     elif config.tool_servers.names:
         items = lists.or_note(items, f"{whose} no tools")
     else:
-        way = "[mcp.servers.NAME] in config.toml adds one"
-        items = lists.or_note(items, f"there is no tool server: {way}")
+        way = "add one under [mcp.servers.NAME] in config.toml"
+        items = lists.or_note(items, f"no tool servers: {way}")
     lines = lists.lines_of(items, lambda item: tool_line(item.tool), _tool_object, flags.output)
     lists.show(lines, flags.output)
     return 0

@@ -65,7 +65,7 @@ def init(flags: Flags) -> int:
     except OSError as err:
         raise ConfigError(f"{path}: {err.strerror}") from err
     list_models = "gptsh --list-models shows what you can ask from here."
-    stdio.write_lines([f"{path} is written.", next_step, list_models])
+    stdio.write_lines([f"Wrote {path}.", next_step, list_models])
     return 0
 
 
@@ -158,7 +158,7 @@ def _ask(question: str, default: str, read: Callable[[str], _Answer]) -> _Answer
     prompt = f"{question} [{default}]: " if default else f"{question}: "
     answer = ask_line("", prompt, lambda line: read(line or default), at_end=None)
     if answer is None:
-        raise UsageError("the questions ended early", "no file is written")
+        raise UsageError("input ended before the last question", "no file was written")
     return answer
 
 
@@ -200,7 +200,7 @@ def _server(flags: Flags, name: str, option: str) -> "ToolServer":
     servers = settings.load(os.environ, flags.config).tool_servers
     if name not in servers.names:
         known = ", ".join(servers.names)
-        advice = f"known are {known}" if known else ""
+        advice = f"choose from {known}" if known else ""
         raise ConfigError(f"there is no tool server {name!r}", advice)
     (server,) = servers.select([name])
     what = f"tool server {name}"

@@ -28,9 +28,9 @@ def prune_sessions(flags: Flags) -> int:
     """Delete or archive old sessions; without ``--yes`` only list them."""
     if flags.keep is None and flags.older_than is None and not flags.unanswered:
         ways = "add --keep N, --older-than AGE or --unanswered"
-        raise UsageError("--prune-sessions needs to know which", ways)
+        raise UsageError("--prune-sessions needs a condition", ways)
     if flags.archive and flags.archived:
-        raise UsageError("--archive and --archived exclude each other")
+        raise UsageError("--archive and --archived cannot be used together")
     age = flags.older_than
     if age is None and flags.unanswered:
         age = "1h"  # a younger question may be waiting for its answer
@@ -71,8 +71,7 @@ def consolidate(flags: Flags) -> int:
     """
     config = settings.load(os.environ, flags.config)
     if flags.no_save or not config.sessions.save:
-        problem = "--consolidate writes a memory, and nothing is to be saved"
-        raise UsageError(problem, "leave out --no-save")
+        raise UsageError("--consolidate and --no-save cannot be used together")
     interrupts = Interrupts(time_limit(flags, config))
     client = Client(config, os.environ)
     if config.limits.per_day is not None:
@@ -88,7 +87,7 @@ def consolidate(flags: Flags) -> int:
         items = or_note(matching_sessions(filters), nothing_found(filters))
         targets = [(item["id"], item["filename"], item["agent"] or "default") for item in items]
     if not any(agent.memory for agent in config.agents.readable()):
-        stdio.note("no agent has a memory: agents.NAME.memory = true gives it one")
+        stdio.note("no agent has a memory: set memory = true under [agents.NAME]")
 
     def results() -> Iterator[Consolidated]:
         for target in reversed(targets):
@@ -131,5 +130,5 @@ def _named_session(flags: Flags, consolidation: Consolidation) -> tuple[str, str
         problem = f"agent {name!r} of session {doc['id']} has no memory"
         raise UsageError(problem, f"set memory under [agents.{name}]")
     if not has_memory(agent):
-        raise UsageError("echo can remember nothing", f"set model_small under [agents.{name}]")
+        raise UsageError("echo cannot write a memory", f"set model_small under [agents.{name}]")
     return doc["id"], filename, name

@@ -41,7 +41,7 @@ from gptsh.models.vendors import (
 )
 
 _MAX_NAME = 200  # characters of a model's name
-_HOW_TO_NAME = "name it PROVIDER/MODEL, as in ollama/qwen3"
+_HOW_TO_NAME = "write PROVIDER/MODEL, as in ollama/qwen3"
 
 
 # fmt: off
@@ -291,18 +291,18 @@ class Providers:
         """Return what a request to a model goes to. Raises ConfigError if there is nothing."""
         name, model_name = split_model(model)
         if name is None and self.get(model):
-            advice = f"name it {model}/MODEL; gptsh --list-models -m {model}/ lists its models"
-            raise ConfigError(f"{model} is a provider, and no model", advice)
+            advice = f"write {model}/MODEL; gptsh --list-models -m {model}/ lists its models"
+            raise ConfigError(f"{model!r} is a provider, not a model", advice)
         if name is None:
-            raise ConfigError(f"no provider is known for the model {model!r}", _HOW_TO_NAME)
+            raise ConfigError(f"unknown provider of model {model!r}", _HOW_TO_NAME)
         account = self.get(name)
         if account is None:
             from difflib import get_close_matches
 
             similar = get_close_matches(name.lower(), [*VENDORS, *compatible_endpoints()], 1, 0.75)
-            advice = f"did you mean {similar[0]}? Else set" if similar else "set"
-            advice += f" base_url under [providers.{name}]"
-            raise ConfigError(f"{name!r} of the model {model!r} is not a known provider", advice)
+            advice = f"did you mean {similar[0]}? For" if similar else "for"
+            advice += f" your own server, set base_url under [providers.{name}]"
+            raise ConfigError(f"unknown provider {name!r} in {model!r}", advice)
         if not 0 < len(model_name) <= _MAX_NAME:
             raise ConfigError(f"{model_name[:40]!r} is not a valid model name", _HOW_TO_NAME)
         vendor = account.vendor

@@ -150,13 +150,13 @@ class Agents(Mapping[str, Agent]):
     def conflict(self, name: str) -> str:
         """Return a note if a file is not read because config.toml has its agent; else ""."""
         file = self._file(name) if name in self._tables else None
-        return f"{file} is not used: [agents.{name}] in {self._config_file} wins" if file else ""
+        return f"ignoring {file}: {self._config_file} has [agents.{name}]" if file else ""
 
     def advice(self, name: str) -> str:
         """Return what the user can do about an unknown name."""
         names = list(self)
         if len(names) <= _MAX_KNOWN:
-            return f"known are {', '.join(names)}"
+            return f"choose from {', '.join(names)}"
         from difflib import get_close_matches
 
         for similar in get_close_matches(name, names, 1):
@@ -178,7 +178,7 @@ class Agents(Mapping[str, Agent]):
         The path begins in ``folder``. Raises ConfigError that begins with ``where``.
         """
         if agent.system_file and agent.system is not None:
-            raise ConfigError(f"{where}: system and system_file exclude each other")
+            raise ConfigError(f"{where}: system and system_file cannot be used together")
         system = agent.system
         if name == "shell" and system is None and not agent.system_file:
             platform = os.uname()

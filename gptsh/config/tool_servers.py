@@ -120,7 +120,7 @@ class ToolServers:
             matches = [server for server in self._configured if begins(server + SEPARATOR)]
             if not matches:
                 known = ", ".join(self._configured)
-                advice = f"known are {known}" if known else "add it under [mcp.servers]"
+                advice = f"choose from {known}" if known else "add it under [mcp.servers]"
                 if any(begins(server + SEPARATOR) for server in self._disabled):
                     advice = f"it is disabled in {self._config.servers_file}"
                 raise ConfigError(f"there is no tool server {name!r}", advice)

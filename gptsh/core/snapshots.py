@@ -26,9 +26,7 @@ def check(name: str, messages: Sequence[Message]) -> None:
             "'auto-' is for automatic snapshots",
         )
     if not messages:
-        raise UsageError(
-            "a new session has no messages to take a snapshot of", "leave out --snapshot"
-        )
+        raise UsageError("a new session has no messages to take a snapshot of", "leave out --snapshot")
 
 
 def record(
@@ -114,7 +112,7 @@ def delete(doc: Document, name: str) -> None:
     remaining = [item for item in snapshots if item.get("name") != name]
     if remaining == snapshots:
         names = ", ".join(str(item.get("name")) for item in reversed(snapshots))
-        known = f"known are {names}" if names else "it has none"
+        known = f"choose from {names}" if names else "it has none"
         raise UsageError(f"there is no snapshot named {name!r}", known)
     doc["context"] = {**doc["context"], "snapshots": remaining}
 
@@ -148,9 +146,7 @@ def context_at(
     """
     ids = [message["id"] for message in messages[:end]]
     later_ids = {message["id"] for message in messages[end:]}
-    summaries = [
-        item for item in context["summaries"] if {item.get("first"), item.get("last")} <= set(ids)
-    ]
+    summaries = [item for item in context["summaries"] if {item.get("first"), item.get("last")} <= set(ids)]
     if snapshot is not None:
         taken_at = snapshot.get("created_at") or ""
         summaries = [item for item in summaries if (item.get("created_at") or "") < taken_at]

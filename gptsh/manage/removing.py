@@ -23,8 +23,9 @@ def delete_sessions(refs: Sequence[str], output: str | None = None, *, yes: bool
     if not yes and stdio.is_terminal(sys.stdin):
         versions = _confirmed(versions)
     elif not yes and (indexes := [*filter(INDEX.fullmatch, refs)]):
-        problem = f"{indexes[0]}: an index moves with each new session"
-        raise UsageError(problem, "name the session by its id, or add --yes")
+        session_id = folders.filename_of(indexes[0])[ID]
+        problem = f"index {indexes[0]} changes with each new session"
+        raise UsageError(problem, f"use the id {session_id}, or add --yes")
     return run_changes(retention.remove(versions), output)
 
 

@@ -284,7 +284,7 @@ def read_piped(*, prompted: bool, check: Check = len) -> bytearray:
         # This fails for a write-only stream, which ``select`` would wait for without end.
         os.read(descriptor, 0)
         if prompted and not _is_ready(descriptor, select.POLLIN, _NOTE_AFTER):
-            note("still waiting for standard input; --no-stdin does not read it")
+            note("still waiting for piped input; --no-stdin skips it")
         return _read_all(descriptor, "standard input", check)
     except OSError as err:
         if err.errno == errno.EBADF:

@@ -75,7 +75,7 @@ class KeptLogin(OAuthClientProvider):
 
     def show(self, url: str) -> None:
         """Show the user the URL of a login."""
-        problem = f"tool server {self._server.name} wants a new login"
+        problem = f"tool server {self._server.name} requires a new login"
         raise ToolServerError(problem, f"run 'gptsh --login {self._server.name}'")
 
     async def wait_for_code(self) -> AuthorizationCodeResult:

@@ -68,7 +68,7 @@ class Programs:
         """Start a program again, in place of its process. Raises ToolServerError."""
         with self._start_lock:
             if not self._may_start:
-                raise ToolServerError(f"tool server {server.name} is being ended")
+                raise ToolServerError(f"tool server {server.name} is shutting down")
             old = self._programs[server.name]
             old.send_signal(signal.SIGKILL)
             old.stderr.close()

@@ -383,7 +383,7 @@ class Toolbox:
                 if pattern in self._connections[server.name].task_tools:
                     raise ConfigError(f"{server.name}{SEPARATOR}{pattern} {_NO_TASKS}")
                 names = ", ".join(tool.name for tool in tools[:_MAX_LISTED]) or "none"
-                advice = f"it has {names}; --tools names others, --no-tools offers none"
+                advice = f"it has {names}; choose with --tools, or add --no-tools"
                 raise ConfigError(f"tool server {server.name} has no tool {pattern!r}", advice)
 
     # ---- calls

@@ -180,7 +180,7 @@ def _system_prompt(agent: Agent) -> str | None:
         text = read_text(agent.system_file)
     except (OSError, ValueError) as err:
         problem = f"{agent.system_file}: {getattr(err, 'strerror', None) or err}"
-        raise ConfigError(problem, f"system_file under [agents.{agent.name}] names it") from err
+        raise ConfigError(problem, f"check system_file under [agents.{agent.name}]") from err
     return text if text.strip() else None
 
 

@@ -70,12 +70,13 @@ class Output(NamedTuple):
             problem = "the answer is incomplete: its code block has no end"
             raise Incomplete(problem, "ask again, or without -x and --block for all of the answer")
         if self.block and not block:
-            wanted = "code block"
-            if self.block != _LAST:
-                is_number = re.fullmatch(_NUMBER, self.block)
-                wanted += f" {self.block}" if is_number else f" of {self.block}"
+            wanted = f"{self.block} code block"
+            if self.block == _LAST:
+                wanted = "code block"
+            elif re.fullmatch(_NUMBER, self.block):
+                wanted = f"code block {self.block}"
             present = ", ".join(languages) or "none"
-            raise Incomplete(f"the answer has no {wanted}", f"it has {present}")
+            raise Incomplete(f"no {wanted} in the answer", f"it has {present}")
 
     def _find_block(self, text: str) -> "tuple[CodeBlock | None, list[str]]":
         """The code block of an answer that is asked for, and the languages of all its blocks."""

@@ -142,7 +142,7 @@ def test_the_model_is_chosen_in_order(home: Home, model: ModelServer) -> None:
         assert home.run(*args, "hi", env=env).code == 0
         assert model.sent[-1]["model"] == who, (args, env)
     assert home.docs()[0]["messages"][-1]["model"] == "lab/moved"
-    unknown = "gptsh: there is no agent 'nobody': known are one, two, none, default, shell\n"
+    unknown = "gptsh: there is no agent 'nobody': choose from one, two, none, default, shell\n"
     assert home.run("-a", "nobody", "hi") == ("", unknown, 2)
 
 

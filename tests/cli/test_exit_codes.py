@@ -144,8 +144,8 @@ def test_a_turn_that_fails_says_so_in_every_form(lab: Home, model: ModelServer, 
 S = ("-s", "0")
 WRONG: dict[str, tuple[tuple[str, ...], str]] = {  # arguments, and what stands on stderr
     "no such option": (("--nonsense",), "--nonsense"),
-    "-s and -c": ((*S, "-c", "hi"), "exclude each other"),
-    "--reasoning and --no-reasoning": (("--reasoning", "--no-reasoning", "hi"), "exclude each other"),
+    "-s and -c": ((*S, "-c", "hi"), "cannot be used together"),
+    "--reasoning and --no-reasoning": (("--reasoning", "--no-reasoning", "hi"), "cannot be used together"),
     "no prompt": ((), "no prompt"),
     "an unknown session": (("-s", "nobody", "hi"), "no session 'nobody'"),
     "no name": (("-s", "@@", "hi"), "'@' is not a valid name"),

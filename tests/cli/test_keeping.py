@@ -64,7 +64,7 @@ def test_an_index_is_deleted_by_a_script_with_yes_alone(home: Home) -> None:
     put(home, "aaaa", 1)
     run = home.run(DELETE, "0")
     assert (run.code, session_ids(home)) == (2, ["aaaa"])
-    assert "0: an index moves with each new session: name the session by its id, or add --yes" in run.stderr
+    assert "index 0 changes with each new session: use the id aaaa, or add --yes" in run.stderr
     assert home.run(DELETE, "0", "--yes").code == 0
     assert session_ids(home) == []
 

@@ -102,10 +102,10 @@ EMPTY = [
     (["--list-sessions", "--tag", "x", "-a", "me", "-m", "gpt", "--here"],
      "nothing found with the tag x, with the agent me, with a model like gpt, in this project"),
     (["--list-sessions", "--since", "2026-11-01"], "nothing found since 2026-11-01 00:00"),
-    (["--list-agents", "-m", "gpt"], "no agent has a model like gpt"),
-    (["--list-models", "-m", "gpt"], "no key or server offers a model like gpt now"),
-    (["--list-tools"], "there is no tool server: [mcp.servers.NAME] in config.toml adds one"),
-    (["--list-tools", "-a", "default"], "there is no tool server: "),
+    (["--list-agents", "-m", "gpt"], "no agent has a model that matches gpt"),
+    (["--list-models", "-m", "gpt"], "no available model matches gpt"),
+    (["--list-tools"], "no tool servers: add one under [mcp.servers.NAME] in config.toml"),
+    (["--list-tools", "-a", "default"], "no tool servers: "),
 ]  # fmt: skip
 
 

@@ -240,7 +240,7 @@ def test_a_title_is_of_what_the_user_gave_and_not_of_the_prompt(hosted: Home, mo
 def test_the_config_file_wins_over_a_file_of_the_same_name_and_a_note_says_so(home: Home) -> None:
     home.configure('[agents.both]\nsystem = "from the config"\n')
     path = put(home, "both.md", "from the file")
-    note = f"gptsh: {path} is not used: [agents.both] in {home.config} wins\n"
+    note = f"gptsh: ignoring {path}: {home.config} has [agents.both]\n"
     assert home.run(*ECHO, "-a", "both", "hi") == ("You said: hi\n", note, 0)
     assert home.doc()["agent"]["system"] == "from the config"
     assert home.run("--list-agents").stderr == note
@@ -265,7 +265,7 @@ def test_only_files_of_the_folder_are_agents_and_not_those_that_explain_it(home:
     put(home, "pattern_explanations.md", "S")
     put(home, "good.md", "S")
     run = home.run(*ECHO, "-a", name, "hi")
-    assert (run.code, run.stderr) == (2, f"gptsh: there is no agent {name!r}: known are default, shell, good\n")
+    assert (run.code, run.stderr) == (2, f"gptsh: there is no agent {name!r}: choose from default, shell, good\n")
 
 
 def test_of_many_agents_the_nearest_is_named(home: Home) -> None:

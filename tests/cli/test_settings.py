@@ -44,7 +44,7 @@ def test_a_system_file_is_a_regular_file_of_at_most_1_mb(home: Home) -> None:
             os.mkfifo(path)
         elif name == "large":
             path.write_text("x" * 1_000_001)
-        where = f"system_file under [agents.default] in {home.config} names it"
+        where = f"check system_file under [agents.default] in {home.config}"
         error = f"gptsh: {path}: {problem}: {where}\n"
         assert home.run("-m", "echo", "hi") == ("", error, 2)
 
@@ -94,8 +94,8 @@ def test_a_refusal_shows_the_numbers_of_parameters_and_no_key(lab: Home, model: 
         ("[mcp.servers.x]\ncmd = 'a'", "mcp.servers.x.cmd: unknown key"),
         ("[mcp.servers.x]\ntimeout = 0", "mcp.servers.x.timeout: expected a number of seconds above 0, not 0"),
         ("default_agent = 'ghost'", "there is no agent 'ghost': add [agents.ghost]"),
-        ("[agents.default]\nsystem_file = 'missing.txt'", "missing.txt: No such file or directory: system_file under"),
-        ("[agents.a]\nsystem = 'x'\nsystem_file = 'y'", "agents.a: system and system_file exclude each other"),
+        ("[agents.default]\nsystem_file = 'missing.txt'", "missing.txt: No such file or directory: check system_file"),
+        ("[agents.a]\nsystem = 'x'\nsystem_file = 'y'", "agents.a: system and system_file cannot be used together"),
         ("[providers.lab]\nbase_url = 'http://u:pw@h/v1'", "providers.lab.base_url: expected a URL with http://"),
         ("[providers.lab]\nbase_url = 'http://h/v1?key=K'", "providers.lab.base_url: expected a URL with http://"),
         ("[providers.lab]\napi_key_env = 'sk-live-1'", "providers.lab.api_key_env: expected the name of a variable"),
@@ -323,7 +323,7 @@ def test_an_alias_is_its_model_wherever_a_model_is_named(home: Home, model: Mode
         assert (model.sent[-1]["model"], home.docs()[0]["agent"]["model"]) == ("q", "lab/q")
     assert home.run("-m", "gpt-4.1", "hi").code == 0
     assert model.sent[-1]["model"] == "own"
-    assert "no provider is known for the model 'quick'" in home.run("-m", "again", "hi").stderr
+    assert "unknown provider of model 'quick'" in home.run("-m", "again", "hi").stderr
 
 
 def test_what_a_session_stores_is_no_alias(home: Home, model: ModelServer) -> None:

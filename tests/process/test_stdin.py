@@ -20,7 +20,7 @@ from tests.support.programs import needs
 from tests.support.server import ModelServer
 from tests.support.stages import unread_bytes
 
-WAITING = b"gptsh: still waiting for standard input; --no-stdin does not read it\n"
+WAITING = b"gptsh: still waiting for piped input; --no-stdin skips it\n"
 
 # ---- errors of the command line come before the pipe is read: its input may be a long build, and is lost then
 

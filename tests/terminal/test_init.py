@@ -38,7 +38,7 @@ def written(home: Home) -> dict[str, Any]:
 def test_without_a_terminal_every_key_is_a_comment_with_its_default(home: Home) -> None:
     run = home.run("--init")
     assert (run.code, run.stderr, len(run.stdout.splitlines())) == (0, "", 3)
-    assert run.stdout.startswith(f"{home.config} is written.\n")
+    assert run.stdout.startswith(f"Wrote {home.config}.\n")
     assert (home.config.stat().st_mode & 0o777, home.config.parent.stat().st_mode & 0o777) == (0o600, 0o700)
     assert written(home) == {}
     defaults, text = settings.load({"HOME": "/"}, os.devnull), home.config.read_text()
@@ -78,7 +78,7 @@ def test_on_a_terminal_provider_and_model_are_asked_for_and_nothing_else(
 ) -> None:
     seen, code = init(home, *typed, **env)
     assert (code, seen.count("]: ") + seen.count("l: ")) == (0, len(typed)), seen
-    assert f'{home.config} is written.\ngptsh "hello" asks {model}.\n' in seen
+    assert f'Wrote {home.config}.\ngptsh "hello" asks {model}.\n' in seen
     assert written(home) == {"agents": {"default": {"model": model}}}
 
 

@@ -62,7 +62,7 @@ def test_a_model_that_a_retry_names_answers_it_and_what_follows(lab: Home, model
     lab.run("one")
     with Conversation(lab, "-s", "0") as talk:
         talk.plays(
-            ("/retry nobody/x", "'nobody' of the model 'nobody/x' is not a known provider"),
+            ("/retry nobody/x", "unknown provider 'nobody' in 'nobody/x'"),
             ("/retry lab/other", ("the next answer is from lab/other", "a fork from the beginning", "You said: one")),
             ("two", "You said: two"),
         )

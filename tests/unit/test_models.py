@@ -48,10 +48,10 @@ def test_whose_a_name_is(model: str, provider: str | None, name: str) -> None:
         ("gpt-5.9-foo", "no key for openai: set OPENAI_API_KEY, or api_key_command under [providers.openai]"),
         ("cohere/command-a", "no key for cohere: set COHERE_API_KEY, or api_key_command under"),  # litellm's
         ("azure/m", "no base URL for azure: set AZURE_API_BASE or base_url under [providers.azure]"),
-        ("openai", "openai is a provider, and no model: name it openai/MODEL"),
-        ("mystery", "no provider is known for the model 'mystery': name it PROVIDER/MODEL"),
-        ("ghost/m", "'ghost' of the model 'ghost/m' is not a known provider: set base_url under [providers.ghost]"),
-        ("opnai/m", "'opnai' of the model 'opnai/m' is not a known provider: did you mean openai? Else set base_url"),
+        ("openai", "'openai' is a provider, not a model: write openai/MODEL"),
+        ("mystery", "unknown provider of model 'mystery': write PROVIDER/MODEL"),
+        ("ghost/m", "unknown provider 'ghost' in 'ghost/m': for your own server, set base_url under [providers.ghost]"),
+        ("opnai/m", "unknown provider 'opnai' in 'opnai/m': did you mean openai? For your own server, set base_url"),
         ("openai/", "'' is not a valid model name"),
     ],
 )
@@ -66,7 +66,7 @@ def test_a_name_that_cannot_be_asked_says_what_is_missing(home: Home, model: str
     ("stored", "provider", "line"),
     [
         ("gemini-2.5-pro", "gemini", "no key for gemini"),  # whose bare name is Vertex AI's
-        ("gpt-4.1", "openai", "no key for openai"), ("gpt-4.1", "lab", "'lab' of the model 'lab/gpt-4.1'"),
+        ("gpt-4.1", "openai", "no key for openai"), ("gpt-4.1", "lab", "unknown provider 'lab' in 'lab/gpt-4.1'"),
         ("qwen3:8b", "ollama", "nothing answers at 127.0.0.1:9"), ("groq/m", "lab", "no key for groq"),
     ],
 )  # fmt: skip
@@ -302,7 +302,7 @@ def test_list_models_shows_aliases_and_which_name_they_hide(lab: Home, model: Mo
         "same": ["chat", "1047576", "2.00", "8.00", "=", "openai/gpt-4.1"],
     }
     assert "gpt-4.1 is azure/mine here, by [aliases]; openai/gpt-4.1 needs its full name" in run.stderr
-    assert "lost under [aliases]: 'nobody' of the model 'nobody/x' is not a known provider" in run.stderr
+    assert "lost under [aliases]: unknown provider 'nobody' in 'nobody/x'" in run.stderr
     assert lab.run("--list-models", "-m", "lab/m", "-o", "json").stdout.count('"alias_of":"lab/m"') == 1
 
 

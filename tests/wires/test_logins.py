@@ -21,7 +21,7 @@ from tests.support.home import Home, read_until
 from tests.support.paths import SUPPORT
 
 BROWSER = {"BROWSER": f"{sys.executable} {SUPPORT / 'browser.py'} %s &"}
-NEEDED = "gptsh: tool server web wants a login: run 'gptsh --login web', or set its headers\n"
+NEEDED = "gptsh: tool server web requires a login: run 'gptsh --login web', or set its headers\n"
 
 
 @contextmanager
@@ -221,7 +221,7 @@ def test_a_login_that_has_ended_is_one_line(home: Home) -> None:
         home.process("--login", "web", env=BROWSER)
         before = expire(home)
         run = home.run("--list-tools")
-        assert run == ("", "gptsh: tool server web wants a new login: run 'gptsh --login web'\n", 3)
+        assert run == ("", "gptsh: tool server web requires a new login: run 'gptsh --login web'\n", 3)
         assert before["refresh_token"] not in home.run("--list-tools", "--debug").stderr
 
 
@@ -252,4 +252,4 @@ def test_a_login_that_fails_keeps_nothing(home: Home, fault: str, said: str) -> 
 def test_a_server_that_has_no_login(home: Home, table: str, said: str) -> None:
     home.configure(f"[mcp.servers.web]\n{table}\n")
     assert home.run("--login", "web") == ("", f"gptsh: {said}\n", 2)
-    assert home.run("--login", "nix").stderr == "gptsh: there is no tool server 'nix': known are web\n"
+    assert home.run("--login", "nix").stderr == "gptsh: there is no tool server 'nix': choose from web\n"

@@ -31,7 +31,7 @@ from tests.support.tools import BAD, HTTP, SERVER, calling, is_running
 NAMES = ["die", "hang", "garble", "refuse", "give", "many", "tell", "leak", "say", "ask"]
 HAS = f"it has {', '.join(NAMES)}"
 APPROVED = 'auto_approve = ["*"]'
-WAY = "--tools names others, --no-tools offers none"
+WAY = "choose with --tools, or add --no-tools"
 KEY = "sk-very-secret"
 
 
@@ -119,13 +119,13 @@ def test_the_list_for_programs(two: Home) -> None:
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["--list-tools", "--tools", "nix"], "there is no tool server 'nix': known are one, two"),
+        (["--list-tools", "--tools", "nix"], "there is no tool server 'nix': choose from one, two"),
         (["--list-tools", "--tools", "one__nix"], f"tool server one has no tool 'nix': {HAS}; {WAY}"),
-        (["--list-tools", "-a", "nobody"], "there is no agent 'nobody': known are few, none, default, shell"),
-        (["--list-tools", "--tools", "one", "--no-tools"], "--tools and --no-tools exclude each other"),
+        (["--list-tools", "-a", "nobody"], "there is no agent 'nobody': choose from few, none, default, shell"),
+        (["--list-tools", "--tools", "one", "--no-tools"], "--tools and --no-tools cannot be used together"),
         (["--list-tools", "--tools", " "], "--tools is empty"),
         (["--list-tools", "words"], "--list-tools takes no prompt"),
-        (["-m", "echo", "--tools", "one", "--no-tools", "hi"], "--tools and --no-tools exclude each other"),
+        (["-m", "echo", "--tools", "one", "--no-tools", "hi"], "--tools and --no-tools cannot be used together"),
     ],
 )  # fmt: skip
 def test_what_is_asked_wrong(two: Home, args: list[str], said: str) -> None:

@@ -189,7 +189,9 @@ class ToolServers:
         if required_key is None:
             expected = ", ".join(_TRANSPORTS)
             advice = "gptsh does not speak the old SSE" if transport == "sse" else ""
-            raise ConfigError(f"{where}.type: expected one of {expected}, not {transport!r}", advice)
+            raise ConfigError(
+                f"{where}.type: expected one of {expected}, not {transport!r}", advice
+            )
         if getattr(server, required_key) is None or None not in (server.command, server.url):
             raise ConfigError(f"{where}: expected either command or url")
 

@@ -26,7 +26,9 @@ def check(name: str, messages: Sequence[Message]) -> None:
             "'auto-' is for automatic snapshots",
         )
     if not messages:
-        raise UsageError("a new session has no messages to take a snapshot of", "leave out --snapshot")
+        raise UsageError(
+            "a new session has no messages to take a snapshot of", "leave out --snapshot"
+        )
 
 
 def record(
@@ -146,7 +148,9 @@ def context_at(
     """
     ids = [message["id"] for message in messages[:end]]
     later_ids = {message["id"] for message in messages[end:]}
-    summaries = [item for item in context["summaries"] if {item.get("first"), item.get("last")} <= set(ids)]
+    summaries = [
+        item for item in context["summaries"] if {item.get("first"), item.get("last")} <= set(ids)
+    ]
     if snapshot is not None:
         taken_at = snapshot.get("created_at") or ""
         summaries = [item for item in summaries if (item.get("created_at") or "") < taken_at]

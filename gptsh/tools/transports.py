@@ -279,7 +279,9 @@ class StreamableHttp:
         shown = "" if is_page else body
         reason = f"answered {status} {response.reason_phrase}: {shown}".rstrip(": ")
         if status == HTTPStatus.UNAUTHORIZED and not self._server.has_token:
-            reason = f"requires a login: run 'gptsh --login {self._server.name}', or set its headers"
+            reason = (
+                f"requires a login: run 'gptsh --login {self._server.name}', or set its headers"
+            )
         raise httpx2.HTTPStatusError(reason, request=request, response=response)
 
     async def on_message(self, message: IncomingMessage) -> None:

@@ -28,7 +28,7 @@ from typing import Any
 
 
 class GptshError(Exception):
-    """A failure that is reported in one line.
+    """A failure that is reported in one line; on a terminal with colours the advice has its own.
 
     ``problem`` is what was wrong, ``advice`` what the user can do; ``detail`` is shown only with
     --debug. ``hint`` is a second line: how to go on with the session. ``answer``, for callers of
@@ -40,11 +40,25 @@ class GptshError(Exception):
     may_fall_back = False
 
     def __init__(self, problem: str, advice: str = "", *, detail: str = "") -> None:
-        super().__init__(f"{problem}: {advice}" if advice else problem)
+        super().__init__(problem, advice)
         self.detail = detail
         self.hint = ""
         self.answer: Any = None
         self.reported = False
+
+    @property
+    def problem(self) -> str:
+        """What was wrong. ``args`` has it, then the advice."""
+        return str(self.args[0])
+
+    @property
+    def advice(self) -> str:
+        """What the user can do, or ""."""
+        return str(self.args[1])
+
+    def __str__(self) -> str:
+        """Return both on one line."""
+        return f"{self.problem}: {self.advice}" if self.advice else self.problem
 
 
 class UsageError(GptshError):

@@ -489,7 +489,10 @@ _WIDTH = 400  # characters of an error line
 def without_secrets(err: GptshError, secrets: Collection[str]) -> GptshError:
     """The same error, with secrets masked wherever they are shown, shortened to one line."""
     text = mask(str(err), secrets)
-    err.args = (text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…",)
+    if len(text) > _WIDTH:
+        err.args = (f"{text[: _WIDTH - 1]}…", "")
+    else:
+        err.args = (mask(err.problem, secrets), mask(err.advice, secrets))
     err.detail = mask(err.detail, secrets)
     cause: BaseException | None = err
     while cause is not None:  # --debug shows the causes

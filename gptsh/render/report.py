@@ -1,4 +1,4 @@
-"""Report the failure of a run: a line or two on stderr, with ``-o json`` an object on stdout."""
+"""Report the failure of a run: some lines on stderr, with ``-o json`` an object on stdout."""
 
 import contextlib
 import os
@@ -50,17 +50,19 @@ class Reporter:
         """Add the path of the config file to an error that names one of its tables."""
         from gptsh.config.settings import config_path
 
-        text = str(err)
-        ends = [match.end() for match in re.finditer(_CONFIG_TABLE, text)]
+        parts = [err.problem, err.advice]
+        at = 1 if re.search(_CONFIG_TABLE, err.advice) else 0
+        ends = [match.end() for match in re.finditer(_CONFIG_TABLE, parts[at])]
         if not ends:
             return
         try:
             file = str(config_path(os.environ, self.config))
         except ConfigError:  # without a home folder there is no path
             return
-        if file not in text:
+        if file not in str(err):
             end = ends[-1]  # of the last table, which the advice names
-            err.args = (f"{text[:end]} in {file}{text[end:]}",)
+            parts[at] = f"{parts[at][:end]} in {file}{parts[at][end:]}"
+            err.args = tuple(parts)
 
     def _write_json(self, err: GptshError, output: str) -> None:
         from gptsh.render import structured

@@ -90,6 +90,14 @@ def is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty() and not is_silent()
 
 
+def shows_colors(stream: TextIO | None) -> bool:
+    """Whether the stream is a terminal with colours.
+
+    Elsewhere lists, notes and errors are plain text, as in a pipe.
+    """
+    return is_terminal(stream) and terminal_style(os.environ, terminal=True).colors
+
+
 def shows_frames(stream: TextIO | None) -> bool:
     """Whether the stream is a terminal that can redraw a line."""
     return is_terminal(stream) and obeys_escapes(os.environ)
@@ -349,11 +357,10 @@ def create_file(path: str | os.PathLike[str], text: str) -> None:
 def note(text: str) -> None:
     """Print a note of one line on stderr; it is lost if stderr has no reader.
 
-    A very long one loses its middle. On a terminal it continues in the next row between two words.
+    A very long one loses its middle. On a terminal it continues in the next row between two words,
+    and is dim if that has colours.
     """
-    line = one_line(text)
-    if len(line) > 2 * _NOTE_END:
-        line = f"{line[:_NOTE_END]} […] {line[-_NOTE_END:]}"
+    line = _note_line(text)
     notes = _collected_notes.get()
     if notes is None:
         notes = _later_notes.get()
@@ -362,23 +369,53 @@ def note(text: str) -> None:
         return
     rows = [f"gptsh: {line}"]
     if is_terminal(sys.stderr):
-        rows = wrapped(rows[0], width(sys.stderr))
-    write_stderr("\n".join(rows) + "\n")
+        has_colors = shows_colors(sys.stderr)
+        shown = _with_tilde(rows[0]) if has_colors else rows[0]
+        rows = wrapped(shown, width(sys.stderr))
+        rows = [styled(row, DIM) for row in rows] if has_colors else rows
+    write_stderr("\n".join(rows) + "\n", safe=True)
 
 
-def write_stderr(text: str) -> None:
-    """Write to stderr, but give up on a slow reader: the answer may still have to be saved."""
+def _note_line(text: str) -> str:
+    line = one_line(text)
+    if len(line) > 2 * _NOTE_END:
+        return f"{line[:_NOTE_END]} […] {line[-_NOTE_END:]}"
+    return line
+
+
+def _with_tilde(text: str) -> str:
+    """Return the text with ``~/`` at the start of paths in the home folder, except in quotes."""
+    home = os.path.expanduser("~").rstrip("/")
+
+    def shown(path: re.Match[str]) -> str:
+        is_inside = home and path[0].startswith(f"{home}/")
+        return f"~{path[0][len(home) :]}" if is_inside else path[0]
+
+    return re.sub(r"(?<![^\s(])/\S*", shown, text)
+
+
+def write_stderr(text: str, *, safe: bool = False) -> None:
+    """Write to stderr, but give up on a slow reader: the answer may still have to be saved.
+
+    ``safe``: keep escape sequences.
+    """
     if is_silent():
         return
     sink = Sink(sys.stderr)
     sink.limit_waiting()
     with contextlib.suppress(OSError):
-        sink.write(text)
+        if safe:
+            sink.draw(text)
+        else:
+            sink.write(text)
 
 
 def report(err: GptshError, *, debug: bool) -> None:
     """Print an error and its hint; with ``debug`` also the traceback and the server's response."""
-    note(str(err))
+    if shows_colors(sys.stderr):
+        write_stderr("".join(f"{row}\n" for row in _error_rows(err)), safe=True)
+    else:
+        note(str(err))
     if err.hint:
         note(err.hint)
     if debug:
@@ -388,6 +425,21 @@ def report(err: GptshError, *, debug: bool) -> None:
         if err.detail:
             lines.append(f"{err.detail}\n")
         write_stderr("".join(lines))
+
+
+def _error_rows(err: GptshError) -> Iterator[str]:
+    """Yield the rows of an error on a terminal with colours: the problem, then the advice."""
+    prefix, arrow = "gptsh:", "  → "
+    columns = width(sys.stderr)
+    problem = _with_tilde(_note_line(err.problem))
+    first, *others = wrapped(f"{prefix} {problem}", columns)
+    yield styled(prefix, ERROR) + styled(first.removeprefix(prefix), BOLD)
+    for row in others:
+        yield styled(row, BOLD)
+    if err.advice:
+        advice = _with_tilde(_note_line(err.advice))
+        for number, row in enumerate(wrapped(advice, columns - len(arrow))):
+            yield f"{' ' * len(arrow) if number else arrow}{row}"
 
 
 def write_lines(lines: Iterable[str], *, safe: bool = False, interruptible: bool = False) -> None:
@@ -423,11 +475,18 @@ def write_pieces(
 
 # ---- escape sequences
 
+BOLD, DIM, ERROR = "1", "2", "1;31"  # styles
+
 END_OF_FRAME = "\x1b[?2026l"  # ends a synchronised update: the terminal shows the frame at once
 # Erases all rows from the cursor on, which is in the first column. The first row is erased
 # separately: tmux copies the screen to its scrollback if a program erases it from the first column
 # of the first row.
 ERASE_DOWN = "\x1b[K\x1b[C\x1b[J\r"
+
+
+def styled(text: str, style: str) -> str:
+    """Return a text in a style, for a terminal that has it."""
+    return f"\x1b[{style}m{text}\x1b[0m" if text else ""
 
 
 class TerminalStyle(NamedTuple):

@@ -37,7 +37,7 @@ def test_a_question_ends_in_a_line_before_it_is_sent(lab: Home, model: ModelServ
 
 @pytest.mark.parametrize("args", [("hi",), ("-i",)])
 def test_a_terminal_shows_that_line(lab: Home, args: tuple[str, ...]) -> None:
-    terminal = Terminal(lab, *args, command=[sys.executable, "-c", LIMITED, *COMMAND])
+    terminal = Terminal(lab, *args, env={"NO_COLOR": "1"}, command=[sys.executable, "-c", LIMITED, *COMMAND])
     out, code = terminal.close()
     assert (out.endswith(NO_THREAD.replace("\n", "\r\n").encode()), code, b"Traceback" in out) == (True, 1, False)
 

@@ -16,7 +16,7 @@ from tests.support.terminal import Terminal
 def test_a_word_that_is_a_name_of_ours_gets_a_note_and_is_asked(home: Home, typed: str, option: str | None) -> None:
     home.configure('[agents.default]\nmodel = "echo"\noutput = "text"\n')
     note = f"gptsh: {typed!r} goes to the model as a question; the option is gptsh {option}" if option else ""
-    seen, code = Terminal(home, typed, columns=200).close()
+    seen, code = Terminal(home, typed, env={"NO_COLOR": "1"}, columns=200).close()
     assert (seen.decode(), code) == (f"{note}\r\n"[0 if note else 2 :] + f"You said: {typed}\r\n", 0)
     assert home.run(typed) == (f"You said: {typed}\n", f"{note}\n"[0 if note else 1 :], 0)
     assert home.run(typed, stdin="of this").stderr == ""  # a question about what is piped in
@@ -36,7 +36,7 @@ def test_a_word_that_is_the_path_of_a_file_gets_a_note_and_is_asked(home: Home) 
 
 
 def test_without_a_question_on_a_terminal_the_conversation_is_named(home: Home) -> None:
-    seen, code = Terminal(home, "-m", "echo", columns=200).close()
+    seen, code = Terminal(home, "-m", "echo", env={"NO_COLOR": "1"}, columns=200).close()
     assert (code, seen.count(b"gptsh: no prompt")) == (2, 1)
     assert b"gptsh -i opens a conversation" in seen
     assert "gptsh -i" not in home.run("-m", "echo").stderr

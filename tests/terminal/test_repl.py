@@ -99,7 +99,7 @@ def test_a_first_question_that_is_refused_is_to_be_asked_again(home: Home, model
 ])  # fmt: skip
 def test_what_is_wrong_at_the_start_ends_it_with_2(home: Home, args: list[str], said: str) -> None:
     """And is told to a person, whatever form is configured."""
-    seen, code = Terminal(home, "-i", *args, env={"GPTSH_OUTPUT": "json"}).close()
+    seen, code = Terminal(home, "-i", *args, env={"GPTSH_OUTPUT": "json", "NO_COLOR": "1"}).close()
     assert code == 2
     assert seen.startswith(b"gptsh: ")
     assert said.encode() in seen

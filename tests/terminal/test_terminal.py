@@ -395,7 +395,7 @@ def test_a_long_import_shows_a_bar_which_leaves_nothing(home: Home, piped: bool)
         chats.append({"conversation_id": f"c{at}", "mapping": {"n": node}, "current_node": "n"})
     path.write_text(json.dumps(chats))
     command = ["sh", "-c", f"{shlex.join(COMMAND)} --import-session {path}" + " > out" * piped]
-    terminal = Terminal(home, command=command, columns=60)
+    terminal = Terminal(home, command=command, env={"NO_COLOR": "1"}, columns=60)
     seen = terminal.until(rb"\[#+-*\] [0-9]+%, [0-9,]+ sessions")
     assert b"100%" not in seen
     seen, code = terminal.close()

@@ -228,7 +228,7 @@ def test_a_person_is_asked(home: Home, model: ModelServer, reply: str, runs: boo
     assert (target.exists(), exit_code) == (runs, code)
     assert str(target) in seen.decode().replace(ON, "")
     assert b"so be it" in seen
-    assert (b"a tool call was denied: good__note\r\n" in seen) == (not runs)  # without advice: it was the user
+    assert (b"a tool call was denied: good__note\x1b[0m\r\n" in seen) == (not runs)  # without advice: it was the user
 
 
 # Held while the module runs, not while it is looked for: that would hold every import of the process.

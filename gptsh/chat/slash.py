@@ -23,7 +23,13 @@ from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
 from gptsh.llm.servers import without_secret_parameters
 from gptsh.manage import removing, show
-from gptsh.manage.lists import Filters, found_sessions, matching_sessions
+from gptsh.manage.lists import (
+    Filters,
+    found_line,
+    found_sessions,
+    matching_sessions,
+    session_line,
+)
 from gptsh.manage.suggestions import recent_models
 from gptsh.messages import (
     Message,
@@ -34,7 +40,7 @@ from gptsh.messages import (
     text_parts_of,
     user_message,
 )
-from gptsh.render.lists import agent_line, found_drawn, listing_line, tool_line
+from gptsh.render.lists import agent_line, tool_line
 from gptsh.render.markdown import code_blocks
 from gptsh.render.session import snapshots_of
 from gptsh.terminal import programs, stdio
@@ -146,9 +152,10 @@ def do_resume(chat: "Conversation", args: str) -> None:
 def do_sessions(chat: "Conversation", args: str) -> None:
     """List the sessions, the current one with a star."""
     lines = []
+    line = session_line(None, margin=2)
     for item in matching_sessions(Filters(here=not args)):
         mark = "*" if item["filename"] == chat.session.location else " "
-        lines.append(f"{mark} {listing_line(item)}")
+        lines.append(f"{mark} {line(item)}")
     none_here = "this project has no session: /sessions all lists all"
     _show_lines(lines, "there is no session" if args else none_here)
 
@@ -156,7 +163,7 @@ def do_sessions(chat: "Conversation", args: str) -> None:
 def do_search(_chat: "Conversation", args: str) -> None:
     style = terminal_style(os.environ, terminal=True)
     with Screen().spinning("searching"):
-        lines = [found_drawn(item, style) for item in found_sessions(args, Filters())]
+        lines = [*map(found_line(None, style), found_sessions(args, Filters()))]
     _show_lines(lines, "no session has all of these words")
 
 

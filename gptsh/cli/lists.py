@@ -13,7 +13,7 @@ from gptsh.errors import GptshError, ToolServerError
 from gptsh.jsonio import JsonObject
 from gptsh.manage import lists
 from gptsh.messages import matches_model
-from gptsh.render.lists import agent_line, model_line, tool_line
+from gptsh.render.lists import agent_line, model_line, model_table, tool_line
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.turn.options import TurnOptions, agent_of, model_of
@@ -53,7 +53,11 @@ def list_models(flags: Flags) -> int:
     models = Client(config, os.environ).model_lists.rows(flags.model or "", stdio.note)
     none = f"no available model matches {flags.model}" if flags.model else ""
     items = lists.or_note(islice(models, flags.limit), none)
-    lists.show(lists.lines_of(items, model_line, dict, flags.output), flags.output)
+    if lists.shows_rows(flags.output):
+        table = model_table(items, stdio.width(stdio.stdout()))
+        lists.show(table, flags.output, safe=True)
+    else:
+        lists.show(lists.lines_of(items, model_line, dict, flags.output), flags.output)
     return 0
 
 

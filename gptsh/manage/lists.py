@@ -13,9 +13,15 @@ from gptsh.core.folders import conflict_copies, sessions_folder
 from gptsh.core.listing import SessionSummary, Unreadable, find_project
 from gptsh.errors import OutputError, UsageError
 from gptsh.messages import full_name, matches_model
-from gptsh.render.lists import INDENT, found_drawn, found_lines, listing_line
+from gptsh.render.lists import (
+    INDENT,
+    found_drawn,
+    found_rows,
+    listing_line,
+    listing_row,
+)
 from gptsh.terminal import stdio
-from gptsh.terminal.stdio import STRUCTURED, terminal_style
+from gptsh.terminal.stdio import PLAIN, STRUCTURED, TerminalStyle, terminal_style
 from gptsh.text import columns, local_time, visible
 
 if TYPE_CHECKING:
@@ -97,6 +103,11 @@ def show(lines: Iterable[str], output: str | None, *, safe: bool = False) -> Non
     from gptsh.terminal import programs
 
     programs.show_in_pager(all_lines)
+
+
+def shows_rows(output: str | None) -> bool:
+    """Whether a list is drawn for a terminal with colours, a row for each item."""
+    return stdio.shows_colors(stdio.stdout()) and output not in ("text", *STRUCTURED)
 
 
 def write_changes(
@@ -226,7 +237,8 @@ def list_sessions(filters: Filters, output: str | None) -> int:
     if filters.archived:
         none_yet = "no session is archived"
     items = or_note(matching_sessions(filters), nothing_found(filters, none_yet))
-    show(batches(lines_of(items, listing_line, session_object, output)), output)
+    lines = lines_of(items, session_line(output), session_object, output)
+    show(batches(lines), output, safe=shows_rows(output))
     if stdio.is_terminal(stdio.stdout()):
         folder = sessions_folder()
         copies = len(conflict_copies(folder))
@@ -237,14 +249,28 @@ def list_sessions(filters: Filters, output: str | None) -> int:
     return 0
 
 
+def session_line(output: str | None, margin: int = 0) -> Callable[[SessionSummary], str]:
+    """Return what writes the line of a session, after a margin of so many columns."""
+    if not shows_rows(output):
+        return listing_line
+    return partial(listing_row, width=stdio.width(stdio.stdout()) - margin)
+
+
+def found_line(output: str | None, style: TerminalStyle) -> Callable[["Found"], str]:
+    """Return what writes a search result; ``style`` is for one that is no row."""
+    if not shows_rows(output):
+        return partial(found_drawn, look=style)
+    return partial(found_rows, width=stdio.width(stdio.stdout()))
+
+
 def search_sessions(words: str, filters: Filters, output: str | None) -> int:
     """Print two lines for each session that contains the words and matches; return 1 for none."""
     items = or_note(found_sessions(words, filters), nothing_found(filters))
     first = [*islice(items, 1)]
     on_terminal = stdio.is_terminal(stdio.stdout())
     style = terminal_style(os.environ, terminal=on_terminal)
-    is_rendered = (on_terminal or style.styles) and output not in ("text", *STRUCTURED)
-    line = partial(found_drawn, look=style) if is_rendered else found_lines
+    is_rendered = style.styles and output not in ("text", *STRUCTURED)
+    line = found_line(output, style if is_rendered else PLAIN)
     lines = lines_of(chain(first, items), line, session_object, output)
     show(batches(lines), output, safe=is_rendered)
     return 0 if first else 1

@@ -511,6 +511,9 @@ def terminal_style(environ: Mapping[str, str], *, terminal: bool) -> TerminalSty
     return TerminalStyle(styles, styles and not environ.get("NO_COLOR"))
 
 
+PLAIN = TerminalStyle(styles=False, colors=False)
+
+
 # ---- formats
 
 STRUCTURED = ("json", "jsonl")  # for programs

@@ -131,11 +131,12 @@ def test_an_untitled_session_shows_its_words_and_what_was_piped_into_them(home: 
     assert titles[2].startswith("write a commit message: diff --git a/README.md")
 
 
-def test_on_a_terminal_a_list_has_the_same_lines_as_in_a_pipe(home: Home) -> None:
+def test_on_a_terminal_without_colours_a_list_has_the_same_lines_as_in_a_pipe(home: Home) -> None:
     home.run("-m", "echo", "-s", "@work", "one")
     home.run("-s", "@work@1", "two")
     listed = home.run("--list-sessions").stdout
-    assert Terminal(home, "--list-sessions", columns=200).close()[0].decode().replace("\r\n", "\n") == listed
+    seen, _ = Terminal(home, "--list-sessions", env={"NO_COLOR": "1"}, columns=200).close()
+    assert seen.decode().replace("\r\n", "\n") == listed
     endings = [line.partition(" (default|echo)")[2] for line in listed.splitlines()]
     assert re.fullmatch(r" \[fork of \w{4}@1\]", endings[0])
     assert endings[1] == " [@work]"

@@ -197,8 +197,10 @@ def test_the_words_are_marked_on_a_terminal(home: Home) -> None:
     marked = f"    user: a {RED.format('Needle')} in a {RED.format('hay')}stack\n"
     args = ("--search-sessions", "needle hay")
     seen, code = Terminal(home, *args).close()
-    assert (seen.endswith(marked.replace("\n", "\r\n").encode()), code) == (True, 0)
+    assert code == 0
+    assert seen.decode().endswith(" a \x1b[1mNeedle\x1b[0m in a \x1b[1mhay\x1b[0mstack\r\n")
     assert home.run(*args).stdout.endswith(re.sub(SGR, "", marked))
+    assert home.run(*args, env={"FORCE_COLOR": "1"}).stdout.endswith(marked)
     assert home.run(*args, env={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stdout.endswith(marked.replace("1;31", "1"))
 
 

@@ -2,8 +2,12 @@
 
 import re
 
+import pytest
+
+from tests.support.emulator import emulate
 from tests.support.home import Home
 from tests.support.server import ModelServer
+from tests.support.sessions import put
 from tests.support.terminal import Terminal
 
 LONG = "Why the Build Is Slow When the Cache Is Cold and the Network Is Slow"
@@ -22,6 +26,57 @@ def bold(text: str) -> str:
 def seen(home: Home, *args: str, columns: int = 80, **env: str) -> str:
     output = Terminal(home, *args, env={**COLORS, **env}, columns=columns).close()[0]
     return output.decode().replace("\r\n", "\n")
+
+
+# ---- lists
+
+
+def test_each_session_is_one_row_and_only_its_title_is_bold(home: Home) -> None:
+    put(home, "aaa1", 1, title=LONG, agent={"name": "default", "model": "a/model"})
+    listed = seen(home, "--list-sessions")
+    (row,) = emulate(listed).rows
+    assert re.fullmatch(r"\[0\] aaa1 [-0-9]{10} [:0-9]{5} Why the Build Is .*… \(default\|a/model\)", row)
+    assert len(row) <= 80
+    assert re.search(r"\x1b\[1mWhy [^\x1b]*…\x1b\[0m \x1b\[2m\(default\|a/model\)\x1b\[0m\n$", listed)
+    assert listed.startswith(dim("[0]"))
+
+
+def test_a_wide_terminal_shows_the_line_that_a_pipe_gets(home: Home) -> None:
+    put(home, "aaa1", 1, title=LONG)
+    home.run("-m", "echo", "-s", "@work", "one")
+    home.run("-s", "@work@1", "two")
+    assert SGR.sub("", seen(home, "--list-sessions", columns=200)) == home.run("--list-sessions").stdout
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_without_colours_a_list_and_an_error_stay_as_in_a_pipe(home: Home, env: dict[str, str]) -> None:
+    put(home, "aaa1", 1, title=LONG)
+    for args in (["--list-sessions"], ["--list-models", "-m", "echo"], ["-s", "zzzz", "hi"]):
+        run = home.run(*args)
+        assert seen(home, *args, columns=200, **env) == run.stdout + run.stderr
+
+
+def test_a_found_passage_is_without_marks_after_a_dim_role(home: Home) -> None:
+    home.run("-m", "echo", "--title", "x", "# Deploying\n\nthe **502 error** of `nginx`, 2 * 3 and a_b")
+    _, passage = seen(home, "--search-sessions", "error").splitlines()
+    assert passage == f"    {dim('user:')} Deploying the 502 {bold('error')} of nginx, 2 * 3 and a_b"
+
+
+def test_models_are_a_table_sorted_by_provider(home: Home) -> None:
+    home.configure('[aliases]\nfast = "openai/gpt-4.1-mini"\n')
+    keys = {"OPENAI_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
+    head, *rows = seen(home, "--list-models", columns=120, **keys).splitlines()
+    assert re.fullmatch(r"\x1b\[1mmodel +api +window +\$/M in +\$/M out\x1b\[0m", head)
+    assert all(len(SGR.sub("", row)) <= 120 for row in rows)
+    groups = SGR.sub("", "\n".join(rows)).split("\n\n")
+    names = [re.findall("(?m)^[^ ]+", group) for group in groups]
+    own, *providers = [sorted({name.partition("/")[0] for name in group}) for group in names]
+    assert own == ["echo", "fast"]
+    assert providers == sorted(providers)
+    assert ["anthropic"] in providers
+    assert ["openai"] in providers
+    assert re.search(r"(?m)^fast .* 1M +0\.40 +1\.60  = openai/gpt-4\.1-mini$", groups[0])
+    assert re.search(r"(?m)^openai/gpt-4o .* 128k +2\.50 +10\.00$", "\n".join(groups))
 
 
 # ---- errors and notes

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import os
 import sys
 import threading
 import time
@@ -148,14 +149,15 @@ class PlainWriter(Writer):
 
 # ---- spinner
 
-_FRAMES = "|/-\\"
+_ASCII, _BRAILLE = "|/-\\", "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"  # the frames
+_HINT_AFTER = 10  # seconds until the spinner says how to stop
 _DELAY = 0.3  # seconds: a fast answer needs no spinner
 _PERIOD = 0.12  # seconds
 _ERASE = "\r\x1b[K"
 
 
 class Spinner:
-    """Spins on stderr, in a thread, inside its ``with`` block.
+    """Spins on stderr, in a thread, inside its ``with`` block, and counts the seconds.
 
     Where that is no terminal it does not.
 
@@ -174,8 +176,13 @@ class Spinner:
         self._drawing = False  # no lock: a signal could come between acquiring and releasing it
         self._since = 0.0  # when the first frame may be drawn
         self._drawn = False
+        self._start = 0.0
+        speaks_utf8 = stdio.speaks_utf8(os.environ)
+        self._frames = _BRAILLE if speaks_utf8 else _ASCII
+        self._dot = " · " if speaks_utf8 else " - "
 
     def __enter__(self) -> "Spinner":
+        self._start = time.monotonic()
         if self.is_visible:
             self.show()
             self._thread.start()
@@ -224,8 +231,17 @@ class Spinner:
             self._drawing = True  # before reading the time: ``hide`` then waits for this frame
             if time.monotonic() >= self._since:
                 text = self._reason if self._waits and self._reason else self._text
-                line = f"{_FRAMES[frame % len(_FRAMES)]} {one_line(text)}"
-                width = stdio.width(sys.stderr) - 1
-                self._drawn |= self._sink.offer(f"{_ERASE}{truncate_end(line, width)}")
+                line = f"{self._frames[frame % len(self._frames)]} {one_line(text)}"
+                end = self._clock()
+                room = stdio.width(sys.stderr) - 1 - len(end)
+                self._drawn |= self._sink.offer(f"{_ERASE}{truncate_end(line, room)}{end}")
                 frame += 1
             self._drawing = False
+
+    def _clock(self) -> str:
+        """Return the end of the line: the seconds so far, and after some how to stop."""
+        seconds = int(time.monotonic() - self._start)
+        if not seconds:
+            return ""
+        hint = f"{self._dot}Ctrl-C stops" if seconds >= _HINT_AFTER else ""
+        return f"{self._dot}{seconds} s{hint}"

@@ -505,6 +505,15 @@ def terminal_style(environ: Mapping[str, str], *, terminal: bool) -> TerminalSty
     """Allow styles on a terminal that is not dumb, or with FORCE_COLOR.
 
     NO_COLOR removes the colours.
+def speaks_utf8(environ: Mapping[str, str]) -> bool:
+    """Whether the locale has characters beyond ASCII."""
+    names = filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG")))
+    return bool(re.search("utf-?8", next(names, ""), re.IGNORECASE))
+
+
+_TRUE_COLOR = ("truecolor", "24bit")  # values of COLORTERM
+
+
     """
     forced = environ.get("FORCE_COLOR", "").lower() not in ("", "0", "false")
     styles = (terminal and obeys_escapes(environ)) or forced

@@ -312,7 +312,7 @@ class Turn:
         message: Message | None = None
         self.prompt = prompt
         try:
-            with self._screen.spinning(f"waiting for {planner.model}") as spinner:
+            with self._screen.spinning(planner.model) as spinner:
                 if spinner.is_visible and target.is_self_hosted:
                     explain = partial(self._explain_wait, spinner)
                     threading.Thread(target=explain, daemon=True).start()

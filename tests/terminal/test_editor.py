@@ -373,7 +373,7 @@ def test_what_is_typed_while_an_answer_comes_waits_for_the_prompt(
 ) -> None:
     release = model.halt("one", after=0)
     terminal = Terminal(lab, "-i", "go")
-    terminal.until(b"waiting for lab")
+    terminal.until(b"lab/m")
     terminal.write(ahead)
     release.set()
     if ahead.startswith("half"):
@@ -387,7 +387,7 @@ def test_what_is_typed_while_an_answer_comes_waits_for_the_prompt(
 def test_what_was_typed_while_an_answer_came_is_the_next_line_behind_ctrl_c(lab: Home, model: ModelServer) -> None:
     release = model.halt("one", after=0)
     terminal = Terminal(lab, "-i", "go")
-    terminal.until(b"waiting for lab")
+    terminal.until(b"lab/m")
     terminal.write("and now")
     terminal.write("\x03")
     terminal.until(rb"is kept(.|\n)*2004h(.|\n)*and now")

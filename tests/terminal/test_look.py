@@ -1,12 +1,13 @@
 """What a terminal with colours shows beyond the text that a pipe gets: rows, dim and bold words, advice of its own."""
 
 import re
+import threading
 
 import pytest
 
 from tests.support.emulator import emulate
 from tests.support.home import Home
-from tests.support.server import ModelServer
+from tests.support.server import ModelServer, answer
 from tests.support.sessions import put
 from tests.support.terminal import Terminal
 
@@ -102,3 +103,30 @@ def test_a_note_is_dim_and_a_quoted_path_stays_whole(lab: Home, model: ModelServ
     assert seen(lab, "--list-sessions").startswith("\x1b[2mgptsh: there is no session yet")
     path = lab.folder / "no file"
     assert f"{lab.folder}/no file" in seen(lab, "-m", "echo", f"'{path}'")
+
+
+# ---- the spinner
+
+
+def frames(lab: Home, model: ModelServer, seconds: str, **env: str) -> str:
+    hold = threading.Event()
+    model.script(hold, *answer("yes"))
+    terminal = Terminal(lab, "go", env={**COLORS, **env}, columns=80)
+    terminal.until(seconds.encode())
+    hold.set()
+    return terminal.close()[0].decode()
+
+
+def test_the_spinner_has_a_clock(lab: Home, model: ModelServer) -> None:
+    assert re.search("[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] lab/m\r", shown := frames(lab, model, " · 1 s"))
+    assert re.search("[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏] lab/m · 1 s\r", shown)
+
+
+def test_the_spinner_is_ascii_where_the_locale_is(lab: Home, model: ModelServer) -> None:
+    assert re.search(r"[|/\\-] lab/m - 1 s\r", frames(lab, model, " - 1 s", LC_ALL="C"))
+
+
+@pytest.mark.slow
+def test_after_ten_seconds_the_spinner_says_how_to_stop(lab: Home, model: ModelServer) -> None:
+    assert "9 s · Ctrl-C" not in (shown := frames(lab, model, "10 s · Ctrl-C stops"))
+    assert "lab/m · 9 s\r" in shown

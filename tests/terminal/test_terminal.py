@@ -334,7 +334,7 @@ def test_names_with_escapes_are_shown_on_a_terminal(lab: Home, model: ModelServe
     hold = threading.Event()
     model.script(hold, *answer("yes"))
     for args, shown in (
-        (["-m", "lab/\x1b[31mred", "--no-save", "go"], "waiting for lab/␛[31mred"),
+        (["-m", "lab/\x1b[31mred", "--no-save", "go"], "lab/␛[31mred"),
         (["--list-sessions"], "two ␛[2J lines\\x9b"),
         (["-f", "no\x1b]0;such\x07", "go"], "no␛]0;such␇"),
     ):

@@ -89,11 +89,11 @@ def test_the_spinner_says_that_a_router_loads_the_model(lab: Home, model: ModelS
     model.pages["/v1/models"] = listed(state)
     model.script(hold, *answer("Here."))
     terminal = Terminal(lab, "hi")
-    terminal.until(b"waiting for lab/m")
+    terminal.until(b"lab/m")
     terminal.until(f"lab is {state} m".encode())
     model.pages["/v1/models"] = listed("loaded")
     terminal.seen = b""
-    terminal.until(b"waiting for lab/m")
+    terminal.until(b"lab/m")
     hold.set()
     terminal.until(rb"Here\.")
     assert terminal.close()[1] == 0

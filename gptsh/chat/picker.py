@@ -51,7 +51,7 @@ _ESCAPE_TIMEOUT = 0.1  # seconds after an Esc until it counts as a key of its ow
 _WIDE = 70  # columns of a terminal that has room for turns and model
 _MODEL_WIDTH = 28
 _UNITS = ((365 * 86400, "y"), (7 * 86400, "w"), (86400, "d"), (3600, "h"), (60, "m"))
-_STYLE = Style.from_dict({"dim": "dim", "selected": "reverse", "ask": "bold fg:ansired"})
+_STYLE = Style.from_dict({"dim": "dim", "selected": "reverse", "ask": "bold"})
 _HELP = "↑↓  Enter resume  letters filter  Ctrl-T new  Del delete  Esc leave"
 
 

@@ -27,14 +27,14 @@ from gptsh.text import row_starts, visible
 
 # ---- theme
 #
-# Two of the terminal's own colours, which are legible on white and on black: yellow, green and cyan
-# are not legible on white, xterm's blue is not on black.
+# A colour has one meaning, and is legible on white and on black. Of the terminal's own 16 only red
+# and magenta are, and red is for errors. So the others are of 256, and missing where there are 16.
 
 PLAIN = Style()
 DIM = Style(dim=True)
-CODE = Style(color="magenta")
-STRING = Style(color="red")
-BULLET = Style(color="magenta")
+CODE = Style(color="color(30)")
+STRING = Style(color="color(28)")
+_OWN_COLORS = 16
 HEADING = Style(bold=True)  # of the third level and below
 HEADINGS = {
     "h1": Style(bold=True, underline=True, color="magenta"),
@@ -46,7 +46,7 @@ WORDS_OF_CODE = {  # as Pygments names them
     DIM: "Comment",
     CODE: "Keyword Operator.Word Name.Decorator Name.Attribute Generic.Subheading",
     HEADING: "Name.Function Name.Class Name.Tag Generic.Inserted Generic.Heading",
-    STRING: "Name.Exception Literal.String Literal.Number Generic.Deleted",
+    STRING: "Literal.String Literal.Number",
 }
 
 
@@ -100,9 +100,10 @@ def paint(line: Text, look: TerminalStyle) -> str:
     painted = ""
     for text, style, _ in Segment.simplify(line.render(console())):
         style = style or PLAIN
-        if not look.colors:
+        is_of_256 = style.color is not None and (style.color.number or 0) >= _OWN_COLORS
+        if not look.colors or (is_of_256 and not look.many_colors):
             style = style.without_color
-        painted += style.render(text, color_system=ColorSystem.STANDARD)
+        painted += style.render(text, color_system=ColorSystem.EIGHT_BIT)
     return painted
 
 
@@ -123,7 +124,7 @@ def inline_text(nodes: Sequence[SyntaxTreeNode], style: Style, look: TerminalSty
             case "image":
                 text.append(visible(node.content or "image"), style)
                 text.append(_target(node, "src", node.content), style + DIM)
-            case "code_inline" if look.colors:
+            case "code_inline" if look.many_colors:
                 text.append(visible(node.content), style + CODE)
             case "code_inline":
                 text.append(visible(f"`{node.content}`"), style)
@@ -222,6 +223,7 @@ def _highlighted(language: str, code: str) -> list[Text] | None:
 # ---- layout
 
 _NARROWEST = 16  # columns; deeper nesting exceeds the width, and the terminal wraps it
+_TASKS = {"[ ] ": " ☐ ", "[x] ": " ☑ ", "[X] ": " ☑ "}  # how an item of a task list begins
 _RULE = 40  # columns of a horizontal rule: a longer one would wrap in a smaller window
 
 
@@ -292,7 +294,11 @@ class Layout:
                 lines.append(Text())
             mark = f"{item.info:>2}. " if item.info else " • "
             first, *others = self._elements(item.children, width - len(mark)) or [Text()]
-            lines.append(indented(first, mark, BULLET))
+            task_mark = _TASKS.get(first.plain[:4]) if self._look.colors else None
+            if task_mark and not item.info and item.children[0].type == "paragraph":
+                mark = task_mark
+                first = first[4:]
+            lines.append(indented(first, mark, PLAIN))
             lines += [indented(line, " " * len(mark), PLAIN) for line in others]
         return lines
 

@@ -490,10 +490,14 @@ def styled(text: str, style: str) -> str:
 
 
 class TerminalStyle(NamedTuple):
-    """What may be written: escape sequences at all (bold, dim, …), and colours among them."""
+    """What may be written: escape sequences at all (bold, dim, …), and colours among them.
+
+    ``many_colors``: 256.
+    """
 
     styles: bool
     colors: bool
+    many_colors: bool = False
 
 
 def obeys_escapes(environ: Mapping[str, str]) -> bool:
@@ -501,10 +505,6 @@ def obeys_escapes(environ: Mapping[str, str]) -> bool:
     return environ.get("TERM", "") not in ("", "dumb")
 
 
-def terminal_style(environ: Mapping[str, str], *, terminal: bool) -> TerminalStyle:
-    """Allow styles on a terminal that is not dumb, or with FORCE_COLOR.
-
-    NO_COLOR removes the colours.
 def speaks_utf8(environ: Mapping[str, str]) -> bool:
     """Whether the locale has characters beyond ASCII."""
     names = filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG")))
@@ -514,10 +514,16 @@ def speaks_utf8(environ: Mapping[str, str]) -> bool:
 _TRUE_COLOR = ("truecolor", "24bit")  # values of COLORTERM
 
 
+def terminal_style(environ: Mapping[str, str], *, terminal: bool) -> TerminalStyle:
+    """Allow styles on a terminal that is not dumb, or with FORCE_COLOR.
+
+    NO_COLOR removes the colours.
     """
     forced = environ.get("FORCE_COLOR", "").lower() not in ("", "0", "false")
     styles = (terminal and obeys_escapes(environ)) or forced
-    return TerminalStyle(styles, styles and not environ.get("NO_COLOR"))
+    colors = styles and not environ.get("NO_COLOR")
+    is_many = "256color" in environ.get("TERM", "") or environ.get("COLORTERM", "") in _TRUE_COLOR
+    return TerminalStyle(styles, colors, colors and is_many)
 
 
 PLAIN = TerminalStyle(styles=False, colors=False)

@@ -124,18 +124,30 @@ def test_a_block(name: str) -> None:
     assert rendered(*source, width=20) == shown
 
 
-def test_styles_are_two_colours_that_are_legible_everywhere_and_no_links() -> None:
+def test_styles_are_three_colours_that_are_legible_everywhere_and_no_links() -> None:
     source = '# H\n\n**b** `c` [l](http://u)\n\n- i\n\n```python\ndef f(): return "s"  # c\n```\n\n|a|\n|-|\n|1|\n'
     colored = rendered(source, how=COLORED)
     codes = {code for sequence in SGR.findall(colored) for code in sequence[2:-1].split(";")}
-    assert codes <= {*map(str, range(10)), "31", "35"}  # the others are illegible on white or on black
-    assert {"35", "31"} <= codes
+    assert codes - {*map(str, range(10))} == {"35"}  # the others are for errors, or illegible on white or on black
+    assert "\x1b[1;4;35mH\x1b[0m" in colored
+    many = rendered(source, how=COLORED._replace(many_colors=True))
+    assert "\x1b[38;5;30mc\x1b[0m" in many
+    assert '\x1b[38;5;28m"s"\x1b[0m' in many
+    colors = re.findall(r"38;5;(\d+)|;(3\d)m|\[(3\d)m", many)
+    assert {"".join(color) for color in colors} == {"28", "30", "35"}
+    assert "\x1b[38;5;30mreturn" in many
     assert "\x1b]" not in colored
     assert rendered("```\nx\n```\n\n    y\n", how=COLORED) == "x\n\ny\n"
     bold = rendered(source, how=BOLD)
     assert {code for sequence in SGR.findall(bold) for code in sequence[2:-1].split(";")} <= {*map(str, range(10))}
     assert "\x1b[1mb\x1b[0m `c`" in bold  # without colours code keeps its marks
     assert SGR.sub("", bold) == rendered(source)
+
+
+def test_tasks_have_boxes_where_there_are_colours() -> None:
+    source = "- [ ] a\n- [x] b\n- [X] c\n- [y] d\n\n1. [x] e\n\n-     [x] code\n"
+    assert rendered(source, how=COLORED) == " ☐ a\n ☑ b\n ☑ c\n • [y] d\n\n 1. [x] e\n\n • [x] code\n"
+    assert rendered(source, how=BOLD).startswith(" • [ ] a\n • [x] b\n")
 
 
 def test_no_line_ends_in_spaces() -> None:
@@ -266,15 +278,18 @@ def test_no_control_character_is_drawn(source: str, width: int) -> None:
 SAMPLE = "# Title\n\nSome **bold** text.\n\n- one\n- two\n\n```python\nx = 'y'\n```\n"
 LAYOUT = "Title\n\nSome bold text.\n\n • one\n • two\n\nx = 'y'\n"
 COLORS = (
-    "\x1b[1;4;35mTitle\x1b[0m\n\nSome \x1b[1mbold\x1b[0m text.\n\n\x1b[35m • \x1b[0mone\n\x1b[35m • \x1b[0mtwo\n\n"
-    "x = \x1b[31m'y'\x1b[0m\n"
+    "\x1b[1;4;35mTitle\x1b[0m\n\nSome \x1b[1mbold\x1b[0m text.\n\n • one\n • two\n\n"
+    "x = 'y'\n"
 )
-STYLES = re.sub(";?35m|31m", "m", COLORS).replace("\x1b[m • \x1b[0m", " • ").replace("\x1b[m'y'\x1b[0m", "'y'")
+STYLES = COLORS.replace(";35m", "m")
+MANY_COLORS = COLORS.replace("'y'", "\x1b[38;5;28m'y'\x1b[0m")
 EVIL_SAID, EVIL_SHOWN = "a\x1b[2J\x9b31m&#27;]0;x\x07", "a␛[2J\\x9b31m\ufffd]0;x␇\n"
 THOUGHT = ("I think", "\nso")
 NUMBER = '{"type":"object","required":["n"]}'
 SEEN: dict[str, tuple[list[str], dict[str, str], str, tuple[str, ...], str]] = {  # options, environment, said, thought
     "colours": ([], {}, SAMPLE, (), COLORS),
+    "256 colours": ([], {"TERM": "xterm-256color"}, SAMPLE, (), MANY_COLORS),
+    "256 colours of a terminal with all": ([], {"COLORTERM": "truecolor"}, SAMPLE, (), MANY_COLORS),
     "no colours": ([], {"NO_COLOR": "1"}, SAMPLE, (), STYLES),
     "a dumb terminal": ([], {"TERM": "dumb"}, SAMPLE, (), LAYOUT),
     "text by an option": (["-o", "text"], {}, SAMPLE, (), SAMPLE),

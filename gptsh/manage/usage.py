@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gptsh.core import listing, sessions
@@ -10,8 +11,8 @@ from gptsh.core.usage import FIELDS, Report, Row, rows
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.terminal import stdio
-from gptsh.terminal.stdio import STRUCTURED, TerminalStyle, terminal_style
-from gptsh.text import columns, one_line, pad, truncate_start
+from gptsh.terminal.stdio import BOLD, DIM, STRUCTURED, TerminalStyle, styled, terminal_style
+from gptsh.text import columns, one_line, pad, quantity, truncate_start
 
 if TYPE_CHECKING:
     from gptsh.core.document_types import Days, Field
@@ -100,10 +101,9 @@ _MIN_WIDTH = {
 }
 _NAME = 16  # columns that a name needs before there is room for a bar
 _BAR = 8  # columns of the shortest useful bar
-_LONGEST_BAR = 30
+_LONGEST_BAR = 15  # on a terminal with colours; twice as long on others
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _EXACT = 10_000  # smaller numbers are not rounded
-_SHOWN = 0.00005  # USD; four digits would show a smaller cost as zero
 _ROUNDED_UP = 999.95  # with one decimal this would be shown as 1000.0
 
 
@@ -117,13 +117,15 @@ def _drawn(report: Report, width: int, look: TerminalStyle) -> Iterator[str]:
         return
     shown = [field for field in FIELDS if width >= _MIN_WIDTH.get(field, 0)]
     heads: dict[Field, str] = {field: field.removesuffix("_tokens") for field in FIELDS}
-    table = [heads, *map(_cells, rows(report))]
+    cells_of = partial(_cells, in_cents=look.colors)
+    longest_bar = _LONGEST_BAR if look.colors else 2 * _LONGEST_BAR
+    table = [heads, *map(cells_of, rows(report))]
     widths = {field: max(len(cells[field]) for cells in table) for field in shown}
     left = width - sum(widths.values()) - len(_GAP) * len(widths)
     has_bars = left >= _NAME + len(_GAP) + _BAR
     room = left - len(_GAP) - _BAR if has_bars else left
     name_width = max(1, min(room, max(columns(_name(row)) for row in rows(report))))
-    bar_width = min(_LONGEST_BAR, left - name_width - len(_GAP)) if has_bars else 0
+    bar_width = min(longest_bar, left - name_width - len(_GAP)) if has_bars else 0
 
     def line(name: str, cells: "Mapping[Field, str]") -> str:
         numbers = (cells[field].rjust(size) for field, size in widths.items())
@@ -131,39 +133,46 @@ def _drawn(report: Report, width: int, look: TerminalStyle) -> Iterator[str]:
 
     measure: Field = "cost" if report.total["cost"] else "total"
     for head, section in (("day", report.days), ("model", report.models)):
-        yield _styled(line(head, heads), "1", on=look.styles)
+        yield _styled(line(head, heads), BOLD, on=look.styles)
         most = max(row[measure] or 0 for row in section)
         for row in section:
-            text = line(_name(row), _cells(row))
+            text = line(_name(row), cells_of(row))
             bar = _bar(row[measure] or 0, most, bar_width)
-            yield f"{text}{_GAP}{_styled(bar, '35', on=look.colors)}" if bar else text.rstrip()
+            yield f"{text}{_GAP}{_styled(bar, DIM, on=look.colors)}" if bar else text.rstrip()
         yield ""
-    yield _styled(line("total", _cells(report.total)).rstrip(), "1", on=look.styles)
+    yield _styled(line("total", cells_of(report.total)).rstrip(), BOLD, on=look.styles)
     prompt = report.total["prompt"]
     cached = report.total["cached_tokens"]
     if prompt and cached:
         yield f"read from caches: {100 * cached / prompt:.0f} % of the prompts"
-    if report.total["unpriced"]:
-        at_least = "" if report.total["cost"] is None else " (+: at least)"
-        yield f"unknown prices: {report.total['unpriced']:,}{at_least}"
+    unpriced = int(report.total["unpriced"])
+    has_minimum = unpriced and report.total["cost"] is not None
+    if unpriced and look.colors:
+        meaning = "; + means at least" if has_minimum else ""
+        yield f"{quantity(unpriced, 'answer')} without a known price{meaning}"
+    elif unpriced:
+        yield f"unknown prices: {unpriced:,}{' (+: at least)' if has_minimum else ''}"
 
 
-def _cells(row: Row) -> "dict[Field, str]":
+def _cells(row: Row, *, in_cents: bool) -> "dict[Field, str]":
     cells: dict[Field, str] = {}
     for field in FIELDS:
         number = row[field]
         cells[field] = "-" if number is None else _short(number)
-    cells["cost"] = _usd(row["cost"], is_minimum=row["unpriced"] > 0)
+    cells["cost"] = _usd(row["cost"], is_minimum=row["unpriced"] > 0, in_cents=in_cents)
     return cells
 
 
-def _usd(cost: float | None, *, is_minimum: bool) -> str:
-    """The cost with four digits, then ``+`` for a minimum or a blank, so that the digits align."""
+def _usd(cost: float | None, *, is_minimum: bool, in_cents: bool) -> str:
+    """The cost with two or four digits, then ``+`` for a minimum or a blank: the digits align."""
     if cost is None:
         return "- "
-    if 0 < cost < _SHOWN and not is_minimum:
-        return "<0.0001 "
-    return f"{cost:,.4f}{'+' if is_minimum else ' '}"
+    sign = "$" if in_cents else ""
+    digits = 2 if in_cents else 4
+    least = 10**-digits
+    if 0 < cost < least / 2 and not is_minimum:  # it would be shown as zero
+        return f"<{sign}{least:.{digits}f} "
+    return f"{sign}{cost:,.{digits}f}{'+' if is_minimum else ' '}"
 
 
 def _short(number: float) -> str:
@@ -185,8 +194,8 @@ def _bar(weight: float, most: float, width: int) -> str:
     return "█" * full + _EIGHTHS[eighths]
 
 
-def _styled(text: str, code: str, *, on: bool) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if on else text
+def _styled(text: str, style: str, *, on: bool) -> str:
+    return styled(text, style) if on else text
 
 
 def _name(row: Row) -> str:

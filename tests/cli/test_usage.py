@@ -248,6 +248,15 @@ def test_a_terminal_gets_a_table_as_wide_as_it_is(spread: Home, columns: int) ->
     assert ("completion" in lines[0], "cached" in lines[0]) == (columns >= 80, columns >= 120)
 
 
+def test_a_terminal_with_colours_shows_cents_and_short_dim_bars(spread: Home) -> None:
+    seen = Terminal(spread, "--usage", columns=160).close()[0].decode()
+    newest, middle, oldest = seen.splitlines()[1:4]
+    assert re.search(r"  <\$0\.01 ", newest)
+    assert re.search(r"  \$0\.10\+", middle)
+    assert re.search(r"  \$0\.20 +0  \x1b\[2m█{15}\x1b\[0m$", oldest)
+    assert seen.splitlines()[-1] == "1 answer without a known price; + means at least"
+
+
 def test_names_without_a_provider_are_of_the_sessions_own(home: Home) -> None:
     call = {"id": "c", "at": "2026-11-01T10:00:00Z", "kind": "title", "tokens": {"total": 3}, "cost": 0.5}
     named = {"agent": {"name": "default", "model": "m", "model_small": "s"}, "provider": {"name": "lab"}}

@@ -51,8 +51,13 @@ def show_document(
     on_terminal = stdio.is_terminal(stdio.stdout())
 
     def lines() -> Iterator[str]:
-        from gptsh.render.session import transcript
+        from gptsh.render.session import transcript, transcript_rows
 
+        if lists.shows_rows(output):
+            look = stdio.terminal_style(os.environ, terminal=True)
+            width = stdio.width(stdio.stdout())
+            yield from transcript_rows(doc, details, look, width, full=full)
+            return
         pieces = transcript(doc, details, full=full)
         if output == "markdown" or (output is None and on_terminal):
             from gptsh.render.drawing import drawn

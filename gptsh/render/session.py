@@ -11,10 +11,12 @@ from gptsh.core.listing import title_of
 from gptsh.core.turns import starts_of
 from gptsh.jsonio import as_dict, encode_json
 from gptsh.messages import Message, Request, full_name, safe_params, text_of, token_count
+from gptsh.terminal.stdio import BOLD, DIM, TerminalStyle, styled
 from gptsh.text import (
     block_quote,
     code_block,
     code_span,
+    columns,
     escape_markdown,
     format_usd,
     local_time,
@@ -22,6 +24,7 @@ from gptsh.text import (
     open_fence,
     quantity,
     shorten,
+    wrapped,
 )
 
 if TYPE_CHECKING:
@@ -156,16 +159,70 @@ def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) ->
 
 def message_pieces(message: Message, *, full: bool = False) -> Iterator[str]:
     """Yield a heading, then the passages of a message as Markdown, to be joined by blank lines."""
-    words: list[str] = [message["role"]]
+    yield f"## {escape_markdown(' '.join(_heading(message)))}"
+    yield from _contents(message, full=full)
+
+
+def _heading(message: Message) -> Iterator[str]:
+    """Yield the role, then what is known of the model, the time and the end of a message."""
+    yield message["role"]
     if name := message.get("model") or message.get("name"):
-        words.append(f"({name})")
+        yield f"({name})"
     if time := message.get("timestamp"):
-        words.append(local_time(time))
+        yield local_time(time)
     if reason := partial_reason(message):
-        words.append(f"[{reason}]")
-    yield f"## {escape_markdown(' '.join(words))}"
+        yield f"[{reason}]"
+
+
+def _contents(message: Message, *, full: bool) -> Iterator[str]:
     for passage in passages(message, indented=full):
         yield from _full(passage) if full else _in_short(passage)
+
+
+_COUNTS = ("turns", "tokens")
+_UNLABELLED = ("session", "name", "names", "model", "models", "cost")
+_RULE = 60  # columns
+
+
+def transcript_rows(
+    doc: Document, facts: Sequence[Detail], look: TerminalStyle, width: int, *, full: bool
+) -> Iterator[str]:
+    """Yield a transcript for a terminal with colours.
+
+    The details are two dim lines, and each message is below a dim rule with its role.
+    """
+    from gptsh.render.drawing import drawn
+
+    yield from drawn([f"# {escape_markdown(title_of(doc))}"], look, width)
+    for line in _fact_summary(facts):
+        for row in wrapped(line, width):
+            yield styled(row, DIM)
+    for message in doc["messages"]:
+        role, *others = map(one_line, _heading(message))
+        line = f" {' '.join(others)}".rstrip()
+        rest = "─" * (min(_RULE, width) - columns(f"── {role}{line} "))
+        yield ""
+        yield f"{styled('──', DIM)} {styled(role, BOLD)}{styled(f'{line} {rest}'.rstrip(), DIM)}"
+        lines = [*drawn(_contents(message, full=full), look, width)]
+        yield from ["", *lines] if lines else []
+
+
+def _fact_summary(facts: Sequence[Detail]) -> Iterator[str]:
+    """Yield the details of a session in two lines: what it is, then where it comes from."""
+    first: list[str] = []
+    second: list[str] = []
+    for label, words in facts:
+        if label in _COUNTS:
+            count = words.partition(" ")[0]
+            first.append(f"{count} {label.removesuffix('s') if count == '1' else label}")
+        elif label in _UNLABELLED:
+            first.append(one_line(words))
+        elif label == "dates":
+            dates = dict.fromkeys(one_line(words).split(" to "))
+            second.append(" to ".join(dates))
+        else:
+            second.append(one_line(f"{label} {words}"))
+    return (" · ".join(line) for line in (first, second))
 
 
 def _in_short(passage: Passage) -> Iterator[str]:

@@ -130,3 +130,18 @@ def test_the_spinner_is_ascii_where_the_locale_is(lab: Home, model: ModelServer)
 def test_after_ten_seconds_the_spinner_says_how_to_stop(lab: Home, model: ModelServer) -> None:
     assert "9 s · Ctrl-C" not in (shown := frames(lab, model, "10 s · Ctrl-C stops"))
     assert "lab/m · 9 s\r" in shown
+
+
+# ---- a session, a request, a conversation
+
+
+def test_a_shown_session_has_two_dim_lines_and_a_rule_at_each_message(home: Home) -> None:
+    home.run("-m", "echo", "-s", "@work", "--title", "T", "--tag", "red", "one\n# two")
+    title, first, second, blank, rule, *rest = seen(home, "--show-session", "0").splitlines()
+    assert SGR.sub("", title) == "T"
+    assert re.fullmatch(r"\x1b\[2m\w+ · @work · echo · 1 turn · [0-9]+ tokens.*\x1b\[0m", first)
+    assert re.fullmatch(r"\x1b\[2m[-0-9]{10} [:0-9]{5} · agent default · tags red\x1b\[0m", second)
+    assert blank == ""
+    assert re.fullmatch(r"\x1b\[2m──\x1b\[0m \x1b\[1muser\x1b\[0m\x1b\[2m [-0-9]{10} [:0-9]{5} ─+\x1b\[0m", rule)
+    assert any(re.search(r"\x1b\[1massistant\x1b.* \(echo\) .* ─+\x1b\[0m$", row) for row in rest)
+    assert home.run("--show-session", "0").stdout.startswith("# T\n\n- session: ")

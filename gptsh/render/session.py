@@ -260,6 +260,7 @@ def _closed(text: str) -> str:
 # What would be sent, as lines for users: of --dry-run and /context, of a compaction; words for what
 # is left out.
 
+_UNKNOWN = "unknown"
 _SHOWN_MESSAGES = 5  # at each end of a request
 _SHOWN_LINES, _SHOWN_WIDTH = 10, 160  # of the system prompt and the question
 
@@ -303,10 +304,12 @@ class CompactionReport(ChoiceReport):
     error: object
 
 
-def context_lines(api: str, report: PromptReport, request: Request) -> Iterator[str]:
+def context_lines(
+    api: str, report: PromptReport, request: Request, *, is_brief: bool
+) -> Iterator[str]:
     """Yield what would be sent, a line for each fact and each attachment.
 
-    The tokens are those of the whole prompt.
+    The tokens are those of the whole prompt. ``is_brief``: without what is unknown or 0.
     """
     fixed = report["fixed"]
     tokens = f"~{report['tokens'] + fixed:,} ({report['at_most'] + fixed:,} at most)"
@@ -332,6 +335,8 @@ def context_lines(api: str, report: PromptReport, request: Request) -> Iterator[
     for message in request.messages:
         for part, media in media_in(message):
             facts.append(("attached", one_line(f"{name_of(part) or ''} {media}")))
+    if is_brief:
+        facts = [fact for fact in facts if fact[1] not in (_UNKNOWN, quantity(0, "message"))]
     return _fact_lines(facts)
 
 
@@ -402,4 +407,4 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 
 def _tokens(count: int | None) -> str:
-    return "unknown" if count is None else f"{count:,} tokens"
+    return _UNKNOWN if count is None else f"{count:,} tokens"

@@ -46,9 +46,15 @@ def print_request(engine: Engine, prompt: Prompt, output: Output) -> int:
 
 
 def facts_of(engine: Engine, prompt: Prompt) -> Iterator[str]:
-    """A line for each fact of a request: model, API, window, tokens, price, attachments."""
+    """A line for each fact of a request: model, API, window, tokens, price, attachments.
+
+    On a terminal with colours only those that say something.
+    """
     request, tokens = prompt.request, prompt.tokens
-    yield from context_lines(engine.client.api(request), report_of(prompt), request)
+    is_brief = stdio.shows_colors(stdio.stdout())
+    yield from context_lines(
+        engine.client.api(request), report_of(prompt), request, is_brief=is_brief
+    )
 
     def price(answer_tokens: int) -> float | None:
         counts = {"prompt_tokens": tokens, "completion_tokens": answer_tokens}
@@ -57,7 +63,8 @@ def facts_of(engine: Engine, prompt: Prompt) -> Iterator[str]:
 
     price_in, with_answer = price(0), price(_PRICED)
     if price_in is None or with_answer is None:
-        yield "price       unknown"
+        if not is_brief:
+            yield "price       unknown"
     else:
         per_answer = f"{format_usd(with_answer - price_in)} per {_PRICED:,} tokens out"
         yield f"price       ~{format_usd(price_in)} in, {per_answer}"

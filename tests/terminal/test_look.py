@@ -145,3 +145,12 @@ def test_a_shown_session_has_two_dim_lines_and_a_rule_at_each_message(home: Home
     assert re.fullmatch(r"\x1b\[2m──\x1b\[0m \x1b\[1muser\x1b\[0m\x1b\[2m [-0-9]{10} [:0-9]{5} ─+\x1b\[0m", rule)
     assert any(re.search(r"\x1b\[1massistant\x1b.* \(echo\) .* ─+\x1b\[0m$", row) for row in rest)
     assert home.run("--show-session", "0").stdout.startswith("# T\n\n- session: ")
+
+
+def test_a_dry_run_leaves_out_what_is_unknown_or_nothing(lab: Home) -> None:
+    shown = seen(lab, "--dry-run", "hi")
+    assert "included    1 message\n" in shown
+    assert not re.search("unknown|0 messages", shown)
+    piped = lab.run("--dry-run", "hi").stdout
+    assert "window      unknown\n" in piped
+    assert "left out    0 messages\n" in piped

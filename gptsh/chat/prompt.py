@@ -68,6 +68,7 @@ _MAX_HISTORY = 1 << 20  # bytes; a larger history file is cut to its newest half
 _MAX_ENTRY = 1 << 16  # characters of one entry of the history; a longer paste is in the session
 _TITLE_POLL = 1.0  # seconds between two looks whether the title has come
 _TITLE_SECONDS = 60.0  # until the last look
+_MENU_MARGINS = 6  # columns around the texts of a menu and for its scroll bar
 _TITLE_WIDTH = 40  # columns of a title in the status line
 _PATHS = PathCompleter(expanduser=True)
 _STYLE = Style.from_dict(
@@ -179,10 +180,20 @@ class CommandCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        """Yield what can be inserted at the cursor.
+        """Yield what can be inserted at the cursor, its meaning cut to the width of the menu.
 
         Errors, as of a bad config file, are ignored: the user is typing.
         """
+        completions = [*self._completions(document, complete_event)]
+        names = max((columns(item.display_text) for item in completions), default=0)
+        room = stdio.width(stdio.stdout()) - names - _MENU_MARGINS
+        for item in completions:
+            meaning = truncate_end(item.display_meta_text, room)
+            yield Completion(item.text, item.start_position, item.display, meaning)
+
+    def _completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterator[Completion]:
         line = document.text_before_cursor
         if not line.startswith("/"):
             return
@@ -288,7 +299,7 @@ class Prompt:
         self._has_menu = False
         self._pastes = Pastes()
         self._session: PromptSession[str] = PromptSession(
-            _PROMPT,
+            [("bold" if stdio.shows_colors(out) else "", _PROMPT)],
             input=keys,
             output=terminal_output(out),
             key_bindings=self._bindings(),

@@ -7,6 +7,7 @@ import pytest
 
 from tests.support.emulator import emulate
 from tests.support.home import Home
+from tests.support.screens import Tmux, needs_tmux
 from tests.support.server import ModelServer, answer
 from tests.support.sessions import put
 from tests.support.terminal import Terminal
@@ -154,3 +155,27 @@ def test_a_dry_run_leaves_out_what_is_unknown_or_nothing(lab: Home) -> None:
     piped = lab.run("--dry-run", "hi").stdout
     assert "window      unknown\n" in piped
     assert "left out    0 messages\n" in piped
+
+
+@needs_tmux
+def test_the_prompt_is_bold_and_a_blank_line_precedes_the_answer(lab: Home, model: ModelServer) -> None:
+    model.say("an answer")
+    with Tmux(lab, "-i", "--no-save") as tmux:
+        tmux.until("^> *$")
+        tmux.say("a question")
+        assert "> a question\n\nan answer\n" in tmux.until("an answer\n(.*\n)*> *\n")
+        assert re.search(r"^\x1b\[1m> ", tmux.screen(styles=True))
+
+
+@needs_tmux
+def test_a_meaning_in_the_menu_is_cut_with_an_ellipsis(home: Home) -> None:
+    put(home, "aaa1", 1, title=f"{LONG}, and Even Longer")
+    put(home, "aaa2", 2, title=f"{LONG}, and Even Longer")
+    with Tmux(home, "-i", "-m", "echo") as tmux:
+        tmux.until("^> *$")
+        tmux.paste("/resume aaa")
+        tmux.until("^> /resume aaa")
+        tmux.keys("Tab")
+        screen = tmux.until("Why the Build")
+        assert "…" in screen
+        assert "..." not in screen

@@ -25,7 +25,7 @@ from gptsh.terminal.stdio import OUTPUTS, output_from
 from gptsh.text import likeness
 
 # Not used with a question.
-_MANAGE_OPTIONS = {row.names[0] for row in ROWS if row.group == "Manage"}
+_MANAGE_OPTIONS = {row.names[0] for row in ROWS if row.group in ("Manage", "Maintenance")}
 # Words of command lines that need no certificates.
 _UNCONNECTED = {"-h", "--help", "--version", "echo", *JOBS}
 _NO_THREAD = "can't start new thread"  # what Python says

@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
     from click.types import OptionHelpExtra
 
+_NAMES = 25  # columns of the options in the help; longer ones are above their texts
 STDIN = "-"  # as a value of -f
 MATCHING = "*"  # as a REF of --export-session: all sessions that match the filters
 ENDS = ("head", "tail", "middle")
 SHELLS = ("bash", "zsh", "fish")
-GROUPS = ("Ask", "Answer", "Session", "Manage", "Other")
+GROUPS = ("Ask", "Answer", "Session", "Manage", "Other", "Maintenance")
 
 
 class Row(NamedTuple):
@@ -145,7 +146,7 @@ class Flags:
     import_session: str | None = option("Manage", ("--import-session",),
         "Import sessions of gptsh or another tool: files, folders, or -.",
         metavar="PATH...", value="file")
-    keep_keys: bool = option("Manage", ("--keep-keys",),
+    keep_keys: bool = option("Maintenance", ("--keep-keys",),
         "With --import-session: a session's key in nanobot becomes its @NAME.")
     delete_session: tuple[str, ...] = option("Manage", ("--delete-session",),
         "Delete a session permanently. Repeatable.", metavar="REF", value="session", many=True)
@@ -154,22 +155,22 @@ class Flags:
         metavar="REF", value="session", many=True)
     delete_snapshot: str | None = option("Manage", ("--delete-snapshot",),
         "Delete a snapshot, but no messages.", metavar="REF@NAME", value="session")
-    prune_sessions: bool = option("Manage", ("--prune-sessions",),
+    prune_sessions: bool = option("Maintenance", ("--prune-sessions",),
         "Show which old sessions would be deleted; with --yes, delete them.")
-    keep: int | None = option("Manage", ("--keep",),
+    keep: int | None = option("Maintenance", ("--keep",),
         "With --prune-sessions: keep the N last used sessions.",
         metavar="N", type=click.IntRange(0))
-    older_than: str | None = option("Manage", ("--older-than",),
+    older_than: str | None = option("Maintenance", ("--older-than",),
         "With --prune-sessions: sessions not used for this long, such as 30d.",
         metavar="AGE", may_be_blank=True)
-    archive: bool = option("Manage", ("--archive",), "With --prune-sessions: archive them instead.")
+    archive: bool = option("Maintenance", ("--archive",), "With --prune-sessions: archive them instead.")
     yes: bool = option("Manage", ("--yes",),
         "With --prune-sessions: do it; with --delete-session: do not ask.")
-    unanswered: bool = option("Manage", ("--unanswered",),
+    unanswered: bool = option("Maintenance", ("--unanswered",),
         "With --prune-sessions: sessions whose only question has had no answer for an hour.")
     usage: bool = option("Manage", ("--usage",),
         "Show tokens and cost by day and by model, of all sessions or of the one from -s.")
-    consolidate: bool = option("Manage", ("--consolidate",),
+    consolidate: bool = option("Maintenance", ("--consolidate",),
         "Add what is new in all sessions, or in the one from -s, to their agents' memory.")
     here: bool = option("Manage", ("--here",),
         "In a list, show only sessions that began in this project.")
@@ -307,28 +308,26 @@ NOT_INTERACTIVE = (
     "--retry",
 )
 
-SHORT_HELP = """\
-Usage: gptsh [OPTIONS] [PROMPT]...
-
-  gptsh "why is the sky blue"             ask; the answer is on stdout
-  git diff | gptsh "review this"          piped text is added below the prompt
-  gptsh -f shot.png "what is this"        send a file along: text, image, PDF, audio or video
-  gptsh -s 0 "shorter, please"            continue the newest session
-  gptsh -s @work "and now?"               a conversation with a name of your choice
-  gptsh -c "more"                         continue the session last used in this project
-  gptsh -i -s 0                           continue interactively; -r lets you pick the session
-  gptsh -m ollama/qwen3 "hello"           choose the model
-  gptsh -m echo "hello"                   try gptsh without a model or network
-  gptsh --no-save "secret"                do not save this
-  gptsh --list-sessions                   your sessions, newest first
-  gptsh --show-session 0                  read one
-  gptsh --search-sessions "nginx 502"     find the sessions with these words
-  gptsh --export-session 0 > chat.md      export one; --format html, openai, …
-  gptsh --import-session ~/.claude        import the history of another tool
-  gptsh --usage                           tokens and cost, by day and by model
-
-All options: gptsh --help
+USAGE = "Usage: gptsh [OPTIONS] [PROMPT]..."
+EXAMPLES = """\
+  gptsh "why is the sky blue"         ask; the answer is on stdout
+  git diff | gptsh "review this"      piped text is added below the prompt
+  gptsh -f shot.png "what is this"    attach a file (text, image, PDF, …)
+  gptsh -s 0 "shorter, please"        continue the newest session
+  gptsh -s @work "and now?"           a session with a name of your choice
+  gptsh -c "more"                     the session last used in this project
+  gptsh -i -s 0                       continue interactively; -r: pick one
+  gptsh -m ollama/qwen3 "hello"       choose the model
+  gptsh -m echo "hello"               try gptsh without a model or network
+  gptsh --no-save "secret"            do not save this
+  gptsh --list-sessions               your sessions, newest first
+  gptsh --show-session 0              read one
+  gptsh --search-sessions nginx       find the sessions with this word
+  gptsh --export-session 0 > chat.md  export one; --format html, openai, …
+  gptsh --import-session ~/.claude    import the history of another tool
+  gptsh --usage                       tokens and cost, by day and by model
 """
+SHORT_HELP = f"{USAGE}\n\n{EXAMPLES}\nAll options: gptsh --help\n"
 
 INTRO = (
     "Ask a language model. Piped text is added below your prompt; if you type no prompt, the "
@@ -359,16 +358,31 @@ class _Option(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A click command whose help shows the options in their groups."""
+    """A click command whose help shows examples, then the options in their groups."""
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples and the introduction."""
+        with formatter.section("Examples"):
+            formatter.write(EXAMPLES)
+        super().format_help_text(ctx, formatter)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, group by group."""
+        """Write the options, group by group, in columns of one width."""
         by_name = {param.opts[0]: param for param in self.params}
         for group in GROUPS:
             params = [by_name[row.names[0]] for row in ROWS if row.group == group]
-            records = [param.get_help_record(ctx) for param in params]
+            records = filter(None, (param.get_help_record(ctx) for param in params))
             with formatter.section(group):
-                formatter.write_dl(list(filter(None, records)))
+                rows = [(names.ljust(_NAMES), text) for names, text in records]
+                formatter.write_dl(rows, col_max=_NAMES)
+
+
+class _Option(click.Option):
+    """An option whose help has no range of numbers."""
+
+    def get_help_extra(self, ctx: click.Context) -> "OptionHelpExtra":
+        """Return nothing."""
+        return {}
 
 
 def _flag_arguments(row: Row) -> dict[str, Any]:

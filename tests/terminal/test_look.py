@@ -179,3 +179,23 @@ def test_a_meaning_in_the_menu_is_cut_with_an_ellipsis(home: Home) -> None:
         screen = tmux.until("Why the Build")
         assert "…" in screen
         assert "..." not in screen
+
+
+# ---- help
+
+
+def test_the_short_help_fits_80_columns(home: Home) -> None:
+    lines = home.run("-h").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    starts = {re.match("  (.*?)  +", line).end() for line in lines[2:-2]}  # type: ignore[union-attr]
+    assert starts == {38}
+
+
+def test_the_help_begins_with_examples_and_ends_with_the_plumbing(home: Home) -> None:
+    text = home.run("--help").stdout
+    heads = re.findall(r"(?m)^(\w+):$", text)
+    assert heads == ["Examples", "Ask", "Answer", "Session", "Manage", "Other", "Maintenance"]
+    assert "--consolidate" in text.partition("Maintenance:")[2]
+    assert "<=" not in text
+    starts = {len(names) for names in re.findall(r"(?m)^(  -\S.{0,24}?  +)\S", text.partition("Ask:")[2])}
+    assert starts == {29}

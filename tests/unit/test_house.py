@@ -180,7 +180,7 @@ def test_help_shows_every_option_in_its_group_and_no_two_share_a_name(home: Home
     shown, short = home.run("--help").stdout, home.run("-h").stdout
     assert [row.names for row in ROWS if not any(name in shown for name in row.names)] == []
     groups = [line for line in shown.splitlines() if re.fullmatch(r"[A-Z]\w+:", line)]
-    assert groups == ["Ask:", "Answer:", "Session:", "Manage:", "Other:"]
+    assert groups == ["Examples:", "Ask:", "Answer:", "Session:", "Manage:", "Other:", "Maintenance:"]
     assert len(short.splitlines()) <= 20
     assert re.search(r"TAB.*_GPTSH_COMPLETE=bash_source gptsh", shown)
     assert set(re.findall(r"(?<![\w\"-])--?[a-z][a-z-]*", short)) <= set(names)

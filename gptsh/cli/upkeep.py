@@ -12,7 +12,6 @@ from gptsh.errors import UsageError
 from gptsh.llm.client import Client
 from gptsh.manage import lists, removing
 from gptsh.manage.lists import matching_sessions, nothing_found, or_note, write_changes
-from gptsh.render.lists import listing_line
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import one_line, quantity
@@ -44,8 +43,9 @@ def prune_sessions(flags: Flags) -> int:
         versions = {item["filename"]: item["updated_at"] for item in old}
         changes = retention.remove(versions, archive=flags.archive, from_archive=flags.archived)
         return removing.run_changes(changes, flags.output)
-    lines = lists.lines_of(old, listing_line, lists.session_object, flags.output)
-    lists.show(lines, flags.output)
+    line = lists.session_line(flags.output)
+    lines = lists.lines_of(old, line, lists.session_object, flags.output)
+    lists.show(lines, flags.output, safe=lists.shows_rows(flags.output))
 
     verb = "archived" if flags.archive else "deleted"
     names = []

@@ -33,9 +33,10 @@ def seen(home: Home, *args: str, columns: int = 80, **env: str) -> str:
 # ---- lists
 
 
-def test_each_session_is_one_row_and_only_its_title_is_bold(home: Home) -> None:
+@pytest.mark.parametrize("job", [["--list-sessions"], ["--prune-sessions", "--keep", "0"]])
+def test_each_session_is_one_row_and_only_its_title_is_bold(home: Home, job: list[str]) -> None:
     put(home, "aaa1", 1, title=LONG, agent={"name": "default", "model": "a/model"})
-    listed = seen(home, "--list-sessions")
+    listed = seen(home, *job).partition(dim("gptsh: ")[:-4])[0]
     (row,) = emulate(listed).rows
     assert re.fullmatch(r"\[0\] aaa1 [-0-9]{10} [:0-9]{5} Why the Build Is .*… \(default\|a/model\)", row)
     assert len(row) <= 80

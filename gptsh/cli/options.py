@@ -377,14 +377,6 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(rows, col_max=_NAMES)
 
 
-class _Option(click.Option):
-    """An option whose help has no range of numbers."""
-
-    def get_help_extra(self, ctx: click.Context) -> "OptionHelpExtra":
-        """Return nothing."""
-        return {}
-
-
 def _flag_arguments(row: Row) -> dict[str, Any]:
     """What click is told of an option's value: it has one, may have one, or is a flag."""
     if row.bare:

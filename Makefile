@@ -109,15 +109,17 @@ coverage: .venv/bin/ruff ## What no test of the quick suite reaches; started pro
 .venv-nanobot/bin/nanobot:
 	$(call into,.venv-nanobot,'nanobot-ai>=0.3.5$(comma)<0.4')
 
-servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot ## Tests against real servers and tools from packages, each in an environment of its own
+# llama.cpp's own server, as a wheel. gguf writes the model that it serves. Neither needs anything of gptsh.
+.venv-llama/bin/gguf-dump:
+	$(call into,.venv-llama,xllamacpp==2026.10.11549 'gguf>=0.19$(comma)<1' 'numpy>=2$(comma)<3')
+
+# Without npm, the tests that need it are skipped.
+.npm-servers/package-lock.json:
+	mkdir -p .npm-servers
+	! command -v npm >/dev/null || npm install --prefix .npm-servers --silent --no-audit --no-fund \
+	  @copilotkit/aimock@1.43.0 @modelcontextprotocol/server-everything@2026.8.31
+
+servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot .venv-llama/bin/gguf-dump .npm-servers/package-lock.json ## Tests against real servers and tools from packages, each in an environment of its own
 	.venv-servers/bin/python -m pytest -m servers
 
-# The server needs nothing of gptsh, and is built from source, so it has an environment of its own. 0.3.36 is the
-# release that was tried; gguf 0.19 writes what that reads.
-.venv-llama/bin/gguf-dump:
-	python3 -m venv .venv-llama && .venv-llama/bin/pip install -q 'llama-cpp-python[server]>=0.3.36,<0.4' 'gguf>=0.19,<1'
-
-llama: .venv/bin/ruff .venv-llama/bin/gguf-dump ## Tests against a real llama.cpp server with a model of its own making; builds it first
-	.venv/bin/python -m pytest -n 0 -m llama
-
-.PHONY: help examples check try test lint types bench measure stress peers mutants man docs screenshot recording servers llama slow other coverage
+.PHONY: help examples check try test lint types bench measure stress peers mutants man docs screenshot recording servers slow other coverage

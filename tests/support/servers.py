@@ -33,3 +33,26 @@ def running(command: list[Any], url: str, folder: Path, env: dict[str, str] | No
             yield
         finally:
             process.terminate()
+
+
+@contextlib.contextmanager
+def listening(command: list[Any], port: int, folder: Path, env: dict[str, str]) -> Iterator[None]:
+    """Run a server; the block starts when its port takes a connection."""
+    log = folder / "log"
+    with log.open("wb") as sink, subprocess.Popen(command, env=env, stdout=sink, stderr=sink, cwd=folder) as process:
+        try:
+            wait_for_port(process, port, log)
+            yield
+        finally:
+            process.terminate()
+
+
+def wait_for_port(process: "subprocess.Popen[bytes]", port: int, log: Path) -> None:
+    """Return when a port takes a connection; fail with the server's log if it ends before, or in two minutes."""
+    end = time.monotonic() + 120
+    while True:
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < end, log.read_text()
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2):
+            return
+        time.sleep(0.1)

@@ -161,9 +161,9 @@ _SET = ("resolved_model", "request_id", "response_id", "finish_reason", "usage",
 class Answer:
     """One answer while it arrives: an API writes, ``new_events`` are shown, ``message`` is saved.
 
-    ``finished``: the answer is complete, whatever happens later. ``replay`` is what the provider
-    wants back, by its own keys. ``mask`` hides secrets in the ids and the model that the server
-    reported: a gateway may repeat the key there.
+    ``finished``: the answer is complete, whatever happens later. ``limit``: the tokens that the
+    request allows. ``replay`` is what the provider wants back, by its own keys. ``mask`` hides
+    secrets in the ids and the model that the server reported: a gateway may repeat the key there.
     """
 
     def __init__(self) -> None:
@@ -180,6 +180,7 @@ class Answer:
         self.finish_reason: str | None = None
         self.stop_sequence: str | None = None  # the sequence at which the answer ended
         self.finished = False
+        self.limit: int | None = None
         self.request_id: str | None = None
         self.response_id: str | None = None
         self.resolved_model: str | None = None
@@ -366,7 +367,7 @@ class Answer:
             "resolved_model": self.resolved_model and self.mask(self.resolved_model),
             "request_id": self.request_id and self.mask(self.request_id),
             "response_id": self.response_id and self.mask(self.response_id),
-            "finish_reason": end_reason or self.finish_reason,
+            "finish_reason": end_reason or self._reason(),
             "prefix": self.prefix,
             "reasoning_refused": self.reasoning_refused or None,
             "stop_sequence": self.stop_sequence,
@@ -376,6 +377,14 @@ class Answer:
         }
         known = {name: fields[name] for name in fields if fields[name] is not None or name in _SET}
         return cast("Message", {**message, **known})
+
+    def _reason(self) -> str | None:
+        """Why the answer ended: some servers call it complete although it has used up its limit."""
+        says_why = self.stop_sequence or (self.finish_reason or "stop").lower() not in COMPLETE_REASONS
+        if self.limit is None or self.usage is None or says_why:
+            return self.finish_reason
+        used_up = (self.usage["completion"] or 0) >= self.limit
+        return "length" if used_up else self.finish_reason
 
     def _whole_blocks(self) -> tuple[list[Block], str]:
         """The blocks, without empty texts, and the thought in front of the first text."""

@@ -197,7 +197,9 @@ def _head_digest(payload: JsonObject) -> "blake2b":
 
 
 def _add_message(digest: "blake2b", message: Part) -> None:
-    digest.update(json.dumps([message["role"], _without_marks(message["content"])]).encode())
+    content = message["content"]
+    blocks = _text(content) if isinstance(content, str) else _without_marks(content)
+    digest.update(json.dumps([message["role"], blocks]).encode())
 
 
 def _without_marks(blocks: object) -> object:
@@ -289,7 +291,16 @@ def body(request: Request, target: Target) -> JsonObject:
         payload["stream"] = True
     payload |= tools
     mark_payload(payload, target)
+    for message in messages:
+        if message["role"] == "user":
+            message["content"] = _plain(message["content"])
     return payload
+
+
+def _plain(blocks: list[Part]) -> str | list[Part]:
+    """One text as a string, which small servers require; else the blocks."""
+    is_text_alone = len(blocks) == 1 and blocks[0].keys() == {"type", "text"}
+    return blocks[0]["text"] if is_text_alone else blocks
 
 
 def accepts(part: Part, _target: Target) -> bool:
@@ -324,6 +335,7 @@ def read_to_end(
             return
         answer.finished = False
         answer.finish_reason = None
+        answer.limit = None  # it holds for each piece, and the usage is of all
         blocks = [_with_known_keys(block) for block in answer.replay[BLOCKS]]
         messages = [*payload["messages"], {"role": "assistant", "content": blocks}]
 

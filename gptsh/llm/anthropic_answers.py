@@ -72,6 +72,7 @@ class Reader(stream.Reader):
         self._finish: str | None = None
         self._done = False
         self._open_blocks: dict[int | None, _OpenBlock] = {}  # by index
+        self._starts_blocks = False  # some servers send no content_block_start at all
         self._blocks = as_dicts(answer.replay.get(BLOCKS))
 
     def add(self, payload: JsonObject) -> bool:
@@ -93,6 +94,7 @@ class Reader(stream.Reader):
                 self.add_names(message.get("id"), message.get("model"))
             case "content_block_start":
                 self._end_block(index)  # some servers do not send content_block_stop
+                self._starts_blocks = True
                 start = as_dict(payload.get("content_block"))
                 self._open_blocks[index] = _OpenBlock(start)
                 self._add_piece(index, start)  # the texts of a start are the first pieces
@@ -141,7 +143,10 @@ class Reader(stream.Reader):
         """Add a piece to a block; of an unknown kind its texts, under their own keys."""
         block = self._open_blocks.get(index)
         if block is None:
-            return
+            kinds = [kind for kind in ("text", "thinking") if kind in piece]
+            if self._starts_blocks or not kinds:
+                return
+            block = self._open_blocks[index] = _OpenBlock({"type": kinds[0]})
         block.add(piece)
         text = as_str(piece.get(str(block.kind)))
         if block.kind == "text":

@@ -14,10 +14,20 @@ from gptsh.config.settings import Settings
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, ModelError, NoAnswer
-from gptsh.jsonio import JsonObject, parse_json
+from gptsh.jsonio import JsonObject, as_dict, parse_json
 from gptsh.llm.servers import REASONING, Servers, headers, without_secret_parameters
 from gptsh.llm.stream import Api, encode, load, make_body
-from gptsh.messages import Event, Part, Request, Retrying, Usage, labelled_text, parts_of, text_of
+from gptsh.messages import (
+    Event,
+    Part,
+    Request,
+    Retrying,
+    Usage,
+    labelled_text,
+    parts_of,
+    text_of,
+    token_count,
+)
 from gptsh.models.facts import exact_facts, split_model
 from gptsh.models.usage import usage_from
 from gptsh.models.vendors import DIRECT, ApiName
@@ -84,6 +94,18 @@ def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
 _COST = "x-litellm-response-cost"  # USD, from LiteLLM's proxy, for an answer that is not streamed
 _NEAR_END = 60  # days from a model's end
+# Names of the limit of an answer, and the keys of a request below which it may be.
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens", "num_predict")
+_ABOVE_LIMIT = ("generationConfig", "options")
+
+
+def _limit_in(body: Mapping[str, object]) -> int | None:
+    """The most tokens that a request allows its answer; None if it has no limit."""
+    for fields in (body, *(as_dict(body.get(key)) for key in _ABOVE_LIMIT)):
+        for name in _LIMITS:
+            if limit := token_count(fields.get(name)):
+                return limit
+    return None
 
 
 class Budget(Protocol):
@@ -333,8 +355,10 @@ class Client:
         if target.api == "echo":
             return echo_events(request, answer)
         if target.api == "litellm":
+            answer.limit = _limit_in(request.params)
             return self._litellm.read(request, target, answer)
         body = self._body(request, target)
+        answer.limit = _limit_in(body)
         send = partial(self._post, target=target, answer=answer, keeps=bool(request.tools))
         if target.api == "anthropic":
             from gptsh.llm.anthropic import read_to_end
@@ -383,7 +407,8 @@ class Client:
             if answer.usage and _COST in response.headers:
                 with contextlib.suppress(ValueError):
                     cost = parse_json(response.headers[_COST])
-                    answer.usage["raw"].setdefault("cost", cost)
+                    if answer.usage["raw"].get("cost") is None:
+                        answer.usage["raw"]["cost"] = cost
             response.release()
         except BaseException:  # also a signal, or a reader that left
             response.close()

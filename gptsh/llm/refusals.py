@@ -23,6 +23,8 @@ _NOT_SERVED = (404, 405, 501)  # statuses of a server that does not have an API
 # What an error names if a server does not have the Responses API, or serves a model, or its tools,
 # by this API alone.
 _NAMES_RESPONSES = "(?i)/responses|responses (?:api|endpoint|operation)"
+# Only a server that has an API says there that it does not know the model.
+_UNKNOWN_MODEL = "(?i)model_not_found|model.{1,200}(?:not found|not exist|unknown)"
 
 
 def refused_by(err: ModelError, request: Request, target: Target, api: Api) -> set[str]:
@@ -64,7 +66,7 @@ def _refused_api(text: str, status: int | None, target: Target) -> set[str]:
     other = OTHER_API.get(target.api)
     is_refused = status in _STATUSES and bool(re.search(_NAMES_RESPONSES, text))
     if target.api == "responses":
-        is_missing = status in _NOT_SERVED
+        is_missing = status in _NOT_SERVED and not re.search(_UNKNOWN_MODEL, text)
         is_refused = target.account.has_custom_base and (is_refused or is_missing)
     if other is None or not is_refused:
         return set()

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 
 ITEMS = "items"  # key of ``replay``: the items of an answer, if they are more than a text and calls
 _REASONING = "reasoning"  # the key under which ``replay`` has the reasoning as text
-_LAST_EVENTS = {f"response.{name}" for name in ("completed", "incomplete", "failed", "cancelled")}
+_PARTIAL = ("incomplete", "failed", "cancelled")  # statuses
+_LAST_EVENTS = {f"response.{status}" for status in ("completed", *_PARTIAL)}
 _BARE_KEYS = {"type", "id", "status", "role", "content"}  # that need not be saved
 _CALL_KEYS = ("call_id", "name", "arguments")
 
@@ -94,7 +95,10 @@ class Reader(stream.Reader):
             raise reported_error(payload.get("error") or payload, payload)
         self.add_names(response.get("id"), response.get("model"))
         if kind in _LAST_EVENTS:
-            self._finish(kind.removeprefix("response."), response)
+            status = as_str(response.get("status"))
+            if status not in _PARTIAL:  # vLLM names the event "completed" whatever the status is
+                status = kind.removeprefix("response.")
+            self._finish(status, response)
             return True
         self._add_to_item(kind, payload)
         return False
@@ -410,7 +414,8 @@ def _plain_items(message: Message) -> Iterator[Part]:
         if kind == "tool_call":
             yield {"type": "function_call", **_call_fields(block)}
         elif block["text"].strip():
-            yield {"role": "assistant", "content": block["text"]}
+            # Without the type llama.cpp takes it for no message.
+            yield {"type": "message", "role": "assistant", "content": block["text"]}
 
 
 def _call_fields(call: Call) -> Part:

@@ -25,13 +25,14 @@ def usage_from(raw: JsonObject, service_tier: object = None, searches: int = 0) 
     ``service_tier`` and ``searches`` are those that the answer names outside its usage.
     """
     names = raw.keys()
-    if "input_tokens" in names and names & {"total_tokens", "input_tokens_details"}:
+    has_tokens = bool(names & {"input_tokens", "output_tokens"})
+    if has_tokens and names & {"total_tokens", "input_tokens_details"}:
         usage = _of_responses(raw)
     elif "prompt_tokens" in names:
         usage = _of_chat(raw)
-    elif "input_tokens" in names:
+    elif has_tokens:
         usage = _of_anthropic(raw)
-    elif names & {"promptTokenCount", "totalTokenCount"}:
+    elif names & {"promptTokenCount", "totalTokenCount", "candidatesTokenCount"}:
         usage = _of_google(raw)
     elif names & {"prompt_eval_count", "eval_count"}:
         usage = _of_ollama(raw)

@@ -111,6 +111,9 @@ def check(body: Any, headers: dict[str, str]) -> None:
     if "x-api-key" not in headers and not headers.get("authorization", "").startswith("Bearer "):
         raise Refused("x-api-key header is required", 401, "authentication_error")
     _refuse_if(headers.get("anthropic-version") != "2023-06-01", "anthropic-version: header is required")
+    for message in body.get("messages") or ():
+        if isinstance(message.get("content"), str):  # the API's short form of one text
+            message["content"] = [{"type": "text", "text": message["content"]}]
     for field in sorted(set(body) - FIELDS):
         raise Refused(f"{field}: Extra inputs are not permitted")
     _refuse_if(type(body.get("max_tokens")) is not int or body["max_tokens"] < 1, "max_tokens: Field required")

@@ -148,7 +148,9 @@ def test_items_go_back_in_their_order_to_their_own_model_alone(sol: Home, openai
     assert [own[at]["phase"] for at in (1, 4)] == ["commentary", "final_answer"]
     for other in ("openai/gpt-6-sol", "openai/gpt-6.1-sol-mini"):
         assert sol.run("-s", "0@1", "-m", other, "and?").code == 0
-        assert openai.sent[-1]["input"][1] == {"role": "assistant", "content": "I'll look.\n\nIt rains."}
+        assert openai.sent[-1]["input"][1] == {
+            "type": "message", "role": "assistant", "content": "I'll look.\n\nIt rains."
+        }  # fmt: skip
 
 
 def test_what_is_read_of_an_answer_is_its_final_part(sol: Home, openai: ResponsesServer) -> None:
@@ -196,7 +198,7 @@ def test_reasoning_that_another_account_sealed_is_left_out_once(sol: Home, opena
     assert sol.run("hi").code == 0
     assert sol.run("--reasoning", "-s", "0", "and?") == ("You said: and?\n", "Thinking.\n", 0)
     assert [item.get("type") for item in openai.sent[1]["input"]] == [None, "reasoning", "message", None]
-    assert openai.sent[2]["input"][1] == {"role": "assistant", "content": "Yes."}
+    assert openai.sent[2]["input"][1] == {"type": "message", "role": "assistant", "content": "Yes."}
 
 
 def test_a_session_moves_between_apis_and_back(
@@ -216,7 +218,7 @@ def test_a_session_moves_between_apis_and_back(
     assert sol.run("-s", "0", "-m", "lab/m", "--no-stream", "third").stdout == "Three.\n"
     assert sol.run("-s", "0", "-m", SOL, "fourth").code == 0
     kinds = [item.get("type", item.get("role")) for item in openai.sent[-1]["input"]]
-    assert kinds == ["user", "reasoning", "message", "message", "user", "assistant", "user", "assistant", "user"]
+    assert kinds == ["user", "reasoning", "message", "message", "user", "message", "user", "message", "user"]
     first = openai.sent[-1]["input"][0]["content"]
     assert [part["type"] for part in first] == ["input_text", "input_image"]
 

@@ -40,6 +40,8 @@ class GptshError(Exception):
     may_fall_back = False
 
     def __init__(self, problem: str, advice: str = "", *, detail: str = "") -> None:
+        if advice:
+            problem = problem.rstrip(" .")  # a server's own sentence may end it
         super().__init__(problem, advice)
         self.detail = detail
         self.hint = ""

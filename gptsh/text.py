@@ -91,6 +91,16 @@ def shorten(text: str, length: int) -> str:
     return folded if len(folded) <= length else folded[: length - 1].rstrip() + "…"
 
 
+def html_title(text: str) -> str:
+    """Return the title of a page in HTML; empty for any other text."""
+    match = re.search(r"(?is)\A\s*<.*?<title[^>]*>([^<]+)", text)
+    if not match:
+        return ""
+    from html import unescape
+
+    return " ".join(unescape(match[1]).split())
+
+
 def quantity(count: int, noun: str) -> str:
     """Return a number with its noun: ``1 message``, ``2,000 messages``."""
     return f"{count:,} {noun}{'s' * (count != 1)}"

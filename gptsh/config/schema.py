@@ -16,6 +16,8 @@ from gptsh.text import likeness
 
 MASK = "***"
 _NAMES = "(?i)(KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS?)S?$"
+# In names of headers; ``x-portkey-provider`` has no key.
+_HEADERS = r"(?i)auth|\b(?:api_?)?keys?\b|token|secret|password|credential|cookie"
 # Keys of texts and schemas: names inside them are the user's own, not those of parameters.
 NOT_SECRET = ("messages", "response_format", "format", "output_config", "properties")
 
@@ -32,6 +34,11 @@ class Secret(str):
 def is_secret_name(name: str) -> bool:
     """Whether a variable or parameter with this name holds a secret."""
     return bool(re.search(_NAMES, name))
+
+
+def is_secret_header(name: str, value: str) -> bool:
+    """Whether the value of a header may be a secret: by its name, or as no word is so long."""
+    return bool(re.search(_HEADERS, name) or re.fullmatch(r"\S{16,}", value))
 
 
 def names_secrets(name: str) -> bool:

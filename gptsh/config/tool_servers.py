@@ -17,6 +17,7 @@ from gptsh.config.schema import (
     TEXTS,
     Secret,
     Tables,
+    is_secret_header,
     is_secret_name,
     read,
     text_like,
@@ -252,8 +253,9 @@ def _secrets_of(server: ToolServer, variables: Mapping[str, str]) -> frozenset[s
     secrets = {login, login.rpartition(":")[2]}
     for pair in url.query.split("&"):
         secrets.add(pair.partition("=")[2] or pair)
-    for value in server.headers.values():
-        secrets |= {value, value.split(" ")[-1]}  # a token without its scheme
+    for header, value in server.headers.items():
+        if is_secret_header(header, value):
+            secrets |= {value, value.split(" ")[-1]}  # a token without its scheme
     for variable, value in {**variables, **server.env}.items():
         if is_secret_name(variable) and not value.startswith("/"):  # a path is not a key
             secrets.add(value)

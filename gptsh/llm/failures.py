@@ -3,7 +3,9 @@
 Only an error imports this file. Its patterns are not compiled before they are needed.
 """
 
+import contextlib
 import json
+import math
 import random
 import re
 import socket
@@ -15,6 +17,10 @@ from gptsh.config.accounts import Target
 from gptsh.config.schema import mask
 from gptsh.config.settings import Network
 from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError, TimedOut, TooLong
+from gptsh.jsonio import as_dict, as_str
+from gptsh.models.facts import compatible_endpoints
+from gptsh.models.vendors import LOCAL_VENDORS, VENDORS
+from gptsh.text import html_title, quantity
 
 # ---- error bodies
 #
@@ -22,39 +28,57 @@ from gptsh.errors import Filtered, GptshError, LoadingModel, ModelError, TimedOu
 # headers or body.
 
 _READ = 4096  # characters of an error that patterns search
-_MESSAGE_KEYS = ("message", "detail", "error", "msg", "details")
+_MESSAGE_KEYS = ("message", "detail", "error", "msg", "details", "errors", "title")
 _RETRY_DELAY = r'"retryDelay": ?"([0-9]{1,9}(?:\.[0-9]{1,9})?)s"'  # Google
+# In words, as in "try again in 7m12.5s" and "your quota will reset after 12 hours".
+_PAUSE = r"(?i)(?:again|retry|resets?) (?:in|after) ((?:[0-9.]{1,12} ?(?:ms|[dhms])[a-z]{0,7}[ ,]{0,2}){1,4})"
+_UNITS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 # Under which pydantic's errors repeat the request (Mistral, vLLM).
 _INPUT = r"""["']input\\*["']\s*:"""
 _ESCAPED = r"\\{1,8}u([0-9a-fA-F]{4})"  # a JSON escape, maybe nested in JSON strings
 
 
 def message_in_body(body: bytes) -> str:
-    """The provider's message in an error body; the whole text if the body is not JSON."""
-    try:
-        payload = json.loads(body)
-    except (ValueError, RecursionError):
-        payload = body.decode("utf-8", "replace")
-    return message_in(payload)
+    """The provider's message in an error body; the whole text if it is in none of its forms."""
+    return message_in(body.decode("utf-8", "replace"))
 
 
-def message_in(payload: object, depth: int = 4) -> str:
+def message_in(payload: object, depth: int = 8) -> str:
     """The first string where providers put their message.
 
-    As in ``{"error": {"message": "…"}}``, bare, or in a list.
+    As in ``{"error": {"message": "…"}}``, bare, or in a list; in JSON or events within a text, and
+    in the title of a page. What another provider said to a gateway wins over the gateway's words.
     """
+    inner: list[object] = []
     if isinstance(payload, str):
-        return " ".join(payload.split())
-    inner = []
-    if isinstance(payload, list):
+        inner = _objects_in(payload)
+    elif isinstance(payload, list):
         inner = payload[:1]
-    elif depth and isinstance(payload, dict):
+    elif isinstance(payload, dict):
+        metadata = as_dict(payload.get("metadata"))  # OpenRouter
+        if depth and (raw := message_in(metadata.get("raw"), depth - 1)):
+            provider = as_str(metadata.get("provider_name"))
+            return f"{provider}: {raw}" if provider else raw
         inner = [payload.get(key) for key in _MESSAGE_KEYS]
-    for item in inner:
+    for item in inner if depth else ():
         message = message_in(item, depth - 1)
         if message:
             return message
+    if isinstance(payload, str):
+        return html_title(payload) or " ".join(payload.split())
     return ""
+
+
+def _objects_in(text: str) -> list[object]:
+    """The JSON in a text that has nothing else, or in the data of server-sent events."""
+    candidates = [text]
+    if re.match(r"\s*(?:data|event|id|retry)?:", text):
+        candidates = [line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")]
+    found: list[object] = []
+    for candidate in candidates:
+        with contextlib.suppress(ValueError, RecursionError):
+            found.append(json.loads(candidate))
+    return found
 
 
 def own_words(text: str) -> str:
@@ -67,17 +91,20 @@ def own_words(text: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str], detail: str = "") -> float | None:
-    """Seconds to wait, as the server says.
+    """Seconds to wait, as the server says: the longer of what headers and error say.
 
-    By ``retry-after-ms``, by ``retry-after`` in seconds or as a date, or by the ``retryDelay`` that
-    Google names in the error itself, ``detail``.
+    By ``retry-after-ms``, by ``retry-after`` in seconds or as a date, or in the error itself,
+    ``detail``: by Google's ``retryDelay``, or in words.
     """
+    pauses = (_pause_in_headers(headers), _pause_in(detail))
+    return max((pause for pause in pauses if pause is not None), default=None)
+
+
+def _pause_in_headers(headers: Mapping[str, str]) -> float | None:
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "")
         if text.replace(".", "", 1).isdecimal():
             return float(text) * scale
-    if match := re.search(_RETRY_DELAY, detail):
-        return float(match[1])
     if "retry-after" not in headers:
         return None
     from email.utils import parsedate_to_datetime
@@ -86,6 +113,19 @@ def retry_after(headers: Mapping[str, str], detail: str = "") -> float | None:
         return max(0.0, parsedate_to_datetime(headers["retry-after"]).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
+
+
+def _pause_in(detail: str) -> float | None:
+    """Seconds to wait, as an error says."""
+    if match := re.search(_RETRY_DELAY, detail):
+        return float(match[1])
+    match = re.search(_PAUSE, own_words(detail))
+    if not match:
+        return None
+    seconds = 0.0
+    for number, unit in re.findall(r"([0-9]+(?:\.[0-9]+)?) ?(ms|[dhms])", match[1].lower()):
+        seconds += float(number) * _UNITS[unit]
+    return seconds
 
 
 # ---- too long
@@ -269,13 +309,15 @@ def _figures(text: str) -> list[int]:
 # Turn a response that is not 200 into gptsh's error: advice, whether to retry, whether a fallback
 # model is asked.
 
-_UNAUTHORIZED = (401, 403)
+_UNAUTHORIZED = 401
+_FORBIDDEN = 403  # the key, or the model, the country, the question
 _NOT_FOUND = 404  # the model or the path
 _REDIRECTS = range(300, 400)
 _LOADING = 503
 _SERVER_ERROR = 500
 _RETRY = (408, 409, 429)  # and every 5xx
-_UNAVAILABLE = (402, 408, 410, 429)  # no credit, or too many requests: of this provider alone
+# No credit, no access, or too many requests: of this provider alone.
+_UNAVAILABLE = (402, _FORBIDDEN, 408, 410, 429)
 _TOO_LONG = (400, 413, 422, 500)
 # How servers word what a status does not tell: by meaning the server, a pattern, and an example.
 # Earlier ones win.
@@ -291,6 +333,7 @@ STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "bad key": (  # with status 400
         ("Google", "API_KEY_INVALID", '"details": [{"reason": "API_KEY_INVALID"}]'),
         ("Google", "API key not valid", "API key not valid. Please pass a valid API key."),
+        ("OpenAI", '"invalid_api_key"', '{"code": "invalid_api_key", "param": null}'),
     ),
     "retired": (("Ollama's cloud", "was retired", 'model "m" was retired on 2026-08-01'),),
     "not loaded": (("llama.cpp's router", "model is not loaded", "model is not loaded"),),
@@ -371,12 +414,37 @@ STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
             "requires moderation",
             'm requires moderation. Your input was flagged for "violence".',
         ),
+        ("OpenRouter", '"flagged_input"', '"metadata": {"reasons": [], "flagged_input": "…"}'),
+        (
+            "gateways",
+            "(?i)(?:input|prompt|content|message|request|question|text)s? (?:(?:was|were|is|are|has|have|been) ){0,2}"
+            "(?:flagged|moderated)|flagged (?:by|as|for) |moderation_blocked|by (?:the |our )?(?:content )?moderation",
+            "Your prompt has been flagged by the safety system",
+        ),
     ),
     "wrong type": (  # with status 500: a retry would not help
         (
             "Ollama",
             r'option \\?"\w+\\?" must be of type',
             'option "num_ctx" must be of type integer',
+        ),
+    ),
+    "spent": (  # the quota: a retry would not help, unless the error names a time
+        ("OpenAI", "insufficient_quota", '"code": "insufficient_quota"'),
+        ("OpenAI, Google", r"(?i)\bbilling\b", "check your plan and billing details"),
+        ("Anthropic", "(?i)credit balance", "Your credit balance is too low"),
+        (
+            "DeepSeek, Moonshot, xAI",
+            "(?i)(?:insufficient|not enough|no more|out of|used all).{0,30}(?:balance|credit|fund)",
+            "Insufficient Balance",
+        ),
+        ("Moonshot", "exceeded_current_quota", '"type": "exceeded_current_quota_error"'),
+    ),
+    "key": (  # with status 403
+        (
+            "OpenAI, Anthropic, others",
+            r"(?i)\bkeys?\b|credential|authenticat|\b(?:access|auth|bearer|api|invalid|expired) token\b",
+            "The API key has no access to this project",
         ),
     ),
 }
@@ -424,7 +492,8 @@ def _refusal(
     provider = target.provider
     said = f"({status}): {reason}" if reason else f"({status})"
     has_failed = status >= _SERVER_ERROR
-    is_bad_key = status in _UNAUTHORIZED or _says("bad key", detail)
+    is_bad_key = status == _UNAUTHORIZED or _says("bad key", detail)
+    is_bad_key = is_bad_key or (status == _FORBIDDEN and _says("key", reason))
     is_retired = _says("retired", reason)
     is_unknown = status == _NOT_FOUND or _says("unknown model", detail)
 
@@ -453,7 +522,8 @@ def _refusal(
     err.refuses_images = _says("images", own_words(detail))
     hint = headers.get("x-should-retry")
     may_pass = hint == "true" or status in _RETRY or has_failed
-    is_final = hint == "false" or _says("wrong type", detail[:_READ]) or err.refuses_images
+    is_spent = _says("spent", own_words(detail)) and _pause_in(detail) is None
+    is_final = hint == "false" or is_spent or _says("wrong type", detail[:_READ]) or err.refuses_images
     err.can_retry = may_pass and not is_final
     is_missing_here = is_bad_key or is_retired or is_unknown
     err.may_fall_back = is_missing_here or has_failed or status in _UNAVAILABLE
@@ -520,6 +590,9 @@ def no_connection(err: Exception, host: str, *, has_proxy: bool) -> GptshError:
         refusal = re.search("Tunnel connection failed: (.*)", str(err))
         what = f"refused: {refusal[1]}" if refusal else "cannot be reached"
         failure = ModelError(f"the proxy for {host} {what}", "see HTTPS_PROXY and NO_PROXY")
+    elif isinstance(err, (OSError, UnicodeError)) and _is_vendors(host):
+        what = "cannot be found" if isinstance(err, socket.gaierror) else "cannot be reached"
+        failure = ModelError(f"the host {host} {what}", "is the network down?")
     elif isinstance(err, (socket.gaierror, UnicodeError)):
         failure = ModelError(f"the host {host} is not known", "is base_url right?")
     else:
@@ -528,6 +601,13 @@ def no_connection(err: Exception, host: str, *, has_proxy: bool) -> GptshError:
     failure.detail = repr(err)
     failure.may_fall_back = True
     return failure
+
+
+def _is_vendors(host: str) -> bool:
+    """Whether a host, with its port, is a vendor's own."""
+    bases = [vendor.base_url for name, vendor in VENDORS.items() if name not in LOCAL_VENDORS]
+    bases += [endpoint["base_url"] for endpoint in compatible_endpoints().values()]
+    return any(base.partition("://")[2].partition("/")[0] == host for base in bases)
 
 
 # ---- retries
@@ -562,6 +642,11 @@ class Retries:
     def next_pause(self, err: ModelError) -> float | None:
         """Count one more retry; return the seconds to wait before it. None: do not retry."""
         now = time.monotonic()
+        seconds = err.retry_after or 0
+        is_too_late = self._deadline is not None and now + seconds >= self._deadline
+        if seconds > _LONGEST_RETRY_AFTER or (seconds and is_too_late):
+            wait = quantity(math.ceil(seconds), "second")
+            err.args = (f"{str(err).rstrip(' .')}: the server asks to wait {wait}",)
         if isinstance(err, LoadingModel):
             pause = _LOADING_PAUSE
             longest = self._loaded_by - now

@@ -18,6 +18,7 @@ from gptsh.config.schema import (
     NOT_SECRET,
     Secret,
     is_header_value,
+    is_secret_header,
     is_secret_name,
     names_secrets,
     secrets_in,
@@ -346,8 +347,9 @@ class Servers:
 
         address = account.base_url.partition("://")[2]
         secrets = {account.key or "", *re.findall(_TOKEN, address), *secrets_in(params)}
-        for value in account.headers.values():
-            secrets |= {value, value.rpartition(" ")[2]}  # a token without its scheme
+        for name, value in account.headers.items():
+            if is_secret_header(name, value):
+                secrets |= {value, value.rpartition(" ")[2]}  # a token without its scheme
         secrets |= proxy_secrets(self._environ)
         if account.vendor.api == "litellm":  # litellm may use a key that gptsh does not know
             for variable, value in self._environ.items():

@@ -217,6 +217,12 @@ def texts_and_calls(message: Message) -> Iterator[Block]:
 # An error that a provider reports inside an answer, such as an overload in a stream of status 200.
 
 ADVICE = "is the base URL right?"
+
+
+class Malformed(ModelError):
+    """What the server sent is not in the form of an answer."""
+
+
 _DETAIL = 2000  # characters of a body, for --debug
 # The codes, statuses and types of errors inside an answer that a retry may avoid, and every 5xx.
 _TEMPORARY = re.compile(
@@ -254,10 +260,10 @@ def error_fields(error: JsonObject) -> JsonObject | bool:
     return {key: error[key] for key in names if key in error} or True
 
 
-def not_an_answer(what: str, payload: JsonObject) -> ModelError:
+def not_an_answer(what: str, payload: JsonObject) -> Malformed:
     """The error for a response that is not ``what`` it should be; --debug prints its beginning."""
     detail = json.dumps(payload)[:_DETAIL]
-    return ModelError(f"the response is not {what}", ADVICE, detail=detail)
+    return Malformed(f"the response is not {what}", ADVICE, detail=detail)
 
 
 def _debug_text(data: bytes) -> str:
@@ -326,14 +332,14 @@ def load(data: bytes) -> JsonObject:
         payload = _parse(data.removeprefix(_BOM).decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as err:
         detail = _debug_text(data)
-        raise ModelError(f"the response is not JSON: {err}", ADVICE, detail=detail) from err
+        raise Malformed(f"the response is not JSON: {err}", ADVICE, detail=detail) from err
     if isinstance(payload, dict):
         return payload
     from gptsh.llm.failures import message_in
 
     reason = message_in(payload)
     if not reason:
-        raise ModelError("the response is not a JSON object", ADVICE)
+        raise Malformed("the response is not a JSON object", ADVICE)
     first = as_dict(payload[0]) if isinstance(payload, list) else {}
     raise reported_error(first.get("error") or reason, first)
 
@@ -429,7 +435,7 @@ def events(chunks: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
             data.append(value)
         elif field and not line.isascii():  # no comment and no known field: damaged on its way
             problem = f"the response is no event stream: {line[:20]!r}"
-            raise ModelError(problem, ADVICE, detail=_debug_text(line))
+            raise Malformed(problem, ADVICE, detail=_debug_text(line))
         elif field == b"event":
             name = value.decode()
     if data:
@@ -454,7 +460,7 @@ def lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
         size += len(first)
         if size > _LONGEST_LINE:
             limit = format_size(_LONGEST_LINE)
-            raise ModelError(f"the response has a line of more than {limit}", ADVICE)
+            raise Malformed(f"the response has a line of more than {limit}", ADVICE)
         if others:
             size = len(others[-1])
             yield b"".join(pieces)
@@ -529,6 +535,9 @@ def read(
                 limit_wait()
     except (ModelError, TimedOut, TooLong) as err:
         failure = err
+        if isinstance(err, Malformed) and not is_empty:  # so the URL is right
+            what = str(err).removesuffix(f": {ADVICE}")
+            failure = ConnectionLost(f"the stream broke off: {what}", detail=err.detail)
     reader.end()
     answer.end_text()
     events = answer.new_events()

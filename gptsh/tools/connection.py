@@ -152,6 +152,8 @@ _MAX_CHARACTERS = 4_000_000  # of descriptions and schemas: more than fits into 
 _LINES_SHOWN = 2  # of stderr in an error's line
 _LINES_IN_DETAIL = 20
 _WIDTH = 200  # characters of a server's text in an error's line
+_STACK = re.compile(r"at .+|Node\.js v[0-9.]+|\^+")  # what Node prints around the reason
+_REASON = re.compile(r"(?:Uncaught )?[\w.]*(?:Error|Exception)(?: \[\w+\])?: .+")
 # The SDK's messages for a lost connection; servers use its error code for their own errors.
 _CLOSED = re.compile("Connection closed|SSE stream (?:ended|failed).*", re.DOTALL)
 
@@ -340,9 +342,12 @@ class Connection:
         secrets = self._secrets
         reason = shorten(mask(self._reason(err, timeout), secrets), _WIDTH)
         lines = [mask(line, secrets) for line in self._transport.last_lines()]
+        telling = [line for line in lines if not _STACK.fullmatch(line)]
+        reasons = [line for line in telling if _REASON.fullmatch(line)]
+        last_words = reasons[-1:] or telling[-_LINES_SHOWN:]
         self._failure = ToolServerError(
             f"tool server {self._server.name} {reason}",
-            shorten(" / ".join(lines[-_LINES_SHOWN:]), _WIDTH),
+            shorten(" / ".join(last_words), _WIDTH),
             detail="\n".join(lines[-_LINES_IN_DETAIL:]),
         )
         self._failure.__suppress_context__ = True  # its causes may show a key

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from gptsh.config.schema import Secret
 from gptsh.config.tool_servers import ToolServer
 from gptsh.jsonio import as_dict
-from gptsh.text import format_size
+from gptsh.text import format_size, html_title
 from gptsh.tools.logins import LOOPBACK
 from gptsh.tools.programs import Programs
 
@@ -276,8 +276,8 @@ class StreamableHttp:
         body = (await response.aread()).decode("utf-8", "replace")
         if '"jsonrpc"' in body:
             return
-        shown = "" if is_page else body
-        reason = f"answered {status} {response.reason_phrase}: {shown}".rstrip(": ")
+        said = html_title(body) or ("" if is_page else body)
+        reason = f"answered {status} {response.reason_phrase}: {said}".rstrip(": ")
         if status == HTTPStatus.UNAUTHORIZED and not self._server.has_token:
             reason = (
                 f"requires a login: run 'gptsh --login {self._server.name}', or set its headers"

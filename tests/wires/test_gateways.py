@@ -1,6 +1,7 @@
 """What gateways and small servers do otherwise than the vendors whose API they have."""
 
 import json
+import socket
 from typing import Any
 
 import pytest
@@ -164,3 +165,195 @@ def test_an_unknown_model_is_not_asked_for_by_another_api(home: Home, model: Mod
     assert run.code == 1
     assert f"{model.base_url}/responses does not know 'm' (404): {error['message'].rstrip('.')}" in run.stderr
     assert asked_paths(model) == ["/v1/responses"]
+
+
+# ---- what they say of a failure
+
+RAW = '{"error": {"message": "The prompt has a bad part.", "code": 7}}'
+HIDDEN: dict[str, tuple[int, Any, str]] = {
+    "another's JSON in a text": (
+        400,
+        {"error": {"message": "Provider returned error", "metadata": {"raw": RAW, "provider_name": "DeepInfra"}}},
+        "gate refused (400): DeepInfra: The prompt has a bad part.",
+    ),
+    "another's text": (
+        400,
+        {"error": {"message": "Provider returned error", "metadata": {"raw": "no way", "provider_name": "Chutes"}}},
+        "gate refused (400): Chutes: no way",
+    ),
+    "another's JSON": (
+        400,
+        {"error": {"message": "Provider returned error", "metadata": {"raw": {"detail": "no way"}}}},
+        "gate refused (400): no way",
+    ),
+    "nothing of another": (
+        400,
+        {"error": {"message": "Provider returned error", "metadata": {"raw": "", "provider_name": "Chutes"}}},
+        "gate refused (400): Provider returned error",
+    ),
+    "a page": (
+        502,
+        b"<!DOCTYPE html>\n<html><head><title>\n502 Bad &amp; Gateway</title></head><body>much</body></html>",
+        "gate failed (502): 502 Bad & Gateway",
+    ),
+    "events": (
+        500,
+        b'data: {"error": {"message": "Error processing stream start", "code": "500"}}\n\ndata: [DONE]\n\n',
+        "gate failed (500): Error processing stream start",
+    ),
+    "a named event": (
+        529,
+        b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}\n\n',
+        "gate failed (529): Overloaded",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_the_reason_of_a_failure_is_found_where_a_gateway_puts_it(home: Home, model: ModelServer, name: str) -> None:
+    status, payload, line = HIDDEN[name]
+    at_gateway(home, model, "chat")
+    model.refuse(status, payload)
+    run = home.run("hi")
+    assert run.code == 1
+    assert run.stderr.splitlines()[0] == f"gptsh: {line}"
+
+
+FORBIDDEN: list[tuple[Any, int, str]] = [
+    ("The API key has no access to this project.", 1, "gate refused the key (403): The API key has no access"),
+    ("Invalid authentication credentials", 1, "gate refused the key (403): Invalid"),
+    ("Country, region, or territory not supported", 1, "gate refused (403): Country, region"),
+    ("You exceeded your daily token allowance", 1, "gate refused (403): You exceeded"),
+    ("Your input was flagged", 5, "gate's filter refused the question (403): Your input was flagged"),
+    ("Request blocked by moderation", 5, "gate's filter refused the question (403): Request blocked by"),
+]
+
+
+@pytest.mark.parametrize(("words", "code", "line"), FORBIDDEN)
+def test_a_403_blames_the_key_only_where_its_words_do(
+    home: Home, model: ModelServer, words: str, code: int, line: str
+) -> None:
+    at_gateway(home, model, "chat")
+    model.refuse(403, {"error": {"message": words}})
+    run = home.run("hi")
+    assert run.code == code
+    assert run.stderr.startswith(f"gptsh: {line}")
+
+
+SPENT: list[dict[str, Any]] = [
+    {"message": "You exceeded your current quota.", "code": "insufficient_quota"},
+    {"message": "Your quota will reset after 12h3m.", "status": "RESOURCE_EXHAUSTED"},
+    {"message": "There is a problem with the billing of your account"},
+    {"message": "Your credit balance is too low to access the API"},
+    {"message": "Insufficient Balance"},
+]
+
+
+@pytest.mark.parametrize("error", SPENT)
+def test_a_quota_that_is_spent_is_asked_for_once(home: Home, model: ModelServer, error: Any) -> None:
+    at_gateway(home, model, "chat")
+    home.configure(home.config.read_text().replace("retries = 0", "retries = 2"))
+    model.refuse(429, {"error": error}, {"Retry-After": "0"})
+    run = home.run("hi")
+    assert run.code == 1
+    assert error["message"].rstrip(".") in run.stderr
+    assert len(asked_paths(model)) == 1
+
+
+def test_a_quota_of_the_minute_is_waited_for(home: Home, model: ModelServer) -> None:
+    at_gateway(home, model, "chat")
+    home.configure(home.config.read_text().replace("retries = 0", "retries = 2"))
+    model.refuse(429, {"error": {"message": "Check your plan and billing details. Please retry in 0.01s."}})
+    model.say("Yes.")
+    assert home.run("hi") == ("Yes.\n", "", 0)
+
+
+@pytest.mark.parametrize(
+    ("words", "headers", "wait"),
+    [
+        ("Slow down.", {"Retry-After": "60"}, "60 seconds"),
+        ("Slow down. Please try again in 7m12.2s.", {}, "433 seconds"),
+    ],
+)
+def test_a_pause_that_is_too_long_is_named(
+    home: Home, model: ModelServer, words: str, headers: dict[str, str], wait: str
+) -> None:
+    at_gateway(home, model, "chat")
+    home.configure(home.config.read_text().replace("retries = 0", "retries = 2"))
+    model.refuse(429, {"error": {"message": words}}, headers)
+    run = home.run("hi")
+    assert run.code == 1
+    assert run.stderr.startswith(f"gptsh: gate refused (429): {words.rstrip('.')}: the server asks to wait {wait}\n")
+    assert len(asked_paths(model)) == 1
+
+
+def test_a_header_that_is_no_secret_is_shown(home: Home, model: ModelServer) -> None:
+    at_gateway(home, model, "chat")
+    headers = '{ x-portkey-provider = "openai", x-portkey-api-key = "pk-1", x-mine = "0123456789abcdefg" }'
+    home.configure(f"{home.config.read_text()}headers = {headers}\n")
+    model.refuse(400, {"error": {"message": "openai error: pk-1 and 0123456789abcdefg are wrong"}})
+    assert home.run("hi").stderr.startswith("gptsh: gate refused (400): openai error: *** and *** are wrong\n")
+
+
+@pytest.mark.parametrize("malformed", [b'{"choices": [{"del', b"<html>oops</html>", b"[]"])
+def test_a_malformed_piece_behind_a_text_breaks_the_stream_off(
+    home: Home, model: ModelServer, malformed: bytes
+) -> None:
+    at_gateway(home, model, "chat")
+    model.script(*chat.answer("Some ", "text")[:-3], chat.event(malformed), *chat.answer("more")[1:])
+    run = home.run("hi")
+    assert run.stdout == "Some text\n"
+    assert run.code == 1
+    assert run.stderr.startswith("gptsh: the stream broke off: the response is not ")
+    assert "base URL" not in run.stderr
+
+
+def test_a_malformed_answer_asks_for_the_base_url(home: Home, model: ModelServer) -> None:
+    at_gateway(home, model, "chat")
+    model.script(chat.event(b"<html>oops</html>"))
+    assert home.run("hi").stderr.splitlines()[0].endswith(": is the base URL right?")
+
+
+def test_a_vendors_host_that_cannot_be_found_is_a_network_that_is_down(home: Home, monkeypatch: Any) -> None:
+    def find_nothing(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", find_nothing)
+    home.configure('[sessions]\ntitles = "off"\n[providers.own]\nbase_url = "https://api.mistrall.ai/v1"\n')
+    env = {"MISTRAL_API_KEY": "k"}
+    run = home.run("-m", "mistral/m", "hi", env=env)
+    assert run.code == 1
+    assert run.stderr.startswith("gptsh: the host api.mistral.ai cannot be found: is the network down?\n")
+    run = home.run("-m", "own/m", "hi", env=env)
+    assert run.stderr.startswith("gptsh: the host api.mistrall.ai is not known: is base_url right?\n")
+
+
+NODE = """file:///srv/index.js:3
+import { toJSONSchema } from '../core/index.js';
+         ^
+SyntaxError: The requested module does not provide 'toJSONSchema'
+    at ModuleJob._instantiate (node:internal/modules/esm/module_job:180:21)
+    at async asyncRunEntryPointWithESMLoader (node:internal/modules/run_main:117:5)
+
+Node.js v20.20.2
+"""
+CODED = "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'zod'\n    at x (y:1:2) {\n  code: 'ERR'\n}\n\nNode.js v20\n"
+PLAIN = "starting\nno database\n    at x (y:1:2)\n"
+
+
+@pytest.mark.parametrize(
+    ("printed", "reason"),
+    [
+        (NODE, "SyntaxError: The requested module does not provide 'toJSONSchema'"),
+        (CODED, "Error [ERR_MODULE_NOT_FOUND]: Cannot find package 'zod'"),
+        (PLAIN, "starting / no database"),
+    ],
+    ids=["an error", "an error with a code", "no error"],
+)
+def test_the_reason_of_a_tool_server_that_died_is_no_line_of_its_stack(home: Home, printed: str, reason: str) -> None:
+    (home.folder / "stderr").write_text(printed)
+    script = json.dumps(f"cat '{home.folder}/stderr' >&2; exit 1")
+    home.configure(f'[mcp.servers.ev]\ncommand = "/bin/sh"\nargs = ["-c", {script}]\n')
+    run = home.run("--list-tools")
+    assert run.stderr == f"gptsh: tool server ev ended with exit status 1: {reason}\n"
+    assert run.code == 3

@@ -34,8 +34,8 @@ SECRET = "sk-very-secret-4711"
 @pytest.mark.parametrize(
     ("status", "payload", "line"),
     [
-        (401, {"error": {"message": f"bad key {SECRET}."}}, "lab refused the key (401): bad key ***.: check LAB_KEY"),
-        (403, {"detail": "no access"}, "lab refused the key (403): no access: check LAB_KEY"),
+        (401, {"error": {"message": f"bad key {SECRET}."}}, "lab refused the key (401): bad key ***: check LAB_KEY"),
+        (403, {"detail": "no access for this key"}, "lab refused the key (403): no access for this key: check LAB_KEY"),
         (404, {"error": {"message": "no such model"}}, "does not know 'm' (404): no such model: see -m and base_url"),
         (422, {"detail": [{"msg": "extra", "loc": ["x"]}]}, "lab refused (422): extra"),
         (400, [{"error": {"code": 400, "message": "google", "status": "X"}}], "lab refused (400): google"),
@@ -66,7 +66,7 @@ def test_a_key_that_a_server_repeats_in_another_spelling_is_masked(
     for given, env in (((), {"LAB_KEY": "sk-a/b+0123"}), (("-p", "api_key=sk-a/b+0123"), {"LAB_KEY": "another"})):
         model.refuse(401, {"error": {"message": f"bad key {spelled}."}})
         run = home.run(*args, *given, "hi", env=env)
-        assert (run.code, spelled in run.stdout + run.stderr, "bad key ***." in run.stderr) == (1, False, True)
+        assert (run.code, spelled in run.stdout + run.stderr, "bad key ***: check" in run.stderr) == (1, False, True)
 
 
 BUSY = {"error": {"message": "slow down"}}

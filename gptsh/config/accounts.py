@@ -30,12 +30,14 @@ from gptsh.models.vendors import (
     CUSTOM,
     DIRECT,
     LOCAL_VENDORS,
+    OLLAMA_HOST,
     VENDORS,
     ApiName,
     CacheTime,
     Vendor,
     find_vendor,
     is_azure_v1,
+    ollama_url,
     with_api,
     with_api_at,
 )
@@ -237,7 +239,9 @@ class Providers:
 
     def _server(self, name: str, table: ProviderTable, vendor: Vendor) -> tuple[Vendor, str]:
         """Return the vendor with the API of the server that the user set, and its base URL."""
-        _, in_environment = self._first_set(vendor.base_variables)
+        variable, in_environment = self._first_set(vendor.base_variables)
+        if in_environment and variable == OLLAMA_HOST:
+            in_environment = ollama_url(in_environment)
         base_url = (table.base_url or in_environment or vendor.base_url).rstrip("/")
         azure_version = self._environ.get("AZURE_API_VERSION")
         if name == "azure" and (table.api or is_azure_v1(base_url, azure_version)):

@@ -286,6 +286,8 @@ class Answer:
             call_id = f"{call_id}_{len(self._call_ids) + 1}"
         self._call_ids.add(call_id)
         arguments = join_surrogates(call["function"]["arguments"])
+        if arguments.strip() == "null":  # so some servers write that there are none
+            arguments = "{}"
         call = {**call, "id": call_id, "function": {**call["function"], "arguments": arguments}}
         self.calls.append(call)
         self._blocks.append(("tool_call", call))

@@ -12,7 +12,7 @@ from gptsh.errors import ModelError
 from gptsh.llm.failures import own_words
 from gptsh.llm.parameters import EFFORTS, effort_for, of_effort, of_param
 from gptsh.llm.servers import OTHER_API
-from gptsh.llm.stream import Api, make_body
+from gptsh.llm.stream import NO_STREAM, NO_SYSTEM, Api, Refusable, make_body
 from gptsh.messages import Request
 from gptsh.models.vendors import DIRECT
 
@@ -20,6 +20,21 @@ from gptsh.models.vendors import DIRECT
 
 _STATUSES = (400, 404, 422, 500)  # of a refusal; OpenAI sends 404 for an item, Ollama 500
 _NOT_SERVED = (404, 405, 501)  # statuses of a server that does not have an API
+# What any API may refuse, and what ``make_body`` does in another way.
+_OF_ALL_APIS = {
+    NO_STREAM: Refusable(
+        names=("stream",),
+        wording="(?i)verified to stream|stream(?:ing)? (?:is |are )?(?:not |un)(?:supported|allowed|enabled)"
+        r"|not support stream|not (?:allowed|permitted|enabled) to stream",
+    ),
+    NO_SYSTEM: Refusable(
+        names=("instructions", "systemInstruction", "system_instruction", "system"),
+        wording="(?i)developer instruction is not (?:enabled|supported)"
+        r"|not support (?:the )?\W?(?:system|developer)\b"
+        r"|\b(?:system|developer)\W? (?:role|message|prompt|instruction)s? (?:is |are )?(?:not |un)support"
+        "|only user and assistant roles are supported|conversation roles must alternate",
+    ),
+}
 # What an error names if a server does not have the Responses API, or serves a model, or its tools,
 # by this API alone.
 _NAMES_RESPONSES = "(?i)/responses|responses (?:api|endpoint|operation)"
@@ -46,7 +61,7 @@ def _refused_fields(text: str, request: Request, target: Target, api: Api) -> se
     """The fields and parameters of a request that an error refuses."""
     effort = effort_for(request.params, target)
     new = unsupported_efforts(text, effort) | unsupported_params(text, request.params)
-    for field, refusable in api.REFUSABLE.items():
+    for field, refusable in {**_OF_ALL_APIS, **api.REFUSABLE}.items():
         if refuses_field(text, refusable.names) or re.search(refusable.wording, text):
             new.add(field)
     new -= target.refusals

@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -34,6 +34,7 @@ from gptsh.messages import (
     is_text,
     labelled_text,
     parts_of,
+    system_text,
 )
 from gptsh.text import format_size
 
@@ -74,14 +75,38 @@ class Api(Protocol):
         """Whether a question can carry this part, which is not text."""
 
 
+NO_STREAM = "stream"  # names of refusals
+NO_SYSTEM = "system"
+
+
 def make_body(api: Api, request: Request, target: Target) -> JsonObject:
-    """The JSON body of a request; if the server refuses a schema, it is in the system prompt."""
+    """The JSON body of a request.
+
+    If the server refuses a schema, it is in the system prompt; if it refuses that, it stands before
+    the first question.
+    """
+    if NO_STREAM in target.refusals:
+        request = request._replace(stream=False)
     if request.schema is not None and "schema" in target.refusals:
         from gptsh.context.answer_schema import messages_with_schema
 
         messages = messages_with_schema(request.messages, request.schema)
         request = request._replace(messages=messages, schema=None)
+    if NO_SYSTEM in target.refusals:
+        request = request._replace(messages=_without_system(request.messages))
     return api.body(request, target)
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    """The messages with the system prompt at the beginning of the first question."""
+    system = system_text(messages)
+    rest = [message for message in messages if message["role"] != "system"]
+    for index, message in enumerate(rest):
+        if system and message["role"] == "user":
+            parts = [{"type": "text", "text": system}, *parts_of(message)]
+            rest[index] = {**message, "content": parts}
+            break
+    return rest
 
 
 # Refused at the top of a tool's schema by OpenAI, and most of them by Anthropic.
@@ -350,6 +375,8 @@ def as_object(arguments: str) -> JsonObject:
         return {}
     with contextlib.suppress(ValueError, RecursionError):
         value = _parse(arguments)
+        if value is None:
+            return {}
         if isinstance(value, dict):
             return value
     return {"arguments": arguments}

@@ -237,7 +237,14 @@ def _reported_cost(raw: JsonObject) -> float | None:
     ticks = token_count(raw.get("cost_in_usd_ticks"))  # xAI
     if ticks is not None:
         usd = ticks / 1e10
-    return float(usd) if usd is not None and is_cost(usd) else None
+    if usd is None or not is_cost(usd):
+        return None
+    total = float(usd)
+    upstream = as_dict(raw.get("cost_details")).get("upstream_inference_cost")
+    # With a key of one's own, OpenRouter's cost is its fee alone.
+    if raw.get("is_byok") is True and upstream is not None and is_cost(upstream):
+        total += upstream
+    return total
 
 
 def _cost_of_tokens(facts: Facts, usage: Usage, rates: Mapping[str, float]) -> float:

@@ -90,6 +90,8 @@ _AZURE_PATH = "/openai/v1"
 _AZURE_V1_VERSIONS = ("v1", "latest", "preview")
 _RESPONSES_SEARCH = WebSearch("responses", {"type": "web_search"})
 
+OLLAMA_HOST = "OLLAMA_HOST"  # Ollama's own variable; see ``ollama_url``
+
 # If the user names no model, the first of these with a key is asked for its default model.
 VENDORS: dict[str, Vendor] = {
     "openai": Vendor(
@@ -262,7 +264,7 @@ VENDORS: dict[str, Vendor] = {
     "ollama": Vendor(
         base_url="http://localhost:11434",
         key_variables=("OLLAMA_API_KEY",),
-        base_variables=("OLLAMA_API_BASE",),
+        base_variables=("OLLAMA_API_BASE", OLLAMA_HOST),
         needs_key=False,
         api="ollama",
         effort_style="think",
@@ -316,6 +318,26 @@ _EXAMPLES: dict[ApiName, Vendor] = {
     "gemini": VENDORS["gemini"]._replace(base_path=""),
     "ollama": VENDORS["ollama"],
 }
+
+
+def ollama_url(host: str) -> str:
+    """Return the base URL in ``OLLAMA_HOST``, as Ollama reads it.
+
+    Scheme, host and port may be missing, and a server that listens at all addresses is on this
+    machine. Without a scheme the port is Ollama's.
+    """
+    scheme, _, rest = host.strip(" \"'").rpartition("://")
+    default_port = "" if scheme or rest == "ollama.com" else ":11434"
+    address, slash, path = rest.partition("/")
+    match = re.fullmatch(r"(\[.*\]|[^:]*):([^:]*)", address)
+    name, port = match.groups() if match else (address, "")
+    name = name.strip("[]")
+    name = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(name, name)
+    if ":" in name:
+        name = f"[{name}]"
+    is_port = port.isdecimal() and int(port) < 65_536
+    scheme = scheme or ("https" if rest == "ollama.com" else "http")
+    return f"{scheme}://{name}{f':{port}' if is_port else default_port}{slash}{path}"
 
 
 def find_vendor(name: str, *, has_base: bool = False) -> Vendor | None:

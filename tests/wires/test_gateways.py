@@ -13,6 +13,8 @@ from tests.support import responses_server as openai
 from tests.support import server as chat
 from tests.support.home import Home
 from tests.support.server import ModelServer
+from tests.support.tools import calling
+from tests.support.tools import configure as with_tools
 
 JSON = {"Content-Type": "application/json"}
 
@@ -357,3 +359,111 @@ def test_the_reason_of_a_tool_server_that_died_is_no_line_of_its_stack(home: Hom
     run = home.run("--list-tools")
     assert run.stderr == f"gptsh: tool server ev ended with exit status 1: {reason}\n"
     assert run.code == 3
+
+
+# ---- what they refuse, and have a second way for
+
+VERIFY = {"message": "Your organization must be verified to stream this model.", "param": "stream"}
+NO_SYSTEM = [
+    "Developer instruction is not enabled for models/gemma-3-27b-it",
+    "Unsupported value: 'messages[0].role' does not support 'system' with this model.",
+    "System role not supported",
+    "This model does not support system messages.",
+]
+
+
+@pytest.mark.parametrize("error", [VERIFY, {"message": "Streaming is not supported for this model"}])
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_who_may_not_stream_is_answered_at_once_and_not_asked_to_for_a_day(
+    home: Home, model: ModelServer, api: str, error: Any
+) -> None:
+    at_gateway(home, model, api)
+    model.refuse(400, {"error": error})
+    whole = json.dumps(openai.response(openai.message("Yes."))).encode()
+    for _ in range(2):
+        if api == "chat":
+            model.unstreamed("Yes.")
+        else:
+            model.script(whole, headers=JSON)
+        assert home.run("hi") == ("Yes.\n", "", 0)
+    assert [body.get("stream") for body in model.sent if body] == [True, None, None]
+
+
+@pytest.mark.parametrize("words", NO_SYSTEM)
+@pytest.mark.parametrize("api", ["chat", "responses", "anthropic", "gemini", "ollama"])
+def test_a_system_prompt_that_is_refused_stands_before_the_first_question(
+    home: Home, model: ModelServer, api: str, words: str
+) -> None:
+    at_gateway(home, model, api)
+    model.refuse(400, {"error": {"message": words}})
+    for args in ((), ("-s", "0")):
+        model.script(*answer_of(api, 5))
+        assert home.run(*args, "--system", "Be brief.", "hi") == ("So much.\n", "", 0)
+    first, second, third = [body for body in model.sent if body]
+    assert "Be brief." in json.dumps(first)
+    for body in (second, third):
+        turns = body.get("messages") or body.get("input") or body["contents"]
+        assert turns[0]["role"] == "user"
+        sent = json.dumps(turns[0])
+        assert 0 < sent.index("Be brief.") < sent.index("hi")
+        assert json.dumps(body).count("Be brief.") == 1
+
+
+@pytest.mark.parametrize("arguments", ["null", None])
+def test_null_as_the_arguments_of_a_call_is_an_empty_object(
+    home: Home, model: ModelServer, arguments: str | None
+) -> None:
+    with_tools(home, model)
+    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "good__meet", "arguments": arguments}}
+    model.script(*calling(call))
+    model.say("Done.")
+    run = home.run("meet")
+    assert run.stdout == "Done.\n"
+    results = [message["content"] for message in home.doc()["messages"] if message["role"] == "tool"]
+    assert "not a JSON object" not in results[0]
+    assert model.sent[-1]["messages"][-2]["tool_calls"][0]["function"]["arguments"] == "{}"
+
+
+# ---- what an answer costs
+
+
+@pytest.mark.parametrize(("is_byok", "usd"), [(True, 0.0021), (False, 0.0001)])
+def test_an_answer_with_a_key_of_ones_own_costs_what_its_provider_takes_too(
+    home: Home, model: ModelServer, is_byok: bool, usd: float
+) -> None:
+    at_gateway(home, model, "chat")
+    details = {"upstream_inference_cost": 0.002}
+    usage = {"prompt_tokens": 9, "completion_tokens": 5, "cost": 0.0001, "is_byok": is_byok, "cost_details": details}
+    model.say("Yes.", usage=usage)
+    assert home.run("hi").code == 0
+    assert home.doc()["messages"][1]["cost"] == pytest.approx(usd)
+
+
+# ---- where Ollama is
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("gpu-box", "http://gpu-box:11434"),
+        ("10.0.0.7:8080", "http://10.0.0.7:8080"),
+        ("0.0.0.0", "http://127.0.0.1:11434"),
+        ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+        (":8080", "http://127.0.0.1:8080"),
+        ("[::]:8080", "http://[::1]:8080"),
+        ("::1", "http://[::1]:11434"),
+        ('"gpu-box:many"', "http://gpu-box:11434"),
+        ("http://gpu-box", "http://gpu-box"),
+        ("https://gpu-box/ollama/", "https://gpu-box/ollama"),
+        ("ollama.com", "https://ollama.com"),
+    ],
+)
+def test_ollama_is_where_its_own_variable_says(home: Home, host: str, url: str) -> None:
+    run = home.run("--dry-run", "-o", "json", "-m", "ollama/m", "-p", "num_ctx=4096", "hi", env={"OLLAMA_HOST": host})
+    assert json.loads(run.stdout)["url"] == f"{url}/api/chat"
+
+
+def test_gptshs_variable_for_ollama_wins_over_ollamas_own(home: Home) -> None:
+    env = {"OLLAMA_HOST": "gpu-box", "OLLAMA_API_BASE": "http://127.0.0.1:9"}
+    run = home.run("--dry-run", "-o", "json", "-m", "ollama/m", "-p", "num_ctx=4096", "hi", env=env)
+    assert json.loads(run.stdout)["url"] == "http://127.0.0.1:9/api/chat"

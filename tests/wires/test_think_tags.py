@@ -104,6 +104,15 @@ def test_a_thought_without_an_end_is_shown_and_the_answer_incomplete(api: tuple[
     assert kept(home) == ("<think>I greet", None)
 
 
+def test_the_channels_of_gpt_oss_are_thought_and_answer(api: tuple[Home, Callable[..., None]]) -> None:
+    home, says = api
+    for size in (1, 5, 1000):
+        text = f"{ANALYSIS}I greet.{END}Hello."
+        says(*(text[at : at + size] for at in range(0, len(text), size)))
+        assert home.run("--reasoning", "hi") == ("Hello.\n", "I greet.\n", 0)
+        assert kept(home) == ("Hello.", "I greet.")
+
+
 # ---- at which servers
 
 

@@ -123,7 +123,7 @@ def _pause_in(detail: str) -> float | None:
     if not match:
         return None
     seconds = 0.0
-    for number, unit in re.findall(r"([0-9]+(?:\.[0-9]+)?) ?(ms|[dhms])", match[1].lower()):
+    for number, unit in re.findall(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?(ms|[dhms])", match[1].lower()):
         seconds += float(number) * _UNITS[unit]
     return seconds
 
@@ -443,7 +443,8 @@ STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "key": (  # with status 403
         (
             "OpenAI, Anthropic, others",
-            r"(?i)\bkeys?\b|credential|authenticat|\b(?:access|auth|bearer|api|invalid|expired) token\b",
+            r"(?i)\bkeys?\b|credential|authenticat|permission denied"
+            r"|\b(?:access|auth|bearer|api|invalid|expired) token\b",
             "The API key has no access to this project",
         ),
     ),
@@ -522,8 +523,7 @@ def _refusal(
     err.refuses_images = _says("images", own_words(detail))
     hint = headers.get("x-should-retry")
     may_pass = hint == "true" or status in _RETRY or has_failed
-    is_spent = _says("spent", own_words(detail)) and _pause_in(detail) is None
-    is_final = hint == "false" or is_spent or _says("wrong type", detail[:_READ]) or err.refuses_images
+    is_final = hint == "false" or is_spent(detail) or _says("wrong type", detail[:_READ]) or err.refuses_images
     err.can_retry = may_pass and not is_final
     is_missing_here = is_bad_key or is_retired or is_unknown
     err.may_fall_back = is_missing_here or has_failed or status in _UNAVAILABLE
@@ -533,6 +533,11 @@ def _refusal(
 def is_filtered(detail: str) -> bool:
     """Whether an error means that the provider's filter refused the question."""
     return _says("filter", own_words(detail))
+
+
+def is_spent(detail: str) -> bool:
+    """Whether an error means that the quota is spent, without naming a time to wait for."""
+    return _says("spent", own_words(detail)) and _pause_in(detail) is None
 
 
 def _says(meaning: str, text: str) -> bool:

@@ -261,7 +261,14 @@ _TEMPORARY = re.compile(
 
 def reported_error(error: object, payload: JsonObject) -> GptshError:
     """The error for one inside an answer; --debug prints ``payload``. Overloads can be retried."""
-    from gptsh.llm.failures import is_filtered, means_too_long, message_in, retry_after, too_long
+    from gptsh.llm.failures import (
+        is_filtered,
+        is_spent,
+        means_too_long,
+        message_in,
+        retry_after,
+        too_long,
+    )
 
     reason = message_in(error)
     detail = json.dumps(payload)
@@ -274,7 +281,8 @@ def reported_error(error: object, payload: JsonObject) -> GptshError:
     failure = ModelError(what, detail=detail)
     fields = as_dict(error)
     codes = [str(fields.get(key)).lower() for key in ("code", "status", "type")]
-    failure.can_retry = failure.may_fall_back = any(map(_TEMPORARY.fullmatch, codes))
+    failure.may_fall_back = any(map(_TEMPORARY.fullmatch, codes))
+    failure.can_retry = failure.may_fall_back and not is_spent(detail)
     failure.retry_after = retry_after({}, detail)
     return failure
 

@@ -262,6 +262,16 @@ def test_a_quota_that_is_spent_is_asked_for_once(home: Home, model: ModelServer,
     assert len(asked_paths(model)) == 1
 
 
+def test_a_spent_quota_inside_a_stream_is_asked_for_once(home: Home, model: ModelServer) -> None:
+    at_gateway(home, model, "chat")
+    home.configure(home.config.read_text().replace("retries = 0", "retries = 2"))
+    model.script(chat.event({"error": {"code": 429, "message": "Insufficient credits"}}))
+    run = home.run("hi")
+    assert run.code == 1
+    assert "the provider reported: Insufficient credits" in run.stderr
+    assert len(asked_paths(model)) == 1
+
+
 def test_a_quota_of_the_minute_is_waited_for(home: Home, model: ModelServer) -> None:
     at_gateway(home, model, "chat")
     home.configure(home.config.read_text().replace("retries = 0", "retries = 2"))

@@ -291,8 +291,8 @@ def body(request: Request, target: Target) -> JsonObject:
         payload["stream"] = True
     payload |= tools
     mark_payload(payload, target)
-    for message in messages:
-        if message["role"] == "user":
+    if not _is_worth_it(messages, has_tools=bool(tools)):  # else the places of marks change
+        for message in messages:
             message["content"] = _plain(message["content"])
     return payload
 

@@ -382,7 +382,9 @@ class Answer:
 
     def _reason(self) -> str | None:
         """Why the answer ended: some servers call it complete although it has used up its limit."""
-        says_why = self.stop_sequence or (self.finish_reason or "stop").lower() not in COMPLETE_REASONS
+        says_why = (
+            self.stop_sequence or (self.finish_reason or "stop").lower() not in COMPLETE_REASONS
+        )
         if self.limit is None or self.usage is None or says_why:
             return self.finish_reason
         used_up = (self.usage["completion"] or 0) >= self.limit

@@ -95,7 +95,13 @@ _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-i
 _COST = "x-litellm-response-cost"  # USD, from LiteLLM's proxy, for an answer that is not streamed
 _NEAR_END = 60  # days from a model's end
 # Names of the limit of an answer, and the keys of a request below which it may be.
-_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens", "maxOutputTokens", "num_predict")
+_LIMITS = (
+    "max_tokens",
+    "max_completion_tokens",
+    "max_output_tokens",
+    "maxOutputTokens",
+    "num_predict",
+)
 _ABOVE_LIMIT = ("generationConfig", "options")
 
 

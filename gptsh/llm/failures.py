@@ -73,7 +73,9 @@ def _objects_in(text: str) -> list[object]:
     """The JSON in a text that has nothing else, or in the data of server-sent events."""
     candidates = [text]
     if re.match(r"\s*(?:data|event|id|retry)?:", text):
-        candidates = [line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")]
+        candidates = [
+            line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")
+        ]
     found: list[object] = []
     for candidate in candidates:
         with contextlib.suppress(ValueError, RecursionError):
@@ -523,7 +525,12 @@ def _refusal(
     err.refuses_images = _says("images", own_words(detail))
     hint = headers.get("x-should-retry")
     may_pass = hint == "true" or status in _RETRY or has_failed
-    is_final = hint == "false" or is_spent(detail) or _says("wrong type", detail[:_READ]) or err.refuses_images
+    is_final = (
+        hint == "false"
+        or is_spent(detail)
+        or _says("wrong type", detail[:_READ])
+        or err.refuses_images
+    )
     err.can_retry = may_pass and not is_final
     is_missing_here = is_bad_key or is_retired or is_unknown
     err.may_fall_back = is_missing_here or has_failed or status in _UNAVAILABLE

@@ -4,6 +4,8 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import chain, starmap
 from unicodedata import normalize
 
 from gptsh import files
@@ -18,11 +20,15 @@ from gptsh.text import one_line, shorten
 Span = tuple[int, int]
 Passage = tuple[str, str, str]  # the speaker, the name of the tool or file or "", the text
 
-# ASCII that no JSON writer escapes, and that only _LOOKALIKES become when they are folded.
+# ASCII that no JSON writer escapes.
 _PLAIN = re.compile(r"[!#-%(-*,-.0-:=?-\[\]-_a-~]+")
-# By a pattern of the letters that they become: the Kelvin sign, the capital I with a dot, both
-# forms of sharp s.
-_LOOKALIKES = {"k": "\u212a", "i": "\u0130", "^s|ss|s$": "\u00df\u1e9e"}
+# Blocks with all characters that become ASCII when they are folded.
+_BLOCKS = (
+    *((0xAA, 0x37F), (0x1D2C, 0x218A), (0x2460, 0x24EB), (0x2A74, 0x2A77), (0x2C7C, 0x2C7E)),
+    *((0x3200, 0x3400), (0xA7F2, 0xA7F5), (0xFB00, 0xFB2A), (0xFE10, 0xFF5F), (0x107A5, 0x107A6)),
+    *((0x1D400, 0x1D800), (0x1F100, 0x1F191), (0x1FBF0, 0x1FBFA)),
+)
+_ASCII = bytes(range(0x80))
 _PIECE = 100_000  # characters of a text that are folded at once
 _PIECES = re.compile(rf"(?s).{{{_PIECE}}}\S*|.+")
 _NAME_WIDTH = 40  # characters of the name of a tool or a file
@@ -40,11 +46,12 @@ class Found(SessionSummary):
 def fold(text: str) -> str:
     """Return the text as it is compared: in lower case, ``ss`` for ``ß``, one sigma.
 
-    Accents count, in any encoding. A change here also needs ``_bytes_test``.
+    Full-width letters, ligatures and the like are the plain letters. Accents count, in any
+    encoding. A change here also needs ``_BLOCKS``.
     """
     if text.isascii():
         return text.lower()
-    return normalize("NFC", text).lower().replace("ß", "ss").replace("\u03c2", "\u03c3")
+    return normalize("NFKC", text).lower().replace("ß", "ss").replace("\u03c2", "\u03c3")
 
 
 class Query:
@@ -98,7 +105,7 @@ class Query:
         """Return the text around a passage's first word, on one line, and where the words are."""
         speaker, name, text = passage
         start = f"{speaker} ({shorten(name, _NAME_WIDTH)}): " if name else f"{speaker}: "
-        text = text if text.isascii() else normalize("NFC", text)
+        text = self._shown(text)
         room = max(0, self.width - len(start))
 
         first, end = self._first_word(text)
@@ -117,6 +124,13 @@ class Query:
         match = start + line
         return match, [word.span() for word in self._pattern.finditer(match, len(start))]
 
+    def _shown(self, text: str) -> str:
+        """Return the text as written, except with plain letters if the words are only in these."""
+        if text.isascii():
+            return text
+        composed = normalize("NFC", text)
+        return composed if self._pattern.search(composed) else normalize("NFKC", text)
+
     def _first_word(self, text: str) -> Span:
         """Where the first of the words is, as a start and an end; both are 0 if there is none."""
         found = self._pattern.search(text)
@@ -127,17 +141,48 @@ def _bytes_test(word: str) -> Callable[[bytes], bool]:
     """Return a test whether bytes in lower case may contain the word: never False if they do."""
     plain = max(_PLAIN.findall(word), key=len, default="")
     needle = plain.encode()
-    found = [chars for pattern, chars in _LOOKALIKES.items() if re.search(pattern, plain)]
-    lookalikes = "".join(found)
-    escapes = [f"\\u{ord(character):04x}".encode() for character in lookalikes]
-    all_forms = [*escapes, *map(str.encode, lookalikes)]
+    # Characters that become a piece of it, or of its ends.
+    folded = _folded().items() if plain else ()
+    lookalikes = [char for char, form in folded if _overlap(form, plain)]
+    raw = re.compile(_any_of(map(str.encode, lookalikes)))
+    escaped = re.compile(_any_of(json.dumps(character)[1:-1].encode() for character in lookalikes))
 
     def test(lowered: bytes) -> bool:
+        is_ascii = lowered.isascii()
         if needle in lowered:
-            return word.isascii() or not lowered.isascii() or rb"\u" in lowered
-        return any(form in lowered for form in (escapes if lowered.isascii() else all_forms))
+            return word.isascii() or not is_ascii or rb"\u" in lowered
+        if not is_ascii and raw.search(lowered.translate(None, _ASCII)):
+            return True
+        return rb"\u" in lowered and bool(escaped.search(lowered))
 
     return test
+
+
+@cache
+def _folded() -> dict[str, str]:
+    """Return the characters that become ASCII when they are folded, each with its folded form."""
+    characters = [*map(chr, chain.from_iterable(starmap(range, _BLOCKS)))]
+    forms = fold("\n".join(characters)).split("\n")
+    pairs = zip(characters, forms, strict=True)
+    return {character: form for character, form in pairs if _PLAIN.search(form)}
+
+
+def _overlap(form: str, plain: str) -> bool:
+    """Whether text that has both texts in it may have them at places that overlap."""
+    if form in plain or plain in form:
+        return True
+    ends = range(1, len(form))
+    return any(plain.endswith(form[:end]) or plain.startswith(form[end:]) for end in ends)
+
+
+def _any_of(forms: Iterable[bytes]) -> bytes:
+    """Return a pattern for any of these, which tries each beginning once."""
+    rests: dict[bytes, list[bytes]] = {}
+    for form in filter(None, forms):
+        rests.setdefault(form[:1], []).append(form[1:])
+    return b"|".join(
+        re.escape(first) + b"(?:" + _any_of(others) + b")" for first, others in rests.items()
+    )
 
 
 def search(

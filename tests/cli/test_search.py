@@ -109,6 +109,10 @@ MATCHING = [
     ("n", "\n", False), ("u00fc", "ü", False), ("content", "the content", True), ("type", "text", False),
     ("stop", "stop", True), ("text", "text", True), ("user", "user", True), ("a<b", "a<b", True),
     ("b\udce9", "b\udce9", True),
+    ("file", "die \ufb01le", True), ("office", "O\ufb03ce", True), ("le", "\ufb01le", True), ("of", "\ufb01le", False),
+    ("full", "\uff26\uff55\uff4c\uff4c", True), ("\uff26\uff35\uff2c\uff2c", "full", True),
+    ("12", "\uff11\uff12", True), ("\u30ab\u30ca", "\uff76\uff85", True), ("x2", "x\u00b2", True),
+    ("bold", "\U0001d41b\U0001d428\U0001d425\U0001d41d", True),
 ]  # fmt: skip
 
 
@@ -144,6 +148,12 @@ def three(home: Home) -> Home:
     put(home, "100001-bbbb", session(user("nothing"), assistant("hay"), agent={"name": "other", "model": "lab/m"}))
     put(home, "100002-cccc", session(user("Needle"), assistant("and hay"), title="Third", agent={"model": "lab/n"}))
     return home
+
+
+def test_a_match_is_shown_as_written_unless_its_words_are_only_in_plain_letters(home: Home) -> None:
+    doc = session(user("\uff27\uff30\uff34, a needle"))
+    assert match_in(home, doc, "needle") == "user: \uff27\uff30\uff34, a needle"
+    assert match_in(home, doc, "gpt") == "user: GPT, a needle"
 
 
 def test_a_sharp_s_is_marked_as_two(home: Home) -> None:

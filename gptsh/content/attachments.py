@@ -37,6 +37,7 @@ _HEAD = 1 << 16  # bytes that are examined; NUL bytes are searched everywhere
 # Control characters that text does not use. It uses white space, backspace (man pages), ESC
 # (colours), and the four separators of fields and records.
 _CONTROLS = bytes([*range(0x01, 0x08), 0x0B, *range(0x0E, 0x1B), 0x7F])
+_PDF_END = re.compile(rb"startxref\s+\d+\s+%%EOF")  # text about PDF has no such line
 _MAX_CONTROLS = 0.05  # share of the head; compressed or random bytes have more
 
 
@@ -49,24 +50,33 @@ def detect_type(data: bytes | bytearray) -> str | None:
     head = bytes(data[:_HEAD])
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return UTF_16
-    if head.startswith(b"%PDF-") and b"%%EOF" in data[-1024:]:  # a PDF may be all ASCII
+    tail = bytes(data[-1024:])
+    if head.startswith(b"%PDF-") and b"%%EOF" in tail:  # a PDF may be all ASCII
         return PDF
+    has_header = may_be_pdf(head)
     controls = len(head) - len(head.translate(None, _CONTROLS))
     has_nul = b"\0" in data
     is_utf8 = _is_utf8(head)
     is_odd = controls > _MAX_CONTROLS * len(head)
     if has_nul:  # more than a third are NUL: letters of two bytes
         is_odd = controls > 0 or not is_utf8 or b"\0\0" in data or 3 * head.count(0) > len(head)
-    if is_utf8 and not is_odd:
+    if is_utf8 and not is_odd and not (has_header and _PDF_END.search(tail)):
         return None
     # Text in an older encoding may begin like a file signature, but has no control characters.
-    if controls or has_nul or head.startswith(b"%PDF-"):
+    if controls or has_nul or has_header:
         import filetype  # type: ignore[import-untyped]
 
         mime_type: str | None = filetype.guess_mime(head)
         if mime_type:
             return _OTHER_NAMES.get(mime_type, mime_type)
+        if has_header and b"%%EOF" in tail:
+            return PDF
     return BINARY if is_odd else None
+
+
+def may_be_pdf(head: bytes | bytearray) -> bool:
+    """Whether a header of PDF begins in the first 1,024 bytes, where its readers look for it."""
+    return b"%PDF-" in head[: 1023 + len(b"%PDF-")]
 
 
 def _is_utf8(head: bytes) -> bool:

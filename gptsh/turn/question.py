@@ -156,7 +156,7 @@ class Files:
         """Return a check for reading a source: it raises TooLong once a text exceeds the window."""
 
         def check(data: bytearray) -> None:
-            is_media = data.startswith(b"%PDF") or attachments.detect_type(data[:_HEAD])
+            is_media = attachments.may_be_pdf(data) or attachments.detect_type(data[:_HEAD])
             if self._client is None or self._model is None or is_media:
                 return
             if not self._has_asked:

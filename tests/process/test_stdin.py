@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gptsh.content.attachments import detect_type
+from tests.support.attached import make_pdf
 from tests.support.home import COMMAND, Home, lab_config, read_until, wait_for_exit, wait_until
 from tests.support.programs import needs
 from tests.support.server import ModelServer
@@ -101,10 +102,10 @@ def test_bytes_that_are_no_utf8_are_kept(lab: Home, model: ModelServer, data: by
 # ---- data that is no text
 
 
-def an_archive(*names: str) -> bytes:
+def an_archive(*names: str, content: bytes = b"text") -> bytes:
     with zipfile.ZipFile(file := io.BytesIO(), "w") as archive:
         for name in names:
-            archive.writestr(name, "text")
+            archive.writestr(name, content)
     return file.getvalue()
 
 
@@ -114,6 +115,10 @@ ONLY = "only text, PNG, JPEG, GIF, WebP, PDF, WAV, MP3, MP4, WebM and MPEG can b
 TEXT = "Grüße an alle, это обычный текст.\n" * 20
 NOT_TEXT = [
     (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n", "application/pdf"),  # without a NUL byte
+    (b"junk" * 255 + make_pdf(), "application/pdf"),  # readers look for its header in the first 1,024 bytes
+    (b"HTTP/1.1 200 OK\r\n\r\n%PDF-1.4\n%\xe2\xe3\xcf\xd3\n%%EOF\n", "application/pdf"),
+    (b"\0" * 128 + make_pdf(), "application/pdf"),  # MacBinary
+    (an_archive("a.pdf", content=make_pdf()), "application/zip"),
     (b"\0\0\0\x20ftypqt  \0\0\2\0qt  \0\0\0\0\0\0\0\0\0\0\0\x08free", "video/quicktime"),
     (an_archive("a.txt"), "application/zip"),
     (an_archive("[Content_Types].xml", "_rels/.rels", "word/document.xml"), WORD),
@@ -134,6 +139,8 @@ IS_TEXT = [
     b"\x1b[31mred\x1b[0m \x1b]0;title\x07" + b"a line\n" * 9,
     b"N\x08NA\x08AM\x08ME\x08E\n" * 9,  # a man page
     b"ab\0" * 9,  # names, as find -print0 parts them
+    b'PDF = b"""\n%PDF-1.4\n%%EOF\n"""\n',
+    b"junk" * 256 + make_pdf(),
     b"%PDF-1.4 is how a PDF document begins, and %%EOF how it ends. " + b"This is no end. " * 99,
     "ÿû hieß der Käse\n".encode("latin-1"),  # its first two bytes begin a frame of MP3
 ]

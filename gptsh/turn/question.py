@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -180,6 +181,8 @@ class Files:
         for source, data in sources:
             kind = attachments.detect_type(data)
             if kind is None:
+                if data.startswith(BOM_UTF8):
+                    del data[: len(BOM_UTF8)]
                 yield text_part(source, data.decode(errors="surrogateescape"))
                 data.clear()
                 continue

@@ -96,6 +96,12 @@ def test_words_then_files_in_their_order_then_stdin(lab: Home, model: ModelServe
     assert json.loads(lab.run("--show-session", "0", "-o", "json").stdout)["messages"] == lab.doc()["messages"]
 
 
+def test_a_byte_order_mark_before_a_text_is_not_sent(home: Home) -> None:
+    (home.cwd / "a.txt").write_bytes(b"\xef\xbb\xbfone\xef\xbb\xbf")
+    run = home.run("-m", "echo", "--no-save", "-f", "a.txt", stdin=b"\xef\xbb\xbftwo")
+    assert run.stdout == "You said: a.txt:\none\ufeff\n\ntwo\n"
+
+
 def test_an_attachment_alone_is_a_question_with_a_preview_and_no_title(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, more=""))
     model.say("a dot")

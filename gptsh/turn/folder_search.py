@@ -90,7 +90,7 @@ class FolderSearch:
                 if entry.name.startswith(".") and not pattern.startswith("."):
                     if notes_hidden:
                         self.left_out[self._path(name)] = _HIDDEN
-                elif not (is_deep or fnmatchcase(entry.name, pattern)):
+                elif not (is_deep or entry.name == pattern or fnmatchcase(entry.name, pattern)):
                     continue
                 elif entry.is_dir(follow_symlinks=False):
                     if is_deep or rest:

@@ -79,7 +79,7 @@ class Files:
             path = value if os.path.lexists(value) else os.path.expanduser(value)
             if os.path.isdir(path):
                 sources = self._texts_of_folder(path)
-            elif "://" in path or is_path(path) or not re.search(_WILDCARD, path):
+            elif "://" in path or is_path(path) or not _levels_of_pattern(path):
                 sources = self._files([path])  # maybe one whose name looks like a pattern
             else:
                 sources = self._files_of_pattern(path)
@@ -108,10 +108,10 @@ class Files:
         """Yield path and data of the files that match, then note which are left out."""
         from gptsh.turn.folder_search import FolderSearch
 
-        levels = pattern.split("/")
-        first = next(index for index, level in enumerate(levels) if re.search(_WILDCARD, level))
-        search = FolderSearch("/".join(levels[:first]) or ("/" if first else "."))
-        paths = [*search.matches(levels[first:])]
+        levels = _levels_of_pattern(pattern)
+        above = pattern.removesuffix("/".join(levels))
+        search = FolderSearch(above.rstrip("/") or above or ".")
+        paths = [*search.matches(levels)]
         names = search.names_left_out()
         if not paths:
             raise UsageError(f"no file matches {pattern}", names and f"left out: {names}")
@@ -202,6 +202,18 @@ class Files:
 def is_path(value: str) -> bool:
     """Whether a value of ``-f`` names a file or folder as it is, and is no pattern."""
     return os.path.lexists(os.path.expanduser(value))
+
+
+def _levels_of_pattern(path: str) -> list[str]:
+    """Return the levels of a path from its first wildcard on; none if it has no wildcard.
+
+    A folder whose name looks like a pattern is that folder.
+    """
+    levels = path.split("/")
+    for index, level in enumerate(levels):
+        if re.search(_WILDCARD, level) and not os.path.isdir("/".join(levels[: index + 1])):
+            return levels[index:]
+    return []
 
 
 def _short_text(path: str) -> tuple[bytearray, str]:

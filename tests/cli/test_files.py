@@ -1,6 +1,7 @@
 """What ``-f`` attaches beside single files: quoted patterns, folders, the pipe; and patterns that were not quoted."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -39,6 +40,31 @@ def test_a_file_whose_name_looks_like_a_pattern_is_that_file(home: Home) -> None
     put(home.cwd, a_py="A")
     (home.cwd / "[a].py").write_text("B")
     assert home.run(*ECHO, "-f", "[a].py", "what?").stdout == "You said: what?\n\n[a].py:\nB\n"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("src [x]/*.py", ["src [x]/a.py"]),
+        ("src [x]/in*/[b].py", ["src [x]/inner/b.py"]),
+        ("src [x]/**/b.py", ["src [x]/inner/b.py"]),
+        ("src*/[!b].py", ["src [x]/a.py", "src x/a.py"]),
+        ("up/src [?]/*.py", ["up/src [?]/a.py"]),
+        ("*/src [?]/*.py", ["up/src [?]/a.py"]),
+    ],
+)
+def test_a_folder_whose_name_looks_like_a_pattern_is_that_folder(home: Home, pattern: str, names: list[str]) -> None:
+    for folder in ("src [x]", "src [x]/inner", "src x", "up/src [?]"):
+        (home.cwd / folder).mkdir(parents=True, exist_ok=True)
+        (home.cwd / folder / ("b.py" if "inner" in folder else "a.py")).write_text("A")
+    said = home.run(*ECHO, "-f", pattern, "what?").stdout
+    assert re.findall("^(.*):$", said, re.MULTILINE) == names
+
+
+def test_a_file_that_is_missing_in_such_a_folder_is_named(home: Home) -> None:
+    (home.cwd / "src [x]").mkdir()
+    problem = "gptsh: src [x]/a.py: No such file or directory\n"
+    assert home.run(*ECHO, "-f", "src [x]/a.py", "what?") == ("", problem, 2)
 
 
 def test_a_pattern_that_matches_nothing_is_an_error_and_the_pipe_is_not_read(home: Home) -> None:

@@ -33,6 +33,13 @@ _FORMULA = re.compile(
 )
 
 
+# A line that begins or ends a code block, behind the marks of lists and quotes.
+_FENCE = re.compile(
+    r"[\s>]*+(?:(?:[-+*]|\d{1,9}[.)])\s++)*+(?P<marks>`{3,}+|~{3,}+)(?P<info>[^`]*+)"
+)
+_MARKDOWN = ("markdown", "md")
+
+
 # ---- the parser
 
 
@@ -161,8 +168,12 @@ class CodeBlock(NamedTuple):
 
 
 def code_blocks(text: str) -> list[CodeBlock]:
-    """Return the fenced code blocks, nested ones included."""
-    document = SyntaxTreeNode(outline_parser().parse(text))
+    """Return the fenced code blocks, also those in lists and quotes.
+
+    One that shows code blocks itself, such as a README, is whole, although its fence should have
+    been longer than theirs.
+    """
+    document = SyntaxTreeNode(outline_parser().parse(_with_longer_fences(text)))
     last = last_leaf(document.children)
     blocks = []
     for node in document.walk():
@@ -171,6 +182,54 @@ def code_blocks(text: str) -> list[CodeBlock]:
             is_cut_off = node is last and not _has_closing_fence(node)
             blocks.append(CodeBlock(node.content, language, is_cut_off))
     return blocks
+
+
+def _with_longer_fences(text: str) -> str:
+    """Return a text in which each code block has a longer fence than the blocks inside it."""
+    lines = text.split("\n")
+    may_guess = True
+    at = 0
+    while at < len(lines):
+        opening = _FENCE.fullmatch(lines[at])
+        if opening:
+            guesses = may_guess and opening["info"].strip().lower() in _MARKDOWN
+            inner, end = _fences_inside(lines, at, guesses=guesses)
+            if guesses and end == len(lines):
+                may_guess = False
+                inner, end = _fences_inside(lines, at, guesses=False)
+            longer = max(inner, default="", key=len)
+            for place in (at, end):
+                if longer and place < len(lines):
+                    lines[place] = lines[place].replace(longer[:3], longer + longer[:3], 1)
+            at = end
+        at += 1
+    return "\n".join(lines)
+
+
+def _fences_inside(lines: Sequence[str], at: int, *, guesses: bool) -> tuple[list[str], int]:
+    """Return the fences that begin blocks inside the one at a line, and the line of its end.
+
+    That is the number of lines if it has no end. A fence with a language begins a block. One
+    without ends the last block, but ``guesses`` lets it begin one if text follows it directly.
+    """
+    own = _FENCE.sub(r"\g<marks>", lines[at])
+    inner: list[str] = []
+    open_blocks: list[str] = []
+    for place in range(at + 1, len(lines)):
+        fence = _FENCE.fullmatch(lines[place])
+        if not fence or not fence["marks"].startswith(own):
+            continue
+        begins = bool(fence["info"].strip())
+        if guesses and not open_blocks:
+            begins = begins or bool("".join(lines[place + 1 : place + 2]).strip())
+        if begins:
+            inner.append(fence["marks"])
+            open_blocks.append(fence["marks"])
+        elif not open_blocks:
+            return inner, place
+        elif fence["marks"].startswith(open_blocks[-1]):
+            open_blocks.pop()
+    return inner, len(lines)
 
 
 def _has_closing_fence(fence: SyntaxTreeNode) -> bool:

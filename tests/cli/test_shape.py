@@ -25,6 +25,12 @@ NUMBER = '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"
         ("1. do\n   ```\n   ls\n     -l\n   ```\n", "ls\n  -l\n"),
         ("```\nnever closed", "never closed"),
         ("```\n```", ""),
+        ("```markdown\n# T\n```sh\nls\n```\nend\n```\n", "# T\n```sh\nls\n```\nend\n"),
+        ("~~~\na\n~~~sh\nls\n~~~\n~~~", "a\n~~~sh\nls\n~~~\n"),
+        ("```md\n# T\n\n```\nls\n```\n\nend\n```\n\nDone.", "# T\n\n```\nls\n```\n\nend\n"),
+        ("```md\n# T\n```\nDone.", "# T\n"),
+        ("```md\n# T\n```\n\nThen:\n\n```\nls\n```", "# T\n"),
+        ("- so:\n  ```md\n  a\n  ````sh\n  ls\n  ````\n  ```\n", "a\n````sh\nls\n````\n"),
         ("> ```\r\n> a\r\n>\r\n> b\r\n> ```", "a\n\nb\n"),
     ],
 )
@@ -47,6 +53,7 @@ FENCED = "Do:\n```sh\nls -l\n```\nThat is all."
         ("```\na\n```\nor\n```\nb", "stop", (), "a\n", 0),  # the first block is whole
         ("- so:\n  ```\n  a\n", "stop", (), "", 5),
         ("~~~\na\n```\n~~~ \n\n", "stop", (), "a\n```\n", 0),
+        ("```markdown\n# T\n```sh\nls\n```\n", "stop", (), "", 5),  # its last fence ends the inner block
         (FENCED, "stop", ("--schema", "{}"), "", 2),  # which of them?
     ],
 )

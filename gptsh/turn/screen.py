@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _LAST = "last"  # as a value of --block
 _NUMBER = "[1-9][0-9]{0,8}"
+_ONLY_CODE = re.compile(r"\s*(?P<marks>`++)(?P<code>(?:(?!(?P=marks))[^\n])+)(?P=marks)\s*")
 
 
 class Output(NamedTuple):
@@ -55,11 +56,17 @@ class Output(NamedTuple):
         return self.form == "json" or (shows_part and self.form != "jsonl")
 
     def select(self, text: str) -> str:
-        """The part of an answer that is shown; all of it if it has no such code block."""
+        """The part of an answer that is shown; all of it if it has no such code block.
+
+        All of it may be code between backticks.
+        """
         if self.block is None and not self.schema:
             return text
         block, _ = self._find_block(text)
-        return block.content if block else text
+        if block:
+            return block.content
+        code = _ONLY_CODE.fullmatch(text) if self.block == "" else None
+        return (code and code["code"].strip()) or text
 
     def check_block(self, text: str) -> None:
         """Raise Incomplete if the code block has no end, or if there is none as asked."""

@@ -54,6 +54,9 @@ FENCED = "Do:\n```sh\nls -l\n```\nThat is all."
         ("- so:\n  ```\n  a\n", "stop", (), "", 5),
         ("~~~\na\n```\n~~~ \n\n", "stop", (), "a\n```\n", 0),
         ("```markdown\n# T\n```sh\nls\n```\n", "stop", (), "", 5),  # its last fence ends the inner block
+        ("`ls -l`", "stop", (), "ls -l\n", 0),
+        ("`` echo `date` ``\n", "stop", (), "echo `date`\n", 0),
+        ("`date` | cat `x`", "stop", (), "`date` | cat `x`\n", 0),
         (FENCED, "stop", ("--schema", "{}"), "", 2),  # which of them?
     ],
 )

@@ -345,6 +345,8 @@ def template_of(agent: Agent, pairs: Sequence[str], option: str) -> "Template | 
     prompt = f"the prompt of agent {agent.name}"
     if missing:
         ways = " ".join(f"{option} {name}=…" for name in missing)
+        literal = f"{missing[0]}={{{{{missing[0]}}}}}"
+        ways += f", or {option} '{literal}' if those braces are text"
         raise UsageError(f"{prompt} has no value for {', '.join(missing)}", f"add {ways}")
     if unknown:
         known = f"it has {', '.join(names)}" if names else "it has no names"

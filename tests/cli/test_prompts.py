@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -90,8 +91,16 @@ def test_without_the_name_input_the_words_follow_and_none_are_needed(home: Home)
 
 
 WRONG_VALUES = [
-    ([], "the prompt of agent tr has no value for lang, tone: add --var lang=… --var tone=…"),
-    (["--var", "lang=de"], "the prompt of agent tr has no value for tone: add --var tone=…"),
+    (
+        [],
+        "the prompt of agent tr has no value for lang, tone: add --var lang=… --var tone=…, "
+        "or --var 'lang={{lang}}' if those braces are text",
+    ),
+    (
+        ["--var", "lang=de"],
+        "the prompt of agent tr has no value for tone: add --var tone=…, "
+        "or --var 'tone={{tone}}' if those braces are text",
+    ),
     (["--var", "lang=de", "--var", "tone=", "--var", "x=1"], "the prompt of agent tr has no {x}: it has lang, tone"),
     (["--var", "lang"], "--var 'lang': expected NAME=VALUE"),
     (
@@ -134,6 +143,12 @@ def test_a_folder_of_patterns_is_a_set_of_agents(lab: Home, model: ModelServer) 
     assert lab.run("-a", "translate", "--var", "lang_code=de", stdin="text").code == 0
     assert model.sent[1]["messages"][-1]["content"] == "Into de, {as is}.\n\nINPUT:\n\ntext"
     assert [line.split()[0] for line in lab.run("--list-agents").stdout.splitlines()][-2:] == ["extract", "translate"]
+
+
+def test_braces_of_a_pattern_that_are_text_can_be_kept_as_the_error_says(home: Home) -> None:
+    put(home, "plan/system.md", "Fill in {{TODO}} in {{input}}.")
+    way = home.run(*ECHO, "-a", "plan", "it").stderr.partition(", or ")[2].partition(" if ")[0]
+    assert home.run(*ECHO, "-a", "plan", *shlex.split(way), "it").stdout == "You said: Fill in {{TODO}} in it.\n"
 
 
 def test_a_pattern_is_text_whatever_it_begins_with(lab: Home, model: ModelServer) -> None:

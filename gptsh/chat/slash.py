@@ -380,6 +380,8 @@ def _agent_lines(chat: "Conversation") -> list[str]:
         model = model_of(chat.settings, agent, agent.model, chat.options.model)
         is_current = agent.name == current.name
         lines.append(agent_line(agent.name, model, is_current, agent.prompt_names()))
+    if note := chat.settings.agents.note_on_others():
+        stdio.note(note)
     return lines
 
 

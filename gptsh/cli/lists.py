@@ -38,6 +38,8 @@ def list_agents(flags: Flags) -> int:
     for name in config.agents:
         if note := config.agents.conflict(name):
             stdio.note(note)
+    if note := config.agents.note_on_others():
+        stdio.note(note)
     none = f"no agent has a model that matches {flags.model}" if flags.model else ""
     items = lists.or_note(agents[: flags.limit], none)
     lines = lists.lines_of(items, lambda item: agent_line(**item), dict, flags.output)

@@ -10,8 +10,9 @@ from gptsh.config.accounts import Providers
 from gptsh.config.schema import FLAG, LIST, PARAMS, TEXT, USD, one_of, read
 from gptsh.errors import ConfigError
 from gptsh.files import read_text
-from gptsh.jsonio import JsonObject
+from gptsh.jsonio import JsonObject, as_dict, as_str
 from gptsh.models.facts import split_model
+from gptsh.models.vendors import VENDORS
 from gptsh.terminal.stdio import OUTPUTS
 
 # The system prompt of the agent ``shell``, unless the config file sets one; --shell-integration
@@ -23,7 +24,12 @@ _SHELL_PROMPT = (
     "can do it, answer with a comment of one line that says why."
 )
 _BUILT_IN = ("default", "shell")
-_PATTERN = "system.md"  # in a folder with the agent's name, as fabric keeps its patterns
+# In a folder with the agent's name: fabric's patterns, and skills.
+_PATTERN = "system.md"
+_SKILL = "SKILL.md"
+_FORMS = f"NAME.md, NAME.yaml, NAME/{_PATTERN} or NAME/{_SKILL}"
+_ROLE_INPUT = "__INPUT__"  # in a role of aichat
+_ROLE_PARAMS = ("temperature", "top_p")
 # Files for people in the folder of agents; the second is fabric's.
 _EXPLANATIONS = ("readme", "pattern_explanations")
 _FRONT_MATTER = r"---[ \t]*\n(.*?)^---[ \t]*(?:\n|\Z)"
@@ -116,11 +122,7 @@ class Agents(Mapping[str, Agent]):
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names: tables, built-in agents, then files by name."""
-        try:
-            entries = sorted(self._folder.iterdir())
-        except OSError:  # most users have no such folder
-            entries = []
-        in_folder = [path.stem if path.suffix == ".md" else path.name for path in entries]
+        in_folder = map(_name_of, self._entries())
         names = [*self._tables, *_BUILT_IN, *filter(self._file, in_folder)]
         return iter(dict.fromkeys(names))  # each once
 
@@ -152,8 +154,30 @@ class Agents(Mapping[str, Agent]):
         file = self._file(name) if name in self._tables else None
         return f"ignoring {file}: {self._config_file} has [agents.{name}]" if file else ""
 
+    def note_on_others(self, name: str = "") -> str:
+        """What a note says on what is no agent in the folder, with this name if given; else ""."""
+        others = [path.name for path in self._entries() if self._is_unused(path)]
+        if name:
+            others = [other for other in others if name in (other, _name_of(Path(other)))]
+        if not others:
+            return ""
+        text = ", ".join(others[:_MAX_KNOWN])
+        if len(others) > _MAX_KNOWN:
+            text += f" and {len(others) - _MAX_KNOWN:,} others"
+        return f"{self._folder}: no agent is in {text}: one is {_FORMS}"
+
+    def _is_unused(self, path: Path) -> bool:
+        """Whether something in the folder is not read for any agent, and not there for people."""
+        name = _name_of(path)
+        if name.startswith(".") or name.lower() in _EXPLANATIONS:
+            return False
+        file = self._file(name)
+        return file is None or path not in (file, file.parent)
+
     def advice(self, name: str) -> str:
         """Return what the user can do about an unknown name."""
+        if note := self.note_on_others(name):
+            return note
         names = list(self)
         if len(names) <= _MAX_KNOWN:
             return f"choose from {', '.join(names)}"
@@ -163,11 +187,24 @@ class Agents(Mapping[str, Agent]):
             return f"did you mean {similar}?"
         return "gptsh --list-agents lists them"
 
+    def _entries(self) -> list[Path]:
+        try:
+            return sorted(self._folder.iterdir())
+        except OSError:  # most users have no such folder
+            return []
+
     def _file(self, name: str) -> Path | None:
-        """Return the file with the agent's prompt: ``NAME.md``, else ``NAME/system.md``."""
+        """Return the first file with a prompt of this agent."""
         if not name or name.startswith(".") or "/" in name or name.lower() in _EXPLANATIONS:
             return None
-        for path in (self._folder / f"{name}.md", self._folder / name / _PATTERN):
+        folder = self._folder / name
+        files = (
+            self._folder / f"{name}.md",
+            folder / _PATTERN,
+            folder / _SKILL,
+            self._folder / f"{name}.yaml",
+        )
+        for path in files:
             if os.path.isfile(path):  # which is False for a name that is too long
                 return path
         return None
@@ -208,11 +245,17 @@ class Agents(Mapping[str, Agent]):
 # ---- files
 
 
+def _name_of(path: Path) -> str:
+    """Return the name of the agent that a file or folder would be."""
+    return path.stem if path.suffix in (".md", ".yaml") else path.name
+
+
 def _read_file(path: Path) -> Agent:
     """Read front matter with the keys of an agent, and the text below it.
 
     With names the text is its prompt, else its system prompt. A pattern is from other people: all
-    of it is text. Raises ConfigError.
+    of it is text. So is what follows the front matter of a skill, which is for its own tool. Raises
+    ConfigError.
     """
     from gptsh.content import templates
 
@@ -221,15 +264,20 @@ def _read_file(path: Path) -> Agent:
     except (OSError, ValueError) as err:
         raise ConfigError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
     text = text.replace("\r\n", "\n")
-    keys: JsonObject = {}
-    if path.name == _PATTERN:
-        text = templates.from_fabric(text.strip())
-    elif front := re.match(_FRONT_MATTER, text, re.DOTALL | re.MULTILINE):
-        keys = _parse_yaml(front[1], path)
-        text = text[front.end() :]
+    if path.suffix == ".yaml":
+        return read(Agent, _keys_of_llm(_parse_yaml(text, path), path), f"{path}: ")
+    is_pattern = path.name == _PATTERN
+    front = None if is_pattern else re.match(_FRONT_MATTER, text, re.DOTALL | re.MULTILINE)
+    text = text[front.end() :].strip() if front else text.strip()
+    if path.name == _SKILL:
+        return Agent(system=text)
+    keys = _parse_yaml(front[1], path) if front else {}
+    if is_pattern:
+        text = templates.from_other(text, templates.FABRIC)
+    elif _ROLE_INPUT in text or any(name in keys for name in _ROLE_PARAMS):
+        keys = _keys_of_role(keys)
+        text = templates.from_other(text.replace(_ROLE_INPUT, "\0input"), "\0(input)")
     agent = read(Agent, keys, f"{path}: ")
-
-    text = text.strip()
     if not text:
         return agent
     key = "prompt" if templates.names_in(text) else "system"
@@ -239,6 +287,40 @@ def _read_file(path: Path) -> Agent:
     if key == "prompt":
         return agent._replace(prompt=text)
     return agent._replace(system=templates.fill(text, {}))
+
+
+def _keys_of_role(keys: JsonObject) -> JsonObject:
+    """Return the keys of a role of aichat as ours: its parameters, and ``CLIENT:MODEL``."""
+    params = {name: keys[name] for name in _ROLE_PARAMS if keys.get(name) is not None}
+    new = {name: value for name, value in keys.items() if name not in _ROLE_PARAMS}
+    if params:
+        new["params"] = {**as_dict(keys.get("params")), **params}
+    client, colon, model = as_str(keys.get("model")).partition(":")
+    client = "anthropic" if client == "claude" else client
+    if colon and client in VENDORS:
+        new["model"] = f"{client}/{model}"
+    return new
+
+
+def _keys_of_llm(keys: JsonObject, path: Path) -> JsonObject:
+    """Return the keys of a template of llm as ours.
+
+    Raises ConfigError for a name outside its prompt.
+    """
+    from gptsh.content import templates
+
+    new = {name: value for name, value in keys.items() if name not in ("name", "options")}
+    if "options" in keys:
+        new["params"] = keys["options"]
+    for key in ("system", "prompt"):
+        if isinstance(keys.get(key), str):
+            text = keys[key].replace("$$", "\0")
+            new[key] = templates.from_other(text, templates.LLM).replace("\0", "$")
+    if isinstance(new.get("system"), str):
+        if names := templates.names_in(new["system"]):
+            raise ConfigError(f"{path}: system: ${names[0]} can only be in the prompt")
+        new["system"] = templates.fill(new["system"], {})
+    return new
 
 
 def _parse_yaml(text: str, path: Path) -> JsonObject:
@@ -251,6 +333,9 @@ def _parse_yaml(text: str, path: Path) -> JsonObject:
         keys = yaml.load(text, loader)
     except (yaml.YAMLError, ValueError, RecursionError) as err:
         raise ConfigError(f"{path}: not YAML: {' '.join(str(err).split())}") from err
+    if isinstance(keys, str) and path.suffix == ".yaml":
+        return {"prompt": keys}  # as llm reads it
     if not isinstance(keys, dict | None):
-        raise ConfigError(f"{path}: expected KEY: VALUE lines between the two ---")
+        place = "" if path.suffix == ".yaml" else " between the two ---"
+        raise ConfigError(f"{path}: expected KEY: VALUE lines{place}")
     return keys or {}

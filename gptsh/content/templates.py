@@ -12,6 +12,9 @@ from gptsh.messages import Part
 
 INPUT = "input"  # the name of what the user typed and piped in
 _PLACE = "\0"  # stands for the input until it is inserted; no value and no file of text has it
+# How other tools write names. llm's are those of shell variables, with $$ for a dollar.
+FABRIC = r"\{\{ *([^\W\d]\w*) *\}\}"
+LLM = r"\$([^\W\d]\w*)"
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^\W\d]\w*)\}")
 
 
@@ -39,8 +42,8 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     return _TOKEN.sub(replace, text)
 
 
-def from_fabric(text: str) -> str:
-    """Return a prompt of fabric in our form: there, ``{{name}}`` is a name, a brace is text."""
+def from_other(text: str, names: str) -> str:
+    """Return another tool's prompt in our form: ``names`` matches its names, a brace is text."""
     depth = 0
 
     def replace(match: re.Match[str]) -> str:
@@ -55,7 +58,7 @@ def from_fabric(text: str) -> str:
             return "}}"
         return match[0]
 
-    return re.sub(r"\{\{ *([^\W\d]\w*) *\}\}|[{}]", replace, text)
+    return re.sub(rf"{names}|[{{}}]", replace, text)
 
 
 class Template(NamedTuple):

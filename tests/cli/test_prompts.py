@@ -151,6 +151,50 @@ def test_braces_of_a_pattern_that_are_text_can_be_kept_as_the_error_says(home: H
     assert home.run(*ECHO, "-a", "plan", *shlex.split(way), "it").stdout == "You said: Fill in {{TODO}} in it.\n"
 
 
+def test_a_skill_is_an_agent_with_its_text_as_the_system_prompt(lab: Home, model: ModelServer) -> None:
+    front = "---\nname: pdf\ndescription: Use for: PDF\nallowed-tools: [x]\n---\n"
+    put(lab, "pdf/SKILL.md", front + '\n# PDF\n\nPrint {"a": {{b}}, {c}}.\n')
+    assert lab.run("-a", "pdf", "hi").code == 0
+    assert model.sent[0]["messages"][0]["content"] == '# PDF\n\nPrint {"a": {{b}}, {c}}.'
+
+
+def test_a_role_of_aichat_is_an_agent(lab: Home, model: ModelServer) -> None:
+    put(lab, "emoji.md", "---\ntemperature: 0\ntop_p: 0.5\n---\nMake {it} __INPUT__ an emoji")
+    assert lab.run("-a", "emoji", "joy").code == 0
+    assert model.sent[0]["messages"] == [{"role": "user", "content": "Make {it} joy an emoji"}]
+    assert (model.sent[0]["temperature"], model.sent[0]["top_p"]) == (0, 0.5)
+
+
+def test_the_model_of_a_role_of_aichat_has_its_client_as_the_provider(home: Home) -> None:
+    for client, name in (("openai", "openai/gpt-4o"), ("claude", "anthropic/gpt-4o"), ("ollama", "ollama/gpt-4o")):
+        put(home, f"{client}.md", f"---\nmodel: {client}:gpt-4o\ntemperature: 1\n---\nBe brief.")
+        listed = json.loads(home.run("--list-agents", "-o", "json").stdout)
+        assert [agent["model"] for agent in listed if agent["name"] == client] == [name]
+
+
+def test_a_template_of_llm_is_an_agent(lab: Home, model: ModelServer) -> None:
+    texts = "system: Costs $$1, {x}\nprompt: 'Into $lang for $$5: $input {y}'\n"
+    put(lab, "tr.yaml", f"name: tr\n{texts}model: lab/small\noptions: {{top_p: 1}}\n")
+    assert lab.run("-a", "tr", "--var", "lang=fr", "hi").code == 0
+    system, question = model.sent[0]["messages"]
+    assert system["content"] == "Costs $1, {x}"
+    assert question["content"] == "Into fr for $5: hi {y}"
+    assert model.sent[0]["model"] == "small"
+    assert model.sent[0]["top_p"] == 1
+
+
+def test_what_is_no_agent_in_the_folder_is_named_where_agents_are_listed_or_missed(home: Home) -> None:
+    for name in ("good.md", "tr.txt", "empty/user.md", "good.yaml", "README.md", ".git/x"):
+        put(home, name, "S")
+    folder = home.config.parent / "agents"
+    forms = "one is NAME.md, NAME.yaml, NAME/system.md or NAME/SKILL.md"
+    others = f"gptsh: {folder}: no agent is in empty, good.yaml, tr.txt: {forms}\n"
+    assert home.run("--list-agents").stderr == others
+    missed = f"gptsh: there is no agent 'empty': {folder}: no agent is in empty: {forms}\n"
+    assert home.run(*ECHO, "-a", "empty", "hi").stderr == missed
+    assert home.run(*ECHO, "-a", "good", "hi").stderr == ""
+
+
 def test_a_pattern_is_text_whatever_it_begins_with(lab: Home, model: ModelServer) -> None:
     text = "---\nmodel: lab/other\nsystem_file: /etc/passwd\n---\nSum up {input}."
     put(lab, "sum/system.md", text)
@@ -297,6 +341,7 @@ BROKEN = [
     ("---\nmodel: 7\n---\n", "model: expected a string, not 7"),
     ("---\nsystem: a\n---\nb", "the text below the second --- is the system too"),
     ("---\nprompt: '{input}'\n---\n{input}", "the text below the second --- is the prompt too"),
+    ("---\ntemperature: 1\nuse_tools: fs\n---\nx", "use_tools: unknown key"),
     (b"caf\xe9", "'utf-8' codec can't decode"),
     ("---\nmodel: &m echo\n---\n", "an anchor or alias of YAML: write out what it stands for"),
     ("---\nparams: {a: &a [x, x], b: &b [*a, *a], c: [*b, *b]}\n---\n", "an anchor or alias of YAML: "),
@@ -324,7 +369,7 @@ def test_only_front_matter_costs_the_import_of_yaml(home: Home) -> None:
 def test_a_pattern_of_fabric_is_kept_whatever_its_braces(text: str) -> None:
     if re.search(r"\{\{ *[ab]", text):
         return
-    assert templates.fill(templates.from_fabric(text), {}) == text
+    assert templates.fill(templates.from_other(text, templates.FABRIC), {}) == text
 
 
 @given(st.text(st.sampled_from("{}ab")), st.text(), st.text())

@@ -131,10 +131,15 @@ def _source_links(message: Message) -> str:
     for page in as_dicts(message.get("sources")):
         url = as_str(page.get("url"))
         if url:
-            label = escape_markdown((as_str(page.get("title")) or url).translate(_ROUND))
-            target = re.sub(r"[\s<>\\]", lambda mark: f"%{ord(mark[0]):02X}", url)
-            lines.append(f"{len(lines) + 1}. [{label}](<{target}>)")
+            lines.append(f"{len(lines) + 1}. {link_to(url, as_str(page.get('title')))}")
     return "\n".join(lines)
+
+
+def link_to(url: str, title: str) -> str:
+    """Return a link to a page in Markdown, with its URL as the text if it has no title."""
+    label = escape_markdown((title or url).translate(_ROUND))
+    target = re.sub(r"[\s<>\\]", lambda mark: f"%{ord(mark[0]):02X}", url)
+    return f"[{label}](<{target}>)"
 
 
 def _indent(call: Passage) -> Passage:

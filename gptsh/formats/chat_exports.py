@@ -1,8 +1,10 @@
 """Import the data exports of ChatGPT and Claude.ai (``conversations.json``)."""
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import groupby
 
+from gptsh.content.passages import link_to
 from gptsh.formats.source import (
     MALFORMED,
     Conversation,
@@ -15,7 +17,7 @@ from gptsh.formats.source import (
     utc,
     without,
 )
-from gptsh.jsonio import JsonObject, as_dict, as_dicts
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.messages import Part
 from gptsh.models.usage import FINISH_REASONS
 
@@ -71,6 +73,10 @@ _EMPTY = {
     "user_editable_context",
     "model_editable_context",
 }
+# A citation: its kind and the places of its pages in a search, between characters of private use;
+# in older answers a number and a name. Only the metadata of the answer has the pages.
+_CITATION = re.compile("\ue200[^\ue201]*\ue201|【[^【】]*】")
+_PAGES = ("items", "supporting_websites", "sources")  # lists of them in a reference
 
 
 def read_chatgpt(source: Source) -> Results | None:
@@ -192,11 +198,56 @@ def _message(record: JsonObject, metadata: JsonObject, parts: list[Part]) -> For
                 "finish_reason": FINISH_REASONS.get(str(reason), reason),
             }
         )
+        references = as_dicts(metadata.get("content_references"))
+        pages = _pages_in([*references, *as_dicts(metadata.get("citations"))])
+        if pages:
+            message["sources"] = [{"url": url, "title": title} for url, title in pages.items()]
+        message["content"] = content_of([_with_links(part, metadata) for part in parts])
         recipient = record.get("recipient") or "all"
         if recipient != "all":
             text = "".join(part.get("text", "") for part in parts)
             message |= {"content": None, "tool_calls": [tool_call(record["id"], recipient, text)]}
     return message
+
+
+def _with_links(part: Part, metadata: JsonObject) -> Part:
+    """A text with links in place of its citations; one whose pages are not known is left out."""
+    text = part.get("text")
+    if part["type"] != "text" or not isinstance(text, str):
+        return part
+    pages: dict[str, dict[str, str | None]] = {}
+    links: dict[str, str] = {}  # as the page of ChatGPT shows them
+    for reference in as_dicts(metadata.get("content_references")):
+        mark = as_str(reference.get("matched_text"))
+        pages[mark] = _pages_in([reference])
+        links[mark] = as_str(reference.get("alt"))
+    for citation in as_dicts(metadata.get("citations")):
+        start, end = citation.get("start_ix"), citation.get("end_ix")
+        if isinstance(start, int) and isinstance(end, int) and text[start:end] not in links:
+            pages.setdefault(text[start:end], {}).update(_pages_in([citation]))
+
+    def link(mark: re.Match[str]) -> str:
+        own = [link_to(url, title or "") for url, title in pages.get(mark[0], {}).items()]
+        known = links.get(mark[0]) or ", ".join(own)
+        return known or ("" if mark[0].startswith("\ue200") else mark[0])
+
+    return {**part, "text": _CITATION.sub(link, text)}
+
+
+def _pages_in(references: list[JsonObject]) -> dict[str, str | None]:
+    """The titles of the pages in references, by URL; other pages may stand below one."""
+    pages: dict[str, str | None] = {}
+    for reference in references:
+        url = as_str(reference.get("url"))
+        if url:
+            title = as_str(reference.get("title")) or as_str(reference.get("attribution")) or None
+            pages[url] = pages.get(url) or title
+        inner = [as_dict(reference.get("metadata"))]
+        for key in _PAGES:
+            inner += as_dicts(reference.get(key))
+        for url, title in _pages_in([item for item in inner if item]).items():
+            pages[url] = pages.get(url) or title
+    return pages
 
 
 # ---- claude ai

@@ -227,6 +227,8 @@ def shown(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"id": "c", "current_node": str(len(messages)), "mapping": nodes}]
 
 
+CITED, OTHER, LOST = (f"\ue200cite\ue202turn0search{number}\ue201" for number in range(3))
+
 # The name of a file, what it holds, and what is told of the sessions that come of it: all of it could be read.
 SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     "claude-code: an agent that was sent off is a session of its own": ("a.jsonl", (
@@ -273,6 +275,35 @@ SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
         {"role": "assistant", "parts": ["so"]},
     ), ["user: [attachment]\nassistant: file_search=2\ntool 2: found\nassistant: webq=3\ntool 3: Q1\n"
         "assistant: web=5\ntool 5: T\nU\nQ2\nassistant: so\n"], {"messages.0.content.0.source": "a.pdf"}),
+    "chatgpt: citations are links, and their pages the sources": ("conversations.json", shown(
+        {"role": "user", "parts": ["find \ue200it\ue201"]},
+        {"role": "assistant", "metadata": {"content_references": [
+            {"matched_text": CITED, "alt": "([A](https://a.example/))", "type": "grouped_webpages", "items": [
+                {"url": "https://a.example/", "title": "A [1]",
+                 "supporting_websites": [{"url": "https://b.example/", "attribution": "B"}]},
+            ]},
+            {"matched_text": OTHER, "items": [{"url": "https://c.example/", "title": "C"}]},
+            {"matched_text": "\ue200entity\ue202[]\ue201", "alt": "Oslo"}, {"matched_text": " ", "sources": [
+                {"url": "https://d.example/", "title": ""}, {"url": "https://a.example/", "title": "Other"},
+            ]},
+        ]}, "parts": [f"One {CITED} two{OTHER} \ue200entity\ue202[]\ue201{LOST}!【x】"]},
+    ), ["user: find \ue200it\ue201\n"
+        "assistant: One ([A](https://a.example/)) two[C](<https://c.example/>) Oslo!【x】\n"], {
+        "messages.1.sources": [
+            {"url": "https://a.example/", "title": "A [1]"}, {"url": "https://b.example/", "title": "B"},
+            {"url": "https://c.example/", "title": "C"}, {"url": "https://d.example/", "title": None},
+        ],
+    }),
+    "chatgpt: citations of an older answer are links": ("conversations.json", shown(
+        {"role": "user", "parts": ["find"]},
+        {"role": "assistant", "parts": [f"a【4†source】 b{CITED}"], "metadata": {"citations": [
+            {"start_ix": 1, "end_ix": 11, "metadata": {"type": "webpage", "title": "T", "url": "https://a.example/"}},
+            {"start_ix": 13, "end_ix": 13 + len(CITED), "metadata": {"title": "U", "url": "https://b.example/"}},
+            {"start_ix": None, "metadata": {"name": "a.pdf"}},
+        ]}},
+    ), ["user: find\nassistant: a[T](<https://a.example/>) b[U](<https://b.example/>)\n"], {
+        "messages.1.sources.0": {"url": "https://a.example/", "title": "T"},
+    }),
     "chatgpt: a current node that the export lacks is the newest one": ("conversations.json", [
         {**shown({"role": "user", "parts": ["hi"]}, {"role": "assistant", "parts": ["ho"]})[0], "current_node": "9"},
     ], ["user: hi\nassistant: ho\n"], {}),

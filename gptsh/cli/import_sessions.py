@@ -95,6 +95,7 @@ class _Import:
         self._unread = Counter[str]()  # parts by file
         self._notes: list[str] = []  # on the unread parts
         self._foreign: list[Skipped] = []
+        self._left_out: list[str] = []  # of folders: what cannot be a session by its name or kind
         self._screen = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
         self._next_drawing = time.monotonic() + _DELAY
         self._is_drawn = False
@@ -162,12 +163,16 @@ class _Import:
 
         for path, names, files in os.walk(folder, onerror=skip):
             names.sort()
+            places = [os.path.join(path, name) for name in names]
+            self._left_out += filter(os.path.islink, places)
             for name in sorted(files):
                 file = os.path.join(path, name)
                 has_suffix = os.path.splitext(name)[1].lower() in _SUFFIXES
                 may_match = has_suffix and not IGNORED_PATHS.search(file)
                 if may_match and stat.S_ISREG(os.lstat(file).st_mode):
                     yield file
+                else:
+                    self._left_out.append(file)
 
     def _rows_of(self, source: Source, importer: Importer) -> Iterator[_Row]:
         """Import the sessions of a source, and record what cannot be read."""
@@ -242,6 +247,9 @@ class _Import:
         if self._foreign:
             names = folders.abbreviate([skipped.where for skipped in self._foreign])
             stdio.note(f"{_UNKNOWN}: {len(self._foreign)} ({names})")
+        if self._left_out:
+            names = folders.abbreviate(self._left_out)
+            stdio.note(f"no session by name or kind of file: {len(self._left_out)} ({names})")
         if self._possible_names:
             stdio.note(f"--keep-keys would name them {folders.abbreviate(self._possible_names)}")
         if not count:

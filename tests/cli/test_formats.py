@@ -200,8 +200,9 @@ def test_a_folder_of_all_samples_comes_in_at_once_and_what_only_goes_with_them_i
     formats = {line.rpartition("(")[2].rstrip(")") for line in run.stdout.splitlines()}
     known = import_file(home, write(home.folder, [1])).stderr.rpartition("known formats: ")[2].strip().split(", ")
     assert formats == set(known) - {"markdown", "openai"}
-    (old, total) = import_notes(run, folder)
+    old, total, beside = import_notes(run, folder)
     assert (old.partition(": ")[0], total) == ("/llm/logs_continued_0.36.db", "not read: 1")
+    assert beside.startswith("no session by name or kind of file: ")
     assert set(states(import_file(home, folder))) == {"known"}
 
 

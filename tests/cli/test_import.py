@@ -470,13 +470,26 @@ def test_a_folder_is_searched_hidden_ones_too_and_no_trap_in_it_is_stepped_into(
     run = home.run("--import-session", str(folder), env={"TMPDIR": str(temporary)})
     texts = [doc["messages"][0]["content"] for doc in home.docs()]
     assert (run.code, sorted(texts)) == (0, ["hello", "hello", "of shell_gpt"])
-    *notes, totals = run.stderr.splitlines()
+    *notes, left_out, totals = run.stderr.splitlines()
     assert totals == "gptsh: 3 sessions: 3 imported"
+    traps = ("circle", "endless.json", "gone.json", "itself.json", "link.json", "pipe.db", "pipe.json")
+    names = ", ".join(str(inner / name) for name in traps)
+    assert left_out == f"gptsh: no session by name or kind of file: 7 ({names})"
     told_of = sorted(line.rpartition("/")[2] for line in notes)
     assert told_of[:2] == ["gptsh: not read: 3", "odd ? ␛[31m.json: not JSON"]
     assert [words.partition(".")[0] for words in told_of[2:]] == ["sparse", "sparse", "without an ending)"]
     assert any(line.startswith("sparse.json: more than 2,000 MB: ") for line in told_of)
     assert {path for path in home.folder.rglob("*") if home.state.parent not in [path, *path.parents]} == before
+
+
+def test_what_is_not_read_in_a_folder_for_its_name_is_named(home: Home) -> None:
+    folder = home.folder / "in"
+    write(folder, session("aaaa"))
+    for number in range(12):
+        write(folder, "x", f"{number:02}.html")
+    names = ", ".join(f"{folder}/{number:02}.html" for number in range(10))
+    run = home.run("--import-session", str(folder))
+    assert run.stderr == f"gptsh: no session by name or kind of file: 12 ({names} and 2 more)\n"
 
 
 def test_a_folder_with_nothing_says_what_was_there(home: Home) -> None:

@@ -1,4 +1,4 @@
-"""Import the data exports of ChatGPT and Claude.ai (``conversations.json``)."""
+"""Import the data exports of ChatGPT, DeepSeek and Claude.ai (``conversations.json``)."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -99,8 +99,8 @@ def _read_chatgpt(source: Source, value: JsonObject) -> Conversation:
     )
     nodes = value["mapping"]
     leaf = value.get("current_node")
-    if leaf not in nodes:  # the newest, and of equal times the last
-        leaf = max(reversed(nodes), key=lambda ident: _time_of(nodes[ident]), default=None)
+    if leaf not in nodes:
+        leaf = _newest(nodes, "create_time")
     thinking: list[Part] = []  # of the next answer
     call_id = None  # of a tool call without a result
 
@@ -152,8 +152,13 @@ def _thoughts(content: JsonObject) -> list[Part]:
     return [{"type": "thinking", "thinking": text} for text in texts if text]
 
 
-def _time_of(node: JsonObject) -> str:
-    return utc(as_dict(node.get("message")).get("create_time")) or ""
+def _newest(nodes: Mapping[object, JsonObject], key: str) -> object:
+    """The id of the node whose message has the latest time under a key; of equal ones the last."""
+
+    def time_of(ident: object) -> str:
+        return utc(as_dict(nodes[ident].get("message")).get(key)) or ""
+
+    return max([*nodes][::-1], key=time_of, default=None)
 
 
 def _joined(record: JsonObject, separator: str, *keys: str) -> str:
@@ -248,6 +253,74 @@ def _pages_in(references: list[JsonObject]) -> dict[str, str | None]:
         for url, title in _pages_in([item for item in inner if item]).items():
             pages[url] = pages.get(url) or title
     return pages
+
+
+# ---- deepseek
+#
+# Import of the data export of DeepSeek's chat, ``conversations.json``: of each conversation the
+# branch with the newest message.
+#
+# A message has fragments: the question, or the search, the thinking and the text of an answer.
+
+DEEPSEEK = "deepseek"
+
+
+def read_deepseek(source: Source) -> Results | None:
+    """A session for each conversation of an export, or for a file with a single conversation."""
+    if any(map(_has_fragments, source.first)):
+        return _conversations(source, _read_deepseek)
+    return None
+
+
+def _has_fragments(value: JsonObject) -> bool:
+    nodes = as_dicts([*as_dict(value.get("mapping")).values()])
+    return any("fragments" in as_dict(node.get("message")) for node in nodes)
+
+
+def _read_deepseek(source: Source, value: JsonObject) -> Conversation:
+    session = Conversation(
+        source,
+        DEEPSEEK,
+        str(value["id"]),
+        title=value.get("title"),
+        created_at=value.get("inserted_at"),
+        updated_at=value.get("updated_at"),
+        provider="deepseek",
+    )
+    nodes = value["mapping"]
+    for node in _branch_to(_newest(nodes, "inserted_at"), nodes, "parent"):
+        record = as_dict(node.get("message"))
+        if record:
+            session.add_record(_fragments, record)
+            session.model = record.get("model") or session.model
+    return session
+
+
+def _fragments(record: JsonObject) -> Iterator[ForeignMessage]:
+    """The question or answer of a message; fragments of other kinds are parts as they are."""
+    fragments = record["fragments"]
+    message: ForeignMessage = {"timestamp": record.get("inserted_at"), "role": "assistant"}
+    parts: list[Part] = []
+    thinking: list[Part] = []
+    for fragment in fragments:
+        kind, text = fragment["type"], fragment.get("content")
+        if kind == "REQUEST":
+            message["role"] = "user"
+        if kind == "THINK":
+            thinking.append({"type": "thinking", "thinking": text})
+        elif kind == "SEARCH":
+            pages = _pages_in(as_dicts(fragment.get("results")))
+            message["sources"] = [{"url": url, "title": title} for url, title in pages.items()]
+        elif isinstance(text, str):
+            parts.append({"type": "text", "text": text})
+        else:
+            parts.append({**fragment, "type": kind})
+    for file in as_dicts(record.get("files")):
+        parts.append({**file, "type": "attachment", **without({"source": file.get("file_name")})})
+    message["content"] = content_of(parts)
+    if message["role"] == "assistant":
+        message |= without({"provider": "deepseek", "model": record.get("model")})
+    yield {**message, "thinking": thinking} if thinking else message
 
 
 # ---- claude ai

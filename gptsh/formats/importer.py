@@ -37,6 +37,7 @@ _READERS = {
     coding_agents.CODELET: coding_agents.read_codelet,
     coding_agents.NANOCODER: coding_agents.read_nanocoder,
     coding_agents.OLLM: coding_agents.read_ollm,
+    chat_exports.DEEPSEEK: chat_exports.read_deepseek,
     chat_exports.CHATGPT: chat_exports.read_chatgpt,
     chat_exports.CLAUDE_AI: chat_exports.read_claude_ai,
     nanobot.NAME: nanobot.read,

@@ -46,6 +46,9 @@ Ask the shell.) python80+15=a2
 tool a2: 95
 assistant: 95 °C
 """
+SOUP = """user: How do I cook soup? [attachment]
+assistant: (With water.) Boil it. [READ_LINK]
+"""
 COFFEE = """user: Read this beans [attachment]
 assistant: (hm) I look. ls{"p": 1}=m3:2
 tool m3:2 failed: b
@@ -118,6 +121,12 @@ SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
         "created_at": "2023-11-14T22:13:20.000Z", "updated_at": "2023-11-14T22:13:29.500Z",
         "messages.0.content.0.asset_pointer": "sediment://f", "messages.0.content.2.name": "tea.png",
         "messages.2.name": "python", "messages.3.finish_reason": "stop", "meta.imported.key": "c-1",
+    })]),
+    "deepseek/conversations.json": ("deepseek", [(SOUP, {
+        "title": "Soup", "agent.model": "deepseek-reasoner", "provider.name": "deepseek",
+        "created_at": "2025-03-29T20:49:36.505Z", "meta.imported.key": "d-1", "messages.0.content.1.source": "a.txt",
+        "messages.1.sources": [{"url": "https://soup.example/", "title": "Soups"}],
+        "messages.1.content.1.type": "READ_LINK", "messages.1.model": "deepseek-reasoner",
     })]),
     "claude_ai/conversations.json": ("claude-ai", [(COFFEE, {
         "title": "Coffee", "provider.name": "anthropic", "created_at": "2025-05-01T10:00:00.000Z",

@@ -30,6 +30,7 @@ FOLDERS = {
     "gptsh/sessions": "20251027-091530-7x2m.json",
     "chatgpt": "conversations.json",
     "claude_ai": "conversations.json",
+    "deepseek": "conversations.json",
 }  # a folder of samples, and the file of it that is spoilt
 
 

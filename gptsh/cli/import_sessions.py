@@ -6,6 +6,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
@@ -93,7 +94,7 @@ class _Import:
         self._states = Counter[str]()
         self._possible_names: list[str] = []  # that --keep-keys would give
         self._unread = Counter[str]()  # parts by file
-        self._notes: list[str] = []  # on the unread parts
+        self._notes: list[tuple[str, Skipped]] = []  # the unread parts that are named, by file
         self._foreign: list[Skipped] = []
         self._left_out: list[str] = []  # of folders: what cannot be a session by its name or kind
         self._screen = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
@@ -220,7 +221,7 @@ class _Import:
             return
         self._unread[file] += 1
         if self._unread[file] <= _MAX_NOTES:
-            self._notes.append(f"{skipped.where}: {skipped.why}")
+            self._notes.append((file, skipped))
 
     def _finish(self) -> None:
         """Print notes about what was not read, and the totals of several sessions.
@@ -231,16 +232,20 @@ class _Import:
         name = ", ".join(_PIPE if path == "-" else path for path in self.paths)
         formats = f"known formats: {', '.join(NAMES)}"
         if not count and len(self.paths) == 1 and not os.path.isdir(name):
-            reasons = [
-                *self._notes,
-                *(f"{skipped.where}: {skipped.why}" for skipped in self._foreign),
-            ]
+            skipped = [*(note for _, note in self._notes), *self._foreign]
+            reasons = [f"{where}: {why}" for where, why, _ in skipped]
             if len(reasons) < 2:
                 reason = reasons[0] if reasons else f"{name}: no session is in it"
                 raise UsageError(reason, formats if reason.endswith(_UNKNOWN) else "")
 
-        for text in self._notes:
-            stdio.note(text)
+        for why, group in groupby(self._notes, lambda note: note[1].why):
+            notes = [*group]
+            files = [*dict.fromkeys(file for file, _ in notes)]
+            places = [skipped.where for _, skipped in notes]
+            if len(files) > _MAX_NOTES:  # of a tool whose sessions are not read
+                places = [folders.abbreviate(files)]
+            for place in places:
+                stdio.note(f"{place}: {why}")
         if unread := self._unread.total():
             unnamed = unread - len(self._notes)
             stdio.note(f"not read: {unread}{f', {unnamed} of them not named' if unnamed else ''}")

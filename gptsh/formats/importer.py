@@ -17,7 +17,7 @@ from gptsh.core.turns import join_messages, merge
 from gptsh.errors import BadSession
 from gptsh.formats import chat_exports, claude_code, coding_agents, gptsh, llm, nanobot, openai
 from gptsh.formats.source import Results, Source
-from gptsh.jsonio import as_dict
+from gptsh.jsonio import JsonObject, as_dict
 from gptsh.messages import Message, blocks_of, just_after, safe_params, text_of, timestamp
 from gptsh.terminal import stdio
 
@@ -57,7 +57,14 @@ IGNORED_PATHS = re.compile(
 )
 _AICHAT_MODEL = re.compile(rb"(?m)^model: .")
 _AICHAT_MESSAGES = re.compile(rb"(?m)^messages:\s*$")
+_CODEX_WAY = """jq -c '.payload | select(.type == "message") \
+| {role, content: [.content[].text] | join("")}' FILE | gptsh --import-session -"""
 _ZIP = b"PK\x03\x04"
+
+
+def _is_codex(value: JsonObject) -> bool:
+    is_record = value.keys() >= {"timestamp", "type", "payload"}
+    return is_record and value["type"] in ("session_meta", "response_item", "turn_context")
 
 
 def read(source: Source) -> tuple[str, Results] | None:
@@ -76,6 +83,8 @@ def read(source: Source) -> tuple[str, Results] | None:
         why = "a session of aichat: import it with yq -o json FILE | gptsh --import-session -"
     elif source.path and source.path.suffix == ".gob":
         why = "a conversation of mods: pass its text on with mods --show ID | gptsh"
+    elif any(map(_is_codex, source.first)):
+        why = f"a session of Codex: import its messages with {_CODEX_WAY}"
     else:
         return None
     return "", iter([source.skipped(why)])

@@ -239,6 +239,11 @@ def shown(*messages: dict[str, Any]) -> list[dict[str, Any]]:
 
 CITED, OTHER, LOST = (f"\ue200cite\ue202turn0search{number}\ue201" for number in range(3))
 
+CODEX = (
+    ': a session of Codex: import its messages with jq -c \'.payload | select(.type == "message") '
+    '| {role, content: [.content[].text] | join("")}\' FILE | gptsh --import-session -'
+)
+
 # The name of a file, what it holds, and what is told of the sessions that come of it: all of it could be read.
 SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
     "claude-code: an agent that was sent off is a session of its own": ("a.jsonl", (
@@ -435,6 +440,10 @@ ODD: dict[str, tuple[str, Any, list[str], list[str]]] = {
         "a.yaml", "model: openai:gpt-4o\nmessages:\n- role: user\n  content: hi\n", [],
         [": a session of aichat: import it with yq -o json FILE | gptsh --import-session -"],
     ),
+    "codex": ("rollout.jsonl", (
+        {"timestamp": "", "type": "session_meta", "payload": {"id": "x", "cwd": "/"}},
+        {"timestamp": "", "type": "response_item", "payload": {"type": "message", **HI}},
+    ), [], [CODEX]),
     "a zip archive": ("a.zip", b"PK\x03\x04", [], [": a zip archive: unpack it, and import the folder"]),
     "aichat, as JSON, with the messages that it compressed": ("a.json", {
         "model": "x", "compressed_messages": [HI], "messages": [{"role": "assistant", "content": "ho"}],

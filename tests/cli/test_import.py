@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from pathlib import Path
@@ -29,6 +30,7 @@ from tests.support.histories import (
 )
 from tests.support.home import Home, Result, lab_config, peak_of, read_until
 from tests.support.paths import HISTORIES
+from tests.support.programs import needs
 from tests.support.readme import EXCHANGE
 from tests.support.server import ModelServer
 from tests.support.sessions import lock_held
@@ -480,6 +482,22 @@ def test_a_folder_is_searched_hidden_ones_too_and_no_trap_in_it_is_stepped_into(
     assert [words.partition(".")[0] for words in told_of[2:]] == ["sparse", "sparse", "without an ending)"]
     assert any(line.startswith("sparse.json: more than 2,000 MB: ") for line in told_of)
     assert {path for path in home.folder.rglob("*") if home.state.parent not in [path, *path.parents]} == before
+
+
+@needs("jq")
+def test_the_sessions_of_codex_are_named_in_one_line_and_its_way_imports_one(home: Home) -> None:
+    folder = home.folder / "in"
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]}
+    items = ({"type": "session_meta", "payload": {}}, {"type": "response_item", "payload": message})
+    text = "".join(json.dumps({"timestamp": "", **item}) + "\n" for item in items)
+    files = [write(folder, text, f"rollout-{number:02}.jsonl") for number in range(21)]
+    note, total = home.run("--import-session", str(folder)).stderr.splitlines()[:2]
+    assert note.partition(": a session of Codex: ")[0].endswith("rollout-09.jsonl and 11 more")
+    assert total == "gptsh: not read: 21"
+    way = note.partition("messages with ")[2].partition(" | gptsh")[0].replace("FILE", str(files[0]))
+    lines = subprocess.run(way, shell=True, check=True, capture_output=True).stdout
+    assert home.run("--import-session", "-", stdin=lines).code == 0
+    assert home.doc()["messages"][0]["content"] == "hi"
 
 
 def test_what_is_not_read_in_a_folder_for_its_name_is_named(home: Home) -> None:

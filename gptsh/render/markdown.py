@@ -1,7 +1,7 @@
 """Parse Markdown into blocks while it arrives, and find the blocks of code in an answer."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cache, partial
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from unicodedata import east_asian_width
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock, table
 from markdown_it.rules_block.table import escapedSplit
-from markdown_it.rules_inline import StateInline, emphasis
+from markdown_it.rules_inline import StateInline, emphasis, strikethrough
 from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 
@@ -53,7 +53,8 @@ def parser(*rules_off: str) -> MarkdownIt:
     # Directly before paragraphs: what begins a heading or an item is not the head of a table.
     markdown.block.ruler.before("lheading", "grid", _table, {"alt": ["paragraph"]})
     markdown.inline.ruler.before("escape", "formula", _formula)
-    markdown.inline.ruler.at("emphasis", _emphasis)
+    markdown.inline.ruler.at("emphasis", partial(_emphasis, emphasis.tokenize))
+    markdown.inline.ruler.at("strikethrough", partial(_emphasis, strikethrough.tokenize))
     return markdown
 
 
@@ -109,19 +110,22 @@ def _formula(state: StateInline, silent: bool) -> bool:
     return True
 
 
-def _emphasis(state: StateInline, silent: bool) -> bool:
+def _emphasis(
+    tokenize: Callable[[StateInline, bool], bool], state: StateInline, silent: bool
+) -> bool:
     """Parse marks of emphasis. Beside a wide character, punctuation counts as a letter.
 
     So the marks in ``これは**「重要」**な`` are some, which CommonMark takes for text.
     """
     start = state.pos
-    if not emphasis.tokenize(state, silent):
+    count = len(state.delimiters)
+    if not tokenize(state, silent):
         return False
     before = state.src[start - 1 : start]
     after = state.src[state.pos : state.pos + 1]
     is_beside_wide = any(east_asian_width(char) in "WF" for char in before + after)
-    if state.src[start] == "*" and is_beside_wide:
-        for delimiter in state.delimiters[start - state.pos :]:
+    if state.src[start] != "_" and is_beside_wide:
+        for delimiter in state.delimiters[count:]:
             delimiter.open = bool(after.strip())
             delimiter.close = bool(before.strip())
     return True

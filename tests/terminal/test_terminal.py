@@ -76,6 +76,7 @@ BLOCKS = {
     "long word": ("x" * 45, f"{'x' * 20}\n{'x' * 20}\nxxxxx\n"),
     "a long URL is one": ("- see http://a.b/" + "x" * 20 + " it", " • see\n   http://a.b/" + "x" * 20 + "\n   it\n"),
     "emphasis beside wide punctuation": ("これは**「x」**な*\uff08y\uff09*", "これは「x」な\uff08y\uff09\n"),
+    "deleted text beside it": ("これは~~「x」~~な", "これは「x」な\n"),
     "wide letters": ("漢字" * 8, f"{'漢字' * 5}\n{'漢字' * 3}\n"),
     "line ends": ("a\nb  \nc\\\nd\r\ne", "a\nb\nc\nd\ne\n"),
     "inline code": ("run `rm *x*`", "run `rm *x*`\n"),

@@ -276,7 +276,7 @@ def _read_file(path: Path) -> Agent:
         text = templates.from_other(text, templates.FABRIC)
     elif _ROLE_INPUT in text or any(name in keys for name in _ROLE_PARAMS):
         keys = _keys_of_role(keys)
-        text = templates.from_other(text.replace(_ROLE_INPUT, "\0input"), "\0(input)")
+        text = templates.from_other(text.replace(_ROLE_INPUT, "\0input"), templates.ROLE)
     agent = read(Agent, keys, f"{path}: ")
     if not text:
         return agent

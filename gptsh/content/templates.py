@@ -12,9 +12,10 @@ from gptsh.messages import Part
 
 INPUT = "input"  # the name of what the user typed and piped in
 _PLACE = "\0"  # stands for the input until it is inserted; no value and no file of text has it
-# How other tools write names. llm's are those of shell variables, with $$ for a dollar.
-FABRIC = r"\{\{ *([^\W\d]\w*) *\}\}"
-LLM = r"\$([^\W\d]\w*)"
+# Names as other tools write them, and braces. The input of a role of aichat is marked by a NUL.
+FABRIC = re.compile(r"\{\{ *([^\W\d]\w*) *\}\}|[{}]")
+LLM = re.compile(r"\$([^\W\d]\w*)|[{}]")
+ROLE = re.compile(rf"\0({INPUT})|[{{}}]")
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^\W\d]\w*)\}")
 
 
@@ -42,7 +43,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
     return _TOKEN.sub(replace, text)
 
 
-def from_other(text: str, names: str) -> str:
+def from_other(text: str, names: re.Pattern[str]) -> str:
     """Return another tool's prompt in our form: ``names`` matches its names, a brace is text."""
     depth = 0
 
@@ -58,7 +59,7 @@ def from_other(text: str, names: str) -> str:
             return "}}"
         return match[0]
 
-    return re.sub(rf"{names}|[{{}}]", replace, text)
+    return names.sub(replace, text)
 
 
 class Template(NamedTuple):

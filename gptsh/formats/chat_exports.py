@@ -75,7 +75,7 @@ _EMPTY = {
 }
 # A citation: its kind and the places of its pages in a search, between characters of private use;
 # in older answers a number and a name. Only the metadata of the answer has the pages.
-_CITATION = re.compile("\ue200[^\ue201]*\ue201|【[^【】]*】")
+_CITATION = re.compile("\ue200[^\ue200\ue201]*+\ue201|【[^【】]*+】")
 _PAGES = ("items", "supporting_websites", "sources")  # lists of them in a reference
 
 

@@ -197,10 +197,10 @@ def _with_longer_fences(text: str) -> str:
         opening = _FENCE.fullmatch(lines[at])
         if opening:
             guesses = may_guess and opening["info"].strip().lower() in _MARKDOWN
-            inner, end = _fences_inside(lines, at, guesses=guesses)
+            inner, end = _fences_inside(lines, at, opening["marks"], guesses=guesses)
             if guesses and end == len(lines):
                 may_guess = False
-                inner, end = _fences_inside(lines, at, guesses=False)
+                inner, end = _fences_inside(lines, at, opening["marks"], guesses=False)
             longer = max(inner, default="", key=len)
             for place in (at, end):
                 if longer and place < len(lines):
@@ -210,13 +210,15 @@ def _with_longer_fences(text: str) -> str:
     return "\n".join(lines)
 
 
-def _fences_inside(lines: Sequence[str], at: int, *, guesses: bool) -> tuple[list[str], int]:
+def _fences_inside(
+    lines: Sequence[str], at: int, own: str, *, guesses: bool
+) -> tuple[list[str], int]:
     """Return the fences that begin blocks inside the one at a line, and the line of its end.
 
-    That is the number of lines if it has no end. A fence with a language begins a block. One
-    without ends the last block, but ``guesses`` lets it begin one if text follows it directly.
+    ``own`` is its fence; the end is the number of lines if it has none. A fence with a language
+    begins a block. One without ends the last block, but ``guesses`` lets it begin one if text
+    follows it directly.
     """
-    own = _FENCE.sub(r"\g<marks>", lines[at])
     inner: list[str] = []
     open_blocks: list[str] = []
     for place in range(at + 1, len(lines)):

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from gptsh.content import templates
 from gptsh.context.sendable import _IDS
 from gptsh.llm import anthropic, chat, failures, gemini, ollama, parameters, refusals, responses
 from gptsh.llm.stream import Refusable
@@ -29,6 +30,7 @@ ENDS = ("", "\0 a ")
 
 # Patterns that a function takes from a table, by the file and the source.
 TABLES: dict[str, list[str]] = {
+    "content/templates.py: names": [names.pattern for names in (templates.FABRIC, templates.LLM, templates.ROLE)],
     "context/sendable.py: pattern": [*_IDS.values()],
     "llm/parameters.py: pattern": [family[0] for family in parameters._FAMILIES],
     "llm/refusals.py: refusable.wording": [

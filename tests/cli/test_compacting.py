@@ -620,7 +620,7 @@ def test_a_first_turn_that_is_compacted_between_its_rounds_takes_no_snapshot(hom
     assert (bool(context["compaction"]), context["snapshots"]) == (True, [])
 
 
-def test_what_was_summarized_between_rounds_of_tools_is_not_sent_again_by_the_next_run(
+def test_a_summary_made_between_rounds_of_tools_serves_the_next_run(
     home: Home, talker: Talker
 ) -> None:
     save(home, chat(4))

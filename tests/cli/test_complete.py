@@ -120,7 +120,7 @@ def test_a_value_that_a_shell_would_read_as_more_than_a_word_is_not_offered(home
     assert "two words" not in completions(home, "gptsh -a ")
 
 
-def test_of_many_sessions_the_newest_fifty_are_offered_and_all_that_match_what_is_typed(home: Home) -> None:
+def test_the_newest_fifty_sessions_are_offered_and_all_that_match(home: Home) -> None:
     home.run("-m", "echo", "hi")
     head = home.files()[0].read_bytes()
     home.files()[0].unlink()

@@ -278,7 +278,7 @@ def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(home: Ho
     assert (shown["model"], shown["api"], shown["error"]) == ("lab/m", "chat", None)
 
 
-def test_a_dry_run_shows_what_would_be_sent_in_short_with_its_price_and_without_a_key(home: Home) -> None:
+def test_a_dry_run_shows_the_request_and_its_price_without_a_key(home: Home) -> None:
     run = home.run("--dry-run", "-m", "openai/gpt-4.1", "--system", "Be brief.", "sum up\x1b[2J", stdin=LINES)
     assert (run.code, run.stderr) == (0, "")
     facts, messages = run.stdout.split("\n\n")

@@ -201,7 +201,7 @@ BESIDE: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_folder_of_all_samples_comes_in_at_once_and_what_only_goes_with_them_is_passed_over(home: Home) -> None:
+def test_a_folder_of_all_samples_is_imported_at_once(home: Home) -> None:
     shutil.copytree(HISTORIES, folder := home.folder / "in")
     for name, value in BESIDE.items():
         write(folder, value, name)
@@ -506,7 +506,7 @@ def test_codelet_the_raw_output_beside_the_message_of_an_envelope_is_kept(home: 
     assert [result["raw"]["stderr"] for result in results] == ["err", "ENOENT"]  # one has its own
 
 
-def test_codelet_no_blob_of_another_path_is_opened_and_a_message_that_its_store_lacks_is_told(home: Home) -> None:
+def test_codelet_opens_no_blob_of_another_path_and_reports_missing_messages(home: Home) -> None:
     copy = Path(shutil.copytree(HISTORIES / "codelet/.fspec", home.folder / "copy"))
     records = json.loads(json.dumps(RECORDS[:4]))
     blobs = ["blob:sha256:../../secret", f"blob:sha256:{'0' * 64}"]

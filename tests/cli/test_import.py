@@ -93,7 +93,7 @@ def test_an_import_beside_a_save_joins_what_was_saved_before_it_got_the_lock(hom
     assert contents == ["hello", "hi", "asked here", "You said: asked here", "more", "yes"]
 
 
-def test_a_file_of_another_tool_that_has_grown_joins_and_an_older_copy_changes_nothing(home: Home) -> None:
+def test_a_foreign_file_that_has_grown_joins_and_an_older_copy_changes_nothing(home: Home) -> None:
     whole = NANOBOT.read_bytes().splitlines(keepends=True)
     (folder := home.folder / "in").mkdir()
     path = folder / "telegram_1.jsonl"
@@ -153,7 +153,7 @@ def test_a_session_that_went_on_in_nanobot_has_its_title_and_no_message_twice(ho
     assert home.doc()["title"] == "Mine"
 
 
-def test_a_session_that_was_asked_in_here_and_went_back_to_nanobot_has_no_message_twice(home: Home) -> None:
+def test_a_session_that_went_to_nanobot_and_back_has_no_message_twice(home: Home) -> None:
     nanobot(home, "", stamped(1, "user", "hi"), stamped(2, "assistant", "ho"))
     asked(home, "-s", "0", "here")
     before = [message["id"] for message in home.doc()["messages"]]

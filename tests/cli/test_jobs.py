@@ -38,7 +38,7 @@ def test_what_says_nothing_of_a_job_is_refused(home: Home, job: str) -> None:
     "job",
     sorted(JOBS.keys() - {"--init", "--list-models", "--delete-session", "--delete-snapshot", "--login", "--logout"}),
 )
-def test_what_only_says_how_is_taken_by_every_job_and_the_environment_never_fails_one(one: Home, job: str) -> None:
+def test_options_of_output_suit_every_job_and_the_environment_fails_none(one: Home, job: str) -> None:
     one.configure("")
     value = {"--import-session": [str(one.files()[0])], "--search-sessions": ["hello"],
              "--prune-sessions": ["--keep", "9"], "--shell-integration": ["bash"]}  # fmt: skip

@@ -220,7 +220,7 @@ def test_nothing_is_remembered_where_that_is_not_wanted(agent: Home, model: Mode
     assert (of_small(model), position(path), folder(agent).exists()) == ([], None, False)
 
 
-def test_what_failed_is_one_note_and_tried_again_when_as_many_more_have_come_as_are_kept(
+def test_a_memory_that_failed_is_one_note_and_is_tried_again_later(
     agent: Home, model: ModelServer
 ) -> None:
     agent.configure(agent.config.read_text().replace("keep_messages = 2", "keep_messages = 6"))

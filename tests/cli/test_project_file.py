@@ -48,7 +48,7 @@ def test_the_nearest_file_of_the_repository_joins_the_system_prompt(
     assert system(model) == "Be brief."
 
 
-def test_a_change_comes_with_the_next_question_and_moves_to_the_front_at_a_compaction(
+def test_a_change_comes_with_the_next_question_and_moves_up_at_a_compaction(
     home: Home, project: Path, model: ModelServer
 ) -> None:
     (project / "AGENTS.md").write_text("Use tabs.")

@@ -53,7 +53,7 @@ def test_the_lines_of_a_prompt_file_may_end_as_on_windows(lab: Home, model: Mode
     assert model.sent[0]["messages"][0]["content"] == "Be brief.\nBe kind."
 
 
-def test_a_text_with_names_is_the_question_and_the_front_matter_may_have_the_system_prompt(
+def test_a_template_is_the_question_and_its_front_matter_may_have_the_system_prompt(
     lab: Home, model: ModelServer
 ) -> None:
     put(lab, "tr.md", "---\nsystem: You translate.\n---\nInto {lang}: {input} ({lang}, {{x}})\n")

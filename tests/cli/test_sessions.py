@@ -325,7 +325,7 @@ def test_what_is_no_session_is_an_error_naming_the_file_and_never_rewritten(home
     assert home.run("-s", "1", "-m", "echo", "on").code == 0
 
 
-def test_what_is_no_file_or_too_large_is_a_line_is_not_waited_for_and_takes_no_memory(home: Home, one: Path) -> None:
+def test_a_pipe_or_a_huge_file_among_the_sessions_is_one_line(home: Home, one: Path) -> None:
     (home.sessions / "20990101-000000-dang.json").symlink_to("/nowhere/at/all")
     (home.sessions / "20990101-000001-fold.json").mkdir()
     os.mkfifo(home.sessions / "20990101-000002-fifo.json")

@@ -233,7 +233,7 @@ def test_a_schema_with_a_reference_to_nowhere_is_exit_2_before_the_request(
     assert (model.requests, lab.files()) == ([], [])
 
 
-def test_a_schema_that_refers_to_itself_in_circles_is_exit_2_behind_the_answer_which_is_kept(
+def test_a_schema_that_refers_to_itself_is_exit_2_and_the_answer_is_kept(
     lab: Home, model: ModelServer
 ) -> None:
     model.say('{"n":1}')

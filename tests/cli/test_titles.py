@@ -434,7 +434,7 @@ def test_the_background_holds_no_descriptor_of_the_run(home: Home, model: ModelS
 
 
 @needs_tmux
-def test_the_status_line_of_a_conversation_shows_a_title_that_comes_while_the_user_reads(
+def test_the_status_line_shows_a_title_that_comes_while_the_user_reads(
     hosted: Home, model: ModelServer
 ) -> None:
     hold = threading.Event()

@@ -47,7 +47,7 @@ def test_runs_starting_and_resuming_one_name_at_once_share_one_session(lab: Home
 
 
 @pytest.mark.parametrize("how", ["--no-stream", "-x", '--schema={"type": "string"}', "-ojson"])
-def test_an_answer_that_is_not_streamed_is_one_write_so_that_parallel_runs_do_not_mix_their_lines(
+def test_lines_of_parallel_runs_without_streaming_do_not_mix(
     lab: Home, model: ModelServer, how: str
 ) -> None:
     text = f'"{"w" * 20_000}"'

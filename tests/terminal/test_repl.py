@@ -247,7 +247,7 @@ def test_a_signal_ends_it_with_what_arrived(lab: Home, model: ModelServer, signu
 
 @pytest.mark.parametrize("signum", ENDINGS)
 @pytest.mark.parametrize("term", ["xterm", pytest.param("dumb", marks=pytest.mark.slow)])
-def test_a_signal_at_the_prompt_keeps_what_was_typed_and_leaves_the_terminal_as_it_was(
+def test_a_signal_at_the_prompt_keeps_the_draft_and_restores_the_terminal(
     home: Home, signum: signal.Signals, term: str
 ) -> None:
     terminal = Terminal(home, "-i", "-m", "echo", env={"TERM": term})

@@ -28,7 +28,7 @@ def test_the_page_about_the_functions_runs(store: Store, home: Home) -> None:
     assert json.loads(home.run("--show-session", "1", "-o", "json").stdout)["usage"]["cost"] == 0.0004
 
 
-def test_a_document_in_the_shape_of_the_seed_is_completed_and_what_is_malformed_refused(
+def test_a_document_with_the_documented_keys_is_completed_and_a_malformed_one_refused(
     store: Store, home: Home
 ) -> None:
     doc: dict[str, Any] = {

@@ -200,7 +200,7 @@ WITHOUT_RESPONSES = (
 )
 
 
-def test_tools_at_a_gateway_that_has_chat_completions_alone_are_asked_without_reasoning_for_a_day(
+def test_a_gateway_with_chat_completions_alone_is_asked_without_reasoning(
     home: Home, model: ModelServer
 ) -> None:
     asked = vendor(home, model, "chat", "lab/gpt-6-sol")

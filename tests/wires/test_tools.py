@@ -838,7 +838,7 @@ def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_the_list_says_so(hom
     ],
     ids=str,
 )  # fmt: skip
-def test_what_is_wrong_with_a_server_is_a_line_and_no_matter_where_no_tools_are_wanted(
+def test_a_broken_tool_server_is_a_line_and_no_matter_if_no_tools_are_wanted(
     home: Home, config: Any, said: str
 ) -> None:
     home.config.parent.mkdir(parents=True)

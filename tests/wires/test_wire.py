@@ -395,7 +395,7 @@ def test_a_server_is_believed_by_the_bundle_of_the_environment(
 
 @needs("openssl")
 @pytest.mark.parametrize("is_in", ["folder", "file"])
-def test_the_systems_folder_of_certificates_is_read_first_and_its_file_only_if_needed(
+def test_the_systems_folder_of_certificates_is_read_before_its_file(
     home: Home,
     model: ModelServer,
     authority: trustme.CA,
@@ -419,7 +419,7 @@ def test_the_systems_folder_of_certificates_is_read_first_and_its_file_only_if_n
 
 
 @pytest.mark.parametrize(("framing", "connections"), [("chunked", 1), ("length", 1), ("close", 4)])
-def test_the_rounds_of_a_turn_with_tools_share_a_connection_where_the_server_allows_it(
+def test_the_rounds_of_a_turn_share_a_connection_if_the_server_allows_it(
     home: Home, model: ModelServer, authority: trustme.CA, framing: str, connections: int
 ) -> None:
     secure(model, authority)

@@ -29,8 +29,12 @@ __all__ = [
 ]  # fixtures from tests.support
 
 # A property tries the same examples in every run: a red run is about the change. `make examples` tries new ones.
-settings.register_profile("gptsh", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("examples", parent=settings.get_profile("gptsh"), derandomize=False, print_blob=True)
+settings.register_profile(
+    "gptsh", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "examples", parent=settings.get_profile("gptsh"), derandomize=False, print_blob=True
+)
 settings.load_profile("gptsh")
 
 # A shell starts what runs in the background with SIGINT and SIGQUIT ignored, nohup with SIGHUP, and a process of a test
@@ -43,7 +47,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--random-order SEED``."""
-    parser.addoption("--random-order", type=int, metavar="SEED", help="run the tests in an order of chance")
+    parser.addoption(
+        "--random-order", type=int, metavar="SEED", help="run the tests in an order of chance"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -77,7 +83,9 @@ def hosted(home: Home, model: ModelServer) -> Iterator[Home]:
     """
     vendor = Hosted(model, home.folder)
     home.env |= vendor.env
-    home.configure('[agents.default]\nmodel = "openai/gpt-4.9"\nmodel_small = "openai/gpt-4.9-mini"\n')
+    home.configure(
+        '[agents.default]\nmodel = "openai/gpt-4.9"\nmodel_small = "openai/gpt-4.9-mini"\n'
+    )
     yield home
     vendor.close()
 

@@ -41,14 +41,24 @@ def measure(row: Row, lab: Lab, rounds: int) -> bool:
     figure = budget.figure(median, yardstick)
     holds = figure <= budget.limit
     cells = [f"{figure:.{row.digits}f}" for figure in (min(figures), median, max(figures))]
-    cells += [f"{row.yardstick.name} {yardstick:.{row.digits}f}", budget.form.format(figure), budget.text]
-    print(f"| {row.name} | {row.unit} | {' | '.join(cells)} | {'yes' if holds else 'NO'} |", flush=True)
+    cells += [
+        f"{row.yardstick.name} {yardstick:.{row.digits}f}",
+        budget.form.format(figure),
+        budget.text,
+    ]
+    print(
+        f"| {row.name} | {row.unit} | {' | '.join(cells)} | {'yes' if holds else 'NO'} |",
+        flush=True,
+    )
     return holds
 
 
 def describe(chosen: list[Row]) -> None:
     """Print the head of the table: the machine, the versions, the yardsticks and the column titles."""
-    print(f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {platform.system()}, ", end="")
+    print(
+        f"{time.strftime('%Y-%m-%d')}, Python {platform.python_version()}, {platform.system()}, ",
+        end="",
+    )
     print(f"{os.cpu_count()} cores, litellm {_version('litellm')}, llm {_version('llm')}\n")
     for yardstick in dict.fromkeys(row.yardstick for row in chosen):
         print(f"- {yardstick.name}: {yardstick.what}")
@@ -70,8 +80,12 @@ def choose(words: list[str]) -> list[Row]:
 
 def main() -> int:
     """Print the table; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m dev.benchmarks", description="Measure the budgets of gptsh.")
-    parser.add_argument("words", nargs="*", help="only the rows with one of these words in their names")
+    parser = argparse.ArgumentParser(
+        prog="python -m dev.benchmarks", description="Measure the budgets of gptsh."
+    )
+    parser.add_argument(
+        "words", nargs="*", help="only the rows with one of these words in their names"
+    )
     parser.add_argument("--rounds", type=int, help="rounds of every row")
     options = parser.parse_args()
     chosen = choose(options.words)

@@ -25,7 +25,9 @@ print(usage.ru_maxrss)
 sys.exit(os.waitstatus_to_exitcode(status))
 """
 PROMPT = rb"\x1b\[\?2004h.*> ?\x1b.*\x1b\[\?25h"  # bracketed paste on, the prompt, cursor shown
-_RSS_UNITS = 1 << 20 if sys.platform == "darwin" else 1 << 10  # per MiB: macOS counts bytes, Linux KiB
+_RSS_UNITS = (
+    1 << 20 if sys.platform == "darwin" else 1 << 10
+)  # per MiB: macOS counts bytes, Linux KiB
 
 
 class MeasurementError(Exception):
@@ -44,7 +46,12 @@ def run_time(command: Command, env: Env) -> float:
     with tempfile.TemporaryFile() as errors:
         started = time.perf_counter()
         done = subprocess.run(
-            command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=errors, check=False
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            check=False,
         )
         took = time.perf_counter() - started
         errors.seek(0)
@@ -147,7 +154,9 @@ def peak_memory(command: Command, env: Env) -> float:
 
 def printed_number(command: Command, env: Env) -> float:
     """The number that a run prints to stdout."""
-    done = subprocess.run(command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    done = subprocess.run(
+        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, check=False
+    )
     _check(command, done.returncode, done.stderr)
     return float(done.stdout)
 
@@ -156,7 +165,13 @@ def run_parallel(commands: Sequence[Command], env: Env) -> float:
     """Seconds until all runs, started at once, have ended. A note is no failure: on a slow machine a save may wait."""
     started = time.perf_counter()
     running = [
-        subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
         for command in commands
     ]
     outputs = [process.communicate()[1] for process in running]

@@ -60,7 +60,9 @@ def _hashed(bundle: Path) -> Path:
     """A folder with the certificates of a bundle, by the names under which OpenSSL looks for them."""
     folder = bundle.with_name("certificates")
     folder.mkdir()
-    for number, pem in enumerate(re.findall("-----BEGIN.*?-----END[^\n]*\n", bundle.read_text(), re.DOTALL)):
+    for number, pem in enumerate(
+        re.findall("-----BEGIN.*?-----END[^\n]*\n", bundle.read_text(), re.DOTALL)
+    ):
         (folder / f"{number}.pem").write_text(pem)
     subprocess.run(["openssl", "rehash", folder], check=True, capture_output=True)
     return folder
@@ -124,7 +126,9 @@ class Lab:
     def asking(self) -> Home:
         """A new home whose default model is on the model server."""
         url = self.server.base_url
-        return self.home(f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{url}"\n{_NO_TITLES}')
+        return self.home(
+            f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{url}"\n{_NO_TITLES}'
+        )
 
     @cached_property
     def direct(self) -> Home:
@@ -135,7 +139,9 @@ class Lab:
     def titled(self) -> Home:
         """A home whose model makes titles, too; each question begins a session without one."""
         url = self.server.base_url
-        return self.home(f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{url}"\n')
+        return self.home(
+            f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{url}"\n'
+        )
 
     @cached_property
     def hosted(self) -> tuple[ModelServer, Home]:
@@ -152,12 +158,16 @@ class Lab:
     @cached_property
     def through_litellm(self) -> Home:
         """Like ``direct``, for a provider that gptsh asks through litellm."""
-        return add_sessions(self.home(AZURE_AI_API_BASE=self.anthropic.base_url, AZURE_AI_API_KEY="x"), 20)
+        return add_sessions(
+            self.home(AZURE_AI_API_BASE=self.anthropic.base_url, AZURE_AI_API_KEY="x"), 20
+        )
 
     @cached_property
     def claude(self) -> Home:
         """Like ``direct``, for Anthropic's API."""
-        return add_sessions(self.home(ANTHROPIC_BASE_URL=self.anthropic.base_url, ANTHROPIC_API_KEY="x"), 20)
+        return add_sessions(
+            self.home(ANTHROPIC_BASE_URL=self.anthropic.base_url, ANTHROPIC_API_KEY="x"), 20
+        )
 
     @cached_property
     def secure(self) -> tuple[Home, Home, Home]:
@@ -175,7 +185,10 @@ class Lab:
             self._closing.callback(each.close)
             each.secure(context)
         lab = f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{server.base_url}"\n{_NO_TITLES}'
-        homes = (self.home(lab), self.home(ANTHROPIC_BASE_URL=claude.base_url, ANTHROPIC_API_KEY="x"))
+        homes = (
+            self.home(lab),
+            self.home(ANTHROPIC_BASE_URL=claude.base_url, ANTHROPIC_API_KEY="x"),
+        )
         folder = {"SSL_CERT_DIR": str(_hashed(bundle))}
         direct, anthropic = (add_sessions(Home(at, env | folder), 20) for at, env in homes)
         return direct, anthropic, Home(direct.folder, homes[0].env | {"SSL_CERT_FILE": str(bundle)})
@@ -192,13 +205,17 @@ class Lab:
     def openai(self) -> Home:
         """Like ``direct``, for OpenAI's Responses API. A document of 200 kB stands in its folder."""
         server = self._served(ResponsesServer())
-        return self._with_document("openai", "gpt-6.1-sol", f'base_url = "{server.base_url}"\napi = "responses"\n')
+        return self._with_document(
+            "openai", "gpt-6.1-sol", f'base_url = "{server.base_url}"\napi = "responses"\n'
+        )
 
     @cached_property
     def google(self) -> Home:
         """Like ``openai``, for Google's generateContent."""
         server = self._served(GeminiServer())
-        return self._with_document("gemini", "gemini-3.8-flash", f'base_url = "{server.google_url}"\n')
+        return self._with_document(
+            "gemini", "gemini-3.8-flash", f'base_url = "{server.google_url}"\n'
+        )
 
     def _with_document(self, provider: str, model: str, keys: str) -> Home:
         config = f'[agents.default]\nmodel = "{provider}/{model}"\n[providers.{provider}]\n{keys}{_NO_TITLES}'
@@ -251,7 +268,9 @@ def lab() -> Iterator[Lab]:
 def _first_session(home: Home) -> tuple[Path, dict[str, Any]]:
     """Create a session with gptsh; return its file and its document."""
     command = [*GPTSH, "-m", "echo", "--title", "A Session Like Any Other", "what is it " * 40]
-    subprocess.run(command, env=home.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+    subprocess.run(
+        command, env=home.env, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True
+    )
     (path,) = home.sessions.iterdir()
     return path, home.doc()
 
@@ -282,9 +301,17 @@ def _add_varied_sessions(home: Home, count: int) -> Home:
     for number in range(count):
         path, ident, created = _new_session_file(home, number)
         messages = conversations.messages(number)
-        stats = {"turns": len(messages) // 4, "messages": len(messages), "preview": messages[0]["content"][:100]}
+        stats = {
+            "turns": len(messages) // 4,
+            "messages": len(messages),
+            "preview": messages[0]["content"][:100],
+        }
         with open(path, "xb", buffering=0) as file:
-            file.write(_bytes(doc | {"id": ident, "created_at": created, "stats": stats, "messages": messages}))
+            file.write(
+                _bytes(
+                    doc | {"id": ident, "created_at": created, "stats": stats, "messages": messages}
+                )
+            )
     return home
 
 
@@ -301,14 +328,20 @@ def add_long_session(home: Home, size: int, messages: int = 1000) -> Home:
     path, doc = _first_session(home)
     question, answer = doc["messages"]
     question = question | {"parent": answer["id"]}
-    overhead = len(compact(question)) + len(compact(answer)) - len(question["content"]) - len(answer["content"])
+    overhead = (
+        len(compact(question))
+        + len(compact(answer))
+        - len(question["content"])
+        - len(answer["content"])
+    )
     share = len(_LINE) / len(compact({"": _LINE})[5:-2])  # a newline takes two bytes of JSON
     content = (_LINE * 1000)[: round((2 * size / messages - overhead) / 2 * share)]
     for number in range(2, messages):
         message = (question, answer)[number % 2]
         parent = doc["messages"][-1]["id"]
         doc["messages"].append(
-            message | {"id": f"00000000-0000-4000-8000-{number:012}", "parent": parent, "content": content}
+            message
+            | {"id": f"00000000-0000-4000-8000-{number:012}", "parent": parent, "content": content}
         )
     path.write_bytes(_bytes(doc))
     return home

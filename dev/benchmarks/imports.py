@@ -41,13 +41,21 @@ def main() -> None:
     """Print the table."""
     print("| start | modules | ms | of these |\n|---|---|---|---|")
     with lab() as place:
-        for name, args in {"-h": ["-h"], "--list-sessions": ["--list-sessions"], "a prompt": ["what is it"]}.items():
+        for name, args in {
+            "-h": ["-h"],
+            "--list-sessions": ["--list-sessions"],
+            "a prompt": ["what is it"],
+        }.items():
             start = imports_of(args, place)
             total = start.times.total()
             shares = [
-                f"{p} {start.modules[p]}, {t / total:.0%}" for p, t in start.times.most_common() if t > total / 50
+                f"{p} {start.modules[p]}, {t / total:.0%}"
+                for p, t in start.times.most_common()
+                if t > total / 50
             ]
-            print(f"| {name} | {start.modules.total()} | {total / 1000:.1f} | {'; '.join(shares)} |")
+            print(
+                f"| {name} | {start.modules.total()} | {total / 1000:.1f} | {'; '.join(shares)} |"
+            )
 
 
 if __name__ == "__main__":

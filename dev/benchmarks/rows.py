@@ -113,13 +113,18 @@ def times(factor: float) -> Budget:
 def beyond_floor(seconds: float) -> Budget:
     """At most this much more than the floor, on a machine of full speed."""
     return Budget(
-        f"<= +{seconds:g} s", lambda median, floor: (median - floor) * FULL_SPEED / floor, seconds, "{:+.3f} s"
+        f"<= +{seconds:g} s",
+        lambda median, floor: (median - floor) * FULL_SPEED / floor,
+        seconds,
+        "{:+.3f} s",
     )
 
 
 def within(seconds: float) -> Budget:
     """At most this long, on a machine of full speed; the yardstick is the floor."""
-    return Budget(f"<= {seconds:g} s", lambda median, floor: median * FULL_SPEED / floor, seconds, "{:.4f} s")
+    return Budget(
+        f"<= {seconds:g} s", lambda median, floor: median * FULL_SPEED / floor, seconds, "{:.4f} s"
+    )
 
 
 def at_most(limit: float, unit: str) -> Budget:
@@ -226,9 +231,15 @@ def begun_anew(lab: Lab) -> float:
     return 100 * (1 - grown / total)
 
 
-FLOOR = Yardstick("floor", 'python -c "import click, platformdirs"', lambda lab: run_time(FLOOR_COMMAND, lab.usual.env))
+FLOOR = Yardstick(
+    "floor",
+    'python -c "import click, platformdirs"',
+    lambda lab: run_time(FLOOR_COMMAND, lab.usual.env),
+)
 LLM = Yardstick(
-    "llm", "first byte of the llm package on the same server", lambda lab: first_byte(LLM_COMMAND, lab.llm.env)
+    "llm",
+    "first byte of the llm package on the same server",
+    lambda lab: first_byte(LLM_COMMAND, lab.llm.env),
 )
 BARE_FIRST = Yardstick(
     "bare",
@@ -241,11 +252,15 @@ BARE_WHOLE = Yardstick(
     lambda lab: run_time([*BARE, lab.anthropic.base_url], lab.through_litellm.env),
 )
 TEXT_WORD = Yardstick(
-    "text", "first word of the same answer with -o text", lambda lab: first_word(ASK_TEXT, lab.direct.env, "You")
+    "text",
+    "first word of the same answer with -o text",
+    lambda lab: first_word(ASK_TEXT, lab.direct.env, "You"),
 )
 SDK = Yardstick("SDK", 'python -c "import mcp"', lambda lab: run_time(SDK_COMMAND, lab.usual.env))
 FLOOR_MEMORY = Yardstick(
-    "floor memory", "peak memory of the floor", lambda lab: peak_memory(FLOOR_COMMAND, lab.usual.env)
+    "floor memory",
+    "peak memory of the floor",
+    lambda lab: peak_memory(FLOOR_COMMAND, lab.usual.env),
 )
 FLOORS = Yardstick(
     f"{PARALLEL} floors",
@@ -257,9 +272,21 @@ ROWS = (
     Row("--help", lambda lab: run_time([*GPTSH, "--help"], lab.usual.env), times(1.5), FLOOR),
     Row("--list-sessions", lambda lab: run_time(LIST, lab.usual.env), times(1.5), FLOOR),
     Row("-s REF resolution", lambda lab: run_time(SHOW, lab.usual.env), times(1.5), FLOOR),
-    Row("first answer byte, direct", lambda lab: first_byte(ASK, lab.direct.env), times(1.7), FLOOR),
-    Row("first answer byte, Anthropic API", lambda lab: first_byte(ASK_CLAUDE, lab.claude.env), times(1.8), FLOOR),
-    Row("first answer byte over HTTPS, direct", lambda lab: first_byte(ASK, lab.secure[0].env), times(1.9), FLOOR),
+    Row(
+        "first answer byte, direct", lambda lab: first_byte(ASK, lab.direct.env), times(1.7), FLOOR
+    ),
+    Row(
+        "first answer byte, Anthropic API",
+        lambda lab: first_byte(ASK_CLAUDE, lab.claude.env),
+        times(1.8),
+        FLOOR,
+    ),
+    Row(
+        "first answer byte over HTTPS, direct",
+        lambda lab: first_byte(ASK, lab.secure[0].env),
+        times(1.9),
+        FLOOR,
+    ),
     Row(
         "first answer byte over HTTPS, Anthropic API",
         lambda lab: first_byte(ASK_CLAUDE, lab.secure[1].env),
@@ -272,24 +299,55 @@ ROWS = (
         times(1.9),
         FLOOR,
     ),
-    Row("first answer byte, Ollama API", lambda lab: first_byte(ASK, lab.ollama.env), times(1.8), FLOOR),
-    Row("first answer byte, Responses API", lambda lab: first_byte(ASK, lab.openai.env), times(1.8), FLOOR),
-    Row("first answer byte, Responses, a tool", lambda lab: first_byte(ASK_TOOL, lab.openai.env), times(1.8), FLOOR),
+    Row(
+        "first answer byte, Ollama API",
+        lambda lab: first_byte(ASK, lab.ollama.env),
+        times(1.8),
+        FLOOR,
+    ),
+    Row(
+        "first answer byte, Responses API",
+        lambda lab: first_byte(ASK, lab.openai.env),
+        times(1.8),
+        FLOOR,
+    ),
+    Row(
+        "first answer byte, Responses, a tool",
+        lambda lab: first_byte(ASK_TOOL, lab.openai.env),
+        times(1.8),
+        FLOOR,
+    ),
     Row(
         "first answer byte, Responses, a PDF",
         lambda lab: first_byte(ask_pdf(lab.openai), lab.openai.env),
         times(2.1),
         FLOOR,
     ),
-    Row("first answer byte, Gemini API", lambda lab: first_byte(ASK, lab.google.env), times(1.8), FLOOR),
-    Row("first answer byte, Gemini, a tool", lambda lab: first_byte(ASK_TOOL, lab.google.env), times(1.8), FLOOR),
+    Row(
+        "first answer byte, Gemini API",
+        lambda lab: first_byte(ASK, lab.google.env),
+        times(1.8),
+        FLOOR,
+    ),
+    Row(
+        "first answer byte, Gemini, a tool",
+        lambda lab: first_byte(ASK_TOOL, lab.google.env),
+        times(1.8),
+        FLOOR,
+    ),
     Row(
         "first answer byte, Gemini, a PDF",
         lambda lab: first_byte(ask_pdf(lab.google), lab.google.env),
         times(2.1),
         FLOOR,
     ),
-    Row("first answer byte, beside llm", lambda lab: first_byte(ASK, lab.direct.env), times(0.18), LLM, SLOW),
+    Row(
+        "first answer byte, beside llm",
+        lambda lab: first_byte(ASK, lab.direct.env),
+        times(0.18),
+        LLM,
+        SLOW,
+    ),
     Row(
         "first word of an answer on a terminal",
         lambda lab: first_word(ASK, lab.direct.env, "You"),
@@ -311,14 +369,49 @@ ROWS = (
         BARE_WHOLE,
         SLOWEST,
     ),
-    Row("--list-tools, two servers", lambda lab: run_time(LIST_TOOLS, lab.tools.env), times(1.2), SDK),
-    Row("list 10,000 sessions", lambda lab: run_time(LIST, lab.many.env), beyond_floor(0.25), FLOOR),
-    Row("its first line, list of 10,000", lambda lab: first_byte(LIST, lab.many.env), beyond_floor(0.02), FLOOR),
-    Row("--show-session 0 among 100,000", lambda lab: run_time(SHOW, lab.most.env), beyond_floor(0.15), FLOOR),
-    Row("-s 0 among 100,000", lambda lab: run_time(RESUME, lab.most.env), beyond_floor(0.15), FLOOR),
-    Row("search 10,000 sessions, a word in few", lambda lab: search(lab, FEW), beyond_floor(0.5), FLOOR),
-    Row("search 10,000 sessions, a word in all", lambda lab: search(lab, ALL), beyond_floor(0.8), FLOOR),
-    Row("usage of 10,000 sessions", lambda lab: run_time(USAGE, lab.many.env), beyond_floor(0.3), FLOOR, SLOW),
+    Row(
+        "--list-tools, two servers",
+        lambda lab: run_time(LIST_TOOLS, lab.tools.env),
+        times(1.2),
+        SDK,
+    ),
+    Row(
+        "list 10,000 sessions", lambda lab: run_time(LIST, lab.many.env), beyond_floor(0.25), FLOOR
+    ),
+    Row(
+        "its first line, list of 10,000",
+        lambda lab: first_byte(LIST, lab.many.env),
+        beyond_floor(0.02),
+        FLOOR,
+    ),
+    Row(
+        "--show-session 0 among 100,000",
+        lambda lab: run_time(SHOW, lab.most.env),
+        beyond_floor(0.15),
+        FLOOR,
+    ),
+    Row(
+        "-s 0 among 100,000", lambda lab: run_time(RESUME, lab.most.env), beyond_floor(0.15), FLOOR
+    ),
+    Row(
+        "search 10,000 sessions, a word in few",
+        lambda lab: search(lab, FEW),
+        beyond_floor(0.5),
+        FLOOR,
+    ),
+    Row(
+        "search 10,000 sessions, a word in all",
+        lambda lab: search(lab, ALL),
+        beyond_floor(0.8),
+        FLOOR,
+    ),
+    Row(
+        "usage of 10,000 sessions",
+        lambda lab: run_time(USAGE, lab.many.env),
+        beyond_floor(0.3),
+        FLOOR,
+        SLOW,
+    ),
     Row(
         "question to a session of 80 MB",
         lambda lab: run_time(RESUME, lab.eighty_megabytes.env),
@@ -341,8 +434,20 @@ ROWS = (
         times(4),
         FLOOR,
     ),
-    Row("append to 1,000 messages, 1 MB", lambda lab: append(lab.megabyte), within(0.02), FLOOR, digits=4),
-    Row("append to 1,000 messages, 10 MB", lambda lab: append(lab.ten_megabytes), within(0.15), FLOOR, digits=4),
+    Row(
+        "append to 1,000 messages, 1 MB",
+        lambda lab: append(lab.megabyte),
+        within(0.02),
+        FLOOR,
+        digits=4,
+    ),
+    Row(
+        "append to 1,000 messages, 10 MB",
+        lambda lab: append(lab.ten_megabytes),
+        within(0.15),
+        FLOOR,
+        digits=4,
+    ),
     Row(
         "end of the answer to the exit, title left to the background",
         lambda lab: end_of_run(lab.server, lab.titled, "m", terminal=True),
@@ -351,7 +456,13 @@ ROWS = (
         digits=4,
     ),
     Row("end of the answer to the exit, title included", titled_end, within(0.05), FLOOR, digits=4),
-    Row("end of the answer to the exit, title never arrives", untitled_end, within(0.05), FLOOR, digits=4),
+    Row(
+        "end of the answer to the exit, title never arrives",
+        untitled_end,
+        within(0.05),
+        FLOOR,
+        digits=4,
+    ),
     Row(
         "peak memory, one-shot, direct",
         lambda lab: peak_memory(ASK, lab.direct.env),
@@ -362,6 +473,12 @@ ROWS = (
         1,
     ),
     Row("requests that begin anew, of 1,000 turns", begun_anew, at_most(5, "%"), FLOOR, 1, "%", 1),
-    Row(f"{PARALLEL} parallel resumes", parallel_resumes, any_time("all turns kept"), FLOORS, SLOWEST),
+    Row(
+        f"{PARALLEL} parallel resumes",
+        parallel_resumes,
+        any_time("all turns kept"),
+        FLOORS,
+        SLOWEST,
+    ),
     Row(f"{CROWD} runs, {PARALLEL} at once", crowd, any_time("all turns kept"), FLOORS, 1),
 )

@@ -24,14 +24,19 @@ def _events() -> list[dict[str, Any]]:
     return [
         {"type": "message_start", "message": message},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
-        *({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": w}} for w in WORDS),
+        *(
+            {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": w}}
+            for w in WORDS
+        ),
         {"type": "content_block_stop", "index": 0},
         {"type": "message_delta", "delta": ended, "usage": {"output_tokens": 5}},
         {"type": "message_stop"},
     ]
 
 
-STREAM = b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in _events())
+STREAM = b"".join(
+    f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in _events()
+)
 
 
 class AnthropicServer:
@@ -44,11 +49,17 @@ class AnthropicServer:
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
-                is_known = self.path.partition("?")[0].endswith("/v1/messages")  # Azure has it under /anthropic
-                error = b'{"type":"error","error":{"type":"not_found_error","message":"no such path"}}'
+                is_known = self.path.partition("?")[0].endswith(
+                    "/v1/messages"
+                )  # Azure has it under /anthropic
+                error = (
+                    b'{"type":"error","error":{"type":"not_found_error","message":"no such path"}}'
+                )
                 body = STREAM if is_known else error
                 self.send_response(200 if is_known else 404)
-                self.send_header("Content-Type", "text/event-stream" if is_known else "application/json")
+                self.send_header(
+                    "Content-Type", "text/event-stream" if is_known else "application/json"
+                )
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

@@ -62,7 +62,9 @@ def _options() -> Iterator[str]:
     for group in GROUPS:
         yield f".SS {group}"
         help_records = filter(None, (records[row.names[0]] for row in ROWS if row.group == group))
-        yield from _entries((re.sub(r"(?<!\w)(--?[\w-]+)", r"`\1`", names), text) for names, text in help_records)
+        yield from _entries(
+            (re.sub(r"(?<!\w)(--?[\w-]+)", r"`\1`", names), text) for names, text in help_records
+        )
 
 
 def _meaning(key: schema.Key) -> str:
@@ -92,7 +94,9 @@ def _entries(entries: Iterable[tuple[str, str]]) -> Iterator[str]:
 def _text(text: str) -> str:
     """A line of text in roff: ```` `code` ```` in bold, and no line that roff would read as a request."""
     parts = re.split(r"`([^`]*)`", text)
-    line = "".join(rf"\fB{_escaped(part)}\fR" if at % 2 else _escaped(part) for at, part in enumerate(parts))
+    line = "".join(
+        rf"\fB{_escaped(part)}\fR" if at % 2 else _escaped(part) for at, part in enumerate(parts)
+    )
     return rf"\&{line}" if line.startswith(".") else line
 
 

@@ -36,15 +36,24 @@ ENVIRONMENT = (
 _STATE = "${XDG_STATE_HOME:-~/.local/state}/gptsh"
 FILES = (
     ("${XDG_CONFIG_HOME:-~/.config}/gptsh/config.toml", "The configuration."),
-    ("${XDG_CONFIG_HOME:-~/.config}/gptsh/agents/NAME.md", "A prompt: an agent of that name. Or NAME/system.md."),
+    (
+        "${XDG_CONFIG_HOME:-~/.config}/gptsh/agents/NAME.md",
+        "A prompt: an agent of that name. Or NAME/system.md.",
+    ),
     (f"{_STATE}/sessions/", "The sessions, one JSON file each."),
     (f"{_STATE}/archive/", "Archived sessions."),
     (f"{_STATE}/names/", "What each `@NAME` stands for."),
     (f"{_STATE}/memory/AGENT/", "MEMORY.md and HISTORY.md of an agent with a memory."),
     (f"{_STATE}/typed", "What you typed in conversations."),
     (f"{_STATE}/logins/", "Logins at remote tool servers."),
-    ("${XDG_CACHE_HOME:-~/.cache}/gptsh/tool-servers/", "What tool servers allow to be kept of their lists."),
-    ("${XDG_CACHE_HOME:-~/.cache}/gptsh/servers.json", "What servers report about themselves, kept for a day."),
+    (
+        "${XDG_CACHE_HOME:-~/.cache}/gptsh/tool-servers/",
+        "What tool servers allow to be kept of their lists.",
+    ),
+    (
+        "${XDG_CACHE_HOME:-~/.cache}/gptsh/servers.json",
+        "What servers report about themselves, kept for a day.",
+    ),
 )
 
 
@@ -54,7 +63,12 @@ def page() -> str:
 
 
 def _lines() -> Iterator[str]:
-    yield from ("# Configuration", "", '<!-- Made by "make man" from gptsh/config; not edited by hand. -->', "")
+    yield from (
+        "# Configuration",
+        "",
+        '<!-- Made by "make man" from gptsh/config; not edited by hand. -->',
+        "",
+    )
     yield from (
         "```bash",
         "gptsh --init                 # write the file, with every key as a comment",
@@ -71,7 +85,10 @@ def _lines() -> Iterator[str]:
         yield from ("| key | value | meaning |", "|---|---|---|")
         yield from (f"| `{key.name}` | {_value(key)} | {key.meaning} |" for key in keys)
         yield ""
-    for title, head, entries in (("Environment", "variable", ENVIRONMENT), ("Files", "path", FILES)):
+    for title, head, entries in (
+        ("Environment", "variable", ENVIRONMENT),
+        ("Files", "path", FILES),
+    ):
         yield from (f"## {title}", "", f"| {head} | meaning |", "|---|---|")
         yield from (f"| {_codes(name)} | {meaning} |" for name, meaning in entries)
         yield ""

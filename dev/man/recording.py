@@ -29,7 +29,9 @@ COLUMNS, ROWS = 100, 30
 _KEY, _LINE, _READ = 0.06, 0.5, 2.5  # seconds for a key, before Enter, and to read the output
 _MERGE = 0.04  # seconds within which output is one event
 _HOME = "/home/ann"  # replaces the temporary folder; of the same length, so that rows break at the same place
-_PASTE = "\n".join(f"test_{number:02} ... {'FAILED: 3 != 2' if number == 17 else 'ok'}" for number in range(1, 41))
+_PASTE = "\n".join(
+    f"test_{number:02} ... {'FAILED: 3 != 2' if number == 17 else 'ok'}" for number in range(1, 41)
+)
 
 _RING = [
     "## A ring buffer\n\n", "It keeps the **newest** N items: ", "what is written beyond them takes the place ",
@@ -145,7 +147,9 @@ def _first_steps(tape: Recorder, model: ModelServer) -> None:
 def _mistakes(tape: Recorder, model: ModelServer) -> None:
     tape.chapter("Mistakes get an answer that helps")
     _queue_answer(model, "I do not know which models you have.", title="Models at Hand")
-    tape.enter("gptsh models", r"the option is gptsh --list-models(.|\n)*which models you have(.|\n)*^\$$")
+    tape.enter(
+        "gptsh models", r"the option is gptsh --list-models(.|\n)*which models you have(.|\n)*^\$$"
+    )
     _wait_for_title(tape, model)
     tape.enter("gptsh -f https://example.org/a.txt 'sum it up'", r"curl -sSL https")
 
@@ -173,7 +177,9 @@ def _lists(tape: Recorder, model: ModelServer) -> None:
     tape.chapter("Lists of sessions, and a deletion that asks")
     tape.enter("gptsh --list-sessions", r"^\[0\] .*Three Colours(.|\n)*^\[3\] ")
     tape.enter("gptsh --list-sessions -m nosuch", "nothing found with a model like nosuch")
-    tape.enter("gptsh --delete-session 3", r"Delete session .*Models at Hand.* permanently\? \[y/N\] *$")
+    tape.enter(
+        "gptsh --delete-session 3", r"Delete session .*Models at Hand.* permanently\? \[y/N\] *$"
+    )
     tape.enter("y", "^deleted ")
 
 
@@ -195,7 +201,11 @@ def _conversation(tape: Recorder, model: ModelServer) -> None:
     tape.until("Ctrl-D exits", 2)
     tape.write("q")
     tape.until("^> *$", 1)
-    _queue_answer(model, "Test 17 says that **3 is not 2**: one item too many is counted.", title="Test 17 Fails")
+    _queue_answer(
+        model,
+        "Test 17 says that **3 is not 2**: one item too many is counted.",
+        title="Test 17 Fails",
+    )
     tape.write("what fails here? ")
     tape.write(f"\x1b[200~{_PASTE}\x1b[201~")
     tape.until(r"^> what fails here\? \[test_01 ... ok … 40 lines … test_40 ... ok\]")
@@ -271,9 +281,19 @@ def main() -> None:
     finally:
         model.close()
         shutil.rmtree(folder, ignore_errors=True)
-    head = {"version": 2, "width": COLUMNS, "height": ROWS, "title": "gptsh", "env": {"TERM": "xterm-256color"}}
-    lines = [[round(at, 2), kind, text.replace(str(folder), _HOME)] for at, kind, text in tape.events]
-    FILE.write_text("".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in (head, *lines)), "utf-8")
+    head = {
+        "version": 2,
+        "width": COLUMNS,
+        "height": ROWS,
+        "title": "gptsh",
+        "env": {"TERM": "xterm-256color"},
+    }
+    lines = [
+        [round(at, 2), kind, text.replace(str(folder), _HOME)] for at, kind, text in tape.events
+    ]
+    FILE.write_text(
+        "".join(f"{json.dumps(line, ensure_ascii=False)}\n" for line in (head, *lines)), "utf-8"
+    )
 
 
 if __name__ == "__main__":

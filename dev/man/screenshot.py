@@ -128,7 +128,9 @@ def _picker() -> list[Text]:
                 meta={"tags": [], "project": str(home.cwd) if at < _IN_PROJECT else "/src/website"},
             )  # fmt: skip
             doc = json.loads(path.read_bytes())
-            doc["messages"] = [{**doc["messages"][0], "id": f"{at}-{turn}"} for turn in range(turns)]
+            doc["messages"] = [
+                {**doc["messages"][0], "id": f"{at}-{turn}"} for turn in range(turns)
+            ]
             path.write_text(json.dumps(doc))
         with _shell(home, 12) as tmux:
             tmux.say("gptsh -r")
@@ -142,7 +144,11 @@ PICTURES: dict[str, Callable[[], list[Text]]] = {"session.svg": _session, "picke
 
 
 def _usage(prompt: int, completion: int) -> dict[str, int]:
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
 
 
 @contextlib.contextmanager
@@ -185,7 +191,9 @@ def _screen(tmux: Tmux, *replacements: tuple[str, str]) -> list[Text]:
 
 def _svg(lines: list[Text]) -> str:
     """The lines as SVG with their own background, so that they look the same on a light and on a dark page."""
-    console = Console(width=COLUMNS, record=True, file=io.StringIO(), color_system="truecolor", _environ={})
+    console = Console(
+        width=COLUMNS, record=True, file=io.StringIO(), color_system="truecolor", _environ={}
+    )
     for line in lines:
         console.print(line, soft_wrap=True)
     svg = console.export_svg(
@@ -196,7 +204,9 @@ def _svg(lines: list[Text]) -> str:
 
 def _theme() -> TerminalTheme:
     """The colours of GitHub Dark."""
-    return TerminalTheme(_rgb(_BACKGROUND), _rgb(_FOREGROUND), [*map(_rgb, _COLORS)], [*map(_rgb, _BRIGHT)])
+    return TerminalTheme(
+        _rgb(_BACKGROUND), _rgb(_FOREGROUND), [*map(_rgb, _COLORS)], [*map(_rgb, _BRIGHT)]
+    )
 
 
 def _rgb(color: str) -> tuple[int, int, int]:

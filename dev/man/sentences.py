@@ -27,7 +27,12 @@ def words(sentence: str) -> int:
 def main() -> int:
     """Print the long sentences; return 1 if there are any."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    long_sentences = [(page, s) for page in pages for s in sentences(page.read_text("utf-8")) if words(s) > MAX_WORDS]
+    long_sentences = [
+        (page, s)
+        for page in pages
+        for s in sentences(page.read_text("utf-8"))
+        if words(s) > MAX_WORDS
+    ]
     for page, sentence in long_sentences:
         print(f"{page.relative_to(ROOT)}: {words(sentence)} words: {sentence}")
     return bool(long_sentences)

@@ -70,7 +70,9 @@ def _update_page(title: str, section: str) -> None:
 
 def main() -> int:
     """Print the tables; return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m dev.stress", description="Stress tests of gptsh.")
+    parser = argparse.ArgumentParser(
+        prog="python -m dev.stress", description="Stress tests of gptsh."
+    )
     parser.add_argument("parts", nargs="*", help=f"only these of {', '.join(parts(quick=False))}")
     parser.add_argument("--quick", action="store_true", help="a tenth of the random tests")
     options = parser.parse_args()

@@ -3,7 +3,12 @@
 from collections.abc import Sequence
 from html import escape
 
-CARD, INK, DIM, OURS = "#0d1117", "#e6edf3", "#6e7681", "#3fb950"  # the colours of the pictures of a terminal
+CARD, INK, DIM, OURS = (
+    "#0d1117",
+    "#e6edf3",
+    "#6e7681",
+    "#3fb950",
+)  # the colours of the pictures of a terminal
 _WIDTH, _ROW, _TOP, _MARGIN = 560, 38, 62, 20
 _NAMES, _FIGURES = 150, 90  # columns for the names on the left and the figures on the right
 

@@ -30,7 +30,9 @@ def parallel_writers(writers: int) -> Table:
                 running.append((number, target.start(target.command(number))))
                 if number % 8 == 7:
                     target.prepare()
-                    running.append((-1, target.start([*COMMAND, *_REMOVALS[number // 8 % len(_REMOVALS)]])))
+                    running.append(
+                        (-1, target.start([*COMMAND, *_REMOVALS[number // 8 % len(_REMOVALS)]]))
+                    )
             for number, process in running:
                 code = exit_code_of(process, tally)
                 if number >= 0:
@@ -112,7 +114,17 @@ def store_damaged() -> Table:
                 reported = saved if process.returncode == 0 else len(lines) == 1
                 held = complete and reported and "Traceback" not in err.decode()
                 name = f"{what}, {'a resumed session' if args else 'a new session'}"
-                rows.append(Row((name, "complete" if complete else "partial", len(lines), process.returncode), held))
+                rows.append(
+                    Row(
+                        (
+                            name,
+                            "complete" if complete else "partial",
+                            len(lines),
+                            process.returncode,
+                        ),
+                        held,
+                    )
+                )
     return Table("A store damaged during an answer", _VANISHED, _HEADS, rows)
 
 

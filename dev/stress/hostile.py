@@ -65,9 +65,23 @@ class Attack(NamedTuple):
 
 def run(home: Home, args: tuple[str, ...], seconds: float = 3 * SECONDS) -> Result:
     """Run gptsh in a new process; kill it after so many seconds."""
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as peak:
+    with (
+        tempfile.TemporaryFile() as out,
+        tempfile.TemporaryFile() as err,
+        tempfile.TemporaryFile() as peak,
+    ):
         started = time.monotonic()
-        command = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(peak.fileno()), str(seconds), *COMMAND, *args]
+        command = [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            _LAUNCHER,
+            str(peak.fileno()),
+            str(seconds),
+            *COMMAND,
+            *args,
+        ]
         process = subprocess.Popen(
             command, env=home.env, cwd=home.cwd, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
             pass_fds=(peak.fileno(),),
@@ -122,14 +136,21 @@ _FILES: dict[str, Callable[[Path], object]] = {
     "a session is a folder": lambda path: path.mkdir(),
     "a session is a link to itself": lambda path: path.symlink_to(path),
     "a session of 200,000 brackets": lambda path: path.write_text("[" * 200_000),
-    "a session with an object 100,000 deep": lambda path: path.write_text('{"version":1,"x":' * 100_000),
+    "a session with an object 100,000 deep": lambda path: path.write_text(
+        '{"version":1,"x":' * 100_000
+    ),
     "a session that is not UTF-8": lambda path: path.write_bytes(b'{"version":1,"id":"\xff\xfe"}'),
     "a title of 100 MB": _session_of(title="x" * 100_000_000),
     "a million tags": _session_of(meta={"tags": [f"t{number}" for number in range(1_000_000)]}),
     "50,000 empty answers": _session_of(messages=[{"role": "assistant", "content": ""}] * 50_000),
     "a number of 5,000 digits": lambda path: path.write_text('{"version":' + "9" * 5000 + "}"),
 }
-_READS = (("--list-sessions",), ("--search-sessions", "hi"), ("--usage",), ("--show-session", "evil"))
+_READS = (
+    ("--list-sessions",),
+    ("--search-sessions", "hi"),
+    ("--usage",),
+    ("--show-session", "evil"),
+)
 
 
 def _import(name: str, write: Callable[[Path], object]) -> Callable[[Home, ModelServer], object]:
@@ -139,9 +160,15 @@ def _import(name: str, write: Callable[[Path], object]) -> Callable[[Home, Model
 _IMPORTS: dict[str, Callable[[Path], object]] = {
     "an import from /dev/zero": lambda path: path.symlink_to("/dev/zero"),
     "an import of 200,000 brackets": lambda path: path.write_text("[" * 200_000),
-    "an import of 100,000 lines": lambda path: path.write_text('{"role":"user","content":"x"}\n' * 100_000),
-    "an import of a line of 100 MB": lambda path: path.write_text('{"role":"user","content":"' + "x" * 10**8 + '"}'),
-    "an import of an invalid database": lambda path: path.write_bytes(b"SQLite format 3\0" + b"\xff" * 100_000),
+    "an import of 100,000 lines": lambda path: path.write_text(
+        '{"role":"user","content":"x"}\n' * 100_000
+    ),
+    "an import of a line of 100 MB": lambda path: path.write_text(
+        '{"role":"user","content":"' + "x" * 10**8 + '"}'
+    ),
+    "an import of an invalid database": lambda path: path.write_bytes(
+        b"SQLite format 3\0" + b"\xff" * 100_000
+    ),
 }
 _CONFIGS = {
     "a configuration of 10 MB": "x = 1\n" + "# " + "y" * 10_000_000,
@@ -163,20 +190,42 @@ def _answers(*steps: Any, **more: Any) -> Callable[[Home, ModelServer], object]:
 
 
 _DONE = event(chunk({}, "stop")) + event(b"[DONE]")
-_CALLS = [{"index": at, "id": f"c{at}", "function": {"name": "x", "arguments": "{}"}} for at in range(5_000)]
+_CALLS = [
+    {"index": at, "id": f"c{at}", "function": {"name": "x", "arguments": "{}"}}
+    for at in range(5_000)
+]
 _ANSWERS: dict[str, Callable[[Home, ModelServer], object]] = {
     "an answer of 50 MB in one event": _answers(event(chunk({"content": "x" * 50_000_000})), _DONE),
     "an answer of 100,000 events": _answers(event(chunk({"content": "x"})) * 100_000, _DONE),
     "100 MB without an end of line": _answers(b"x" * 100_000_000),
-    "a million comments before the answer": _answers(b": wait\n\n" * 1_000_000, event(chunk({"content": "x"})), _DONE),
+    "a million comments before the answer": _answers(
+        b": wait\n\n" * 1_000_000, event(chunk({"content": "x"})), _DONE
+    ),
     "5,000 tool calls": _answers(event(chunk({"tool_calls": _CALLS})), _DONE),
     "the arguments of a call in 40,000 pieces": _answers(
-        event(chunk({"tool_calls": [{"index": 0, "id": "c", "function": {"name": "x", "arguments": "["}}]}))
+        event(
+            chunk(
+                {
+                    "tool_calls": [
+                        {"index": 0, "id": "c", "function": {"name": "x", "arguments": "["}}
+                    ]
+                }
+            )
+        )
         + event(chunk({"tool_calls": [{"index": 0, "function": {"arguments": "1,"}}]})) * 40_000,
         _DONE,
     ),
     "a call with an index of a billion": _answers(
-        event(chunk({"tool_calls": [{"index": 10**9, "id": "c", "function": {"name": "x", "arguments": "{}"}}]})), _DONE
+        event(
+            chunk(
+                {
+                    "tool_calls": [
+                        {"index": 10**9, "id": "c", "function": {"name": "x", "arguments": "{}"}}
+                    ]
+                }
+            )
+        ),
+        _DONE,
     ),
     "an event 100,000 deep": _answers(b'data: {"choices":' + b"[" * 100_000 + b"\n\n", _DONE),
     "a header of 1 MB": _answers(_DONE, headers={"x-long": "x" * 1_000_000}),
@@ -184,7 +233,9 @@ _ANSWERS: dict[str, Callable[[Home, ModelServer], object]] = {
     "an error of 50 MB": _answers(b"x" * 50_000_000, status=500, framing="length"),
     "a redirect to itself": _answers(b"", status=308, headers={"Location": "/v1/chat/completions"}),
     "escapes in an error": _answers(
-        json.dumps({"error": {"message": EVIL}}).encode(), status=400, headers={"Content-Type": "application/json"}
+        json.dumps({"error": {"message": EVIL}}).encode(),
+        status=400,
+        headers={"Content-Type": "application/json"},
     ),
 }
 
@@ -196,7 +247,9 @@ _DRAWN: dict[str, Callable[[Home, ModelServer], object]] = {
 
 # ---- prompts and attachments
 
-_LAUGHS = "\n".join(f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 10))
+_LAUGHS = "\n".join(
+    f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 10)
+)
 
 
 def _prompt_file(text: str) -> Callable[[Home, ModelServer], object]:
@@ -210,9 +263,7 @@ def _prompt_file(text: str) -> Callable[[Home, ModelServer], object]:
 
 def _deep_folder(home: Home, _model: ModelServer) -> None:
     """Folders 1,500 deep, whose path is longer than the system allows."""
-    script = (
-        "import os\nfor _ in range(1500):\n    os.mkdir('deep')\n    os.chdir('deep')\nopen('a.txt', 'w').write('hi')"
-    )
+    script = "import os\nfor _ in range(1500):\n    os.mkdir('deep')\n    os.chdir('deep')\nopen('a.txt', 'w').write('hi')"
     subprocess.run([sys.executable, "-c", script], cwd=home.cwd, check=True)
 
 
@@ -231,10 +282,16 @@ def _endless(window: int | None) -> Callable[[Home, ModelServer], object]:
     def prepare(home: Home, model: ModelServer) -> None:
         config = lab_config(model)
         if window is not None:
-            config = config.replace("[providers.lab]\n", f"[providers.lab]\ncontext_window = {window}\n")
+            config = config.replace(
+                "[providers.lab]\n", f"[providers.lab]\ncontext_window = {window}\n"
+            )
         home.configure(config)
         os.mkfifo(home.cwd / "pipe")
-        home.started.append(subprocess.Popen(["sh", "-c", "exec yes > pipe"], cwd=home.cwd, stderr=subprocess.DEVNULL))
+        home.started.append(
+            subprocess.Popen(
+                ["sh", "-c", "exec yes > pipe"], cwd=home.cwd, stderr=subprocess.DEVNULL
+            )
+        )
 
     return prepare
 
@@ -262,26 +319,46 @@ _LINE = "Der Füchs Nummer 12345 springt → und geht heim.\n"
 def _long_answer(home: Home, model: ModelServer) -> None:
     text = _LINE * (200_000_000 // len(_LINE.encode()))
     answer = {"id": "a", "role": "assistant", "content": text, "model": "lab/m", "provider": "lab"}
-    path = put(home, doc := session(messages=[{"id": "m", "role": "user", "content": "hi"}, answer]))
+    path = put(
+        home, doc := session(messages=[{"id": "m", "role": "user", "content": "hi"}, answer])
+    )
     path.write_bytes(in_lines(doc))
     # Fewer tokens than a quarter of the bytes: gptsh counts whether the server has truncated the prompt.
-    model.say("Short.", usage={"prompt_tokens": 45_000_000, "completion_tokens": 2, "total_tokens": 45_000_002})
+    model.say(
+        "Short.",
+        usage={"prompt_tokens": 45_000_000, "completion_tokens": 2, "total_tokens": 45_000_002},
+    )
 
 
 def _many_calls(home: Home, _model: ModelServer) -> None:
     messages: list[Any] = [{"role": "user", "content": "look at all files"}]
     for number in range(16_000):
-        function = {"name": "read_file", "arguments": json.dumps({"path": f"src/module_{number}.py", "offset": number})}
+        function = {
+            "name": "read_file",
+            "arguments": json.dumps({"path": f"src/module_{number}.py", "offset": number}),
+        }
         call = {"id": f"c{number}", "type": "function", "function": function}
-        messages.append({"role": "assistant", "content": f"I read **file {number}** now.", "tool_calls": [call]})
+        messages.append(
+            {"role": "assistant", "content": f"I read **file {number}** now.", "tool_calls": [call]}
+        )
         result = f"def f{number}(x):\n    return x + {number}\n"
-        messages.append({"role": "tool", "tool_call_id": f"c{number}", "name": "read_file", "content": result})
-    put(home, session(messages=[{"id": f"m{at}", **message} for at, message in enumerate(messages)]))
+        messages.append(
+            {"role": "tool", "tool_call_id": f"c{number}", "name": "read_file", "content": result}
+        )
+    put(
+        home, session(messages=[{"id": f"m{at}", **message} for at, message in enumerate(messages)])
+    )
 
 
 _LARGE: dict[str, tuple[Callable[[Home, ModelServer], object], tuple[tuple[str, ...], ...]]] = {
-    "an answer of 200 MB": (_long_answer, (("-m", "lab/m", "-s", "0", "hi"), ("--search-sessions", "heim"))),
-    "a session of 16,000 tool calls": (_many_calls, (("--show-session", "0"), ("--show-session", "0", "--full"))),
+    "an answer of 200 MB": (
+        _long_answer,
+        (("-m", "lab/m", "-s", "0", "hi"), ("--search-sessions", "heim")),
+    ),
+    "a session of 16,000 tool calls": (
+        _many_calls,
+        (("--show-session", "0"), ("--show-session", "0", "--full")),
+    ),
 }
 
 
@@ -296,20 +373,37 @@ def _tools(mode: str) -> Callable[[Home, ModelServer], object]:
 def attacks() -> Table:
     """A row for each attack: the exit code, time and memory of the command."""
     cases = [Attack(name, prepare, ("hi",)) for name, prepare in _ANSWERS.items()]
-    cases += [Attack(f"{name}, `-o markdown`", prepare, ("-o", "markdown", "hi")) for name, prepare in _DRAWN.items()]
+    cases += [
+        Attack(f"{name}, `-o markdown`", prepare, ("-o", "markdown", "hi"))
+        for name, prepare in _DRAWN.items()
+    ]
     cases += [Attack(name, prepare, args) for name, (prepare, args) in _GIVEN.items()]
     cases += [Attack(name, prepare, ("-f", "pipe", "hi")) for name, prepare in _ENDLESS.items()]
-    cases += [Attack(name, _import("in", write), ("--import-session", "in")) for name, write in _IMPORTS.items()]
-    cases += [Attack(name, _configured(text), ("--timeout", "3", "hi")) for name, text in _CONFIGS.items()]
-    cases += [Attack(f"{name}, `-x`", _unclosed(text), ("-x", "hi"), refusal=5) for name, text in _UNCLOSED.items()]
+    cases += [
+        Attack(name, _import("in", write), ("--import-session", "in"))
+        for name, write in _IMPORTS.items()
+    ]
+    cases += [
+        Attack(name, _configured(text), ("--timeout", "3", "hi")) for name, text in _CONFIGS.items()
+    ]
+    cases += [
+        Attack(f"{name}, `-x`", _unclosed(text), ("-x", "hi"), refusal=5)
+        for name, text in _UNCLOSED.items()
+    ]
     for name, (prepare, commands) in _LARGE.items():
         cases += [Attack(f"{name}, `{' '.join(args)}`", prepare, args) for args in commands]
-    modes = re.findall(r'MODE == "(\w+)"', BAD.read_text()) + re.findall(r'MODE in \("(\w+)"', BAD.read_text())
-    cases += [Attack(f"a tool server in mode `{mode}`", _tools(mode), ("--list-tools",)) for mode in modes]
+    modes = re.findall(r'MODE == "(\w+)"', BAD.read_text()) + re.findall(
+        r'MODE in \("(\w+)"', BAD.read_text()
+    )
+    cases += [
+        Attack(f"a tool server in mode `{mode}`", _tools(mode), ("--list-tools",)) for mode in modes
+    ]
     heads = ("Attack", "Exit code", "Seconds", "MiB")
     rows = [_row(attack) for attack in cases]
     for name, write in _FILES.items():
-        rows.append(_joined(name, [_row(Attack(name, _file(_NAME, write), args)) for args in _READS]))
+        rows.append(
+            _joined(name, [_row(Attack(name, _file(_NAME, write), args)) for args in _READS])
+        )
     return Table("Attacks", _TEXT, heads, rows)
 
 
@@ -317,7 +411,9 @@ def _joined(name: str, rows: list[Row]) -> Row:
     """One row for several commands: all exit codes, the longest time and the most memory."""
     _, codes, seconds, memory = zip(*(row.cells for row in rows), strict=True)
     longest, most = max(map(float, map(str, seconds))), max(int(str(mib)) for mib in memory)
-    return Row((name, ", ".join(map(str, codes)), f"{longest:.1f}", most), all(row.held for row in rows))
+    return Row(
+        (name, ", ".join(map(str, codes)), f"{longest:.1f}", most), all(row.held for row in rows)
+    )
 
 
 def _configured(text: str) -> Callable[[Home, ModelServer], object]:
@@ -328,9 +424,15 @@ def _row(attack: Attack) -> Row:
     with world() as (home, model):
         attack.prepare(home, model)
         result = run(home, attack.args)
-        held = b"Traceback" not in result.err and result.code in (*range(7), 124) and result.seconds <= SECONDS
+        held = (
+            b"Traceback" not in result.err
+            and result.code in (*range(7), 124)
+            and result.seconds <= SECONDS
+        )
         held = held and result.memory <= MIB + _extra_memory(attack)
-        held = held and attack.refusal in (None, result.code) and not (attack.refusal and result.out)
+        held = (
+            held and attack.refusal in (None, result.code) and not (attack.refusal and result.out)
+        )
         cells = (attack.name, result.code, f"{result.seconds:.1f}", f"{result.memory:.0f}")
         if not held:
             print(*cells, result.err[-150:], file=sys.stderr)
@@ -341,7 +443,13 @@ def _extra_memory(attack: Attack) -> int:
     """MiB for input that must be read completely, of which there can be several copies."""
     if "200 MB" in attack.name:
         return 900
-    return 600 if re.search("MB|million|,000", attack.name) else 200 if "tool server" in attack.name else 0
+    return (
+        600
+        if re.search("MB|million|,000", attack.name)
+        else 200
+        if "tool server" in attack.name
+        else 0
+    )
 
 
 _TEXT = f"""\
@@ -371,7 +479,12 @@ def escapes() -> Table:
             passed = _BAD.findall(shown.replace("\r\n", "\n"))
             is_shown = "evil" in shown
             command = " ".join("EVIL" if arg == EVIL else arg for arg in args)
-            rows.append(Row((f"`gptsh {command}`", "yes" if is_shown else "no", len(passed)), is_shown and not passed))
+            rows.append(
+                Row(
+                    (f"`gptsh {command}`", "yes" if is_shown else "no", len(passed)),
+                    is_shown and not passed,
+                )
+            )
         for args in _PIPED_COMMANDS:
             model.refuse(400, {"error": {"message": EVIL}}, model="m")
             model.say("an answer", finish=EVIL, model="ends")
@@ -379,8 +492,15 @@ def escapes() -> Table:
             shown = result.stderr if "hi" in args else result.stdout + result.stderr
             passed, is_shown = _BAD.findall(shown), "evil" in shown
             command = f"`gptsh {' '.join(args)}` in a pipe"
-            rows.append(Row((command, "yes" if is_shown else "no", len(passed)), is_shown and not passed))
-    return Table("Escapes on a terminal", _ESCAPES, ("Command", "Shown", "Control characters that passed"), rows)
+            rows.append(
+                Row((command, "yes" if is_shown else "no", len(passed)), is_shown and not passed)
+            )
+    return Table(
+        "Escapes on a terminal",
+        _ESCAPES,
+        ("Command", "Shown", "Control characters that passed"),
+        rows,
+    )
 
 
 def _evil_session() -> dict[str, Any]:
@@ -392,7 +512,10 @@ def _evil_session() -> dict[str, Any]:
         {"role": "tool", "content": EVIL, "tool_call_id": EVIL, "name": EVIL},
         {"role": "assistant", "content": _EVIL_MARKDOWN},
     ]  # fmt: skip
-    identified = [{"id": f"m{at}", "timestamp": "2025-10-27T09:15:30.120Z", **m} for at, m in enumerate(messages)]
+    identified = [
+        {"id": f"m{at}", "timestamp": "2025-10-27T09:15:30.120Z", **m}
+        for at, m in enumerate(messages)
+    ]
     snapshot = {"name": EVIL, "message": "m3", "created_at": "2025-10-27T09:15:30.120Z"}
     return session(
         title=EVIL, messages=identified, agent={"name": EVIL, "model": EVIL, "system": EVIL}, provider={"name": EVIL},
@@ -401,7 +524,9 @@ def _evil_session() -> dict[str, Any]:
     )  # fmt: skip
 
 
-_EVIL_MARKDOWN = f"# {EVIL}\n\n```{EVIL}\n{EVIL}\n```\n\n| {EVIL} | b |\n|---|---|\n| {EVIL} | x |\n"
+_EVIL_MARKDOWN = (
+    f"# {EVIL}\n\n```{EVIL}\n{EVIL}\n```\n\n| {EVIL} | b |\n|---|---|\n| {EVIL} | x |\n"
+)
 _QUOTED = json.dumps(EVIL)
 _EVIL_CONFIG = f"""[sessions]
 titles = "off"
@@ -439,7 +564,9 @@ def keys() -> Table:
             with world() as (home, model):
                 home.configure(config.format(base=model.base_url, key=KEY))
                 home.config.chmod(0o600)
-                home.env |= {name: value.format(base=model.base_url, key=KEY) for name, value in env.items()}
+                home.env |= {
+                    name: value.format(base=model.base_url, key=KEY) for name, value in env.items()
+                }
                 leaks = []
                 for spelling in _spellings():
                     for options in ((), ("-o", "jsonl"), ("--debug",), ("--dry-run", "-o", "json")):
@@ -451,17 +578,32 @@ def keys() -> Table:
                                 model.refuse(status, {"error": {"message": f"bad key {spelling}"}})
                         result = home.run(*options, *(arg.format(key=KEY) for arg in args), "hi")
                         leaks += (
-                            [" ".join(options) or "text"] if _has_key((result.stdout + result.stderr).encode()) else []
+                            [" ".join(options) or "text"]
+                            if _has_key((result.stdout + result.stderr).encode())
+                            else []
                         )
                 leaks += [path.name for path in _written_files(home) if _has_key(path.read_bytes())]
-                cells = (place, status, len(model.requests), ", ".join(sorted(set(leaks))) or "nowhere")
+                cells = (
+                    place,
+                    status,
+                    len(model.requests),
+                    ", ".join(sorted(set(leaks))) or "nowhere",
+                )
                 rows.append(Row(cells, not leaks and bool(model.requests)))
-    return Table("Keys", _KEYS, ("Place of the key", "The server's status", "Requests", "Found in"), rows)
+    return Table(
+        "Keys", _KEYS, ("Place of the key", "The server's status", "Requests", "Found in"), rows
+    )
 
 
 def _spellings() -> list[str]:
     escaped = json.dumps(KEY)[1:-1].replace("/", "\\/")
-    return [KEY, KEY.upper(), quote(KEY, safe=""), escaped, "".join(f"\\u{ord(char):04x}" for char in KEY)]
+    return [
+        KEY,
+        KEY.upper(),
+        quote(KEY, safe=""),
+        escaped,
+        "".join(f"\\u{ord(char):04x}" for char in KEY),
+    ]
 
 
 def _has_key(data: bytes) -> bool:

@@ -36,12 +36,16 @@ class Call(NamedTuple):
 
 def at_random_moments(kills: int) -> Table:
     """Kill so many runs of all kinds, each at a random moment."""
-    return _for_each_kind("Killed at a random moment", _RANDOM, lambda kind: _killed(kind, kills // len(KINDS) + 1))
+    return _for_each_kind(
+        "Killed at a random moment", _RANDOM, lambda kind: _killed(kind, kills // len(KINDS) + 1)
+    )
 
 
 def at_each_system_call() -> Table:
     """For each kind and each system call on the state folder, kill a run before that call."""
-    return _for_each_kind("Killed at each system call of a save", _CALLS, lambda kind: _at_calls(kind, "signal=KILL"))
+    return _for_each_kind(
+        "Killed at each system call of a save", _CALLS, lambda kind: _at_calls(kind, "signal=KILL")
+    )
 
 
 def disk_errors() -> Table:
@@ -84,14 +88,20 @@ def _at_calls(kind: Kind, how: str) -> Tally:
         for number, (call, injection) in enumerate(_injections(calls, how), 1):
             target.prepare()
             trace = ["strace", "-qq", "-o", os.devnull, "-e", f"trace={call.name}", "-e"]
-            command = [*trace, f"inject={call.name}:{injection}:when={call.number}", *target.command(number)]
+            command = [
+                *trace,
+                f"inject={call.name}:{injection}:when={call.number}",
+                *target.command(number),
+            ]
             process = target.start(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE)
             out, err = process.communicate(timeout=100)
             tally.tried += how == "error" or process.returncode == -signal.SIGKILL
             target.record_exit(number, process.returncode)
             if how == "error":
                 silent = process.returncode == 0 or not err
-                tally.lost += target.kind.args[-1] == "turn {n}" and b"You said: " not in out and silent
+                tally.lost += (
+                    target.kind.args[-1] == "turn {n}" and b"You said: " not in out and silent
+                )
                 if b"Traceback" in err:
                     tally.torn += 1
                     sys.stderr.write(err.decode())

@@ -73,17 +73,35 @@ def table(number: int) -> Table:
     equal = {line for line in EQUAL.read_text().splitlines() if line and not line.startswith("#")}
     rows = []
     for room in ROOMS:
-        mutants = [mutant for path in sorted((ROOT / "gptsh" / room).glob("*.py")) for mutant in mutants_of(path)]
-        sample = sorted(mutants, key=lambda mutant: hashlib.sha256(f"{SEED} {mutant.name}".encode()).digest())[:number]
+        mutants = [
+            mutant
+            for path in sorted((ROOT / "gptsh" / room).glob("*.py"))
+            for mutant in mutants_of(path)
+        ]
+        sample = sorted(
+            mutants, key=lambda mutant: hashlib.sha256(f"{SEED} {mutant.name}".encode()).digest()
+        )[:number]
         survived = {mutant.name for mutant, killed in results_of(sample, coverage) if not killed}
         survived_equal = survived & equal
         share = 1 - len(survived) / len(sample)
-        cells = (f"`{room}/`", len(mutants), len(sample), len(sample) - len(survived), len(survived_equal))
+        cells = (
+            f"`{room}/`",
+            len(mutants),
+            len(sample),
+            len(sample) - len(survived),
+            len(survived_equal),
+        )
         rows.append(Row((*cells, len(survived - equal), f"{share:.1%}"), share >= _GOAL))
-        (_RESULTS / f"{room}.txt").write_text("".join(f"{name}\n" for name in sorted(survived - equal)))
+        (_RESULTS / f"{room}.txt").write_text(
+            "".join(f"{name}\n" for name in sorted(survived - equal))
+        )
     heads = ("Package", "Mutants", "Sampled", "Killed", "Equal", "Survived", "Share")
     return Table(
-        "Tests that miss a change", _TEXT.format(seed=SEED, version=version("mutmut")), heads, rows, is_folded=False
+        "Tests that miss a change",
+        _TEXT.format(seed=SEED, version=version("mutmut")),
+        heads,
+        rows,
+        is_folded=False,
     )
 
 
@@ -134,7 +152,10 @@ def _is_ignored(node: Any) -> bool:
     """Whether mutmut, too, leaves the node alone: a docstring, or a call of which any change would raise an error."""
     if type(node).__name__ == "Expr":
         return type(node.value).__name__ in ("SimpleString", "ConcatenatedString")
-    return type(node).__name__ == "Call" and getattr(node.func, "value", "") in ("len", "isinstance")
+    return type(node).__name__ == "Call" and getattr(node.func, "value", "") in (
+        "len",
+        "isinstance",
+    )
 
 
 # ---- the tests that reach a place
@@ -164,10 +185,16 @@ class Coverage:
         If coverage has no line of it (a constant, a default, the middle of a statement), the tests of the enclosing
         function or of all lines that name the constant.
         """
-        names = self._at(mutant.path, mutant.lines) if not mutant.constant else self._naming(mutant.constant)
+        names = (
+            self._at(mutant.path, mutant.lines)
+            if not mutant.constant
+            else self._naming(mutant.constant)
+        )
         names = names or self._at(mutant.path, mutant.around)
         chosen, total = [], 0.0
-        for test in sorted(names & set(self._seconds), key=lambda name: (self._seconds[name], name)):
+        for test in sorted(
+            names & set(self._seconds), key=lambda name: (self._seconds[name], name)
+        ):
             total += self._seconds[test]
             if total > _MAX_SECONDS:
                 break
@@ -201,9 +228,18 @@ def _run_tests_with_coverage(data: Path, times: Path) -> None:
         f"dynamic_context = test_function\ncontext = ${{{_TEST}-}}\n[paths]\nsource = gptsh\n"
     )
     coverage = [sys.executable, "-m", "coverage"]
-    pytest = ["-m", "pytest", "-pdev.stress.mutants", f"--junitxml={times}", "--timeout=300", *_TESTS]
+    pytest = [
+        "-m",
+        "pytest",
+        "-pdev.stress.mutants",
+        f"--junitxml={times}",
+        "--timeout=300",
+        *_TESTS,
+    ]
     env = {**os.environ, "COVERAGE_PROCESS_START": str(config)}  # for the processes of the tests
-    subprocess.run([*coverage, "run", f"--rcfile={config}", *pytest], cwd=ROOT, env=env, check=False)
+    subprocess.run(
+        [*coverage, "run", f"--rcfile={config}", *pytest], cwd=ROOT, env=env, check=False
+    )
     subprocess.run([*coverage, "combine", "-q", f"--rcfile={config}"], cwd=ROOT, check=True)
 
 
@@ -214,11 +250,16 @@ def results_of(sample: list[Mutant], coverage: Coverage) -> Iterator[tuple[Mutan
     """Each mutant, and whether a test failed."""
     record = _RESULTS / "killed.json"
     names: set[str] = set(json.loads(record.read_text())) if record.exists() else set()
-    with tempfile.TemporaryDirectory(prefix="gptsh-mutants-") as folder, ThreadPoolExecutor(_WORKERS) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="gptsh-mutants-") as folder,
+        ThreadPoolExecutor(_WORKERS) as pool,
+    ):
         copies: SimpleQueue[Path] = SimpleQueue()
         for number in range(_WORKERS):
             copy = Path(folder) / str(number)
-            shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__"))
+            shutil.copytree(
+                ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__")
+            )
             copies.put(copy)
 
         def attempt(mutant: Mutant) -> bool:
@@ -250,10 +291,18 @@ def _is_killed(mutant: Mutant, tests: list[str], copy: Path) -> bool:
     with tempfile.TemporaryDirectory(prefix="gptsh-mutant-") as temporary:
         env["TMPDIR"] = temporary
         process = subprocess.Popen(
-            command, cwd=copy, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+            command,
+            cwd=copy,
+            env=env,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
         )
         try:
-            return process.wait(timeout=5 * _MAX_SECONDS) not in (0, pytest.ExitCode.NO_TESTS_COLLECTED)
+            return process.wait(timeout=5 * _MAX_SECONDS) not in (
+                0,
+                pytest.ExitCode.NO_TESTS_COLLECTED,
+            )
         except subprocess.TimeoutExpired:
             return True
         finally:
@@ -267,7 +316,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Hook of pytest: for a mutant, run only its tests, in their order."""
     if "MUTANT_TESTS" not in os.environ:
         return
-    order = {test: place for place, test in enumerate(Path(os.environ["MUTANT_TESTS"]).read_text().splitlines())}
+    order = {
+        test: place
+        for place, test in enumerate(Path(os.environ["MUTANT_TESTS"]).read_text().splitlines())
+    }
     places = [order.get(_name(item), -1) for item in items]
     chosen = [(place, item) for place, item in zip(places, items, strict=True) if place >= 0]
     items[:] = [item for _, item in sorted(chosen, key=lambda pair: pair[0])]

@@ -22,7 +22,9 @@ _CHART = Path(__file__).parent.parent.parent / "docs" / "first-byte.svg"
 _CHART_TITLE = "From Enter to the first byte of an answer, same server"
 _ROUNDS = 5
 _PARALLEL = 20
-_TIMEOUT = 300  # seconds after which a run counts as hung; twenty parallel imports of litellm are slow
+_TIMEOUT = (
+    300  # seconds after which a run counts as hung; twenty parallel imports of litellm are slow
+)
 
 
 class Tool(NamedTuple):
@@ -65,8 +67,12 @@ def _tools(place: Lab) -> list[Tool]:
     llm = Tool(_name_and_version("llm"), place.llm, (command, "-m", "lab"), (command, "-c"),
                (command, "logs", "list", "--short", "-n", "0"), (command, "logs", "list", "-n", "0"))  # fmt: skip
     command = str(_ENVIRONMENTS / "shell-gpt/bin/sgpt")
-    home = place.home(OPENAI_API_KEY="x", API_BASE_URL=url, DEFAULT_MODEL="m", PRETTIFY_MARKDOWN="false")
-    home.env.update({"CHAT_CACHE_PATH": str(home.folder / "chats"), "CACHE_PATH": str(home.folder / "cache")})
+    home = place.home(
+        OPENAI_API_KEY="x", API_BASE_URL=url, DEFAULT_MODEL="m", PRETTIFY_MARKDOWN="false"
+    )
+    home.env.update(
+        {"CHAT_CACHE_PATH": str(home.folder / "chats"), "CACHE_PATH": str(home.folder / "cache")}
+    )
     chat = (command, "--no-cache", "--chat", "talk")
     shell = Tool(_name_and_version("shell-gpt"), home, chat, chat, (command, "--list-chats"),
                  (command, "--show-chat", "talk"))  # fmt: skip
@@ -78,7 +84,9 @@ def _tools(place: Lab) -> list[Tool]:
     provider = {"model": "openai/m", "api_key": "x", "base_url": url}
     agents = {"default": {"model": "openai/m"}}
     config = {"default_agent": "default", "default_provider": "openai", "agents": agents}
-    (folder / "config.yml").write_text(json.dumps(config | {"providers": {"openai": provider}}))  # JSON is YAML
+    (folder / "config.yml").write_text(
+        json.dumps(config | {"providers": {"openai": provider}})
+    )  # JSON is YAML
     cli = Tool(_name_and_version("gptsh-cli"), home, (command, "--no-tools"), (command, "--no-tools", "-s", "0"),
                (command, "--list-sessions"), (command, "--show-session", "0"))  # fmt: skip
     return [ours, llm, shell, cli]
@@ -87,12 +95,17 @@ def _tools(place: Lab) -> list[Tool]:
 def _name_and_version(package: str) -> str:
     code = f"import importlib.metadata as m; print(m.version({package!r}))"
     found = subprocess.run(
-        [_ENVIRONMENTS / package / "bin/python", "-c", code], capture_output=True, text=True, check=True
+        [_ENVIRONMENTS / package / "bin/python", "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return f"{package} {found.stdout.strip()}"
 
 
-def _median(measure: Callable[..., float], command: Callable[[Tool], Sequence[str]]) -> Callable[[Tool, Lab], float]:
+def _median(
+    measure: Callable[..., float], command: Callable[[Tool], Sequence[str]]
+) -> Callable[[Tool, Lab], float]:
     def median(tool: Tool, _place: Lab) -> float:
         figures = [measure(command(tool), tool.home.env) for _ in range(_ROUNDS + 1)]
         return round(statistics.median(figures[1:]), 2)  # the first run warms the caches
@@ -168,7 +181,12 @@ def _noise_after_broken_pipe(tool: Tool, _place: Lab) -> int:
     try:
         command = [*tool.ask, "hello"]
         done = subprocess.run(
-            command, env=tool.home.env, stdin=subprocess.DEVNULL, stdout=writing, stderr=subprocess.PIPE, check=False
+            command,
+            env=tool.home.env,
+            stdin=subprocess.DEVNULL,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            check=False,
         )
     finally:
         os.close(writing)
@@ -180,7 +198,11 @@ _WORK: tuple[tuple[str, Callable[[Tool, Lab], Any], Callable[[Any], float]], ...
     ("seconds to the first byte of an answer", _median(first_byte, _ask_hello), operator.neg),
     ("seconds of the whole run", _median(run_time, _ask_hello), operator.neg),
     ("peak memory in MiB", _median(peak_memory, _ask_hello), operator.neg),
-    ("seconds of a list of these sessions", _median(run_time, lambda tool: tool.list), operator.neg),
+    (
+        "seconds of a list of these sessions",
+        _median(run_time, lambda tool: tool.list),
+        operator.neg,
+    ),
     (f"{_PARALLEL} parallel turns in one session: saved", _saved_in_parallel, float),
     ("exit code after a cut connection", _code_after_cut, bool),
     ("the question and the cut answer are saved", _is_cut_answer_saved, float),
@@ -193,17 +215,32 @@ _WORK: tuple[tuple[str, Callable[[Tool, Lab], Any], Callable[[Any], float]], ...
 def comparison() -> Table:
     """A row for each measurement; it holds if no other tool is better."""
     with lab() as place:
-        place.server.refuses = lambda _body: None  # after a failure, shell-gpt sends roles in an odd order
+        place.server.refuses = lambda _body: (
+            None
+        )  # after a failure, shell-gpt sends roles in an odd order
         tools = _tools(place)
         rows = []
         for what, measure, score in _WORK:
             figures = [measure(tool, place) for tool in tools]
             best = max(map(score, figures))
-            cells = [{True: "yes", False: "no"}[figure] if isinstance(figure, bool) else figure for figure in figures]
+            cells = [
+                {True: "yes", False: "no"}[figure] if isinstance(figure, bool) else figure
+                for figure in figures
+            ]
             rows.append(Row((what, *cells), score(figures[0]) == best))
     first_bytes = [float(str(cell)) for cell in rows[0].cells[1:]]
-    _CHART.write_text(bars(_CHART_TITLE, [(tool.name, cell) for tool, cell in zip(tools, first_bytes, strict=True)]))
-    return Table("Compared with other tools", _TEXT, ("What", *(tool.name for tool in tools)), rows, is_folded=False)
+    _CHART.write_text(
+        bars(
+            _CHART_TITLE, [(tool.name, cell) for tool, cell in zip(tools, first_bytes, strict=True)]
+        )
+    )
+    return Table(
+        "Compared with other tools",
+        _TEXT,
+        ("What", *(tool.name for tool in tools)),
+        rows,
+        is_folded=False,
+    )
 
 
 _TEXT = f"""\

@@ -80,25 +80,40 @@ def turns() -> Table:
 
 
 def _table(
-    title: str, unit: str, scales: Sequence[int], curves: Sequence[Curve], fill: Callable[[Home, int], Home]
+    title: str,
+    unit: str,
+    scales: Sequence[int],
+    curves: Sequence[Curve],
+    fill: Callable[[Home, int], Home],
 ) -> Table:
     times = [list[float]() for _ in curves]
     with lab() as place:
         for scale in scales:
             home = fill(place.home(), scale)
             for curve, seconds in zip(curves, times, strict=True):
-                seconds.append(min(run_time([*COMMAND, *curve.args], home.env) for _ in range(_ROUNDS)))
-    measured = [curve._replace(seconds=seconds) for curve, seconds in zip(curves, times, strict=True)]
+                seconds.append(
+                    min(run_time([*COMMAND, *curve.args], home.env) for _ in range(_ROUNDS))
+                )
+    measured = [
+        curve._replace(seconds=seconds) for curve, seconds in zip(curves, times, strict=True)
+    ]
     name = f"scale-{unit}.svg"
     (DOCS / name).write_text(_svg(unit, scales, measured))
     text = f"Seconds of a process, the minimum of {_ROUNDS}. *Growth* is the exponent over the last factor of ten: "
     text += f"0 is constant, 1 is linear.\n\n![Seconds by the number of {unit}]({name})\n\n"
     rows = [
-        Row((c.name, *(f"{s:.2f}" for s in c.seconds), f"{c.growth:.2f}", f"{c.allowed:.2f}"), c.growth <= c.allowed)
+        Row(
+            (c.name, *(f"{s:.2f}" for s in c.seconds), f"{c.growth:.2f}", f"{c.allowed:.2f}"),
+            c.growth <= c.allowed,
+        )
         for c in measured
     ]
     return Table(
-        title, text, ("Command", *(f"{scale:,}" for scale in scales), "Growth", "At most"), rows, is_folded=False
+        title,
+        text,
+        ("Command", *(f"{scale:,}" for scale in scales), "Growth", "At most"),
+        rows,
+        is_folded=False,
     )
 
 
@@ -120,17 +135,29 @@ def _svg(unit: str, scales: Sequence[int], curves: Sequence[Curve]) -> str:
     for power in range(low, high + 1):
         at = y(10.0**power)
         shapes.append(f'<path d="M{_LEFT} {at:.0f}H{right}" stroke="{_GRID}"/>')
-        shapes.append(f'<text x="{_LEFT - 8}" y="{at + 5:.0f}" text-anchor="end">{10.0**power:g} s</text>')
+        shapes.append(
+            f'<text x="{_LEFT - 8}" y="{at + 5:.0f}" text-anchor="end">{10.0**power:g} s</text>'
+        )
     for scale in scales:
-        shapes.append(f'<text x="{x(scale):.0f}" y="{_HEIGHT - 34}" text-anchor="middle">{scale:,}</text>')
-    shapes.append(f'<text x="{(_LEFT + right) // 2}" y="{_HEIGHT - 12}" text-anchor="middle">{unit}</text>')
+        shapes.append(
+            f'<text x="{x(scale):.0f}" y="{_HEIGHT - 34}" text-anchor="middle">{scale:,}</text>'
+        )
+    shapes.append(
+        f'<text x="{(_LEFT + right) // 2}" y="{_HEIGHT - 12}" text-anchor="middle">{unit}</text>'
+    )
     ends = _spread([y(curve.seconds[-1]) for curve in curves])
     for color, curve, end in zip(_COLORS, curves, ends, strict=False):
-        points = " ".join(f"{x(n):.1f},{y(s):.1f}" for n, s in zip(scales, curve.seconds, strict=True))
-        shapes.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>')
+        points = " ".join(
+            f"{x(n):.1f},{y(s):.1f}" for n, s in zip(scales, curve.seconds, strict=True)
+        )
+        shapes.append(
+            f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="2"/>'
+        )
         leader = f"M{right} {y(curve.seconds[-1]):.1f}L{right + 14} {end:.1f}"
         shapes.append(f'<path d="{leader}" stroke="{color}" fill="none"/>')
-        shapes.append(f'<text x="{right + 18}" y="{end + 5:.1f}" fill="{color}">{curve.label}</text>')
+        shapes.append(
+            f'<text x="{right + 18}" y="{end + 5:.1f}" fill="{color}">{curve.label}</text>'
+        )
     return card(title, _WIDTH, _HEIGHT, shapes)
 
 

@@ -94,7 +94,10 @@ class Store:
                 path.write_text(json.dumps(doc, separators=(",", ":")))
                 os.utime(path, (1_577_836_800,) * 2)
         self._runs += 1
-        messages = [message | {"id": f"{self._runs}-{message['role']}"} for message in self._first["messages"]]
+        messages = [
+            message | {"id": f"{self._runs}-{message['role']}"}
+            for message in self._first["messages"]
+        ]
         to_import = self._first | {"id": f"i{self._runs:03}", "messages": messages}
         (self.home.cwd / "import.json").write_text(json.dumps(to_import))
         self.model.forget()
@@ -107,7 +110,12 @@ class Store:
 
     def start(self, command: list[str], **more: Any) -> "subprocess.Popen[bytes]":
         """Start a run."""
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **more}
+        pipes = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.DEVNULL,
+            "stderr": subprocess.DEVNULL,
+            **more,
+        }
         return subprocess.Popen(command, env=self.home.env, cwd=self.home.cwd, **pipes)
 
     def record_exit(self, number: int, code: int) -> None:
@@ -120,7 +128,10 @@ class Store:
     def check(self) -> None:
         """Count the files that are torn, and the acknowledged turns and imported sessions that are missing."""
         turns, ids = set(), set()
-        for path in [*self.home.sessions.glob("*.json"), *(self.home.state / "archive").glob("*.json")]:
+        for path in [
+            *self.home.sessions.glob("*.json"),
+            *(self.home.state / "archive").glob("*.json"),
+        ]:
             try:
                 messages = json.loads(path.read_bytes())["messages"]
             except (ValueError, KeyError, FileNotFoundError):
@@ -136,7 +147,11 @@ class Store:
         """Add what is lost, torn and left behind to the tally."""
         self.prepare()
         self.check()
-        tally.lost, tally.torn, tally.left = tally.lost + self.lost, tally.torn + self.torn, self._leftovers()
+        tally.lost, tally.torn, tally.left = (
+            tally.lost + self.lost,
+            tally.torn + self.torn,
+            self._leftovers(),
+        )
 
     def _leftovers(self) -> int:
         """The number of temporary files that still exist after an hour and another run."""

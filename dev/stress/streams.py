@@ -102,7 +102,10 @@ def _outcome(place: tuple[str, str, int]) -> Outcome:
     seconds = time.monotonic() - started
     release.set()
     answers = [
-        message["content"] for doc in home.docs() for message in doc["messages"] if message["role"] == "assistant"
+        message["content"]
+        for doc in home.docs()
+        for message in doc["messages"]
+        if message["role"] == "assistant"
     ]
     saved = answers[-1] if answers else ""
     last = api.body.index(api.end)

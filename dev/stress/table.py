@@ -42,18 +42,31 @@ class Table(NamedTuple):
 def markdown(table: Table, measured: str) -> str:
     """The section for docs/: what was tried, the result, the rows; ``measured`` is the date and the machine."""
     column = table.heads.index("Tried") if "Tried" in table.heads else None
-    tried = len(table.rows) if column is None else sum(int(str(row.cells[column])) for row in table.rows)
+    tried = (
+        len(table.rows)
+        if column is None
+        else sum(int(str(row.cells[column])) for row in table.rows)
+    )
     failed = sum(not row.held for row in table.rows)
     result = f"**{tried:,} tried, all {f'but {failed} ' if failed else ''}held.** {measured}"
     rows = _grid(table.heads, _merged(table.rows))
     if table.is_folded:
-        rows = ['<details markdown="1">', "<summary>The table</summary>", "", *rows, "", "</details>"]
+        rows = [
+            '<details markdown="1">',
+            "<summary>The table</summary>",
+            "",
+            *rows,
+            "",
+            "</details>",
+        ]
     return "\n".join([f"## {table.title}", "", table.text.rstrip(), "", result, "", *rows, ""])
 
 
 def _merged(rows: Iterable[Row]) -> Iterable[Row]:
     """One row for neighbours whose figures are the same."""
-    for (figures, held), same in groupby(rows, key=lambda row: (tuple(map(str, row.cells[1:])), row.held)):
+    for (figures, held), same in groupby(
+        rows, key=lambda row: (tuple(map(str, row.cells[1:])), row.held)
+    ):
         yield Row(("<br>".join(str(row.cells[0]) for row in same), *figures), held)
 
 
@@ -71,4 +84,11 @@ def summary(sections: Iterable[str]) -> str:
 def _grid(heads: Sequence[str], rows: Iterable[Row]) -> list[str]:
     head = f"| {' | '.join(heads)} | Held |"
     rule = "|---" * (len(heads) + 1) + "|"
-    return [head, rule, *(f"| {' | '.join(map(str, row.cells))} | {'yes' if row.held else '**no**'} |" for row in rows)]
+    return [
+        head,
+        rule,
+        *(
+            f"| {' | '.join(map(str, row.cells))} | {'yes' if row.held else '**no**'} |"
+            for row in rows
+        ),
+    ]

@@ -44,14 +44,28 @@ PROMPTS: dict[str, tuple[list[str], str | None, str]] = {  # arguments, standard
     "words and a blank pipe": (["words only"], " \n\t", "words only"),
     "a pipe that is not wanted": (["--no-stdin", "words"], "not read", "words"),
     "words like options": (["--", "-dash", "--list"], None, "-dash --list"),
-    "letters and line ends": (["ünï \u2028 😀"], "größe\u0085\r\n", "ünï \u2028 😀\n\ngröße\u0085\r\n"),
-    "fields with NUL between them": (["which?"], "a file\0src/été.py\0", "which?\n\na file\0src/été.py\0"),
-    "words, files, a pipe": (["-f", "a.txt", "-f", "b.txt", "so"], "C\n", "so\n\na.txt:\nA\n\n\nb.txt:\nB\n\n\nC\n"),
+    "letters and line ends": (
+        ["ünï \u2028 😀"],
+        "größe\u0085\r\n",
+        "ünï \u2028 😀\n\ngröße\u0085\r\n",
+    ),
+    "fields with NUL between them": (
+        ["which?"],
+        "a file\0src/été.py\0",
+        "which?\n\na file\0src/été.py\0",
+    ),
+    "words, files, a pipe": (
+        ["-f", "a.txt", "-f", "b.txt", "so"],
+        "C\n",
+        "so\n\na.txt:\nA\n\n\nb.txt:\nB\n\n\nC\n",
+    ),
 }
 
 
 @pytest.mark.parametrize("prompt", PROMPTS)
-def test_the_prompt_is_the_words_the_files_and_the_pipe(lab: Home, model: ModelServer, prompt: str) -> None:
+def test_the_prompt_is_the_words_the_files_and_the_pipe(
+    lab: Home, model: ModelServer, prompt: str
+) -> None:
     args, stdin, sent = PROMPTS[prompt]
     (lab.cwd / "a.txt").write_text("A\n")
     (lab.cwd / "b.txt").write_text("B\n")
@@ -76,10 +90,14 @@ class Reply(NamedTuple):
 def in_bytes(*pieces: str) -> Reply:
     """A pipe gets the answer byte for byte, and a newline where it ends without one."""
     said = "".join(pieces)
-    return Reply(answer(*pieces), said if said.endswith("\n") else f"{said}\n", kept={"content": said})
+    return Reply(
+        answer(*pieces), said if said.endswith("\n") else f"{said}\n", kept={"content": said}
+    )
 
 
-THOUGHT = [event(chunk({"reasoning_content": piece})) for piece in ("let me ", "think")] + answer("42")
+THOUGHT = [event(chunk({"reasoning_content": piece})) for piece in ("let me ", "think")] + answer(
+    "42"
+)
 THOUGHTS = {"replay": {"reasoning_content": "let me think"}}
 REPLIES = {
     "what looks like markup": in_bytes("[bold]x[/bold] :smile: [/etc/passwd]"),
@@ -91,13 +109,19 @@ REPLIES = {
         THOUGHT, "42\n", "let me think\n", THOUGHTS, ("--reasoning",)
     ),
     "ended by calls that are none": Reply(answer("a", finish="tool_calls"), "a\n"),
-    "a stream though none was asked for": Reply(answer("streamed"), "streamed\n", args=("--no-stream",)),
-    "one piece though a stream was asked for": Reply([whole(content="whole")], "whole\n", headers=JSON),
+    "a stream though none was asked for": Reply(
+        answer("streamed"), "streamed\n", args=("--no-stream",)
+    ),
+    "one piece though a stream was asked for": Reply(
+        [whole(content="whole")], "whole\n", headers=JSON
+    ),
 }
 
 
 @pytest.mark.parametrize("name", REPLIES)
-def test_an_answer_goes_to_stdout_and_into_the_session(lab: Home, model: ModelServer, name: str) -> None:
+def test_an_answer_goes_to_stdout_and_into_the_session(
+    lab: Home, model: ModelServer, name: str
+) -> None:
     reply = REPLIES[name]
     model.script(*reply.steps, headers=reply.headers, framing="close")
     assert lab.run(*reply.args, "go") == (reply.stdout, reply.stderr, 0)
@@ -122,7 +146,9 @@ def agents(model: ModelServer, text: str = "") -> str:
     )
 
 
-CHOICES: list[tuple[list[str], dict[str, str], str]] = [  # one after the other in one home: arguments, environment, who
+CHOICES: list[
+    tuple[list[str], dict[str, str], str]
+] = [  # one after the other in one home: arguments, environment, who
     ([], {}, "one"),
     ([], {"GPTSH_MODEL": "lab/env"}, "env"),
     (["-a", "two"], {"GPTSH_MODEL": "lab/env"}, "two"),
@@ -146,10 +172,23 @@ def test_the_model_is_chosen_in_order(home: Home, model: ModelServer) -> None:
     assert home.run("-a", "nobody", "hi") == ("", unknown, 2)
 
 
-def test_system_and_parameters_are_those_of_the_config_then_of_the_session(home: Home, model: ModelServer) -> None:
+def test_system_and_parameters_are_those_of_the_config_then_of_the_session(
+    home: Home, model: ModelServer
+) -> None:
     text = 'system = "From config."\nparams = { temperature = 0.7, x_own = "v" }\n'
     home.configure(agents(model, text))
-    args = ["--system", "Mine.", "-p", "temperature=0", "-p", "seed=7", "-p", "stop=END", "-p", 'logit={"a": 1}']
+    args = [
+        "--system",
+        "Mine.",
+        "-p",
+        "temperature=0",
+        "-p",
+        "seed=7",
+        "-p",
+        "stop=END",
+        "-p",
+        'logit={"a": 1}',
+    ]
     for more, system, params, stored in (
         ([], "From config.", {"temperature": 0.7, "x_own": "v"}, {"temperature": 0.7}),
         (["-s", "0", *args], "Mine.", {"temperature": 0, "seed": 7, "stop": "END", "logit": {"a": 1}, "x_own": "v"},
@@ -160,7 +199,9 @@ def test_system_and_parameters_are_those_of_the_config_then_of_the_session(home:
         assert home.run(*more, "hi").code == 0
         sent, agent = model.sent[-1], home.doc()["agent"]
         assert sent["messages"][0] == {"role": "system", "content": system}
-        assert {key: sent[key] for key in set(sent) - {"model", "messages", "stream", "stream_options"}} == params
+        assert {
+            key: sent[key] for key in set(sent) - {"model", "messages", "stream", "stream_options"}
+        } == params
         assert (agent["system"], agent["params"]) == (system, stored)
 
 
@@ -184,15 +225,23 @@ def test_a_key_in_the_environment_chooses_its_provider(home: Home, model: ModelS
 # ---- the session that it goes to
 
 
-def test_three_runs_under_one_name_leave_one_session_of_three_turns(lab: Home, model: ModelServer) -> None:
+def test_three_runs_under_one_name_leave_one_session_of_three_turns(
+    lab: Home, model: ModelServer
+) -> None:
     for number in "123":
         assert lab.run("-s", "@work", number).code == 0
-    said = [line for number in "123" for line in (f"user: {number}", f"assistant: You said: {number}")]
+    said = [
+        line for number in "123" for line in (f"user: {number}", f"assistant: You said: {number}")
+    ]
     assert (texts(lab.doc()), lab.doc()["stats"]["turns"]) == (said, 3)
-    assert [m["content"] for m in model.sent[2]["messages"]] == [line.partition(": ")[2] for line in said[:5]]
+    assert [m["content"] for m in model.sent[2]["messages"]] == [
+        line.partition(": ")[2] for line in said[:5]
+    ]
 
 
-def test_a_question_whose_call_failed_stays_and_is_asked_again(lab: Home, model: ModelServer) -> None:
+def test_a_question_whose_call_failed_stays_and_is_asked_again(
+    lab: Home, model: ModelServer
+) -> None:
     model.refuse(400, {"error": {"message": "bad day"}})
     run = lab.run("hello?")
     ident = lab.doc()["id"]
@@ -236,7 +285,9 @@ def test_a_session_alone_shows_its_last_answer_again_and_changes_nothing(
     assert len(model.requests) == 2
 
 
-def test_an_answer_that_is_shown_again_has_the_json_of_a_new_one(lab: Home, model: ModelServer) -> None:
+def test_an_answer_that_is_shown_again_has_the_json_of_a_new_one(
+    lab: Home, model: ModelServer
+) -> None:
     new = json.loads(lab.run("-o", "json", "hello").stdout)
     again = json.loads(lab.run("-s", "0", "-o", "json").stdout)
     assert list(again) == list(new)
@@ -253,7 +304,9 @@ def test_an_answer_is_shown_again_where_no_model_can_be_asked(home: Home) -> Non
     assert home.run("-s", "0") == ("You said: hello\n", "", 0)
 
 
-def test_an_incomplete_answer_is_incomplete_when_it_is_shown_again(lab: Home, model: ModelServer) -> None:
+def test_an_incomplete_answer_is_incomplete_when_it_is_shown_again(
+    lab: Home, model: ModelServer
+) -> None:
     model.script(*answer("half an ans", finish="length"))
     lab.run("hello")
     run = lab.run("-s", "0")
@@ -276,7 +329,9 @@ def test_an_answer_of_an_earlier_point_is_shown(lab: Home) -> None:
     assert lab.run("-s", "0@1") == ("You said: first\n", "", 0)
 
 
-@pytest.mark.parametrize("args", [("-m", "echo"), ("--schema", "{}"), ("--system", "x"), ("--dry-run",)])
+@pytest.mark.parametrize(
+    "args", [("-m", "echo"), ("--schema", "{}"), ("--system", "x"), ("--dry-run",)]
+)
 def test_options_of_a_request_need_a_question(lab: Home, args: tuple[str, ...]) -> None:
     lab.run("first")
     run = lab.run("-s", "0", *args)
@@ -285,7 +340,9 @@ def test_options_of_a_request_need_a_question(lab: Home, args: tuple[str, ...]) 
 
 
 @pytest.mark.parametrize("args", [(), ("-n",)])
-def test_the_same_question_again_is_a_new_session(lab: Home, model: ModelServer, args: tuple[str, ...]) -> None:
+def test_the_same_question_again_is_a_new_session(
+    lab: Home, model: ModelServer, args: tuple[str, ...]
+) -> None:
     model.refuse(400, {"error": {"message": "bad day"}})
     lab.run("hello?")
     (failed,) = lab.files()
@@ -294,7 +351,9 @@ def test_the_same_question_again_is_a_new_session(lab: Home, model: ModelServer,
     assert (len(lab.files()), failed.read_bytes()) == (2, before)
 
 
-def test_continue_without_a_prompt_asks_the_question_that_failed(lab: Home, model: ModelServer) -> None:
+def test_continue_without_a_prompt_asks_the_question_that_failed(
+    lab: Home, model: ModelServer
+) -> None:
     model.refuse(400, {"error": {"message": "bad day"}})
     lab.run("hello?")
     assert lab.run("-c") == ("You said: hello?\n", "", 0)
@@ -302,7 +361,9 @@ def test_continue_without_a_prompt_asks_the_question_that_failed(lab: Home, mode
 
 
 @pytest.mark.parametrize("why", ["refused", "empty"])
-def test_a_question_without_an_answer_is_joined_with_the_next(lab: Home, model: ModelServer, why: str) -> None:
+def test_a_question_without_an_answer_is_joined_with_the_next(
+    lab: Home, model: ModelServer, why: str
+) -> None:
     model.refuse(400, {}) if why == "refused" else model.say()
     assert lab.run("first").code == 1
     assert lab.run("-s", "0", "second").code == 0  # the strict server wants the roles to alternate
@@ -315,7 +376,12 @@ def test_a_fork_leaves_the_original_and_its_name_as_they_are(lab: Home) -> None:
     path, before, original = lab.files()[0], lab.files()[0].read_bytes(), lab.doc()["id"]
     assert lab.run("-s", "@w@-1", "other").stdout == "You said: other\n"
     fork = next(doc for doc in lab.docs() if doc["id"] != original)
-    assert texts(fork) == ["user: one", "assistant: You said: one", "user: other", "assistant: You said: other"]
+    assert texts(fork) == [
+        "user: one",
+        "assistant: You said: one",
+        "user: other",
+        "assistant: You said: other",
+    ]
     assert (fork["title"], fork["meta"]["forked_from"]) == ("Mine", f"{original}@-1")
     assert path.read_bytes() == before
     lab.run("-s", "@w", "three")
@@ -350,7 +416,9 @@ def test_continue_goes_by_where_and_when_the_turns_were_asked(lab: Home) -> None
     assert "roamer" in continued(two)
     assert "stays in one" in continued(one)
     for label in (("--tag", "t"), ("--title", "T"), ("--snapshot", "s")):
-        assert lab.run("-s", "0", *label, cwd=two).code == 0  # "stays in two" becomes the newest file
+        assert (
+            lab.run("-s", "0", *label, cwd=two).code == 0
+        )  # "stays in two" becomes the newest file
     assert "roamer" in continued(two)
     lab.run("-s", "2@1", "a fork", cwd=lab.cwd)
     assert lab.run("-s", "0", "--tag", "u", cwd=one).code == 0
@@ -366,7 +434,9 @@ def test_gptsh_session_gives_a_shell_its_conversation(lab: Home) -> None:
     assert sorted(doc["stats"]["turns"] for doc in lab.docs()) == [1, 2]
 
 
-def test_title_and_tags_are_set_with_and_without_a_prompt_or_a_model(lab: Home, model: ModelServer) -> None:
+def test_title_and_tags_are_set_with_and_without_a_prompt_or_a_model(
+    lab: Home, model: ModelServer
+) -> None:
     lab.run("--title", "By Hand", "--tag", "a", "hi")
     assert (lab.doc()["title"], lab.doc()["meta"]["tags"]) == ("By Hand", ["a"])
     lab.configure("")
@@ -397,9 +467,18 @@ def test_who_answers_from_now_on_is_set_without_a_prompt(lab: Home, model: Model
 def test_who_answers_beside_a_label_needs_a_prompt(lab: Home) -> None:
     lab.run("q")
     before = lab.files()[0].read_bytes()
-    for option, *value in (["-m", "echo"], ["-a", "default"], ["-p", "top_p=1"], ["--system", "x"], ["--no-tools"]):
+    for option, *value in (
+        ["-m", "echo"],
+        ["-a", "default"],
+        ["-p", "top_p=1"],
+        ["--system", "x"],
+        ["--no-tools"],
+    ):
         run = lab.run("-s", "0", "--tag", "t", option, *value)
-        assert (run.code, run.stderr) == (2, f"gptsh: {option} needs a prompt: add one, or leave out {option}\n")
+        assert (run.code, run.stderr) == (
+            2,
+            f"gptsh: {option} needs a prompt: add one, or leave out {option}\n",
+        )
     assert lab.files()[0].read_bytes() == before
     assert lab.run("-s", "0", "--tag", "t", "-m", "echo", "more").code == 0
 
@@ -420,7 +499,9 @@ def test_nothing_is_kept_when_nothing_shall_be(home: Home, model: ModelServer, w
 # ---- what is said of values with control characters, outside a terminal
 
 
-def test_a_title_with_newlines_is_one_line_and_forges_no_header(lab: Home, model: ModelServer) -> None:
+def test_a_title_with_newlines_is_one_line_and_forges_no_header(
+    lab: Home, model: ModelServer
+) -> None:
     lab.run("hi", "--title", "x\n## assistant\r\u2028y", "--tag", "t\n\nu")
     assert len(lab.run("--list-sessions").stdout.splitlines()) == 1
     shown = lab.run("--show-session", "0").stdout
@@ -430,7 +511,9 @@ def test_a_title_with_newlines_is_one_line_and_forges_no_header(lab: Home, model
     assert lab.run("--list-agents").stdout == "* default (lab/m)\n  a b (echo)\n  shell (lab/m)\n"
 
 
-def test_names_with_underscores_and_counts_of_one_read_as_they_are(lab: Home, model: ModelServer) -> None:
+def test_names_with_underscores_and_counts_of_one_read_as_they_are(
+    lab: Home, model: ModelServer
+) -> None:
     lab.run("--title", "git__git_status of _a_ __b__", "hi")
     lab.files()[0].write_text(json.dumps({**lab.doc(), "messages": lab.doc()["messages"][:1]}))
     shown = lab.run("--show-session", "0").stdout
@@ -459,7 +542,11 @@ def test_an_error_of_many_lines_is_one_line_and_the_hint(lab: Home, model: Model
 def test_a_word_that_is_an_option_gets_a_note_only_where_it_may_be_a_mistake(
     lab: Home, word: str, option: str | None
 ) -> None:
-    note = f"gptsh: {word!r} goes to the model as a question; the option is gptsh {option}\n" if option else ""
+    note = (
+        f"gptsh: {word!r} goes to the model as a question; the option is gptsh {option}\n"
+        if option
+        else ""
+    )
     assert lab.run(word).stderr == note
     assert lab.run("-s", "0", word).stderr == ""
     assert lab.run("-m", "echo", word).stderr == ""

@@ -33,7 +33,9 @@ def a_wav(length: float = 0.1) -> bytes:
 
 FRAME = b"\xff\xfb\x90\x64" + bytes(413)  # 128 kbit/s, 44,100 Hz: 417 bytes, 26 ms
 MP3 = b"ID3\4\0\0\0\0\0\5TSSE\0" + FRAME * 3
-WEBP = b"RIFF" + struct.pack("<I", 19) + b"WEBPVP8L" + struct.pack("<I", 7) + b"\x2f\0\0\0\0\x10\x07"
+WEBP = (
+    b"RIFF" + struct.pack("<I", 19) + b"WEBPVP8L" + struct.pack("<I", 7) + b"\x2f\0\0\0\0\x10\x07"
+)
 JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF\0\1\1\0\0\1\0\1\0\0\xff\xc0\0\x0b\x08\0\1\0\1\1\1\x11\0\xff\xd9"
 FILES: dict[str, tuple[bytes, str]] = {
     "a.png": (make_png(), "image/png"),
@@ -63,7 +65,9 @@ def test_the_first_bytes_tell_what_a_file_is(home: Home, name: str) -> None:
     ],
     ids=["an image", "a short document", "a longer one"],
 )
-def test_an_attachment_is_counted_with_a_flat_figure(home: Home, data: bytes, least: int, most: int) -> None:
+def test_an_attachment_is_counted_with_a_flat_figure(
+    home: Home, data: bytes, least: int, most: int
+) -> None:
     run = home.run("-m", "echo", "--dry-run", "-o", "json", "look", stdin=data)
     assert least <= json.loads(run.stdout)["context"]["tokens"] <= most
 
@@ -86,14 +90,24 @@ def test_words_then_files_in_their_order_then_stdin(lab: Home, model: ModelServe
         {"type": "input_audio", "input_audio": {"data": data["a.wav"], "format": "wav"}},
     ]}]  # fmt: skip
     stored = lab.doc()["messages"][0]["content"]
-    assert [part.get("source") for part in stored] == [None, "a.pdf", "notes.txt", "a.png", "a.mp3", "stdin"]
+    assert [part.get("source") for part in stored] == [
+        None,
+        "a.pdf",
+        "notes.txt",
+        "a.png",
+        "a.mp3",
+        "stdin",
+    ]
     assert lab.doc()["stats"]["preview"] == "what is this: notes.txt"
     shown = lab.run("--show-session", "0").stdout
     for name in ("a.png", "a.pdf", "a.mp3"):
         assert f"\n`[{name}, {FILES[name][1]}, " in shown
     assert f"`[stdin, audio/wav, {len(a_wav()) / 1000:.1f} kB]`\n" in shown
     assert data["a.pdf"][:20] not in shown
-    assert json.loads(lab.run("--show-session", "0", "-o", "json").stdout)["messages"] == lab.doc()["messages"]
+    assert (
+        json.loads(lab.run("--show-session", "0", "-o", "json").stdout)["messages"]
+        == lab.doc()["messages"]
+    )
 
 
 def test_a_byte_order_mark_before_a_text_is_not_sent(home: Home) -> None:
@@ -102,7 +116,9 @@ def test_a_byte_order_mark_before_a_text_is_not_sent(home: Home) -> None:
     assert run.stdout == "You said: a.txt:\none\ufeff\n\ntwo\n"
 
 
-def test_an_attachment_alone_is_a_question_with_a_preview_and_no_title(home: Home, model: ModelServer) -> None:
+def test_an_attachment_alone_is_a_question_with_a_preview_and_no_title(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model, more=""))
     model.say("a dot")
     assert home.run(stdin=make_png()) == ("a dot\n", "", 0)
@@ -142,18 +158,30 @@ def test_a_model_that_is_known_not_to_take_it_is_not_asked(home: Home) -> None:
     (home.cwd / "a.png").write_bytes(make_png())
     run = home.run("-m", "openai/o3-mini", "-f", "a.png", "look", stdin=a_wav(), env=KEYS)
     gone = "gptsh: nothing was saved: pipe the input in again\n"
-    assert run == ("", f"gptsh: openai/o3-mini takes no images: choose another model with -m\n{gone}", 2)
+    assert run == (
+        "",
+        f"gptsh: openai/o3-mini takes no images: choose another model with -m\n{gone}",
+        2,
+    )
     for model, data, what in (
         ("anthropic/claude-sonnet-4-5", a_wav(), "audio"),
         ("ollama/qwen3", make_pdf(), "PDF documents"),
     ):
         run = home.run("-m", model, "look", stdin=data, env=KEYS)
-        assert run == ("", f"gptsh: {model} takes no {what}: choose another model with -m\n{gone}", 2)
+        assert run == (
+            "",
+            f"gptsh: {model} takes no {what}: choose another model with -m\n{gone}",
+            2,
+        )
     assert not home.state.exists()
 
 
-def test_what_an_older_question_carries_is_kept_and_told_in_words(home: Home, model: ModelServer) -> None:
-    config = lab_config(model).replace("[sessions]", f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]')
+def test_what_an_older_question_carries_is_kept_and_told_in_words(
+    home: Home, model: ModelServer
+) -> None:
+    config = lab_config(model).replace(
+        "[sessions]", f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]'
+    )
     home.configure(config)
     for said in ("one", "two", "three"):
         model.say(said)
@@ -179,14 +207,19 @@ PDF_BY_URL = {"type": "document", "source": {"type": "url", "url": "https://x/y.
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("anthropic/claude-sonnet-4-5", "2 attachments {}anthropic/claude-sonnet-4-5 takes no images of that form"),
+        (
+            "anthropic/claude-sonnet-4-5",
+            "2 attachments {}anthropic/claude-sonnet-4-5 takes no images of that form",
+        ),
         ("ollama/m", "2 attachments {}ollama/m takes no PDF documents, no images of that form"),
         ("lab/m", "1 attachment {}lab/m takes no PDF documents of that form"),
         ("mistral/m", ""),
     ],
 )
 def test_what_cannot_be_said_to_a_model_is_noted(home: Home, name: str, told: str) -> None:
-    asked = dry_run(home, name, {"role": "user", "content": [text("hi"), URL, TIFF, PDF_BY_URL]}, SAID)
+    asked = dry_run(
+        home, name, {"role": "user", "content": [text("hi"), URL, TIFF, PDF_BY_URL]}, SAID
+    )
     assert asked.stderr == (f"gptsh: {told.format('of the session not sent: ')}\n" if told else "")
 
 
@@ -196,7 +229,10 @@ PNG_URL = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{DA
 TEXT = {"type": "text", "text": "look"}
 PDF_DATA = base64.b64encode(make_pdf()).decode()
 PDF_URL = f"data:application/pdf;base64,{PDF_DATA}"
-PDF = {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": PDF_DATA}}
+PDF = {
+    "type": "document",
+    "source": {"type": "base64", "media_type": "application/pdf", "data": PDF_DATA},
+}
 WAV_DATA = base64.b64encode(a_wav()).decode()
 WAV = {"type": "input_audio", "input_audio": {"data": WAV_DATA, "format": "wav"}}
 SAID = {"role": "assistant", "content": "ok"}
@@ -234,14 +270,20 @@ def test_a_part_as_openai_has_it(home: Home, part: Any, shape: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_part_that_becomes_text_goes_as_text_does(home: Home, part: Any, words: str) -> None:
-    alone, beside = {"role": "user", "content": [TEXT, part]}, {"role": "user", "content": [part, PNG]}
+    alone, beside = (
+        {"role": "user", "content": [TEXT, part]},
+        {"role": "user", "content": [part, PNG]},
+    )
     messages = dry_run(home, "lab/m", alone, SAID, beside, SAID).messages
     assert messages[0]["content"] == f"look\n\n{words}"
     assert messages[2]["content"] == [text(words), PNG_URL]
 
 
 def test_mistral_has_a_shape_of_its_own_for_documents_and_audio(home: Home) -> None:
-    pdf, sound = {"type": "document_url", "document_url": PDF_URL}, {"type": "input_audio", "input_audio": WAV_DATA}
+    pdf, sound = (
+        {"type": "document_url", "document_url": PDF_URL},
+        {"type": "input_audio", "input_audio": WAV_DATA},
+    )
     asked = {"role": "user", "content": [PDF, PNG, WAV]}
     assert dry_run(home, "mistral/m", asked, SAID).messages[0]["content"] == [pdf, PNG_URL, sound]
 
@@ -249,7 +291,14 @@ def test_mistral_has_a_shape_of_its_own_for_documents_and_audio(home: Home) -> N
 SHOOT = {"name": "shot", "arguments": "{}"}
 CALLS: Any = {"role": "assistant", "content": None,
               "tool_calls": [{"id": key, "type": "function", "function": SHOOT} for key in "ab"]}  # fmt: skip
-SHOT: Any = {"role": "tool", "tool_call_id": "a", "name": "shot", "content": [TEXT, PNG], "is_error": False, "raw": {}}
+SHOT: Any = {
+    "role": "tool",
+    "tool_call_id": "a",
+    "name": "shot",
+    "content": [TEXT, PNG],
+    "is_error": False,
+    "raw": {},
+}
 PLAIN: Any = {"role": "tool", "tool_call_id": "b", "content": "fine"}
 LABEL = text("image of the tool result above (shot):")
 
@@ -262,5 +311,7 @@ def test_an_image_that_a_tool_gave_goes_behind_the_results(home: Home) -> None:
     joined = dry_run(home, "lab/m", go, CALLS, SHOT, PLAIN).messages[4]
     assert joined["content"] == [LABEL, PNG_URL, text("and now?")]
     to_one_that_takes_none = dry_run(home, "deepseek/deepseek-v4-pro", go, CALLS, SHOT, PLAIN)
-    assert to_one_that_takes_none.messages[2]["content"].endswith("not sent: this model takes no images]")
+    assert to_one_that_takes_none.messages[2]["content"].endswith(
+        "not sent: this model takes no images]"
+    )
     assert to_one_that_takes_none.messages[4]["content"] == "and now?"

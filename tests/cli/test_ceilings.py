@@ -22,20 +22,31 @@ def priced(home: Home, model: ModelServer) -> Home:
     return home
 
 
-def test_a_request_that_may_cost_more_is_not_sent_and_nothing_is_saved(priced: Home, model: ModelServer) -> None:
+def test_a_request_that_may_cost_more_is_not_sent_and_nothing_is_saved(
+    priced: Home, model: ModelServer
+) -> None:
     run = priced.run("--max-cost", "0.04", "hi")
     assert (run.stdout, run.code, model.sent, priced.files()) == ("", 6, [], [])
     assert run.stderr.startswith("gptsh: a request to lab/m may cost 0.04099")
-    assert "and 0.04 USD of max_cost (0.04 USD) are left: shorten it, lower max_tokens" in run.stderr
+    assert (
+        "and 0.04 USD of max_cost (0.04 USD) are left: shorten it, lower max_tokens" in run.stderr
+    )
     assert priced.run("--max-cost", "0.05", "hi").code == 0
     assert priced.run("--max-cost", "0.002", "-p", "max_tokens=100", "hi").code == 0
     assert priced.run("--max-cost", "0", "-m", "echo", "hi").code == 0
     for no_money in ("0", "nan"):
-        assert json.loads(priced.run("--max-cost", no_money, "-o", "json", "hi").stdout)["error"]["exit_code"] == 6
+        assert (
+            json.loads(priced.run("--max-cost", no_money, "-o", "json", "hi").stdout)["error"][
+                "exit_code"
+            ]
+            == 6
+        )
 
 
 def test_an_agent_has_a_ceiling_for_each_turn(priced: Home, model: ModelServer) -> None:
-    text = priced.config.read_text().replace('model = "lab/m"\n', 'model = "lab/m"\nmax_cost = 0.05\n')
+    text = priced.config.read_text().replace(
+        'model = "lab/m"\n', 'model = "lab/m"\nmax_cost = 0.05\n'
+    )
     priced.configure(text)
     for code, args in (
         (0, []),
@@ -90,7 +101,9 @@ def test_runs_that_are_not_saved_count_for_the_day(priced: Home, model: ModelSer
     assert priced.run("two").code == 6
 
 
-def test_of_parallel_runs_no_more_are_sent_than_the_day_allows(priced: Home, model: ModelServer) -> None:
+def test_of_parallel_runs_no_more_are_sent_than_the_day_allows(
+    priced: Home, model: ModelServer
+) -> None:
     priced.configure(priced.config.read_text() + "[limits]\nper_day = 0.1\n")
     hold = threading.Event()
     for _ in range(6):
@@ -102,8 +115,12 @@ def test_of_parallel_runs_no_more_are_sent_than_the_day_allows(priced: Home, mod
     assert len(model.requests) == 2
 
 
-@pytest.mark.parametrize(("params", "code"), [(["n=3"], 6), (["n=1"], 0), (["max_tokens=-1"], 2), (["n=-5"], 2)])
-def test_the_number_of_answers_counts_and_no_limit_is_negative(priced: Home, params: list[str], code: int) -> None:
+@pytest.mark.parametrize(
+    ("params", "code"), [(["n=3"], 6), (["n=1"], 0), (["max_tokens=-1"], 2), (["n=-5"], 2)]
+)
+def test_the_number_of_answers_counts_and_no_limit_is_negative(
+    priced: Home, params: list[str], code: int
+) -> None:
     args = [arg for param in params for arg in ("-p", param)]
     assert priced.run("--max-cost", "0.05", *args, "hi").code == code
 
@@ -115,7 +132,9 @@ def test_the_fee_of_a_search_counts_where_it_is_known(hosted: Home, model: Model
     assert hosted.process("--web", *args).code == 6
 
 
-def test_a_model_without_a_known_price_is_not_asked_unless_that_is_allowed(lab: Home, model: ModelServer) -> None:
+def test_a_model_without_a_known_price_is_not_asked_unless_that_is_allowed(
+    lab: Home, model: ModelServer
+) -> None:
     run = lab.run("--max-cost", "1", "hi")
     assert (run.code, model.sent) == (2, [])
     ways = "set [providers.lab.prices], or allow_unknown = true under [limits]"
@@ -126,7 +145,11 @@ def test_a_model_without_a_known_price_is_not_asked_unless_that_is_allowed(lab: 
 
 def test_a_title_is_part_of_what_a_turn_costs(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, PRICES + "[providers.lab.prices.dear]\ninput = 1e6\n"))
-    home.configure(home.config.read_text().replace('model = "lab/m"', 'model = "lab/m"\nmodel_small = "lab/dear"'))
+    home.configure(
+        home.config.read_text().replace(
+            'model = "lab/m"', 'model = "lab/m"\nmodel_small = "lab/dear"'
+        )
+    )
     assert home.run("--max-cost", "0.05", "hi").code == 0
     assert [request["model"] for request in model.sent] == ["m"]
 

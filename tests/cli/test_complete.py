@@ -26,7 +26,12 @@ def rewrite(home: Home, **changes: object) -> str:
 
 def let_answer(home: Home, model: str) -> None:
     """Let the messages of the newest session be those of a model."""
-    rewrite(home, messages=[message | {"model": model, "provider": None} for message in home.docs()[0]["messages"]])
+    rewrite(
+        home,
+        messages=[
+            message | {"model": model, "provider": None} for message in home.docs()[0]["messages"]
+        ],
+    )
 
 
 def test_every_kind_of_value_has_a_completer_and_each_is_used() -> None:
@@ -34,7 +39,9 @@ def test_every_kind_of_value_has_a_completer_and_each_is_used() -> None:
 
 
 def test_option_names_come_with_their_help(home: Home) -> None:
-    assert set(completions(home, "gptsh -")) == {name for row in ROWS for name in row.names if name.startswith("-")}
+    assert set(completions(home, "gptsh -")) == {
+        name for row in ROWS for name in row.names if name.startswith("-")
+    }
     helps = {name: row.help for row in ROWS for name in row.names}
     for line in completion_output(home, "fish", "gptsh --l").stdout.splitlines():
         name, said = line.removeprefix("plain,").split("\t")
@@ -46,7 +53,10 @@ OFFERED: list[tuple[str, list[str]]] = [  # a line, and what is offered for its 
     ("gptsh -a ", ["terse", "thorough", "default", "shell"]),
     ("gptsh --agent te", ["terse"]),
     ("gptsh --config other.toml -a o", ["other"]),
-    ("gptsh -m ", ["lab/old", "lab/new", "lab/q:8b", "echo"]),  # those used, those of the config file, echo
+    (
+        "gptsh -m ",
+        ["lab/old", "lab/new", "lab/q:8b", "echo"],
+    ),  # those used, those of the config file, echo
     ("gptsh -m lab/n", ["lab/new"]),
     ("gptsh -o ", ["text", "markdown", "json", "jsonl"]),
     ("gptsh -f no", ["file,no"]),
@@ -72,13 +82,24 @@ def test_values_are_offered_by_their_kind(home: Home) -> None:
     home.configure(AGENTS)
     assert {line: completions(home, line) for line, _ in OFFERED} == dict(OFFERED)
     assert "plain,terse\tlab/q:8b\n" in completion_output(home, "fish", "gptsh -a t").stdout
-    assert completion_output(home, "zsh", "gptsh -m lab/q").stdout.split("\n") == ["plain", "lab/q:8b", "_", ""]
+    assert completion_output(home, "zsh", "gptsh -m lab/q").stdout.split("\n") == [
+        "plain",
+        "lab/q:8b",
+        "_",
+        "",
+    ]
 
 
 def test_every_model_that_the_config_file_names_is_offered(home: Home) -> None:
     small = '[agents.a]\nmodel = "lab/m"\nmodel_small = "tiny"\n[providers.lab]\nmodel_small = "small"\n'
     prices = "[providers.lab.prices]\ninput = 1\n[providers.lab.prices.big]\ninput = 2\n"
-    assert completions(home, "gptsh -m ", small + prices) == ["lab/m", "lab/tiny", "lab/small", "lab/big", "echo"]
+    assert completions(home, "gptsh -m ", small + prices) == [
+        "lab/m",
+        "lab/tiny",
+        "lab/small",
+        "lab/big",
+        "echo",
+    ]
 
 
 def test_an_alias_is_offered_with_its_model(home: Home) -> None:
@@ -97,7 +118,12 @@ def test_sessions_are_names_and_ids_newest_first_with_titles(home: Home, option:
     assert completion_output(home, "fish", f"gptsh {option} ").stdout == (
         f"plain,@Work:a\t{older}\nplain,{newer}\tuntitled, so far\nplain,{older}\tOne, two: three\n"
     )
-    assert completion_output(home, "zsh", f"gptsh {option} @").stdout.split("\n") == ["plain", r"@Work\:a", older, ""]
+    assert completion_output(home, "zsh", f"gptsh {option} @").stdout.split("\n") == [
+        "plain",
+        r"@Work\:a",
+        older,
+        "",
+    ]
     for shell in ("bash", "zsh", "fish"):  # behind an equals sign the option stays
         assert "--session=@Work" in completion_output(home, shell, "gptsh --session=@W").stdout
     next(home.sessions.glob(f"*-{older}.json")).unlink()
@@ -108,7 +134,12 @@ def test_a_title_can_neither_break_the_protocol_nor_reach_the_terminal(home: Hom
     home.run("-m", "echo", "hi")
     name = rewrite(home, title="a\nplain\nb:c\td\x1b]0;x\x07,\x85e\r")
     shown = "a plain b:c d␛]0;x␇, e"
-    assert completion_output(home, "zsh", "gptsh -s ").stdout.split("\n") == ["plain", name, shown, ""]
+    assert completion_output(home, "zsh", "gptsh -s ").stdout.split("\n") == [
+        "plain",
+        name,
+        shown,
+        "",
+    ]
     assert completion_output(home, "fish", "gptsh -s ").stdout == f"plain,{name}\t{shown}\n"
 
 
@@ -140,7 +171,9 @@ def test_all_names_are_offered_so_that_their_common_beginning_is_true(home: Home
         pointer.with_name(name[1:]).write_bytes(pointer.read_bytes())
     with_ids = completions(home, "gptsh -s ")
     assert (sorted(with_ids[:-1]), with_ids[-1]) == (sorted(names), home.doc()["id"])
-    assert sorted(completions(home, "gptsh -s @n1")) == sorted(name for name in names if name.startswith("@n1"))
+    assert sorted(completions(home, "gptsh -s @n1")) == sorted(
+        name for name in names if name.startswith("@n1")
+    )
 
 
 @pytest.mark.parametrize("config", ["[", "agents = 1\n"])
@@ -155,7 +188,9 @@ def test_no_command_of_the_config_file_is_run(home: Home) -> None:
     assert not (home.cwd / "ran").exists()
 
 
-@pytest.mark.parametrize("shell", [pytest.param("bash", marks=needs("bash")), "zsh", "fish"])  # click starts bash
+@pytest.mark.parametrize(
+    "shell", [pytest.param("bash", marks=needs("bash")), "zsh", "fish"]
+)  # click starts bash
 def test_each_shell_has_a_script_that_asks_for_its_own_kind(home: Home, shell: str) -> None:
     script = home.run(env={COMPLETE: f"{shell}_source"})
     assert (script.code, script.stderr) == (0, "")
@@ -166,7 +201,9 @@ def test_each_shell_has_a_script_that_asks_for_its_own_kind(home: Home, shell: s
     assert (unknown.code, unknown.stdout, "bash_source" in unknown.stderr) == (2, "", True)
 
 
-OLD_BASH = subprocess.call('bash -c "((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404))"', shell=True)
+OLD_BASH = subprocess.call(
+    'bash -c "((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404))"', shell=True
+)
 TYPED = [  # what is typed, and the line behind TAB
     ("gptsh -s @wo", "gptsh -s @work "),
     ("gptsh -s @team:al", "gptsh -s @team:alpha "),

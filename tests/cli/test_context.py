@@ -25,7 +25,9 @@ def small(home: Home, model: ModelServer) -> Home:
 
 
 def windowed(home: Home, model: ModelServer, size: int, more: str = "") -> None:
-    config = lab_config(model).replace("[providers.lab]\n", f"[providers.lab]\ncontext_window = {size}\n")
+    config = lab_config(model).replace(
+        "[providers.lab]\n", f"[providers.lab]\ncontext_window = {size}\n"
+    )
     home.configure(config + more)
 
 
@@ -74,7 +76,10 @@ def test_exit_6_tells_both_numbers_and_advice_that_fits_the_run(small: Home) -> 
     assert "max_tokens" not in run.stderr
     assert "or lower max_tokens" in small.run("-p", "max_tokens=1998", "hi").stderr
     assert "--truncate" not in small.run("word " * 3000).stderr
-    assert "--truncate cuts" not in small.run("--truncate", "tail", "word " * 3000, stdin="text").stderr
+    assert (
+        "--truncate cuts"
+        not in small.run("--truncate", "tail", "word " * 3000, stdin="text").stderr
+    )
 
 
 # ---- tokens
@@ -90,38 +95,61 @@ def test_tokens_are_told_near_the_truth_and_never_far_below_it(lab: Home, kind: 
 
 
 @pytest.mark.parametrize(("tokens", "noted"), [(4096, True), (18_000, False), (1, True)])
-def test_a_prompt_that_the_server_cut_is_said(lab: Home, model: ModelServer, tokens: int, noted: bool) -> None:
+def test_a_prompt_that_the_server_cut_is_said(
+    lab: Home, model: ModelServer, tokens: int, noted: bool
+) -> None:
     say(model, tokens)
     run = lab.run("sum up", stdin="some words of a text that is rather long\n" * 2000)
     assert (run.code, run.stdout, run.stderr.count("\n")) == (0, "ok\n", noted)
     assert run.stderr.startswith(f"gptsh: lab read {tokens:,} tokens of a prompt of about " * noted)
 
 
-def test_a_prompt_that_a_server_cut_is_said_by_what_it_read_before(lab: Home, model: ModelServer) -> None:
+def test_a_prompt_that_a_server_cut_is_said_by_what_it_read_before(
+    lab: Home, model: ModelServer
+) -> None:
     for tokens, noted in ((18_000, False), (18_100, False), (12_000, True)):
         say(model, tokens)
         text = None if lab.files() else "some words of a text that is rather long\n" * 2000
-        assert lab.run(*(["-s", "0"] if lab.files() else []), "sum up", stdin=text).stderr.count("\n") == noted
+        assert (
+            lab.run(*(["-s", "0"] if lab.files() else []), "sum up", stdin=text).stderr.count("\n")
+            == noted
+        )
 
 
 @pytest.mark.parametrize(
     ("moment", "more", "counts"),
-    [("2026-01-02", {}, True), ("2025-01-01", {}, False), ("2025-01-01", {"server_truncated": True}, True)],
+    [
+        ("2026-01-02", {}, True),
+        ("2025-01-01", {}, False),
+        ("2025-01-01", {"server_truncated": True}, True),
+    ],
     ids=["said meanwhile", "said before", "said before, and cut by the server"],
 )
 def test_what_the_reported_tokens_do_not_tell_of_is_counted(
     lab: Home, moment: str, more: dict[str, Any], counts: bool
 ) -> None:
     beside = [{**question("word " * 3000), "timestamp": f"{moment}T00:00:00.000Z"}, reply("Yes.")]
-    save(lab, [*beside, question("hi"), {**reply("ho"), "usage": {"prompt": 1000, "completion": 2}, **more}])
+    save(
+        lab,
+        [
+            *beside,
+            question("hi"),
+            {**reply("ho"), "usage": {"prompt": 1000, "completion": 2}, **more},
+        ],
+    )
     tokens = json_output(lab.run("-s", "0", "--dry-run", "-o", "json", "and?"))["context"]["tokens"]
     assert (tokens > 3000) == counts
 
 
 @pytest.mark.parametrize("kind", ["system", "schema"])
-def test_a_system_prompt_that_grew_in_mid_session_counts_at_once(small: Home, model: ModelServer, kind: str) -> None:
+def test_a_system_prompt_that_grew_in_mid_session_counts_at_once(
+    small: Home, model: ModelServer, kind: str
+) -> None:
     text = "some more words " * 500
-    larger = {"system": ["--system", text], "schema": ["--schema", json.dumps({"description": text})]}[kind]
+    larger = {
+        "system": ["--system", text],
+        "schema": ["--schema", json.dumps({"description": text})],
+    }[kind]
     say(model, 900)
     assert small.run("--system", "Be brief.", "hi").code == 0
     assert small.run("-s", "0", *larger, "and?").code == 6
@@ -141,7 +169,11 @@ def test_what_a_report_covers_of_the_system_prompt_is_not_counted_again(
 def test_a_blank_question_of_a_session_is_not_sent(lab: Home, model: ModelServer) -> None:
     save(lab, [*chat(1), question(" ")])
     run = lab.run("-s", "0")
-    assert (run.stdout, run.stderr, run.code) == ("", "gptsh: the prompt is blank: give words or pipe text in\n", 2)
+    assert (run.stdout, run.stderr, run.code) == (
+        "",
+        "gptsh: the prompt is blank: give words or pipe text in\n",
+        2,
+    )
     assert model.requests == []
 
 
@@ -149,24 +181,36 @@ def test_a_blank_question_of_a_session_is_not_sent(lab: Home, model: ModelServer
 
 
 @pytest.mark.parametrize("end", ["head", "tail", "middle"])
-def test_piped_text_is_cut_at_a_line_marked_and_said(small: Home, model: ModelServer, end: str) -> None:
+def test_piped_text_is_cut_at_a_line_marked_and_said(
+    small: Home, model: ModelServer, end: str
+) -> None:
     run = small.run("--truncate", end, "sum up", stdin=LINES)
     assert run.code == 0
-    assert re.fullmatch(rf"gptsh: stdin: [0-9,]+ of 52,890 characters cut from its {end}\n", run.stderr)
+    assert re.fullmatch(
+        rf"gptsh: stdin: [0-9,]+ of 52,890 characters cut from its {end}\n", run.stderr
+    )
     sent = model.sent[0]["messages"][0]["content"].split("\n")
     assert sent[:2] == ["sum up", ""]
     (mark,) = [line for line in sent if line.startswith("[gptsh: ")]
     left = [line for line in sent[2:] if line not in ("", mark)]
     assert set(left) <= set(LINES.splitlines())  # whole lines alone
     assert len(left) > 40
-    assert (left[0] == "line 0 of many", left[-1] == "line 2999 of many") == (end != "head", end != "tail")
+    assert (left[0] == "line 0 of many", left[-1] == "line 2999 of many") == (
+        end != "head",
+        end != "tail",
+    )
     assert f"{len(LINES) - sum(len(line) + 1 for line in left):,} of" in mark
 
 
 @pytest.mark.parametrize(
     ("files", "stdin", "cut", "there"),
     [
-        ({"small.txt": "it stays\n", "large.txt": LINES}, None, "large.txt", "small.txt:\nit stays\n"),
+        (
+            {"small.txt": "it stays\n", "large.txt": LINES},
+            None,
+            "large.txt",
+            "small.txt:\nit stays\n",
+        ),
         ({}, "word by word " * 8000, "stdin", "word by word"),
         ({}, "x" * 100_000, "stdin", "xxx"),
     ],
@@ -177,14 +221,22 @@ def test_what_is_cut(
 ) -> None:
     for name, text in files.items():
         (small.cwd / name).write_text(text)
-    run = small.run("--truncate", "middle", *(arg for name in files for arg in ("-f", name)), "sum up", stdin=stdin)
+    run = small.run(
+        "--truncate",
+        "middle",
+        *(arg for name in files for arg in ("-f", name)),
+        "sum up",
+        stdin=stdin,
+    )
     assert (run.code, re.findall("gptsh: ([a-z.]+): [0-9,]+ of", run.stderr)) == (0, [cut])
     (body,) = model.sent
     assert there in body["messages"][0]["content"]
     assert prompt_tokens(body) <= 1500
 
 
-def test_the_session_keeps_the_whole_text_and_sends_what_was_sent_again(small: Home, model: ModelServer) -> None:
+def test_the_session_keeps_the_whole_text_and_sends_what_was_sent_again(
+    small: Home, model: ModelServer
+) -> None:
     say(model, 1000)
     assert small.run("--truncate", "middle", "sum up", stdin=LINES).code == 0
     assert small.run("-s", "0", "and?").code == 0
@@ -205,7 +257,9 @@ def test_what_is_to_be_cut_to_a_window_that_nobody_knows_is_sent(lab: Home, name
 
 
 @pytest.mark.parametrize("compact", ["auto", "off"])
-def test_text_is_cut_when_the_server_names_its_window(lab: Home, model: ModelServer, compact: str) -> None:
+def test_text_is_cut_when_the_server_names_its_window(
+    lab: Home, model: ModelServer, compact: str
+) -> None:
     lab.configure(f'{lab.config.read_text()}[context]\ncompact = "{compact}"\n')
     model.window = 4000
     run = lab.run("--truncate", "tail", "sum up", stdin=LINES)
@@ -229,7 +283,13 @@ def test_text_of_which_the_server_counts_more_tokens_is_cut_to_fill_its_window(
 
 def test_cut_texts_of_several_turns_fill_their_room(small: Home, model: ModelServer) -> None:
     windowed(small, model, 8192)
-    room, logs = 6144, ["".join(f"{name} {number} of many\n" for number in range(4000)) for name in ("old", "new")]
+    room, logs = (
+        6144,
+        [
+            "".join(f"{name} {number} of many\n" for number in range(4000))
+            for name in ("old", "new")
+        ],
+    )
     for ref, text in zip(([], ["-s", "0"]), logs, strict=True):
         model.say("many lines")
         run = small.run(*ref, "--truncate", "tail", "-o", "json", "sum up", stdin=text)
@@ -242,7 +302,9 @@ def test_cut_texts_of_several_turns_fill_their_room(small: Home, model: ModelSer
 # ---- dry run
 
 
-def test_a_dry_run_tells_the_facts_in_ten_lines_and_sends_and_saves_nothing(small: Home, model: ModelServer) -> None:
+def test_a_dry_run_tells_the_facts_in_ten_lines_and_sends_and_saves_nothing(
+    small: Home, model: ModelServer
+) -> None:
     small.run("first")
     before, asked = small.files()[0].read_bytes(), len(model.requests)
     run = small.run("-s", "0", "--dry-run", "more")
@@ -258,7 +320,9 @@ def test_a_dry_run_tells_the_facts_in_ten_lines_and_sends_and_saves_nothing(smal
     assert ([path.read_bytes() for path in small.files()], len(model.requests)) == ([before], asked)
 
 
-def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(home: Home, model: ModelServer) -> None:
+def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(
+    home: Home, model: ModelServer
+) -> None:
     windowed(home, model, 5000)
     keyed = 'api_key_env = "LAB_KEY"\nheaders = { X-Team = "secret-team" }\ncontext_window'
     home.configure(home.config.read_text().replace("context_window", keyed))
@@ -279,7 +343,9 @@ def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(home: Ho
 
 
 def test_a_dry_run_shows_the_request_and_its_price_without_a_key(home: Home) -> None:
-    run = home.run("--dry-run", "-m", "openai/gpt-4.1", "--system", "Be brief.", "sum up\x1b[2J", stdin=LINES)
+    run = home.run(
+        "--dry-run", "-m", "openai/gpt-4.1", "--system", "Be brief.", "sum up\x1b[2J", stdin=LINES
+    )
     assert (run.code, run.stderr) == (0, "")
     facts, messages = run.stdout.split("\n\n")
     tokens = int(re.search(r"^tokens +~([0-9,]+)", facts, re.MULTILINE)[1].replace(",", ""))  # type: ignore[index]
@@ -301,7 +367,9 @@ def test_a_dry_run_shows_the_request_and_its_price_without_a_key(home: Home) -> 
 def test_of_a_long_session_a_dry_run_shows_both_ends(home: Home) -> None:
     for number in range(9):
         home.run("-m", "echo", "-s", "@x", f"question {number}\nand more")
-    shown = home.run("-m", "echo", "-s", "@x", "--dry-run", "last").stdout.split("\n\n")[1].splitlines()
+    shown = (
+        home.run("-m", "echo", "-s", "@x", "--dry-run", "last").stdout.split("\n\n")[1].splitlines()
+    )
     assert shown[0:2] == ["user        question 0", "            … 1 more line"]
     assert shown.count("…           9 messages") == 1
     assert shown[-1] == "user        last"

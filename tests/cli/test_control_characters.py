@@ -9,7 +9,10 @@ from tests.support.home import Home
 from tests.support.server import ModelServer
 
 EVIL = "a\x1b]52;c;ZXZpbA==\x07\x9b31m\u202eb\u2066c\x7f\rd"
-CONTROLS = {chr(code) for code in range(0xA0) if visible(chr(code)) != chr(code)} | {"\u202e", "\u2066"}
+CONTROLS = {chr(code) for code in range(0xA0) if visible(chr(code)) != chr(code)} | {
+    "\u202e",
+    "\u2066",
+}
 
 
 def of_many_fields(home: Home) -> None:
@@ -20,13 +23,28 @@ def of_many_fields(home: Home) -> None:
     call = {"id": "c", "type": "function", "function": {"name": EVIL, "arguments": EVIL}}
     thinking = {"type": "thinking", "thinking": EVIL}
     doc["messages"] += [
-        {"id": "2", "role": "assistant", "content": EVIL, "model": EVIL, "finish_reason": EVIL, "thinking": [thinking]}
+        {
+            "id": "2",
+            "role": "assistant",
+            "content": EVIL,
+            "model": EVIL,
+            "finish_reason": EVIL,
+            "thinking": [thinking],
+        }
         | {"tool_calls": [call]},
         {"id": "3", "role": "tool", "tool_call_id": "c", "name": EVIL, "content": EVIL},
-        {"id": "4", "role": "user", "content": [{"type": "text", "text": f"needle {EVIL}", "source": EVIL}]},
+        {
+            "id": "4",
+            "role": "user",
+            "content": [{"type": "text", "text": f"needle {EVIL}", "source": EVIL}],
+        },
     ]
     doc["context"]["snapshots"] = [{"id": "s", "name": EVIL, "message": "3"}]
-    doc |= {"title": EVIL, "agent": {"name": EVIL, "model": EVIL}, "meta": {"tags": [EVIL], "project": EVIL}}
+    doc |= {
+        "title": EVIL,
+        "agent": {"name": EVIL, "model": EVIL},
+        "meta": {"tags": [EVIL], "project": EVIL},
+    }
     path.write_text(json.dumps(doc))
 
 
@@ -50,7 +68,10 @@ def test_a_title_for_programs_has_none(home: Home) -> None:
     of_many_fields(home)
     title = "a␛]52;c;ZXZpbA==␇\\x9b31m\\u202eb\\u2066c␡ d"
     (row,) = json.loads(home.run("--list-sessions", "-o", "json").stdout)
-    assert (row["title"], json.loads(home.run("--show-session", "0", "-o", "json").stdout)["title"]) == (title, title)
+    assert (
+        row["title"],
+        json.loads(home.run("--show-session", "0", "-o", "json").stdout)["title"],
+    ) == (title, title)
 
 
 def test_notes_and_errors_have_none_and_are_short(lab: Home, model: ModelServer) -> None:
@@ -65,8 +86,12 @@ def test_notes_and_errors_have_none_and_are_short(lab: Home, model: ModelServer)
     assert (len(run.stderr) < 5000, CONTROLS & set(run.stderr)) == (True, set())
 
 
-def test_an_answer_and_its_code_block_are_printed_byte_for_byte(lab: Home, model: ModelServer) -> None:
+def test_an_answer_and_its_code_block_are_printed_byte_for_byte(
+    lab: Home, model: ModelServer
+) -> None:
     model.say(f"```\n{EVIL}\n```", model="m")
     assert lab.run("go").stdout == f"```\n{EVIL}\n```\n"
     model.say(f"```\n{EVIL}\n```", model="m")
-    assert lab.run("-x", "go").stdout.replace("\n", "") == EVIL.replace("\r", "")  # Markdown reads it as a line end
+    assert lab.run("-x", "go").stdout.replace("\n", "") == EVIL.replace(
+        "\r", ""
+    )  # Markdown reads it as a line end

@@ -34,12 +34,17 @@ def home(home: Home) -> Home:
     return home
 
 
-def test_the_question_is_what_stands_above_the_line_and_the_last_answer_is_below(home: Home) -> None:
+def test_the_question_is_what_stands_above_the_line_and_the_last_answer_is_below(
+    home: Home,
+) -> None:
     home.run("first")
     assert edited(home, writing("# a heading\\\\nand words\\\\n"), "-s", "0") == (
         "You said: # a heading\nand words\n", "", 0,
     )  # fmt: skip
-    assert re.search(r"(?m)\A\n\n# -+ >8 -+\n(# .*\n)+#\n# The last answer:\n#\n# You said: first\n\Z", seen(home))
+    assert re.search(
+        r"(?m)\A\n\n# -+ >8 -+\n(# .*\n)+#\n# The last answer:\n#\n# You said: first\n\Z",
+        seen(home),
+    )
     assert texts(home.doc())[2] == "user: # a heading\nand words"
     assert not [*home.folder.glob("gptsh-*")]
 
@@ -68,8 +73,17 @@ def test_a_question_that_is_not_saved_is_left_in_a_file(home: Home, model: Model
     model.script(status=401)
     out, err, code = edited(home, writing("my words"), "--no-save", "-m", "lab/m")
     (path,) = re.findall(r"your question is in (.*)", err)
-    assert (out, code, Path(path).read_text(), Path(path).stat().st_mode & 0o777) == ("", 1, "my words", 0o600)
+    assert (out, code, Path(path).read_text(), Path(path).stat().st_mode & 0o777) == (
+        "",
+        1,
+        "my words",
+        0o600,
+    )
 
 
 def test_the_time_limit_does_not_count_the_writing(home: Home) -> None:
-    assert edited(home, f"sleep 0.6; {writing('slow')}", "--timeout", "0.5") == ("You said: slow\n", "", 0)
+    assert edited(home, f"sleep 0.6; {writing('slow')}", "--timeout", "0.5") == (
+        "You said: slow\n",
+        "",
+        0,
+    )

@@ -29,7 +29,9 @@ class Way(NamedTuple):
 
 
 def refuses(status: int, said: str = "boom") -> Any:
-    return lambda _lab, model: model.refuse(status, {"error": {"message": said}}, {"x-should-retry": "false"})
+    return lambda _lab, model: model.refuse(
+        status, {"error": {"message": said}}, {"x-should-retry": "false"}
+    )
 
 
 def says(*steps: Any, **more: Any) -> Any:
@@ -75,9 +77,22 @@ def _silent_twice(_lab: Home, model: ModelServer) -> None:
     model.script(b"", headers=JSON)
 
 
-FOREIGN = {"index": 0, "id": "c1", "function": {"name": "time__get", "arguments": '{"zone": "Europe'}}
-REFUSAL = [event(chunk({"content": "Well, "})), event(chunk({"refusal": "no."})), event(chunk({}, "stop")), DONE]
-NO_REASON = [event(chunk({"role": "assistant", "content": ""})), event(chunk({"content": "half"})), DONE]
+FOREIGN = {
+    "index": 0,
+    "id": "c1",
+    "function": {"name": "time__get", "arguments": '{"zone": "Europe'},
+}
+REFUSAL = [
+    event(chunk({"content": "Well, "})),
+    event(chunk({"refusal": "no."})),
+    event(chunk({}, "stop")),
+    DONE,
+]
+NO_REASON = [
+    event(chunk({"role": "assistant", "content": ""})),
+    event(chunk({"content": "half"})),
+    DONE,
+]
 UNREACHABLE = '[providers.gone]\nbase_url = "http://127.0.0.1:9/v1"\n'
 INTERRUPTS = "when another request arrives"
 WAYS = {
@@ -112,7 +127,9 @@ WAYS = {
 
 @pytest.mark.parametrize("form", ["text", "json", "jsonl"])
 @pytest.mark.parametrize("name", WAYS)
-def test_a_turn_that_fails_says_so_in_every_form(lab: Home, model: ModelServer, name: str, form: str) -> None:
+def test_a_turn_that_fails_says_so_in_every_form(
+    lab: Home, model: ModelServer, name: str, form: str
+) -> None:
     way = WAYS[name]
     way.setup(lab, model)
     run = lab.run("-o", form, *way.args)
@@ -122,7 +139,10 @@ def test_a_turn_that_fails_says_so_in_every_form(lab: Home, model: ModelServer, 
     if way.kept:
         question, reply = lab.doc()["messages"][0], lab.doc()["messages"][-1]
         assert question["content"] == "hi"
-        assert not way.text or (reply["content"][:4], reply["finish_reason"]) == (way.text[:4], way.finish)
+        assert not way.text or (reply["content"][:4], reply["finish_reason"]) == (
+            way.text[:4],
+            way.finish,
+        )
     if form == "text":
         shown = "" if "--schema" in way.args else way.text or ""  # no text that does not conform
         assert (run.stdout.startswith(shown), bool(run.stdout)) == (True, bool(shown))
@@ -136,7 +156,11 @@ def test_a_turn_that_fails_says_so_in_every_form(lab: Home, model: ModelServer, 
     assert (told["finish_reason"], bool(told["text"])) == (way.finish, bool(way.text))
     assert (told["text"] or "").startswith(way.text or "")
     if form == "jsonl":
-        assert (events[-1]["type"], events[-1]["error"], told["type"]) == ("error", told["error"], "done")
+        assert (events[-1]["type"], events[-1]["error"], told["type"]) == (
+            "error",
+            told["error"],
+            "done",
+        )
 
 
 # ---- exit 2: nothing was asked, nothing changed
@@ -167,7 +191,9 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {  # arguments, and what stands 
 
 @pytest.mark.parametrize("form", ["text", "json", "jsonl"])
 @pytest.mark.parametrize("name", WRONG)
-def test_what_cannot_be_meant_is_exit_2_in_one_line(lab: Home, model: ModelServer, name: str, form: str) -> None:
+def test_what_cannot_be_meant_is_exit_2_in_one_line(
+    lab: Home, model: ModelServer, name: str, form: str
+) -> None:
     args, said = WRONG[name]
     lab.run("-m", "echo", "before")
     (lab.cwd / "odd.bin").write_bytes(b"\x89XYZ\0\0")
@@ -184,14 +210,22 @@ def test_what_cannot_be_meant_is_exit_2_in_one_line(lab: Home, model: ModelServe
 
 ODD_ENVIRONMENT = [
     *((f"GPTSH_{name}", "wrogn", "hi") for name in ("TIMEOUT", "SESSION", "AGENT")),
-    *(("GPTSH_OUTPUT", "xx", args) for args in ("hi", "--list-sessions", "--usage -o text", "--list-models")),
+    *(
+        ("GPTSH_OUTPUT", "xx", args)
+        for args in ("hi", "--list-sessions", "--usage -o text", "--list-models")
+    ),
 ]
 
 
 def test_what_the_environment_cannot_mean_is_exit_2_before_anything_is_kept(lab: Home) -> None:
     for name, value, args in ODD_ENVIRONMENT:
         run = lab.run(*args.split(), env={name: value})
-        assert (run.code, run.stdout, run.stderr.count("\n"), value in run.stderr) == (2, "", 1, True)
+        assert (run.code, run.stdout, run.stderr.count("\n"), value in run.stderr) == (
+            2,
+            "",
+            1,
+            True,
+        )
     assert not lab.state.exists()
 
 
@@ -221,7 +255,9 @@ def test_what_the_environment_cannot_mean_is_exit_2_before_anything_is_kept(lab:
         ("-z", "see gptsh --help, or put -- before a prompt that starts with a dash"),
     ],
 )
-def test_an_unknown_option_names_the_one_that_was_likely_meant(home: Home, option: str, way: str) -> None:
+def test_an_unknown_option_names_the_one_that_was_likely_meant(
+    home: Home, option: str, way: str
+) -> None:
     run = home.run(option, "1", "hi")
     assert (run.code, run.stderr) == (2, f"gptsh: no such option {option}: {way}\n")
 
@@ -234,7 +270,15 @@ def test_the_help_leaves_out_the_ranges_of_numbers(home: Home) -> None:
 
 
 def test_what_succeeds_is_exit_0_without_a_word_on_stderr(lab: Home) -> None:
-    for args in (["hi"], ["--list-sessions"], ["--help"], ["-h"], ["--version"], ["--dry-run", "hi"], ["--usage"]):
+    for args in (
+        ["hi"],
+        ["--list-sessions"],
+        ["--help"],
+        ["-h"],
+        ["--version"],
+        ["--dry-run", "hi"],
+        ["--usage"],
+    ):
         run = lab.run(*args)
         assert (bool(run.stdout), run.stderr, run.code) == (True, "", 0)
 

@@ -33,7 +33,11 @@ THOUGHT = {"type": "thinking", "thinking": "t", "signature": "s"}
 
 
 def part(kind: str, media_type: str, data: str = "YWJj", **more: Any) -> dict[str, Any]:
-    return {"type": kind, "source": {"type": "base64", "media_type": media_type, "data": data}, **more}
+    return {
+        "type": kind,
+        "source": {"type": "base64", "media_type": media_type, "data": data},
+        **more,
+    }
 
 
 def user(*content: Any) -> dict[str, Any]:
@@ -41,7 +45,12 @@ def user(*content: Any) -> dict[str, Any]:
 
 
 def assistant(*calls: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"role": "assistant", "content": None, **({"tool_calls": list(calls)} if calls else {}), **more}
+    return {
+        "role": "assistant",
+        "content": None,
+        **({"tool_calls": list(calls)} if calls else {}),
+        **more,
+    }
 
 
 def result(ident: str, content: Any) -> dict[str, Any]:
@@ -92,7 +101,10 @@ def test_openai_takes_what_is_written(home: Home, row: str) -> None:
 
 def test_openai_gets_the_instructions_in_their_places(home: Home) -> None:
     roles = ["system", "user", "developer", "user", "system"]
-    doc = session_of(*({"role": role, "content": f"{at}"} for at, role in enumerate(roles)), agent={"system": "base"})
+    doc = session_of(
+        *({"role": role, "content": f"{at}"} for at, role in enumerate(roles)),
+        agent={"system": "base"},
+    )
     assert [(m["role"], m["content"]) for m in json.loads(out(home, "openai", doc))] == [
         ("system", "base"), ("system", "0"), ("user", "1"), ("system", "2"), ("user", "3"), ("system", "4"),
     ]  # fmt: skip
@@ -116,7 +128,9 @@ def test_times_without_a_zone_come_out_as_they_are_in_another_one(home: Home) ->
     assert run.stderr.startswith("gptsh: nanobot reads it as dGVsZWdyYW06MTIzNDU2Nzg.jsonl")
 
 
-def test_a_session_of_nanobots_that_grew_here_has_another_first_line_and_one_more(home: Home) -> None:
+def test_a_session_of_nanobots_that_grew_here_has_another_first_line_and_one_more(
+    home: Home,
+) -> None:
     text = ERAS["0.3.5, with both counts"]
     imported_docs(home, write(home.folder, text, "cli_direct.jsonl"))
     assert home.run("-m", "echo", "-s", "0", "more").code == 0
@@ -167,7 +181,11 @@ EVERYTHING = session_of(
     meta={"tags": ["mine"], "forked_from": "aaaa"},
     context={"snapshots": [{"id": "p", "name": "here", "message": "m1"}], "summaries": [{"id": "s", "text": "s"}]},
 )  # fmt: skip
-ROWS = [row.split("|")[1:-1] for row in EXCHANGE.partition("## Export")[2].splitlines() if row.startswith("| `")]
+ROWS = [
+    row.split("|")[1:-1]
+    for row in EXCHANGE.partition("## Export")[2].splitlines()
+    if row.startswith("| `")
+]
 LOSSES = {form.strip(" `"): losses.strip() for form, _, losses in ROWS}
 
 
@@ -183,7 +201,19 @@ def test_an_export_names_what_the_page_says_is_lost(home: Home, form: str) -> No
 
 # ---- Markdown: all of it comes back, whatever an editor did to its white space
 
-LOOKS = ["<!-- gptsh {} -->", "```", "~~~~py", "\r\n", "\r", "a  \n\n\n", "## You", "\ufeff", "\0", "\u2028", "\udcff"]
+LOOKS = [
+    "<!-- gptsh {} -->",
+    "```",
+    "~~~~py",
+    "\r\n",
+    "\r",
+    "a  \n\n\n",
+    "## You",
+    "\ufeff",
+    "\0",
+    "\u2028",
+    "\udcff",
+]
 CHANGES: dict[str, Callable[[str], str]] = {
     "as it is": str,
     "CRLF": lambda text: text.replace("\n", "\r\n"),
@@ -195,7 +225,10 @@ CHANGES: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_all_of_a_session_comes_back_from_markdown(home: Home, change: str) -> None:
-    said = [({"role": "user", "content": look}, {"role": "assistant", "content": [text_part(look)]}) for look in LOOKS]
+    said = [
+        ({"role": "user", "content": look}, {"role": "assistant", "content": [text_part(look)]})
+        for look in LOOKS
+    ]
     doc = session_of(*EVERYTHING["messages"], *(one for pair in said for one in pair), agent=EVERYTHING["agent"],
              title="A <!-- --> *Talk*")  # fmt: skip
     text = CHANGES[change](out(home, "markdown", doc))
@@ -204,13 +237,19 @@ def test_all_of_a_session_comes_back_from_markdown(home: Home, change: str) -> N
     other = home.elsewhere()
     assert states(other.run("--import-session", "-", stdin=text)) == ["imported"]
     new, old = other.doc(), json.loads(home.run("--show-session", "0", "-o", "json").stdout)
-    assert [{**message, "source": 0} for message in new["messages"]] == [{**m, "source": 0} for m in old["messages"]]
-    assert [new[key] for key in ("id", "title", "created_at")] == [old[key] for key in ("id", "title", "created_at")]
+    assert [{**message, "source": 0} for message in new["messages"]] == [
+        {**m, "source": 0} for m in old["messages"]
+    ]
+    assert [new[key] for key in ("id", "title", "created_at")] == [
+        old[key] for key in ("id", "title", "created_at")
+    ]
     assert new["agent"]["system"] == "Be brief."
 
 
 def test_markdown_that_was_changed_by_hand_or_torn_is_refused(home: Home) -> None:
-    text = out(home, "markdown", session_of({"role": "user", "content": "one"}, assistant(content="two")))
+    text = out(
+        home, "markdown", session_of({"role": "user", "content": "one"}, assistant(content="two"))
+    )
     changed = home.run("--import-session", "-", stdin=text.replace("two", "three", 1))
     assert (changed.code, "its text was edited" in changed.stderr) == (2, True)
     torn = home.run("--import-session", write(home.folder, text[:-9], "torn.md"))
@@ -235,11 +274,19 @@ def export(home: Home, *args: str) -> str:
     return run.stdout
 
 
-MANY = [["--tag", "red"], ["--since", "15d", "--tag", "red"], ["--limit", "1"], ["--archived"], ["--since", "1h"]]
+MANY = [
+    ["--tag", "red"],
+    ["--since", "15d", "--tag", "red"],
+    ["--limit", "1"],
+    ["--archived"],
+    ["--since", "1h"],
+]
 
 
 @pytest.mark.parametrize("args", MANY)
-def test_without_a_reference_those_that_a_list_has_are_exported(three: Home, args: list[str]) -> None:
+def test_without_a_reference_those_that_a_list_has_are_exported(
+    three: Home, args: list[str]
+) -> None:
     listed = json.loads(three.run("--list-sessions", *args, "-o", "json").stdout)
     docs = map(json.loads, export(three, *args, "--format", "json").splitlines())
     assert [doc["id"] for doc in docs] == [item["id"] for item in listed]
@@ -249,23 +296,35 @@ def test_several_as_json_are_a_document_a_line_each_as_by_itself(three: Home) ->
     alone = [export(three, ref, "--format", "json") for ref in ("2", "cccc")]
     assert export(three, "2", "--export-session", "cccc", "--format", "json") == "".join(alone)
     lines = export(three, "--tag", "red", "--format", "openai").splitlines()
-    assert [json.loads(line)[-1]["content"] for line in lines] == ["question of bbbb", "question of aaaa"]
+    assert [json.loads(line)[-1]["content"] for line in lines] == [
+        "question of bbbb",
+        "question of aaaa",
+    ]
 
 
 def test_several_as_json_are_imported_again(three: Home) -> None:
     other = three.elsewhere()
     text = export(three, "--since", "1y", "--format", "json")
     run = other.run("--import-session", "-", stdin=text + text.replace("aaaa", "dddd")[-9:])
-    assert [line[:13] for line in run.stdout.splitlines()] == ["imported cccc", "imported bbbb", "imported aaaa"]
+    assert [line[:13] for line in run.stdout.splitlines()] == [
+        "imported cccc",
+        "imported bbbb",
+        "imported aaaa",
+    ]
     assert "stdin:4: not JSON" in run.stderr.replace("standard input", "stdin")
-    assert [doc["meta"]["tags"] for doc in other.docs()] == [doc["meta"]["tags"] for doc in three.docs()]
+    assert [doc["meta"]["tags"] for doc in other.docs()] == [
+        doc["meta"]["tags"] for doc in three.docs()
+    ]
 
 
 def test_several_as_markdown_have_a_rule_between_them(three: Home) -> None:
     run = three.run("--export-session", "0", "--export-session", "1")
     alone = [export(three, ref).partition("\n\n<!-- gptsh")[0] for ref in "01"]
     assert run.stdout == "\n\n---\n\n".join(alone) + "\n"
-    assert run.stderr == "gptsh: several sessions in Markdown cannot be imported again: --format json can\n"
+    assert (
+        run.stderr
+        == "gptsh: several sessions in Markdown cannot be imported again: --format json can\n"
+    )
 
 
 def test_several_as_html_are_one_page(three: Home) -> None:
@@ -288,11 +347,20 @@ def test_of_several_that_match_one_that_cannot_be_read_is_a_note(three: Home) ->
 REFUSED = [
     (["--export-session"], "--export-session needs a session: name one, or choose some with"),
     (["--export-session", "--format", "json"], "--export-session needs a session"),
-    (["--export-session", "0", "--here"], "--here chooses among sessions, and --export-session names one"),
-    (["--export-session", "0", "1"], "--export-session takes no prompt: give it once for each session"),
+    (
+        ["--export-session", "0", "--here"],
+        "--here chooses among sessions, and --export-session names one",
+    ),
+    (
+        ["--export-session", "0", "1"],
+        "--export-session takes no prompt: give it once for each session",
+    ),
     (["--export-session", "0", "--export-session", "@none"], "no session is named @none"),
     (["--export-session", "0", "--export-session", "1@7"], "session bbbb has no point"),
-    (["--export-session", "0", "--export-session", "1", "--format", "nanobot"], "nanobot reads one session a file"),
+    (
+        ["--export-session", "0", "--export-session", "1", "--format", "nanobot"],
+        "nanobot reads one session a file",
+    ),
 ]
 
 

@@ -17,13 +17,17 @@ AT_ONCE = {"x-should-retry": "false"}
 @pytest.fixture
 def two(home: Home, model: ModelServer) -> Home:
     """A home whose agent falls back from ``m`` to ``b`` and ``c``."""
-    config = lab_config(model).replace('model = "lab/m"\n', 'model = "lab/m"\nfallback = ["b", "lab/c"]\n')
+    config = lab_config(model).replace(
+        'model = "lab/m"\n', 'model = "lab/m"\nfallback = ["b", "lab/c"]\n'
+    )
     home.configure(f'{config}[aliases]\nb = "lab/b"\n')
     return home
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 429, 500, 503, 529])
-def test_the_next_model_answers_if_the_first_is_not_available(two: Home, model: ModelServer, status: int) -> None:
+def test_the_next_model_answers_if_the_first_is_not_available(
+    two: Home, model: ModelServer, status: int
+) -> None:
     model.refuse(status, ERROR, AT_ONCE, model="m")
     run = two.run("hi")
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("You said: hi\n", 0, 1)
@@ -42,12 +46,19 @@ def test_a_model_is_asked_again_before_another_one_is(two: Home, model: ModelSer
     assert [request["model"] for request in model.sent] == ["m", "m", "m", "b"]
 
 
-def test_a_server_that_is_down_and_models_that_cannot_be_asked(home: Home, model: ModelServer) -> None:
+def test_a_server_that_is_down_and_models_that_cannot_be_asked(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model) + '[providers.down]\nbase_url = "http://127.0.0.1:9"\n')
     others = ("--fallback", "nobody/x", "--fallback", "openai/gpt-4.1", "--fallback", "lab/b")
     run = home.run("-m", "down/m", *others, "-o", "json", "hi")
     answer = json.loads(run.stdout)
-    assert (answer["text"], answer["model"], answer["provider"], run.code) == ("You said: hi", "lab/b", "lab", 0)
+    assert (answer["text"], answer["model"], answer["provider"], run.code) == (
+        "You said: hi",
+        "lab/b",
+        "lab",
+        0,
+    )
     first, second, third = run.stderr.splitlines()
     assert first.startswith("gptsh: nobody/x cannot be asked instead: 'nobody'")
     assert second.startswith("gptsh: openai/gpt-4.1 cannot be asked instead: no key for openai")
@@ -59,7 +70,11 @@ def test_without_another_one_the_last_failure_is_reported(two: Home, model: Mode
     for name, status in (("m", 500), ("b", 401), ("c", 404)):
         model.refuse(status, ERROR, AT_ONCE, model=name)
     run = two.run("hi")
-    assert (run.code, run.stderr.count("asking lab/"), "does not know 'c'" in run.stderr) == (1, 2, True)
+    assert (run.code, run.stderr.count("asking lab/"), "does not know 'c'" in run.stderr) == (
+        1,
+        2,
+        True,
+    )
     assert texts(two.doc()) == ["user: hi"]
 
 
@@ -68,7 +83,9 @@ def test_other_failures_stay_with_the_first(two: Home, model: ModelServer, what:
     if what == "a wrong request":
         model.refuse(400, ERROR, model="m")
     else:
-        delta: dict[str, Any] = {"content": "half"} if what == "half an answer" else {"reasoning_content": "hm"}
+        delta: dict[str, Any] = (
+            {"content": "half"} if what == "half an answer" else {"reasoning_content": "hm"}
+        )
         model.script(event(chunk(delta)), Cut, framing="close", model="m")
     assert two.run("hi").code == 1
     assert [request["model"] for request in model.sent] == ["m"]
@@ -89,17 +106,23 @@ def test_after_a_tool_the_turn_stays_with_its_model(home: Home, model: ModelServ
 def test_openrouter_has_a_list_of_its_own(home: Home, model: ModelServer) -> None:
     vendor = Hosted(model, home.folder)
     names = [f"openrouter/x/{letter}" for letter in "bcde"]
-    home.configure(f'[agents.default]\nmodel = "openrouter/x/a"\nfallback = {json.dumps(["echo", *names])}\n')
+    home.configure(
+        f'[agents.default]\nmodel = "openrouter/x/a"\nfallback = {json.dumps(["echo", *names])}\n'
+    )
     env = vendor.env | {"OPENROUTER_API_KEY": "sk-or"}
     assert home.run("--no-save", "hi", env=env).code == 0
     model.refuse(500, ERROR, AT_ONCE)
     assert home.run("hi", env=env).stdout == "You said: hi\n"
     vendor.close()
-    assert [(sent["model"], sent["models"]) for sent in model.sent] == [("x/a", ["x/b", "x/c", "x/d"])] * 2
+    assert [(sent["model"], sent["models"]) for sent in model.sent] == [
+        ("x/a", ["x/b", "x/c", "x/d"])
+    ] * 2
     assert home.doc()["messages"][1]["model"] == "echo"
 
 
-def test_a_secret_parameter_goes_to_the_provider_of_the_chosen_model_alone(home: Home, model: ModelServer) -> None:
+def test_a_secret_parameter_goes_to_the_provider_of_the_chosen_model_alone(
+    home: Home, model: ModelServer
+) -> None:
     other = f'[providers.other]\nbase_url = "{model.base_url}"\n'
     home.configure(lab_config(model) + other)
     headers = '{"X-Team": "secret"}'
@@ -114,7 +137,9 @@ def test_a_secret_parameter_goes_to_the_provider_of_the_chosen_model_alone(home:
     assert model.sent[-1]["max_tokens"] == 7
 
 
-def test_a_secret_parameter_of_an_agent_goes_to_no_other_provider(home: Home, model: ModelServer) -> None:
+def test_a_secret_parameter_of_an_agent_goes_to_no_other_provider(
+    home: Home, model: ModelServer
+) -> None:
     agent = '[agents.keyed]\nmodel = "lab/m"\nparams = { api_key = "secret", top_k = 3 }\n'
     home.configure(lab_config(model, f'[providers.other]\nbase_url = "{model.base_url}"\n{agent}'))
     home.run("-a", "keyed", "hi")

@@ -30,10 +30,14 @@ def git(folder: Path, *words: str) -> None:
 def test_a_quoted_pattern_is_expanded_in_order_and_each_file_is_sent_once(home: Home) -> None:
     put(home.cwd, b_py="B", a_py="A", src__c_py="C", src__deep__d_py="D", src__deep__e_md="E")
     (home.cwd / ".hidden.py").write_text("H")
-    assert home.run(*ECHO, "-f", "*.py", "what?").stdout == "You said: what?\n\na.py:\nA\n\nb.py:\nB\n"
+    assert (
+        home.run(*ECHO, "-f", "*.py", "what?").stdout == "You said: what?\n\na.py:\nA\n\nb.py:\nB\n"
+    )
     said = home.run(*ECHO, "-f", "src/deep/d.py", "-f", "src/**/*.py", "what?").stdout
     assert said == "You said: what?\n\nsrc/deep/d.py:\nD\n\nsrc/c.py:\nC\n"
-    assert home.run(*ECHO, "-f", "*", "what?").stdout.count(":\n") == 2  # a pattern matches no folder
+    assert (
+        home.run(*ECHO, "-f", "*", "what?").stdout.count(":\n") == 2
+    )  # a pattern matches no folder
 
 
 def test_a_file_whose_name_looks_like_a_pattern_is_that_file(home: Home) -> None:
@@ -53,7 +57,9 @@ def test_a_file_whose_name_looks_like_a_pattern_is_that_file(home: Home) -> None
         ("*/src [?]/*.py", ["up/src [?]/a.py"]),
     ],
 )
-def test_a_folder_whose_name_looks_like_a_pattern_is_that_folder(home: Home, pattern: str, names: list[str]) -> None:
+def test_a_folder_whose_name_looks_like_a_pattern_is_that_folder(
+    home: Home, pattern: str, names: list[str]
+) -> None:
     for folder in ("src [x]", "src [x]/inner", "src x", "up/src [?]"):
         (home.cwd / folder).mkdir(parents=True, exist_ok=True)
         (home.cwd / folder / ("b.py" if "inner" in folder else "a.py")).write_text("A")
@@ -68,7 +74,11 @@ def test_a_file_that_is_missing_in_such_a_folder_is_named(home: Home) -> None:
 
 
 def test_a_pattern_that_matches_nothing_is_an_error_and_the_pipe_is_not_read(home: Home) -> None:
-    assert home.run(*ECHO, "-f", "*.py", "hi", stdin="x") == ("", "gptsh: no file matches *.py\n", 2)
+    assert home.run(*ECHO, "-f", "*.py", "hi", stdin="x") == (
+        "",
+        "gptsh: no file matches *.py\n",
+        2,
+    )
 
 
 def test_a_folder_means_its_text_files_without_hidden_ones(home: Home) -> None:
@@ -80,31 +90,58 @@ def test_a_folder_means_its_text_files_without_hidden_ones(home: Home) -> None:
     (home.cwd / "src" / "logo.png").write_bytes(make_png())
     (home.cwd / "src" / "link").symlink_to("b.txt")
     run = home.run(*ECHO, "-f", "src", "what?")
-    assert run.stdout == f"You said: what?\n\nsrc/b.txt:\nB\n\nsrc/sub/a.txt:\nA\n\nsrc/z.txt:\n{'Z' * 4000}\n"
+    assert (
+        run.stdout
+        == f"You said: what?\n\nsrc/b.txt:\nB\n\nsrc/sub/a.txt:\nA\n\nsrc/z.txt:\n{'Z' * 4000}\n"
+    )
     assert run.stderr == (
         "gptsh: src: 3 files, 4.0 kB, about 1,009 tokens\n"
         "gptsh: src: left out: src/.cache (hidden), src/.env (hidden), src/link (a link), "
         "src/logo.png (image/png), src/sub/big.txt (1.0 MB)\n"
     )
-    assert home.run(*ECHO, "-f", ".", "what?", cwd=home.cwd / "src").stdout.startswith("You said: what?\n\nb.txt:\nB\n")
-    assert "../b.txt:\nB" in home.run(*ECHO, "-f", "..", "what?", cwd=home.cwd / "src" / "sub").stdout
+    assert home.run(*ECHO, "-f", ".", "what?", cwd=home.cwd / "src").stdout.startswith(
+        "You said: what?\n\nb.txt:\nB\n"
+    )
+    assert (
+        "../b.txt:\nB" in home.run(*ECHO, "-f", "..", "what?", cwd=home.cwd / "src" / "sub").stdout
+    )
 
 
 @needs("git")
 def test_in_a_repository_a_folder_means_what_git_knows_or_would_add(home: Home) -> None:
     git(home.cwd, "init", "-q")
-    put(home.cwd, known_txt="K", new_txt="N", gone_txt="G", build__out_txt="O", _gitignore="build\n*.log\n", a_log="L")
+    put(
+        home.cwd,
+        known_txt="K",
+        new_txt="N",
+        gone_txt="G",
+        build__out_txt="O",
+        _gitignore="build\n*.log\n",
+        a_log="L",
+    )
     git(home.cwd, "add", "known.txt", "gone.txt", ".gitignore")
     (home.cwd / "gone.txt").unlink()
     said = home.run(*ECHO, "-f", ".", "what?").stdout
-    assert said == "You said: what?\n\n.gitignore:\nbuild\n*.log\n\n\nknown.txt:\nK\n\nnew.txt:\nN\n"
-    assert "build/out.txt:\nO" in home.run(*ECHO, "-f", "build", "what?").stdout  # named, though ignored
+    assert (
+        said == "You said: what?\n\n.gitignore:\nbuild\n*.log\n\n\nknown.txt:\nK\n\nnew.txt:\nN\n"
+    )
+    assert (
+        "build/out.txt:\nO" in home.run(*ECHO, "-f", "build", "what?").stdout
+    )  # named, though ignored
 
 
 @needs("git")
 def test_a_folder_sends_no_hidden_file_that_git_does_not_track_and_no_key(home: Home) -> None:
     git(home.cwd, "init", "-q")
-    put(home.cwd, a_txt="A", deploy_PEM="K", sub__credentials="K", _netrc="K", _env_local="K", _notes="N")
+    put(
+        home.cwd,
+        a_txt="A",
+        deploy_PEM="K",
+        sub__credentials="K",
+        _netrc="K",
+        _env_local="K",
+        _notes="N",
+    )
     put(home.cwd, _ci__build_yml="B")
     (home.cwd / "sub" / "id_rsa").write_text("K")
     git(home.cwd, "add", "a.txt", "deploy.PEM", ".ci", ".env.local")
@@ -114,16 +151,22 @@ def test_a_folder_sends_no_hidden_file_that_git_does_not_track_and_no_key(home: 
         "gptsh: .: left out: .env.local (may contain a key), .netrc (hidden), .notes (hidden), "
         "deploy.PEM (may contain a key), sub/credentials (may contain a key), sub/id_rsa (may contain a key)"
     )
-    assert home.run(*ECHO, "-f", ".env.local", "what?").stdout == "You said: what?\n\n.env.local:\nK\n"  # named
+    assert (
+        home.run(*ECHO, "-f", ".env.local", "what?").stdout == "You said: what?\n\n.env.local:\nK\n"
+    )  # named
 
 
 def test_a_pattern_sends_no_link_no_hidden_file_and_no_key(home: Home) -> None:
-    put(home.cwd, src__a_txt="A", src__b_key="K", src___notes="N", outside_txt="O", other__c_txt="C")
+    put(
+        home.cwd, src__a_txt="A", src__b_key="K", src___notes="N", outside_txt="O", other__c_txt="C"
+    )
     (home.cwd / "src" / "link.txt").symlink_to("../outside.txt")
     (home.cwd / "src" / "other").symlink_to("../other")
     run = home.run(*ECHO, "-f", "src/**/*", "-f", "src/.*", "-f", "src/a.txt", "what?")
     assert (run.stdout, run.code) == ("", 2)
-    assert run.stderr.splitlines()[1] == "gptsh: no file matches src/.*: left out: src/.notes (hidden)"
+    assert (
+        run.stderr.splitlines()[1] == "gptsh: no file matches src/.*: left out: src/.notes (hidden)"
+    )
     run = home.run(*ECHO, "-f", "src/**/*", "what?")
     assert run.stdout == "You said: what?\n\nsrc/a.txt:\nA\n"
     left_out = "src/b.key (may contain a key), src/link.txt (a link), src/other (a link)"
@@ -134,7 +177,9 @@ def test_links_in_a_circle_do_not_keep_a_pattern_busy(home: Home) -> None:
     put(home.cwd, a__a_txt="A")
     (home.cwd / "a" / "self").symlink_to(".")
     (home.cwd / "a" / "me").symlink_to(".")
-    assert home.run(*ECHO, "-f", "**/**/*.txt", "what?").stdout == "You said: what?\n\na/a.txt:\nA\n"
+    assert (
+        home.run(*ECHO, "-f", "**/**/*.txt", "what?").stdout == "You said: what?\n\na/a.txt:\nA\n"
+    )
 
 
 @needs("git")
@@ -154,12 +199,27 @@ def test_a_file_is_sent_once_under_all_its_names(home: Home) -> None:
     put(home.cwd, a_txt="A", b_md="B")
     (home.cwd / "hard.txt").hardlink_to(home.cwd / "a.txt")
     (home.cwd / "soft").symlink_to("a.txt")
-    values = ("-f", "soft", "-f", "*.txt", "-f", "./hard.txt", "-f", "**/*", "-f", ".", "-f", "b.md")
+    values = (
+        "-f",
+        "soft",
+        "-f",
+        "*.txt",
+        "-f",
+        "./hard.txt",
+        "-f",
+        "**/*",
+        "-f",
+        ".",
+        "-f",
+        "b.md",
+    )
     run = home.run(*ECHO, *values, "what?")
     assert (run.stdout, run.code) == ("You said: what?\n\nsoft:\nA\n\nb.md:\nB\n", 0)
 
 
-def test_folders_nested_deeper_than_a_path_may_be_long_are_walked_as_far_as_possible(home: Home) -> None:
+def test_folders_nested_deeper_than_a_path_may_be_long_are_walked_as_far_as_possible(
+    home: Home,
+) -> None:
     put(home.cwd, src__a_txt="A")
     with nested_folders(home.cwd / "src"):
         for value in ("src", "src/**/*.txt"):
@@ -172,7 +232,9 @@ def test_folders_nested_deeper_than_a_path_may_be_long_are_walked_as_far_as_poss
 def test_a_git_that_hangs_is_one_line_after_ten_seconds(home: Home) -> None:
     put(home.cwd, bin__git="#!/bin/sh\nsleep 60\n", src__a_txt="A")
     (home.cwd / "bin" / "git").chmod(0o700)
-    run = home.run(*ECHO, "-f", "src", "what?", env={"PATH": f"{home.cwd / 'bin'}:{home.env['PATH']}"})
+    run = home.run(
+        *ECHO, "-f", "src", "what?", env={"PATH": f"{home.cwd / 'bin'}:{home.env['PATH']}"}
+    )
     error = "gptsh: git has not listed src within 10 s: name its files, or a pattern\n"
     assert run == ("", error, 2)
 
@@ -198,10 +260,16 @@ def test_a_folder_without_text_is_an_error_that_names_what_is_there(home: Home) 
 
 def test_a_folder_that_is_too_long_for_the_window_is_exit_6(lab: Home, model: ModelServer) -> None:
     put(lab.cwd, **{f"src__{number}_txt": "word " * 20_000 for number in range(10)})
-    lab.configure(lab.config.read_text().replace("[providers.lab]\n", "[providers.lab]\ncontext_window = 32000\n"))
+    lab.configure(
+        lab.config.read_text().replace(
+            "[providers.lab]\n", "[providers.lab]\ncontext_window = 32000\n"
+        )
+    )
     run = lab.run("-f", "src", "what?")
     assert (run.code, run.stdout) == (6, "")
-    assert run.stderr.startswith("gptsh: src: 10 files, 1.0 MB, about 250,027 tokens\ngptsh: the prompt takes about ")
+    assert run.stderr.startswith(
+        "gptsh: src: 10 files, 1.0 MB, about 250,027 tokens\ngptsh: the prompt takes about "
+    )
     assert not model.requests
     assert not lab.files()
 
@@ -211,22 +279,36 @@ def test_no_folder_fills_the_memory(home: Home) -> None:
     for number in range(51):
         (home.cwd / "src" / str(number)).write_bytes(b"x" * 1_000_000)
     run = home.run(*ECHO, "-f", "src", "what?")
-    assert (run.code, run.stderr) == (6, "gptsh: src has more than 50.0 MB of text: name a smaller folder\n")
+    assert (run.code, run.stderr) == (
+        6,
+        "gptsh: src has more than 50.0 MB of text: name a smaller folder\n",
+    )
 
 
 def test_a_dash_is_stdin_in_its_place(home: Home) -> None:
     put(home.cwd, a_txt="A", b_txt="B")
-    said = home.run("-m", "echo", "-f", "a.txt", "-f", "-", "-f", "b.txt", "what?", stdin="P").stdout
+    said = home.run(
+        "-m", "echo", "-f", "a.txt", "-f", "-", "-f", "b.txt", "what?", stdin="P"
+    ).stdout
     assert said == "You said: what?\n\na.txt:\nA\n\nP\n\nb.txt:\nB\n"
-    assert [part.get("source") for part in home.doc()["messages"][0]["content"]] == [None, "a.txt", "stdin", "b.txt"]
+    assert [part.get("source") for part in home.doc()["messages"][0]["content"]] == [
+        None,
+        "a.txt",
+        "stdin",
+        "b.txt",
+    ]
     assert home.run(*ECHO, "-f", "-", stdin="P").stdout == "You said: P\n"
-    assert home.run(*ECHO, "-f", "-", stdin="P", env={"GPTSH_NO_STDIN": "1"}).stdout == "You said: P\n"
+    assert (
+        home.run(*ECHO, "-f", "-", stdin="P", env={"GPTSH_NO_STDIN": "1"}).stdout == "You said: P\n"
+    )
     assert home.run(*ECHO, "-f", "-", stdin="").code == 2
     refused = "gptsh: -f - reads standard input: --no-stdin leaves it alone\n"
     assert home.run(*ECHO, "-f", "-", "--no-stdin", "hi", stdin="P") == ("", refused, 2)
 
 
-TRAPS: list[tuple[list[str], str]] = [  # a command line that a shell has expanded, and the word that gave it away
+TRAPS: list[
+    tuple[list[str], str]
+] = [  # a command line that a shell has expanded, and the word that gave it away
     (["-f", "a.py", "b.py", "f.py", "what?"], "b.py"),
     (["what?", "-f", "a.py", "b.py"], "b.py"),
     (["-xf", "a.py", "b.py", "what?"], "b.py"),
@@ -244,7 +326,9 @@ def test_a_pattern_that_the_shell_expanded_is_exit_2_with_the_two_ways_around(
     run = home.run("-m", "echo", *args)
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
     assert run.stderr.startswith(f"gptsh: {word} after -f ")
-    assert run.stderr.endswith(": put a pattern in quotes, as in -f '*.py', or -- before the prompt\n")
+    assert run.stderr.endswith(
+        ": put a pattern in quotes, as in -f '*.py', or -- before the prompt\n"
+    )
     assert not home.state.exists()
 
 

@@ -34,7 +34,9 @@ tool B: Error: ENOENT: /nope
 assistant: TOLD
 """
 THOUGHT = TALK.replace("READING", "(PLAN) READING")
-SIGNED = TALK.replace("READING", "(PLAN; signed) (Second thought, provider gave no signature.) READING")
+SIGNED = TALK.replace(
+    "READING", "(PLAN; signed) (Second thought, provider gave no signature.) READING"
+)
 JUDGED = SIGNED.replace("tool A", "tool A well").replace("tool B", "tool B failed")
 END = "user: TWO [image/png]\nassistant: LOOKED\n"
 ENDS = END.replace("[image/png]", "[image/png] [application/pdf]")
@@ -169,7 +171,9 @@ def carried(form: str, of_it: str) -> str:
     of_it = re.sub(r" (failed|well):", ":", of_it.replace(" ()", ""))
     of_it = re.sub(r"(\S+\.pdf:\n)?\[application/pdf[^\]]*\]", "[a PDF]", of_it)
     of_it = re.sub(r"\b(a\.txt|a\.png|tea\.png):", "", of_it)
-    return re.sub(r"\s+", " ", re.sub(r" \([^()]*\)", "", of_it) if form == "openai" else of_it)  # texts are joined
+    return re.sub(
+        r"\s+", " ", re.sub(r" \([^()]*\)", "", of_it) if form == "openai" else of_it
+    )  # texts are joined
 
 
 UNANSWERED = {f"{CHECKPOINT}/conversation.json"}  # calls or results alone
@@ -183,7 +187,11 @@ def test_a_sample_goes_out_and_comes_back(home: Home, sample: str, form: str) ->
     for doc in home.docs():
         out = home.run("--export-session", doc["id"], "--format", form)
         other = home.elsewhere()
-        back = write(home.folder / "out" / doc["id"], out.stdout, "talk.jsonl" if form == "nanobot" else "talk.json")
+        back = write(
+            home.folder / "out" / doc["id"],
+            out.stdout,
+            "talk.jsonl" if form == "nanobot" else "talk.json",
+        )
         assert states(import_file(other, back)) == ["imported"]
         new = max(other.docs(), key=lambda new: str(new["meta"]["imported_at"]))
         assert carried(form, transcript_of(new)) == carried(form, transcript_of(doc))
@@ -207,7 +215,12 @@ def test_a_folder_of_all_samples_is_imported_at_once(home: Home) -> None:
         write(folder, value, name)
     run = import_file(home, folder)
     formats = {line.rpartition("(")[2].rstrip(")") for line in run.stdout.splitlines()}
-    known = import_file(home, write(home.folder, [1])).stderr.rpartition("known formats: ")[2].strip().split(", ")
+    known = (
+        import_file(home, write(home.folder, [1]))
+        .stderr.rpartition("known formats: ")[2]
+        .strip()
+        .split(", ")
+    )
     assert formats == set(known) - {"markdown", "openai"}
     old, total, beside = import_notes(run, folder)
     assert (old.partition(": ")[0], total) == ("/llm/logs_continued_0.36.db", "not read: 1")
@@ -226,7 +239,11 @@ def shown(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     """An export of ChatGPT with one conversation of these messages, whose ids are their numbers."""
     nodes = {}
     for number, one in enumerate(messages, 1):
-        rest = {key: value for key, value in one.items() if key not in ("role", "author", "recipient", "metadata")}
+        rest = {
+            key: value
+            for key, value in one.items()
+            if key not in ("role", "author", "recipient", "metadata")
+        }
         record = {
             "id": str(number), "create_time": 1.7e9 + number,
             "author": {"role": one["role"], "name": one.get("author")},
@@ -480,10 +497,15 @@ def test_a_file_comes_in_and_what_cannot_be_read_is_named(home: Home, row: str) 
     if content is not None:
         write(path.parent, content, name)
     run = home.run("--import-session", str(path), "-o", "jsonl")
-    items, docs = [json.loads(item) for item in run.stdout.splitlines()], {doc["id"]: doc for doc in home.docs()}
+    items, docs = (
+        [json.loads(item) for item in run.stdout.splitlines()],
+        {doc["id"]: doc for doc in home.docs()},
+    )
     taken = [docs[item["session"]] for item in items if "session" in item]
     assert [transcript_of(doc) for doc in taken] == expected
-    assert [line.partition(": known formats: ")[0] for line in import_notes(run, path)] == complaints
+    assert [
+        line.partition(": known formats: ")[0] for line in import_notes(run, path)
+    ] == complaints
     assert run.code == (0 if taken else 2)
     for doc in taken:
         assert doc["meta"]["imported"]["format"] == re.split("[:,]", row)[0] or row not in SHAPES
@@ -498,7 +520,12 @@ def test_a_file_comes_in_and_what_cannot_be_read_is_named(home: Home, row: str) 
 def test_codelet_the_raw_output_beside_the_message_of_an_envelope_is_kept(home: Home) -> None:
     envelopes = read_sample("codelet/envelopes_full.jsonl")
     line = next(one for one in envelopes if "tool_use_result" in json.dumps(one))
-    line["toolUseResult"] = {"stdout": "out", "stderr": "err", "interrupted": False, "isImage": False}
+    line["toolUseResult"] = {
+        "stdout": "out",
+        "stderr": "err",
+        "interrupted": False,
+        "isImage": False,
+    }
     path = home.folder / "envelopes.jsonl"
     path.write_text("".join(f"{json.dumps(one)}\n" for one in envelopes))
     assert home.run("--import-session", str(path)).code == 0

@@ -19,7 +19,12 @@ from tests.support.home import Home, lab_config, texts, wait_until
 from tests.support.server import Hold, ModelServer, answer, chunk, event
 from tests.support.tools import SERVER, call, calling
 
-ADD = {"id": "c1", "type": "function", "function": {"name": "good__add", "arguments": '{"a": 1, "b": 2}'}, "index": 0}
+ADD = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "good__add", "arguments": '{"a": 1, "b": 2}'},
+    "index": 0,
+}
 
 
 @pytest.fixture
@@ -38,7 +43,10 @@ def python(home: Home, model: ModelServer, monkeypatch: pytest.MonkeyPatch) -> H
 def test_an_answer_has_its_text_usage_and_session_and_nothing_is_printed(
     python: Home, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    handlers = {signum: signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    handlers = {
+        signum: signal.getsignal(signum)
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    }
     (python.cwd / "a.txt").write_text("in the file")
     first = ask("hello", files=["a.txt"], title="Greeting", tags=["t"], name="@greet")
     assert first.text.startswith("You said: hello")
@@ -59,7 +67,9 @@ def test_nothing_is_saved_without_save(python: Home) -> None:
     assert python.files() == []
 
 
-def test_a_failure_is_the_exception_of_the_command_and_the_question_is_saved(python: Home, model: ModelServer) -> None:
+def test_a_failure_is_the_exception_of_the_command_and_the_question_is_saved(
+    python: Home, model: ModelServer
+) -> None:
     for _ in range(3):
         model.script(b'{"error": {"message": "out of order"}}', status=500)
     with pytest.raises(ModelError, match="out of order") as failure:
@@ -85,7 +95,9 @@ def test_an_answer_that_is_not_complete_says_why(python: Home, model: ModelServe
     assert failure.value.exit_code == 5
 
 
-def test_a_schema_gives_data_and_an_answer_of_another_form_is_an_error(python: Home, model: ModelServer) -> None:
+def test_a_schema_gives_data_and_an_answer_of_another_form_is_an_error(
+    python: Home, model: ModelServer
+) -> None:
     schema = {"type": "object", "required": ["n"]}
     model.script(*answer('{"n": 3}'))
     assert ask("a number", schema=schema).data == {"n": 3}
@@ -108,7 +120,9 @@ def test_stream_yields_the_events_of_jsonl(python: Home, model: ModelServer) -> 
 
 def test_who_stops_early_keeps_what_had_arrived(python: Home, model: ModelServer) -> None:
     hold = Hold()
-    model.script(event(chunk({"content": "one "})), hold, event(chunk({"content": "two"})), *answer(" three"))
+    model.script(
+        event(chunk({"content": "one "})), hold, event(chunk({"content": "two"})), *answer(" three")
+    )
     events = stream("hello")
     for one in events:
         if one["type"] == "text":
@@ -146,7 +160,10 @@ def test_a_tool_runs_where_it_is_approved_and_is_denied_where_nobody_can_be_aske
     model.script(*calling(ADD))
     model.say("three")
     done = ask("add", tools=["good"])
-    assert (done.text, [call["function"]["name"] for call in done.tool_calls]) == ("three", ["good__add"])
+    assert (done.text, [call["function"]["name"] for call in done.tool_calls]) == (
+        "three",
+        ["good__add"],
+    )
     python.configure(f"{lab_config(model)}[mcp]\n{server}")
     model.script(*calling(ADD))
     model.say("I may not")
@@ -155,7 +172,9 @@ def test_a_tool_runs_where_it_is_approved_and_is_denied_where_nobody_can_be_aske
     assert failure.value.answer.text == "I may not"
 
 
-def test_ctrl_c_in_a_program_keeps_what_had_arrived_and_lets_the_turn_go(python: Home, model: ModelServer) -> None:
+def test_ctrl_c_in_a_program_keeps_what_had_arrived_and_lets_the_turn_go(
+    python: Home, model: ModelServer
+) -> None:
     hold = Hold()
     model.script(event(chunk({"content": "one "})), hold)
     program = """
@@ -166,7 +185,11 @@ except KeyboardInterrupt:
     print(gptsh.ask("again", session="0").text)
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", program], env=python.env, cwd=python.cwd, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program],
+        env=python.env,
+        cwd=python.cwd,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert hold.reached.wait(20)
     time.sleep(0.3)  # until the first word has arrived
@@ -174,13 +197,20 @@ except KeyboardInterrupt:
     out, _ = process.communicate(timeout=20)
     hold.set()
     assert out == "You said: again\n"
-    assert texts(python.doc()) == ["user: hello", "assistant: one ", "user: again", "assistant: You said: again"]
+    assert texts(python.doc()) == [
+        "user: hello",
+        "assistant: one ",
+        "user: again",
+        "assistant: You said: again",
+    ]
 
 
 def test_the_import_alone_loads_nothing(python: Home) -> None:
     program = "import sys; before = {*sys.modules}; import gptsh; print({*sys.modules} - before - {'gptsh'})"
     command = [sys.executable, "-c", program]
-    loaded = subprocess.run(command, env=python.env, capture_output=True, text=True, check=True).stdout
+    loaded = subprocess.run(
+        command, env=python.env, capture_output=True, text=True, check=True
+    ).stdout
     assert loaded == "set()\n"
 
 
@@ -216,7 +246,9 @@ def test_an_unknown_option_is_a_type_error_that_names_the_one_that_is_meant(
             function("hi", **{name: "echo"})
 
 
-def test_a_timeout_ends_the_wait_and_keeps_what_had_arrived(python: Home, model: ModelServer) -> None:
+def test_a_timeout_ends_the_wait_and_keeps_what_had_arrived(
+    python: Home, model: ModelServer
+) -> None:
     hold = Hold()
     model.script(event(chunk({"content": "one "})), hold)
     begun = time.monotonic()
@@ -231,8 +263,12 @@ def test_a_timeout_ends_the_wait_and_keeps_what_had_arrived(python: Home, model:
     assert texts(python.doc()) == ["user: hello", "assistant: one "]
 
 
-def test_a_timeout_ends_an_answer_that_does_not_stop_arriving(python: Home, model: ModelServer) -> None:
-    pieces: list[Any] = [item for _ in range(200) for item in (event(chunk({"content": "on "})), 0.02)]
+def test_a_timeout_ends_an_answer_that_does_not_stop_arriving(
+    python: Home, model: ModelServer
+) -> None:
+    pieces: list[Any] = [
+        item for _ in range(200) for item in (event(chunk({"content": "on "})), 0.02)
+    ]
     model.script(*pieces)
     with pytest.raises(TimedOut):
         ask("hello", timeout=0.5)
@@ -254,7 +290,9 @@ def test_a_timeout_ends_the_wait_for_a_tool(python: Home, model: ModelServer) ->
     assert time.monotonic() - begun < 10
 
 
-def test_the_fallback_answers_where_the_model_is_not_available(python: Home, model: ModelServer) -> None:
+def test_the_fallback_answers_where_the_model_is_not_available(
+    python: Home, model: ModelServer
+) -> None:
     python.configure(f"{lab_config(model)}[network]\nretries = 0\n")
     model.script(b'{"error": {"message": "overloaded"}}', status=503)
     answered = ask("hello", fallback="echo")
@@ -308,7 +346,9 @@ def test_a_class_without_a_schema_is_a_type_error(python: Home) -> None:
         ask("a cat", schema=Home)
 
 
-def test_a_title_is_asked_for_only_where_a_model_small_is_set(python: Home, model: ModelServer) -> None:
+def test_a_title_is_asked_for_only_where_a_model_small_is_set(
+    python: Home, model: ModelServer
+) -> None:
     python.configure(lab_config(model, ""))
     ask("hello")
     assert len(model.requests) == 1
@@ -355,7 +395,9 @@ def test_a_call_leaves_the_process_as_it_was(python: Home, options: str, printed
     python.configure(python.config.read_text() + servers + "[network]\nretries = 0\n")
     env = {**python.env, "AZURE_AI_API_BASE": "http://127.0.0.1:9", "AZURE_AI_API_KEY": "x"}
     program = [sys.executable, "-c", STATE.format(options=options)]
-    done = subprocess.run(program, env=env, cwd=python.cwd, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        program, env=env, cwd=python.cwd, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (0, printed), done.stderr
 
 
@@ -378,5 +420,7 @@ print(time.monotonic() - begun < 1)
 os.kill(child, 9)
 os.waitpid(child, 0)
 """
-    done = subprocess.run([sys.executable, "-c", program], env=python.env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=python.env, capture_output=True, text=True, check=True
+    )
     assert done.stdout == "True\n"

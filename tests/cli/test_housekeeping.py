@@ -59,7 +59,9 @@ def test_without_a_setting_nothing_is_looked_at(home: Home, rules: dict[str, int
     assert len(session_ids(home)) == 2
 
 
-@pytest.mark.parametrize("args", ["-s bbbb hi", "--no-save hi", "--dry-run hi", "--list-sessions", "-m no/model hi"])
+@pytest.mark.parametrize(
+    "args", ["-s bbbb hi", "--no-save hi", "--dry-run hi", "--list-sessions", "-m no/model hi"]
+)
 def test_only_a_new_session_that_was_saved_sends_others_away(home: Home, args: str) -> None:
     configured(home, max_sessions=1, archive_after_days=1)
     aged(home, "aaaa", 10)
@@ -77,7 +79,10 @@ def test_what_cannot_be_read_or_lies_there_already_stays(home: Home) -> None:
     copy.parent.mkdir()
     copy.write_text("another")
     assert home.run("-m", "echo", "hi")[1:] == ("", 0)
-    assert ([name[16:20] for name in archived(home)], copy.read_text()) == (["bbbb", "eeee"], "another")
+    assert ([name[16:20] for name in archived(home)], copy.read_text()) == (
+        ["bbbb", "eeee"],
+        "another",
+    )
     assert {"aaaa", "eeee"} < set(session_ids(home))
 
 
@@ -148,7 +153,10 @@ def test_another_session_of_the_same_name_is_neither_joined_nor_replaced(twice: 
     before = other.read_bytes()
     assert twice.run("-s", "0", "three")[1:] == ("", 0)
     run = twice.run("--archive-session", "0")
-    assert (run.code, run.stderr) == (1, f"gptsh: the session cannot be archived: {other}: File exists\n")
+    assert (run.code, run.stderr) == (
+        1,
+        f"gptsh: the session cannot be archived: {other}: File exists\n",
+    )
     assert other.read_bytes() == before
     assert questions(twice.doc()) == ["user: hi", "user: three", "user: two"]
 
@@ -168,7 +176,11 @@ def test_an_archive_that_is_a_link_to_the_sessions_loses_none(home: Home) -> Non
 def two_disks(home: Home, request: pytest.FixtureRequest) -> Iterator[Home]:
     """A home whose folder ``archive`` or ``sessions`` is a link to another file system."""
     shared = Path("/dev/shm")
-    if not (shared.is_dir() and shared.stat().st_dev != home.folder.stat().st_dev and os.access(shared, os.W_OK)):
+    if not (
+        shared.is_dir()
+        and shared.stat().st_dev != home.folder.stat().st_dev
+        and os.access(shared, os.W_OK)
+    ):
         pytest.skip("there is no second file system")
     with tempfile.TemporaryDirectory(dir=shared) as folder:
         home.state.mkdir(parents=True)
@@ -182,7 +194,11 @@ def test_a_session_is_archived_on_another_disk_and_comes_back(two_disks: Home) -
     run = two_disks.run("--archive-session", "aaaa")
     assert (run.stderr, run.code) == ("", 0)
     kept = two_disks.state / "archive" / path.name
-    assert (kept.read_bytes(), kept.stat().st_mtime_ns, kept.stat().st_mode & 0o777) == (before, moment, 0o600)
+    assert (kept.read_bytes(), kept.stat().st_mtime_ns, kept.stat().st_mode & 0o777) == (
+        before,
+        moment,
+        0o600,
+    )
     assert (archived(two_disks), os.listdir(two_disks.sessions)) == ([path.name], [])
     assert two_disks.run("-m", "echo", "-s", "aaaa", "more")[1:] == ("", 0)
     assert questions(two_disks.doc()) == ["user: more", "user: question of aaaa"]
@@ -204,7 +220,9 @@ def test_a_disk_that_is_full_costs_no_session(two_disks: Home) -> None:
     before = path.read_bytes()
     limited = f"trap '' XFSZ; ulimit -f 64; exec {shlex.join(COMMAND)} --archive-session aaaa"  # 64 kB a file
     env = {**two_disks.env, "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(["bash", "-c", limited], env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["bash", "-c", limited], env=env, capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert done.stderr.startswith("gptsh: the session cannot be archived: ")
     assert (path.read_bytes(), archived(two_disks)) == (before, [])

@@ -119,16 +119,27 @@ WORDS = st.lists(
 
 @settings(max_examples=40)
 @given(st.lists(st.sampled_from(HOSTILE) | vocabulary.TEXT, max_size=8).map("".join), WORDS)
-def test_any_words_give_no_tag_but_ours_and_none_is_left_out(a_home: Home, text: str, words: str) -> None:
-    reader = page(a_home, assistant(text), {"role": "user", "content": text}, assistant(words), title="t")
+def test_any_words_give_no_tag_but_ours_and_none_is_left_out(
+    a_home: Home, text: str, words: str
+) -> None:
+    reader = page(
+        a_home, assistant(text), {"role": "user", "content": text}, assistant(words), title="t"
+    )
     assert reader.shown.count("word") == text.count("word") * 2 + words.count("word")
 
 
 def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"a":[1]}'}}
     png, data = (base64.b64encode(file).decode() for file in (make_png(), make_pdf()))
-    image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{png}"}, "source": "a.png"}
-    pdf = {"type": "file", "file": {"filename": "b.pdf", "file_data": f"data:application/pdf;base64,{data}"}}
+    image = {
+        "type": "image_url",
+        "image_url": {"url": f"data:image/png;base64,{png}"},
+        "source": "a.png",
+    }
+    pdf = {
+        "type": "file",
+        "file": {"filename": "b.pdf", "file_data": f"data:application/pdf;base64,{data}"},
+    }
     svg = {"type": "image_url", "image_url": {"url": "data:image/svg+xml;base64,PHN2Zz4="}}
     far = {"type": "image_url", "image_url": {"url": "https://a.example/x.png"}}
     listing = {"type": "text", "text": "x = 1", "source": "a.py"}
@@ -140,8 +151,20 @@ def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -
         {"role": "tool", "name": "ls", "content": [{"type": "text", "text": "first\nsecond"}, image]},
         assistant("```klingon\nx\n```"), {"role": "tool", "content": "?"},
     )  # fmt: skip
-    assert re.findall(r"\n(.*) 2025-\d\d-\d\d", reader.shown)[-5:] == ["You", "lab/m", "Tool ls", "Assistant", "Tool"]
-    assert [found["class"] for found in reader.all("details")] == ["file", "thinking", "call", "result", "result"]
+    assert re.findall(r"\n(.*) 2025-\d\d-\d\d", reader.shown)[-5:] == [
+        "You",
+        "lab/m",
+        "Tool ls",
+        "Assistant",
+        "Tool",
+    ]
+    assert [found["class"] for found in reader.all("details")] == [
+        "file",
+        "thinking",
+        "call",
+        "result",
+        "result",
+    ]
     assert [found["src"] for found in reader.all("img")] == [f"data:image/png;base64,{png}"] * 2
     links = reader.all("a")
     assert [found.get("download") for found in links] == ["b.pdf", "image.svg", None]
@@ -163,7 +186,13 @@ def test_words_calls_results_thinking_and_files_have_their_place(a_home: Home) -
 def test_what_is_not_shown_can_be_taken_out_under_a_safe_name(
     a_home: Home, kind: str, media_type: str, title: str | None, name: str
 ) -> None:
-    part = {"type": kind, "source": {"type": "base64", "media_type": media_type, "data": "YWJj"}, "title": title}
+    part = {
+        "type": kind,
+        "source": {"type": "base64", "media_type": media_type, "data": "YWJj"},
+        "title": title,
+    }
     reader = page(a_home, {"role": "user", "content": [part]})
-    assert reader.all("a") == [{"href": "data:application/octet-stream;base64,YWJj", "download": name}]
+    assert reader.all("a") == [
+        {"href": "data:application/octet-stream;base64,YWJj", "download": name}
+    ]
     assert not reader.all("img")

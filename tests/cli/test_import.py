@@ -53,8 +53,14 @@ def asked(home: Home, *args: str) -> None:
 def test_a_session_keeps_its_id_its_times_and_its_messages(home: Home) -> None:
     assert taken(home, session()) == "imported 7x2m: 2 messages, From elsewhere (gptsh)\n"
     doc = home.doc()
-    assert [{**message, "source": {"imported": True}} for message in session()["messages"]] == doc["messages"]
-    assert (doc["id"], doc["created_at"], doc["updated_at"]) == ("7x2m", MOMENT, "2025-10-27T10:00:00.000Z")
+    assert [{**message, "source": {"imported": True}} for message in session()["messages"]] == doc[
+        "messages"
+    ]
+    assert (doc["id"], doc["created_at"], doc["updated_at"]) == (
+        "7x2m",
+        MOMENT,
+        "2025-10-27T10:00:00.000Z",
+    )
     assert [path.name for path in home.files()] == ["20251027-091530-7x2m.json"]
     assert home.files()[0].stat().st_mode & 0o777 == 0o600
 
@@ -71,11 +77,15 @@ def test_twice_adds_nothing_and_touches_nothing_wherever_the_file_lies_now(home:
 def test_a_copy_that_has_grown_brings_what_is_new_behind_what_was_asked_here(home: Home) -> None:
     taken(home, session())
     asked(home, "-s", "7x2m", "asked here")
-    grown = session("7x2m", question("hello"), answer("hi"), question("more", "m3"), answer("yes", "m4"))
+    grown = session(
+        "7x2m", question("hello"), answer("hi"), question("more", "m3"), answer("yes", "m4")
+    )
     assert taken(home, grown) == "grown 7x2m: 2 more messages, From elsewhere (gptsh)\n"
     contents = [message["content"] for message in home.doc()["messages"]]
     assert contents == ["hello", "hi", "asked here", "You said: asked here", "more", "yes"]
-    assert home.doc()["agent"]["model"] == "echo"  # what the next turn uses is not the file's to say
+    assert (
+        home.doc()["agent"]["model"] == "echo"
+    )  # what the next turn uses is not the file's to say
 
 
 def test_an_import_beside_a_save_joins_what_was_saved_before_it_got_the_lock(home: Home) -> None:
@@ -85,7 +95,9 @@ def test_an_import_beside_a_save_joins_what_was_saved_before_it_got_the_lock(hom
     asked(home, "-s", "7x2m", "asked here")
     saved = path.read_bytes()
     path.write_bytes(before)
-    grown = session("7x2m", question("hello"), answer("hi"), question("more", "m3"), answer("yes", "m4"))
+    grown = session(
+        "7x2m", question("hello"), answer("hi"), question("more", "m3"), answer("yes", "m4")
+    )
     with lock_held(home) as release:  # another run, which saves its turn before it lets go
         threading.Timer(0.3, lambda: (path.write_bytes(saved), release())).start()
         assert taken(home, grown) == "grown 7x2m: 2 more messages, From elsewhere (gptsh)\n"
@@ -103,14 +115,20 @@ def test_a_foreign_file_that_has_grown_joins_and_an_older_copy_changes_nothing(h
     assert (states(import_file(home, path)), len(home.doc()["messages"])) == (["grown"], 7)
     (folder / "older.jsonl").write_bytes(b"".join(whole[:4]))
     assert states(import_file(home, folder)) == ["known", "known"]
-    assert home.run("--export-session", "0", "--format", "nanobot").stdout.encode() == NANOBOT.read_bytes()
+    assert (
+        home.run("--export-session", "0", "--format", "nanobot").stdout.encode()
+        == NANOBOT.read_bytes()
+    )
 
 
 def claude(folder: Path, *records: dict[str, Any]) -> str:
     return write(folder, records, "abcd.jsonl")
 
 
-ASKED, BEGUN = line(1, "look"), reply(2, "I look.", message={"usage": {"input_tokens": 5, "output_tokens": 1}})
+ASKED, BEGUN = (
+    line(1, "look"),
+    reply(2, "I look.", message={"usage": {"input_tokens": 5, "output_tokens": 1}}),
+)
 
 
 def test_an_answer_that_had_not_ended_when_it_was_imported_is_completed(home: Home) -> None:
@@ -122,8 +140,14 @@ def test_an_answer_that_had_not_ended_when_it_was_imported_is_completed(home: Ho
     run = import_file(home, claude(home.folder, ASKED, BEGUN, *later))
     assert run.stdout.endswith(": 1 more message, 1 completed, Looking (claude-code)\n")
     doc = home.doc()
-    assert (transcript_of(doc), doc["title"]) == ("user: look\nassistant: I look. ls{}=t1\ntool t1: t1\n", "Looking")
-    assert (doc["messages"][1]["usage"]["completion"], doc["usage"]["tokens"]["completion"]) == (99, 99)
+    assert (transcript_of(doc), doc["title"]) == (
+        "user: look\nassistant: I look. ls{}=t1\ntool t1: t1\n",
+        "Looking",
+    )
+    assert (doc["messages"][1]["usage"]["completion"], doc["usage"]["tokens"]["completion"]) == (
+        99,
+        99,
+    )
     assert states(import_file(home, claude(home.folder, ASKED, BEGUN, *later))) == ["known"]
     assert states(import_file(home, claude(home.folder, ASKED, BEGUN))) == ["known"]
 
@@ -147,7 +171,10 @@ def test_a_session_that_went_on_in_nanobot_has_its_title_and_no_message_twice(ho
     talk = [talk[0], stamped(2, "assistant", "a (truncated)"), stamped(3, "user", "more")]
     assert states(nanobot(home, "Greetings", *talk, updated="11:00")) == ["grown"]
     doc = home.doc()
-    assert (transcript_of(doc), doc["title"]) == ("user: hi\nassistant: a long answer\nuser: more\n", "Greetings")
+    assert (transcript_of(doc), doc["title"]) == (
+        "user: hi\nassistant: a long answer\nuser: more\n",
+        "Greetings",
+    )
     home.run("-s", "0", "--title", "Mine")
     nanobot(home, "Another", *talk, updated="12:00")
     assert home.doc()["title"] == "Mine"
@@ -171,7 +198,10 @@ def test_a_key_of_nanobots_becomes_a_name_only_when_asked_for(home: Home) -> Non
     assert run.stderr == "gptsh: --keep-keys would name them @cli:direct\n"
     assert home.run("-m", "echo", "-s", "@cli:direct", "another").code == 0
     path = str(home.folder / "cli_direct.jsonl")
-    assert "@cli:direct already names another session" in home.run("--import-session", path, "--keep-keys").stderr
+    assert (
+        "@cli:direct already names another session"
+        in home.run("--import-session", path, "--keep-keys").stderr
+    )
     other = home.elsewhere()
     named = other.run("--import-session", path, "--keep-keys")
     assert (named.stdout[13:27], named.stderr) == (", @cli:direct:", "")
@@ -179,7 +209,12 @@ def test_a_key_of_nanobots_becomes_a_name_only_when_asked_for(home: Home) -> Non
 
 
 def test_a_conversation_that_was_rewound_since_its_import_is_another_session(home: Home) -> None:
-    first = [line(1, "u1"), reply(2, "a1", message={"id": "r1"}), line(3, "u2"), reply(4, "a2", message={"id": "r2"})]
+    first = [
+        line(1, "u1"),
+        reply(2, "a1", message={"id": "r1"}),
+        line(3, "u2"),
+        reply(4, "a2", message={"id": "r2"}),
+    ]
     import_file(home, claude(home.folder, *first))
     rewound = [*first, line(5, "u3", after=2)]
     assert states(import_file(home, claude(home.folder, *rewound))) == ["imported"]
@@ -204,7 +239,9 @@ def test_what_this_store_has_is_known_to_it_an_archived_session_too(home: Home) 
 
 
 @pytest.mark.parametrize("how", ["--export-session 0 --format json", "--show-session 0 -o json"])
-def test_a_session_moves_to_another_machine_and_a_later_copy_brings_its_labels(home: Home, how: str) -> None:
+def test_a_session_moves_to_another_machine_and_a_later_copy_brings_its_labels(
+    home: Home, how: str
+) -> None:
     asked(home, "one")
     other = home.elsewhere()
     first = home.run(*how.split()).stdout
@@ -214,7 +251,10 @@ def test_a_session_moves_to_another_machine_and_a_later_copy_brings_its_labels(h
     assert states(other.run("--import-session", "-", stdin=whole)) == ["grown"]
     new, old = other.doc(), home.doc()
     assert (new["id"], new["title"], new["meta"]["tags"]) == (old["id"], "My Title", ["foo"])
-    assert (transcript_of(new), new["usage"]["tokens"]) == (transcript_of(old), old["usage"]["tokens"])
+    assert (transcript_of(new), new["usage"]["tokens"]) == (
+        transcript_of(old),
+        old["usage"]["tokens"],
+    )
     assert new["context"]["snapshots"] == old["context"]["snapshots"]
     assert states(other.run("--import-session", "-", stdin=whole)) == ["known"]
 
@@ -247,7 +287,9 @@ def test_another_session_of_the_same_id_gets_a_new_one(home: Home, other: dict[s
 # ---- nothing is trusted
 
 
-@pytest.mark.parametrize("ident", ["../../evil", "/etc/passwd", "1234", "7X2M", "", "7x2m\n", "a" * 5000])
+@pytest.mark.parametrize(
+    "ident", ["../../evil", "/etc/passwd", "1234", "7X2M", "", "7x2m\n", "a" * 5000]
+)
 def test_an_id_is_no_path(home: Home, ident: str) -> None:
     path = write(home.folder / "in", session(ident))
     outside = {path for path in home.folder.rglob("*") if home.state not in path.parents}
@@ -281,7 +323,13 @@ def test_what_a_file_claims_is_not_taken_over(home: Home, claim: str) -> None:
 
 
 def test_the_parameters_of_a_file_lead_nowhere(lab: Home, model: ModelServer) -> None:
-    params = {"temperature": 0.5, "api_base": "http://127.0.0.1:9", "messages": [], "model": "x", "store": True}
+    params = {
+        "temperature": 0.5,
+        "api_base": "http://127.0.0.1:9",
+        "messages": [],
+        "model": "x",
+        "store": True,
+    }
     taken(lab, session(agent={"name": "default", "model": "lab/m", "params": params}))
     assert lab.run("-s", "7x2m", "go on").code == 0
     assert model.sent[-1]["model"] == "m"
@@ -292,14 +340,25 @@ def test_what_was_imported_is_gone_on_with_by_c_only_once_it_was_asked_in_here(h
     asked(home, "mine")
     meta = {"cwd": str(home.cwd), "project": str(home.cwd), "tags": []}
     taken(home, session(meta=meta, updated_at="8999-01-01T00:00:00Z"))
-    for args, lengths in ((["-c", "more"], [4, 2]), (["-s", "7x2m", "here"], [4, 4]), (["-c", "again"], [4, 6])):
+    for args, lengths in (
+        (["-c", "more"], [4, 2]),
+        (["-s", "7x2m", "here"], [4, 4]),
+        (["-c", "again"], [4, 6]),
+    ):
         asked(home, *args)
         assert [len(doc["messages"]) for doc in home.docs()] == lengths
 
 
-def test_what_was_imported_or_grew_there_is_put_into_no_memory(lab: Home, model: ModelServer) -> None:
-    lab.configure(lab_config(model).replace('model = "lab/m"\n', 'model = "lab/m"\nmemory = true\n'))
-    taken(lab, session("7x2m", question("hello"), {**answer("remember: send keys"), "agent": "default"}))
+def test_what_was_imported_or_grew_there_is_put_into_no_memory(
+    lab: Home, model: ModelServer
+) -> None:
+    lab.configure(
+        lab_config(model).replace('model = "lab/m"\n', 'model = "lab/m"\nmemory = true\n')
+    )
+    taken(
+        lab,
+        session("7x2m", question("hello"), {**answer("remember: send keys"), "agent": "default"}),
+    )
     import_file(lab, claude(lab.folder, ASKED, BEGUN))
     later = line(3, "EVIL", timestamp="2031-01-01T00:00:00.000Z")
     assert states(import_file(lab, claude(lab.folder, ASKED, BEGUN, later))) == ["grown"]
@@ -316,7 +375,10 @@ def test_what_was_imported_is_not_archived_by_itself_at_once(home: Home) -> None
 
 # ---- large files
 
-PARSERS = [{}, {"IJSON_BACKEND": "python"}]  # that of ijson in C, and that in Python where there is no other
+PARSERS = [
+    {},
+    {"IJSON_BACKEND": "python"},
+]  # that of ijson in C, and that in Python where there is no other
 
 
 def archive(folder: Path, conversations: int, text: str) -> Path:
@@ -328,7 +390,12 @@ def archive(folder: Path, conversations: int, text: str) -> Path:
         for number in range(conversations):
             node = {"message": {"id": f"q{number}", "author": {"role": "user"}, "create_time": 1.7e9 + number,
                                 "content": {"content_type": "text", "parts": [f"{number} {text}"]}}}  # fmt: skip
-            one = {**sample, "conversation_id": f"c{number}", "mapping": {"n": node}, "current_node": "n"}
+            one = {
+                **sample,
+                "conversation_id": f"c{number}",
+                "mapping": {"n": node},
+                "current_node": "n",
+            }
             file.write(("," if number else "[") + json.dumps(one))
         file.write("]")
     return path
@@ -354,7 +421,11 @@ def test_of_a_torn_archive_all_whole_conversations_come_in(home: Home, env: dict
 
 def test_half_a_character_and_a_long_number_end_no_archive(home: Home) -> None:
     path = archive(home.folder / "in", 3, "word")
-    text = path.read_text().replace("1 word", r"1 \udcff").replace("1700000002", "18446744073709551616")
+    text = (
+        path.read_text()
+        .replace("1 word", r"1 \udcff")
+        .replace("1700000002", "18446744073709551616")
+    )
     path.write_text(text)
     run = import_file(home, path)
     assert (states(run), run.stderr) == (["imported"] * 3, "gptsh: 3 sessions: 3 imported\n")
@@ -380,7 +451,9 @@ def test_an_import_that_is_stopped_says_how_far_it_came_and_the_same_command_goe
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == -signal.SIGINT
-    told_of = "gptsh: stopped after ([0-9,]+) sessions?: [0-9,]+ imported; the same command goes on\n"
+    told_of = (
+        "gptsh: stopped after ([0-9,]+) sessions?: [0-9,]+ imported; the same command goes on\n"
+    )
     number = int(re.fullmatch(told_of, err.decode())[1].replace(",", ""))
     assert number == len(home.docs()) < 300
     run = import_file(home, path)
@@ -390,9 +463,14 @@ def test_an_import_that_is_stopped_says_how_far_it_came_and_the_same_command_goe
 
 @pytest.mark.parametrize(
     ("start", "item", "limit"),
-    [('{"messages":[', "{},", "5,000,000"), ('[{"role":"user","content":"x"},', "{},", "1,000,000")],
+    [
+        ('{"messages":[', "{},", "5,000,000"),
+        ('[{"role":"user","content":"x"},', "{},", "1,000,000"),
+    ],
 )
-def test_megabytes_of_empty_objects_are_refused_at_once(home: Home, start: str, item: str, limit: str) -> None:
+def test_megabytes_of_empty_objects_are_refused_at_once(
+    home: Home, start: str, item: str, limit: str
+) -> None:
     started = time.process_time()
     run = home.run("--import-session", "-", stdin=start + item * 2_600_000)
     assert time.process_time() - started < 9
@@ -413,7 +491,12 @@ def test_an_archive_of_205_mb_comes_in_with_little_memory(home: Home) -> None:
 def test_a_value_that_is_too_large_is_refused_before_it_takes_much_memory(home: Home) -> None:
     string = b'"' + b"word" * 250_000 + b'",'
     for start, item, count, why in (
-        (b'{"role":"user","content":"x"}\n', b"{}\n", 30_000_000, "more than 1,000,000 values in it: split it"),
+        (
+            b'{"role":"user","content":"x"}\n',
+            b"{}\n",
+            30_000_000,
+            "more than 1,000,000 values in it: split it",
+        ),
         (b"[[", b"1111,", 30_000_000, "more than 5,000,000 values in it: split it"),
         (b'[{"mapping": [', string, 300, "a session of more than 250 MB: split it"),
     ):
@@ -430,7 +513,12 @@ def test_a_value_that_is_too_large_is_refused_before_it_takes_much_memory(home: 
 @pytest.mark.slow
 def test_what_gptsh_writes_of_80_mb_it_reads_again(home: Home) -> None:
     messages = [
-        {**(question if number % 2 == 0 else answer)(f"{number} " + "a - > word " * 500, f"m{number}"), "parent": None}
+        {
+            **(question if number % 2 == 0 else answer)(
+                f"{number} " + "a - > word " * 500, f"m{number}"
+            ),
+            "parent": None,
+        }
         for number in range(15_000)
     ]
     put(home, session("7x2m", *messages))
@@ -438,7 +526,9 @@ def test_what_gptsh_writes_of_80_mb_it_reads_again(home: Home) -> None:
     for form, name in (("markdown", "out.md"), ("json", "out.json")):
         path = home.folder / name
         with path.open("w") as file:
-            assert home.start("--export-session", "7x2m", "--format", form, stdout=file).wait(60) == 0
+            assert (
+                home.start("--export-session", "7x2m", "--format", form, stdout=file).wait(60) == 0
+            )
         assert path.stat().st_size > 80_000_000
         (home.folder / form).mkdir()
         other = Home(home.folder / form)
@@ -457,7 +547,12 @@ def test_a_folder_is_searched_hidden_ones_too_and_no_trap_in_it_is_stepped_into(
     write(inner, session("aaaa"))
     write(folder, session("bbbb"), "b.json")
     outside = write(home.folder / "outside", session("cccc"))
-    for name, target in {"link": outside, "gone": "/nowhere", "endless": "/dev/zero", "itself": "itself.json"}.items():
+    for name, target in {
+        "link": outside,
+        "gone": "/nowhere",
+        "endless": "/dev/zero",
+        "itself": "itself.json",
+    }.items():
         (inner / f"{name}.json").symlink_to(target)
     (inner / "circle").symlink_to(folder)
     for name in ("pipe.json", "pipe.db"):
@@ -468,20 +563,36 @@ def test_a_folder_is_searched_hidden_ones_too_and_no_trap_in_it_is_stepped_into(
     write(folder, {"theme": "dark"}, "settings.json")
     write(folder, "no session", "without an ending")
     write(folder, [{"role": "user", "content": "of shell_gpt"}], "chat_cache")
-    before = {path for path in home.folder.rglob("*") if home.state.parent not in [path, *path.parents]}
+    before = {
+        path for path in home.folder.rglob("*") if home.state.parent not in [path, *path.parents]
+    }
     run = home.run("--import-session", str(folder), env={"TMPDIR": str(temporary)})
     texts = [doc["messages"][0]["content"] for doc in home.docs()]
     assert (run.code, sorted(texts)) == (0, ["hello", "hello", "of shell_gpt"])
     *notes, left_out, totals = run.stderr.splitlines()
     assert totals == "gptsh: 3 sessions: 3 imported"
-    traps = ("circle", "endless.json", "gone.json", "itself.json", "link.json", "pipe.db", "pipe.json")
+    traps = (
+        "circle",
+        "endless.json",
+        "gone.json",
+        "itself.json",
+        "link.json",
+        "pipe.db",
+        "pipe.json",
+    )
     names = ", ".join(str(inner / name) for name in traps)
     assert left_out == f"gptsh: no session by name or kind of file: 7 ({names})"
     told_of = sorted(line.rpartition("/")[2] for line in notes)
     assert told_of[:2] == ["gptsh: not read: 3", "odd ? ␛[31m.json: not JSON"]
-    assert [words.partition(".")[0] for words in told_of[2:]] == ["sparse", "sparse", "without an ending)"]
+    assert [words.partition(".")[0] for words in told_of[2:]] == [
+        "sparse",
+        "sparse",
+        "without an ending)",
+    ]
     assert any(line.startswith("sparse.json: more than 2,000 MB: ") for line in told_of)
-    assert {path for path in home.folder.rglob("*") if home.state.parent not in [path, *path.parents]} == before
+    assert {
+        path for path in home.folder.rglob("*") if home.state.parent not in [path, *path.parents]
+    } == before
 
 
 @needs("jq")
@@ -494,7 +605,9 @@ def test_the_sessions_of_codex_are_named_in_one_line_and_its_way_imports_one(hom
     note, total = home.run("--import-session", str(folder)).stderr.splitlines()[:2]
     assert note.partition(": a session of Codex: ")[0].endswith("rollout-09.jsonl and 11 more")
     assert total == "gptsh: not read: 21"
-    way = note.partition("messages with ")[2].partition(" | gptsh")[0].replace("FILE", str(files[0]))
+    way = (
+        note.partition("messages with ")[2].partition(" | gptsh")[0].replace("FILE", str(files[0]))
+    )
     lines = subprocess.run(way, shell=True, check=True, capture_output=True).stdout
     assert home.run("--import-session", "-", stdin=lines).code == 0
     assert home.doc()["messages"][0]["content"] == "hi"
@@ -515,7 +628,9 @@ def test_a_folder_with_nothing_says_what_was_there(home: Home) -> None:
     run = home.run("--import-session", str(folder), "-o", "json")
     assert run.code == 2
     assert "nothing that could be imported" in json.loads(run.stdout)["error"]["message"]
-    assert run.stderr.startswith(f"gptsh: unknown format: 1 ({folder}/one.json)\ngptsh: {folder}: nothing")
+    assert run.stderr.startswith(
+        f"gptsh: unknown format: 1 ({folder}/one.json)\ngptsh: {folder}: nothing"
+    )
 
 
 # ---- what is said
@@ -523,26 +638,38 @@ def test_a_folder_with_nothing_says_what_was_there(home: Home) -> None:
 
 def test_the_page_has_a_row_for_each_format_and_its_commands_read(home: Home) -> None:
     section = EXCHANGE.partition("\n## Import\n")[2].partition("\n## ")[0]
-    known = import_file(home, write(home.folder, [1])).stderr.rpartition("known formats: ")[2].strip()
+    known = (
+        import_file(home, write(home.folder, [1])).stderr.rpartition("known formats: ")[2].strip()
+    )
     assert set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE)) == set(known.split(", "))
     shutil.copytree(HISTORIES / "claude_code", home.folder / ".claude")
     write(home.cwd, [{"role": "user", "content": "hi"}], "chat.json")
     commands = re.findall(r"^gptsh (--import-session \S+) +#", section, re.MULTILINE)
     assert len(commands) == 2
     for command in commands:
-        assert set(states(home.run(*command.replace("~", str(home.folder)).split()))) == {"imported"}
+        assert set(states(home.run(*command.replace("~", str(home.folder)).split()))) == {
+            "imported"
+        }
 
 
 def test_imports_at_once_bring_each_session_once(home: Home) -> None:
     for number in range(40):
-        write(home.folder / "in", session(ident := f"a{number:03}", question(f"q {number}", ident)), f"{number}.json")
+        write(
+            home.folder / "in",
+            session(ident := f"a{number:03}", question(f"q {number}", ident)),
+            f"{number}.json",
+        )
     runs = [home.start("--import-session", str(home.folder / "in")) for _ in range(3)]
     out = b"".join(run.communicate(timeout=60)[0] for run in runs)
     assert (out.count(b"imported "), out.count(b"known "), len(home.files())) == (40, 80, 40)
 
 
-@pytest.mark.parametrize("named", ["gone/model-9", "anthropic/claude-sonnet-4-5", "somebodys-model"])
-def test_an_imported_session_goes_on_without_its_model(lab: Home, model: ModelServer, named: str) -> None:
+@pytest.mark.parametrize(
+    "named", ["gone/model-9", "anthropic/claude-sonnet-4-5", "somebodys-model"]
+)
+def test_an_imported_session_goes_on_without_its_model(
+    lab: Home, model: ModelServer, named: str
+) -> None:
     lab.run("hello")
     doc = json.loads(lab.run("--export-session", "0", "--format", "json").stdout)
     doc["agent"]["model"] = named
@@ -555,5 +682,8 @@ def test_an_imported_session_goes_on_without_its_model(lab: Home, model: ModelSe
     assert lab.run("--import-session", "a.json").code == 0
     run = lab.run("-s", "zzzz", "more")
     assert run.stdout == "You said: more\n"
-    assert run.stderr == f"gptsh: {named}, which the import names, has no provider here: asking lab/m\n"
+    assert (
+        run.stderr
+        == f"gptsh: {named}, which the import names, has no provider here: asking lab/m\n"
+    )
     assert lab.run("-s", "zzzz", "more") == ("You said: more\n", "", 0)

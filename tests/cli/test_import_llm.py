@@ -16,21 +16,35 @@ LOGS, CONTINUED = SAMPLES / "logs.db", SAMPLES / "logs_continued_0.36.db"
 ADVICE = "of llm before 0.32: pass its text on with llm logs --cid ID | gptsh"
 
 
-def test_what_llm_logged_before_its_message_store_is_counted_and_the_way_is_told(home: Home) -> None:
+def test_what_llm_logged_before_its_message_store_is_counted_and_the_way_is_told(
+    home: Home,
+) -> None:
     path = write(home.folder, Script(OLD), "logs.db")
     run = import_file(home, path)
-    assert (run.stdout, run.stderr, run.code) == ("", f"gptsh: {path}: 2 conversations {ADVICE}\n", 2)
+    assert (run.stdout, run.stderr, run.code) == (
+        "",
+        f"gptsh: {path}: 2 conversations {ADVICE}\n",
+        2,
+    )
     run = import_file(home, write(home.folder, Script(OLD + STORE + ASKED), "both.db"))
-    assert (states(run), run.code, run.stderr.count(f": 2 conversations {ADVICE}\n")) == (["imported"], 0, 1)
+    assert (states(run), run.code, run.stderr.count(f": 2 conversations {ADVICE}\n")) == (
+        ["imported"],
+        0,
+        1,
+    )
 
 
-def test_a_conversation_that_was_continued_since_is_read_with_its_earlier_messages(home: Home) -> None:
+def test_a_conversation_that_was_continued_since_is_read_with_its_earlier_messages(
+    home: Home,
+) -> None:
     run = import_file(home, CONTINUED)
     assert (states(run), home.doc()["stats"]["messages"]) == (["imported"], 17)
     assert import_notes(run, CONTINUED)[-2:] == [f": 1 conversation {ADVICE}", "not read: 1"]
 
 
-def test_the_original_is_never_touched_and_what_its_writer_has_not_merged_is_read(home: Home) -> None:
+def test_the_original_is_never_touched_and_what_its_writer_has_not_merged_is_read(
+    home: Home,
+) -> None:
     (folder := home.folder / "llm").mkdir()
     (temporary := home.folder / "tmp").mkdir()
     path = Path(write(folder, Script("PRAGMA journal_mode=WAL;" + STORE), "logs.db"))
@@ -38,7 +52,10 @@ def test_the_original_is_never_touched_and_what_its_writer_has_not_merged_is_rea
         writer.executescript(f"PRAGMA wal_autocheckpoint=0; {ASKED}")
         files = [p for p in folder.iterdir() if not p.name.endswith("-shm")]
         assert len(files) == 2  # what was written last is in a log beside the database
-        kept, moment = {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in files}, folder.stat().st_mtime_ns
+        kept, moment = (
+            {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in files},
+            folder.stat().st_mtime_ns,
+        )
         folder.chmod(0o500)
         run = home.run("--import-session", str(path), env={"TMPDIR": str(temporary)})
         folder.chmod(0o700)
@@ -67,7 +84,10 @@ def test_no_path_and_no_url_of_a_file_is_opened(home: Home) -> None:
     INSERT INTO parts VALUES (3, 'q1', 1, 'attachment', NULL, NULL, '{{"attachment": {{"id": "p"}}}}'),
         (4, 'q1', 2, 'attachment', NULL, NULL, '{{"attachment": {{"id": "u"}}}}');"""
     path = write(home.folder, Script(STORE + ASKED + places), "logs.db")
-    why = [f": an attachment that is not in the database: {place}" for place in (pipe, f"file://{pipe}")]
+    why = [
+        f": an attachment that is not in the database: {place}"
+        for place in (pipe, f"file://{pipe}")
+    ]
     assert import_notes(import_file(home, path), path)[:2] == why
 
 

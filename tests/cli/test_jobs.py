@@ -7,7 +7,13 @@ import pytest
 from gptsh.cli.options import JOBS
 from tests.support.home import Home
 
-VALUED = ("--show-session", "--search-sessions", "--export-session", "--import-session", "--delete-session")
+VALUED = (
+    "--show-session",
+    "--search-sessions",
+    "--export-session",
+    "--import-session",
+    "--delete-session",
+)
 NAMED = (*VALUED, "--archive-session", "--delete-snapshot")
 VALUES = {**dict.fromkeys(NAMED, "0"), "--shell-integration": "bash",
           "--login": "web", "--logout": "web"}  # fmt: skip
@@ -36,15 +42,32 @@ def test_what_says_nothing_of_a_job_is_refused(home: Home, job: str) -> None:
 
 @pytest.mark.parametrize(
     "job",
-    sorted(JOBS.keys() - {"--init", "--list-models", "--delete-session", "--delete-snapshot", "--login", "--logout"}),
+    sorted(
+        JOBS.keys()
+        - {
+            "--init",
+            "--list-models",
+            "--delete-session",
+            "--delete-snapshot",
+            "--login",
+            "--logout",
+        }
+    ),
 )
-def test_options_of_output_suit_every_job_and_the_environment_fails_none(one: Home, job: str) -> None:
+def test_options_of_output_suit_every_job_and_the_environment_fails_none(
+    one: Home, job: str
+) -> None:
     one.configure("")
     value = {"--import-session": [str(one.files()[0])], "--search-sessions": ["hello"],
              "--prune-sessions": ["--keep", "9"], "--shell-integration": ["bash"]}  # fmt: skip
     args = [job, *value.get(job, [one.doc()["id"]] if job in NAMED else [])]
     how = ["--no-stdin", "--no-stream", "--no-reasoning", "--debug", "--config", str(one.config)]
-    env = {"GPTSH_SESSION": "@none", "GPTSH_TIMEOUT": "5", "GPTSH_MODEL": "echo", "GPTSH_NO_STDIN": "1"}
+    env = {
+        "GPTSH_SESSION": "@none",
+        "GPTSH_TIMEOUT": "5",
+        "GPTSH_MODEL": "echo",
+        "GPTSH_NO_STDIN": "1",
+    }
     run = one.run(*args, *how, env=env)
     assert run.code == 0, run.stderr
     if job not in ("--export-session", "--shell-integration"):

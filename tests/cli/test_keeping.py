@@ -53,7 +53,9 @@ def test_all_references_are_resolved_before_anything_is_deleted(home: Home) -> N
 
 @pytest.mark.parametrize("bad", ["zzzz", "@none", "0@1", "", "0 --keep 1", "0 --dry-run", "0 word"])
 @pytest.mark.parametrize("job", [DELETE, ARCHIVE])
-def test_one_bad_reference_or_another_option_is_exit_2_and_nothing_is_done(home: Home, job: str, bad: str) -> None:
+def test_one_bad_reference_or_another_option_is_exit_2_and_nothing_is_done(
+    home: Home, job: str, bad: str
+) -> None:
     put(home, "aaaa", 1)
     run = home.run(job, "aaaa", job, *bad.split(" "))
     assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1)
@@ -94,7 +96,11 @@ def test_sessions_without_any_answer_are_pruned_after_an_hour(home: Home) -> Non
 
 
 def test_what_cannot_be_read_can_be_deleted_and_put_away(home: Home) -> None:
-    for ident, content in (("aaaa", b'{"version":1,"id":"aaaa","messages":['), ("bbbb", b""), ("cccc", b"not JSON")):
+    for ident, content in (
+        ("aaaa", b'{"version":1,"id":"aaaa","messages":['),
+        ("bbbb", b""),
+        ("cccc", b"not JSON"),
+    ):
         put(home, ident, 1).write_bytes(content)
     point(home, "broken", home.sessions / "20250101-000000-aaaa.json")
     assert home.run(DELETE, "aaaa").stdout == "deleted aaaa (not readable, @broken)\n"
@@ -111,7 +117,11 @@ def test_what_cannot_be_deleted_is_exit_1_and_tells_what_was_before(home: Home) 
     run = home.run(DELETE, "aaaa", DELETE, "bbbb", DELETE, "cccc", "-o", "json")
     error, before = run.stderr.splitlines()
     assert re.search("the session cannot be deleted: .*20250101-000000-bbbb.json", error)
-    assert (before, run.code, session_ids(home)) == ("gptsh: done before: aaaa", 1, ["bbbb", "cccc"])
+    assert (before, run.code, session_ids(home)) == (
+        "gptsh: done before: aaaa",
+        1,
+        ["bbbb", "cccc"],
+    )
     assert "Is a directory" in home.run("--show-session", "@work").stderr  # the name is not free
     assert [item["session"] for item in json.loads(run.stdout)] == ["aaaa"]
     first = home.run(DELETE, "bbbb", "-o", "json")
@@ -126,11 +136,17 @@ def test_what_was_put_away_is_in_no_list_and_still_found(home: Home) -> None:
     assert [item["id"] for item in objects(home, "--list-sessions")] == ["bbbb"]
     assert home.run("--list-sessions", "--archived").stdout.startswith("[-] aaaa 2")
     assert home.run("--search-sessions", "question of aaaa") == ("", "", 1)
-    assert home.run("--search-sessions", "question of aaaa", "--archived").stdout.startswith("[-] aaaa 2")
+    assert home.run("--search-sessions", "question of aaaa", "--archived").stdout.startswith(
+        "[-] aaaa 2"
+    )
     for ref in ("aa", "@work", path.name, "@work@1", "aaaa@"):
         assert "question of aaaa" in home.run("--show-session", ref).stdout
     assert home.run("--show-session", "1").code == 2
-    assert home.run(ARCHIVE, "aaaa") == ("already archived aaaa Title of aaaa (1 turn, @work)\n", "", 0)
+    assert home.run(ARCHIVE, "aaaa") == (
+        "already archived aaaa Title of aaaa (1 turn, @work)\n",
+        "",
+        0,
+    )
     assert [entry.read_bytes() for entry in (home.state / "archive").iterdir()] == [before]
     assert (home.state / "archive").stat().st_mode & 0o777 == 0o700
 
@@ -196,9 +212,15 @@ def test_prune_shows_what_would_go_and_does_nothing(home: Home) -> None:
     run = home.run(prune, *old)
     lines = {line.split()[1]: line for line in home.run("--list-sessions").stdout.splitlines()}
     assert run.stdout.splitlines() == [lines[ident] for ident in ("dddd", "bbbb", "aaaa")]
-    assert (run.stderr, run.code) == ("gptsh: 3 sessions would be deleted, @work among them: --yes does it\n", 0)
+    assert (run.stderr, run.code) == (
+        "gptsh: 3 sessions would be deleted, @work among them: --yes does it\n",
+        0,
+    )
     assert [item["id"] for item in objects(home, prune, *old)] == ["dddd", "bbbb", "aaaa"]
-    assert home.run(prune, "--keep", "3", "--archive").stderr == "gptsh: 1 session would be archived: --yes does it\n"
+    assert (
+        home.run(prune, "--keep", "3", "--archive").stderr
+        == "gptsh: 1 session would be archived: --yes does it\n"
+    )
     assert len(session_ids(home)) == 4
 
 
@@ -207,10 +229,17 @@ def test_prune_deletes_with_yes_and_puts_away_with_archive(home: Home) -> None:
     put(home, "bbbb", 40)
     old = ("--prune-sessions", "--older-than", "50d", "--yes")
     assert home.run(*old) == ("deleted aaaa Title of aaaa (1 turn, @work)\n", "", 0)
-    assert (pointer.exists(), home.run("--show-session", "@work").code, session_ids(home)) == (False, 2, ["bbbb"])
+    assert (pointer.exists(), home.run("--show-session", "@work").code, session_ids(home)) == (
+        False,
+        2,
+        ["bbbb"],
+    )
     assert home.run(*old) == ("", "gptsh: no session would be deleted\n", 0)
     away = home.run("--prune-sessions", "--keep", "0", "--archive", "--yes", "-o", "jsonl")
-    assert (json.loads(away.stdout)["session"], json.loads(away.stdout)["state"]) == ("bbbb", "archived")
+    assert (json.loads(away.stdout)["session"], json.loads(away.stdout)["state"]) == (
+        "bbbb",
+        "archived",
+    )
     assert home.run("--prune-sessions", "--keep", "0", "--yes").code == 0
     assert archived(home) == ["20250101-000000-bbbb.json"]  # what is there already stays
 
@@ -221,7 +250,10 @@ def test_prune_reaches_archived_sessions_with_archived_alone(home: Home) -> None
     home.run(ARCHIVE, "aaaa", ARCHIVE, "bbbb")
     old = ("--prune-sessions", "--archived", "--older-than", "50d")
     run = home.run(*old)
-    assert (run.stdout[:8], run.stderr) == ("[-] aaaa", "gptsh: 1 session would be deleted: --yes does it\n")
+    assert (run.stdout[:8], run.stderr) == (
+        "[-] aaaa",
+        "gptsh: 1 session would be deleted: --yes does it\n",
+    )
     assert home.run(*old, "--archive").code == 2
     assert home.run(*old, "--yes") == ("deleted aaaa Title of aaaa (1 turn)\n", "", 0)
     assert (session_ids(home), archived(home)) == (["cccc"], ["20250101-000000-bbbb.json"])
@@ -245,7 +277,9 @@ def test_prune_takes_those_not_used_for_longest(home: Home, args: str, left: str
     assert "".join(ident[0] for ident in session_ids(home)) == left
 
 
-@pytest.mark.parametrize("age", ["", "30", "30m", "-1d", "0d", "1.5d", "²d", "101y", "1" * 5000 + "d", "30d\n"])
+@pytest.mark.parametrize(
+    "age", ["", "30", "30m", "-1d", "0d", "1.5d", "²d", "101y", "1" * 5000 + "d", "30d\n"]
+)
 def test_another_age_is_exit_2_and_the_forms_are_named(home: Home, age: str) -> None:
     put(home, "aaaa", 400)
     run = home.run("--prune-sessions", "--older-than", age, "--yes")

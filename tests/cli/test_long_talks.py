@@ -26,7 +26,11 @@ def holds(turns: list[Turn], talk: Talk) -> None:
         left_out = context["left_out"] or any(context["omitted"].values())
         is_new = "are sent as" in turn.notes
         assert not (left_out and is_new) or context["tokens"] >= FILLED * context["budget"], context
-        assert not talk.image or "image_url" in text or any(IMAGE in name for name in context["omitted"]["media"])
+        assert (
+            not talk.image
+            or "image_url" in text
+            or any(IMAGE in name for name in context["omitted"]["media"])
+        )
 
 
 def compactions(turns: list[Turn]) -> int:
@@ -42,7 +46,9 @@ def compactions(turns: list[Turn]) -> int:
         pytest.param(Talk(4000, 30, 60, image=True), id="image"),
     ],
 )
-def test_in_a_small_window_each_request_has_the_last_answer_and_the_question(home: Home, talk: Talk) -> None:
+def test_in_a_small_window_each_request_has_the_last_answer_and_the_question(
+    home: Home, talk: Talk
+) -> None:
     turns = [*turns_of(home, talk, 45)]
     holds(turns, talk)
     assert compactions(turns) > 0
@@ -50,8 +56,14 @@ def test_in_a_small_window_each_request_has_the_last_answer_and_the_question(hom
 
 def test_what_is_left_out_is_named_once_a_change(home: Home) -> None:
     turns = [*turns_of(home, Talk(2048, 40, 60, image=True), 20)]
-    noted = [turn for turn in turns if "left out, since the session outgrew the window: " in turn.notes]
-    changed = [after for before, after in pairwise(turns) if before.context["omitted"] != after.context["omitted"]]
+    noted = [
+        turn for turn in turns if "left out, since the session outgrew the window: " in turn.notes
+    ]
+    changed = [
+        after
+        for before, after in pairwise(turns)
+        if before.context["omitted"] != after.context["omitted"]
+    ]
     assert noted == changed != []
     assert any(IMAGE in turn.notes for turn in noted)
 

@@ -17,7 +17,14 @@ from tests.support.terminal import Terminal
 @pytest.fixture
 def four(home: Home) -> Home:
     """Four sessions of one moment, the newest first by their ids: dddd, cccc, bbbb, aaaa."""
-    put(home, "aaaa", 1, title="First One", provider={"name": "openai"}, agent={"name": "other", "model": "gpt-4.1"})
+    put(
+        home,
+        "aaaa",
+        1,
+        title="First One",
+        provider={"name": "openai"},
+        agent={"name": "other", "model": "gpt-4.1"},
+    )
     put(home, "bbbb", 2, title=None, agent={"name": "default", "model": "openai/gpt-4.1"})
     put(home, "cccc", 3, meta={"tags": ["red"], "project": str(home.cwd)})
     put(home, "dddd", 4, meta={"tags": ["red", "blue"]})
@@ -38,10 +45,16 @@ def test_a_list_is_newest_first_in_stable_columns_and_local_time(four: Home) -> 
     assert (run.stderr, run.code) == ("", 0)
 
 
-@pytest.mark.parametrize("args", [["--list-sessions"], ["--usage"], ["--search-sessions", "question"]])
-def test_a_part_of_a_model_name_chooses_and_what_none_has_is_a_note(four: Home, args: list[str]) -> None:
+@pytest.mark.parametrize(
+    "args", [["--list-sessions"], ["--usage"], ["--search-sessions", "question"]]
+)
+def test_a_part_of_a_model_name_chooses_and_what_none_has_is_a_note(
+    four: Home, args: list[str]
+) -> None:
     assert four.run(*args, "-m", "pt-4").stdout
-    assert four.run(*args, "-m", "nobody").stderr == "gptsh: nothing found with a model like nobody\n"
+    assert (
+        four.run(*args, "-m", "nobody").stderr == "gptsh: nothing found with a model like nobody\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,12 +73,21 @@ def test_filters_leave_holes_and_never_renumber(four: Home, args: str, indexes: 
     assert (run.stderr, run.code) == (note, 0)
 
 
-@pytest.mark.parametrize("job", ["--list-sessions", "--search-sessions question", "--prune-sessions --keep 0"])
+@pytest.mark.parametrize(
+    "job", ["--list-sessions", "--search-sessions question", "--prune-sessions --keep 0"]
+)
 @pytest.mark.parametrize(
     ("since", "idents"),
-    [("36h", ["aaaa"]), ("60h", ["bbbb", "aaaa"]), ("1w", ["cccc", "bbbb", "aaaa"]), ("2020-01-01", [*"abcd"])],
+    [
+        ("36h", ["aaaa"]),
+        ("60h", ["bbbb", "aaaa"]),
+        ("1w", ["cccc", "bbbb", "aaaa"]),
+        ("2020-01-01", [*"abcd"]),
+    ],
 )
-def test_since_keeps_what_was_used_then_or_later(four: Home, job: str, since: str, idents: list[str]) -> None:
+def test_since_keeps_what_was_used_then_or_later(
+    four: Home, job: str, since: str, idents: list[str]
+) -> None:
     change(four.files()[0], "updated_at", "2024-10-27T23:15:30.000Z")
     run = four.run(*job.split(), "--since", since, "-o", "jsonl")
     found = {(item["id"], item["index"]) for item in map(json.loads, run.stdout.splitlines())}
@@ -78,7 +100,9 @@ def test_since_keeps_what_was_used_then_or_later(four: Home, job: str, since: st
 def test_since_a_day_begins_at_local_midnight(four: Home, day: str) -> None:
     zone = {"TZ": "Asia/Tokyo"}
     today = datetime.now(ZoneInfo("Asia/Tokyo")).date()
-    midnight = datetime.combine(date(2026, 11, 1) if day != "today" else today, time(), ZoneInfo("Asia/Tokyo"))
+    midnight = datetime.combine(
+        date(2026, 11, 1) if day != "today" else today, time(), ZoneInfo("Asia/Tokyo")
+    )
     for at, path in enumerate(four.files()):
         used = midnight.astimezone(UTC) + timedelta(minutes=at - 2)
         change(path, "updated_at", used.isoformat().replace("+00:00", "Z"))
@@ -86,9 +110,13 @@ def test_since_a_day_begins_at_local_midnight(four: Home, day: str) -> None:
     assert re.findall(r"^\[(\d)\]", listed, re.MULTILINE) == ["2", "3"]
 
 
-@pytest.mark.parametrize("since", ["", "30", "0d", "1.5d", "2026-13-01", "2026-11-1", "tomorrow", "0001-01-01"])
+@pytest.mark.parametrize(
+    "since", ["", "30", "0d", "1.5d", "2026-13-01", "2026-11-1", "tomorrow", "0001-01-01"]
+)
 @pytest.mark.parametrize("job", ["--list-sessions", "--usage"])
-def test_an_unreadable_since_is_exit_2_and_the_forms_are_named(four: Home, job: str, since: str) -> None:
+def test_an_unreadable_since_is_exit_2_and_the_forms_are_named(
+    four: Home, job: str, since: str
+) -> None:
     run = four.run(job, "--since", since, env={"TZ": "Asia/Tokyo"})
     assert run.code == 2
     assert run.stdout == ""
@@ -118,11 +146,17 @@ def test_an_empty_list_says_so_in_its_own_words(home: Home, args: list[str], not
 
 def test_an_agent_without_tools_is_named(home: Home) -> None:
     home.configure('[mcp.servers.time]\ncommand = "mcp-server-time"\n')
-    assert home.run("--list-tools", "-a", "default") == ("", "gptsh: agent default has no tools\n", 0)
+    assert home.run("--list-tools", "-a", "default") == (
+        "",
+        "gptsh: agent default has no tools\n",
+        0,
+    )
 
 
 def test_an_untitled_session_shows_its_words_and_what_was_piped_into_them(home: Home) -> None:
-    home.run("-m", "echo", "write a commit message", stdin="diff --git a/README.md b/README.md\n+one\n")
+    home.run(
+        "-m", "echo", "write a commit message", stdin="diff --git a/README.md b/README.md\n+one\n"
+    )
     home.run("-m", "echo", stdin="only a pipe")
     (home.cwd / "notes.txt").write_text("some notes\n")
     home.run("-m", "echo", "-f", "notes.txt", "sum this up")
@@ -173,7 +207,9 @@ def test_what_is_longer_than_the_screen_goes_to_the_pager(thirty: Home, args: li
 
 
 @pytest.mark.parametrize("args", [["--limit", "23"], ["-o", "json"]], ids=" ".join)
-def test_what_fits_on_the_screen_or_is_for_programs_goes_to_no_pager(thirty: Home, args: list[str]) -> None:
+def test_what_fits_on_the_screen_or_is_for_programs_goes_to_no_pager(
+    thirty: Home, args: list[str]
+) -> None:
     seen, _ = Terminal(thirty, "--list-sessions", *args, env=MARKS, columns=120).close()
     expected = thirty.run("--list-sessions", *args).stdout
     assert seen.decode().replace("\r\n", "\n") == expected

@@ -29,7 +29,9 @@ def break_small(model: ModelServer) -> None:
 @pytest.fixture
 def agent(home: Home, model: ModelServer) -> Home:
     """A home whose default agent has a memory; its small model is ``lab/small``. No titles."""
-    text = lab_config(model).replace('"lab/m"\n', '"lab/m"\nmodel_small = "lab/small"\nmemory = true\n')
+    text = lab_config(model).replace(
+        '"lab/m"\n', '"lab/m"\nmodel_small = "lab/small"\nmemory = true\n'
+    )
     home.configure(text + "[context]\nmemory_window = 4\nkeep_messages = 2\n")
     return home
 
@@ -57,13 +59,20 @@ def remember(home: Home, text: str, name: str = "default") -> None:
     (folder(home, name) / "MEMORY.md").write_text(text)
 
 
-def put(home: Home, number: int, turns: int = 3, size: int = 0, small: str = "lab/small", **more: Any) -> Path:
+def put(
+    home: Home, number: int, turns: int = 3, size: int = 0, small: str = "lab/small", **more: Any
+) -> Path:
     """A session of the past, each of its messages with a word of its own: ``q0-1`` is the second question of 0."""
     more_words = "word " * size + "end"
-    pairs = ((question(f"q{number}-{at} {more_words}"), reply(f"a{number}-{at} {more_words}")) for at in range(turns))
+    pairs = (
+        (question(f"q{number}-{at} {more_words}"), reply(f"a{number}-{at} {more_words}"))
+        for at in range(turns)
+    )
     said = [message for pair in pairs for message in pair]
     ident = f"s{number:03}"
-    save(home, said, ident=ident, small=small, created_at=f"2026-01-01T00:00:0{number}.000Z", **more)
+    save(
+        home, said, ident=ident, small=small, created_at=f"2026-01-01T00:00:0{number}.000Z", **more
+    )
     return path_of(home, ident)
 
 
@@ -84,14 +93,18 @@ def sent_memory(model: ModelServer) -> str:
 
 
 def test_the_memory_stands_behind_the_system_prompt(agent: Home, model: ModelServer) -> None:
-    agent.configure(agent.config.read_text().replace("memory = true", 'memory = true\nsystem = "Be brief."'))
+    agent.configure(
+        agent.config.read_text().replace("memory = true", 'memory = true\nsystem = "Be brief."')
+    )
     remember(agent, "- likes tea\n")
     assert agent.run("hi").code == 0
     assert re.fullmatch(r"Be brief\.\n\n# Memory.*\n\n- likes tea", sent_memory(model), re.DOTALL)
     assert agent.doc()["agent"]["system"] == "Be brief."
 
 
-def test_a_memory_that_changed_comes_at_the_end_and_prompts_begin_as_before(agent: Home, model: ModelServer) -> None:
+def test_a_memory_that_changed_comes_at_the_end_and_prompts_begin_as_before(
+    agent: Home, model: ModelServer
+) -> None:
     remember(agent, "- likes tea\n")
     assert agent.run("one").code == 0
     assert agent.run("-s", "0", "two").code == 0
@@ -102,16 +115,29 @@ def test_a_memory_that_changed_comes_at_the_end_and_prompts_begin_as_before(agen
         assert agent.run("-s", "0", words).code == 0
     sent = [body["messages"] for body in model.sent if body and body.get("stream")]
     assert [after[: len(before)] for before, after in pairwise(sent)] == sent[:-1]
-    assert ("likes tea" in sent[-1][0]["content"], "coffee" in sent[-1][0]["content"]) == (True, False)
-    assert ["likes coffee" in json.dumps(asked) for asked in sent[-1][1::2]] == [False, False, True, False]
+    assert ("likes tea" in sent[-1][0]["content"], "coffee" in sent[-1][0]["content"]) == (
+        True,
+        False,
+    )
+    assert ["likes coffee" in json.dumps(asked) for asked in sent[-1][1::2]] == [
+        False,
+        False,
+        True,
+        False,
+    ]
     doc = agent.doc()
     ids = [message["id"] for message in doc["messages"]]
     noted = {ids.index(ident): texts for ident, texts in doc["context"]["noted"].items()}
-    assert noted == {0: {"memory": "- likes tea"}, 4: {"memory": "- likes coffee"}}  # only where it changed
+    assert noted == {
+        0: {"memory": "- likes tea"},
+        4: {"memory": "- likes coffee"},
+    }  # only where it changed
     assert not any("memory" in message for message in doc["messages"])
 
 
-def test_an_older_session_has_its_memories_in_its_messages_and_sends_the_same(agent: Home, model: ModelServer) -> None:
+def test_an_older_session_has_its_memories_in_its_messages_and_sends_the_same(
+    agent: Home, model: ModelServer
+) -> None:
     for number, memory in enumerate(("tea", "coffee")):
         remember(agent, f"- likes {memory}\n")
         assert agent.run(*(["-s", "0"] if number else []), "hi").code == 0
@@ -130,7 +156,9 @@ def test_an_older_session_has_its_memories_in_its_messages_and_sends_the_same(ag
     assert next_request() == body
 
 
-def test_a_memory_with_which_a_question_is_asked_again_is_saved(agent: Home, model: ModelServer) -> None:
+def test_a_memory_with_which_a_question_is_asked_again_is_saved(
+    agent: Home, model: ModelServer
+) -> None:
     model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"}, model="m")
     assert agent.run("one").code == 1
     remember(agent, "- likes tea")
@@ -159,7 +187,8 @@ def test_a_compaction_moves_the_memory_to_the_front(agent: Home, model: ModelSer
 
 
 @pytest.mark.parametrize(
-    ("args", "there"), [(["--system", "Mine."], True), (["--system", ""], False), (["-a", "plain"], False)]
+    ("args", "there"),
+    [(["--system", "Mine."], True), (["--system", ""], False), (["-a", "plain"], False)],
 )
 def test_who_has_a_memory(agent: Home, model: ModelServer, args: list[str], there: bool) -> None:
     agent.configure(agent.config.read_text() + '[agents.plain]\nmodel = "lab/m"\n')
@@ -169,21 +198,38 @@ def test_who_has_a_memory(agent: Home, model: ModelServer, args: list[str], ther
     assert ("likes tea" in sent_memory(model), "milk" in sent_memory(model)) == (there, False)
 
 
-def test_of_a_long_memory_the_beginning_is_sent_with_a_mark(agent: Home, model: ModelServer) -> None:
-    agent.configure(agent.config.read_text().replace("base_url", "context_window = 2048\nbase_url", 1))
-    remember(agent, "".join(f"- a fact of some words, the number {number}\n" for number in range(2000)))
+def test_of_a_long_memory_the_beginning_is_sent_with_a_mark(
+    agent: Home, model: ModelServer
+) -> None:
+    agent.configure(
+        agent.config.read_text().replace("base_url", "context_window = 2048\nbase_url", 1)
+    )
+    remember(
+        agent, "".join(f"- a fact of some words, the number {number}\n" for number in range(2000))
+    )
     assert agent.run("hi").code == 0
     told = sent_memory(model).splitlines()
-    assert re.fullmatch(r"\[gptsh: this is the beginning of a memory of [0-9,]+ characters\]", told[-1])
+    assert re.fullmatch(
+        r"\[gptsh: this is the beginning of a memory of [0-9,]+ characters\]", told[-1]
+    )
     assert re.fullmatch("- a fact of some words, the number [0-9]+", told[-2])
-    assert 450 < count_text("\n".join(told[told.index("- a fact of some words, the number 0") :])) <= 512
+    assert (
+        450
+        < count_text("\n".join(told[told.index("- a fact of some words, the number 0") :]))
+        <= 512
+    )
 
 
 def test_a_memory_that_cannot_be_read_is_a_note(agent: Home) -> None:
     remember(agent, "")
     (folder(agent) / "MEMORY.md").write_bytes(b"\xff\xfe")
     run = agent.run("hi")
-    assert (run.stdout, run.code, run.stderr.count("\n"), "MEMORY.md" in run.stderr) == ("You said: hi\n", 0, 1, True)
+    assert (run.stdout, run.code, run.stderr.count("\n"), "MEMORY.md" in run.stderr) == (
+        "You said: hi\n",
+        0,
+        1,
+        True,
+    )
 
 
 # ---- behind a turn
@@ -197,11 +243,17 @@ def test_what_is_behind_the_window_is_consolidated(agent: Home, model: ModelServ
     assert agent.run("-s", "@s", "question 2") == ("You said: question 2\n", "", 0)
     (request,) = of_small(model)
     told = request["messages"][1]["content"]
-    assert [text in told for text in ("question 0", "question 1", "question 2")] == [True, True, False]
+    assert [text in told for text in ("question 0", "question 1", "question 2")] == [
+        True,
+        True,
+        False,
+    ]
     assert request["max_tokens"] >= 2000
     assert position(agent.files()[0]) == 4
     assert file(agent) == "- asks questions\n"
-    line = rf"\[[-0-9: ]{{16}}\] \(session {agent.doc()['id']}\) Questions were asked\. <!-- .+ -->\n"
+    line = (
+        rf"\[[-0-9: ]{{16}}\] \(session {agent.doc()['id']}\) Questions were asked\. <!-- .+ -->\n"
+    )
     assert re.fullmatch(line, file(agent, "HISTORY.md"))
     assert agent.run("-s", "@s", "question 3").stderr == ""
     assert len(of_small(model)) == 1  # four are behind it again
@@ -209,7 +261,9 @@ def test_what_is_behind_the_window_is_consolidated(agent: Home, model: ModelServ
 
 
 @pytest.mark.parametrize("way", ["--no-save", "--dry-run", "failed", "no memory"])
-def test_nothing_is_remembered_where_that_is_not_wanted(agent: Home, model: ModelServer, way: str) -> None:
+def test_nothing_is_remembered_where_that_is_not_wanted(
+    agent: Home, model: ModelServer, way: str
+) -> None:
     path = put(agent, 0, turns=4)
     if way == "failed":
         model.say("half", finish="length", model="m")
@@ -237,7 +291,10 @@ def test_what_a_turn_before_did_not_bring_in_waits_until_as_many_more_have_come(
     agent: Home, model: ModelServer
 ) -> None:
     agent.configure(agent.config.read_text().replace("keep_messages = 2", "keep_messages = 6"))
-    save(agent, [question("q"), reply("a"), question("q"), reply("a"), reply("one more than the window")])
+    save(
+        agent,
+        [question("q"), reply("a"), question("q"), reply("a"), reply("one more than the window")],
+    )
     assert agent.run("-s", "0", "hi").code == 0
     assert (of_small(model), position(agent.files()[0])) == ([], None)
 
@@ -264,16 +321,25 @@ def test_a_signal_while_the_memory_is_made_costs_no_answer(
 # ---- on request
 
 
-def test_a_question_that_a_filter_refused_is_not_consolidated(agent: Home, model: ModelServer) -> None:
+def test_a_question_that_a_filter_refused_is_not_consolidated(
+    agent: Home, model: ModelServer
+) -> None:
     refused = {**reply(""), "finish_reason": "content_filter"}
-    save(agent, [question("good"), reply("yes"), question("bad"), refused], ident="s000", small="lab/small")
+    save(
+        agent,
+        [question("good"), reply("yes"), question("bad"), refused],
+        ident="s000",
+        small="lab/small",
+    )
     model.unstreamed(memory_answer("- good"), model="small")
     assert agent.run("--consolidate").stdout == "s000 (default) 2 messages\n"
     (asked,) = of_small(model)
     assert ("good" in json.dumps(asked), "bad" in json.dumps(asked)) == (True, False)
 
 
-def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, model: ModelServer) -> None:
+def test_everything_is_consolidated_oldest_first_and_only_once(
+    agent: Home, model: ModelServer
+) -> None:
     paths = [put(agent, number) for number in range(2)]
     put(agent, 2, agent={"name": "plain", "model": "lab/m", "model_small": "lab/small"})
     for text in ("- first", "- first\n- second"):
@@ -287,7 +353,9 @@ def test_everything_is_consolidated_oldest_first_and_only_once(agent: Home, mode
     assert file(agent) == "- first\n- second\n"
     assert re.findall(r"\(session (s...)\)", file(agent, "HISTORY.md")) == ["s000", "s001"]
     assert [position(path) for path in paths] == [6, 6]
-    assert all(json.loads(path.read_bytes())["updated_at"] == "2026-01-02T00:00:00.000Z" for path in paths)
+    assert all(
+        json.loads(path.read_bytes())["updated_at"] == "2026-01-02T00:00:00.000Z" for path in paths
+    )
     before = state(agent), [path.read_bytes() for path in paths]
     assert agent.run("--consolidate") == ("", "", 0)
     assert before == (state(agent), [path.read_bytes() for path in paths])
@@ -326,15 +394,22 @@ def test_a_fork_tells_nothing_twice(agent: Home, model: ModelServer) -> None:
     assert ("and then?" in told, "q0-2" in told) == (True, False)
 
 
-def test_the_agent_of_the_session_remembers_whoever_answered(agent: Home, model: ModelServer) -> None:
-    agent.configure(agent.config.read_text() + '[agents.other]\nmodel = "lab/m"\nmodel_small = "lab/small"\n')
+def test_the_agent_of_the_session_remembers_whoever_answered(
+    agent: Home, model: ModelServer
+) -> None:
+    agent.configure(
+        agent.config.read_text() + '[agents.other]\nmodel = "lab/m"\nmodel_small = "lab/small"\n'
+    )
     put(agent, 0, turns=1)
     assert agent.run("-s", "s000", "-a", "other", "hi").code == 0
     assert agent.run("--consolidate") == ("", "", 0)
     assert agent.run("-s", "s000", "-a", "default", "hi").code == 0
     model.unstreamed(memory_answer(""), model="small")
     assert agent.run("--consolidate") == ("s000 (default) 6 messages\n", "", 0)
-    assert (file(agent), file(agent, "HISTORY.md").count("\n")) == ("", 1)  # nothing of it is to be kept
+    assert (file(agent), file(agent, "HISTORY.md").count("\n")) == (
+        "",
+        1,
+    )  # nothing of it is to be kept
 
 
 @pytest.mark.parametrize(
@@ -348,7 +423,9 @@ def test_the_agent_of_the_session_remembers_whoever_answered(agent: Home, model:
         (["words"], "takes no prompt"),
     ],
 )
-def test_what_cannot_be_consolidated_is_exit_2(agent: Home, model: ModelServer, args: list[str], why: str) -> None:
+def test_what_cannot_be_consolidated_is_exit_2(
+    agent: Home, model: ModelServer, args: list[str], why: str
+) -> None:
     put(agent, 0, agent={"name": "plain", "model": "lab/m", "model_small": "lab/small"})
     put(agent, 1, small="echo")
     run = agent.run("--consolidate", *args)
@@ -374,22 +451,37 @@ def test_everything_is_consolidated_where_stdout_is_full(agent: Home, model: Mod
         model.unstreamed(memory_answer(text), model="small")
     with open("/dev/full", "wb") as full:
         process = agent.start("--consolidate", stdout=full)
-    assert process.communicate()[1] == b"gptsh: the output cannot be written: No space left on device\n"
+    assert (
+        process.communicate()[1]
+        == b"gptsh: the output cannot be written: No space left on device\n"
+    )
     assert (process.returncode, [position(path) for path in paths]) == (1, [6, 6])
 
 
 def test_a_memory_that_leaves_the_window_no_room_is_said(agent: Home, model: ModelServer) -> None:
-    agent.configure(agent.config.read_text().replace("base_url", "context_window = 2048\nbase_url", 1))
+    agent.configure(
+        agent.config.read_text().replace("base_url", "context_window = 2048\nbase_url", 1)
+    )
     remember(agent, BY_HAND * 5)
     put(agent, 0)
     run = agent.run("--consolidate")
     assert (run.code, of_small(model), position(agent.files()[0])) == (6, [], None)
-    assert "the memory of default does not fit into the window of lab/small, 2,048 tokens: shorten its" in run.stderr
+    assert (
+        "the memory of default does not fit into the window of lab/small, 2,048 tokens: shorten its"
+        in run.stderr
+    )
 
 
 # ---- replies
 
-USELESS = ["", "no JSON", '{"history_entry": "x"}', memory_answer(""), memory_answer("- m", " \n"), "{" * 9000]
+USELESS = [
+    "",
+    "no JSON",
+    '{"history_entry": "x"}',
+    memory_answer(""),
+    memory_answer("- m", " \n"),
+    "{" * 9000,
+]
 
 
 @pytest.mark.parametrize("text", USELESS, ids=range(len(USELESS)))
@@ -409,12 +501,22 @@ def test_a_useless_reply_changes_nothing(agent: Home, model: ModelServer, text: 
     ("text", "memory", "entry"),
     [
         ("```json\n{}\n```", "- m", "They talked."),
-        ('{"history_entry": "a\nb \\u001b[2J", "memory_update": "- one\n- \\ud800two"}', "- one\n- ?two", "a b [2J"),
-        (memory_answer("- a\u202eb\U000e0041c \u2764\ufe0f", "x\u2066y"), "- abc \u2764\ufe0f", "xy"),
+        (
+            '{"history_entry": "a\nb \\u001b[2J", "memory_update": "- one\n- \\ud800two"}',
+            "- one\n- ?two",
+            "a b [2J",
+        ),
+        (
+            memory_answer("- a\u202eb\U000e0041c \u2764\ufe0f", "x\u2066y"),
+            "- abc \u2764\ufe0f",
+            "xy",
+        ),
     ],
     ids=["fenced", "line breaks and escapes", "hidden characters"],
 )
-def test_what_is_kept_of_a_reply(agent: Home, model: ModelServer, text: str, memory: str, entry: str) -> None:
+def test_what_is_kept_of_a_reply(
+    agent: Home, model: ModelServer, text: str, memory: str, entry: str
+) -> None:
     """And what was written by hand is kept beside it."""
     remember(agent, BY_HAND)
     put(agent, 0)
@@ -426,7 +528,9 @@ def test_what_is_kept_of_a_reply(agent: Home, model: ModelServer, text: str, mem
 
 
 @pytest.mark.parametrize("meanwhile", ["edited", "deleted session"])
-def test_what_changes_while_the_model_is_asked_wins(agent: Home, model: ModelServer, meanwhile: str) -> None:
+def test_what_changes_while_the_model_is_asked_wins(
+    agent: Home, model: ModelServer, meanwhile: str
+) -> None:
     path, release = put(agent, 0), threading.Event()
     model.unstreamed(memory_answer("- made"), release, model="small")
     process = agent.start("--consolidate")
@@ -441,8 +545,12 @@ def test_what_changes_while_the_model_is_asked_wins(agent: Home, model: ModelSer
 # ---- long ones, several at once, and killed
 
 
-def test_a_long_session_is_consolidated_piece_by_piece_within_the_window(agent: Home, model: ModelServer) -> None:
-    agent.configure(agent.config.read_text().replace("base_url", "context_window = 4096\nbase_url", 1))
+def test_a_long_session_is_consolidated_piece_by_piece_within_the_window(
+    agent: Home, model: ModelServer
+) -> None:
+    agent.configure(
+        agent.config.read_text().replace("base_url", "context_window = 4096\nbase_url", 1)
+    )
     path = put(agent, 0, turns=20, size=300)
     model.window = 4096
     for number in range(20):
@@ -457,7 +565,9 @@ def test_a_long_session_is_consolidated_piece_by_piece_within_the_window(agent: 
     assert all(told.count(f"{letter}0-{turn} ") == 1 for letter in "qa" for turn in range(20))
 
 
-def test_two_processes_at_once_consolidate_each_message_once(agent: Home, model: ModelServer) -> None:
+def test_two_processes_at_once_consolidate_each_message_once(
+    agent: Home, model: ModelServer
+) -> None:
     for number in range(4):
         put(agent, number, turns=1)
     for _ in range(8):
@@ -466,10 +576,14 @@ def test_two_processes_at_once_consolidate_each_message_once(agent: Home, model:
     outs = [process.communicate(timeout=60)[0].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], outs
     assert len(file(agent, "HISTORY.md").splitlines()) == len(of_small(model)) == 4
-    assert sorted("".join(outs).splitlines()) == [f"s00{number} (default) 2 messages" for number in range(4)]
+    assert sorted("".join(outs).splitlines()) == [
+        f"s00{number} (default) 2 messages" for number in range(4)
+    ]
 
 
-def test_leftovers_of_killed_processes_are_swept_after_an_hour(agent: Home, model: ModelServer) -> None:
+def test_leftovers_of_killed_processes_are_swept_after_an_hour(
+    agent: Home, model: ModelServer
+) -> None:
     put(agent, 0)
     remember(agent, "mine")
     for name, age in (("1", 4000), ("2", 0)):
@@ -485,8 +599,12 @@ def test_leftovers_of_killed_processes_are_swept_after_an_hour(agent: Home, mode
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "Ä b"])
-def test_every_name_has_a_private_folder_of_its_own_below_memory(home: Home, model: ModelServer, name: str) -> None:
-    named = f'[agents.{json.dumps(name)}]\nmodel = "lab/m"\nmodel_small = "lab/small"\nmemory = true\n'
+def test_every_name_has_a_private_folder_of_its_own_below_memory(
+    home: Home, model: ModelServer, name: str
+) -> None:
+    named = (
+        f'[agents.{json.dumps(name)}]\nmodel = "lab/m"\nmodel_small = "lab/small"\nmemory = true\n'
+    )
     home.configure(lab_config(model) + named)
     put(home, 0, agent={"name": name, "model": "lab/m", "model_small": "lab/small"})
     model.unstreamed(memory_answer("- m"), model="small")
@@ -508,7 +626,9 @@ def test_every_name_has_a_private_folder_of_its_own_below_memory(home: Home, mod
         ("folder", "Is a dir"),
     ],
 )
-def test_a_memory_that_is_no_usual_file_costs_one_line(agent: Home, name: str, kind: str, why: str) -> None:
+def test_a_memory_that_is_no_usual_file_costs_one_line(
+    agent: Home, name: str, kind: str, why: str
+) -> None:
     path = folder(agent) / name
     path.parent.mkdir(parents=True)
     if kind == "pipe":
@@ -535,10 +655,19 @@ def test_imported_messages_are_consolidated_in_order_once_the_session_is_used_he
     agent: Home, model: ModelServer, tmp_path: Path
 ) -> None:
     agent.configure(agent.config.read_text().replace("memory_window = 4", "memory_window = 50"))
-    lines = [{"role": role, "content": f"{role} {number}"} for number in range(3) for role in ("user", "assistant")]
+    lines = [
+        {"role": role, "content": f"{role} {number}"}
+        for number in range(3)
+        for role in ("user", "assistant")
+    ]
     for number, line in enumerate(lines):
         line["timestamp"] = f"2026-01-01T00:00:0{number}"
-    header = {"_type": "metadata", "key": "a:1", "created_at": "2026-01-01T00:00:00", "metadata": {}}
+    header = {
+        "_type": "metadata",
+        "key": "a:1",
+        "created_at": "2026-01-01T00:00:00",
+        "metadata": {},
+    }
     header |= {"updated_at": "2026-01-01T00:00:05", "last_consolidated": 2}
     path = tmp_path / "a_1.jsonl"
     path.write_text("".join(f"{json.dumps(line)}\n" for line in (header, *lines)))

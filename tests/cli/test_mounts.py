@@ -15,7 +15,12 @@ from tests.support.home import Home, texts
 
 
 def refuse(
-    monkeypatch: pytest.MonkeyPatch, name: str, when: Callable[..., bool], error: int, *, once: bool = False
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    when: Callable[..., bool],
+    error: int,
+    *,
+    once: bool = False,
 ) -> list[object]:
     """Let calls of a function of ``os`` fail ``when`` their arguments say so; returns those arguments."""
     real = getattr(os, name)
@@ -51,7 +56,9 @@ def test_where_a_folder_cannot_be_synced_a_turn_counts_as_saved(
     assert home.run("--archive-session", "0").code == 0
 
 
-def test_a_folder_that_a_broken_disk_does_not_sync_is_a_failure(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_a_broken_disk_does_not_sync_is_a_failure(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refuse(monkeypatch, "fsync", is_folder, errno.EIO)
     run = home.run("-m", "echo", "hi")
     assert (run.stdout, run.code) == ("You said: hi\n", 1)
@@ -59,7 +66,9 @@ def test_a_folder_that_a_broken_disk_does_not_sync_is_a_failure(home: Home, monk
 
 
 @pytest.mark.parametrize("name", ["replace", "read", "fsync"])
-def test_a_stale_handle_is_tried_once_more(home: Home, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_stale_handle_is_tried_once_more(
+    home: Home, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     home.run("-m", "echo", "hi")
     (path,) = home.files()
 
@@ -77,12 +86,16 @@ def test_a_list_reads_a_stale_file_once_more(home: Home, monkeypatch: pytest.Mon
     home.run("-m", "echo", "hi")
     (path,) = home.files()
     listed = home.run("--list-sessions")
-    refused = refuse(monkeypatch, "read", lambda descriptor, _: is_of(descriptor, path), errno.ESTALE, once=True)
+    refused = refuse(
+        monkeypatch, "read", lambda descriptor, _: is_of(descriptor, path), errno.ESTALE, once=True
+    )
     assert home.run("--list-sessions") == listed
     assert refused
 
 
-def test_a_handle_that_stays_stale_is_a_failure(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_handle_that_stays_stale_is_a_failure(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home.run("-m", "echo", "hi")
     refuse(monkeypatch, "replace", lambda _, target: str(target).endswith(".json"), errno.ESTALE)
     run = home.run("-s", "0", "-m", "echo", "more")
@@ -116,7 +129,9 @@ def test_without_locks_everything_is_saved_and_a_note_says_so_once_a_day(
     assert home.run("--archive-session", "0").code == 0
 
 
-def test_where_only_files_can_be_locked_a_file_is(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_only_files_can_be_locked_a_file_is(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on NFS."""
     locked: list[str] = []
     flock = fcntl.flock

@@ -45,9 +45,18 @@ def test_an_unreadable_name_hides_no_session(home: Home) -> None:
 def test_a_note_says_that_a_name_begins_a_session(home: Home) -> None:
     assert home.run(*ECHO, "-s", "@work", "one") == ("You said: one\n", NEW, 0)
     assert home.run(*ECHO, "-s", "@work", "two").stderr == ""
-    assert home.run(*ECHO, "-s", "@wrok", "oh").stderr == "gptsh: @wrok is a new session; @work is another one\n"
-    assert home.run(*ECHO, "-n", "-f", "none", "bad", env={"GPTSH_SESSION": "@x"}).stderr.count("\n") == 1
-    assert home.run(*ECHO, "hi", env={"GPTSH_SESSION": "@home"}).stderr == "gptsh: @home is a new session\n"
+    assert (
+        home.run(*ECHO, "-s", "@wrok", "oh").stderr
+        == "gptsh: @wrok is a new session; @work is another one\n"
+    )
+    assert (
+        home.run(*ECHO, "-n", "-f", "none", "bad", env={"GPTSH_SESSION": "@x"}).stderr.count("\n")
+        == 1
+    )
+    assert (
+        home.run(*ECHO, "hi", env={"GPTSH_SESSION": "@home"}).stderr
+        == "gptsh: @home is a new session\n"
+    )
     assert home.run(*ECHO, "-s", "@none").stderr.startswith("gptsh: no prompt, ")  # nothing begins
 
 
@@ -68,7 +77,10 @@ def test_a_name_moves_with_and_without_a_question(home: Home) -> None:
     before = [path.read_bytes()[-200:] for path in home.files()]
     assert home.run("-s", "1", "--name", "@work") == ("", "", 0)
     assert owner(home, "@work") == "user: old"
-    assert home.run("-s", "0", "--name", "@work").stderr == f"gptsh: @work named session {old} until now\n"
+    assert (
+        home.run("-s", "0", "--name", "@work").stderr
+        == f"gptsh: @work named session {old} until now\n"
+    )
     assert owner(home, "@work") == "user: other"
     assert [path.read_bytes()[-200:] for path in home.files()] == before
     run = home.run(*ECHO, "-n", "--name", "@work", "start again", env={"GPTSH_SESSION": "@work"})
@@ -80,8 +92,12 @@ def test_a_name_moves_with_and_without_a_question(home: Home) -> None:
     assert owner(home, "@new") == owner(home, "@too") == "user: x"
 
 
-@pytest.mark.parametrize("args", [["--name", "work"], ["--name", "@"], ["--name", ""], ["--name", "@a", "--no-save"]])
-def test_what_is_no_name_or_not_saved_is_exit_2_and_asks_nothing(home: Home, args: list[str]) -> None:
+@pytest.mark.parametrize(
+    "args", [["--name", "work"], ["--name", "@"], ["--name", ""], ["--name", "@a", "--no-save"]]
+)
+def test_what_is_no_name_or_not_saved_is_exit_2_and_asks_nothing(
+    home: Home, args: list[str]
+) -> None:
     put(home, "aaaa", 1)
     for more in (("hi",), ("-s", "aaaa"), ("-s", "aaaa", "hi")):
         run = home.run(*ECHO, *args, *more)

@@ -52,13 +52,38 @@ def test_an_image_that_the_server_refuses_is_an_error_and_then_left_out_for_a_da
     ("status", "payload"),
     [
         (404, {"error": {"message": "No endpoints found that support image input", "code": 404}}),
-        (500, {"error": {"message": "image input is not supported - hint: you may need to provide the mmproj"}}),
-        (400, {"error": {"message": "messages[0]: unknown variant `image_url`, expected `text` at line 1"}}),
-        (400, {"type": "error", "error": {"type": "invalid_request_error", "message": "Could not process image"}}),
-        (400, {"error": {"message": "Invalid value.", "param": "messages[0].content[1].image_url"}}),
+        (
+            500,
+            {
+                "error": {
+                    "message": "image input is not supported - hint: you may need to provide the mmproj"
+                }
+            },
+        ),
+        (
+            400,
+            {
+                "error": {
+                    "message": "messages[0]: unknown variant `image_url`, expected `text` at line 1"
+                }
+            },
+        ),
+        (
+            400,
+            {
+                "type": "error",
+                "error": {"type": "invalid_request_error", "message": "Could not process image"},
+            },
+        ),
+        (
+            400,
+            {"error": {"message": "Invalid value.", "param": "messages[0].content[1].image_url"}},
+        ),
     ],
 )
-def test_how_servers_refuse_an_image(lab: Home, model: ModelServer, status: int, payload: Any) -> None:
+def test_how_servers_refuse_an_image(
+    lab: Home, model: ModelServer, status: int, payload: Any
+) -> None:
     model.say("Seen.")
     assert ask_about_an_image(lab).code == 0
     model.refuse(status, payload)
@@ -144,7 +169,11 @@ def test_a_question_that_a_filter_refuses_is_exit_5_and_not_sent_with_the_next(
     assert "filter" in run.stderr or "refus" in run.stderr
     refused = lab.doc()["messages"][2:]
     assert lab.run("-s", "0", "three") == ("You said: three\n", UNSENT, 0)
-    assert [message["content"] for message in model.sent[-1]["messages"]] == ["one", "You said: one", "three"]
+    assert [message["content"] for message in model.sent[-1]["messages"]] == [
+        "one",
+        "You said: one",
+        "three",
+    ]
     assert lab.run("-s", "0", "four") == ("You said: four\n", "", 0)
     assert "two" not in [message["content"] for message in model.sent[-1]["messages"]]
     assert lab.doc()["messages"][2:4] == refused
@@ -167,11 +196,19 @@ def test_a_question_that_a_filter_refused_can_be_asked_again(lab: Home, model: M
     assert f"'gptsh -s {lab.doc()['id']}' asks it again" in run.stderr
     assert lab.run("-s", "0", "-m", "lab/n") == ("You said: one\n", "", 0)
     lab.run("-s", "0", "two")
-    assert [message["content"] for message in model.sent[-1]["messages"]] == ["one", "You said: one", "two"]
+    assert [message["content"] for message in model.sent[-1]["messages"]] == [
+        "one",
+        "You said: one",
+        "two",
+    ]
 
 
 def test_a_refusal_in_words_stays_in_the_session(lab: Home, model: ModelServer) -> None:
     model.script(event(chunk({"refusal": "Well, no."})), *answer(""))
     assert lab.run("one").code == 5
     assert lab.run("-s", "0", "two").code == 0
-    assert [message["role"] for message in model.sent[-1]["messages"]] == ["user", "assistant", "user"]
+    assert [message["role"] for message in model.sent[-1]["messages"]] == [
+        "user",
+        "assistant",
+        "user",
+    ]

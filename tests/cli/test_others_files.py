@@ -51,7 +51,9 @@ def test_a_folder_that_is_a_link_of_another_user_is_neither_changed_nor_written_
     assert (stat.S_IMODE(target.stat().st_mode), [*target.iterdir()]) == (0o755, [])
 
 
-def test_a_lock_that_is_a_link_of_another_user_is_not_opened(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_is_a_link_of_another_user_is_not_opened(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home.run("-m", "echo", "hi")
     mine, link = home.folder / "mine", home.state / ".claims"
     mine.touch(mode=0o644)
@@ -86,7 +88,10 @@ def test_own_links_are_followed(home: Home) -> None:
     assert home.run("-s", "@doc", "-m", "echo", "hi").code == 0
     assert home.run("-s", "@doc", "-m", "echo", "more") == ("You said: more\n", "", 0)
     assert home.run("--archive-session", "@doc").code == 0
-    assert [len([*(home.folder / "synced" / name).iterdir()]) for name in ("sessions", "archive", "names")] == [0, 1, 1]
+    assert [
+        len([*(home.folder / "synced" / name).iterdir()])
+        for name in ("sessions", "archive", "names")
+    ] == [0, 1, 1]
 
 
 def test_the_folder_of_all_may_be_a_link_of_ones_own(home: Home) -> None:
@@ -105,10 +110,14 @@ def test_a_folder_of_another_user_is_said_once(home: Home, monkeypatch: pytest.M
     assert home.run("-m", "echo", "hi") == ("You said: hi\n", "", 0)
 
 
-def test_a_folder_that_stays_open_to_others_is_said_once(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_stays_open_to_others_is_said_once(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home.run("-m", "echo", "hi")
     home.sessions.chmod(0o777)
-    monkeypatch.setattr(os, "chmod", lambda *_args, **_more: None)  # as on CIFS, FAT and some WSL mounts
+    monkeypatch.setattr(
+        os, "chmod", lambda *_args, **_more: None
+    )  # as on CIFS, FAT and some WSL mounts
     line = f"gptsh: {home.sessions} can be changed by other users: gptsh follows only your own links there\n"
     assert home.run("-m", "echo", "hi") == ("You said: hi\n", line, 0)
     assert home.run("-m", "echo", "hi") == ("You said: hi\n", "", 0)

@@ -13,7 +13,9 @@ from tests.support.server import ModelServer
 @pytest.fixture
 def project(home: Home, model: ModelServer) -> Path:
     """A repository, the working folder of a home whose agent reads AGENTS.md."""
-    text = lab_config(model).replace('model = "lab/m"\n', 'model = "lab/m"\nproject_file = "AGENTS.md"\n')
+    text = lab_config(model).replace(
+        'model = "lab/m"\n', 'model = "lab/m"\nproject_file = "AGENTS.md"\n'
+    )
     home.configure(text.replace('model = "lab/m"\n', 'model = "lab/m"\nsystem = "Be brief."\n'))
     (home.cwd / ".git").mkdir()
     (home.folder / "AGENTS.md").write_text("above the repository")
@@ -59,7 +61,12 @@ def test_a_change_comes_with_the_next_question_and_moves_up_at_a_compaction(
         home.run("-s", "0", f"{words} " * 20)
     sent = [body["messages"] for body in model.sent]
     assert [after[: len(before)] for before, after in pairwise(sent)] == sent[:-1]
-    assert ["Use blanks" in json.dumps(asked) for asked in sent[-1][1::2]] == [False, False, True, False]
+    assert ["Use blanks" in json.dumps(asked) for asked in sent[-1][1::2]] == [
+        False,
+        False,
+        True,
+        False,
+    ]
     assert "AGENTS.md has changed since. It now says:" in json.dumps(sent[-1][5])
     for words in ("five", "six"):
         home.run("-s", "0", f"{words} " * 20)
@@ -80,7 +87,9 @@ def test_a_large_file_is_sent_in_part(home: Home, project: Path, model: ModelSer
 
 
 @pytest.mark.parametrize("kind", ["a link out of the repository", "a folder", "a dangling link"])
-def test_what_is_no_file_of_the_repository_is_a_note(home: Home, project: Path, model: ModelServer, kind: str) -> None:
+def test_what_is_no_file_of_the_repository_is_a_note(
+    home: Home, project: Path, model: ModelServer, kind: str
+) -> None:
     path = project / "AGENTS.md"
     if kind == "a folder":
         path.mkdir()
@@ -92,7 +101,9 @@ def test_what_is_no_file_of_the_repository_is_a_note(home: Home, project: Path, 
     assert system(model) == "Be brief."
 
 
-def test_a_link_within_the_repository_is_followed(home: Home, project: Path, model: ModelServer) -> None:
+def test_a_link_within_the_repository_is_followed(
+    home: Home, project: Path, model: ModelServer
+) -> None:
     (project / "CLAUDE.md").write_text("Use tabs.")
     (project / "AGENTS.md").symlink_to("CLAUDE.md")
     home.run("hi")

@@ -26,13 +26,24 @@ def put(home: Home, name: str, text: str) -> Path:
     return path
 
 
-def test_a_file_is_an_agent_with_its_keys_and_its_text_as_the_system_prompt(lab: Home, model: ModelServer) -> None:
-    put(lab, "terse.md", "---\nmodel: lab/small\nparams:\n  temperature: 0.5\n---\n\nAnswer in one sentence.\n")
+def test_a_file_is_an_agent_with_its_keys_and_its_text_as_the_system_prompt(
+    lab: Home, model: ModelServer
+) -> None:
+    put(
+        lab,
+        "terse.md",
+        "---\nmodel: lab/small\nparams:\n  temperature: 0.5\n---\n\nAnswer in one sentence.\n",
+    )
     assert lab.run("-a", "terse", "hi").code == 0
     assert model.sent[0]["messages"][0] == {"role": "system", "content": "Answer in one sentence."}
     assert (model.sent[0]["model"], model.sent[0]["temperature"]) == ("small", 0.5)
     assert lab.run("-s", "0", "and?").code == 0  # the session keeps its agent
-    assert [message["role"] for message in model.sent[1]["messages"]] == ["system", "user", "assistant", "user"]
+    assert [message["role"] for message in model.sent[1]["messages"]] == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+    ]
     assert lab.doc()["agent"]["name"] == "terse"
 
 
@@ -59,7 +70,10 @@ def test_a_template_is_the_question_and_its_front_matter_may_have_the_system_pro
     put(lab, "tr.md", "---\nsystem: You translate.\n---\nInto {lang}: {input} ({lang}, {{x}})\n")
     assert lab.run("-a", "tr", "--var", "lang=de=at", "good {lang}", "day").code == 0
     system, question = model.sent[0]["messages"]
-    assert (system["content"], question["content"]) == ("You translate.", "Into de=at: good {lang} day (de=at, {x})")
+    assert (system["content"], question["content"]) == (
+        "You translate.",
+        "Into de=at: good {lang} day (de=at, {x})",
+    )
     lab.run("-s", "0", "shorter")  # a follow-up is sent as it is
     assert model.sent[1]["messages"][-1]["content"] == "shorter"
     lab.run("-s", "0", "-a", "tr", "--var", "lang=fr", "shorter")
@@ -72,11 +86,16 @@ def test_prompt_in_the_config_file_does_the_same(home: Home) -> None:
     assert said == "You said: Sum up in de: words\n\npiped\n"
 
 
-def test_piped_text_in_a_paragraph_of_its_own_stays_a_part_and_can_be_cut(lab: Home, model: ModelServer) -> None:
+def test_piped_text_in_a_paragraph_of_its_own_stays_a_part_and_can_be_cut(
+    lab: Home, model: ModelServer
+) -> None:
     put(lab, "review.md", "Review this:\n\n{input}\n\nBe brief.")
     (lab.cwd / "a.txt").write_text("A")
     assert lab.run("-a", "review", "for style", "-f", "a.txt", stdin="diff").code == 0
-    assert model.sent[0]["messages"][-1]["content"] == "Review this:\n\nfor style\n\ndiff\n\nBe brief.\n\na.txt:\nA"
+    assert (
+        model.sent[0]["messages"][-1]["content"]
+        == "Review this:\n\nfor style\n\ndiff\n\nBe brief.\n\na.txt:\nA"
+    )
     sources = [part.get("source") for part in lab.doc()["messages"][0]["content"]]
     assert sources == [None, "stdin", None, "a.txt"]
 
@@ -101,7 +120,10 @@ WRONG_VALUES = [
         "the prompt of agent tr has no value for tone: add --var tone=…, "
         "or --var 'tone={{tone}}' if those braces are text",
     ),
-    (["--var", "lang=de", "--var", "tone=", "--var", "x=1"], "the prompt of agent tr has no {x}: it has lang, tone"),
+    (
+        ["--var", "lang=de", "--var", "tone=", "--var", "x=1"],
+        "the prompt of agent tr has no {x}: it has lang, tone",
+    ),
     (["--var", "lang"], "--var 'lang': expected NAME=VALUE"),
     (
         ["-a", "default", "--var", "lang=de"],
@@ -114,7 +136,10 @@ def test_a_value_without_a_prompt_that_takes_it_is_exit_2(home: Home) -> None:
     put(home, "tr.md", "In {lang}: {input}")
     assert home.run(*ECHO, "-a", "tr", "--var", "lang=de", "hi").code == 0
     run = home.run("-s", "0", "--var", "lang=fr", "ho")
-    assert (run.code, run.stderr.startswith("gptsh: no prompt of an agent makes this question")) == (2, True)
+    assert (
+        run.code,
+        run.stderr.startswith("gptsh: no prompt of an agent makes this question"),
+    ) == (2, True)
     assert home.run("-s", "0", "-a", "tr", "--var", "lang=fr", "ho").code == 0
 
 
@@ -130,7 +155,10 @@ def test_a_missing_or_unknown_value_is_exit_2_before_the_pipe_is_read(
 def test_a_folder_of_patterns_is_a_set_of_agents(lab: Home, model: ModelServer) -> None:
     patterns = lab.folder / "patterns"
     for name, text in (
-        ("extract", '# IDENTITY\n\nAnswer as {"a": {"b": [x]}} or A{Decision}}.\n\n# INPUT:\n\nINPUT:\n'),
+        (
+            "extract",
+            '# IDENTITY\n\nAnswer as {"a": {"b": [x]}} or A{Decision}}.\n\n# INPUT:\n\nINPUT:\n',
+        ),
         ("translate", "Into {{ lang_code }}, {as is}.\n\nINPUT:\n\n{{input}}"),
     ):
         (patterns / name).mkdir(parents=True)
@@ -138,20 +166,31 @@ def test_a_folder_of_patterns_is_a_set_of_agents(lab: Home, model: ModelServer) 
     (lab.config.parent / "agents").symlink_to(patterns)
     assert lab.run("-a", "extract", stdin="text").code == 0
     system, question = model.sent[0]["messages"]
-    assert system["content"] == '# IDENTITY\n\nAnswer as {"a": {"b": [x]}} or A{Decision}}.\n\n# INPUT:\n\nINPUT:'
+    assert (
+        system["content"]
+        == '# IDENTITY\n\nAnswer as {"a": {"b": [x]}} or A{Decision}}.\n\n# INPUT:\n\nINPUT:'
+    )
     assert question["content"] == "text"
     assert lab.run("-a", "translate", "--var", "lang_code=de", stdin="text").code == 0
     assert model.sent[1]["messages"][-1]["content"] == "Into de, {as is}.\n\nINPUT:\n\ntext"
-    assert [line.split()[0] for line in lab.run("--list-agents").stdout.splitlines()][-2:] == ["extract", "translate"]
+    assert [line.split()[0] for line in lab.run("--list-agents").stdout.splitlines()][-2:] == [
+        "extract",
+        "translate",
+    ]
 
 
 def test_braces_of_a_pattern_that_are_text_can_be_kept_as_the_error_says(home: Home) -> None:
     put(home, "plan/system.md", "Fill in {{TODO}} in {{input}}.")
     way = home.run(*ECHO, "-a", "plan", "it").stderr.partition(", or ")[2].partition(" if ")[0]
-    assert home.run(*ECHO, "-a", "plan", *shlex.split(way), "it").stdout == "You said: Fill in {{TODO}} in it.\n"
+    assert (
+        home.run(*ECHO, "-a", "plan", *shlex.split(way), "it").stdout
+        == "You said: Fill in {{TODO}} in it.\n"
+    )
 
 
-def test_a_skill_is_an_agent_with_its_text_as_the_system_prompt(lab: Home, model: ModelServer) -> None:
+def test_a_skill_is_an_agent_with_its_text_as_the_system_prompt(
+    lab: Home, model: ModelServer
+) -> None:
     front = "---\nname: pdf\ndescription: Use for: PDF\nallowed-tools: [x]\n---\n"
     put(lab, "pdf/SKILL.md", front + '\n# PDF\n\nPrint {"a": {{b}}, {c}}.\n')
     assert lab.run("-a", "pdf", "hi").code == 0
@@ -166,7 +205,11 @@ def test_a_role_of_aichat_is_an_agent(lab: Home, model: ModelServer) -> None:
 
 
 def test_the_model_of_a_role_of_aichat_has_its_client_as_the_provider(home: Home) -> None:
-    for client, name in (("openai", "openai/gpt-4o"), ("claude", "anthropic/gpt-4o"), ("ollama", "ollama/gpt-4o")):
+    for client, name in (
+        ("openai", "openai/gpt-4o"),
+        ("claude", "anthropic/gpt-4o"),
+        ("ollama", "ollama/gpt-4o"),
+    ):
         put(home, f"{client}.md", f"---\nmodel: {client}:gpt-4o\ntemperature: 1\n---\nBe brief.")
         listed = json.loads(home.run("--list-agents", "-o", "json").stdout)
         assert [agent["model"] for agent in listed if agent["name"] == client] == [name]
@@ -183,7 +226,9 @@ def test_a_template_of_llm_is_an_agent(lab: Home, model: ModelServer) -> None:
     assert model.sent[0]["top_p"] == 1
 
 
-def test_what_is_no_agent_in_the_folder_is_named_where_agents_are_listed_or_missed(home: Home) -> None:
+def test_what_is_no_agent_in_the_folder_is_named_where_agents_are_listed_or_missed(
+    home: Home,
+) -> None:
     for name in ("good.md", "tr.txt", "empty/user.md", "good.yaml", "README.md", ".git/x"):
         put(home, name, "S")
     folder = home.config.parent / "agents"
@@ -207,7 +252,10 @@ def test_a_pattern_is_text_whatever_it_begins_with(lab: Home, model: ModelServer
 def test_a_name_that_is_too_long_for_a_file_is_no_agent(home: Home, length: int) -> None:
     name = "n" * length
     put(home, "good.md", "S")
-    for run in (home.run(*ECHO, "-a", name, "hi"), home.run(*ECHO, "hi", env={"GPTSH_AGENT": name})):
+    for run in (
+        home.run(*ECHO, "-a", name, "hi"),
+        home.run(*ECHO, "hi", env={"GPTSH_AGENT": name}),
+    ):
         assert (run.code, run.stderr.count("\n")) == (2, 1)
         assert run.stderr.startswith("gptsh: there is no agent 'nnn")
     home.configure(f'[agents.{name}]\nmodel = "echo"\nmemory = true\n')
@@ -217,25 +265,36 @@ def test_a_name_that_is_too_long_for_a_file_is_no_agent(home: Home, length: int)
 
 
 def test_lists_and_tab_know_the_prompts_and_a_broken_one_hides_no_other(home: Home) -> None:
-    home.configure('[agents.mine]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\n')
+    home.configure(
+        '[agents.mine]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\n'
+    )
     put(home, "terse.md", "---\nmodel: lab/small\n---\nBe terse.")
     put(home, "sum/system.md", "Sum up.")
     put(home, "empty/user.md", "")
     put(home, ".hidden.md", "H")
     broken = put(home, "broken.md", "---\nmodell: x\n---\n")
     run = home.run("--list-agents", "-o", "json")
-    assert [agent["name"] for agent in json.loads(run.stdout)] == ["mine", "default", "shell", "sum", "terse"]
+    assert [agent["name"] for agent in json.loads(run.stdout)] == [
+        "mine",
+        "default",
+        "shell",
+        "sum",
+        "terse",
+    ]
     assert (run.stderr.startswith(f"gptsh: {broken}: modell: unknown key: "), run.code) == (True, 0)
     config = home.config.read_text()
     assert completions(home, "gptsh -a ", config) == ["mine", "default", "shell", "sum", "terse"]
     assert completions(home, "gptsh -a te", config) == ["terse"]
     assert completions(home, "gptsh -m lab/s", config) == ["lab/small"]
     assert home.run(*ECHO, "hi").stderr == ""
-    assert home.run(*ECHO, "-a", "broken", "hi").stderr.startswith(f"gptsh: {broken}: modell: unknown key")
+    assert home.run(*ECHO, "-a", "broken", "hi").stderr.startswith(
+        f"gptsh: {broken}: modell: unknown key"
+    )
 
 
 @pytest.mark.parametrize(
-    ("line", "advice"), [("1: x", "expected one of model"), ("temp: 1", "write params: { temperature: … }")]
+    ("line", "advice"),
+    [("1: x", "expected one of model"), ("temp: 1", "write params: { temperature: … }")],
 )
 def test_an_unknown_key_of_front_matter_is_an_error_with_the_one_that_was_meant(
     home: Home, line: str, advice: str
@@ -264,12 +323,17 @@ def test_lists_and_tab_show_the_names_that_a_prompt_needs(home: Home) -> None:
     lines = home.run("--list-agents").stdout.splitlines()
     assert lines[0] == "  sum (echo) {lang} {tone}"
     assert lines[-1] == "  joke (no model) {topic}"
-    assert json.loads(home.run("--list-agents", "-o", "json").stdout)[0]["names"] == ["lang", "tone"]
+    assert json.loads(home.run("--list-agents", "-o", "json").stdout)[0]["names"] == [
+        "lang",
+        "tone",
+    ]
     env = {"_GPTSH_COMPLETE": "fish_complete", "COMP_WORDS": "gptsh -a ", "COMP_CWORD": ""}
     assert "echo {lang} {tone}" in home.process(env=env).stdout
 
 
-@pytest.mark.parametrize("prompt", ["# IDENTITY\n\nYou sum up.\n\nINPUT:\n\n{input}", "Sum up: {input}"])
+@pytest.mark.parametrize(
+    "prompt", ["# IDENTITY\n\nYou sum up.\n\nINPUT:\n\n{input}", "Sum up: {input}"]
+)
 def test_a_session_is_listed_by_what_the_user_gave_and_not_by_the_prompt(
     hosted: Home, model: ModelServer, prompt: str
 ) -> None:
@@ -282,11 +346,21 @@ def test_a_session_is_listed_by_what_the_user_gave_and_not_by_the_prompt(
     (hosted.cwd / "a.txt").write_text("A")
     hosted.run("-a", "sum", "-f", "a.txt")
     listed = hosted.run("--list-sessions").stdout
-    assert re.findall('"(.*)"', listed) == ["a.txt: A", *["the words the piped text"] * 2, "the piped text"]
+    assert re.findall('"(.*)"', listed) == [
+        "a.txt: A",
+        *["the words the piped text"] * 2,
+        "the piped text",
+    ]
 
 
-def test_a_title_is_of_what_the_user_gave_and_not_of_the_prompt(hosted: Home, model: ModelServer) -> None:
-    put(hosted, "sum.md", "---\nmodel: gpt-4.9\nmodel_small: gpt-4.9-mini\n---\n# IDENTITY\n\nYou sum up.\n\n{input}")
+def test_a_title_is_of_what_the_user_gave_and_not_of_the_prompt(
+    hosted: Home, model: ModelServer
+) -> None:
+    put(
+        hosted,
+        "sum.md",
+        "---\nmodel: gpt-4.9\nmodel_small: gpt-4.9-mini\n---\n# IDENTITY\n\nYou sum up.\n\n{input}",
+    )
     first, *rest = answer("first ", "second")[1:]
     model.script(first, 0.3, *rest, model="gpt-4.9")
     model.unstreamed("A Title", model="gpt-4.9-mini")
@@ -315,8 +389,12 @@ def test_a_file_can_be_the_default_agent(home: Home) -> None:
     assert home.run(*ECHO, "hi").stdout == "You said: Kindly: hi\n"
 
 
-@pytest.mark.parametrize("name", ["../secret", ".hidden", "a/b", "nobody", "README", "pattern_explanations"])
-def test_only_files_of_the_folder_are_agents_and_not_those_that_explain_it(home: Home, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["../secret", ".hidden", "a/b", "nobody", "README", "pattern_explanations"]
+)
+def test_only_files_of_the_folder_are_agents_and_not_those_that_explain_it(
+    home: Home, name: str
+) -> None:
     put(home, "../secret.md", "S")
     put(home, ".hidden.md", "S")
     put(home, "a/b.md", "S")
@@ -324,7 +402,10 @@ def test_only_files_of_the_folder_are_agents_and_not_those_that_explain_it(home:
     put(home, "pattern_explanations.md", "S")
     put(home, "good.md", "S")
     run = home.run(*ECHO, "-a", name, "hi")
-    assert (run.code, run.stderr) == (2, f"gptsh: there is no agent {name!r}: choose from default, shell, good\n")
+    assert (run.code, run.stderr) == (
+        2,
+        f"gptsh: there is no agent {name!r}: choose from default, shell, good\n",
+    )
 
 
 def test_of_many_agents_the_nearest_is_named(home: Home) -> None:
@@ -344,13 +425,18 @@ BROKEN = [
     ("---\ntemperature: 1\nuse_tools: fs\n---\nx", "use_tools: unknown key"),
     (b"caf\xe9", "'utf-8' codec can't decode"),
     ("---\nmodel: &m echo\n---\n", "an anchor or alias of YAML: write out what it stands for"),
-    ("---\nparams: {a: &a [x, x], b: &b [*a, *a], c: [*b, *b]}\n---\n", "an anchor or alias of YAML: "),
+    (
+        "---\nparams: {a: &a [x, x], b: &b [*a, *a], c: [*b, *b]}\n---\n",
+        "an anchor or alias of YAML: ",
+    ),
     ("x" * 1_000_001, "larger than 1.0 MB"),
 ]
 
 
 @pytest.mark.parametrize(("text", "problem"), BROKEN)
-def test_a_wrong_file_is_one_line_with_its_path(home: Home, text: str | bytes, problem: str) -> None:
+def test_a_wrong_file_is_one_line_with_its_path(
+    home: Home, text: str | bytes, problem: str
+) -> None:
     path = put(home, "x.md", "")
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     run = home.run(*ECHO, "-a", "x", "hi")

@@ -22,7 +22,11 @@ from tests.support.sessions import put
 from tests.support.stages import settle
 from tests.support.terminal import Terminal
 
-CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"path":"*a* `b`"}'}}
+CALL = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "ls", "arguments": '{"path":"*a* `b`"}'},
+}
 SOME: list[dict[str, Any]] = [
     {"role": "user", "content": "**what** is here?", "timestamp": "2026-11-21T09:15:30.000Z"},
     {
@@ -91,7 +95,10 @@ def test_a_line_of_it(home: Home, answers: list[dict[str, Any]], line: str) -> N
     assert line in home.run(*SHOW).stdout.splitlines()
 
 
-LONG_CALL = {**CALL, "function": {"name": "ls", "arguments": json.dumps({"path": "/home", "words": "x y\n" * 100})}}
+LONG_CALL = {
+    **CALL,
+    "function": {"name": "ls", "arguments": json.dumps({"path": "/home", "words": "x y\n" * 100})},
+}
 # A message, and the lines that are shown of it.
 SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
     "a call, where it stood": (
@@ -160,10 +167,23 @@ WAYS = [SHOW, ("--export-session", "0"), ("--export-session", "0", "--format", "
 
 @pytest.mark.parametrize("way", WAYS, ids=" ".join)
 def test_the_system_prompt_and_the_parameters_are_shown(home: Home, way: tuple[str, ...]) -> None:
-    params = ("-p", "temperature=0.2", "-p", "seed=7", "-p", "reasoning_effort=low", "-p", 'stop=["END", "ü"]')
+    params = (
+        "-p",
+        "temperature=0.2",
+        "-p",
+        "seed=7",
+        "-p",
+        "reasoning_effort=low",
+        "-p",
+        'stop=["END", "ü"]',
+    )
     home.run("-m", "echo", "--system", "Answer *briefly*,\nand kindly.", *params, "hi")
-    text = re.sub(r"<[^>]*>|[*\\]", "", html.unescape(home.run(*way).stdout).partition("\n<!-- gptsh")[0])
-    assert re.search(r'parameters(: )?temperature=0.2, reasoning_effort=low, seed=7, stop=\["END","ü"\]\n', text)
+    text = re.sub(
+        r"<[^>]*>|[*\\]", "", html.unescape(home.run(*way).stdout).partition("\n<!-- gptsh")[0]
+    )
+    assert re.search(
+        r'parameters(: )?temperature=0.2, reasoning_effort=low, seed=7, stop=\["END","ü"\]\n', text
+    )
     assert re.search(r"(?i)\n(## )?system prompt\n+Answer briefly,\nand kindly.\n", text)
     assert text.index("kindly") < text.index("You said")
 
@@ -182,8 +202,13 @@ def test_a_pipe_gets_markdown_and_rendered_what_asks_for_it(home: Home) -> None:
     drawn = home.run(*SHOW, "-o", "markdown").stdout
     assert drawn.startswith("A * Talk\n\n • session: ")
     assert "\n\nwhat is here?\n\n" in drawn
-    assert '\n\n`[tool call ls({"path":"*a* `b`"})]`\n\n' in drawn  # without colours a code span keeps its marks
-    assert "\x1b[1mwhat\x1b[0m is here?" in home.run(*SHOW, "-o", "markdown", env={"FORCE_COLOR": "1"}).stdout
+    assert (
+        '\n\n`[tool call ls({"path":"*a* `b`"})]`\n\n' in drawn
+    )  # without colours a code span keeps its marks
+    assert (
+        "\x1b[1mwhat\x1b[0m is here?"
+        in home.run(*SHOW, "-o", "markdown", env={"FORCE_COLOR": "1"}).stdout
+    )
 
 
 @pytest.mark.parametrize("pager", ["cat", "", "no-such-pager", "sed 's/^/=/'"])
@@ -199,7 +224,9 @@ def times_woken(pid: int) -> int:
     """How often a process has waited for something, on Linux; else 0."""
     threads = Path(f"/proc/{pid}/task").glob("*/status")
     return sum(
-        int(found) for one in threads for found in re.findall(r"\nvoluntary_ctxt_switches:\s*(\d+)", one.read_text())
+        int(found)
+        for one in threads
+        for found in re.findall(r"\nvoluntary_ctxt_switches:\s*(\d+)", one.read_text())
     )
 
 
@@ -215,16 +242,26 @@ def test_less_is_the_usual_one_and_leaving_it_early_is_no_failure(home: Home) ->
     settle(terminal)
     woken = times_woken(terminal.pid)
     time.sleep(1)
-    assert times_woken(terminal.pid) < woken + 15  # Ctrl-C is not sent again and again to who leaves it to a child
+    assert (
+        times_woken(terminal.pid) < woken + 15
+    )  # Ctrl-C is not sent again and again to who leaves it to a child
     os.write(terminal.fd, b"q")
     seen, code = terminal.close()
-    assert (code, b"gptsh:" in seen, b"Traceback" in seen, b"line 199" in seen) == (0, False, False, False)
+    assert (code, b"gptsh:" in seen, b"Traceback" in seen, b"line 199" in seen) == (
+        0,
+        False,
+        False,
+        False,
+    )
 
 
 def test_pages_are_drawn_as_they_are_read(home: Home) -> None:
     keep(home, SOME)
     endless: Any = {**home.doc(), "messages": cycle(SOME)}
-    lines = islice(drawn(transcript(endless, (), full=True), TerminalStyle(styles=False, colors=False), 80), 999)
+    lines = islice(
+        drawn(transcript(endless, (), full=True), TerminalStyle(styles=False, colors=False), 80),
+        999,
+    )
     assert sum("what is here?" in line for line in lines) > 9
 
 
@@ -233,9 +270,13 @@ def read(home: Home) -> list[Any]:
     return MarkdownIt("commonmark").enable("strikethrough").parse(home.run(*SHOW, "--full").stdout)
 
 
-@pytest.mark.parametrize("title", ["a_b_ *c* `d` ~~e~~ \\", "# x", "[a](b) <b> &amp; ![c]", "| - 1. # a #"])
+@pytest.mark.parametrize(
+    "title", ["a_b_ *c* `d` ~~e~~ \\", "# x", "[a](b) <b> &amp; ![c]", "| - 1. # a #"]
+)
 @pytest.mark.parametrize("result", ["```\na\n```\n~~~\n````", "`````` \n a"])
-def test_a_title_is_shown_as_it_is_and_nothing_ends_a_fence_from_within(home: Home, title: str, result: str) -> None:
+def test_a_title_is_shown_as_it_is_and_nothing_ends_a_fence_from_within(
+    home: Home, title: str, result: str
+) -> None:
     keep(home, [*SOME[:2], {**SOME[2], "content": f"x{result}x"}], title=f"x {title}")
     found = read(home)
     assert "".join(part.content for part in found[1].children) == f"x {title}"

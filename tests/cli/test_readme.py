@@ -13,7 +13,11 @@ from tests.support.programs import needs
 from tests.support.readme import SCRIPTING, keys_in
 
 PAGES = [path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))]
-BLOCKS = [pair for page in PAGES for pair in re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```\n", page, re.DOTALL)]
+BLOCKS = [
+    pair
+    for page in PAGES
+    for pair in re.findall(r"```sh\n(.*?)```\n\n```text\n(.*?)```\n", page, re.DOTALL)
+]
 LOOPS = (  # what the page on scripting says of pipes, loops and parts of an answer
     r"""export GPTSH_MODEL=echo
 set -o pipefail
@@ -66,8 +70,12 @@ def test_a_script_prints_what_the_page_says(home: Home, script: str, printed: st
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -m gptsh "$@"\n')
     command.chmod(0o755)
     line = ["bash", "-c", f'PATH="{home.folder}:$PATH"; exec </dev/null\n{script}']
-    done = subprocess.run(line, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False, timeout=60)
-    usual = re.compile(" is a new session$|: waiting to save: ")  # the second one on a machine with much to do
+    done = subprocess.run(
+        line, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False, timeout=60
+    )
+    usual = re.compile(
+        " is a new session$|: waiting to save: "
+    )  # the second one on a machine with much to do
     notes = [line for line in done.stderr.splitlines() if not usual.search(line)]
     assert (done.stdout, notes) == (printed, [])
 
@@ -78,6 +86,8 @@ def test_the_keys_for_programs_are_those_of_the_page(home: Home) -> None:
         assert set(first[0] if isinstance(first, list) else first) == set(keys_in(heading)), args
     (match,) = json.loads(home.run("--search-sessions", "THERE", "-o", "json").stdout)
     assert set(match) == {*keys_in("key of a list's item"), "match"}
-    context = next(line for line in SCRIPTING.splitlines() if line.startswith("| `context` |")).split("|")[2]
+    context = next(
+        line for line in SCRIPTING.splitlines() if line.startswith("| `context` |")
+    ).split("|")[2]
     answered = json.loads(home.run("-m", "echo", "-o", "json", "hi").stdout)
     assert set(answered["context"]) == set(re.findall("`([a-z_]+)`", context))

@@ -48,14 +48,20 @@ def place(home: Home) -> Home:
     """A home with gptsh on its path and the model ``echo``."""
     home.configure(CONFIG.format(folder=Path(sys.executable).parent))
     program(home, "gptsh", f'exec {sys.executable} -m gptsh "$@"')
-    home.env |= {"PATH": f"{home.folder / 'bin'}:{home.env['PATH']}", "GPTSH_MODEL": "echo", "HOME": str(home.folder)}
+    home.env |= {
+        "PATH": f"{home.folder / 'bin'}:{home.env['PATH']}",
+        "GPTSH_MODEL": "echo",
+        "HOME": str(home.folder),
+    }
     return home
 
 
 def shell(home: Home, script: str) -> "subprocess.CompletedProcess[str]":
     """Run a script in the working folder, without a terminal."""
     line = ["bash", "-c", f"exec </dev/null\n{script}"]
-    done = subprocess.run(line, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        line, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     return done
 
@@ -119,7 +125,11 @@ def integration(home: Home) -> None:
     shell(home, f"{COMMIT} -m second")
     program(home, "pipx", 'test "$1" = install')
     (step,) = yaml.safe_load(block("Continuous integration", "yaml"))
-    home.env |= {"GITHUB_BASE_REF": "main", "GITHUB_STEP_SUMMARY": str(home.folder / "summary"), "GPTSH_URL": "x"}
+    home.env |= {
+        "GITHUB_BASE_REF": "main",
+        "GITHUB_STEP_SUMMARY": str(home.folder / "summary"),
+        "GPTSH_URL": "x",
+    }
     shell(home, step["run"])
     assert "+two" in (home.folder / "summary").read_text()
     assert home.docs() == []
@@ -149,7 +159,9 @@ def tmux(home: Home) -> None:
     conf = home.folder / "tmux.conf"
     conf.write_text(block("A tmux popup", "tmux"))
     socket = f"tmux -S {home.folder}/socket -f {conf}"
-    keys = shell(home, f"{socket} new-session -d cat && {socket} list-keys -T prefix; {socket} kill-server").stdout
+    keys = shell(
+        home, f"{socket} new-session -d cat && {socket} list-keys -T prefix; {socket} kill-server"
+    ).stdout
     assert re.search(r"prefix +a +display-popup -E .*gptsh -i -s @tmux", keys)
     assert re.search(r"prefix +A +display-popup -E .*capture-pane -p \| gptsh -i", keys)
 
@@ -158,14 +170,23 @@ def rows_of_a_csv(home: Home) -> None:
     (home.cwd / "reviews.csv").write_text("id,text\n1,good\n2,bad\n3,so so\n")
     shell(home, block("Each row of a CSV", "bash"))
     lines = (home.cwd / "answers.jsonl").read_text().splitlines()
-    assert lines[1] == '{"id":"2","answer":"You said: Positive or negative? One word. bad","cost":null}'
+    assert (
+        lines[1]
+        == '{"id":"2","answer":"You said: Positive or negative? One word. bad","cost":null}'
+    )
     assert len(lines) == 3
     shell(home, block("Each row of a CSV", "bash", 1))
     rated = (home.cwd / "rated.csv").read_text()
-    assert sorted(line.rpartition(". ")[2] for line in rated.splitlines()) == ["1,good", "2,bad", "3,so so"]
+    assert sorted(line.rpartition(". ")[2] for line in rated.splitlines()) == [
+        "1,good",
+        "2,bad",
+        "3,so so",
+    ]
 
 
-CASES: dict[str, tuple[str, Callable[[Home], None]]] = {  # the program that it needs, and how it is tried
+CASES: dict[
+    str, tuple[str, Callable[[Home], None]]
+] = {  # the program that it needs, and how it is tried
     "Commit messages": ("git", commit_messages),
     "Review a pull request": ("bash", pull_request),
     "Triage a log": ("bash", triage),
@@ -183,7 +204,9 @@ def test_every_recipe_is_tried() -> None:
 
 @pytest.mark.slow
 @needs("bash")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=needs(program)) for name, (program, _) in CASES.items()])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=needs(program)) for name, (program, _) in CASES.items()]
+)
 def test_a_recipe_does_what_the_page_says(place: Home, name: str) -> None:
     CASES[name][1](place)
 
@@ -228,7 +251,17 @@ def test_a_row_for_those_who_come_from_another_tool_runs(moving: Home, command: 
         assert terminal.close()[1] == 0
         return
     line = ["bash", "-c", f"exec </dev/null\n{command}"]
-    done = subprocess.run(line, env=moving.env, cwd=moving.cwd, capture_output=True, text=True, check=False, timeout=60)
-    needs_more_than_echo = "--schema" in command or "--block" in command  # whose answers have no JSON and no code
+    done = subprocess.run(
+        line,
+        env=moving.env,
+        cwd=moving.cwd,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    needs_more_than_echo = (
+        "--schema" in command or "--block" in command
+    )  # whose answers have no JSON and no code
     assert done.returncode == (5 if needs_more_than_echo else 0), done.stderr
     assert "Traceback" not in done.stderr

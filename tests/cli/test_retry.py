@@ -8,21 +8,37 @@ from tests.support.server import ModelServer
 REFUSED = {"error": {"message": "no such key"}}
 
 
-def test_the_last_question_is_asked_again_with_its_files_by_another_model(home: Home, model: ModelServer) -> None:
+def test_the_last_question_is_asked_again_with_its_files_by_another_model(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model))
     (home.cwd / "notes.txt").write_text("N")
     home.run("one")
     home.run("-s", "0", "-f", "notes.txt", "two", stdin="P")
     before = home.doc()
     (home.cwd / "notes.txt").unlink()
-    run = home.run("-s", "0", "--retry", "-m", "lab/other", "-p", "temperature=0", "--title", "T", stdin="not read")
+    run = home.run(
+        "-s",
+        "0",
+        "--retry",
+        "-m",
+        "lab/other",
+        "-p",
+        "temperature=0",
+        "--title",
+        "T",
+        stdin="not read",
+    )
     assert (run.stderr, run.code) == ("", 0)
     first, second = model.sent[-2:]
     assert second == {**first, "model": "other", "temperature": 0}
     (fork,) = [doc for doc in home.docs() if doc["id"] != before["id"]]
     (same,) = [doc for doc in home.docs() if doc["id"] == before["id"]]
     assert (same, fork["title"], fork["meta"]["forked_from"]) == (before, "T", f"{before['id']}@1")
-    assert [m["model"] for m in fork["messages"] if m["role"] == "assistant"] == ["lab/m", "lab/other"]
+    assert [m["model"] for m in fork["messages"] if m["role"] == "assistant"] == [
+        "lab/m",
+        "lab/other",
+    ]
 
 
 def test_a_question_without_an_answer_is_answered_in_place(lab: Home, model: ModelServer) -> None:
@@ -41,7 +57,10 @@ def test_a_point_of_a_session_has_a_last_question_too(lab: Home) -> None:
     lab.run("-s", "0", "--snapshot", "here")
     assert lab.run("-s", "0@2", "--retry").stdout == "You said: two\n"
     assert lab.run("-s", f"{original}@here", "--retry").stdout == "You said: three\n"
-    assert [doc["meta"]["forked_from"] for doc in lab.docs()][:2] == [f"{original}@2", f"{original}@1"]
+    assert [doc["meta"]["forked_from"] for doc in lab.docs()][:2] == [
+        f"{original}@2",
+        f"{original}@1",
+    ]
 
 
 def test_a_retry_that_fails_before_its_first_save_changes_nothing(lab: Home) -> None:
@@ -57,9 +76,18 @@ def test_a_retry_that_fails_before_its_first_save_changes_nothing(lab: Home) -> 
         (["--retry"], "--retry needs a session: name one with -s REF, or -c"),
         (["-s", "@new", "--retry"], "there is no turn yet"),
         (["-s", "0@0", "--retry"], "there is no turn yet"),
-        (["-s", "0", "--retry", "words"], "--retry takes no prompt: it asks the session's last question"),
-        (["-s", "0", "--retry", "-f", "a"], "-f cannot be used with --retry: it asks the session's last question"),
-        (["-s", "0", "--retry", "-e"], "-e cannot be used with --retry: it asks the session's last question"),
+        (
+            ["-s", "0", "--retry", "words"],
+            "--retry takes no prompt: it asks the session's last question",
+        ),
+        (
+            ["-s", "0", "--retry", "-f", "a"],
+            "-f cannot be used with --retry: it asks the session's last question",
+        ),
+        (
+            ["-s", "0", "--retry", "-e"],
+            "-e cannot be used with --retry: it asks the session's last question",
+        ),
         (["-i", "-s", "0", "--retry"], "--retry cannot be used with -i: leave out -i to ask once"),
     ],
 )

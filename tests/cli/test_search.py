@@ -34,7 +34,9 @@ def put(home: Home, name: str, doc: dict[str, Any] | bytes) -> Path:
 
 def ids(home: Home, *args: str) -> list[str]:
     """The ids of the sessions that a search finds."""
-    return re.findall(r"^\[\d+\] (\w{4}) ", home.run("--search-sessions", *args).stdout, re.MULTILINE)
+    return re.findall(
+        r"^\[\d+\] (\w{4}) ", home.run("--search-sessions", *args).stdout, re.MULTILINE
+    )
 
 
 def match_in(home: Home, doc: dict[str, Any] | bytes, text: str) -> str | None:
@@ -50,11 +52,17 @@ LAYOUTS = {  # our own is searched by its bytes, what ``jq`` writes the long way
     "own": in_lines,
     "on one line": compact,
     "by jq": lambda doc: json.dumps(doc, indent=2).encode() + b"\n",
-    "of the first version": lambda doc: compact({key: value for key, value in doc.items() if key != "version"}),
+    "of the first version": lambda doc: compact(
+        {key: value for key, value in doc.items() if key != "version"}
+    ),
 }
 ARGUMENTS = '{"argkey": "argv\\u00e4lue src\\/a.py"}'
 READ = 'tool call (toolname): {"argkey": "argvälue src/a.py"}'  # as they read
-CALL = {"id": "callid", "type": "function", "function": {"name": "toolname", "arguments": ARGUMENTS}}
+CALL = {
+    "id": "callid",
+    "type": "function",
+    "function": {"name": "toolname", "arguments": ARGUMENTS},
+}
 COPY = {"id": "id-9", "parent": None, "timestamp": STAMP, "role": "user", "content": "rawout"}
 EVERYTHING = session(
     {"role": "system", "content": "systemmessage"},
@@ -118,8 +126,12 @@ MATCHING = [
 
 @pytest.mark.parametrize("layout", ["own", "by jq"])
 def test_words_match_in_either_case_and_as_they_are_written(home: Home, layout: str) -> None:
-    found = [match_in(home, LAYOUTS[layout](session(user(text))), words) for words, text, _ in MATCHING]
-    assert [row for row, match in zip(MATCHING, found, strict=True) if (match is not None) != row[2]] == []
+    found = [
+        match_in(home, LAYOUTS[layout](session(user(text))), words) for words, text, _ in MATCHING
+    ]
+    assert [
+        row for row, match in zip(MATCHING, found, strict=True) if (match is not None) != row[2]
+    ] == []
 
 
 @pytest.mark.parametrize(
@@ -144,9 +156,21 @@ def test_the_passage_has_most_of_the_words_and_is_as_wide_as_there_is_room(
 @pytest.fixture
 def three(home: Home) -> Home:
     """Three sessions, the newest first by its id: cccc, bbbb, aaaa."""
-    put(home, "100000-aaaa", session(user("the first needle"), meta={"tags": ["red"], "project": str(home.cwd)}))
-    put(home, "100001-bbbb", session(user("nothing"), assistant("hay"), agent={"name": "other", "model": "lab/m"}))
-    put(home, "100002-cccc", session(user("Needle"), assistant("and hay"), title="Third", agent={"model": "lab/n"}))
+    put(
+        home,
+        "100000-aaaa",
+        session(user("the first needle"), meta={"tags": ["red"], "project": str(home.cwd)}),
+    )
+    put(
+        home,
+        "100001-bbbb",
+        session(user("nothing"), assistant("hay"), agent={"name": "other", "model": "lab/m"}),
+    )
+    put(
+        home,
+        "100002-cccc",
+        session(user("Needle"), assistant("and hay"), title="Third", agent={"model": "lab/n"}),
+    )
     return home
 
 
@@ -160,7 +184,9 @@ def test_a_sharp_s_is_marked_as_two(home: Home) -> None:
     put(home, "100000-aaaa", session(user("in der langen Straße 5")))
     (item,) = json.loads(home.run("--search-sessions", "strasse", "-o", "json").stdout)
     assert item["match"] == "user: in der langen Straße 5"
-    shown = home.run("--search-sessions", "STRASSE", "-o", "markdown", env={"FORCE_COLOR": "1"}).stdout
+    shown = home.run(
+        "--search-sessions", "STRASSE", "-o", "markdown", env={"FORCE_COLOR": "1"}
+    ).stdout
     assert RED.format("Straße") in shown
 
 
@@ -187,7 +213,10 @@ def test_filters_are_those_of_the_list(three: Home, args: list[str], expected: l
 def test_a_program_gets_the_objects_of_the_list_and_the_match(three: Home) -> None:
     listed = json.loads(three.run("--list-sessions", "-o", "json").stdout)
     items = json.loads(three.run("--search-sessions", "needle", "-o", "json").stdout)
-    assert items == [{**listed[0], "match": "user: Needle"}, {**listed[2], "match": "user: the first needle"}]
+    assert items == [
+        {**listed[0], "match": "user: Needle"},
+        {**listed[2], "match": "user: the first needle"},
+    ]
     lines = three.run("--search-sessions", "needle", "-o", "jsonl").stdout.splitlines()
     assert [json.loads(line) for line in lines] == items
     assert three.run("--search-sessions", "pin", "-o", "json") == ("[]\n", "", 1)
@@ -197,7 +226,10 @@ def test_what_cannot_be_read_is_told_and_left_out(three: Home) -> None:
     put(three, "100003-torn", in_lines(session(user("a needle"), assistant("b")))[:-40])
     put(three, "100005-void", b"")
     done = three.run("--search-sessions", "hay")
-    assert re.findall(r"^\[(\d)\] (\w+)", done.stdout, re.MULTILINE) == [("2", "cccc"), ("3", "bbbb")]
+    assert re.findall(r"^\[(\d)\] (\w+)", done.stdout, re.MULTILINE) == [
+        ("2", "cccc"),
+        ("3", "bbbb"),
+    ]
     assert re.findall(r"skipped .*-(\w+)\.json: ", done.stderr) == ["void", "torn"]
     assert (done.stderr.count("\n"), done.code) == (2, 0)
 
@@ -211,19 +243,28 @@ def test_the_words_are_marked_on_a_terminal(home: Home) -> None:
     assert seen.decode().endswith(" a \x1b[1mNeedle\x1b[0m in a \x1b[1mhay\x1b[0mstack\r\n")
     assert home.run(*args).stdout.endswith(re.sub(SGR, "", marked))
     assert home.run(*args, env={"FORCE_COLOR": "1"}).stdout.endswith(marked)
-    assert home.run(*args, env={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stdout.endswith(marked.replace("1;31", "1"))
+    assert home.run(*args, env={"FORCE_COLOR": "1", "NO_COLOR": "1"}).stdout.endswith(
+        marked.replace("1;31", "1")
+    )
 
 
 @pytest.mark.parametrize("tail", [b"", b'"}]}'])
 def test_one_session_of_900_mb_is_skipped_and_the_others_are_found(home: Home, tail: bytes) -> None:
     home.run("-m", "echo", "a needle")
-    start = b'{"id":"huge","created_at":"2026-01-01T00:00:00Z","messages":[{"role":"user","content":"'
+    start = (
+        b'{"id":"huge","created_at":"2026-01-01T00:00:00Z","messages":[{"role":"user","content":"'
+    )
     path = put_file(home, "20260101-000000-huge", start)
     with path.open("r+b") as file:
         file.truncate(900_000_000)
         file.seek(0, 2)
         file.write(tail)
-    for job in (["--list-sessions"], ["--search-sessions", "needle"], ["--usage"], ["--prune-sessions", "--keep", "9"]):
+    for job in (
+        ["--list-sessions"],
+        ["--search-sessions", "needle"],
+        ["--usage"],
+        ["--prune-sessions", "--keep", "9"],
+    ):
         started = time.process_time()
         run = home.run(*job)
         assert time.process_time() - started < 0.5

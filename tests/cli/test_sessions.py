@@ -51,9 +51,16 @@ def test_a_session_is_a_compact_file_for_its_owner_alone(home: Home) -> None:
     assert "Größe".encode() in raw
     assert b"\\udc80 one" in raw  # what is no text survives as an escape
     assert doc["stats"].items() >= {"turns": 2, "messages": 4, "preview": "\udc80 one"}.items()
-    for moment in (doc["created_at"], doc["updated_at"], *(message["timestamp"] for message in doc["messages"])):
+    for moment in (
+        doc["created_at"],
+        doc["updated_at"],
+        *(message["timestamp"] for message in doc["messages"]),
+    ):
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", moment)
-    assert [m["parent"] for m in doc["messages"]] == [None, *(m["id"] for m in doc["messages"][:-1])]
+    assert [m["parent"] for m in doc["messages"]] == [
+        None,
+        *(m["id"] for m in doc["messages"][:-1]),
+    ]
     for found in (home.state, *home.state.rglob("*")):
         assert stat.S_IMODE(found.stat().st_mode) == (0o700 if found.is_dir() else 0o600), found
     assert not list(home.state.rglob("*.tmp"))
@@ -79,11 +86,18 @@ def test_a_document_without_an_id_gets_one(store: Store) -> None:
     assert len(store()) == 2
 
 
-def test_leftovers_of_killed_processes_are_swept_after_an_hour_and_no_other_file(home: Home, one: Path) -> None:
+def test_leftovers_of_killed_processes_are_swept_after_an_hour_and_no_other_file(
+    home: Home, one: Path
+) -> None:
     folders = [home.sessions, home.state / "archive", home.state / "names", home.state]
     for folder in folders:
         folder.mkdir(exist_ok=True)
-        for name, age in (("old.4711.abcdef", 4000), ("young.4711.abcdef", 0), ("notes", 4000), ("~sync~x.json", 4000)):
+        for name, age in (
+            ("old.4711.abcdef", 4000),
+            ("young.4711.abcdef", 0),
+            ("notes", 4000),
+            ("~sync~x.json", 4000),
+        ):
             (folder / f"{name}.tmp").write_text("{")
             os.utime(folder / f"{name}.tmp", (time.time() - age,) * 2)
     home.run("-m", "echo", "another")
@@ -95,11 +109,21 @@ def test_a_turn_stays_together_whoever_wrote_meanwhile(lab: Home, model: ModelSe
     """Two ask, one of them while the other's answer comes; a third one changes the labels."""
     process, release = start_answer(lab, model)
     assert lab.run("-s", "0", "-m", "echo", "--tag", "b", "late").code == 0
-    assert lab.run("-s", "0", "--tag", "a", "--tag", "b", "--title", "Label", "--snapshot", "here").code == 0
+    assert (
+        lab.run(
+            "-s", "0", "--tag", "a", "--tag", "b", "--title", "Label", "--snapshot", "here"
+        ).code
+        == 0
+    )
     release.set()
     assert process.communicate(timeout=30) == (b"second\n", b"")
     doc = lab.doc()
-    assert [line[:17] for line in texts(doc)] == ["user: go", "assistant: first ", "user: late", "assistant: You sa"]
+    assert [line[:17] for line in texts(doc)] == [
+        "user: go",
+        "assistant: first ",
+        "user: late",
+        "assistant: You sa",
+    ]
     assert (doc["title"], doc["meta"]["tags"]) == ("Label", ["b", "a"])
     assert (doc["stats"]["turns"], len(doc["context"]["snapshots"])) == (2, 1)
     costs = [message["cost"] for message in doc["messages"] if message.get("cost") is not None]
@@ -107,7 +131,9 @@ def test_a_turn_stays_together_whoever_wrote_meanwhile(lab: Home, model: ModelSe
 
 
 @pytest.mark.parametrize("words", [(), ("two",)])
-def test_untag_removes_tags_with_a_question_or_without_one(lab: Home, words: tuple[str, ...]) -> None:
+def test_untag_removes_tags_with_a_question_or_without_one(
+    lab: Home, words: tuple[str, ...]
+) -> None:
     lab.run("--tag", "a", "--tag", "b", "--tag", "c", "one")
     run = lab.run("-s", "0", "--untag", "a", "--untag", "c", "--tag", "d", *words)
     assert run.code == 0
@@ -127,12 +153,17 @@ def test_untag_is_a_label_where_other_labels_are(lab: Home) -> None:
     lab.run("--tag", "a", "one")
     run = lab.run("-s", "0", "--untag", "a", "-o", "json")
     assert json.loads(run.stdout)["tags"] == []
-    assert "--untag needs a saved session" in lab.run("-s", "0", "--no-save", "--untag", "a", "two").stderr
+    assert (
+        "--untag needs a saved session"
+        in lab.run("-s", "0", "--no-save", "--untag", "a", "two").stderr
+    )
     assert lab.run("-s", "0", "--untag", "a", "-m", "echo").code == 2
     assert lab.run("-s", "0@1", "--untag", "a").code == 2
 
 
-def test_an_answer_goes_behind_its_question_and_a_file_that_was_renamed_is_found(store: Store) -> None:
+def test_an_answer_goes_behind_its_question_and_a_file_that_was_renamed_is_found(
+    store: Store,
+) -> None:
     doc = new_doc()
     for question in "ab":
         sessions.append_messages(doc, [{"role": "user", "content": question}], None)
@@ -160,7 +191,10 @@ def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
         sessions.save_session(one, tagged("c"))
     (saved,) = store()
     assert (saved["title"], saved["meta"]["tags"]) == ("first title", ["a", "b", "c"])
-    assert [(call["kind"], call["cost"]) for call in saved["usage"]["calls"]] == [("memory", 0.25), ("summary", 0.5)]
+    assert [(call["kind"], call["cost"]) for call in saved["usage"]["calls"]] == [
+        ("memory", 0.25),
+        ("summary", 0.5),
+    ]
     assert (saved["usage"]["cost"], saved["agent"]["model"]) == (0.75, "lab/other")
     assert (saved["their_key"], saved["our_key"]) == (1, 2)
 
@@ -168,7 +202,9 @@ def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
 def test_a_script_can_save_no_secret(store: Store) -> None:
     params = {"temperature": 0.2, "api_key": "sk-one", "extra_headers": {"x": "sk-two"}}
     provider = {"name": "lab", "api_key": "sk-three", "headers": {"Authorization": "sk-four"}}
-    doc = sessions.new_session_doc({"params": params}, provider, output=None, mcp_allowed_servers=None)
+    doc = sessions.new_session_doc(
+        {"params": params}, provider, output=None, mcp_allowed_servers=None
+    )
     path = sessions.save_session(doc)
     doc["provider"], doc["agent"] = provider, {"params": params}
     append_turn(doc, "a question brings its agent")
@@ -180,18 +216,26 @@ def test_a_script_can_save_no_secret(store: Store) -> None:
 
 
 @pytest.mark.parametrize("days", [(1, 2), (2, 1)])
-def test_of_two_compactions_made_at_once_the_later_one_counts(store: Store, days: tuple[int, int]) -> None:
+def test_of_two_compactions_made_at_once_the_later_one_counts(
+    store: Store, days: tuple[int, int]
+) -> None:
     sessions.save_session(new_doc())
     copies = [sessions.load_session("0") for _ in days]
     for copy, day in zip(copies, days, strict=True):
-        copy["context"]["compaction"] = {"id": f"{day}", "at": f"2026-01-0{day}T00:00:00.000Z", "strategy": "summary"}
+        copy["context"]["compaction"] = {
+            "id": f"{day}",
+            "at": f"2026-01-0{day}T00:00:00.000Z",
+            "strategy": "summary",
+        }
         sessions.save_session(copy)
     (saved,) = store()
     assert saved["context"]["compaction"]["id"] == "2"
 
 
 @pytest.mark.parametrize("meanwhile", ["deleted", "replaced by another of the same id"])
-def test_a_session_that_went_meanwhile_is_not_recreated(lab: Home, model: ModelServer, meanwhile: str) -> None:
+def test_a_session_that_went_meanwhile_is_not_recreated(
+    lab: Home, model: ModelServer, meanwhile: str
+) -> None:
     process, release = start_answer(lab, model)
     (path,) = lab.files()
     assert lab.run("--delete-session", "0", "--yes").stdout.startswith("deleted ")
@@ -205,7 +249,9 @@ def test_a_session_that_went_meanwhile_is_not_recreated(lab: Home, model: ModelS
     assert [file.read_bytes() for file in lab.files()] == left
 
 
-TALK = [{"id": f"m{at}", "role": ("user", "assistant")[at % 2], "content": f"m{at}"} for at in range(6)]
+TALK = [
+    {"id": f"m{at}", "role": ("user", "assistant")[at % 2], "content": f"m{at}"} for at in range(6)
+]
 SNAPSHOTS = {"summaries": [], "snapshots": [{"id": "s", "name": "before", "message": "m3"}]}
 
 
@@ -214,7 +260,14 @@ def many(home: Home) -> Home:
     """Three sessions of one second, the newest first by its milliseconds: 7x9q, 7x2m, abcd; ``@Work:a.b`` is 7x9q."""
     for at, ident in enumerate(("abcd", "7x2m", "7x9q")):
         moment = f"2025-10-27T09:15:31.{at}00Z"
-        doc = {"version": 1, "id": ident, "title": ident, "created_at": moment, "messages": TALK, "context": SNAPSHOTS}
+        doc = {
+            "version": 1,
+            "id": ident,
+            "title": ident,
+            "created_at": moment,
+            "messages": TALK,
+            "context": SNAPSHOTS,
+        }
         put_file(home, f"20251027-091531-{ident}", doc)
     (home.state / "names").mkdir()
     (home.state / "names" / "%57ork%3Aa.b").write_text("20251027-091531-7x9q.json\n")
@@ -229,9 +282,15 @@ def many(home: Home) -> Home:
         ("0@3", "7x9q", 6), ("0@0", "7x9q", 0), ("0@-1", "7x9q", 4), ("0@-3", "7x9q", 0), ("0@before", "7x9q", 4),
     ],
 )  # fmt: skip
-def test_a_ref_is_a_session_and_a_point_cuts_it(many: Home, ref: str, ident: str, messages: int) -> None:
+def test_a_ref_is_a_session_and_a_point_cuts_it(
+    many: Home, ref: str, ident: str, messages: int
+) -> None:
     doc = json.loads(many.run("--show-session", ref, "-o", "json").stdout)
-    assert (doc["id"], len(doc["messages"]), doc["stats"]["messages"]) == (ident, messages, messages)
+    assert (doc["id"], len(doc["messages"]), doc["stats"]["messages"]) == (
+        ident,
+        messages,
+        messages,
+    )
 
 
 @pytest.mark.parametrize(
@@ -272,15 +331,23 @@ def test_null_in_a_table_of_a_session_is_left_out_with_a_note(home: Home) -> Non
     )
     run = home.run("-s", "aaaa", "-m", "echo", "more")
     assert (run.stdout, run.code) == ("You said: question of aaaa\n\nmore\n", 0)
-    assert run.stderr.startswith("gptsh: session aaaa: left out malformed keys: meta.tags[0], meta.used_in./, ")
+    assert run.stderr.startswith(
+        "gptsh: session aaaa: left out malformed keys: meta.tags[0], meta.used_in./, "
+    )
     doc = json.loads(path.read_bytes())
-    assert (doc["meta"]["tags"], doc["context"]["cuts"], doc["context"]["noted"]) == (["a"], {"x": []}, {})
+    assert (doc["meta"]["tags"], doc["context"]["cuts"], doc["context"]["noted"]) == (
+        ["a"],
+        {"x": []},
+        {},
+    )
     assert [*doc["meta"]["used_in"]] == [str(home.cwd)]
 
 
 def test_the_newest_five_summaries_stay(store: Store) -> None:
     doc = new_doc()
-    doc["context"]["summaries"] = [{"id": f"{at}", "text": "t", "created_at": f"2026-01-0{at}"} for at in range(1, 8)]
+    doc["context"]["summaries"] = [
+        {"id": f"{at}", "text": "t", "created_at": f"2026-01-0{at}"} for at in range(1, 8)
+    ]
     sessions.save_session(doc)
     sessions.save_session(sessions.load_session("0"))
     assert [item["id"] for item in store()[0]["context"]["summaries"]] == ["3", "4", "5", "6", "7"]
@@ -301,15 +368,27 @@ UNREADABLE: list[Any] = [
 def test_a_session_that_lacks_its_times_has_that_of_its_file_name(home: Home) -> None:
     put_file(home, "20250203-040506-aaaa", {"version": 1, "messages": [QUESTION]})
     doc = json.loads(home.run("--show-session", "aaaa", "-o", "json").stdout)
-    assert (doc["id"], doc["created_at"], doc["provider"]) == ("aaaa", "2025-02-03T04:05:06.000Z", {"name": None})
+    assert (doc["id"], doc["created_at"], doc["provider"]) == (
+        "aaaa",
+        "2025-02-03T04:05:06.000Z",
+        {"name": None},
+    )
     put_file(home, "20990101-000000-bbbb", b"{")
     for job in (LIST, ("--search-sessions", "q"), ("--usage",)):
         assert "20990101-000000-bbbb.json: not JSON: " in home.run(*job).stderr
 
 
-@pytest.mark.parametrize("odd", [*NOT_SESSIONS, *UNREADABLE], ids=range(len(NOT_SESSIONS) + len(UNREADABLE)))
-def test_what_is_no_session_is_an_error_naming_the_file_and_never_rewritten(home: Home, one: Path, odd: Any) -> None:
-    bad = put_file(home, "20990101-000000-aaaa", odd if isinstance(odd, bytes) else {**home.doc(), "id": "aaaa"})
+@pytest.mark.parametrize(
+    "odd", [*NOT_SESSIONS, *UNREADABLE], ids=range(len(NOT_SESSIONS) + len(UNREADABLE))
+)
+def test_what_is_no_session_is_an_error_naming_the_file_and_never_rewritten(
+    home: Home, one: Path, odd: Any
+) -> None:
+    bad = put_file(
+        home,
+        "20990101-000000-aaaa",
+        odd if isinstance(odd, bytes) else {**home.doc(), "id": "aaaa"},
+    )
     if not isinstance(odd, bytes):
         change(bad, "messages", odd)
         bad.write_text(bad.read_text().replace("Infinity", "1e400"))
@@ -335,7 +414,13 @@ def test_a_pipe_or_a_huge_file_among_the_sessions_is_one_line(home: Home, one: P
     for args in (LIST, ("--usage",), ("--search-sessions", "q")):
         run = home.run(*args)
         assert (run.code, bool(run.stdout), "larger than " in run.stderr) == (0, True, True)
-        assert sorted(re.findall(r"-(\w{4}).json: ", run.stderr)) == ["dang", "fifo", "fold", "huge", "zero"]
+        assert sorted(re.findall(r"-(\w{4}).json: ", run.stderr)) == [
+            "dang",
+            "fifo",
+            "fold",
+            "huge",
+            "zero",
+        ]
     for ref in ("fifo", "zero", "huge"):
         assert home.run("-s", ref, "-m", "echo", "x").code == 2
     assert home.run("-c", "-m", "echo", "x").code == 0
@@ -349,7 +434,9 @@ def test_a_newer_version_is_read_and_never_written(home: Home, one: Path) -> Non
         run = home.run(*args)
         assert (run.stdout, run.code) == ("", 2)
         assert run.stderr.startswith(f"gptsh: {one} was written by a newer gptsh: ")
-    assert home.run("-s", "0@", "-m", "echo", "hi").code == 0  # a fork is a new file, of this version
+    assert (
+        home.run("-s", "0@", "-m", "echo", "hi").code == 0
+    )  # a fork is a new file, of this version
     assert (len(home.docs()), one.read_bytes()) == (2, before)
 
 
@@ -378,7 +465,9 @@ READING = (
 
 
 @pytest.mark.parametrize("version", range(document.VERSION))
-def test_an_older_document_is_read_as_it_is_and_written_by_a_save_alone(home: Home, version: int) -> None:
+def test_an_older_document_is_read_as_it_is_and_written_by_a_save_alone(
+    home: Home, version: int
+) -> None:
     home.sessions.mkdir(parents=True)
     path = home.sessions / "20251027-091530-04a1.json"
     path.write_text(json.dumps(OLD[version], indent=2))
@@ -386,7 +475,9 @@ def test_an_older_document_is_read_as_it_is_and_written_by_a_save_alone(home: Ho
     for args in READING:
         assert home.run(*args).code == 0, args
     assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, changed)
-    new_doc = json.loads(home.run("--show-session", "0", "-o", "json").stdout)  # the fork, from this version
+    new_doc = json.loads(
+        home.run("--show-session", "0", "-o", "json").stdout
+    )  # the fork, from this version
     old = json.loads(home.run("--show-session", "04a1", "-o", "json").stdout)
     assert (old["version"], set(old), old["stats"]["turns"]) == (document.VERSION, set(new_doc), 1)
     assert home.run("-s", "04a1", "-m", "echo", "more").code == 0
@@ -399,7 +490,9 @@ def test_an_older_document_is_read_as_it_is_and_written_by_a_save_alone(home: Ho
     assert texts(saved) == ["user: q", "assistant: a", "user: more", "assistant: You said: more"]
 
 
-def test_a_save_keeps_what_another_program_wrote_meanwhile(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_keeps_what_another_program_wrote_meanwhile(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", home.env["XDG_STATE_HOME"])
     home.run("-m", "echo", "one")
     (path,) = home.files()
@@ -408,10 +501,14 @@ def test_a_save_keeps_what_another_program_wrote_meanwhile(home: Home, monkeypat
         sessions.append_messages(doc, [{"role": "user", "content": f"ours {number}"}], None)
         sessions.save_session(doc, at=path.name)
         theirs = json.loads(path.read_bytes())
-        theirs["messages"].append({"id": f"x{number}", "role": "user", "content": f"theirs {number}"})
+        theirs["messages"].append(
+            {"id": f"x{number}", "role": "user", "content": f"theirs {number}"}
+        )
         path.write_text(json.dumps(theirs))
     sessions.save_session(doc, at=path.name)
-    found = [message["content"] for message in home.doc()["messages"] if "s " in str(message["content"])]
+    found = [
+        message["content"] for message in home.doc()["messages"] if "s " in str(message["content"])
+    ]
     assert found == [f"{who} {number}" for number in range(3) for who in ("ours", "theirs")]
     assert home.doc()["messages"] == doc["messages"]
 
@@ -447,7 +544,9 @@ def test_a_document_of_a_scripts_own_is_saved_and_found_again(
 
 
 def test_a_time_in_the_future_counts_as_now(store: Store) -> None:
-    sessions.save_session({"created_at": "2199-01-01T00:00:00Z", "messages": [{"role": "user", "content": "hello"}]})
+    sessions.save_session(
+        {"created_at": "2199-01-01T00:00:00Z", "messages": [{"role": "user", "content": "hello"}]}
+    )
     (doc,) = store()
     assert doc["created_at"] <= doc["updated_at"] < "2100"
 

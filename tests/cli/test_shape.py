@@ -53,7 +53,13 @@ FENCED = "Do:\n```sh\nls -l\n```\nThat is all."
         ("```\na\n```\nor\n```\nb", "stop", (), "a\n", 0),  # the first block is whole
         ("- so:\n  ```\n  a\n", "stop", (), "", 5),
         ("~~~\na\n```\n~~~ \n\n", "stop", (), "a\n```\n", 0),
-        ("```markdown\n# T\n```sh\nls\n```\n", "stop", (), "", 5),  # its last fence ends the inner block
+        (
+            "```markdown\n# T\n```sh\nls\n```\n",
+            "stop",
+            (),
+            "",
+            5,
+        ),  # its last fence ends the inner block
         ("`ls -l`", "stop", (), "ls -l\n", 0),
         ("`` echo `date` ``\n", "stop", (), "echo `date`\n", 0),
         ("`date` | cat `x`", "stop", (), "`date` | cat `x`\n", 0),
@@ -61,13 +67,22 @@ FENCED = "Do:\n```sh\nls -l\n```\nThat is all."
     ],
 )
 def test_extract_prints_a_whole_block_or_all_of_a_whole_answer(
-    lab: Home, model: ModelServer, said: str, finish: str, args: tuple[str, ...], out: str, code: int
+    lab: Home,
+    model: ModelServer,
+    said: str,
+    finish: str,
+    args: tuple[str, ...],
+    out: str,
+    code: int,
 ) -> None:
     model.say(said, finish=finish)
     run = lab.run("-x", *args, "how")
     assert (run.stdout, run.code) == (out, code)
     if code == 2:
-        assert (run.stderr.startswith("gptsh: -x and --schema cannot be used together"), model.requests) == (True, [])
+        assert (
+            run.stderr.startswith("gptsh: -x and --schema cannot be used together"),
+            model.requests,
+        ) == (True, [])
         return
     assert run.stderr.startswith(said) == (code == 5)  # it is not lost
     assert texts(lab.doc())[-1] == f"assistant: {said}"
@@ -103,7 +118,9 @@ def test_a_block_is_chosen_by_its_language_or_its_place(
 
 
 WRONG = {"error": {"message": "This response_format type is unavailable now"}}
-BY_LLAMA = "1 validation error: {'loc': ('body', 'response_format', 'type'), 'input': 'json_schema'}"
+BY_LLAMA = (
+    "1 validation error: {'loc': ('body', 'response_format', 'type'), 'input': 'json_schema'}"
+)
 CHECKED = {"error": {"message": BY_LLAMA}}
 BOOM = {"error": {"message": "boom"}}
 # What the model says, one after the other; stdout, stderr's beginning, the exit code, and how often it was asked.
@@ -131,14 +148,18 @@ def test_an_answer_that_conforms_is_printed_alone_and_another_asked_for_once(
     assert (run.stdout, run.code, len(model.sent)) == (out, code, asked)
     assert run.stderr.startswith(err) if err else run.stderr == ""
     kept = [one for one in said if isinstance(one, str)]
-    assert [line for line in texts(lab.doc()) if line.startswith("assistant")] == [f"assistant: {one}" for one in kept]
+    assert [line for line in texts(lab.doc()) if line.startswith("assistant")] == [
+        f"assistant: {one}" for one in kept
+    ]
     if name == "wrong, then right":
         *_, first, repair = model.sent[1]["messages"]
         assert first == {"role": "assistant", "content": '{"n":"one"}'}
         assert "$.n: 'one' is not of type 'integer'" in repair["content"]
 
 
-def test_what_is_asked_in_the_users_place_is_no_turn_of_the_user(lab: Home, model: ModelServer) -> None:
+def test_what_is_asked_in_the_users_place_is_no_turn_of_the_user(
+    lab: Home, model: ModelServer
+) -> None:
     for said in ("no", '{"n":1}', "on"):
         model.say(said)
     (lab.cwd / "n.json").write_text(NUMBER)
@@ -148,14 +169,20 @@ def test_what_is_asked_in_the_users_place_is_no_turn_of_the_user(lab: Home, mode
     assert texts(lab.docs()[0]) == ["user: once more", "assistant: on"]
 
 
-def test_a_repair_without_an_answer_goes_with_the_next_question(lab: Home, model: ModelServer) -> None:
+def test_a_repair_without_an_answer_goes_with_the_next_question(
+    lab: Home, model: ModelServer
+) -> None:
     model.say("no")
     model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"})
     model.say("on")
     (lab.cwd / "n.json").write_text(NUMBER)
     assert lab.run("--schema", "n.json", "go").code == 1
     assert lab.run("-s", "0", "go on").code == 0
-    assert [message["role"] for message in model.sent[-1]["messages"]] == ["user", "assistant", "user"]
+    assert [message["role"] for message in model.sent[-1]["messages"]] == [
+        "user",
+        "assistant",
+        "user",
+    ]
     assert lab.doc()["stats"]["turns"] == 2
 
 
@@ -164,7 +191,9 @@ def test_a_repair_without_an_answer_goes_with_the_next_question(lab: Home, model
     [("lab/m", True, True), ("openai/gpt-4.1", True, False), ("openai/gpt-audio", False, True)],
     ids=["unknown", "takes the field", "takes none"],
 )
-def test_a_schema_goes_as_a_field_in_words_or_both(home: Home, which: str, field: bool, words: bool) -> None:
+def test_a_schema_goes_as_a_field_in_words_or_both(
+    home: Home, which: str, field: bool, words: bool
+) -> None:
     asked = dry_run(home, which, args=["--system", "Be brief.", "--schema", NUMBER])
     schema = json.loads(NUMBER)
     told = asked.body.get("response_format", {}).get("json_schema", {})
@@ -174,9 +203,21 @@ def test_a_schema_goes_as_a_field_in_words_or_both(home: Home, which: str, field
     assert system.endswith(json.dumps(schema)) == words
 
 
-def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(home: Home, model: ModelServer) -> None:
-    home.configure(f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
-    model.refuse(400, {"error": {"message": "Invalid schema for response_format 'answer'", "param": "response_format"}})
+def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(
+    home: Home, model: ModelServer
+) -> None:
+    home.configure(
+        f'[providers.openai]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n'
+    )
+    model.refuse(
+        400,
+        {
+            "error": {
+                "message": "Invalid schema for response_format 'answer'",
+                "param": "response_format",
+            }
+        },
+    )
     model.say("four")
     model.say("4")
     schema = ("--schema", '{"type":"integer"}')
@@ -186,10 +227,14 @@ def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(home
     assert ("response_format" in first, first["messages"][0]["content"]) == (True, "Be brief.")
     for other in others:
         assert "response_format" not in other
-        assert re.fullmatch(r'(?s)Be brief\.\n\n.*{"type": "integer"}', other["messages"][0]["content"])
+        assert re.fullmatch(
+            r'(?s)Be brief\.\n\n.*{"type": "integer"}', other["messages"][0]["content"]
+        )
     seen = [json.loads(line) for line in run.stdout.splitlines()]
     assert [e["text"] for e in seen if e["type"] == "text"] == ["four", "4"]
-    costs = [message["cost"] for message in home.doc()["messages"] if message["role"] == "assistant"]
+    costs = [
+        message["cost"] for message in home.doc()["messages"] if message["role"] == "assistant"
+    ]
     assert (seen[-1]["text"], seen[-1]["cost"]) == ("4", pytest.approx(sum(costs)))
 
 
@@ -203,7 +248,9 @@ def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(home
         ("list.json", "a JSON object is expected"),
     ],
 )
-def test_a_schema_that_is_none_is_exit_2_before_anything(lab: Home, model: ModelServer, schema: str, why: str) -> None:
+def test_a_schema_that_is_none_is_exit_2_before_anything(
+    lab: Home, model: ModelServer, schema: str, why: str
+) -> None:
     (lab.cwd / "list.json").write_text("[1]")
     run = lab.run("--schema", schema, "go")
     assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
@@ -217,7 +264,10 @@ def test_a_schema_that_is_none_is_exit_2_before_anything(lab: Home, model: Model
     [
         ('{"properties":{"n":{"$ref":"#/$defs/gone"}}}', "#/$defs/gone"),
         ('{"$ref":"#/x/a","x":{"a":{"items":{"$ref":"#no-anchor"}}}}', "#no-anchor"),
-        ('{"anyOf":[{"$ref":"https://elsewhere.example/schema.json"}]}', "https://elsewhere.example/schema.json"),
+        (
+            '{"anyOf":[{"$ref":"https://elsewhere.example/schema.json"}]}',
+            "https://elsewhere.example/schema.json",
+        ),
         (
             '{"$schema":"http://json-schema.org/draft-07/schema#","definitions":{"a":{"$ref":"other.json"}}}',
             "other.json",
@@ -229,7 +279,9 @@ def test_a_schema_with_a_reference_to_nowhere_is_exit_2_before_the_request(
 ) -> None:
     run = lab.run("--schema", schema, "go")
     assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
-    assert run.stderr.startswith(f"gptsh: --schema: not a JSON Schema: $ref {reference} leads nowhere")
+    assert run.stderr.startswith(
+        f"gptsh: --schema: not a JSON Schema: $ref {reference} leads nowhere"
+    )
     assert (model.requests, lab.files()) == ([], [])
 
 
@@ -239,7 +291,9 @@ def test_a_schema_that_refers_to_itself_is_exit_2_and_the_answer_is_kept(
     model.say('{"n":1}')
     run = lab.run("--schema", '{"$ref":"#"}', "go")
     assert (run.code, run.stdout, len(model.sent)) == (2, "", 1)
-    assert re.search("gptsh: --schema: the answer cannot be checked against it: .*in circles", run.stderr)
+    assert re.search(
+        "gptsh: --schema: the answer cannot be checked against it: .*in circles", run.stderr
+    )
     assert texts(lab.doc())[-1] == 'assistant: {"n":1}'
 
 

@@ -24,7 +24,9 @@ def one(home: Home) -> Home:
     return home
 
 
-def test_a_snapshot_without_a_prompt_is_taken_and_nothing_is_asked(lab: Home, model: ModelServer) -> None:
+def test_a_snapshot_without_a_prompt_is_taken_and_nothing_is_asked(
+    lab: Home, model: ModelServer
+) -> None:
     lab.run("one")
     lab.run("-s", "0", "two")
     before = len(model.requests)
@@ -38,7 +40,9 @@ def test_a_snapshot_without_a_prompt_is_taken_and_nothing_is_asked(lab: Home, mo
     assert 0 < taken["tokens"] < 200
 
 
-def test_a_snapshot_with_a_prompt_stands_before_the_question_and_forks_there(lab: Home, model: ModelServer) -> None:
+def test_a_snapshot_with_a_prompt_stands_before_the_question_and_forks_there(
+    lab: Home, model: ModelServer
+) -> None:
     lab.run("one")
     assert lab.run("-s", "0", "--snapshot", "before", "two").stdout == "You said: two\n"
     lab.run("-s", "0", "three")
@@ -47,9 +51,18 @@ def test_a_snapshot_with_a_prompt_stands_before_the_question_and_forks_there(lab
     assert lab.run("-s", "0@before", "other").code == 0
     fork, old = lab.docs()
     assert old == origin
-    assert texts(fork) == ["user: one", "assistant: You said: one", "user: other", "assistant: You said: other"]
+    assert texts(fork) == [
+        "user: one",
+        "assistant: You said: one",
+        "user: other",
+        "assistant: You said: other",
+    ]
     assert fork["meta"]["forked_from"] == f"{origin['id']}@before"
-    assert [message["content"] for message in model.sent[-1]["messages"]] == ["one", "You said: one", "other"]
+    assert [message["content"] for message in model.sent[-1]["messages"]] == [
+        "one",
+        "You said: one",
+        "other",
+    ]
     assert named(fork) == ["before"]  # it can be gone back to from there, too
 
 
@@ -75,7 +88,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("args", "why"), REFUSED)
-def test_what_cannot_be_a_snapshot_is_refused_before_anything_is_saved(one: Home, args: list[str], why: str) -> None:
+def test_what_cannot_be_a_snapshot_is_refused_before_anything_is_saved(
+    one: Home, args: list[str], why: str
+) -> None:
     before = one.files()[0].read_bytes()
     run = one.run(*args)
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
@@ -90,7 +105,10 @@ def test_a_name_taken_again_by_hand_moves_and_is_shown(one: Home) -> None:
     (taken,) = one.doc()["context"]["snapshots"]
     line = one.run("--show-session", "0").stdout.partition("\n\n##")[0].splitlines()[-1]
     when = taken["created_at"].replace("T", " ")[:16]
-    assert line == f"- snapshot: here, {when}, after turn 2 (4 messages), ~{taken['tokens']} tokens, by hand"
+    assert (
+        line
+        == f"- snapshot: here, {when}, after turn 2 (4 messages), ~{taken['tokens']} tokens, by hand"
+    )
     one.run("-s", "0@here", "four")
     fork, origin = one.docs()
     assert (named(origin), fork["stats"]["turns"]) == (["here"], 3)
@@ -102,13 +120,21 @@ def test_one_by_hand_is_deleted_from_the_command_line_and_no_message_goes(one: H
     ident, messages = one.doc()["id"], one.doc()["messages"]
     shown = one.run("--show-session", "0").stdout
     assert shown.index("snapshot: there") < shown.index("snapshot: here")  # newest first
-    assert one.run("--delete-snapshot", "0@here") == (f"deleted snapshot here of session {ident}\n", "", 0)
+    assert one.run("--delete-snapshot", "0@here") == (
+        f"deleted snapshot here of session {ident}\n",
+        "",
+        0,
+    )
     assert (named(one.doc()), one.doc()["messages"]) == (["there"], messages)
     again = one.run("--delete-snapshot", f"{ident}@here")
     assert (again.stdout, again.code, "choose from there" in again.stderr) == ("", 2, True)
     done = json.loads(one.run("--delete-snapshot", "0@there", "-o", "json").stdout)
     assert done == [{"session": ident, "snapshot": "there", "state": "deleted"}]
-    assert [one.run("--delete-snapshot", ref).code for ref in ("0", "0@", "zzzz@there")] == [2, 2, 2]
+    assert [one.run("--delete-snapshot", ref).code for ref in ("0", "0@", "zzzz@there")] == [
+        2,
+        2,
+        2,
+    ]
 
 
 # ---- automatic ones

@@ -36,7 +36,9 @@ def test_an_answer_as_one_object(lab: Home, model: ModelServer) -> None:
 
 
 def test_text_that_is_no_unicode_is_still_json(lab: Home, model: ModelServer) -> None:
-    model.script(event(chunk({"content": "x"})).replace(b'"x"', b'"a\\udcff\\u0000b\\u2028"'), *answer()[1:])
+    model.script(
+        event(chunk({"content": "x"})).replace(b'"x"', b'"a\\udcff\\u0000b\\u2028"'), *answer()[1:]
+    )
     run = lab.run("-o", "json", "hi")
     assert json_output(run)["text"] == "a\udcff\0b\u2028"
     run.stdout.encode("utf-8")  # jq reads nothing else
@@ -74,7 +76,9 @@ def test_events_tell_what_happened_in_order(hosted: Home, model: ModelServer) ->
 
 
 @pytest.mark.slow
-def test_a_question_that_a_held_lock_kept_from_disk_is_told_with_its_answer(lab: Home, model: ModelServer) -> None:
+def test_a_question_that_a_held_lock_kept_from_disk_is_told_with_its_answer(
+    lab: Home, model: ModelServer
+) -> None:
     hold, lock = Hold(), locked(lab.state)
     lab.state.mkdir(parents=True)
 
@@ -110,7 +114,10 @@ BROKEN: list[tuple[list[str], set[str]]] = [  # a command line, and the keys of 
     (["-z", "-xojson", "hi"], ANSWER),
     (["-o", "text", "--bogus", "-o", "json"], ANSWER),
     (["-o", "json", "hi", "--list-sessions", "--bogus"], {"error"}),
-    *((args, ANSWER) for args in (["-ojson", "--bogus"], ["--output=json", "-s"], ["-xojson", "-m"])),
+    *(
+        (args, ANSWER)
+        for args in (["-ojson", "--bogus"], ["--output=json", "-s"], ["-xojson", "-m"])
+    ),
     (["--bogus", "--", "-o", "json"], set()),
     (["-m", "bad", "--", "--debug", "-o", "json"], set()),
 ]
@@ -123,7 +130,9 @@ def test_a_broken_command_line_is_told_in_the_form_that_it_asks_for(lab: Home) -
         assert set(json_output(run) if run.stdout else {}) == keys, args
 
 
-CONFIGURED: list[tuple[str, list[str], dict[str, str], bool]] = [  # agent, arguments, environment, whether it is JSON
+CONFIGURED: list[
+    tuple[str, list[str], dict[str, str], bool]
+] = [  # agent, arguments, environment, whether it is JSON
     ("default", ["-s", "nobody", "hi"], {}, True),
     ("default", ["-a", "zz", "hi"], {}, True),
     ("default", ["-o", "text", "-s", "nobody", "hi"], {}, False),
@@ -139,7 +148,10 @@ def test_a_failure_is_told_in_the_form_of_option_environment_or_agent(home: Home
         home.configure(f'[agents.{agent}]\noutput = "json"\n')
         run = home.run(*args, env=env)
         assert run.code == 2
-        assert set(json_output(run) if is_json else run.stdout) == (ANSWER if is_json else set()), (args, env)
+        assert set(json_output(run) if is_json else run.stdout) == (ANSWER if is_json else set()), (
+            args,
+            env,
+        )
 
 
 # ---- labels
@@ -148,11 +160,24 @@ def test_a_failure_is_told_in_the_form_of_option_environment_or_agent(home: Home
 def test_labels_without_a_question_are_an_object_or_events(lab: Home) -> None:
     lab.run("-s", "@w", "one")
     ident = lab.doc()["id"]
-    saved = {"session": ident, "title": "T", "tags": ["a"], "names": ["@w"], "snapshot": None, "error": None}
-    assert json.loads(lab.run("-s", "0", "--title", "T", "--tag", "a", "-o", "json").stdout) == saved
+    saved = {
+        "session": ident,
+        "title": "T",
+        "tags": ["a"],
+        "names": ["@w"],
+        "snapshot": None,
+        "error": None,
+    }
+    assert (
+        json.loads(lab.run("-s", "0", "--title", "T", "--tag", "a", "-o", "json").stdout) == saved
+    )
     run = lab.run("-s", "0", "--snapshot", "here", "-o", "jsonl")
     created, session_saved, done = map(json.loads, run.stdout.splitlines())
-    assert (created["type"], created["auto"], created["snapshot"]["name"]) == ("snapshot_created", False, "here")
+    assert (created["type"], created["auto"], created["snapshot"]["name"]) == (
+        "snapshot_created",
+        False,
+        "here",
+    )
     assert session_saved == {"type": "session_saved", "session": ident}
     assert done == {"type": "done", **saved, "snapshot": "here"}
     for output in ("json", "jsonl"):
@@ -187,7 +212,10 @@ def test_lists_as_one_array_or_an_object_a_line(lab: Home) -> None:
     assert [item["id"] for item in items] == [two["id"], one["id"]]
     assert events(lab.run("--list-sessions", "-o", "jsonl")) == items
     assert json.loads(lab.run("--list-sessions", env={"GPTSH_OUTPUT": "json"}).stdout) == items
-    assert [i["index"] for i in json.loads(lab.run("--list-sessions", "-o", "json", "--tag", "t").stdout)] == [1]
+    assert [
+        i["index"]
+        for i in json.loads(lab.run("--list-sessions", "-o", "json", "--tag", "t").stdout)
+    ] == [1]
     assert lab.run("--list-sessions", "-o", "text", env=JSONL).stdout.startswith("[0] ")
     (lab.sessions / "20990101-000000-torn.json").write_text("{")
     run = lab.run("--list-sessions", "-o", "json")
@@ -206,7 +234,9 @@ def test_a_session_is_shown_as_its_document_or_a_message_a_line(lab: Home) -> No
 
 
 def test_agents_and_models_for_programs(lab: Home, model: ModelServer) -> None:
-    model.pages["/v1/models"] = {"data": [{"id": "dear", "pricing": {"prompt": "inf", "completion": "1"}}]}
+    model.pages["/v1/models"] = {
+        "data": [{"id": "dear", "pricing": {"prompt": "inf", "completion": "1"}}]
+    }
     (agent, _) = json.loads(lab.run("--list-agents", "-o", "json").stdout)
     assert agent == {"name": "default", "model": "lab/m", "default": True, "names": []}
     first, dear = events(lab.run("--list-models", "-o", "jsonl"))[:2]

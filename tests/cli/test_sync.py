@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 from tests.support.home import Home, texts
 from tests.support.terminal import Terminal
 
-NAMES = ["{}.sync-conflict-20251123-101112-ABCDEFG.json", "{} (Ann's conflicted copy 2025-11-23).json", "{} 2.json"]
+NAMES = [
+    "{}.sync-conflict-20251123-101112-ABCDEFG.json",
+    "{} (Ann's conflicted copy 2025-11-23).json",
+    "{} 2.json",
+]
 
 
 def questions(path: Path) -> list[str]:
@@ -35,7 +39,10 @@ def test_files_of_other_names_are_not_read_joined_or_removed(tmp_path: Path) -> 
     home, theirs = continued_twice(tmp_path)
     (path,) = home.files()
     others = [path.with_name(name.format(path.stem)) for name in NAMES]
-    others += [path.with_name(f"{path.name}{ending}") for ending in (".bak", "~", ".9f3a01c2.deleted", "~HEAD")]
+    others += [
+        path.with_name(f"{path.name}{ending}")
+        for ending in (".bak", "~", ".9f3a01c2.deleted", "~HEAD")
+    ]
     for other in others:
         other.write_bytes(theirs)
     assert home.run("-s", "0", "more").stdout == "You said: more\n"
@@ -53,8 +60,9 @@ def test_a_list_on_a_terminal_says_how_to_join_them(tmp_path: Path) -> None:
     for name in NAMES:
         path.with_name(name.format(path.stem)).write_bytes(theirs)
     shown = Terminal(home, "--list-sessions", env={"NO_COLOR": "1"}).close()[0].decode()
-    assert "gptsh: a sync tool left 3 conflict copies, to be joined with gptsh --import-session: " in " ".join(
-        shown.split()
+    assert (
+        "gptsh: a sync tool left 3 conflict copies, to be joined with gptsh --import-session: "
+        in " ".join(shown.split())
     )
     assert home.run("--list-sessions").stderr == ""
 
@@ -77,7 +85,9 @@ ACTIONS = st.lists(st.sampled_from(["ask", "title", "tag", "snapshot", "fork"]),
 
 def act(home: Home, place: str, actions: list[str]) -> None:
     """Use the session on a machine, whose name is in all that it adds."""
-    (path,) = [path for path in home.files() if not json.loads(path.read_bytes())["meta"]["forked_from"]]
+    (path,) = [
+        path for path in home.files() if not json.loads(path.read_bytes())["meta"]["forked_from"]
+    ]
     ref = path.name
     for number, action in enumerate(actions):
         word = f"{place}{number}"

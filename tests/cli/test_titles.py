@@ -28,7 +28,9 @@ ARRIVES = 0.3  # seconds from the first word of an answer to the next; a title a
 @pytest.fixture
 def titled(home: Home, model: ModelServer) -> Home:
     """A home whose model and small model are those of a self-hosted server."""
-    home.configure(lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers'))
+    home.configure(
+        lab_config(model, "").replace("[providers", 'model_small = "lab/small"\n[providers')
+    )
     return home
 
 
@@ -54,14 +56,20 @@ def title_requests(model: ModelServer, small: str = SMALL) -> list[dict[str, Any
 # ---- what is asked
 
 
-def test_a_title_is_asked_once_from_the_first_question(hosted: Home, model: ModelServer, answer_slowly: Any) -> None:
+def test_a_title_is_asked_once_from_the_first_question(
+    hosted: Home, model: ModelServer, answer_slowly: Any
+) -> None:
     answer_slowly()
     model.unstreamed(TITLE, model=SMALL)
     assert hosted.run("the words", stdin="the piped text") == ("first second\n", "", 0)
     (request,) = title_requests(model)
     assert request["messages"][1]["content"] == "the words\n\nthe piped text"
     (call,) = hosted.doc()["usage"]["calls"]
-    assert (hosted.doc()["title"], call["kind"], call["model"]) == (TITLE, "title", f"openai/{SMALL}")
+    assert (hosted.doc()["title"], call["kind"], call["model"]) == (
+        TITLE,
+        "title",
+        f"openai/{SMALL}",
+    )
     answer_slowly()
     assert hosted.run("-s", "0", "more").code == 0
     assert (asked(model), hosted.doc()["title"]) == ([HOSTED, SMALL, HOSTED], TITLE)
@@ -89,7 +97,9 @@ def test_a_title_is_one_clean_line(said: str, title: str | None) -> None:
 
 
 @pytest.mark.parametrize("said", ["<think>cut", "", "..."])
-def test_a_reply_without_a_title_leaves_none(hosted: Home, model: ModelServer, answer_slowly: Any, said: str) -> None:
+def test_a_reply_without_a_title_leaves_none(
+    hosted: Home, model: ModelServer, answer_slowly: Any, said: str
+) -> None:
     model.unstreamed(said, model=SMALL)
     answer_slowly()
     hosted.run("hi")
@@ -114,18 +124,27 @@ def test_a_program_gives_its_own_client_for_a_title() -> None:
     completion: Any
     for completion in ("Feeling Fine.", as_dict, as_object):  # noqa: B007 - ``complete`` returns it
         for llm in (complete, client):
-            assert sessions.generate_title(question, small_model="lab/small", llm=llm) == "Feeling Fine"
+            assert (
+                sessions.generate_title(question, small_model="lab/small", llm=llm)
+                == "Feeling Fine"
+            )
     assert sessions.generate_title(question, small_model="lab/small", llm=fail) is None
     completion = {"choices": []}
     assert sessions.generate_title(question, small_model="lab/small", llm=complete) is None
 
 
-@pytest.mark.parametrize(("agent", "provider", "small"), [("a", "p", "a"), ("", "p", "p"), ("", "", HOSTED)])
+@pytest.mark.parametrize(
+    ("agent", "provider", "small"), [("a", "p", "a"), ("", "p", "p"), ("", "", HOSTED)]
+)
 def test_which_model_makes_the_title(
     hosted: Home, model: ModelServer, answer_slowly: Any, agent: str, provider: str, small: str
 ) -> None:
-    of_agent, of_provider = (f'model_small = "openai/gpt-4-{name}"\n' if name else "" for name in (agent, provider))
-    hosted.configure(f'[agents.default]\nmodel = "openai/{HOSTED}"\n{of_agent}[providers.openai]\n{of_provider}')
+    of_agent, of_provider = (
+        f'model_small = "openai/gpt-4-{name}"\n' if name else "" for name in (agent, provider)
+    )
+    hosted.configure(
+        f'[agents.default]\nmodel = "openai/{HOSTED}"\n{of_agent}[providers.openai]\n{of_provider}'
+    )
     answer_slowly()
     hosted.run("hi")
     (request,) = [body for body in model.sent if not body.get("stream")]
@@ -133,7 +152,9 @@ def test_which_model_makes_the_title(
     assert (request["temperature"], request["max_tokens"]) == (0.2, 24)
 
 
-def test_a_reasoning_model_gets_room_for_its_title(hosted: Home, model: ModelServer, answer_slowly: Any) -> None:
+def test_a_reasoning_model_gets_room_for_its_title(
+    hosted: Home, model: ModelServer, answer_slowly: Any
+) -> None:
     hosted.configure(hosted.config.read_text().replace(SMALL, "gpt-5-nano"))
     answer_slowly()
     hosted.run("hi")
@@ -151,7 +172,9 @@ def test_no_title_is_asked_where_none_is_wanted(
 ) -> None:
     answer_slowly()
     assert hosted.run(*args, "hi").code == 0
-    assert asked(model) == ([] if "-m" in args else [HOSTED])  # echo keeps its promise: nothing leaves the machine
+    assert asked(model) == (
+        [] if "-m" in args else [HOSTED]
+    )  # echo keeps its promise: nothing leaves the machine
 
 
 @pytest.mark.parametrize("failure", [400, 500, "garbage", "empty"])
@@ -161,7 +184,10 @@ def test_a_title_that_fails_is_never_asked_again(
     if isinstance(failure, int):
         model.refuse(failure, {"error": "no"}, model=SMALL)
     else:
-        model.script(b"<html>" if failure == "garbage" else b'{"choices":[{"message":{"content":""}}]}', model=SMALL)
+        model.script(
+            b"<html>" if failure == "garbage" else b'{"choices":[{"message":{"content":""}}]}',
+            model=SMALL,
+        )
     answer_slowly()
     assert hosted.run("hi") == ("first second\n", "", 0)
     assert hosted.doc()["title"] is None
@@ -194,7 +220,9 @@ def test_a_hosted_provider_is_asked_beside_an_answer(hosted: Home, model: ModelS
     assert (process.returncode, hosted.doc()["title"]) == (0, TITLE)
 
 
-def test_a_late_title_of_a_hosted_provider_is_left_to_the_background(hosted: Home, model: ModelServer) -> None:
+def test_a_late_title_of_a_hosted_provider_is_left_to_the_background(
+    hosted: Home, model: ModelServer
+) -> None:
     never, end, hold = threading.Event(), threading.Event(), threading.Event()
     first, *rest = answer("first ", "second")[1:]
     model.script(first, end, *rest, model=HOSTED)
@@ -205,7 +233,12 @@ def test_a_late_title_of_a_hosted_provider_is_left_to_the_background(hosted: Hom
     end.set()
     assert process.communicate(timeout=3) == (b"first second\n", b"")
     (late,) = hosted.doc()["usage"]["calls"]
-    assert (hosted.doc()["title"], late["model"], late["tokens"], late["late"]) == (None, f"openai/{SMALL}", None, True)
+    assert (hosted.doc()["title"], late["model"], late["tokens"], late["late"]) == (
+        None,
+        f"openai/{SMALL}",
+        None,
+        True,
+    )
     wait_until(lambda: len(title_requests(model)) == 2)
     hold.set()
     wait_until(lambda: hosted.doc()["title"] == TITLE)
@@ -214,14 +247,18 @@ def test_a_late_title_of_a_hosted_provider_is_left_to_the_background(hosted: Hom
     never.set()
 
 
-def test_a_title_that_arrives_while_the_turn_is_saved_is_not_lost(hosted: Home, model: ModelServer) -> None:
+def test_a_title_that_arrives_while_the_turn_is_saved_is_not_lost(
+    hosted: Home, model: ModelServer
+) -> None:
     hold = threading.Event()
     model.say("x" * 1_000_000, model=HOSTED)
     model.unstreamed("Too Late", hold, model=SMALL)
     model.unstreamed(TITLE, model=SMALL)
     process = hosted.start("--no-stream", "go")
     wait_until(lambda: len(model.requests) == 2)
-    wait_until(lambda: hosted.doc()["stats"]["messages"] == 2)  # the answer is saved, but the pipe is full
+    wait_until(
+        lambda: hosted.doc()["stats"]["messages"] == 2
+    )  # the answer is saved, but the pipe is full
     with lock_held(hosted) as release:
         read_until(process.stdout, b"x\n")
         time.sleep(ARRIVES)  # now the run waits for the lock, to save that the title is late
@@ -232,8 +269,17 @@ def test_a_title_that_arrives_while_the_turn_is_saved_is_not_lost(hosted: Home, 
     wait_until(lambda: hosted.doc()["title"] == TITLE)
 
 
-def test_a_late_title_is_asked_again_only_in_the_background(hosted: Home, model: ModelServer) -> None:
-    late = {"id": "c1", "kind": "title", "model": f"openai/{SMALL}", "tokens": None, "cost": None, "late": True}
+def test_a_late_title_is_asked_again_only_in_the_background(
+    hosted: Home, model: ModelServer
+) -> None:
+    late = {
+        "id": "c1",
+        "kind": "title",
+        "model": f"openai/{SMALL}",
+        "tokens": None,
+        "cost": None,
+        "late": True,
+    }
     put(hosted, "aaaa", 0, title=None, usage={"tokens": {}, "cost": None, "calls": [late]})
     end = threading.Event()
     first, *rest = answer("first ", "second")[1:]
@@ -249,7 +295,9 @@ def test_a_late_title_is_asked_again_only_in_the_background(hosted: Home, model:
     assert [call.get("late") for call in hosted.doc()["usage"]["calls"]] == [True, None]
 
 
-def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(hosted: Home, model: ModelServer) -> None:
+def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(
+    hosted: Home, model: ModelServer
+) -> None:
     hold, end = threading.Event(), threading.Event()
     for number in range(4):
         first, *rest = answer(f"answer {number}", " and more")[1:]
@@ -267,7 +315,9 @@ def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(hosted: Home
 
 
 @pytest.mark.parametrize(("ending", "code"), [("length", 5), ("broken", 1), ("interrupted", 130)])
-def test_a_title_is_kept_though_the_answer_is_partial(hosted: Home, model: ModelServer, ending: str, code: int) -> None:
+def test_a_title_is_kept_though_the_answer_is_partial(
+    hosted: Home, model: ModelServer, ending: str, code: int
+) -> None:
     stay = threading.Event()
     first, *rest = answer("first ", "second", finish="length")[1:]
     model.script(first, stay, *(rest if ending == "length" else [Cut]), model=HOSTED)
@@ -308,13 +358,19 @@ def test_a_self_hosted_server_with_a_small_model_is_asked_beside_the_answer(
     else:
         assert Terminal(titled, "go").close()[1] == 0
     (call,) = titled.doc()["usage"]["calls"]
-    assert (titled.doc()["title"], call["model"], asked(model)) == (TITLE, "lab/small", ["m", "small"])
+    assert (titled.doc()["title"], call["model"], asked(model)) == (
+        TITLE,
+        "lab/small",
+        ["m", "small"],
+    )
 
 
 # ---- the background process
 
 
-def test_a_self_hosted_server_without_a_small_model_is_asked_after_the_answer(home: Home, model: ModelServer) -> None:
+def test_a_self_hosted_server_without_a_small_model_is_asked_after_the_answer(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model, 'api_key_command = "echo x >> ran; echo key"\n'))
     model.say("an answer", model="m")
     hold = threading.Event()
@@ -328,7 +384,12 @@ def test_a_self_hosted_server_without_a_small_model_is_asked_after_the_answer(ho
     wait_until(lambda: home.doc()["title"])
     (call,) = home.doc()["usage"]["calls"]
     assert (home.doc()["title"], home.doc()["updated_at"]) == (TITLE, before)
-    assert (call["kind"], call["model"], call.get("late"), call["id"]) == ("title", "lab/m", None, waiting["id"])
+    assert (call["kind"], call["model"], call.get("late"), call["id"]) == (
+        "title",
+        "lab/m",
+        None,
+        waiting["id"],
+    )
     assert (home.cwd / "ran").read_text() == "x\n"  # it may ask for a passphrase
     assert model.sent[1]["messages"][1]["content"] == "go\n\nthe piped text"
 
@@ -350,7 +411,9 @@ def test_one_process_titles_all_sessions_newest_first(home: Home, model: ModelSe
     assert {len(doc["usage"]["calls"]) for doc in home.docs()} == {1}
 
 
-def test_the_background_asks_for_no_session_that_nobody_left_to_it(home: Home, model: ModelServer) -> None:
+def test_the_background_asks_for_no_session_that_nobody_left_to_it(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model))
     model.say("an answer", model="m")
     assert home.run("without titles").code == 0
@@ -404,7 +467,9 @@ def test_the_background_leaves_a_title_for_which_it_has_no_key(
     model.say("an answer", model="m")
     model.unstreamed(TITLE, model="m")
     assert home.run("first").code == 0
-    wait_until(lambda: locks.is_claimed(locks.BACKGROUND_CLAIM))  # it waits until no run asks anything
+    wait_until(
+        lambda: locks.is_claimed(locks.BACKGROUND_CLAIM)
+    )  # it waits until no run asks anything
     hold.set()
     assert wait_for_exit(process) == 0
     wait_until(lambda: any(doc["title"] for doc in store()))
@@ -427,7 +492,9 @@ def test_the_background_holds_no_descriptor_of_the_run(home: Home, model: ModelS
     os.close(writer)
     assert process.communicate(timeout=30)[0] == b"an answer\n"
     wait_until(lambda: len(model.requests) == 2)
-    assert os.read(reader, 1) == b""  # every writer has closed it, while the title is still on its way
+    assert (
+        os.read(reader, 1) == b""
+    )  # every writer has closed it, while the title is still on its way
     os.close(reader)
     hold.set()
     wait_until(lambda: home.doc()["title"] == TITLE)
@@ -469,7 +536,9 @@ def test_the_background_gives_way_to_a_question(home: Home, model: ModelServer) 
 
 
 @pytest.mark.slow
-def test_a_title_is_asked_while_the_user_reads_in_a_conversation(home: Home, model: ModelServer) -> None:
+def test_a_title_is_asked_while_the_user_reads_in_a_conversation(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model, ""))
     model.say("You said: one", model="m")
     model.unstreamed(TITLE, model="m")
@@ -479,7 +548,9 @@ def test_a_title_is_asked_while_the_user_reads_in_a_conversation(home: Home, mod
         talk.plays(("two", "You said: two"), ("/session info", TITLE))
 
 
-def test_a_program_gets_a_title_only_if_it_wants_one_or_a_small_model_is_set(home: Home, model: ModelServer) -> None:
+def test_a_program_gets_a_title_only_if_it_wants_one_or_a_small_model_is_set(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model, ""))
     program = "import gptsh; gptsh.ask('go'); gptsh.ask('go', title=True)"
     for _ in range(2):
@@ -500,7 +571,13 @@ with contextlib.suppress(ChildProcessError):
     os.waitpid(-1, 0)
 gptsh.ask('two', title=True)
 """
-    run = subprocess.run([sys.executable, "-c", program], env=home.env, cwd=home.cwd, capture_output=True, check=False)
+    run = subprocess.run(
+        [sys.executable, "-c", program],
+        env=home.env,
+        cwd=home.cwd,
+        capture_output=True,
+        check=False,
+    )
     assert (run.stderr, run.returncode) == (b"", 0)
     wait_until(lambda: all(doc["title"] for doc in home.docs()))
 
@@ -517,5 +594,7 @@ for _ in range(3):
 print(numbers[-1] - numbers[0])
 """
     command = [sys.executable, "-c", program]
-    run = subprocess.run(command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False)
+    run = subprocess.run(
+        command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False
+    )
     assert (run.stdout, run.stderr, run.returncode) == ("0\n", "", 0)

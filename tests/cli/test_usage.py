@@ -17,7 +17,16 @@ from tests.support.sessions import in_lines, put_file
 from tests.support.terminal import Terminal
 
 ANSWER, TITLE = 11 * 2e-6 + 5 * 8e-6, 11 * 4e-7 + 5 * 1.6e-6  # what the server's usage costs
-FIELDS = ("answers", "prompt", "completion", "total", "reasoning_tokens", "cached_tokens", "cost", "unpriced")
+FIELDS = (
+    "answers",
+    "prompt",
+    "completion",
+    "total",
+    "reasoning_tokens",
+    "cached_tokens",
+    "cost",
+    "unpriced",
+)
 UNKNOWN: dict[str, Any] = dict.fromkeys(FIELDS) | {"answers": 0, "unpriced": 0}
 
 
@@ -34,14 +43,18 @@ def priced(hosted: Home, model: ModelServer) -> Iterator[Home]:
     lab.close()
 
 
-def put(home: Home, *messages: dict[str, Any], name: str = "20261101-100000-aaaa", **doc: Any) -> Path:
+def put(
+    home: Home, *messages: dict[str, Any], name: str = "20261101-100000-aaaa", **doc: Any
+) -> Path:
     """A session file written by hand; its id is the end of its name."""
     moment = f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:{name[11:13]}:{name[13:15]}.000Z"
     stamps = {"id": name[-4:], "created_at": moment, "updated_at": moment}
     return put_file(home, name, {**stamps, **doc, "messages": doc.get("messages") or messages})
 
 
-def said(ident: str, day: str = "01", model: object = "lab/m", cost: object = None, **tokens: object) -> dict[str, Any]:
+def said(
+    ident: str, day: str = "01", model: object = "lab/m", cost: object = None, **tokens: object
+) -> dict[str, Any]:
     """An answer of a day of November as a file holds it."""
     known = {"id": ident, "timestamp": f"2026-11-{day}T10:00:00Z", "model": model, "cost": cost}
     return {"role": "assistant", "content": "a", "usage": tokens or None, **known}
@@ -61,7 +74,9 @@ def report(home: Home, *args: str, **more: Any) -> dict[str, Any]:
         for field in FIELDS:
             known = [entry[field] for entry in found[section] if entry[field] is not None]
             assert (found["total"][field] or 0) == pytest.approx(sum(known))
-            assert (found["total"][field] is None) == (not known and field not in ("answers", "unpriced"))
+            assert (found["total"][field] is None) == (
+                not known and field not in ("answers", "unpriced")
+            )
     return found
 
 
@@ -71,8 +86,21 @@ def test_days_models_and_total_of_real_runs(priced: Home) -> None:
     priced.run("-m", "lab/m", "--title", "Mine", "three")
     found = report(priced)
     assert found["models"] == [
-        row(model="openai/gpt-4.1", answers=2, prompt=22, completion=10, total=32, cost=pytest.approx(2 * ANSWER)),
-        row(model="openai/gpt-4.1-mini", prompt=11, completion=5, total=16, cost=pytest.approx(TITLE)),
+        row(
+            model="openai/gpt-4.1",
+            answers=2,
+            prompt=22,
+            completion=10,
+            total=32,
+            cost=pytest.approx(2 * ANSWER),
+        ),
+        row(
+            model="openai/gpt-4.1-mini",
+            prompt=11,
+            completion=5,
+            total=16,
+            cost=pytest.approx(TITLE),
+        ),
         row(model="lab/m", answers=1, unpriced=1, prompt=11, completion=5, total=16),
     ]
     assert report(priced, "-s", "0")["models"] == [found["models"][-1]]
@@ -115,7 +143,13 @@ def test_every_cost_of_a_document_counts_under_its_model_and_day(home: Home) -> 
         home,
         {"id": "q", "role": "user", "content": "q"},
         said("a", "02", cost=0.25, total=5),
-        {"id": "t", "role": "tool", "content": "r", "cost": 0.05, "timestamp": "2026-11-02T10:00:01Z"},
+        {
+            "id": "t",
+            "role": "tool",
+            "content": "r",
+            "cost": 0.05,
+            "timestamp": "2026-11-02T10:00:01Z",
+        },
         version=1,
         updated_at="2026-11-03T10:00:00Z",
         agent={"model": "big", "model_small": "small"},
@@ -124,7 +158,10 @@ def test_every_cost_of_a_document_counts_under_its_model_and_day(home: Home) -> 
     found = report(home)
     models = {"big": 0.25, "lab/m": 0.25, "small": 0.1, "titler": 0.1, "tiny": 0.05}
     assert {entry["model"]: entry["cost"] for entry in found["models"]} == models
-    assert {entry["day"]: entry["cost"] for entry in found["days"]} == {"2026-11-02": 0.35, "2026-11-01": 0.4}
+    assert {entry["day"]: entry["cost"] for entry in found["days"]} == {
+        "2026-11-02": 0.35,
+        "2026-11-01": 0.4,
+    }
     assert found["total"] == row(answers=1, prompt=40, completion=2, total=47, cost=0.75)
 
 
@@ -132,8 +169,13 @@ LEGACY: dict[str, Any] = {
     "updated_at": "2025-10-28T09:00:00Z",
     "agent": {"name": "default", "model": "old", "model_small": "older"},
     "provider": {"name": "openai"},
-    "messages": [{"role": role, "content": "x"} for role in ("user", "assistant", "user", "assistant")],
-    "usage": {"tokens": {"prompt": 30, "completion": 12, "total": 42, "reasoning_tokens": None}, "cost": 0.5},
+    "messages": [
+        {"role": role, "content": "x"} for role in ("user", "assistant", "user", "assistant")
+    ],
+    "usage": {
+        "tokens": {"prompt": 30, "completion": 12, "total": 42, "reasoning_tokens": None},
+        "cost": 0.5,
+    },
 }
 OF_LEGACY = row(answers=2, prompt=30, completion=12, total=42, cost=0.5)
 
@@ -149,7 +191,9 @@ def test_a_session_of_the_first_gptsh_counts_as_a_whole_once_and_ever_after(pric
     priced.run("-m", "lab/m", "-s", "7x2m", "more")
     found = report(priced)
     assert (found["models"][0], found["days"][-1]) == (model, day)
-    assert found["models"][1] == row(model="lab/m", answers=1, unpriced=1, prompt=11, completion=5, total=16)
+    assert found["models"][1] == row(
+        model="lab/m", answers=1, unpriced=1, prompt=11, completion=5, total=16
+    )
     assert next(doc for doc in priced.docs() if doc["id"] == "7x2m")["usage"]["cost"] == 0.5
 
 
@@ -191,18 +235,25 @@ def test_filters_choose_sessions_models_and_days(home: Home, args: str, answers:
 
 def test_a_filter_that_nothing_matches_is_a_note(home: Home) -> None:
     put(home, said("a"))
-    assert home.run("--usage", "-a", "nobody").stderr == "gptsh: nothing found with the agent nobody\n"
+    assert (
+        home.run("--usage", "-a", "nobody").stderr == "gptsh: nothing found with the agent nobody\n"
+    )
 
 
 def test_unreadable_files_are_a_note_each(home: Home) -> None:
     put(home, said("a"))
     (home.state / "archive").mkdir()
-    broken = [home.sessions / "20250101-000000-zzzz.json", home.state / "archive" / "20250101-000001-zzzy.json"]
+    broken = [
+        home.sessions / "20250101-000000-zzzz.json",
+        home.state / "archive" / "20250101-000001-zzzy.json",
+    ]
     for path in (*broken, home.sessions / "notes.json"):  # the last is not named like a session
         path.write_text('{"id": "zzzz", "messages": [')
     run = home.run("--usage", "-o", "json")
     assert (json.loads(run.stdout)["total"]["answers"], run.code) == (1, 0)
-    assert {line.split(":")[1] for line in run.stderr.splitlines()} == {f" skipped {path}" for path in broken}
+    assert {line.split(":")[1] for line in run.stderr.splitlines()} == {
+        f" skipped {path}" for path in broken
+    }
 
 
 @pytest.fixture
@@ -217,7 +268,10 @@ def spread(home: Home) -> Home:
 
 def test_without_sessions_nothing_is_made_and_nothing_counted(home: Home) -> None:
     assert report(home) == {"days": [], "models": [], "total": UNKNOWN}
-    assert " ".join(home.run("--usage").stdout.split()[len(FIELDS) + 2 :]) == "total all 0 - - - - - - 0"
+    assert (
+        " ".join(home.run("--usage").stdout.split()[len(FIELDS) + 2 :])
+        == "total all 0 - - - - - - 0"
+    )
     assert Terminal(home, "--usage").close() == (b"no answers\r\n", 0)
     assert not home.state.exists()
 
@@ -226,11 +280,18 @@ def test_a_pipe_gets_columns_for_awk(spread: Home) -> None:
     lines = [line.split() for line in spread.run("--usage").stdout.splitlines()]
     assert lines[0] == ["by", "name", *FIELDS]
     assert [line[0] for line in lines[1:]] == ["day"] * 3 + ["model"] * 3 + ["total"]
-    assert [line[1][:10] for line in lines[1:5]] == ["2026-11-03", "2026-11-02", "2026-11-01", "openai/gpt"]  # dearest
+    assert [line[1][:10] for line in lines[1:5]] == [
+        "2026-11-03",
+        "2026-11-02",
+        "2026-11-01",
+        "openai/gpt",
+    ]  # dearest
     assert " ".join(lines[2]) == "day 2026-11-02 2 - - 20001 - - 0.100000+ 1"
     assert lines[6][1] == "lab/␛[31mred\\x9b␣model␣大"
     assert {len(line) for line in lines} == {len(lines[0])}
-    objects = [json.loads(line) for line in spread.run("--usage", "-o", "jsonl").stdout.splitlines()]
+    objects = [
+        json.loads(line) for line in spread.run("--usage", "-o", "jsonl").stdout.splitlines()
+    ]
     assert [known["by"] for known in objects] == [line[0] for line in lines[1:]]
     assert objects[-1] == {"by": "total", **report(spread)["total"]}
 
@@ -258,10 +319,27 @@ def test_a_terminal_with_colours_shows_cents_and_short_dim_bars(spread: Home) ->
 
 
 def test_names_without_a_provider_are_of_the_sessions_own(home: Home) -> None:
-    call = {"id": "c", "at": "2026-11-01T10:00:00Z", "kind": "title", "tokens": {"total": 3}, "cost": 0.5}
-    named = {"agent": {"name": "default", "model": "m", "model_small": "s"}, "provider": {"name": "lab"}}
-    put(home, said("x", model=None, cost=0.25), usage={"tokens": {}, "cost": None, "calls": [call]}, **named)
-    assert {entry["model"]: entry["cost"] for entry in report(home)["models"]} == {"lab/m": 0.25, "lab/s": 0.5}
+    call = {
+        "id": "c",
+        "at": "2026-11-01T10:00:00Z",
+        "kind": "title",
+        "tokens": {"total": 3},
+        "cost": 0.5,
+    }
+    named = {
+        "agent": {"name": "default", "model": "m", "model_small": "s"},
+        "provider": {"name": "lab"},
+    }
+    put(
+        home,
+        said("x", model=None, cost=0.25),
+        usage={"tokens": {}, "cost": None, "calls": [call]},
+        **named,
+    )
+    assert {entry["model"]: entry["cost"] for entry in report(home)["models"]} == {
+        "lab/m": 0.25,
+        "lab/s": 0.5,
+    }
 
 
 def test_what_the_files_of_gptsh_hold_is_counted_as_the_messages_themselves(priced: Home) -> None:
@@ -276,7 +354,8 @@ def test_what_the_files_of_gptsh_hold_is_counted_as_the_messages_themselves(pric
 
 
 @pytest.mark.parametrize(
-    "days", [None, [], {"2026-11-01": 1}, {"2026-11-01": {"m": []}}, {"2026-11-01": {"m": {"cost": "1"}}}]
+    "days",
+    [None, [], {"2026-11-01": 1}, {"2026-11-01": {"m": []}}, {"2026-11-01": {"m": {"cost": "1"}}}],
 )
 def test_sums_that_another_program_changed_are_not_trusted(home: Home, days: object) -> None:
     home.run("-m", "echo", "one")
@@ -288,7 +367,9 @@ def test_sums_that_another_program_changed_are_not_trusted(home: Home, days: obj
     assert report(home) == before
 
 
-@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="needs a file system with years beyond 2446")
+@pytest.mark.skipif(
+    not os.path.isdir("/dev/shm"), reason="needs a file system with years beyond 2446"
+)
 def test_a_file_from_a_year_that_no_date_has_counts(home: Home) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
         home.env["XDG_STATE_HOME"] = folder
@@ -302,8 +383,17 @@ def test_a_file_from_a_year_that_no_date_has_counts(home: Home) -> None:
 
 
 def test_since_leaves_out_the_days_before_it(home: Home) -> None:
-    put(home, said("m1", "01"), said("m2", "02"), said("m3", "03"), updated_at="2026-11-03T10:00:00Z")
+    put(
+        home,
+        said("m1", "01"),
+        said("m2", "02"),
+        said("m3", "03"),
+        updated_at="2026-11-03T10:00:00Z",
+    )
     for more in ((), ("-s", "aaaa")):
         days = report(home, "--since", "2026-11-02", *more)["days"]
         assert [day["day"] for day in days] == ["2026-11-03", "2026-11-02"]
-    assert home.run("--usage", "--since", "2026-11-04").stderr == "gptsh: nothing found since 2026-11-04 00:00\n"
+    assert (
+        home.run("--usage", "--since", "2026-11-04").stderr
+        == "gptsh: nothing found since 2026-11-04 00:00\n"
+    )

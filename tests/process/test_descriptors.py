@@ -21,14 +21,25 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-@pytest.mark.skipif(resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 4096, reason="so many cannot be open")
-def test_a_run_works_with_more_descriptors_than_select_knows(home: Home, model: ModelServer) -> None:
-    home.configure(lab_config(model).replace("[sessions]", 'api_key_command = "echo key"\n[sessions]'))
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 4096, reason="so many cannot be open"
+)
+def test_a_run_works_with_more_descriptors_than_select_knows(
+    home: Home, model: ModelServer
+) -> None:
+    home.configure(
+        lab_config(model).replace("[sessions]", 'api_key_command = "echo key"\n[sessions]')
+    )
     hold = Hold()
     model.script(*answer("first ", "second")[:2], hold, *answer("x")[2:], model="m")
     command = [sys.executable, "-c", LAUNCHER, *COMMAND, "go"]
     process = subprocess.Popen(
-        command, env=home.env, cwd=home.cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        command,
+        env=home.env,
+        cwd=home.cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert read_until(process.stdout, b"first ") == b"first "
     process.send_signal(signal.SIGINT)
@@ -45,7 +56,11 @@ def test_a_silent_connection_is_kept_alive(lab: Home, model: ModelServer) -> Non
     assert hold.reached.wait(20)
     port = int(model.base_url.rpartition(":")[2].partition("/")[0])
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
-    timers = {row[5].partition(":")[0] for row in rows if row[2].endswith(f":{port:04X}") and row[3] == "01"}
+    timers = {
+        row[5].partition(":")[0]
+        for row in rows
+        if row[2].endswith(f":{port:04X}") and row[3] == "01"
+    }
     assert timers == {"02"}  # that of SO_KEEPALIVE
     hold.set()
     assert process.communicate(timeout=30)[0] == b"late\n"

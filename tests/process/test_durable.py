@@ -21,7 +21,9 @@ os.fsync, os.replace = fsync, replace
 """
 
 
-def test_an_answer_is_synced_before_its_file_is_replaced_and_its_folder_behind(home: Home, tmp_path: Path) -> None:
+def test_an_answer_is_synced_before_its_file_is_replaced_and_its_folder_behind(
+    home: Home, tmp_path: Path
+) -> None:
     folder = tmp_path / "watch"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(WATCH)

@@ -15,7 +15,15 @@ from typing import Any
 
 import pytest
 
-from tests.support.home import COMMAND, Home, read_until, start_answer, texts, wait_for_exit, wait_until
+from tests.support.home import (
+    COMMAND,
+    Home,
+    read_until,
+    start_answer,
+    texts,
+    wait_for_exit,
+    wait_until,
+)
 from tests.support.programs import needs
 from tests.support.server import Hold, ModelServer, answer, chunk, event
 from tests.support.stages import (
@@ -50,11 +58,19 @@ CASES: list[Any] = [  # signal, place, form
 
 
 def name_of(value: Any) -> str:
-    return value.__name__ if callable(value) else (value or ("text",))[-1] if isinstance(value, tuple) else str(value)
+    return (
+        value.__name__
+        if callable(value)
+        else (value or ("text",))[-1]
+        if isinstance(value, tuple)
+        else str(value)
+    )
 
 
 @pytest.mark.parametrize(("how", "place", "form"), CASES, ids=name_of)
-def test_what_ends_a_run_loses_nothing(lab: Home, model: ModelServer, how: str, place: Any, form: Any) -> None:
+def test_what_ends_a_run_loses_nothing(
+    lab: Home, model: ModelServer, how: str, place: Any, form: Any
+) -> None:
     hold, (kept, finish, said) = Hold(), EXPECTED[place]
     process = place(lab, model, hold, *form, *(["--timeout", "1.5"] if how == "deadline" else []))
     signum, _, twice = how.partition(" ")
@@ -69,9 +85,13 @@ def test_what_ends_a_run_loses_nothing(lab: Home, model: ModelServer, how: str, 
         assert process.returncode == -getattr(signal, signum)
     assert said in err.decode()
     docs = lab.docs()
-    assert [text[: len(line)] for doc in docs for text, line in zip(texts(doc), kept, strict=True)] == kept
+    assert [
+        text[: len(line)] for doc in docs for text, line in zip(texts(doc), kept, strict=True)
+    ] == kept
     if docs and len(docs[0]["messages"]) > 1:
-        assert docs[0]["messages"][1]["finish_reason"] == ("timeout" if how == "deadline" else finish)
+        assert docs[0]["messages"][1]["finish_reason"] == (
+            "timeout" if how == "deadline" else finish
+        )
     if form in (JSON, JSONL):
         told = json.loads(out.splitlines()[-1])
         assert told["error"]["exit_code"] == CODES[how]
@@ -87,7 +107,10 @@ def test_a_session_goes_on_behind_a_signal(lab: Home, model: ModelServer) -> Non
     _, err = process.communicate(timeout=30)
     release.set()
     ident = lab.doc()["id"]
-    assert err.decode() == f"gptsh: the partial answer is saved: continue with 'gptsh -s {ident} PROMPT'\n"
+    assert (
+        err.decode()
+        == f"gptsh: the partial answer is saved: continue with 'gptsh -s {ident} PROMPT'\n"
+    )
     assert lab.run("-s", "0", "go on").code == 0
     assert [m["content"] for m in model.sent[1]["messages"]] == ["go", "first ", "go on"]
 
@@ -108,7 +131,9 @@ def test_ctrl_c_stops_a_shells_loop(lab: Home, model: ModelServer) -> None:
 
 
 def test_what_nohup_ignores_stays_ignored(lab: Home, model: ModelServer) -> None:
-    process, release = start_answer(lab, model, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+    process, release = start_answer(
+        lab, model, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    )
     process.send_signal(signal.SIGHUP)
     time.sleep(0.2)
     release.set()
@@ -131,7 +156,9 @@ SHELL: dict[str, tuple[str, str, int, str]] = {  # a line of bash, its stdout, i
 
 @needs("bash")
 @pytest.mark.parametrize("name", SHELL)
-def test_a_reader_that_leaves_or_is_not_there_costs_no_answer(lab: Home, model: ModelServer, name: str) -> None:
+def test_a_reader_that_leaves_or_is_not_there_costs_no_answer(
+    lab: Home, model: ModelServer, name: str
+) -> None:
     line, stdout, code, finish = SHELL[name]
     lines = answer(*(f"line {number}\n" for number in range(2000)))
     model.script(*lines[:1000], 0.3, *lines[1000:])
@@ -141,13 +168,17 @@ def test_a_reader_that_leaves_or_is_not_there_costs_no_answer(lab: Home, model: 
     )  # fmt: skip
     assert (done.stdout, done.returncode) == (stdout, code)
     why = "the stream is closed" if name == "no stdout" else "No space left on device"
-    assert (f"the answer cannot be written: {why}" in done.stderr) == bool(done.stderr) == (code == 1)
+    assert (
+        (f"the answer cannot be written: {why}" in done.stderr) == bool(done.stderr) == (code == 1)
+    )
     reply = lab.doc()["messages"][1]
     assert reply["content"].startswith("line 0\n" if "echo" not in line else "You said: ")
     assert reply["finish_reason"] == finish
 
 
-def test_a_stderr_that_fails_costs_neither_the_answer_nor_the_exit_code(lab: Home, model: ModelServer) -> None:
+def test_a_stderr_that_fails_costs_neither_the_answer_nor_the_exit_code(
+    lab: Home, model: ModelServer
+) -> None:
     model.script(event(chunk({"reasoning": "hm"})), *answer("42"))
     model.say("cut", finish="length")
     for args, out, code in ((["why"], b"42\n", 0), (["why"], b"cut\n", 5), (["--bogus"], b"", 2)):
@@ -171,7 +202,9 @@ def test_a_stdout_that_does_not_wait_gets_all(lab: Home, model: ModelServer) -> 
 
 
 @pytest.mark.parametrize("code", [0, 1])
-def test_a_job_does_all_of_its_work_where_its_output_cannot_be_written(home: Home, code: int) -> None:
+def test_a_job_does_all_of_its_work_where_its_output_cannot_be_written(
+    home: Home, code: int
+) -> None:
     """Exit 1 for a full disk, 0 for a reader that has left."""
     for _ in range(2):
         assert home.run("-m", "echo", "hi").code == 0
@@ -189,7 +222,10 @@ def test_a_job_does_all_of_its_work_where_its_output_cannot_be_written(home: Hom
         with open(writer, "wb") as closed, open("/dev/full", "wb") as full:
             process = home.start(*job.split(), stdout=full if code else closed)
         error = process.communicate(timeout=30)[1].decode()
-        assert (process.returncode, "gptsh: the output cannot be written: No space" in error) == (code, code == 1)
+        assert (process.returncode, "gptsh: the output cannot be written: No space" in error) == (
+            code,
+            code == 1,
+        )
         assert len(home.files()) == left, job
 
 
@@ -244,9 +280,13 @@ sys.exit(main(sys.argv[2:]))
 
 
 @pytest.mark.parametrize("calls", [4, 10, 13, 16, 19, 22])
-def test_wherever_a_signal_meets_the_program_all_that_is_saved_is_shown(home: Home, calls: int) -> None:
+def test_wherever_a_signal_meets_the_program_all_that_is_saved_is_shown(
+    home: Home, calls: int
+) -> None:
     """It comes so many calls of functions behind the first word."""
     args = [sys.executable, "-c", AT_A_CALL, str(calls), "gptsh", "-m", "echo", "one two"]
-    run = subprocess.run(args, env=home.env, cwd=home.cwd, capture_output=True, stdin=subprocess.DEVNULL, check=False)
+    run = subprocess.run(
+        args, env=home.env, cwd=home.cwd, capture_output=True, stdin=subprocess.DEVNULL, check=False
+    )
     said = home.doc()["messages"][1]["content"]
     assert run.stdout.decode() == f"{said}\n"

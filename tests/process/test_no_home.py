@@ -11,7 +11,10 @@ AS_NOBODY = ["unshare", "--user", "--map-user=12345"]  # an id without an entry 
 ERROR = "gptsh: this user has no home folder: set HOME, or XDG_STATE_HOME and XDG_CONFIG_HOME; --no-save needs none\n"
 
 pytestmark = pytest.mark.skipif(
-    subprocess.run(shlex.join([*AS_NOBODY, "true"]), shell=True, capture_output=True, check=False).returncode != 0,
+    subprocess.run(
+        shlex.join([*AS_NOBODY, "true"]), shell=True, capture_output=True, check=False
+    ).returncode
+    != 0,
     reason="a process cannot change its user here",
 )
 
@@ -31,6 +34,12 @@ def test_only_what_is_saved_needs_a_home_folder(
     env = {name: home.env[name] for name in ("PATH", "PYTHONPATH", "LANG")}
     command = [*AS_NOBODY, *COMMAND, *args]
     run = subprocess.run(
-        command, env=env, cwd=home.cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+        command,
+        env=env,
+        cwd=home.cwd,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
     )
     assert (run.stdout, run.stderr, run.returncode) == expected

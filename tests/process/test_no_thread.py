@@ -18,7 +18,8 @@ LIMITED = (
 NO_THREAD = "gptsh: no thread can start: raise the limit: see ulimit -u and ulimit -v\n"
 
 pytestmark = pytest.mark.skipif(
-    resource.getrlimit(resource.RLIMIT_STACK)[1] != resource.RLIM_INFINITY or sys.platform != "linux",
+    resource.getrlimit(resource.RLIMIT_STACK)[1] != resource.RLIM_INFINITY
+    or sys.platform != "linux",
     reason="the stack cannot be set so large",
 )
 
@@ -28,7 +29,9 @@ def limit() -> None:
 
 
 @pytest.mark.parametrize("args", [("hi",), ("--tools", "time", "hi")])
-def test_a_question_ends_in_a_line_before_it_is_sent(lab: Home, model: ModelServer, args: tuple[str, ...]) -> None:
+def test_a_question_ends_in_a_line_before_it_is_sent(
+    lab: Home, model: ModelServer, args: tuple[str, ...]
+) -> None:
     lab.configure(lab.config.read_text() + '[mcp.servers.time]\ncommand = "cat"\n')
     process = lab.start(*args, preexec_fn=limit)
     assert process.communicate(timeout=30) == (b"", NO_THREAD.encode())
@@ -37,9 +40,15 @@ def test_a_question_ends_in_a_line_before_it_is_sent(lab: Home, model: ModelServ
 
 @pytest.mark.parametrize("args", [("hi",), ("-i",)])
 def test_a_terminal_shows_that_line(lab: Home, args: tuple[str, ...]) -> None:
-    terminal = Terminal(lab, *args, env={"NO_COLOR": "1"}, command=[sys.executable, "-c", LIMITED, *COMMAND])
+    terminal = Terminal(
+        lab, *args, env={"NO_COLOR": "1"}, command=[sys.executable, "-c", LIMITED, *COMMAND]
+    )
     out, code = terminal.close()
-    assert (out.endswith(NO_THREAD.replace("\n", "\r\n").encode()), code, b"Traceback" in out) == (True, 1, False)
+    assert (out.endswith(NO_THREAD.replace("\n", "\r\n").encode()), code, b"Traceback" in out) == (
+        True,
+        1,
+        False,
+    )
 
 
 def test_lists_need_no_thread(lab: Home) -> None:

@@ -33,13 +33,18 @@ def at_once(home: Home, count: int, *args: str) -> None:
 def all_together(doc: dict[str, Any], turns: int) -> None:
     """Each answer stands behind its own question, and no message is there twice."""
     lines = texts(doc)
-    assert (doc["stats"]["turns"], len({message["id"] for message in doc["messages"]})) == (turns, 2 * turns)
+    assert (doc["stats"]["turns"], len({message["id"] for message in doc["messages"]})) == (
+        turns,
+        2 * turns,
+    )
     for question, reply in zip(lines[::2], lines[1::2], strict=True):
         assert reply == f"assistant: You said: {question.removeprefix('user: ')}"
 
 
 @pytest.mark.parametrize("count", [5, pytest.param(16, marks=pytest.mark.slow)])
-def test_runs_starting_and_resuming_one_name_at_once_share_one_session(lab: Home, count: int) -> None:
+def test_runs_starting_and_resuming_one_name_at_once_share_one_session(
+    lab: Home, count: int
+) -> None:
     for times in (1, 2):
         at_once(lab, count, "-s", "@new")
         all_together(lab.doc(), times * count)
@@ -52,7 +57,9 @@ def test_lines_of_parallel_runs_without_streaming_do_not_mix(
 ) -> None:
     text = f'"{"w" * 20_000}"'
     model.say(text)
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # each write arrives as one message
+    ours, theirs = socket.socketpair(
+        socket.AF_UNIX, socket.SOCK_DGRAM
+    )  # each write arrives as one message
     with ours, theirs:
         theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 17)
         assert wait_for_exit(lab.start(how, "hi", stdout=theirs)) == 0
@@ -69,7 +76,9 @@ def words(model: ModelServer) -> list[str]:
     return [message["content"] for message in model.sent[-1]["messages"]]
 
 
-def test_a_question_that_another_run_is_asking_is_no_part_of_a_request(lab: Home, model: ModelServer) -> None:
+def test_a_question_that_another_run_is_asking_is_no_part_of_a_request(
+    lab: Home, model: ModelServer
+) -> None:
     lab.run("-s", "@s", "begin")
     release = model.halt("the cat", model="m")
     other = lab.start("-s", "@s", "translate cat")
@@ -80,7 +89,14 @@ def test_a_question_that_another_run_is_asking_is_no_part_of_a_request(lab: Home
     release.set()
     assert other.wait(timeout=30) == 0
     lab.run("-s", "@s", "and then?")
-    pairs = ["begin", "You said: begin", "translate cat", "the cat", "translate dog", "You said: translate dog"]
+    pairs = [
+        "begin",
+        "You said: begin",
+        "translate cat",
+        "the cat",
+        "translate dog",
+        "You said: translate dog",
+    ]
     assert words(model) == [*pairs, "and then?"]
 
 
@@ -98,16 +114,22 @@ def test_a_question_whose_run_was_killed_goes_along(lab: Home, model: ModelServe
 @pytest.mark.slow
 @pytest.mark.timeout(400)  # on a machine that others use a run takes seconds
 def test_40_killed_saves_lose_no_acknowledged_turn(home: Home) -> None:
-    home.run("-m", "echo", "-s", "@k", stdin="lorem ipsum " * 170_000)  # a file so large that saving is half of the run
+    home.run(
+        "-m", "echo", "-s", "@k", stdin="lorem ipsum " * 170_000
+    )  # a file so large that saving is half of the run
     seed, acknowledged, killed, usual = random.Random(4711), [], 0, 1.0
     for number in range(300):
         started = time.monotonic()
-        process = home.start("-s", "@k", f"turn {number}", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = home.start(
+            "-s", "@k", f"turn {number}", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         if number % 5:
             time.sleep(usual * seed.uniform(0.5, 1.1))
             process.send_signal(signal.SIGKILL)
         code = process.wait()
-        usual = usual if number % 5 else time.monotonic() - started  # every fifth is let live and timed
+        usual = (
+            usual if number % 5 else time.monotonic() - started
+        )  # every fifth is let live and timed
         assert code in (0, -signal.SIGKILL)
         killed += code != 0
         acknowledged += [number] if code == 0 else []
@@ -115,7 +137,9 @@ def test_40_killed_saves_lose_no_acknowledged_turn(home: Home) -> None:
             break
     assert (killed, home.run("--list-sessions").stderr) == (40, "")
     lines = texts(home.doc())
-    for done in acknowledged:  # an answer may hold the unanswered questions of killed runs before its own
+    for (
+        done
+    ) in acknowledged:  # an answer may hold the unanswered questions of killed runs before its own
         assert lines[lines.index(f"user: turn {done}") + 1].endswith(f"turn {done}")
 
 

@@ -81,12 +81,18 @@ def test_what_cannot_keep_anyone_waiting_is_no_reason_for_a_note(lab: Home, redi
 # ---- bytes that are no UTF-8
 
 
-ODD = {"latin-1": "Käse für alle\n".encode("latin-1"), "cut": "cut: 😀".encode()[:-1], "none at all": b"\xff\xfd\xff"}
+ODD = {
+    "latin-1": "Käse für alle\n".encode("latin-1"),
+    "cut": "cut: 😀".encode()[:-1],
+    "none at all": b"\xff\xfd\xff",
+}
 
 
 @pytest.mark.parametrize("data", ODD.values(), ids=ODD)
 @pytest.mark.parametrize("how", ["stdin", "odd.txt"])
-def test_bytes_that_are_no_utf8_are_kept(lab: Home, model: ModelServer, data: bytes, how: str) -> None:
+def test_bytes_that_are_no_utf8_are_kept(
+    lab: Home, model: ModelServer, data: bytes, how: str
+) -> None:
     (lab.cwd / "odd.txt").write_bytes(data)
     run = lab.run("look", stdin=data) if how == "stdin" else lab.run("-f", how, "look")
     assert run.code == 0
@@ -96,7 +102,9 @@ def test_bytes_that_are_no_utf8_are_kept(lab: Home, model: ModelServer, data: by
     )
     stored = json.loads(lab.files()[0].read_bytes())["messages"][0]["content"][1]["text"]
     assert stored.encode("utf-8", "surrogateescape") == data
-    assert "\ufffd".encode() in model.sent[0]["messages"][0]["content"].encode()  # nothing else that is no text
+    assert (
+        "\ufffd".encode() in model.sent[0]["messages"][0]["content"].encode()
+    )  # nothing else that is no text
 
 
 # ---- data that is no text
@@ -114,8 +122,14 @@ ELF = "application/x-executable"
 ONLY = "only text, PNG, JPEG, GIF, WebP, PDF, WAV, MP3, MP4, WebM and MPEG can be sent"
 TEXT = "Grüße an alle, это обычный текст.\n" * 20
 NOT_TEXT = [
-    (b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n", "application/pdf"),  # without a NUL byte
-    (b"junk" * 255 + make_pdf(), "application/pdf"),  # readers look for its header in the first 1,024 bytes
+    (
+        b"%PDF-1.4\n%\xe2\xe3\xcf\xd3\n1 0 obj\n<<>>\nendobj\n",
+        "application/pdf",
+    ),  # without a NUL byte
+    (
+        b"junk" * 255 + make_pdf(),
+        "application/pdf",
+    ),  # readers look for its header in the first 1,024 bytes
     (b"HTTP/1.1 200 OK\r\n\r\n%PDF-1.4\n%\xe2\xe3\xcf\xd3\n%%EOF\n", "application/pdf"),
     (b"\0" * 128 + make_pdf(), "application/pdf"),  # MacBinary
     (an_archive("a.pdf", content=make_pdf()), "application/zip"),
@@ -147,7 +161,9 @@ IS_TEXT = [
 
 
 @pytest.mark.parametrize(("data", "name"), [*NOT_TEXT, *((text, None) for text in IS_TEXT)])
-def test_data_is_named_and_text_of_any_encoding_and_dress_is_text(data: bytes, name: str | None) -> None:
+def test_data_is_named_and_text_of_any_encoding_and_dress_is_text(
+    data: bytes, name: str | None
+) -> None:
     assert detect_type(data) == name
 
 
@@ -160,12 +176,22 @@ UNSENDABLE: list[tuple[bytes, str]] = [  # how it begins, what it is
 ]
 
 
-def test_what_cannot_be_sent_is_exit_2_with_its_kind_its_size_and_a_way(lab: Home, model: ModelServer) -> None:
+def test_what_cannot_be_sent_is_exit_2_with_its_kind_its_size_and_a_way(
+    lab: Home, model: ModelServer
+) -> None:
     for start, what in UNSENDABLE:
         data = start + bytes(34_100 - len(start))
         (lab.cwd / "scan").write_bytes(data)
-        assert lab.run("what?", stdin=data) == ("", f"gptsh: stdin is {what} (34.1 kB): {ONLY}\n", 2)
-        assert lab.run("-f", "scan", "what?") == ("", f"gptsh: scan is {what} (34.1 kB): {ONLY}\n", 2)
+        assert lab.run("what?", stdin=data) == (
+            "",
+            f"gptsh: stdin is {what} (34.1 kB): {ONLY}\n",
+            2,
+        )
+        assert lab.run("-f", "scan", "what?") == (
+            "",
+            f"gptsh: scan is {what} (34.1 kB): {ONLY}\n",
+            2,
+        )
     assert not model.requests
     assert not lab.state.exists()
 
@@ -214,12 +240,21 @@ def test_an_endless_stream_ends_in_a_line_and_takes_no_memory(home: Home, name: 
         check=False, timeout=60, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert (process.returncode, process.stdout) == (2, b"")
-    assert process.stderr == f"gptsh: {source} is larger than 100.0 MB: tail -c 1000000 gives its end\n".encode()
+    assert (
+        process.stderr
+        == f"gptsh: {source} is larger than 100.0 MB: tail -c 1000000 gives its end\n".encode()
+    )
     assert not home.files()
 
 
-def test_text_that_no_window_could_hold_is_refused_while_it_is_read(lab: Home, model: ModelServer) -> None:
-    lab.configure(lab.config.read_text().replace("[providers.lab]\n", "[providers.lab]\ncontext_window = 8000\n"))
+def test_text_that_no_window_could_hold_is_refused_while_it_is_read(
+    lab: Home, model: ModelServer
+) -> None:
+    lab.configure(
+        lab.config.read_text().replace(
+            "[providers.lab]\n", "[providers.lab]\ncontext_window = 8000\n"
+        )
+    )
     process = lab.start("sum it up", stdin=subprocess.PIPE)
     assert process.stdin
     with contextlib.suppress(BrokenPipeError):
@@ -228,16 +263,23 @@ def test_text_that_no_window_could_hold_is_refused_while_it_is_read(lab: Home, m
     assert (wait_for_exit(process), model.requests, lab.files()) == (6, [], [])
     assert process.stderr
     error = process.stderr.read().decode()
-    assert re.fullmatch(r"gptsh: stdin has more than 1\.\d MB, and the window is 8,000 tokens: --truncate .*\n", error)
+    assert re.fullmatch(
+        r"gptsh: stdin has more than 1\.\d MB, and the window is 8,000 tokens: --truncate .*\n",
+        error,
+    )
     (lab.cwd / "long.txt").write_text("some words\n" * 500_000)
-    assert lab.run("-f", "long.txt", "sum it up").stderr.startswith("gptsh: long.txt has more than 1.")
+    assert lab.run("-f", "long.txt", "sum it up").stderr.startswith(
+        "gptsh: long.txt has more than 1."
+    )
     model.say("cut", model="m")
     assert lab.run("-f", "long.txt", "--truncate", "head", "sum it up").code == 0
 
 
 def test_words_that_are_no_utf_8_are_said_to_be_none(lab: Home) -> None:
     command = [*COMMAND, b"caf\xe9"]
-    done = subprocess.run(command, env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30)
+    done = subprocess.run(
+        command, env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30
+    )
     assert done.returncode == 0
     assert done.stderr.startswith(b"gptsh: not valid UTF-8: the prompt: ")
 
@@ -258,11 +300,17 @@ def test_a_run_that_waits_for_its_pipe_knows_what_another_run_has_saved_meanwhil
 ) -> None:
     begun = tmp_path / "begun"
     command = f"touch {begun}; sleep 1; echo key"
-    home.configure(lab_config(model).replace("[providers.lab]", f"[providers.lab]\napi_key_command = {command!r}"))
+    home.configure(
+        lab_config(model).replace(
+            "[providers.lab]", f"[providers.lab]\napi_key_command = {command!r}"
+        )
+    )
     home.run("-m", "echo", "-s", "@plan", "first")
     process = home.start("-s", "@plan", "-m", "lab/m", "third", stdin=subprocess.PIPE)
     wait_until(begun.exists)
     home.run("-m", "echo", "-s", "@plan", "second")
     process.communicate(b"piped")
-    asked = [message["content"] for message in model.sent[-1]["messages"] if message["role"] == "user"]
+    asked = [
+        message["content"] for message in model.sent[-1]["messages"] if message["role"] == "user"
+    ]
     assert asked[:2] == ["first", "second"]

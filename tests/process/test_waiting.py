@@ -26,7 +26,9 @@ def test_an_answer_waits_for_the_lock_as_long_as_it_takes_and_says_so_after_a_se
         process = lab.start("-s", "0", "hi")
         assert read_until(process.stderr, b"\n") == WAITING
         assert 0.9 < time.monotonic() - started < 3
-        assert read_until(process.stdout, b"answer") == b"an answer"  # its question is not saved yet
+        assert (
+            read_until(process.stdout, b"answer") == b"an answer"
+        )  # its question is not saved yet
         time.sleep(7)
         assert process.poll() is None
         released = time.monotonic()
@@ -52,7 +54,9 @@ def test_a_second_ctrl_c_ends_the_wait_for_the_lock(lab: Home, model: ModelServe
 
 
 @pytest.mark.slow
-def test_a_session_is_not_deleted_while_another_process_holds_the_lock(lab: Home, model: ModelServer) -> None:
+def test_a_session_is_not_deleted_while_another_process_holds_the_lock(
+    lab: Home, model: ModelServer
+) -> None:
     lab.run("first")
     with lock_held(lab):
         started = time.monotonic()
@@ -66,7 +70,9 @@ def test_a_session_is_not_deleted_while_another_process_holds_the_lock(lab: Home
 @pytest.mark.slow
 def test_an_import_waits_for_the_lock_as_long_as_it_takes(lab: Home) -> None:
     lab.run("first")
-    (lab.cwd / "b.json").write_text('[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]')
+    (lab.cwd / "b.json").write_text(
+        '[{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]'
+    )
     with lock_held(lab) as release:
         process = lab.start("--import-session", "b.json")
         assert read_until(process.stderr, b"\n") == WAITING
@@ -104,7 +110,9 @@ sys.exit(main(["-m", "echo", "hi"]))
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_question_waits_to_be_saved_says_that_it_is_not(lab: Home, model: ModelServer) -> None:
+def test_ctrl_c_while_the_question_waits_to_be_saved_says_that_it_is_not(
+    lab: Home, model: ModelServer
+) -> None:
     model.say("hello", model="m")
     lab.run("first")
     with lock_held(lab):

@@ -21,7 +21,15 @@ from tests.support.responses_server import ResponsesServer, message, reasoning
 from tests.support.server import ModelServer
 from tests.support.strict import strict
 
-APIS = ["lab", "openai", "mistral", "groq", "anthropic", "ollama", "sealed"]  # the last one has the Responses API
+APIS = [
+    "lab",
+    "openai",
+    "mistral",
+    "groq",
+    "anthropic",
+    "ollama",
+    "sealed",
+]  # the last one has the Responses API
 FRAME = 80  # tokens of the question and its headings under which words stand where older messages are left out
 LINE = 40  # tokens around the words of one question there: its number, its line, what is said of those left out
 SYSTEM = "Brief and to the point."
@@ -76,7 +84,13 @@ SHORT = st.builds(  # of which a summary is made
     Turn, texts(20, 60), st.just(""), st.just(False), st.just([]), st.booleans(), texts(400, 3000)
 )
 WORDY = st.builds(  # whose words soon have no room
-    Turn, texts(200, 600, 3000), st.just("") | RESULTS, st.just(False), st.just([]) | ROUNDS, st.booleans(), texts(20)
+    Turn,
+    texts(200, 600, 3000),
+    st.just("") | RESULTS,
+    st.just(False),
+    st.just([]) | ROUNDS,
+    st.booleans(),
+    texts(20),
 )
 
 
@@ -85,14 +99,20 @@ def words_of(turn: Turn, number: int) -> str:
     return f"Fact-{number}-of-many: {turn.words}".strip()
 
 
-def messages_of(turn: Turn, number: int, api: str = "", *, whole: bool = True) -> list[dict[str, Any]]:
+def messages_of(
+    turn: Turn, number: int, api: str = "", *, whole: bool = True
+) -> list[dict[str, Any]]:
     """A turn as it stands in a session; up to the last results where it is not whole."""
     maker = "sealed" if api == "sealed" else "anthropic"
     own: dict[str, Any] = {"provider": maker, "model": f"{maker}/m", "finish_reason": "stop"}
     parts: list[Any] = [{"type": "text", "text": words_of(turn, number)}]
-    parts += [{"type": "text", "text": turn.attached, "source": "notes.txt"}] if turn.attached else []
+    parts += (
+        [{"type": "text", "text": turn.attached, "source": "notes.txt"}] if turn.attached else []
+    )
     parts += [PNG] if turn.image else []
-    found: list[dict[str, Any]] = [{"role": "user", "content": parts if len(parts) > 1 else parts[0]["text"]}]
+    found: list[dict[str, Any]] = [
+        {"role": "user", "content": parts if len(parts) > 1 else parts[0]["text"]}
+    ]
     thought = f"thought {number} " * 20
     thinking = {"type": "thinking", "thinking": thought, "signature": signature(thought)}
     thinks = {**own, "thinking": [thinking]} if turn.thinks else own
@@ -104,12 +124,30 @@ def messages_of(turn: Turn, number: int, api: str = "", *, whole: bool = True) -
             function = {"name": name, "arguments": '{"path": "src/a.py"}'}
             made.append({"id": call_id, "type": "function", "function": function})
             gave.append({"role": "tool", "tool_call_id": call_id, "name": name, "content": text})
-        frames = [{"type": "function_call", "id": f"fc_{call_id}", "status": "completed"} for call_id in ids]
+        frames = [
+            {"type": "function_call", "id": f"fc_{call_id}", "status": "completed"}
+            for call_id in ids
+        ]
         more = {"replay": {"items": [*sealed, *frames]}} if maker == "sealed" else {}
-        found += [{"role": "assistant", "content": None, "tool_calls": made, **(own if at else thinks), **more}, *gave]
-    answer = message("", phase="final_answer") | {"content": [{"type": "output_text", "annotations": []}]}
+        found += [
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": made,
+                **(own if at else thinks),
+                **more,
+            },
+            *gave,
+        ]
+    answer = message("", phase="final_answer") | {
+        "content": [{"type": "output_text", "annotations": []}]
+    }
     more = {"replay": {"items": [*sealed, answer]}} if maker == "sealed" else {}
-    return [*found, {"role": "assistant", "content": turn.answer, **thinks, **more}] if whole else found
+    return (
+        [*found, {"role": "assistant", "content": turn.answer, **thinks, **more}]
+        if whole
+        else found
+    )
 
 
 # ---- servers
@@ -138,7 +176,9 @@ class Place(NamedTuple):
     servers: dict[str, ModelServer]
     small: ModelServer
 
-    def begin(self, api: str, window: int, messages: Sequence[Any], told: str | None) -> dict[str, Any]:
+    def begin(
+        self, api: str, window: int, messages: Sequence[Any], told: str | None
+    ) -> dict[str, Any]:
         """A home with this session alone, for an API and a window; a summary comes as ``told``, or not at all."""
         for path in self.home.files():
             path.unlink()
@@ -147,10 +187,14 @@ class Place(NamedTuple):
         self.small._scripts.clear()
         for _ in range(20):
             if told is None:
-                self.small.refuse(500, {"error": {"message": "broken"}}, {"x-should-retry": "false"}, model="s")
+                self.small.refuse(
+                    500, {"error": {"message": "broken"}}, {"x-should-retry": "false"}, model="s"
+                )
             else:
                 queue_summaries(self.small, told)
-        base_url = self.servers[api].base_url.removesuffix("/v1" if api in ("anthropic", "ollama") else "")
+        base_url = self.servers[api].base_url.removesuffix(
+            "/v1" if api in ("anthropic", "ollama") else ""
+        )
         self.home.configure(
             CONFIG.format(
                 api=api,
@@ -171,7 +215,12 @@ class Place(NamedTuple):
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     home = Home(tmp_path_factory.mktemp("any"))
-    home.env |= {"OPENAI_API_KEY": "k", "MISTRAL_API_KEY": "k", "GROQ_API_KEY": "k", "ANTHROPIC_API_KEY": "k"}
+    home.env |= {
+        "OPENAI_API_KEY": "k",
+        "MISTRAL_API_KEY": "k",
+        "GROQ_API_KEY": "k",
+        "ANTHROPIC_API_KEY": "k",
+    }
     others = ("anthropic", "ollama", "sealed")
     servers: dict[str, ModelServer] = {name: ModelServer() for name in APIS if name not in others}
     for name, server in servers.items():
@@ -191,15 +240,30 @@ NOW = "Fact-now: and what of it?"
 ANY = {
     "api": st.sampled_from(APIS),
     "turns": st.lists(TURN, max_size=6) | st.lists(TURN, min_size=6, max_size=25),
-    "odd": st.just([]) | st.just([]) | vocabulary.messages("v"),  # whatever else there may be in a session
-    "window": st.integers(300, 20_000) | st.integers(300, 200_000) | st.floats(0.5, 2) | st.floats(0.9, 1.7),
-    "last": st.none() | TURN.filter(lambda turn: bool(turn.rounds)),  # a turn that waits for what follows its tools
+    "odd": st.just([])
+    | st.just([])
+    | vocabulary.messages("v"),  # whatever else there may be in a session
+    "window": st.integers(300, 20_000)
+    | st.integers(300, 200_000)
+    | st.floats(0.5, 2)
+    | st.floats(0.9, 1.7),
+    "last": st.none()
+    | TURN.filter(lambda turn: bool(turn.rounds)),  # a turn that waits for what follows its tools
     "told": st.sampled_from([SUMMARY, SUMMARY * 30, None]),
 }
 LONG_ANSWERS = {**ANY, "turns": st.lists(SHORT, min_size=9, max_size=25), "window": st.floats(0.4, 1),
                 "last": st.none(), "told": st.just(SUMMARY)}  # fmt: skip
-LONG_WORDS = {**ANY, "turns": st.lists(WORDY, min_size=8, max_size=25), "window": st.floats(0.15, 0.9)}
-JUST_ROOM = {**ANY, "odd": st.just([]), "window": st.none(), "last": TURN.filter(lambda turn: bool(turn.rounds))}
+LONG_WORDS = {
+    **ANY,
+    "turns": st.lists(WORDY, min_size=8, max_size=25),
+    "window": st.floats(0.15, 0.9),
+}
+JUST_ROOM = {
+    **ANY,
+    "odd": st.just([]),
+    "window": st.none(),
+    "last": TURN.filter(lambda turn: bool(turn.rounds)),
+}
 SESSIONS = st.one_of(map(st.fixed_dictionaries, (ANY, LONG_ANSWERS, LONG_WORDS, JUST_ROOM)))
 
 
@@ -210,12 +274,18 @@ def holds(place: Place, session: dict[str, Any]) -> None:
     """
     api, turns, odd, window, last, told = (session[key] for key in ANY)
     said = [*turns, *([last] if last else [])]
-    found = [messages_of(turn, number, api, whole=turn is not last) for number, turn in enumerate(said)]
+    found = [
+        messages_of(turn, number, api, whole=turn is not last) for number, turn in enumerate(said)
+    ]
     found.insert(len(turns) // 2, [unsigned(message) for message in odd])
     messages = [message for turn in found for message in turn]
     if window is None:
         window = max(300, math.ceil((least(last) + FRAME + count_text(SYSTEM)) / 0.75))
-    size = window if isinstance(window, int) else min(max(300, int(window * prompt_tokens(messages))), 200_000)
+    size = (
+        window
+        if isinstance(window, int)
+        else min(max(300, int(window * prompt_tokens(messages))), 200_000)
+    )
     before = place.begin(api, size, messages, told)
 
     run = place.home.run("-s", "0", "-o", "json", *([] if last else [NOW]))
@@ -261,12 +331,22 @@ def text(kind: str, size: int) -> str:
 
 
 @pytest.mark.slow
-def test_where_what_is_older_takes_a_token_more_than_was_counted_it_gets_less_room(place: Place) -> None:
+def test_where_what_is_older_takes_a_token_more_than_was_counted_it_gets_less_room(
+    place: Place,
+) -> None:
     rounds = [[("read_file", text("german", 400))], [("search", text("chinese", 400))]]
-    older = Turn(text("german", 600), text("python", 400), False, [*rounds, rounds[0]], False, "raise")
+    older = Turn(
+        text("german", 600), text("python", 400), False, [*rounds, rounds[0]], False, "raise"
+    )
     words = older._replace(words=text("german", 200), attached="", rounds=[])
-    found = [("search", text("german", 12_000)), ("read_file", text("russian", 20)), ("search", text("base64", 400))]
-    last = Turn(text("json", 60), text("json", 400), False, [[*rounds[0], *rounds[1]], found], True, "")
+    found = [
+        ("search", text("german", 12_000)),
+        ("read_file", text("russian", 20)),
+        ("search", text("base64", 400)),
+    ]
+    last = Turn(
+        text("json", 60), text("json", 400), False, [[*rounds[0], *rounds[1]], found], True, ""
+    )
     session = {
         "api": "lab",
         "turns": [older, words, words._replace(attached=text("chinese", 400))],
@@ -303,5 +383,11 @@ def odd_characters(messages: Sequence[Any]) -> int:
 def least(last: Turn) -> int:
     """What the question and its newest round take by gptsh's count: of a result 1,600 characters stay at most."""
     newest: list[Any] = messages_of(last, 0, whole=False)[-1 - len(last.rounds[-1]) :]
-    shorter: list[Any] = [{**message, "content": (message["content"] or "")[:1600]} for message in newest]
-    return sum(map(count_message, shorter)) + count_text(words_of(last, 0)) + count_text(last.attached[:1600])
+    shorter: list[Any] = [
+        {**message, "content": (message["content"] or "")[:1600]} for message in newest
+    ]
+    return (
+        sum(map(count_message, shorter))
+        + count_text(words_of(last, 0))
+        + count_text(last.attached[:1600])
+    )

@@ -37,8 +37,25 @@ FOLDERS = {
 class Watch:
     """What Python opens, writes, runs or calls while it is on."""
 
-    WRITES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod")
-    NEVER = ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect", "exec")
+    WRITES = (
+        "os.mkdir",
+        "os.rename",
+        "os.remove",
+        "os.rmdir",
+        "os.link",
+        "os.symlink",
+        "os.truncate",
+        "os.chmod",
+    )
+    NEVER = (
+        "subprocess.Popen",
+        "os.system",
+        "os.exec",
+        "os.posix_spawn",
+        "os.fork",
+        "socket.connect",
+        "exec",
+    )
 
     def __init__(self) -> None:
         self.opened: list[str] = []
@@ -55,7 +72,9 @@ class Watch:
             writes = isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
             (self.wrote if writes else self.opened).append(os.fsdecode(args[0]))
         elif event in self.WRITES:
-            self.wrote += [os.fsdecode(arg) for arg in args[:2] if isinstance(arg, (str, bytes, os.PathLike))]
+            self.wrote += [
+                os.fsdecode(arg) for arg in args[:2] if isinstance(arg, (str, bytes, os.PathLike))
+            ]
 
 
 WATCH = Watch()
@@ -75,8 +94,13 @@ def survives(home: Home, path: str) -> None:
     assert "Traceback" not in run.stderr
     assert run.code == 0 or (run.stderr and not home.files())
     assert (SECRET in WATCH.opened, WATCH.ran) == (False, [])
-    allowed = (str(home.state.parent), env["TMPDIR"])  # the streams of the run are in the test's own temporary folder
-    elsewhere = [path for path in WATCH.wrote if os.path.isabs(path) and not path.startswith(allowed)]
+    allowed = (
+        str(home.state.parent),
+        env["TMPDIR"],
+    )  # the streams of the run are in the test's own temporary folder
+    elsewhere = [
+        path for path in WATCH.wrote if os.path.isabs(path) and not path.startswith(allowed)
+    ]
     assert set(elsewhere) <= {tempfile.gettempdir()}
     assert list((home.folder / "tmp").iterdir()) == []
     for doc, form in zip(home.docs(), cycle(("openai", "nanobot", "markdown"))):
@@ -103,10 +127,17 @@ def test_whatever_a_file_holds_it_is_read_or_told(
     text = lines(*value if isinstance(value, list) else [value]) if is_lines else json.dumps(value)
     place = data.draw(st.sampled_from(PLACES))
     if data.draw(st.booleans()):
-        text = text.replace(data.draw(st.sampled_from(["/home/u", "toolu_01", "synthetic"])), json.dumps(place)[1:-1])
+        text = text.replace(
+            data.draw(st.sampled_from(["/home/u", "toolu_01", "synthetic"])),
+            json.dumps(place)[1:-1],
+        )
     raw = text.encode("utf-8", "surrogatepass")  # half a character is no UTF-8
     if data.draw(st.integers(0, 3)) == 0:  # bytes that are cut, or of no encoding
         at = data.draw(st.integers(0, len(raw)))
-        raw = raw[:at] + data.draw(st.sampled_from([b"", b"\0\xff", b"[" * 5000, b"\r\n", b'"'])) + raw[at + 1 :]
+        raw = (
+            raw[:at]
+            + data.draw(st.sampled_from([b"", b"\0\xff", b"[" * 5000, b"\r\n", b'"']))
+            + raw[at + 1 :]
+        )
     (copy / FOLDERS[folder]).write_bytes(raw)
     survives(home, str(copy))

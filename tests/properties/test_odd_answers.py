@@ -27,17 +27,44 @@ CLAUDES: Payloads = [
 ]  # fmt: skip
 CHATS: Payloads = [
     chunk({"role": "assistant", "reasoning_content": "hm"}),
-    chunk({"thinking_blocks": [{"type": "thinking", "thinking": "so"}, {"type": "thinking", "signature": "s"}]}),
+    chunk(
+        {
+            "thinking_blocks": [
+                {"type": "thinking", "thinking": "so"},
+                {"type": "thinking", "signature": "s"},
+            ]
+        }
+    ),
     chunk({"reasoning_details": [{"type": "reasoning.text", "text": "a", "index": 0, "id": "r"}]}),
     chunk({"content": "I look.", "refusal": "No.", "annotations": [{"type": "file", "file": {}}]}),
-    chunk({"tool_calls": [{"index": 0, **CALL, "extra_content": {"google": {"thought_signature": "x"}}}]}),
-    chunk({"tool_calls": [{"index": 0, "function": {"arguments": ""}}, {"index": 1, **CALL, "id": "c2"}]}),
+    chunk(
+        {
+            "tool_calls": [
+                {"index": 0, **CALL, "extra_content": {"google": {"thought_signature": "x"}}}
+            ]
+        }
+    ),
+    chunk(
+        {
+            "tool_calls": [
+                {"index": 0, "function": {"arguments": ""}},
+                {"index": 1, **CALL, "id": "c2"},
+            ]
+        }
+    ),
     chunk({}, "tool_calls", usage={"prompt_tokens": 1, "completion_tokens": 2}),
 ]
 LLAMAS: Payloads = [
     {"message": {"role": "assistant", "thinking": "hm"}, "done": False},
     {"message": {"role": "assistant", "content": "I look."}, "done": False},
-    {"message": {"tool_calls": [{"id": "c1", "function": {"index": 0, "name": "ls", "arguments": {"a": 1}}}, CALL]}},
+    {
+        "message": {
+            "tool_calls": [
+                {"id": "c1", "function": {"index": 0, "name": "ls", "arguments": {"a": 1}}},
+                CALL,
+            ]
+        }
+    },
     {"message": {}, "done": True, "done_reason": "stop", "eval_count": 3, "prompt_eval_count": 4},
 ]
 OUTPUT = (
@@ -71,7 +98,9 @@ WHOSE = {"responses": "openai", "gemini": "gemini"}
 @pytest.mark.parametrize("dialect", DIALECTS)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_whatever_a_server_sends_is_an_answer_or_an_error_and_can_be_read_again(dialect: str, data: Any) -> None:
+def test_whatever_a_server_sends_is_an_answer_or_an_error_and_can_be_read_again(
+    dialect: str, data: Any
+) -> None:
     message, _ = read_answer(dialect, data.draw(corrupted(DIALECTS[dialect])))
     if message is not None:
         asked = {"role": "user", "content": "hi", "id": "q"}

@@ -43,14 +43,33 @@ Place = tuple[str | int, ...]
 
 def places(value: Any, before: Place = ()) -> list[Place]:
     """Where a value stands in a document: that of each key, and each item of a list."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    inside = [place for key, item in items for place in ((*before, key), *places(item, (*before, key)))]
-    return [place for place in inside if place[-1] not in UNREADABLE and place[:-1] != ("messages",)]
+    items = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    )
+    inside = [
+        place for key, item in items for place in ((*before, key), *places(item, (*before, key)))
+    ]
+    return [
+        place for place in inside if place[-1] not in UNREADABLE and place[:-1] != ("messages",)
+    ]
 
 
 PLACES = sorted(set(places(DOC)), key=str)
-_scalar = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-_any = st.recursive(_scalar, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
+_scalar = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+_any = st.recursive(
+    _scalar,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+)
 _odd = st.dictionaries(st.sampled_from(PLACES), _any, min_size=1, max_size=4)
 
 
@@ -58,7 +77,9 @@ def costs_a_note_and_no_message(home: Home, odd: dict[Place, Any]) -> None:
     doc: Any = copy.deepcopy(DOC)
     for place, value in odd.items():
         table = doc
-        with contextlib.suppress(KeyError, IndexError, TypeError):  # the table went with an earlier change
+        with contextlib.suppress(
+            KeyError, IndexError, TypeError
+        ):  # the table went with an earlier change
             for key in place[:-1]:
                 table = table[key]
             table[place[-1]] = value
@@ -71,7 +92,11 @@ def costs_a_note_and_no_message(home: Home, odd: dict[Place, Any]) -> None:
         "-s 0 -m echo --dry-run more", "-s 0 --tag t",
     ):  # fmt: skip
         run = home.run(*args.split())
-        assert (run.code, run.stderr.count("malformed") <= 1, "Traceback" in run.stderr) == (0, True, False), (
+        assert (run.code, run.stderr.count("malformed") <= 1, "Traceback" in run.stderr) == (
+            0,
+            True,
+            False,
+        ), (
             args,
             run,
         )
@@ -80,7 +105,10 @@ def costs_a_note_and_no_message(home: Home, odd: dict[Place, Any]) -> None:
     run = home.run("-s", "7x2m", "-m", "echo", "more")  # a tool server that is gone is a note
     assert (run.stdout, run.code, "malformed" in run.stderr) == ("You said: more\n", 0, False)
     kept = json.loads(path.read_bytes())["messages"]
-    assert [(message["role"], message["content"]) for message in kept[:2]] == [("user", "q"), ("assistant", "a")]
+    assert [(message["role"], message["content"]) for message in kept[:2]] == [
+        ("user", "q"),
+        ("assistant", "a"),
+    ]
     assert [message["content"] for message in kept[2:]] == ["more", "You said: more"]
     run = home.run("--delete-session", "0", "--yes")
     assert (run.code, run.stderr, run.stdout.startswith("deleted 7x2m ")) == (0, "", True)
@@ -88,19 +116,27 @@ def costs_a_note_and_no_message(home: Home, odd: dict[Place, Any]) -> None:
         mark.unlink()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(_odd)
 @example({("stats",): [], ("title",): None})
 @example({("stats", "preview"): None, ("stats", "turns"): "x", ("title",): None})
 @example({(key,): 7 for key in DOC if key not in UNREADABLE and key != "version"})
 @example({("meta", "mcp_allowed_servers"): [""]})
-@example({("created_at",): "0001-01-01T00:00:00Z", ("updated_at",): "9999-12-31T23:59:59.999+14:00"})
-def test_any_value_in_any_derived_key_costs_a_note_and_no_message(home: Home, odd: dict[Place, Any]) -> None:
+@example(
+    {("created_at",): "0001-01-01T00:00:00Z", ("updated_at",): "9999-12-31T23:59:59.999+14:00"}
+)
+def test_any_value_in_any_derived_key_costs_a_note_and_no_message(
+    home: Home, odd: dict[Place, Any]
+) -> None:
     costs_a_note_and_no_message(home, odd)
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(_odd)
 def test_the_same_of_many_values(home: Home, odd: dict[Place, Any]) -> None:
     costs_a_note_and_no_message(home, odd)

@@ -19,10 +19,23 @@ VALUES = st.sampled_from(
 )  # fmt: skip
 SCHEMAS = st.dictionaries(
     WORDS,
-    st.recursive(VALUES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3)),
+    st.recursive(
+        VALUES,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    ),
     max_size=4,
 )
-ANSWERS = ("1", "1.5", "1" + "0" * 400, '"a"', "[1, 2]", "{}", '{"a": 1, "$ref": [1]}', "null", "no JSON")
+ANSWERS = (
+    "1",
+    "1.5",
+    "1" + "0" * 400,
+    '"a"',
+    "[1, 2]",
+    "{}",
+    '{"a": 1, "$ref": [1]}',
+    "null",
+    "no JSON",
+)
 
 
 @settings(max_examples=200)

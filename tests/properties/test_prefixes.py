@@ -27,16 +27,48 @@ def messages_of(turns: list[dict[str, Any]], provider: str) -> list[dict[str, An
     messages: list[dict[str, Any]] = []
     for number, turn in enumerate(turns):
         parts = [{"type": "text", "text": turn["words"]}, *([PNG] if turn["image"] else [])]
-        messages.append({"role": "user", "content": parts if turn["image"] else turn["words"], "id": f"q{number}"})
-        thinking = [{"type": "thinking", "thinking": "hm", "signature": signature("hm")}] if turn["thinks"] else []
+        messages.append(
+            {
+                "role": "user",
+                "content": parts if turn["image"] else turn["words"],
+                "id": f"q{number}",
+            }
+        )
+        thinking = (
+            [{"type": "thinking", "thinking": "hm", "signature": signature("hm")}]
+            if turn["thinks"]
+            else []
+        )
         more = {**own, **({"thinking": thinking} if thinking else {})}
         for at_round in range(turn["rounds"]):
             call_id = f"call_{number}_{at_round}"
-            call = {"id": call_id, "type": "function", "function": {"name": "look", "arguments": "{}"}}
-            messages.append({"role": "assistant", "content": None, "tool_calls": [call], **more, "id": f"c{call_id}"})
-            messages.append({"role": "tool", "tool_call_id": call_id, "name": "look", "content": "seen", "id": call_id})
+            call = {
+                "id": call_id,
+                "type": "function",
+                "function": {"name": "look", "arguments": "{}"},
+            }
+            messages.append(
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [call],
+                    **more,
+                    "id": f"c{call_id}",
+                }
+            )
+            messages.append(
+                {
+                    "role": "tool",
+                    "tool_call_id": call_id,
+                    "name": "look",
+                    "content": "seen",
+                    "id": call_id,
+                }
+            )
             more = own
-        messages.append({"role": "assistant", "content": turn["answer"], **more, "id": f"a{number}"})
+        messages.append(
+            {"role": "assistant", "content": turn["answer"], **more, "id": f"a{number}"}
+        )
     return messages
 
 
@@ -57,7 +89,9 @@ def _without_mark(value: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize("api", [name for name in APIS if name != "vertex_ai"])
 @settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None)
 @given(turns=st.lists(TURN, min_size=2, max_size=5))
-def test_each_request_begins_with_the_whole_previous_one(api: str, turns: list[dict[str, Any]]) -> None:
+def test_each_request_begins_with_the_whole_previous_one(
+    api: str, turns: list[dict[str, Any]]
+) -> None:
     messages = messages_of(turns, at(api).provider)
     ends = [at + 1 for at, message in enumerate(messages) if message["role"] != "assistant"]
     before: list[Any] = []

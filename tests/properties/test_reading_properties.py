@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 
 from gptsh.formats.source import BadInput, read_items, read_values
 
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
-VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
+VALUES = st.recursive(
+    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20
+)
 HALF = "\udcff"  # half a character, which ijson's parser in C refuses: what has one is read by that in Python
 
 
@@ -20,7 +28,9 @@ def in_pieces(data: bytes, size: int) -> Callable[[], list[bytes]]:
 
 
 @given(st.lists(VALUES), st.integers(1, 9), st.booleans(), st.sampled_from([None, 1]))
-def test_items_are_the_same_in_pieces(values: list[Any], size: int, ascii_only: bool, indent: int | None) -> None:
+def test_items_are_the_same_in_pieces(
+    values: list[Any], size: int, ascii_only: bool, indent: int | None
+) -> None:
     text = json.dumps(values, ensure_ascii=ascii_only, indent=indent)
     assert [*read_items(in_pieces(f" \n{text}\n".encode(), size))] == values
     assert [*read_values(in_pieces(f" \n{text}\n".encode(), size))] == [values]

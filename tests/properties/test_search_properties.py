@@ -58,10 +58,16 @@ def fold(text: str) -> str:
 @example(["\U0001d41b\U0001d7d0"], "b2", None)
 @pytest.mark.parametrize("write", LAYOUTS)
 def test_a_search_finds_what_a_plain_search_of_the_texts_finds(
-    home: Home, write: Callable[[dict[str, Any]], bytes], contents: list[str], needle: str, data: Any
+    home: Home,
+    write: Callable[[dict[str, Any]], bytes],
+    contents: list[str],
+    needle: str,
+    data: Any,
 ) -> None:
     whole = "\n".join(contents)
-    if data and whole and data.draw(st.booleans()):  # a piece of the text itself, so that half of them are found
+    if (
+        data and whole and data.draw(st.booleans())
+    ):  # a piece of the text itself, so that half of them are found
         start = data.draw(st.integers(0, len(whole) - 1))
         needle = whole[start : start + data.draw(st.integers(1, 12))]
     messages: list[dict[str, Any]] = [
@@ -73,6 +79,10 @@ def test_a_search_finds_what_a_plain_search_of_the_texts_finds(
            "agent": {}, "context": {}, "messages": messages}  # fmt: skip
     put_file(home, "20261103-100000-aaaa", write(doc))
     words = [fold(word) for word in needle.split()]
-    expected = bool(words) and all(any(word in fold(content) for content in contents) for word in words)
+    expected = bool(words) and all(
+        any(word in fold(content) for content in contents) for word in words
+    )
     if words:
-        assert home.run("--search-sessions", f" {needle}", "-o", "json").code == (0 if expected else 1)
+        assert home.run("--search-sessions", f" {needle}", "-o", "json").code == (
+            0 if expected else 1
+        )

@@ -19,7 +19,9 @@ EVERYTHING = AIMOCK.with_name("mcp-server-everything")
 pytestmark = [
     pytest.mark.servers,
     pytest.mark.timeout(180),
-    pytest.mark.skipif(not AIMOCK.exists(), reason="aimock is not installed: make servers does it where npm is"),
+    pytest.mark.skipif(
+        not AIMOCK.exists(), reason="aimock is not installed: make servers does it where npm is"
+    ),
 ]
 
 APIS = {
@@ -44,11 +46,19 @@ ANSWERS: dict[str, dict[str, Any]] = {
         "truncateAfterChunks": 8,
         "latency": 50,
     },
-    "too-many": {"response": {"error": {"message": "Slow down", "type": "rate_limit_error"}, "status": 429}},
-    "fail": {"response": {"error": {"message": "Internal boom", "type": "server_error"}, "status": 500}},
+    "too-many": {
+        "response": {"error": {"message": "Slow down", "type": "rate_limit_error"}, "status": 429}
+    },
+    "fail": {
+        "response": {"error": {"message": "Internal boom", "type": "server_error"}, "status": 500}
+    },
     "wrong-key": {
         "response": {
-            "error": {"message": "Incorrect API key", "type": "invalid_request_error", "code": "invalid_api_key"},
+            "error": {
+                "message": "Incorrect API key",
+                "type": "invalid_request_error",
+                "code": "invalid_api_key",
+            },
             "status": 401,
         }
     },
@@ -77,7 +87,11 @@ ANSWERS: dict[str, dict[str, Any]] = {
         "response": {
             "content": "Let me look.",
             "toolCalls": [
-                {"id": "call_1", "name": "everything__echo", "arguments": '{"message": "héllo 😀"}'},
+                {
+                    "id": "call_1",
+                    "name": "everything__echo",
+                    "arguments": '{"message": "héllo 😀"}',
+                },
                 {"id": "call_2", "name": "everything__get-sum", "arguments": '{"a": 2, "b": 3}'},
             ],
         }
@@ -88,9 +102,12 @@ ANSWERS: dict[str, dict[str, Any]] = {
 def fixtures() -> list[dict[str, Any]]:
     """What aimock answers: to a tool result, to each question of ANSWERS, and to all else."""
     found: list[dict[str, Any]] = [
-        {"match": {"userMessage": question, "hasToolResult": False}, **answer} for question, answer in ANSWERS.items()
+        {"match": {"userMessage": question, "hasToolResult": False}, **answer}
+        for question, answer in ANSWERS.items()
     ]
-    found.append({"match": {"hasToolResult": True}, "response": {"content": "The tools have answered."}})
+    found.append(
+        {"match": {"hasToolResult": True}, "response": {"content": "The tools have answered."}}
+    )
     found.append({"match": {"userMessage": ""}, "response": {"content": "Something else."}})
     return found
 
@@ -101,7 +118,17 @@ def aimock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("aimock")
     (folder / "fixtures.json").write_text(json.dumps({"fixtures": fixtures()}))
     port = free_port()
-    command = [AIMOCK, "-p", str(port), "-f", "fixtures.json", "--chunk-size", "7", "--log-level", "silent"]
+    command = [
+        AIMOCK,
+        "-p",
+        str(port),
+        "-f",
+        "fixtures.json",
+        "--chunk-size",
+        "7",
+        "--log-level",
+        "silent",
+    ]
     with running(command, f"http://127.0.0.1:{port}/health", folder):
         yield f"http://127.0.0.1:{port}"
 
@@ -127,7 +154,9 @@ def test_an_answer_is_whole(home: Home, api: str, how: list[str]) -> None:
     run = home.run("-m", f"mock-{api}/m", *how, "say-text")
     assert run == (TEXT + "\n", "", 0)
     assert home.doc()["messages"][1]["content"] == TEXT
-    assert home.doc()["messages"][1]["finish_reason"] == ("end_turn" if api == "anthropic" else "stop")
+    assert home.doc()["messages"][1]["finish_reason"] == (
+        "end_turn" if api == "anthropic" else "stop"
+    )
 
 
 def test_a_long_answer_is_whole(home: Home, api: str) -> None:
@@ -154,7 +183,9 @@ def test_tokens_are_counted(home: Home, api: str, how: list[str]) -> None:
 
 @pytest.mark.parametrize("how", [[], ["--no-stream"]], ids=["streamed", "at once"])
 @pytest.mark.parametrize("question", ["be-cut", "be-filtered"])
-def test_an_answer_that_the_server_cut_is_incomplete(home: Home, api: str, question: str, how: list[str]) -> None:
+def test_an_answer_that_the_server_cut_is_incomplete(
+    home: Home, api: str, question: str, how: list[str]
+) -> None:
     if api == "ollama":
         pytest.skip("aimock says by Ollama's API that each answer is complete")
     run = home.run("-m", f"mock-{api}/m", *how, question)
@@ -197,7 +228,9 @@ ERRORS = [
 
 
 @pytest.mark.parametrize(("question", "code", "reason"), ERRORS, ids=[row[0] for row in ERRORS])
-def test_an_error_is_named_and_the_question_saved(home: Home, api: str, question: str, code: int, reason: str) -> None:
+def test_an_error_is_named_and_the_question_saved(
+    home: Home, api: str, question: str, code: int, reason: str
+) -> None:
     run = home.run("-m", f"mock-{api}/m", question)
     assert run.stdout == ""
     assert run.code == code
@@ -226,12 +259,18 @@ def everything(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         yield f'url = "http://127.0.0.1:{port}/mcp"'
 
 
-def test_tools_of_a_real_server_are_called_and_their_results_sent(home: Home, api: str, everything: str) -> None:
-    home.configure(home.config.read_text() + f'[mcp.servers.everything]\n{everything}\nauto_approve = ["*"]\n')
+def test_tools_of_a_real_server_are_called_and_their_results_sent(
+    home: Home, api: str, everything: str
+) -> None:
+    home.configure(
+        home.config.read_text() + f'[mcp.servers.everything]\n{everything}\nauto_approve = ["*"]\n'
+    )
     run = home.run("-m", f"mock-{api}/m", "--tools", "everything", "call-tools")
     assert run.stdout == "Let me look.\n\nThe tools have answered.\n"
     assert run.code == 0
-    results = [message["content"] for message in home.doc()["messages"] if message["role"] == "tool"]
+    results = [
+        message["content"] for message in home.doc()["messages"] if message["role"] == "tool"
+    ]
     assert results == ["Echo: héllo 😀", "The sum of 2 and 3 is 5."]
 
 

@@ -27,7 +27,9 @@ def look(page: Path) -> tuple[str, str]:
              "--virtual-time-budget=2000", "--enable-logging=stderr"]  # fmt: skip
     env = {**os.environ, "HOME": str(page.parent)}
     command = [str(CHROMIUM), *quiet, "--dump-dom", page.as_uri()]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
 
@@ -54,7 +56,9 @@ def a_page(home: Home, said: list[str]) -> Path:
     }
     pdf = {
         "type": "file",
-        "file": {"file_data": f"data:application/pdf;base64,{base64.b64encode(make_pdf()).decode()}"},
+        "file": {
+            "file_data": f"data:application/pdf;base64,{base64.b64encode(make_pdf()).decode()}"
+        },
     }
     messages: list[Any] = [{"role": "user", "content": [image, pdf]}]
     for text in said:
@@ -79,7 +83,9 @@ def test_nothing_of_a_session_runs_or_is_loaded(home: Home, model: ModelServer) 
     """The same words in a page that obeys them come first: without that nothing would be proved."""
     url = model.base_url.removesuffix("/v1")
     bare = home.folder / "bare.html"
-    bare.write_text(f"<title>A Talk</title>{attacks(url)[0]}{attacks(url)[1]}<script>console.error('heard')</script>")
+    bare.write_text(
+        f"<title>A Talk</title>{attacks(url)[0]}{attacks(url)[1]}<script>console.error('heard')</script>"
+    )
     seen, said = look(bare)
     assert (
         "<title>ran</title>" in seen,

@@ -34,7 +34,10 @@ THOUGHT = "first I look, then I add"
 
 def wrong_for_deepseek(body: dict[str, Any]) -> str | None:
     """As every strict server, and a call's reasoning must come back."""
-    if any(message.get("tool_calls") and not message.get("reasoning_content") for message in body["messages"]):
+    if any(
+        message.get("tool_calls") and not message.get("reasoning_content")
+        for message in body["messages"]
+    ):
         return "The reasoning_content in the thinking mode must be passed back to the API."
     return strict("deepseek")(body)
 
@@ -52,7 +55,10 @@ def servers(home: Home) -> Iterator[Servers]:
     three.chat.refuses = wrong_for_deepseek
     home.configure(TOOLS)
     home.env |= {"DEEPSEEK_API_KEY": "sk-deepseek", "DEEPSEEK_API_BASE": three.chat.base_url}
-    home.env |= {"ANTHROPIC_API_KEY": "sk-ant", "ANTHROPIC_API_BASE": three.claude.base_url.removesuffix("/v1")}
+    home.env |= {
+        "ANTHROPIC_API_KEY": "sk-ant",
+        "ANTHROPIC_API_BASE": three.claude.base_url.removesuffix("/v1"),
+    }
     home.env |= {"OLLAMA_API_BASE": three.llama.root}
     yield three
     for server in three:
@@ -62,7 +68,11 @@ def servers(home: Home) -> Iterator[Servers]:
 def by_chat(servers: Servers) -> None:
     """Reasoning, two calls at once with the ids that this provider uses in every turn, an answer."""
     adding = [call("add", number, a=number, b=number) for number in (1, 2)]
-    asking = [chunk({"reasoning_content": THOUGHT}), chunk({"tool_calls": adding}), chunk({}, "tool_calls")]
+    asking = [
+        chunk({"reasoning_content": THOUGHT}),
+        chunk({"tool_calls": adding}),
+        chunk({}, "tool_calls"),
+    ]
     servers.chat.script(*map(event, asking), event(b"[DONE]"))
     servers.chat.say("2 and 4.")
 
@@ -74,12 +84,17 @@ def by_claude(servers: Servers) -> None:
     thoughts = claude.thought(0, THOUGHT), claude.thought(3, "and once more")
     asking = (thoughts[0], claude.said(1, "Let me add."), add[0], thoughts[1], add[1])
     servers.claude.script(*claude.stream(*asking, stop="tool_use"))
-    servers.claude.script(*claude.stream(claude.thought(0, "easy"), claude.said(1, "6 and 8, beside a picture.")))
+    servers.claude.script(
+        *claude.stream(claude.thought(0, "easy"), claude.said(1, "6 and 8, beside a picture."))
+    )
 
 
 def by_llama(servers: Servers) -> None:
     """Thinking, two calls without ids, an answer."""
-    calls = [{"function": {"name": "good__add", "arguments": {"a": number, "b": number}}} for number in (5, 6)]
+    calls = [
+        {"function": {"name": "good__add", "arguments": {"a": number, "b": number}}}
+        for number in (5, 6)
+    ]
     servers.llama.answer(llama.line(thinking=THOUGHT), llama.line(tool_calls=calls), llama.last())
     servers.llama.answer(llama.line("10 and 12."), llama.last())
 
@@ -112,7 +127,9 @@ def interrupted_answer(home: Home, servers: Servers) -> None:
 
 
 @pytest.mark.slow
-def test_a_session_moves_across_three_providers_and_is_refused_by_none(home: Home, servers: Servers) -> None:
+def test_a_session_moves_across_three_providers_and_is_refused_by_none(
+    home: Home, servers: Servers
+) -> None:
     (home.cwd / "a.png").write_bytes(make_png())
     by_chat(servers)
     ask(home, CHAT, "add")
@@ -131,7 +148,13 @@ def test_a_session_moves_across_three_providers_and_is_refused_by_none(home: Hom
     finishes = [message["finish_reason"] for message in answers]
     assert (finishes.count("interrupted"), finishes.count("tool_calls")) == (1, 5)
     (interleaved,) = [message for message in answers if "order" in message]
-    assert interleaved["order"] == ["thinking:0", "text:0", "tool_call:0", "thinking:1", "tool_call:1"]
+    assert interleaved["order"] == [
+        "thinking:0",
+        "text:0",
+        "tool_call:0",
+        "thinking:1",
+        "tool_call:1",
+    ]
     data = base64.b64encode(make_png()).decode()
     what_deepseek_got(servers.chat.sent[-1]["messages"], data)
     what_claude_got(servers.claude.sent[-1]["messages"], data)
@@ -145,7 +168,9 @@ def what_deepseek_got(messages: list[dict[str, Any]], data: str) -> None:
     results = [message["content"] for message in messages if message["role"] == "tool"]
     missing = "error: this tool call was interrupted and has no result"
     assert results == ["2", "4", "6", "8", "14", missing, "10", "12", "2", "4"]
-    (picture,) = [part for m in messages if isinstance(m["content"], list) for part in m["content"][1:]]
+    (picture,) = [
+        part for m in messages if isinstance(m["content"], list) for part in m["content"][1:]
+    ]
     assert picture == {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
 
 
@@ -154,13 +179,24 @@ def what_claude_got(messages: list[dict[str, Any]], data: str) -> None:
 
     One is left out: it was sent without the thoughts of its own rounds, since this model's thinking was off.
     """
-    blocks = [part for message in messages if message["role"] == "assistant" for part in message["content"]]
+    blocks = [
+        part
+        for message in messages
+        if message["role"] == "assistant"
+        for part in message["content"]
+    ]
     kinds = [part["type"] for part in blocks]
     assert kinds.count("thinking") == 2
     at = kinds.index("thinking")
     assert kinds[at : at + 5] == ["thinking", "text", "tool_use", "thinking", "tool_use"]
-    assert blocks[at] == {"type": "thinking", "thinking": THOUGHT, "signature": claude.signature(THOUGHT)}
-    (picture,) = [part for message in messages for part in message["content"] if part["type"] == "image"]
+    assert blocks[at] == {
+        "type": "thinking",
+        "thinking": THOUGHT,
+        "signature": claude.signature(THOUGHT),
+    }
+    (picture,) = [
+        part for message in messages for part in message["content"] if part["type"] == "image"
+    ]
     assert picture["source"] == {"type": "base64", "media_type": "image/png", "data": data}
 
 

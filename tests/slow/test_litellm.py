@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from tests.support.anthropic_server import block, named, said, stream, thought
-from tests.support.home import COMMAND, Home, read_until, session_shape, texts, wait_for_exit, wait_until
+from tests.support.home import (
+    COMMAND,
+    Home,
+    read_until,
+    session_shape,
+    texts,
+    wait_for_exit,
+    wait_until,
+)
 from tests.support.server import Cut, ModelServer
 
 KEYS = {f"{name}_API_KEY": f"{name.lower()}-very-secret" for name in ("AZURE_AI", "OPENAI")}
@@ -24,18 +32,25 @@ def far(home: Home, model: ModelServer) -> Home:
         f'[providers.azure_ai]\n[providers.openai]\nbase_url = "{model.base_url}"\n'
         '[sessions]\ntitles = "off"\n[network]\nretries = 1\n'
     )
-    home.env |= KEYS | {"AZURE_AI_API_BASE": bare}  # litellm reads it: under a base_url it would be an OpenAI's server
+    home.env |= KEYS | {
+        "AZURE_AI_API_BASE": bare
+    }  # litellm reads it: under a base_url it would be an OpenAI's server
     home.litellm = True
     return home
 
 
 @pytest.mark.slow
-def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, model: ModelServer) -> None:
+def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(
+    far: Home, model: ModelServer
+) -> None:
     model.script(*stream(said(0, "Hello ", "there.")), headers={"request-id": "req_1"})
     run = far.process("-m", CLAUDE, "--system", "Brief.", "-p", "max_tokens=99", "hi")
     assert run == ("Hello there.\n", "", 0)  # nothing of litellm's on either stream
     asked = model.requests[0]
-    assert (asked.path, asked.headers["api-key"]) == ("/anthropic/v1/messages", KEYS["AZURE_AI_API_KEY"])
+    assert (asked.path, asked.headers["api-key"]) == (
+        "/anthropic/v1/messages",
+        KEYS["AZURE_AI_API_KEY"],
+    )
     assert (asked.body["max_tokens"], asked.body["stream"]) == (99, True)
     assert "Brief." in json.dumps(asked.body["system"])
     reply = far.doc()["messages"][1]
@@ -44,15 +59,25 @@ def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(far: Home, mod
         "cache_write_tokens": 3, "raw": None,
     }  # fmt: skip
     assert reply["cost"] == pytest.approx(10 * 3e-6 + 5 * 3e-7 + 3 * 3.75e-6 + 15 * 1.5e-5)
-    assert (reply["finish_reason"], reply["request_id"], reply["response_id"]) == ("stop", "req_1", None)
-    assert (reply["provider"], reply["model"], far.doc()["provider"]["name"]) == ("azure_ai", CLAUDE, "azure_ai")
+    assert (reply["finish_reason"], reply["request_id"], reply["response_id"]) == (
+        "stop",
+        "req_1",
+        None,
+    )
+    assert (reply["provider"], reply["model"], far.doc()["provider"]["name"]) == (
+        "azure_ai",
+        CLAUDE,
+        "azure_ai",
+    )
     other = far.elsewhere()
     other.process("-m", "echo", "hi")
     assert session_shape(far.doc()) == session_shape(other.doc())
 
 
 @pytest.mark.slow
-def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: Home, model: ModelServer) -> None:
+def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(
+    far: Home, model: ModelServer
+) -> None:
     redacted = block(1, {"type": "redacted_thinking", "data": "xyz"})
     thoughts = (thought(0, "hm ", "so", signed="c2ln"), redacted, thought(2, "then", signed="b"))
     model.script(*stream(*thoughts, said(3, "Yes.")))
@@ -74,11 +99,15 @@ def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(far: 
 
 TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
 HALF = stream(said(0, "half an "))[:4]
-OVERLOADED = named({"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}})
+OVERLOADED = named(
+    {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+)
 
 
 def refused(words: str) -> bytes:
-    return json.dumps({"type": "error", "error": {"type": "invalid_request_error", "message": words}}).encode()
+    return json.dumps(
+        {"type": "error", "error": {"type": "invalid_request_error", "message": words}}
+    ).encode()
 
 
 # Model, status, steps, stdout, exit code, and the line.
@@ -97,15 +126,25 @@ FAILURES: dict[str, tuple[str, int, list[Any], str, int, str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_through_litellm_is_one_line_in_our_words(far: Home, model: ModelServer, name: str) -> None:
+def test_a_failure_through_litellm_is_one_line_in_our_words(
+    far: Home, model: ModelServer, name: str
+) -> None:
     which, status, steps, out, code, line = FAILURES[name]
     kind = "text/event-stream" if status == 200 else "application/json"
-    model.script(*steps, status=status, headers={"Content-Type": kind, "Location": "https://elsewhere.test/evil"})
+    model.script(
+        *steps,
+        status=status,
+        headers={"Content-Type": kind, "Location": "https://elsewhere.test/evil"},
+    )
     run = far.run(*(["--debug"] if name == "key" else []), "-m", which, "hi")
     assert (run.stdout, run.code, len(model.requests)) == (out, code, 1)
     assert line in run.stderr
     assert not [secret for secret in KEYS.values() if secret in run.stderr]
-    assert not [path for path in far.state.rglob("*") if path.is_file() and b"very-secret" in path.read_bytes()]
+    assert not [
+        path
+        for path in far.state.rglob("*")
+        if path.is_file() and b"very-secret" in path.read_bytes()
+    ]
     if name != "key":
         assert len(run.stderr.splitlines()) == 2
         assert "itellm" not in run.stderr
@@ -114,7 +153,9 @@ def test_a_failure_through_litellm_is_one_line_in_our_words(far: Home, model: Mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("when", ["import", "answer", "silence"])
-def test_ctrl_c_or_a_limit_ends_it_at_once_and_keeps_what_came(far: Home, model: ModelServer, when: str) -> None:
+def test_ctrl_c_or_a_limit_ends_it_at_once_and_keeps_what_came(
+    far: Home, model: ModelServer, when: str
+) -> None:
     """The answer is never let go on: what ends the run is the signal, or the limit, and nothing else."""
     release = threading.Event()
     model.script(*HALF, release)
@@ -133,7 +174,9 @@ def test_ctrl_c_or_a_limit_ends_it_at_once_and_keeps_what_came(far: Home, model:
 
 
 @pytest.mark.slow
-def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, model: ModelServer) -> None:
+def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(
+    far: Home, model: ModelServer
+) -> None:
     (far.cwd / ".env").write_text("AZURE_AI_API_KEY=from-dotenv\nGPTSH_X=1\n")
     audit = (
         "import sys; seen = []\n"
@@ -160,8 +203,24 @@ def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(far: Home, mod
 def test_a_dry_run_masks_headers_and_secret_parameters(home: Home) -> None:
     home.configure('[providers.cohere]\nheaders = { X-Team-Token = "secret-value", X-N = "ab" }\n')
     nested = '{"client": "secret-value", "private_key": "secret-value"}'
-    args = ["-p", "aws_secret_access_key=secret-value", "-p", f"vertex_credentials={nested}", "-p", "max_tokens=7"]
-    run = home.process("--dry-run", "-o", "json", "-m", "cohere/command-a", *args, "hi", env={"COHERE_API_KEY": "k1"})
+    args = [
+        "-p",
+        "aws_secret_access_key=secret-value",
+        "-p",
+        f"vertex_credentials={nested}",
+        "-p",
+        "max_tokens=7",
+    ]
+    run = home.process(
+        "--dry-run",
+        "-o",
+        "json",
+        "-m",
+        "cohere/command-a",
+        *args,
+        "hi",
+        env={"COHERE_API_KEY": "k1"},
+    )
     assert "secret-value" not in run.stdout
     call = json.loads(run.stdout)["call"]
     assert call["extra_headers"] == {"x-team-token": "***", "x-n": "***"}

@@ -48,7 +48,10 @@ def test_six_new_sessions_are_whole(tiny: Home) -> None:
         doc = tiny.docs()[0]
         assert (run.stderr, run.code) == ("", 0)
         assert WHOLE.fullmatch(run.stdout.removesuffix("\n"))
-        assert (doc["messages"][-1]["content"], doc["messages"][-1]["finish_reason"]) == (run.stdout[:-1], "stop")
+        assert (doc["messages"][-1]["content"], doc["messages"][-1]["finish_reason"]) == (
+            run.stdout[:-1],
+            "stop",
+        )
     assert len(tiny.docs()) == 6
 
 
@@ -58,7 +61,10 @@ def test_a_session_of_30_turns_goes_through_a_window_that_nobody_tells(tiny: Hom
         run = tiny.process(*["-s", "0"] * bool(turn), f"{turn}: {prose(dice, 40)}")
         doc = tiny.doc()
         answer = doc["messages"][-1]
-        assert (doc["stats"]["turns"], answer["content"]) == (turn + 1, run.stdout.removesuffix("\n")), run
+        assert (doc["stats"]["turns"], answer["content"]) == (
+            turn + 1,
+            run.stdout.removesuffix("\n"),
+        ), run
         if run.code:  # the answer began in a window that was nearly full
             assert (run.code, answer["finish_reason"]) == (5, "length"), run
             assert "the answer is incomplete: cut by the token limit" in run.stderr
@@ -78,7 +84,10 @@ def test_ctrl_c_keeps_what_came_and_the_server_answers_the_next(tiny: Home) -> N
     rest, _ = process.communicate(timeout=30)
     assert wait_for_exit(process) == 130
     answer = tiny.doc()["messages"][-1]
-    assert (answer["content"], answer["finish_reason"]) == ((seen + rest).decode().removesuffix("\n"), "interrupted")
+    assert (answer["content"], answer["finish_reason"]) == (
+        (seen + rest).decode().removesuffix("\n"),
+        "interrupted",
+    )
     again = tiny.process("-s", "0", "Again, briefly.")
     assert (again.stderr, again.code) == ("", 0)
     assert WHOLE.fullmatch(again.stdout.removesuffix("\n"))
@@ -117,7 +126,9 @@ def test_a_second_turn_is_answered(asked: Home) -> None:
 
 @pytest.mark.parametrize("how", ["--stream", "--no-stream"])
 def test_an_answer_that_reaches_its_limit_is_incomplete(asked: Home, how: str) -> None:
-    run = asked.process(*["--no-stream"] * (how == "--no-stream"), "-p", "max_tokens=16", "Tell me all.")
+    run = asked.process(
+        *["--no-stream"] * (how == "--no-stream"), "-p", "max_tokens=16", "Tell me all."
+    )
     assert run.code == 5
     assert "the answer is incomplete: cut by the token limit" in run.stderr
     assert asked.doc()["messages"][1]["content"] == run.stdout.removesuffix("\n")

@@ -23,15 +23,26 @@ SAVED_AS_PARTIAL = {"truncated_stream_accepted", "malformed_chunk_ignored", "gav
 def llmock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a running LLMock, which answers "Hello.", or whatever is scripted."""
     port = free_port()
-    command = [Path(sys.executable).parent / "llmock", "serve", "--host", "127.0.0.1", "--port", str(port)]
-    with running(command, f"http://127.0.0.1:{port}/_llmock/scenario", tmp_path_factory.mktemp("llmock")):
+    command = [
+        Path(sys.executable).parent / "llmock",
+        "serve",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    with running(
+        command, f"http://127.0.0.1:{port}/_llmock/scenario", tmp_path_factory.mktemp("llmock")
+    ):
         yield f"http://127.0.0.1:{port}"
 
 
 def control(llmock: str, path: str, body: dict[str, Any] | None = None) -> Any:
     """What one of LLMock's own addresses answers; with a body by POST."""
     data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(urllib.request.Request(f"{llmock}/_llmock/{path}", data)) as response:
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{llmock}/_llmock/{path}", data)
+    ) as response:
         return json.load(response)
 
 
@@ -58,7 +69,10 @@ def home(request: pytest.FixtureRequest, home: Home, llmock: str) -> Home:
     return home
 
 
-SAID = {"type": "reply", "text": "There are enough words to be broken off in the middle. " * 5 + "The end."}
+SAID = {
+    "type": "reply",
+    "text": "There are enough words to be broken off in the middle. " * 5 + "The end.",
+}
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
@@ -92,7 +106,11 @@ def test_a_stream_that_breaks_off_is_a_partial_answer(home: Home, llmock: str, k
 
 
 def test_a_stream_that_stalls_ends_at_the_idle_timeout(home: Home, llmock: str) -> None:
-    script(llmock, SAID, {"type": "stream_fault", "kind": "stall", "after_chunks": 9, "stall_seconds": 20})
+    script(
+        llmock,
+        SAID,
+        {"type": "stream_fault", "kind": "stall", "after_chunks": 9, "stall_seconds": 20},
+    )
     run = home.run("hi")
     assert run.code == 124
     assert SAID["text"].startswith(run.stdout.strip())

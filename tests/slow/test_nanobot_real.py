@@ -23,13 +23,22 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 RECORD = {
     **STATE,
-    "state": {"kind": "x", "provider": "p", "model": "m", "version": 1, "payload": {"é": 1.5}, "pending_messages": []},
+    "state": {
+        "kind": "x",
+        "provider": "p",
+        "model": "m",
+        "version": 1,
+        "payload": {"é": 1.5},
+        "pending_messages": [],
+    },
 }
 
 
 def real(home: Home, key: str, file: str) -> dict[str, Any]:
     """What nanobot's own manager makes of a file."""
-    python_of_its = os.environ.get("NANOBOT_PYTHON") or str(ROOT / ".venv-nanobot" / "bin" / "python")
+    python_of_its = os.environ.get("NANOBOT_PYTHON") or str(
+        ROOT / ".venv-nanobot" / "bin" / "python"
+    )
     assert Path(python_of_its).exists(), "make servers installs nanobot"
     done = subprocess.run(
         [python_of_its, SUPPORT / "nanobot_process.py"],
@@ -64,15 +73,29 @@ def test_what_is_written_loads_in_nanobot_and_is_saved_as_it_was(home: Home) -> 
     found = real(home, KEY, run.stdout)
     assert (found["messages"], found["count"], found["file"]) == (6, 4, run.stdout)
     assert found["name"] in run.stderr
-    assert [message["content"] for message in found["history"]] == [[text_part("see"), IMAGE], "an image"]
+    assert [message["content"] for message in found["history"]] == [
+        [text_part("see"), IMAGE],
+        "an image",
+    ]
     whole = real(home, KEY, exported(home, talk(consolidated=None)).stdout)["history"]
-    assert [message["role"] for message in whole] == ["user", "assistant", "tool", "assistant", "user", "assistant"]
+    assert [message["role"] for message in whole] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+        "assistant",
+    ]
     assert (whole[1]["tool_calls"], whole[1]["thinking_blocks"]) == ([CALL], [THOUGHT])
 
 
-@pytest.mark.parametrize("era", ["python, February", "go", "go, head", "0.3.5, with both counts", "a state"])
+@pytest.mark.parametrize(
+    "era", ["python, February", "go", "go, head", "0.3.5, with both counts", "a state"]
+)
 def test_a_file_of_nanobots_comes_out_of_import_and_export_as_it_is(home: Home, era: str) -> None:
-    state = python({**HEADER, "metadata": {"_last_usage": {"é": 1}}}, RECORD, {**USER, "media": ["/tmp/a.png"]})
+    state = python(
+        {**HEADER, "metadata": {"_last_usage": {"é": 1}}}, RECORD, {**USER, "media": ["/tmp/a.png"]}
+    )
     found = real(home, "cli:direct", ERAS.get(era, state))
     assert found["messages"]
     path = home.folder / found["name"]

@@ -53,13 +53,21 @@ def of_openai() -> Any:
 def test_requests_to_openai_are_of_its_sdks_types(of_openai: Any, messages: list[Any]) -> None:
     read = document.parse_document({"messages": messages})[0]["messages"]
     built = build_messages(
-        make_sendable([*read, {**QUESTION, "id": "first"}, OWN, QUESTION]), "Brief.", "openai", "openai/m"
+        make_sendable([*read, {**QUESTION, "id": "first"}, OWN, QUESTION]),
+        "Brief.",
+        "openai",
+        "openai/m",
     )
     tools = (Tool("ls", "Lists.", {"type": "object"}),)
     params = {"max_tokens": 50, "reasoning_effort": "low", "verbosity": "low", "temperature": 1}
     request = Request("openai/m", built, params, False, {"type": "object"}, tools)
     body = json.loads(encode(responses.body(request, at("openai"))))
-    assert [item.get("type") for item in body["input"]][-4:] == ["reasoning", "web_search_call", "message", None]
+    assert [item.get("type") for item in body["input"]][-4:] == [
+        "reasoning",
+        "web_search_call",
+        "message",
+        None,
+    ]
     of_openai(body)
 
 
@@ -98,10 +106,20 @@ def of_google() -> Any:
 def test_requests_to_google_are_of_its_sdks_types(of_google: Any, messages: list[Any]) -> None:
     read = document.parse_document({"messages": messages})[0]["messages"]
     built = build_messages(
-        make_sendable([*read, {**QUESTION, "id": "first"}, *GOOGLES, QUESTION]), "Brief.", "gemini", "gemini/m"
+        make_sendable([*read, {**QUESTION, "id": "first"}, *GOOGLES, QUESTION]),
+        "Brief.",
+        "gemini",
+        "gemini/m",
     )
     tools = (Tool("ls", "Lists.", {"type": "object"}),)
-    params = {"max_tokens": 50, "reasoning_effort": "low", "temperature": 1, "top_k": 4, "stop": "x", "seed": 7}
+    params = {
+        "max_tokens": 50,
+        "reasoning_effort": "low",
+        "temperature": 1,
+        "top_k": 4,
+        "stop": "x",
+        "seed": 7,
+    }
     request = Request("gemini/m", built, params, False, {"type": "object"}, tools)
     body = json.loads(encode(gemini.body(request, at("gemini"))))
     assert [sorted(part) for part in body["contents"][-2]["parts"]][-4:] == [
@@ -113,14 +131,25 @@ def test_requests_to_google_are_of_its_sdks_types(of_google: Any, messages: list
 
 # ---- a session that went through all APIs
 
-PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}, "source": "a.png"}
-PDF = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="}}
+PICTURE = {
+    "type": "image_url",
+    "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="},
+    "source": "a.png",
+}
+PDF = {
+    "type": "file",
+    "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERi0="},
+}
 THOUGHT = {"type": "thinking", "thinking": "Hm.", "signature": "c2ln"}
 
 
 def called(number: int, provider: str, **more: Any) -> list[Any]:
     """A question with media, the call of this provider's model, its result, and the answer."""
-    use = {"id": f"call_{number}", "type": "function", "function": {"name": "ls", "arguments": '{"path": "."}'}}
+    use = {
+        "id": f"call_{number}",
+        "type": "function",
+        "function": {"name": "ls", "arguments": '{"path": "."}'},
+    }
     own = {"provider": provider, "model": f"{provider}/m"}
     parts = [{"type": "text", "text": f"Question {number}?"}, PICTURE, PDF]
     return [
@@ -146,7 +175,9 @@ TRAVELLED: list[Any] = [
 @pytest.fixture(scope="module")
 def of_claude() -> Any:
     """A function that raises if a request does not conform."""
-    types = pytest.importorskip("anthropic.types.message_create_params", reason="make servers installs it")
+    types = pytest.importorskip(
+        "anthropic.types.message_create_params", reason="make servers installs it"
+    )
     from pydantic import TypeAdapter
 
     return _checker(TypeAdapter(types.MessageCreateParamsNonStreaming))
@@ -176,7 +207,12 @@ def test_a_session_that_went_through_all_apis_is_of_each_sdks_types(
     read = document.parse_document({"messages": TRAVELLED})[0]["messages"]
     built = build_messages(make_sendable(read), "Brief.", provider, f"{provider}/m")
     asked = Request(
-        f"{provider}/m", built, {"max_tokens": 50}, False, None, (Tool("ls", "Lists.", {"type": "object"}),)
+        f"{provider}/m",
+        built,
+        {"max_tokens": 50},
+        False,
+        None,
+        (Tool("ls", "Lists.", {"type": "object"}),),
     )
     body = json.loads(encode(api.body(asked, at(provider))))
     sent = json.dumps(body)

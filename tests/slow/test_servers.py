@@ -29,7 +29,15 @@ def proxy(home: Home) -> Iterator[str]:
     """The base URL of litellm's own proxy, whose only model answers a fixed text."""
     config, port = home.folder / "proxy.yaml", free_port()
     config.write_text(PROXY)
-    command = [Path(sys.executable).parent / "litellm", "--config", config, "--host", "127.0.0.1", "--port", str(port)]
+    command = [
+        Path(sys.executable).parent / "litellm",
+        "--config",
+        config,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
     env = {"PATH": os.environ["PATH"], "HOME": str(home.folder), "LITELLM_LOCAL_MODEL_COST_MAP": "True",
            "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True", "LITELLM_MODE": "PRODUCTION", "NO_DOCS": "True"}  # fmt: skip
     with running(command, f"http://127.0.0.1:{port}/health/liveliness", home.cwd, env):
@@ -37,7 +45,9 @@ def proxy(home: Home) -> Iterator[str]:
 
 
 def test_litellms_own_proxy_leaves_the_same_kind_of_session(home: Home, proxy: str) -> None:
-    home.configure(f'[providers.proxy]\nbase_url = "{proxy}"\napi_key_env = "PROXY_KEY"\n[sessions]\ntitles = "off"\n')
+    home.configure(
+        f'[providers.proxy]\nbase_url = "{proxy}"\napi_key_env = "PROXY_KEY"\n[sessions]\ntitles = "off"\n'
+    )
     run = home.run("-m", "proxy/mocked", "hi", env={"PROXY_KEY": "sk-of-the-proxy"})
     assert run == ("A mocked answer, word by word.\n", "", 0)
     reply = home.doc()["messages"][1]
@@ -46,7 +56,10 @@ def test_litellms_own_proxy_leaves_the_same_kind_of_session(home: Home, proxy: s
     other = home.elsewhere()
     other.run("-m", "echo", "hi")
     assert session_shape(home.doc()) == session_shape(other.doc())
-    assert home.run("-s", "0", "--no-stream", "more", env={"PROXY_KEY": "sk-of-the-proxy"}).stdout == run.stdout
+    assert (
+        home.run("-s", "0", "--no-stream", "more", env={"PROXY_KEY": "sk-of-the-proxy"}).stdout
+        == run.stdout
+    )
     wrong = home.run("-s", "0", "more", env={"PROXY_KEY": "sk-wrong"})
     assert (wrong.stdout, wrong.code) == ("", 1)
     assert "sk-wrong" not in wrong.stderr

@@ -16,7 +16,17 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "-q", "-f", str(ROOT / "dev" / "mkdocs.yml"), "-d", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "mkdocs",
+        "build",
+        "-q",
+        "-f",
+        str(ROOT / "dev" / "mkdocs.yml"),
+        "-d",
+        str(folder),
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=100)
     return folder
 
@@ -31,18 +41,25 @@ def test_no_page_loads_a_script_a_style_or_a_font_from_elsewhere(site: Path) -> 
         assert [url for url in loads if re.match("(https?:)?//", url)] == [], page.name
         assert loads, page.name
     for style in site.rglob("*.css"):
-        assert not re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", style.read_text()), style.name
+        assert not re.findall(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", style.read_text()), (
+            style.name
+        )
 
 
 def test_each_page_is_in_the_navigation_and_the_search(site: Path) -> None:
-    start, index = (site / "index.html").read_text(), (site / "search" / "search_index.json").read_text()
+    start, index = (
+        (site / "index.html").read_text(),
+        (site / "search" / "search_index.json").read_text(),
+    )
     for page in (ROOT / "docs").glob("*.md"):
         assert f'href="{page.stem}.html"' in start or page.stem == "index", page.name
         assert f'"location":"{page.stem}.html' in index, page.name
 
 
 def test_no_key_in_a_table_is_broken_into_lines(site: Path) -> None:
-    assert re.search(r"\.md-typeset td code[^{]*\{[^}]*white-space: nowrap", (site / "site.css").read_text())
+    assert re.search(
+        r"\.md-typeset td code[^{]*\{[^}]*white-space: nowrap", (site / "site.css").read_text()
+    )
     assert 'href="site.css"' in (site / "configuration.html").read_text()
 
 

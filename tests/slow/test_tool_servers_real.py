@@ -46,7 +46,9 @@ def table(request: pytest.FixtureRequest, python: str) -> Iterator[str]:
         yield f'command = {json.dumps(python)}\nargs = ["{SERVER}"]'
         return
     command = [python, str(SERVER), "http"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout
         yield f'url = "http://127.0.0.1:{int(process.stdout.readline())}/mcp"'
 
@@ -56,7 +58,12 @@ def configure(home: Home, model: ModelServer, table: str, *calls: tuple[str, str
     text = f'{lab_config(model)}[mcp.servers.either]\n{table}\nauto_approve = ["*"]\n'
     home.configure(text.replace('model = "lab/m"', 'model = "lab/m"\ntools = ["either"]'))
     made = [
-        {"index": at, "id": name, "type": "function", "function": {"name": f"either__{name}", "arguments": arguments}}
+        {
+            "index": at,
+            "id": name,
+            "type": "function",
+            "function": {"name": f"either__{name}", "arguments": arguments},
+        }
         for at, (name, arguments) in enumerate(calls)
     ]
     model.script(*calling(*made))
@@ -68,13 +75,17 @@ def results(home: Home) -> dict[str, str]:
     return {m["tool_call_id"]: m["content"] for m in home.doc()["messages"] if m["role"] == "tool"}
 
 
-def test_a_server_of_each_era_over_each_transport(home: Home, model: ModelServer, era: str, table: str) -> None:
+def test_a_server_of_each_era_over_each_transport(
+    home: Home, model: ModelServer, era: str, table: str
+) -> None:
     configure(home, model, table, ("add", '{"a": 1, "b": 2}'), ("version", "{}"))
     assert home.run("go") == ("done\n", "", 0)
     assert (results(home)["add"], results(home)["version"][0]) == ("3", era)
 
 
-def test_each_era_asks_the_user_over_each_transport(home: Home, model: ModelServer, table: str) -> None:
+def test_each_era_asks_the_user_over_each_transport(
+    home: Home, model: ModelServer, table: str
+) -> None:
     configure(home, model, table, ("trip", "{}"))
     terminal = Terminal(home, "go")
     terminal.until(rb"\| Where to\?\r\neither asks you this. Answer it\? .*: ")
@@ -87,7 +98,9 @@ def test_each_era_asks_the_user_over_each_transport(home: Home, model: ModelServ
     assert results(home) == {"trip": "Prague 3"}
 
 
-def test_without_a_terminal_each_era_is_declined(home: Home, model: ModelServer, table: str) -> None:
+def test_without_a_terminal_each_era_is_declined(
+    home: Home, model: ModelServer, table: str
+) -> None:
     configure(home, model, table, ("trip", "{}"))
     run = home.run("go")
     assert (run.code, "either asked a question, which was declined" in run.stderr) == (0, True)

@@ -28,7 +28,10 @@ BLOCKS = {
     "server_tool_use": {"id", "name", "input", "caller"},
     "web_search_tool_result": {"tool_use_id", "content"},
 }
-OF_USER, OF_ASSISTANT = ("text", "image", "document", "tool_result"), tuple(set(BLOCKS) - {"image", "document"})
+OF_USER, OF_ASSISTANT = (
+    ("text", "image", "document", "tool_result"),
+    tuple(set(BLOCKS) - {"image", "document"}),
+)
 IMAGES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 HEADERS = {"x-api-key": "k", "anthropic-version": "2023-06-01"}
 MARKS = 4
@@ -62,7 +65,9 @@ def named(payload: dict[str, Any]) -> bytes:
 
 def block(index: int, start: dict[str, Any], *deltas: dict[str, Any]) -> list[bytes]:
     """One content block."""
-    inside = [named({"type": "content_block_delta", "index": index, "delta": delta}) for delta in deltas]
+    inside = [
+        named({"type": "content_block_delta", "index": index, "delta": delta}) for delta in deltas
+    ]
     begin = named({"type": "content_block_start", "index": index, "content_block": start})
     return [begin, *inside, named({"type": "content_block_stop", "index": index})]
 
@@ -77,19 +82,32 @@ def thought(index: int, *pieces: str, signed: str | None = None) -> list[bytes]:
 
 def said(index: int, *pieces: str) -> list[bytes]:
     """A text block."""
-    return block(index, {"type": "text", "text": ""}, *({"type": "text_delta", "text": piece} for piece in pieces))
+    return block(
+        index,
+        {"type": "text", "text": ""},
+        *({"type": "text_delta", "text": piece} for piece in pieces),
+    )
 
 
 def tool(index: int, call_id: str, name: str, *pieces: str) -> list[bytes]:
     """A tool call with its arguments in pieces of JSON."""
     start = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
-    return block(index, start, *({"type": "input_json_delta", "partial_json": piece} for piece in pieces))
+    return block(
+        index, start, *({"type": "input_json_delta", "partial_json": piece} for piece in pieces)
+    )
 
 
-USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 3, "cache_read_input_tokens": 5, "output_tokens": 1}
+USAGE = {
+    "input_tokens": 10,
+    "cache_creation_input_tokens": 3,
+    "cache_read_input_tokens": 5,
+    "output_tokens": 1,
+}
 
 
-def stream(*blocks: list[bytes], stop: str | None = "end_turn", usage: dict[str, int] | None = None) -> list[bytes]:
+def stream(
+    *blocks: list[bytes], stop: str | None = "end_turn", usage: dict[str, int] | None = None
+) -> list[bytes]:
     """A well-formed stream. Default usage: 10 new tokens, 5 read from the cache, 3 written to it, 15 output tokens."""
     head = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": "c", "stop_reason": None,
             "usage": {**USAGE, **(usage or {})}}  # fmt: skip
@@ -110,25 +128,34 @@ def check(body: Any, headers: dict[str, str]) -> None:
     """Raise Refused for a request that the real API would refuse."""
     if "x-api-key" not in headers and not headers.get("authorization", "").startswith("Bearer "):
         raise Refused("x-api-key header is required", 401, "authentication_error")
-    _refuse_if(headers.get("anthropic-version") != "2023-06-01", "anthropic-version: header is required")
+    _refuse_if(
+        headers.get("anthropic-version") != "2023-06-01", "anthropic-version: header is required"
+    )
     for message in body.get("messages") or ():
         if isinstance(message.get("content"), str):  # the API's short form of one text
             message["content"] = [{"type": "text", "text": message["content"]}]
     for field in sorted(set(body) - FIELDS):
         raise Refused(f"{field}: Extra inputs are not permitted")
-    _refuse_if(type(body.get("max_tokens")) is not int or body["max_tokens"] < 1, "max_tokens: Field required")
+    _refuse_if(
+        type(body.get("max_tokens")) is not int or body["max_tokens"] < 1,
+        "max_tokens: Field required",
+    )
     _check_sampling(body)
     _check_thinking(body)
     _check_tools(body)
     _check_closed((body.get("output_config") or {}).get("format", {}).get("schema"))
     messages = body.get("messages")
-    _refuse_if(not messages or not isinstance(messages, list), "messages: at least one message is required")
+    _refuse_if(
+        not messages or not isinstance(messages, list), "messages: at least one message is required"
+    )
     for at, message in enumerate(messages):
         _check_message(at, message)
     _check_calls(messages)
     _check_end(messages, body)
     if len(marks(body)) > MARKS:
-        raise Refused(f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks(body))}.")
+        raise Refused(
+            f"A maximum of 4 blocks with cache_control may be provided. Found {len(marks(body))}."
+        )
 
 
 def complaint(body: dict[str, Any]) -> str | None:
@@ -143,7 +170,9 @@ def complaint(body: dict[str, Any]) -> str | None:
 def _check_sampling(body: dict[str, Any]) -> None:
     _refuse_if(not 0 <= body.get("temperature", 1) <= 1, "temperature: range: 0..1")
     if "temperature" in body and "top_p" in body:
-        raise Refused("`temperature` and `top_p` cannot both be specified for this model. Please use only one.")
+        raise Refused(
+            "`temperature` and `top_p` cannot both be specified for this model. Please use only one."
+        )
     if not all(isinstance(stop, str) and stop.strip() for stop in body.get("stop_sequences", ())):
         raise Refused("stop_sequences: each stop sequence must contain non-whitespace")
 
@@ -152,27 +181,51 @@ def _check_thinking(body: dict[str, Any]) -> None:
     thinking = body.get("thinking") or {}
     if thinking.get("type") == "enabled":
         budget = thinking.get("budget_tokens", 0)
-        _refuse_if(budget < 1024, "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024")
-        _refuse_if(body["max_tokens"] <= budget, "`max_tokens` must be greater than `thinking.budget_tokens`")
+        _refuse_if(
+            budget < 1024,
+            "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024",
+        )
+        _refuse_if(
+            body["max_tokens"] <= budget,
+            "`max_tokens` must be greater than `thinking.budget_tokens`",
+        )
         if body.get("tool_choice", {}).get("type") in ("any", "tool"):
             raise Refused("Thinking may not be enabled when tool_choice forces tool use.")
     if thinking.get("type") in ("enabled", "adaptive"):
-        _refuse_if(body.get("temperature", 1) != 1, "`temperature` may only be set to 1 when thinking is enabled.")
-        _refuse_if("top_k" in body or body.get("top_p", 1) < 0.95, "`top_k` must be unset when thinking is enabled.")
+        _refuse_if(
+            body.get("temperature", 1) != 1,
+            "`temperature` may only be set to 1 when thinking is enabled.",
+        )
+        _refuse_if(
+            "top_k" in body or body.get("top_p", 1) < 0.95,
+            "`top_k` must be unset when thinking is enabled.",
+        )
 
 
 def _check_tools(body: dict[str, Any]) -> None:
     for at, tool in enumerate(body.get("tools") or ()):
         if tool.get("type") == "web_search_20250305":
             unknown = set(tool) - {"type", "name", "max_uses", "cache_control"}
-            _refuse_if(unknown or tool.get("name") != "web_search", f"tools.{at}.web_search: Extra inputs")
+            _refuse_if(
+                unknown or tool.get("name") != "web_search", f"tools.{at}.web_search: Extra inputs"
+            )
             continue
-        unknown = set(tool) - {"name", "description", "input_schema", "cache_control", "type", "strict"}
+        unknown = set(tool) - {
+            "name",
+            "description",
+            "input_schema",
+            "cache_control",
+            "type",
+            "strict",
+        }
         if unknown:
             raise Refused(f"tools.{at}.custom.{min(unknown)}: Extra inputs are not permitted")
         if not re.fullmatch("[a-zA-Z0-9_-]{1,128}", tool.get("name", "")):
             raise Refused(f"tools.{at}.custom.name: String should match pattern")
-        if not isinstance(tool.get("input_schema"), dict) or tool["input_schema"].get("type") != "object":
+        if (
+            not isinstance(tool.get("input_schema"), dict)
+            or tool["input_schema"].get("type") != "object"
+        ):
             raise Refused(f"tools.{at}.custom.input_schema: Field required")
         if {"oneOf", "allOf", "anyOf"} & set(tool["input_schema"]):
             why = "input_schema does not support oneOf, allOf, or anyOf at the top level"
@@ -184,9 +237,18 @@ def _check_tools(body: dict[str, Any]) -> None:
 def _check_closed(schema: Any) -> None:
     if isinstance(schema, dict):
         if schema.get("type") == "object" and schema.get("additionalProperties") is not False:
-            raise Refused("output_config.format.schema: For 'object' type, 'additionalProperties' must be false")
-        _refuse_if("minimum" in schema or "oneOf" in schema, "output_config.format.schema: a property is not supported")
-        schema = [inner for key, inner in schema.items() if key not in ("const", "enum", "default", "examples")]
+            raise Refused(
+                "output_config.format.schema: For 'object' type, 'additionalProperties' must be false"
+            )
+        _refuse_if(
+            "minimum" in schema or "oneOf" in schema,
+            "output_config.format.schema: a property is not supported",
+        )
+        schema = [
+            inner
+            for key, inner in schema.items()
+            if key not in ("const", "enum", "default", "examples")
+        ]
     for inner in schema if isinstance(schema, list) else ():
         _check_closed(inner)
 
@@ -194,25 +256,39 @@ def _check_closed(schema: Any) -> None:
 def _check_message(at: int, message: Any) -> None:
     role = message.get("role")
     if role != ("user", "assistant")[at % 2]:
-        raise Refused(f"messages.{at}: roles must alternate between user and assistant, beginning with user")
-    if set(message) != {"role", "content"} or not isinstance(message["content"], list) or not message["content"]:
+        raise Refused(
+            f"messages.{at}: roles must alternate between user and assistant, beginning with user"
+        )
+    if (
+        set(message) != {"role", "content"}
+        or not isinstance(message["content"], list)
+        or not message["content"]
+    ):
         raise Refused(f"messages.{at}: content must be blocks")
     for place, part in enumerate(message["content"]):
-        _check_block(f"messages.{at}.content.{place}", part, OF_USER if role == "user" else OF_ASSISTANT)
+        _check_block(
+            f"messages.{at}.content.{place}", part, OF_USER if role == "user" else OF_ASSISTANT
+        )
     kinds = [part["type"] for part in message["content"]]
     if any("thinking" in kind for kind in kinds) and "thinking" not in kinds[0]:
-        raise Refused(f"messages.{at}.content.0: the first block must be `thinking` or `redacted_thinking`")
+        raise Refused(
+            f"messages.{at}.content.0: the first block must be `thinking` or `redacted_thinking`"
+        )
     _refuse_if(
-        "thinking" in kinds[-1], f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`."
+        "thinking" in kinds[-1],
+        f"messages.{at}: The final block in an assistant message cannot be `{kinds[-1]}`.",
     )
 
 
 def _check_block(where: str, part: Any, allowed: tuple[str, ...]) -> None:
     kind = part.get("type")
     _refuse_if(
-        kind not in allowed, f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
+        kind not in allowed,
+        f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags",
     )
-    unknown = set(part) - BLOCKS[kind] - {"type", *(() if "thinking" in kind else ("cache_control",))}
+    unknown = (
+        set(part) - BLOCKS[kind] - {"type", *(() if "thinking" in kind else ("cache_control",))}
+    )
     if unknown:
         raise Refused(f"{where}.{kind}.{min(unknown)}: Extra inputs are not permitted")
     if kind == "text":
@@ -229,13 +305,22 @@ def _check_block(where: str, part: Any, allowed: tuple[str, ...]) -> None:
 
 def _check_source(where: str, part: dict[str, Any]) -> None:
     source = part["source"]
-    if set(source) - {"type", "media_type", "data", "url"} or set(part.get("citations") or ()) - {"enabled"}:
+    if set(source) - {"type", "media_type", "data", "url"} or set(part.get("citations") or ()) - {
+        "enabled"
+    }:
         raise Refused(f"{where}: Extra inputs are not permitted")
     kinds = IMAGES if part["type"] == "image" else ("application/pdf",)
     if source["type"] == "url":
-        _refuse_if(not source["url"].startswith("https://"), f"{where}.source.url: Only HTTPS URLs are supported.")
+        _refuse_if(
+            not source["url"].startswith("https://"),
+            f"{where}.source.url: Only HTTPS URLs are supported.",
+        )
     elif source["type"] == "text":
-        plain = part["type"] == "document" and source.get("media_type") == "text/plain" and source.get("data")
+        plain = (
+            part["type"] == "document"
+            and source.get("media_type") == "text/plain"
+            and source.get("data")
+        )
         _refuse_if(not plain, f"{where}.source: Input should be 'text/plain'")
     else:
         known = source["type"] == "base64" and source.get("media_type") in kinds
@@ -247,8 +332,13 @@ def _check_source(where: str, part: dict[str, Any]) -> None:
 
 
 def _check_tool_use(where: str, part: dict[str, Any]) -> None:
-    _refuse_if(not isinstance(part.get("input"), dict), f"{where}.tool_use.input: Input should be a valid dictionary")
-    if not _ID.fullmatch(part.get("id", "")) or not re.fullmatch("[a-zA-Z0-9_-]{1,128}", part.get("name", "")):
+    _refuse_if(
+        not isinstance(part.get("input"), dict),
+        f"{where}.tool_use.input: Input should be a valid dictionary",
+    )
+    if not _ID.fullmatch(part.get("id", "")) or not re.fullmatch(
+        "[a-zA-Z0-9_-]{1,128}", part.get("name", "")
+    ):
         raise Refused(f"{where}.tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'")
 
 
@@ -258,7 +348,9 @@ def _check_result(where: str, part: dict[str, Any]) -> None:
     for at, inner in enumerate(blocks):
         _check_block(f"{where}.tool_result.content.{at}", inner, ("text", "image", "document"))
         if part.get("is_error") and inner["type"] != "text":
-            raise Refused(f"{where}.tool_result: all content must be type text if `is_error` is true")
+            raise Refused(
+                f"{where}.tool_result: all content must be type text if `is_error` is true"
+            )
 
 
 def _check_calls(messages: list[dict[str, Any]]) -> None:
@@ -266,26 +358,42 @@ def _check_calls(messages: list[dict[str, Any]]) -> None:
     seen: set[str] = set()
     pending: list[str] = []
     for at, message in enumerate(messages):
-        results = [part["tool_use_id"] for part in message["content"] if part["type"] == "tool_result"]
-        _refuse_if(len(results) != len(set(results)), f"messages.{at}: each tool_use must have a single result")
+        results = [
+            part["tool_use_id"] for part in message["content"] if part["type"] == "tool_result"
+        ]
         _refuse_if(
-            set(results) - set(pending), f"messages.{at}: unexpected `tool_use_id` found in `tool_result` blocks"
+            len(results) != len(set(results)),
+            f"messages.{at}: each tool_use must have a single result",
+        )
+        _refuse_if(
+            set(results) - set(pending),
+            f"messages.{at}: unexpected `tool_use_id` found in `tool_result` blocks",
         )
         if set(pending) - set(results):
-            raise Refused(f"messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately after")
+            raise Refused(
+                f"messages.{at}: `tool_use` ids were found without `tool_result` blocks immediately after"
+            )
         if any(part["type"] != "tool_result" for part in message["content"][: len(results)]):
             raise Refused(f"messages.{at}: `tool_result` blocks must come first")
         pending = [part["id"] for part in message["content"] if part["type"] == "tool_use"]
         _refuse_if(
-            len(pending) != len(set(pending)) or seen & set(pending), f"messages.{at}: `tool_use` ids must be unique"
+            len(pending) != len(set(pending)) or seen & set(pending),
+            f"messages.{at}: `tool_use` ids must be unique",
         )
         seen |= set(pending)
-    _refuse_if(pending, "messages: `tool_use` ids were found without `tool_result` blocks immediately after")
+    _refuse_if(
+        pending,
+        "messages: `tool_use` ids were found without `tool_result` blocks immediately after",
+    )
 
 
 def _check_end(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
     last = messages[-1]["content"][-1]
-    if messages[-1]["role"] == "assistant" and last["type"] == "text" and last["text"] != last["text"].rstrip():
+    if (
+        messages[-1]["role"] == "assistant"
+        and last["type"] == "text"
+        and last["text"] != last["text"].rstrip()
+    ):
         raise Refused("messages: final assistant content cannot end with trailing whitespace")
     kinds = [part["type"] for message in messages for part in message["content"]]
     if "tool_use" in kinds and not body.get("tools"):
@@ -305,8 +413,12 @@ def _check_loop(messages: list[dict[str, Any]], body: dict[str, Any]) -> None:
         elif message["content"][0]["type"] != "tool_result":
             loop = []
     if kind == "enabled" and loop and "thinking" not in loop[0][0]["type"]:
-        raise Refused(f"Expected `thinking` or `redacted_thinking`, but found `{loop[0][0]['type']}`.")
-    if kind == "disabled" and any("thinking" in part["type"] for content in loop for part in content):
+        raise Refused(
+            f"Expected `thinking` or `redacted_thinking`, but found `{loop[0][0]['type']}`."
+        )
+    if kind == "disabled" and any(
+        "thinking" in part["type"] for content in loop for part in content
+    ):
         raise Refused("When thinking is disabled, an `assistant` message in the final position cannot contain "
                       "`thinking`. To use thinking blocks, enable `thinking` in your request.")  # fmt: skip
 
@@ -324,7 +436,10 @@ def marks(body: dict[str, Any]) -> list[int]:
 
 def prefixes(body: dict[str, Any]) -> list[str]:
     """The cached prefixes of a prompt: up to each cache mark."""
-    bare = [{key: value for key, value in part.items() if key != "cache_control"} for part in prompt(body)]
+    bare = [
+        {key: value for key, value in part.items() if key != "cache_control"}
+        for part in prompt(body)
+    ]
     return [json.dumps(bare[: at + 1], sort_keys=True) for at in marks(body)]
 
 
@@ -341,11 +456,15 @@ class AnthropicServer(ModelServer):
         try:
             check(body, self.requests[-1].headers)
         except Refused as err:
-            return _json(err.status, {"type": "error", "error": {"type": err.kind, "message": str(err)}})
+            return _json(
+                err.status, {"type": "error", "error": {"type": err.kind, "message": str(err)}}
+            )
         return super()._next(body)
 
     def _default(self, body: Any) -> Script:
-        text = json.dumps([{k: v for k, v in part.items() if k != "cache_control"} for part in prompt(body)])
+        text = json.dumps(
+            [{k: v for k, v in part.items() if k != "cache_control"} for part in prompt(body)]
+        )
         cached = [prefix for prefix in prefixes(body) if prefix in self._cache]
         new = [prefix for prefix in prefixes(body) if prefix not in self._cache]
         self._cache |= set(new)
@@ -354,7 +473,9 @@ class AnthropicServer(ModelServer):
         usage = {"input_tokens": len(text) - read - written, "cache_read_input_tokens": read,
                  "cache_creation_input_tokens": written}  # fmt: skip
         words = [part["text"] for part in body["messages"][-1]["content"] if part["type"] == "text"]
-        return _answer(f"You said: {words[-1] if words else ''}", usage, streams=body.get("stream") is True)
+        return _answer(
+            f"You said: {words[-1] if words else ''}", usage, streams=body.get("stream") is True
+        )
 
 
 def _answer(text: str, usage: dict[str, int], *, streams: bool) -> Script:

@@ -73,7 +73,9 @@ APIS: dict[str, Callable[[Request], bytes]] = {
 def claude_complaint(body: dict[str, Any]) -> str | None:
     """What Anthropic's API refuses, except errors after which gptsh repeats the request without thinking."""
     error = claude.complaint(body)
-    return None if re.search("Invalid `signature`|When thinking is disabled", error or "") else error
+    return (
+        None if re.search("Invalid `signature`|When thinking is disabled", error or "") else error
+    )
 
 
 def google_complaint(body: dict[str, Any]) -> str | None:
@@ -94,7 +96,9 @@ STRICT: dict[str, Callable[[dict[str, Any]], str | None]] = {
 def request(messages: list[Any], provider: str) -> Request:
     """The request for a session and a question."""
     read = document.parse_document({"messages": messages})[0]["messages"]
-    return Request("lab/m", build_messages(make_sendable([*read, QUESTION]), "Brief.", provider, "lab/m"), {})
+    return Request(
+        "lab/m", build_messages(make_sendable([*read, QUESTION]), "Brief.", provider, "lab/m"), {}
+    )
 
 
 def exercise(found: dict[str, Any], *dialects: str) -> None:
@@ -109,7 +113,9 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     joined = merge(doc, {**doc, "messages": doc["messages"][:1]})
     assert encode_json(joined)
     sent = [as_sent(message) for message in doc["messages"]]
-    estimator = tokens.Estimator("lab/m", "lab", ContextRules(), None, lambda: sent, is_ollama=False)
+    estimator = tokens.Estimator(
+        "lab/m", "lab", ContextRules(), None, lambda: sent, is_ollama=False
+    )
     estimator.texts = ["Brief."]
     estimator.window = 1
     prompt = estimator.estimated(tokens.Prompt(Request("lab/m", sent, {}), estimator.budget), sent)
@@ -120,7 +126,9 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
         APIS[name](Request("lab/m", built, {}))
 
 
-def request_in_tool_loop(model: str, *messages: Any, params: Any = None, without: Any = ()) -> dict[str, Any]:
+def request_in_tool_loop(
+    model: str, *messages: Any, params: Any = None, without: Any = ()
+) -> dict[str, Any]:
     """The body for Claude in the middle of a turn, without a new question; the strict server must accept it."""
     built = build_messages(make_sendable(messages), None, "", "")
     target = at("anthropic", model=model.partition("/")[2], refusals=without)
@@ -137,16 +145,23 @@ def tool_in_request(provider: str, description: str, parameters: Any) -> Any:
     return tool.get("function", tool)
 
 
-def read_body(api: str, pieces: Iterable[bytes], answer: Answer, media_type: str = "text/event-stream") -> None:
+def read_body(
+    api: str, pieces: Iterable[bytes], answer: Answer, media_type: str = "text/event-stream"
+) -> None:
     """Write the body that a server sent into ``answer``. Raises as its reader does."""
     body = iter(pieces)
     readers: dict[str, Callable[[], Iterator[Any]]] = {
         "anthropic": lambda: read(
-            sse_objects(body, media_type, anthropic_answers.as_events), anthropic_answers.Reader(answer)
+            sse_objects(body, media_type, anthropic_answers.as_events),
+            anthropic_answers.Reader(answer),
         ),
         "chat": lambda: read(sse_objects(body, media_type, chat.as_chunks), chat.Reader(answer)),
-        "gemini": lambda: read(sse_objects(body, media_type, gemini.as_documents), gemini.Reader(answer)),
-        "responses": lambda: read(sse_objects(body, media_type, responses.as_events), responses.Reader(answer)),
+        "gemini": lambda: read(
+            sse_objects(body, media_type, gemini.as_documents), gemini.Reader(answer)
+        ),
+        "responses": lambda: read(
+            sse_objects(body, media_type, responses.as_events), responses.Reader(answer)
+        ),
         "ollama": lambda: read(ollama.json_lines(body), ollama.Reader(answer)),
     }
     for _ in readers[api]():
@@ -163,8 +178,14 @@ def answer_in(api: str, *pieces: bytes) -> Answer:
 
 def read_answer(dialect: str, payloads: list[dict[str, Any]]) -> tuple[Any, bool]:
     """The message in what a server sent, after saving and loading; and whether the stream ended in an error."""
-    api, streamed = dialect.partition(",")[0], dialect in ("anthropic", "chat", "responses", "gemini")
-    pieces = [(b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode() for payload in payloads]
+    api, streamed = (
+        dialect.partition(",")[0],
+        dialect in ("anthropic", "chat", "responses", "gemini"),
+    )
+    pieces = [
+        (b"data: %s\n\n" if streamed else b"%s\n") % json.dumps(payload).encode()
+        for payload in payloads
+    ]
     answer, failed = Answer(), False
     answer.clear(reads_think_tags=True)
     try:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 def make_png(width: int = 1, height: int = 1) -> bytes:
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     rows = zlib.compress((b"\0" + bytes(width)) * height)
     head = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
@@ -21,7 +23,11 @@ def make_png(width: int = 1, height: int = 1) -> bytes:
 def make_pdf(count: int = 1, *, more: int = 0) -> bytes:
     """A PDF of ``count`` pages, with ``more`` bytes before its page tree."""
     tree = b"<< /Type /Pages /Kids [ 3 0 R ] /Count %d >>" % count
-    filler = b"4 0 obj\n<< /Length %d >> stream\n%s\nendstream endobj\n" % (more, b"x" * more) if more else b""
+    filler = (
+        b"4 0 obj\n<< /Length %d >> stream\n%s\nendstream endobj\n" % (more, b"x" * more)
+        if more
+        else b""
+    )
     return b"%PDF-1.5\n" + filler + b"2 0 obj\n" + tree + b"\nendobj\nstartxref\n0\n%%EOF\n"
 
 

@@ -60,25 +60,41 @@ def called(ident: Any, tool: str, given: Any) -> None:
     elif tool == "garble":
         put('{"jsonrpc": "2.0", "id": ')
     elif tool == "refuse":
-        put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": {"code": -32000, "message": "not today"}}))
+        put(
+            json.dumps(
+                {"jsonrpc": "2.0", "id": ident, "error": {"code": -32000, "message": "not today"}}
+            )
+        )
     elif tool == "give":
         answer(ident, given["result"])
     elif tool == "many":  # the same block again and again
         blocks = ",".join([json.dumps(given["block"])] * given["count"])
         put(f'{{"jsonrpc": "2.0", "id": {json.dumps(ident)}, "result": {{"content": [{blocks}]}}}}')
     elif tool == "tell":
-        facts = {"env": dict(os.environ), "cwd": os.getcwd(), "leads": os.getsid(0) == os.getpid(), "given": given}
+        facts = {
+            "env": dict(os.environ),
+            "cwd": os.getcwd(),
+            "leads": os.getsid(0) == os.getpid(),
+            "given": given,
+        }
         answer(ident, {"content": [{"type": "text", "text": json.dumps(facts)}]})
     elif tool == "leak":  # log lines on stdout
         put('cloning into ...\n\n{"level": "info"}')
         answer(ident, {"content": [{"type": "text", "text": "done"}]})
     elif tool == "say":  # the given line in Latin-1, with the request's id for ID
         with writing:
-            sys.stdout.buffer.write(given["line"].replace("ID", str(ident)).encode("latin-1") + b"\n")
+            sys.stdout.buffer.write(
+                given["line"].replace("ID", str(ident)).encode("latin-1") + b"\n"
+            )
             sys.stdout.flush()
     elif tool == "ask" and not MODERN:
         replies[ident] = queue.SimpleQueue()
-        request = {"jsonrpc": "2.0", "id": f"q{ident}", "method": "elicitation/create", "params": given["asked"]}
+        request = {
+            "jsonrpc": "2.0",
+            "id": f"q{ident}",
+            "method": "elicitation/create",
+            "params": given["asked"],
+        }
         put(re.sub('"(NaN|Infinity)"', r"\1", json.dumps(request)))
         answer(ident, {"content": [{"type": "text", "text": json.dumps(replies[ident].get())}]})
 
@@ -101,7 +117,9 @@ def listed(ident: Any, params: Any) -> None:
             file.write("listed\n")
     start = int(params.get("cursor") or 0)
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-    tools: list[Any] = [{"name": n, "description": f"Will {n}.\nMore.", "inputSchema": schema} for n in TOOLS]
+    tools: list[Any] = [
+        {"name": n, "description": f"Will {n}.\nMore.", "inputSchema": schema} for n in TOOLS
+    ]
     pages: dict[str, dict[str, Any]] = {
         "tasks": {
             "tools": [
@@ -113,7 +131,10 @@ def listed(ident: Any, params: Any) -> None:
         "many": {"tools": tools * 300},
         "wordy": {"tools": [{**tools[0], "description": "x" * 5_000_000}]},
         "endless": {"tools": [], "nextCursor": str(start + 1)},
-        "pages": {"tools": tools[start : start + 3], **({"nextCursor": str(start + 3)} if start < 9 else {})},
+        "pages": {
+            "tools": tools[start : start + 3],
+            **({"nextCursor": str(start + 3)} if start < 9 else {}),
+        },
     }
     answer(ident, pages.get(MODE, {"tools": tools}))
 
@@ -123,13 +144,19 @@ def initialized(ident: Any) -> None:
     if MODE == "chatty":
         put("Server listening!\n\n[banner]")
     if IS_MODERN:
-        fault = {"code": -32022, "message": "too old", "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"}}
+        fault = {
+            "code": -32022,
+            "message": "too old",
+            "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"},
+        }
         put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": fault}))
     elif MODE == "meet":  # wait until a second server was started
         while len(Path(sys.argv[2]).read_text().split()) < 2:
             time.sleep(0.01)
     if MODE not in ("mute", "modern", "lasting"):
-        answer(ident, {"protocolVersion": "1999-01-01" if MODE == "foreign" else "2025-06-18", **HELLO})
+        answer(
+            ident, {"protocolVersion": "1999-01-01" if MODE == "foreign" else "2025-06-18", **HELLO}
+        )
 
 
 def prepare() -> None:
@@ -159,7 +186,11 @@ def main() -> None:
     greeted = False
     for line in sys.stdin:
         message = json.loads(line)
-        ident, method, params = message.get("id"), message.get("method"), message.get("params") or {}
+        ident, method, params = (
+            message.get("id"),
+            message.get("method"),
+            message.get("params") or {},
+        )
         if method is None:
             replies[int(ident.removeprefix("q"))].put(message.get("result", message.get("error")))
             continue
@@ -173,7 +204,15 @@ def main() -> None:
         elif method == "server/discover" and IS_MODERN:
             answer(ident, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
         elif method == "server/discover" and MODE != "mute":
-            put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": {"code": -32601, "message": "Method not found"}}))
+            put(
+                json.dumps(
+                    {
+                        "jsonrpc": "2.0",
+                        "id": ident,
+                        "error": {"code": -32601, "message": "Method not found"},
+                    }
+                )
+            )
         elif method == "tools/list":
             listed(ident, params)
         elif method == "tools/call" and params["name"] == "ask" and MODERN:

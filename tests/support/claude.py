@@ -9,7 +9,11 @@ from tests.support.anthropic_server import AnthropicServer
 from tests.support.home import Home
 from tests.support.vendors import KEYS, at_vendor
 
-SONNET, OPUS, LATEST = "anthropic/claude-sonnet-4-5", "anthropic/claude-opus-4-7", "anthropic/claude-sonnet-5-5"
+SONNET, OPUS, LATEST = (
+    "anthropic/claude-sonnet-4-5",
+    "anthropic/claude-opus-4-7",
+    "anthropic/claude-sonnet-5-5",
+)
 KEY = KEYS["anthropic"]
 PNG = "iVBORw0KGgo="
 
@@ -17,7 +21,10 @@ PNG = "iVBORw0KGgo="
 def without_cache_marks(body: dict[str, Any]) -> list[tuple[str, list[dict[str, Any]]]]:
     """Role and content of each message, without cache marks."""
     return [
-        (m["role"], [{k: v for k, v in part.items() if k != "cache_control"} for part in m["content"]])
+        (
+            m["role"],
+            [{k: v for k, v in part.items() if k != "cache_control"} for part in m["content"]],
+        )
         for m in body["messages"]
     ]
 

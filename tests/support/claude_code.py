@@ -7,7 +7,9 @@ def uuid(number: int) -> str:
     return f"00000000-0000-4000-8000-{number:012}"
 
 
-def line(number: int, content: Any, kind: str = "user", after: int | None = None, **more: Any) -> dict[str, Any]:
+def line(
+    number: int, content: Any, kind: str = "user", after: int | None = None, **more: Any
+) -> dict[str, Any]:
     """A line whose parent is the line before, or ``after``; ``message`` has more keys of its message."""
     message = {"role": kind, "content": content, **more.pop("message", {})}
     parent = uuid(number - 1 if after is None else after) if number > 1 else None

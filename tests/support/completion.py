@@ -20,7 +20,9 @@ def completion_output(home: Home, shell: str, line: str, config: str = "") -> Re
     count = word if shell == "fish" else str(len(line.split(" ")) - 1)
     if config:
         home.configure(config)
-    return home.run(env={"_GPTSH_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": count})
+    return home.run(
+        env={"_GPTSH_COMPLETE": f"{shell}_complete", "COMP_WORDS": line, "COMP_CWORD": count}
+    )
 
 
 def completions(home: Home, line: str, config: str = "") -> list[str]:
@@ -44,7 +46,9 @@ class Bash:
         (home.cwd / ".complete").write_text(script)
         path = f"{Path(sys.executable).parent}:{home.env['PATH']}"
         settings = {"PATH": path, "PS1": "> ", "INPUTRC": "/dev/null", "HISTFILE": "/dev/null"}
-        self.terminal = Terminal(home, command=["bash", "--norc", "--noprofile", "-i"], env=settings)
+        self.terminal = Terminal(
+            home, command=["bash", "--norc", "--noprofile", "-i"], env=settings
+        )
         self.terminal.resize(200)
         self.type("bind 'set enable-bracketed-paste off'; . ./.complete; echo re''ady\n")
         self.terminal.until(rb"ready\r")

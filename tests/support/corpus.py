@@ -62,7 +62,10 @@ def _language(name: str) -> Callable[[random.Random], str]:
 
 def _json(dice: random.Random) -> str:
     names = ["alice", "bob", "carol.smith", "d_ng"]
-    records = [{"id": dice.randrange(10**6), "name": dice.choice(names), "score": dice.random()} for _ in range(60)]
+    records = [
+        {"id": dice.randrange(10**6), "name": dice.choice(names), "score": dice.random()}
+        for _ in range(60)
+    ]
     return json.dumps(records, indent=2)
 
 

@@ -18,7 +18,11 @@ from tests.support.strict import strict
 # Keys for every kind of provider; none gets a request.
 WITH_KEY = "OPENAI ANTHROPIC GEMINI MISTRAL DEEPSEEK GROQ OPENROUTER MOONSHOT ZAI DASHSCOPE TOGETHERAI XAI AZURE COHERE"
 KEYS = {f"{name}_API_KEY": f"{name.lower()}-very-secret" for name in WITH_KEY.split()}
-PLACES = {"OLLAMA_API_BASE": "http://127.0.0.1:9", "AZURE_API_BASE": "https://me.azure.test", "AZURE_API_VERSION": "v1"}
+PLACES = {
+    "OLLAMA_API_BASE": "http://127.0.0.1:9",
+    "AZURE_API_BASE": "https://me.azure.test",
+    "AZURE_API_VERSION": "v1",
+}
 LAB = '[providers.lab]\nbase_url = "http://127.0.0.1:9/v1"\ncontext_window = 1000000\n'
 
 
@@ -42,9 +46,13 @@ class DryRun(NamedTuple):
         return {key: value for key, value in self.body.items() if key not in usual}
 
 
-def dry_run(home: Home, model: str, *messages: dict[str, Any], params: Any = None, args: Any = ()) -> DryRun:
+def dry_run(
+    home: Home, model: str, *messages: dict[str, Any], params: Any = None, args: Any = ()
+) -> DryRun:
     """The request to this model for a session with these messages and the question ``and now?``."""
-    options = [arg for key, value in (params or {}).items() for arg in ("-p", f"{key}={json.dumps(value)}")]
+    options = [
+        arg for key, value in (params or {}).items() for arg in ("-p", f"{key}={json.dumps(value)}")
+    ]
     if messages:
         put_session(home, *messages)
         options += ["-s", "7x2m"]
@@ -64,7 +72,9 @@ def put_session(home: Home, *messages: dict[str, Any]) -> Path:
     home.sessions.mkdir(parents=True, exist_ok=True)
     path = home.sessions / "20250101-000000-7x2m.json"
     when = "2025-01-01T00:00:00.000Z"
-    path.write_text(json.dumps({"version": 1, "id": "7x2m", "created_at": when, "messages": messages}))
+    path.write_text(
+        json.dumps({"version": 1, "id": "7x2m", "created_at": when, "messages": messages})
+    )
     return path
 
 
@@ -74,13 +84,17 @@ def complaint_of(provider: str, body: dict[str, Any], model: str = "") -> str | 
         return openai.complaint(body)
     if "contents" in body:
         return gemini.complaint(body, model)
-    return {"ollama": llama.complaint, "anthropic": claude.complaint}.get(provider, strict(provider))(body)
+    return {"ollama": llama.complaint, "anthropic": claude.complaint}.get(
+        provider, strict(provider)
+    )(body)
 
 
 def _bare(content: Any) -> Any:
     if not isinstance(content, list):
         return content
-    return [{key: value for key, value in part.items() if key != "cache_control"} for part in content]
+    return [
+        {key: value for key, value in part.items() if key != "cache_control"} for part in content
+    ]
 
 
 @cache

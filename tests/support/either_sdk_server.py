@@ -36,7 +36,11 @@ if IS_OLD:
     async def trip(ctx: "Context") -> str:
         """Ask the user in the middle of the call."""
         result = await ctx.elicit(message="Where to?", schema=Trip)
-        return f"{result.data.city} {result.data.days}" if result.action == "accept" else str(result.action)
+        return (
+            f"{result.data.city} {result.data.days}"
+            if result.action == "accept"
+            else str(result.action)
+        )
 
 else:
 

@@ -49,7 +49,9 @@ def call(name: str, args: dict[str, Any], call_id: str = "") -> dict[str, Any]:
     return {"functionCall": {**({"id": call_id} if call_id else {}), "name": name, "args": args}}
 
 
-def document(*parts: dict[str, Any], finish: str = "", usage: Any = USAGE, **more: Any) -> dict[str, Any]:
+def document(
+    *parts: dict[str, Any], finish: str = "", usage: Any = USAGE, **more: Any
+) -> dict[str, Any]:
     """One document of a stream."""
     content: dict[str, Any] = {"parts": list(parts), "role": "model"} if parts else {}
     candidate = {"content": content, "index": 0, **({"finishReason": finish} if finish else {})}
@@ -63,7 +65,11 @@ def documents(*parts: dict[str, Any], finish: str = "STOP") -> list[dict[str, An
     for part in parts:
         text = part.get("text", "")
         is_whole = "thoughtSignature" in part or not text
-        pieces += [part] if is_whole else [{**part, "text": text[at : at + 8]} for at in range(0, len(text), 8)]
+        pieces += (
+            [part]
+            if is_whole
+            else [{**part, "text": text[at : at + 8]} for at in range(0, len(text), 8)]
+        )
     early = {"promptTokenCount": 11, "totalTokenCount": 11}
     found = [document(piece, usage=early) for piece in pieces[:-1]]
     return [*found, document(*pieces[-1:], finish=finish)]
@@ -125,7 +131,9 @@ def _wrong_contents(contents: list[dict[str, Any]], model: str) -> str | None:
                 if open_calls.pop(result["id"], None) != result["name"]:
                     return "Please ensure that the number of function response parts equals that of the calls."
         if open_calls:
-            return "Please ensure that the number of function response parts equals that of the calls."
+            return (
+                "Please ensure that the number of function response parts equals that of the calls."
+            )
         open_calls = calls
     return None
 
@@ -165,7 +173,9 @@ class GeminiServer(ModelServer):
     def _next(self, body: Any) -> Script:
         if "contents" not in (body or {}):
             return super()._next(body)
-        found = re.fullmatch(r"/v1beta/models/([^:/]+):streamGenerateContent", urlsplit(self.requests[-1].path).path)
+        found = re.fullmatch(
+            r"/v1beta/models/([^:/]+):streamGenerateContent", urlsplit(self.requests[-1].path).path
+        )
         if not found:
             return _json(404, error(404, "Requested entity was not found.", "NOT_FOUND"))
         if wrong := complaint(body, found[1]):
@@ -176,8 +186,15 @@ class GeminiServer(ModelServer):
     def _default(self, body: Any) -> Script:
         texts = [part.get("text") or next(iter(part)) for part in body["contents"][-1]["parts"]]
         said = signed({"text": f"You said: {' '.join(texts)}"})
-        return Script(200, {"Content-Type": "text/event-stream"}, tuple(stream(thought("Thinking."), said)), "chunked")
+        return Script(
+            200,
+            {"Content-Type": "text/event-stream"},
+            tuple(stream(thought("Thinking."), said)),
+            "chunked",
+        )
 
 
 def _json(status: int, payload: Any) -> Script:
-    return Script(status, {"Content-Type": "application/json"}, (json.dumps(payload).encode(),), "length")
+    return Script(
+        status, {"Content-Type": "application/json"}, (json.dumps(payload).encode(),), "length"
+    )

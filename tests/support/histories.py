@@ -16,7 +16,9 @@ from tests.support.home import Home, Result
 from tests.support.paths import HISTORIES
 
 MOMENT = "2025-10-27T09:15:30.120Z"
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP438AAAAQBAYD718vxAAAAAElFTkSuQmCC"
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP438AAAAQBAYD718vxAAAAAElFTkSuQmCC"
+)
 
 # ---- documents of gptsh
 
@@ -49,7 +51,10 @@ def session(ident: str = "7x2m", *messages: dict[str, Any], **more: Any) -> dict
 
 def session_of(*messages: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A session of these messages; a message without an id or a time gets one."""
-    identified = [{"id": f"m{at}", "timestamp": f"2025-10-27T09:15:{at:02}.120Z", **m} for at, m in enumerate(messages)]
+    identified = [
+        {"id": f"m{at}", "timestamp": f"2025-10-27T09:15:{at:02}.120Z", **m}
+        for at, m in enumerate(messages)
+    ]
     return session("7x2m", **{**more, "messages": identified})
 
 
@@ -81,13 +86,17 @@ def write(folder: Path, value: Any, name: str = "one.json") -> str:
 
 def lines(*values: Any) -> str:
     """Values as lines of JSON; a string is a line itself."""
-    return "".join(f"{value if isinstance(value, str) else json.dumps(value)}\n" for value in values)
+    return "".join(
+        f"{value if isinstance(value, str) else json.dumps(value)}\n" for value in values
+    )
 
 
 def read_sample(sample: str) -> Any:
     """The JSON of a sample file; for JSON Lines a tuple."""
     text = (HISTORIES / sample).read_text()
-    return tuple(map(json.loads, text.split("\n")[:-1])) if sample.endswith("l") else json.loads(text)
+    return (
+        tuple(map(json.loads, text.split("\n")[:-1])) if sample.endswith("l") else json.loads(text)
+    )
 
 
 def import_file(home: Home, path: str | Path) -> Result:
@@ -102,7 +111,9 @@ def states(run: Result) -> list[str]:
 
 def import_notes(run: Result, path: str | Path) -> list[str]:
     """The notes of an import without the path, such as ``:3: not a JSON object``; not those on names and totals."""
-    notes = [line.removeprefix("gptsh: ").replace(str(path), "") for line in run.stderr.splitlines()]
+    notes = [
+        line.removeprefix("gptsh: ").replace(str(path), "") for line in run.stderr.splitlines()
+    ]
     return [line for line in notes if not re.match("--keep-keys would|[0-9]+ sessions: ", line)]
 
 
@@ -119,7 +130,9 @@ def imported_docs(home: Home, path: str | Path) -> list[dict[str, Any]]:
 
 def state_files(home: Home) -> dict[str, bytes]:
     """The files of the state folder: path and content."""
-    return {str(p.relative_to(home.state)): p.read_bytes() for p in home.state.rglob("*") if p.is_file()}
+    return {
+        str(p.relative_to(home.state)): p.read_bytes() for p in home.state.rglob("*") if p.is_file()
+    }
 
 
 # ---- a session as text, a line a message
@@ -141,7 +154,9 @@ _ABBREVIATIONS = {
 
 def transcript_of(doc: dict[str, Any]) -> str:
     """A line for each message, such as ``assistant: (hm; signed) I look. ls{"a": 1}=c1`` or ``tool c1 failed: x``."""
-    return "".join(_short(" ".join([_who(message), *_pieces(message)])) + "\n" for message in doc["messages"])
+    return "".join(
+        _short(" ".join([_who(message), *_pieces(message)])) + "\n" for message in doc["messages"]
+    )
 
 
 def _who(message: dict[str, Any]) -> str:
@@ -208,7 +223,13 @@ def _changed(value: Any, changes: list[tuple[int, Any]]) -> Any:
 
 
 def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    keys = (
+        list(value)
+        if isinstance(value, dict)
+        else range(len(value))
+        if isinstance(value, list)
+        else ()
+    )
     for key in keys:
         yield value, key
         yield from _places(value[key])

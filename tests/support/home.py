@@ -51,10 +51,19 @@ class Home:
         self.config.parent.mkdir(parents=True, exist_ok=True)
         self.config.write_text(text)
 
-    def start(self, *args: str, env: dict[str, str] | None = None, **more: Any) -> "subprocess.Popen[bytes]":
+    def start(
+        self, *args: str, env: dict[str, str] | None = None, **more: Any
+    ) -> "subprocess.Popen[bytes]":
         """Start gptsh as a process; stdin is /dev/null by default."""
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
-        process = subprocess.Popen([*COMMAND, *args], env={**self.env, **(env or {})}, cwd=self.cwd, **pipes)
+        pipes = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **more,
+        }
+        process = subprocess.Popen(
+            [*COMMAND, *args], env={**self.env, **(env or {})}, cwd=self.cwd, **pipes
+        )
         self.started.append(process)
         return process
 
@@ -70,23 +79,42 @@ class Home:
                         pipe.close()
 
     def run(
-        self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, cwd: Path | None = None
+        self,
+        *args: str,
+        stdin: str | bytes | None = None,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> Result:
         """Run gptsh in this process: twenty times as fast as ``process``."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        out, err, code = inprocess.run(args, data, {**self.env, **(env or {})}, cwd or self.cwd, litellm=self.litellm)
+        out, err, code = inprocess.run(
+            args, data, {**self.env, **(env or {})}, cwd or self.cwd, litellm=self.litellm
+        )
         return Result(out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "replace"), code)
 
     def process(
-        self, *args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, cwd: Path | None = None
+        self,
+        *args: str,
+        stdin: str | bytes | None = None,
+        env: dict[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> Result:
         """Run gptsh as a process, for tests of signals, of the start and of litellm."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
         source: Any = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
-        more = {"env": {**self.env, **(env or {})}, "cwd": cwd or self.cwd, "timeout": 60, "check": False}
+        more = {
+            "env": {**self.env, **(env or {})},
+            "cwd": cwd or self.cwd,
+            "timeout": 60,
+            "check": False,
+        }
         done = subprocess.run([*COMMAND, *args], capture_output=True, **source, **more)
         code = done.returncode if done.returncode >= 0 else 128 - done.returncode
-        return Result(done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode("utf-8", "replace"), code)
+        return Result(
+            done.stdout.decode("utf-8", "surrogateescape"),
+            done.stderr.decode("utf-8", "replace"),
+            code,
+        )
 
     def files(self) -> list[Path]:
         """The session files, newest first."""
@@ -118,29 +146,45 @@ def peak_of(home: Home, *args: str) -> tuple[str, int]:
         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     )
     command = [sys.executable, "-c", script, *COMMAND, *args]
-    done = subprocess.run(command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=True
+    )
     return done.stderr, int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
 
 
 def lab_config(model: ModelServer, more: str = '[sessions]\ntitles = "off"\n') -> str:
     """A config for the model server."""
-    return f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{model.base_url}"\n{more}'
+    return (
+        f'[agents.default]\nmodel = "lab/m"\n[providers.lab]\nbase_url = "{model.base_url}"\n{more}'
+    )
 
 
 def session_shape(doc: dict[str, Any]) -> object:
     """The keys of a session and of its messages, which do not depend on the provider."""
     optional = {"replay", "thinking", "tool_calls"}
     messages = [
-        (m["role"], type(m["content"]).__name__, sorted(set(m) - optional), sorted(m.get("usage") or ()))
+        (
+            m["role"],
+            type(m["content"]).__name__,
+            sorted(set(m) - optional),
+            sorted(m.get("usage") or ()),
+        )
         for m in doc["messages"]
     ]
-    return {key: sorted(value) for key, value in doc.items() if isinstance(value, dict)}, sorted(doc), messages
+    return (
+        {key: sorted(value) for key, value in doc.items() if isinstance(value, dict)},
+        sorted(doc),
+        messages,
+    )
 
 
 def texts(doc: dict[str, Any]) -> list[str]:
     """Each message of a session as ``role: text``."""
     pairs = [(message["role"], message["content"]) for message in doc["messages"]]
-    return [f"{role}: {x if isinstance(x, str) else '|'.join(part['text'] for part in x)}" for role, x in pairs]
+    return [
+        f"{role}: {x if isinstance(x, str) else '|'.join(part['text'] for part in x)}"
+        for role, x in pairs
+    ]
 
 
 def wait_for_exit(process: "subprocess.Popen[bytes]") -> int:

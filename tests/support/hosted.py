@@ -55,7 +55,11 @@ class Hosted:
         self._proxy.target = ("127.0.0.1", model.port)  # type: ignore[attr-defined]
         threading.Thread(target=self._proxy.serve_forever, args=(0.01,), daemon=True).start()
         address = f"http://127.0.0.1:{self._proxy.server_address[1]}"
-        self.env = {"HTTPS_PROXY": address, "SSL_CERT_FILE": str(folder / "ca.pem"), "OPENAI_API_KEY": "sk-hosted"}
+        self.env = {
+            "HTTPS_PROXY": address,
+            "SSL_CERT_FILE": str(folder / "ca.pem"),
+            "OPENAI_API_KEY": "sk-hosted",
+        }
 
     def close(self) -> None:
         """Stop the proxy."""

@@ -35,7 +35,9 @@ def long(size: int) -> str:
 @server.tool()
 def links(count: int) -> list[ResourceLink]:
     """Links, each a part of its own."""
-    return [ResourceLink(type="resource_link", name="n", uri=f"x:{number}") for number in range(count)]
+    return [
+        ResourceLink(type="resource_link", name="n", uri=f"x:{number}") for number in range(count)
+    ]
 
 
 @server.tool()

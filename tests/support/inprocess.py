@@ -28,10 +28,17 @@ _HANDLERS = {signal.SIGINT: signal.default_int_handler, **dict.fromkeys(_DEFAULT
 
 
 def run(
-    args: Sequence[str], stdin: bytes | None, env: Mapping[str, str], cwd: Path, *, litellm: bool = False
+    args: Sequence[str],
+    stdin: bytes | None,
+    env: Mapping[str, str],
+    cwd: Path,
+    *,
+    litellm: bool = False,
 ) -> tuple[bytes, bytes, int]:
     """Return stdout, stderr and the exit code; ``litellm`` allows the import of litellm, which takes seconds."""
-    assert threading.current_thread() is threading.main_thread(), "signals belong to the main thread: home.process"
+    assert threading.current_thread() is threading.main_thread(), (
+        "signals belong to the main thread: home.process"
+    )
     litellm = litellm or "litellm" in sys.modules
     with contextlib.ExitStack() as stack:
         out, err = (stack.enter_context(tempfile.TemporaryFile(buffering=0)) for _ in range(2))
@@ -46,7 +53,9 @@ def run(
         _wait_for_threads(threads)
         sys.stdout.flush()
         sys.stderr.flush()
-        output = [os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err)]
+        output = [
+            os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0) for file in (out, err)
+        ]
     assert litellm or "litellm" not in sys.modules, "litellm needs a real process: home.process"
     return output[0], output[1], code
 
@@ -63,7 +72,11 @@ def _exit_code(args: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _file_with(data: bytes | None) -> Iterator[IO[bytes]]:
-    with open(os.devnull, "rb", buffering=0) if data is None else tempfile.TemporaryFile(buffering=0) as file:
+    with (
+        open(os.devnull, "rb", buffering=0)
+        if data is None
+        else tempfile.TemporaryFile(buffering=0) as file
+    ):
         if data is not None:
             file.write(data)
             file.seek(0)
@@ -117,7 +130,11 @@ def _new_process_state(env: Mapping[str, str], cwd: Path) -> Iterator[None]:
     """Environment, folder, time zone, signals, warnings and caches, as in a new process."""
     environ, folder, mask = dict(os.environ), os.getcwd(), os.umask(0o022)
     handlers = {signum: signal.signal(signum, handler) for signum, handler in _HANDLERS.items()}
-    garbage, disabled, temporary = gc.get_threshold(), logging.root.manager.disable, tempfile.tempdir
+    garbage, disabled, temporary = (
+        gc.get_threshold(),
+        logging.root.manager.disable,
+        tempfile.tempdir,
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -150,9 +167,15 @@ _CACHES: "list[functools._lru_cache_wrapper[object]]" = []
 
 def _clear_caches() -> None:
     """Empty every cache of gptsh, as in a new process."""
-    for name in [name for name in sys.modules.copy() if name[:5] == "gptsh" and name not in _SEARCHED]:
+    for name in [
+        name for name in sys.modules.copy() if name[:5] == "gptsh" and name not in _SEARCHED
+    ]:
         _SEARCHED.add(name)
-        values = (value for value in vars(sys.modules[name]).values() if getattr(value, "__module__", "") == name)
+        values = (
+            value
+            for value in vars(sys.modules[name]).values()
+            if getattr(value, "__module__", "") == name
+        )
         _CACHES.extend(value for value in values if isinstance(value, functools._lru_cache_wrapper))
     for cache in _CACHES:
         cache.cache_clear()

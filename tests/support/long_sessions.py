@@ -12,8 +12,33 @@ from tests.support.answers import events
 from tests.support.home import Home, Result
 from tests.support.server import ModelServer, Script, answer, prompt_tokens, unstreamed
 
-NAMES = ["parser", "writer", "lexer", "index", "cache", "queue", "router", "signal", "ledger", "archive", "garden"]
-DOES = ["keeps", "drops", "reads", "sends", "joins", "sorts", "marks", "holds", "opens", "turns", "counts", "moves"]
+NAMES = [
+    "parser",
+    "writer",
+    "lexer",
+    "index",
+    "cache",
+    "queue",
+    "router",
+    "signal",
+    "ledger",
+    "archive",
+    "garden",
+]
+DOES = [
+    "keeps",
+    "drops",
+    "reads",
+    "sends",
+    "joins",
+    "sorts",
+    "marks",
+    "holds",
+    "opens",
+    "turns",
+    "counts",
+    "moves",
+]
 SUMMARY = "They built the parser and then the writer."
 WINDOW, BUDGET = 8192, 6144  # tokens; a quarter is reserved for the answer
 TURNS = 70  # of the first session; about 9,000 tokens
@@ -49,25 +74,40 @@ def question(text: Any) -> dict[str, Any]:
 
 def attached(words: str, name: str, text: str) -> dict[str, Any]:
     """A question with a piped or attached text."""
-    return question([{"type": "text", "text": words}, {"type": "text", "text": text, "source": name}])
+    return question(
+        [{"type": "text", "text": words}, {"type": "text", "text": text, "source": name}]
+    )
 
 
 def reply(text: str) -> dict[str, Any]:
     return {"role": "assistant", "content": text, "model": "lab/m", "provider": "lab"}
 
 
-def tool_use(number: int, result: Any, tool: str = "read_file", **arguments: Any) -> list[dict[str, Any]]:
+def tool_use(
+    number: int, result: Any, tool: str = "read_file", **arguments: Any
+) -> list[dict[str, Any]]:
     """A tool call and its result."""
-    function = {"name": tool, "arguments": json.dumps(arguments or {"path": f"src/part_{number}.py"})}
+    function = {
+        "name": tool,
+        "arguments": json.dumps(arguments or {"path": f"src/part_{number}.py"}),
+    }
     calls = [{"id": f"call_{number}", "type": "function", "function": function}]
     answer = {**reply(""), "content": None, "tool_calls": calls}
-    return [answer, {"role": "tool", "tool_call_id": f"call_{number}", "name": tool, "content": result}]
+    return [
+        answer,
+        {"role": "tool", "tool_call_id": f"call_{number}", "name": tool, "content": result},
+    ]
 
 
-def chat(turns: int, *, words: int = 12, of_answers: int = 60, seed: int = 1) -> list[dict[str, Any]]:
+def chat(
+    turns: int, *, words: int = 12, of_answers: int = 60, seed: int = 1
+) -> list[dict[str, Any]]:
     """Numbered questions and their answers."""
     dice = random.Random(seed)
-    pairs = ((question(f"Q{at:04}: {prose(dice, words)}"), reply(prose(dice, of_answers))) for at in range(turns))
+    pairs = (
+        (question(f"Q{at:04}: {prose(dice, words)}"), reply(prose(dice, of_answers)))
+        for at in range(turns)
+    )
     return [message for pair in pairs for message in pair]
 
 
@@ -134,7 +174,11 @@ class Talker(ModelServer):
 
 def usage_of(prompt: int, completion: int = 2) -> dict[str, int]:
     """The usage of an answer."""
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
 
 
 def queue_summaries(model: ModelServer, *texts: str) -> None:
@@ -144,7 +188,13 @@ def queue_summaries(model: ModelServer, *texts: str) -> None:
 
 
 def too_long(message: str) -> dict[str, Any]:
-    return {"error": {"message": message, "type": "invalid_request_error", "code": "context_length_exceeded"}}
+    return {
+        "error": {
+            "message": message,
+            "type": "invalid_request_error",
+            "code": "context_length_exceeded",
+        }
+    }
 
 
 def requests_to(model: ModelServer) -> list[dict[str, Any]]:
@@ -162,7 +212,9 @@ def text_in(body: dict[str, Any]) -> str:
     words: list[str] = []
     for message in body["messages"]:
         content = message.get("content") or ""
-        words += [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+        words += (
+            [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+        )
         words += [str(call["function"]["arguments"]) for call in message.get("tool_calls", ())]
     return "\n".join(words)
 

@@ -16,7 +16,9 @@ def image(url: str) -> dict[str, Any]:
 
 
 def thinking(thought: str, signature: str | None = None) -> dict[str, Any]:
-    return {"type": "thinking", "thinking": thought} | ({"signature": signature} if signature else {})
+    return {"type": "thinking", "thinking": thought} | (
+        {"signature": signature} if signature else {}
+    )
 
 
 def user(*content: Any) -> dict[str, Any]:
@@ -28,7 +30,12 @@ def assistant(content: Any = "a", **more: Any) -> dict[str, Any]:
 
 
 def call(call_id: str, name: Any = "ls", arguments: Any = "{}", **more: Any) -> dict[str, Any]:
-    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
+    return {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": name, "arguments": arguments},
+        **more,
+    }
 
 
 def calling(*calls: dict[str, Any], content: Any = None, **more: Any) -> dict[str, Any]:

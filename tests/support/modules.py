@@ -134,7 +134,9 @@ def loads_of(run: Run) -> set[str]:
     loaded = {name if name.startswith("gptsh") else name.partition(".")[0] for name in run.modules}
     text = "\n".join(path.read_text() for path in (ROOT / "gptsh").rglob("*.py"))
     imported = set(_IMPORTED.findall(text)) - sys.stdlib_module_names
-    return {name for name in loaded if name.partition(".")[0] in imported} | _SLOW.intersection(run.modules)
+    return {name for name in loaded if name.partition(".")[0] in imported} | _SLOW.intersection(
+        run.modules
+    )
 
 
 def as_table(loads: Mapping[str, set[str]]) -> str:

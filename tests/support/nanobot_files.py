@@ -10,9 +10,23 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": 
 CALLING = {"role": "assistant", "content": "", "tool_calls": [CALL], "reasoning_content": "hm",
            "thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": ""}],
            "timestamp": "2026-02-23T10:00:02"}  # fmt: skip
-RESULT = {"role": "tool", "tool_call_id": "c1", "name": "ls", "content": "a\nb", "timestamp": "2026-02-23T10:00:03"}
-ANSWER = {"role": "assistant", "content": "done", "timestamp": "2026-02-23T10:00:04.5", "latency_ms": 12}
-STATE = {"_type": "provider_state", "state": {"kind": "x", "version": 1, "payload": {"a": "\u2029"}}}
+RESULT = {
+    "role": "tool",
+    "tool_call_id": "c1",
+    "name": "ls",
+    "content": "a\nb",
+    "timestamp": "2026-02-23T10:00:03",
+}
+ANSWER = {
+    "role": "assistant",
+    "content": "done",
+    "timestamp": "2026-02-23T10:00:04.5",
+    "latency_ms": 12,
+}
+STATE = {
+    "_type": "provider_state",
+    "state": {"kind": "x", "version": 1, "payload": {"a": "\u2029"}},
+}
 
 
 def python(*values: object) -> str:
@@ -22,8 +36,15 @@ def python(*values: object) -> str:
 
 def go(*values: object, sort: bool = True) -> str:
     """Lines in the style of the Go port."""
-    lines = (json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort) for value in values)
-    return "".join(f"{line}\n" for line in lines).replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    lines = (
+        json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=sort)
+        for value in values
+    )
+    return (
+        "".join(f"{line}\n" for line in lines)
+        .replace("\u2028", "\\u2028")
+        .replace("\u2029", "\\u2029")
+    )
 
 
 def without(record: dict[str, Any], *keys: str) -> dict[str, Any]:

@@ -43,7 +43,9 @@ class Provider:
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         self.clients[client_info.client_id] = client_info
 
-    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
+    async def authorize(
+        self, client: OAuthClientInformationFull, params: AuthorizationParams
+    ) -> str:
         code = AuthorizationCode(
             code=secrets.token_hex(16), scopes=params.scopes or [], expires_at=time.time() + 60,
             client_id=client.client_id, code_challenge=params.code_challenge, redirect_uri=params.redirect_uri,
@@ -57,10 +59,14 @@ class Provider:
         good = {"code": code.code, "state": params.state, "iss": str(issuer)}
         return construct_redirect_uri(str(params.redirect_uri), **answers.get(FAULT, good))
 
-    async def load_authorization_code(self, _: Any, authorization_code: str) -> AuthorizationCode | None:
+    async def load_authorization_code(
+        self, _: Any, authorization_code: str
+    ) -> AuthorizationCode | None:
         return self.codes.get(authorization_code)
 
-    async def exchange_authorization_code(self, _: Any, authorization_code: AuthorizationCode) -> OAuthToken:
+    async def exchange_authorization_code(
+        self, _: Any, authorization_code: AuthorizationCode
+    ) -> OAuthToken:
         return self.issue(authorization_code)
 
     async def load_refresh_token(self, _: Any, refresh_token: str) -> RefreshToken | None:
@@ -68,13 +74,21 @@ class Provider:
             await asyncio.sleep(1)  # so that others ask meanwhile
         return self.refresh_tokens.pop(refresh_token, None)
 
-    async def exchange_refresh_token(self, _: Any, refresh_token: RefreshToken, scopes: list[str]) -> OAuthToken:
+    async def exchange_refresh_token(
+        self, _: Any, refresh_token: RefreshToken, scopes: list[str]
+    ) -> OAuthToken:
         return self.issue(refresh_token)
 
     def issue(self, grant: AuthorizationCode | RefreshToken) -> OAuthToken:
         access, refresh = f"access-{secrets.token_hex(8)}", f"refresh-{secrets.token_hex(8)}"
-        common: Any = {"client_id": grant.client_id, "scopes": grant.scopes, "resource": grant.resource}
-        self.tokens[access] = AccessToken(token=access, expires_at=int(time.time()) + LIFETIME, **common)
+        common: Any = {
+            "client_id": grant.client_id,
+            "scopes": grant.scopes,
+            "resource": grant.resource,
+        }
+        self.tokens[access] = AccessToken(
+            token=access, expires_at=int(time.time()) + LIFETIME, **common
+        )
         if FAULT != "forgets":
             self.refresh_tokens[refresh] = RefreshToken(token=refresh, **common)
         return OAuthToken(access_token=access, expires_in=LIFETIME, refresh_token=refresh)

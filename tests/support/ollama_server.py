@@ -12,8 +12,25 @@ TOP = {"model", "messages", "stream", "format", "keep_alive", "tools", "options"
 MESSAGE = {"role", "content", "thinking", "images", "tool_calls", "tool_name", "tool_call_id"}
 WITHOUT_TRUNCATION = "the prompt is longer than the context length currently available to the model; shorten the prompt"
 # The types of its options: their names in Ollama and in Python. An integer may be a float.
-INTEGERS = ("num_ctx", "num_batch", "num_gpu", "main_gpu", "num_thread", "num_keep", "seed", "num_predict", "top_k")
-FLOATS = ("temperature", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty")
+INTEGERS = (
+    "num_ctx",
+    "num_batch",
+    "num_gpu",
+    "main_gpu",
+    "num_thread",
+    "num_keep",
+    "seed",
+    "num_predict",
+    "top_k",
+)
+FLOATS = (
+    "temperature",
+    "top_p",
+    "min_p",
+    "repeat_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+)
 OPTIONS: dict[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(INTEGERS, ("integer", (int, float))), **dict.fromkeys(FLOATS, ("float32", (int, float))),
     "use_mmap": ("boolean", (bool,)), "stop": ("array", (list,)),
@@ -35,10 +52,18 @@ def line(content: str = "", **more: Any) -> dict[str, Any]:
     """One line of an answer; ``thinking`` and ``tool_calls`` go into its message, other keys into the line."""
     inner = {key: more.pop(key) for key in ("thinking", "tool_calls") if key in more}
     message = {"role": "assistant", "content": content, **inner}
-    return {"model": "m", "created_at": "2026-11-21T10:00:00Z", "message": message, "done": False, **more}
+    return {
+        "model": "m",
+        "created_at": "2026-11-21T10:00:00Z",
+        "message": message,
+        "done": False,
+        **more,
+    }
 
 
-def last(reason: str | None = "stop", prompt: int | None = 11, completion: int = 5, **more: Any) -> dict[str, Any]:
+def last(
+    reason: str | None = "stop", prompt: int | None = 11, completion: int = 5, **more: Any
+) -> dict[str, Any]:
     """The last line of an answer."""
     counts: dict[str, Any] = {"prompt_eval_count": prompt} if prompt else {}
     counts |= {"eval_count": completion, "total_duration": 9_000_000, "load_duration": 1_000_000}
@@ -71,7 +96,10 @@ def _wrong_option(options: dict[str, Any]) -> str | None:
     """The error for a known option; about others, Ollama only logs a warning."""
     for name, value in options.items():
         kind, types = OPTIONS.get(name, ("", (object,)))
-        odd_flag = isinstance(value, bool) and kind not in ("", "boolean")  # a bool is an int in Python
+        odd_flag = isinstance(value, bool) and kind not in (
+            "",
+            "boolean",
+        )  # a bool is an int in Python
         if value is not None and (odd_flag or not isinstance(value, types)):
             return f'option "{name}" must be of type {kind}'
     return None
@@ -84,7 +112,10 @@ def _wrong(message: dict[str, Any], calls: set[str]) -> str | None:
         return "cannot unmarshal into Go struct field ChatRequest.messages.content of type string"
     if message["role"] == "tool" and message.get("tool_call_id") not in calls:
         return "tool result without its call"
-    if any(not isinstance(call["function"]["arguments"], dict) for call in message.get("tool_calls", ())):
+    if any(
+        not isinstance(call["function"]["arguments"], dict)
+        for call in message.get("tool_calls", ())
+    ):
         return "cannot unmarshal into Go struct field ToolCallFunction.arguments"
     try:
         for image in message.get("images", ()):
@@ -96,7 +127,10 @@ def _wrong(message: dict[str, Any], calls: set[str]) -> str | None:
 
 def size_of(body: dict[str, Any]) -> int:
     """Tokens of the prompt, as counted by this server."""
-    return sum(8 + len(message["content"]) // 4 + 768 * len(message.get("images", ())) for message in body["messages"])
+    return sum(
+        8 + len(message["content"]) // 4 + 768 * len(message.get("images", ()))
+        for message in body["messages"]
+    )
 
 
 class OllamaServer(ModelServer):
@@ -130,18 +164,37 @@ class OllamaServer(ModelServer):
     def _next(self, body: Any) -> Script:
         path = self.requests[-1].path
         if path == "/api/tags":
-            return _json({"models": [{"name": name, "model": name, "size": m.size} for name, m in self.models.items()]})
+            return _json(
+                {
+                    "models": [
+                        {"name": name, "model": name, "size": m.size}
+                        for name, m in self.models.items()
+                    ]
+                }
+            )
         if path == "/v1/models":
-            return _json({"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]})
+            return _json(
+                {
+                    "object": "list",
+                    "data": [{"id": name, "object": "model"} for name in self.models],
+                }
+            )
         if path == "/api/ps":
-            running = [{"name": name, "model": name, "context_length": r["num_ctx"]} for name, r in self.loaded.items()]
+            running = [
+                {"name": name, "model": name, "context_length": r["num_ctx"]}
+                for name, r in self.loaded.items()
+            ]
             return _json({"models": running})
         if path not in ("/api/show", "/api/chat"):
             return Script(404, {"Content-Type": "text/plain"}, (b"404 page not found",), "length")
         name = body["model"] if ":" in body["model"] else f"{body['model']}:latest"
         if name not in self.models:
             return _json({"error": f"model '{body['model']}' not found"}, 404)
-        return self._show(self.models[name]) if path == "/api/show" else self._chat(name, self.models[name], body)
+        return (
+            self._show(self.models[name])
+            if path == "/api/show"
+            else self._chat(name, self.models[name], body)
+        )
 
     def _show(self, model: Model) -> Script:
         shown: dict[str, Any] = {"model_info": {"general.architecture": "llama"}, "details": {}}
@@ -162,7 +215,9 @@ class OllamaServer(ModelServer):
         if body.get("think") and "thinking" not in abilities:
             return _json({"error": f'"{body["model"]}" does not support thinking'}, 400)
         if body.get("tools") and "tools" not in abilities:
-            return _json({"error": f"registry.ollama.ai/library/{name} does not support tools"}, 400)
+            return _json(
+                {"error": f"registry.ollama.ai/library/{name} does not support tools"}, 400
+            )
         window = self._load(name, model, body)
         if size_of(body) > window and not body.get("truncate", True):
             return _json({"error": WITHOUT_TRUNCATION}, 400)
@@ -171,17 +226,24 @@ class OllamaServer(ModelServer):
 
     def _load(self, name: str, model: Model, body: dict[str, Any]) -> int:
         options = {"num_ctx": model.num_ctx, **body.get("options", {})}
-        runner = {key: options[key] for key in RUNNER if options.get(key)} | {"shift": body.get("shift", True)}
+        runner = {key: options[key] for key in RUNNER if options.get(key)} | {
+            "shift": body.get("shift", True)
+        }
         before = self.loaded.get(name, {})
         own = min(self.own, model.trained or self.own)
-        runner["num_ctx"] = min(runner.get("num_ctx") or before.get("num_ctx", own), model.trained or 1 << 40)
+        runner["num_ctx"] = min(
+            runner.get("num_ctx") or before.get("num_ctx", own), model.trained or 1 << 40
+        )
         if runner != before:
             self.loaded[name] = runner
             self.loads.append((name, runner["num_ctx"]))
         return int(runner["num_ctx"])
 
     def _echo(self, body: dict[str, Any]) -> Script:
-        echo, counts = f"You said: {body['messages'][-1]['content']}", {"prompt": size_of(body), "completion": 5}
+        echo, counts = (
+            f"You said: {body['messages'][-1]['content']}",
+            {"prompt": size_of(body), "completion": 5},
+        )
         if body.get("stream") is False:
             return _json({**last(**counts), "message": {"role": "assistant", "content": echo}})
         pieces = [line(echo[at : at + 8]) for at in range(0, len(echo), 8)]

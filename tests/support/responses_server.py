@@ -39,7 +39,12 @@ def sealed(text: str) -> str:
 def reasoning(name: str, *summary: str) -> dict[str, Any]:
     """An item of reasoning."""
     parts = [{"type": "summary_text", "text": text} for text in summary]
-    return {"id": f"rs_{name}", "type": "reasoning", "summary": parts, "encrypted_content": sealed(name)}
+    return {
+        "id": f"rs_{name}",
+        "type": "reasoning",
+        "summary": parts,
+        "encrypted_content": sealed(name),
+    }
 
 
 def message(text: str, name: str = "1", **more: Any) -> dict[str, Any]:
@@ -86,7 +91,10 @@ def events(*items: dict[str, Any], status: str = "completed", **more: Any) -> li
         result.append({"type": "response.output_item.added", "output_index": index, "item": empty})
         result += [{**at, "sequence_number": len(result), **delta} for delta in _deltas(item)]
         result.append({"type": "response.output_item.done", "output_index": index, "item": item})
-    return [*result, {"type": f"response.{status}", "response": response(*items, status=status, **more)}]
+    return [
+        *result,
+        {"type": f"response.{status}", "response": response(*items, status=status, **more)},
+    ]
 
 
 def _deltas(item: dict[str, Any]) -> list[dict[str, Any]]:
@@ -96,10 +104,16 @@ def _deltas(item: dict[str, Any]) -> list[dict[str, Any]]:
         kind = part["type"].removeprefix("output_")
         texts.append(({"type": f"response.{part['type']}.delta", "content_index": 0}, part[kind]))
     for at, part in enumerate(item.get("summary", ())):
-        texts.append(({"type": "response.reasoning_summary_text.delta", "summary_index": at}, part["text"]))
+        texts.append(
+            ({"type": "response.reasoning_summary_text.delta", "summary_index": at}, part["text"])
+        )
     if item["type"] == "function_call":
         texts.append(({"type": "response.function_call_arguments.delta"}, item["arguments"]))
-    return [{**event, "delta": text[at : at + 8]} for event, text in texts for at in range(0, len(text), 8)]
+    return [
+        {**event, "delta": text[at : at + 8]}
+        for event, text in texts
+        for at in range(0, len(text), 8)
+    ]
 
 
 def stream(*items: dict[str, Any], **more: Any) -> list[bytes]:
@@ -135,9 +149,16 @@ def _wrong_items(items: list[dict[str, Any]]) -> str | None:
         if kind == "reasoning":
             seal = item.get("encrypted_content") or ""
             if sealed(bytes.fromhex(seal[64:]).decode()) != seal:
-                return "The encrypted content could not be verified. Code: invalid_encrypted_content"
+                return (
+                    "The encrypted content could not be verified. Code: invalid_encrypted_content"
+                )
             after = items[at + 1] if at + 1 < len(items) else {}
-            if after.get("type") not in ("message", "reasoning", "function_call", "web_search_call"):
+            if after.get("type") not in (
+                "message",
+                "reasoning",
+                "function_call",
+                "web_search_call",
+            ):
                 return f"Item '{item['id']}' of type 'reasoning' was provided without its required following item."
         if kind == "function_call":
             if item["call_id"] in calls or not isinstance(item["arguments"], str):
@@ -145,7 +166,9 @@ def _wrong_items(items: list[dict[str, Any]]) -> str | None:
             calls.add(item["call_id"])
         if kind == "function_call_output":
             if item["call_id"] not in calls:
-                return f"No tool call found for function call output with call_id {item['call_id']}."
+                return (
+                    f"No tool call found for function call output with call_id {item['call_id']}."
+                )
             calls.remove(item["call_id"])
     return f"No tool output found for function call {min(calls)}." if calls else None
 
@@ -179,14 +202,26 @@ class ResponsesServer(ModelServer):
             return _json(404, {"error": {"message": "Invalid URL"}})
         if wrong := complaint(body):
             return _json(
-                400, {"error": {"message": wrong, "type": "invalid_request_error", "param": None, "code": None}}
+                400,
+                {
+                    "error": {
+                        "message": wrong,
+                        "type": "invalid_request_error",
+                        "param": None,
+                        "code": None,
+                    }
+                },
             )
         queue = self._scripts[body.get("model", "")] or self._scripts[""]
         return queue.popleft() if queue else self._default(body)
 
     def _default(self, body: Any) -> Script:
         content = body["input"][-1].get("content") or body["input"][-1]["output"]
-        text = content if isinstance(content, str) else " ".join(part.get("text", part["type"]) for part in content)
+        text = (
+            content
+            if isinstance(content, str)
+            else " ".join(part.get("text", part["type"]) for part in content)
+        )
         items = (reasoning("x", "Thinking."), message(f"You said: {text}", phase="final_answer"))
         if not body.get("stream"):
             return _json(200, response(*items))
@@ -194,4 +229,6 @@ class ResponsesServer(ModelServer):
 
 
 def _json(status: int, payload: Any) -> Script:
-    return Script(status, {"Content-Type": "application/json"}, (json.dumps(payload).encode(),), "length")
+    return Script(
+        status, {"Content-Type": "application/json"}, (json.dumps(payload).encode(),), "length"
+    )

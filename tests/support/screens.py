@@ -35,8 +35,20 @@ class Tmux:
     ) -> None:
         self._folder = tempfile.mkdtemp(prefix="gptsh-")  # a socket's path must be short
         self._env = {**home.env, **(env or {}), "TERM": "xterm-256color"}
-        inside = shlex.join(["env", *(f"{k}={v}" for k, v in {**home.env, **(env or {})}.items()), *COMMAND, *args])
-        self._do("new-session", "-d", "-x", str(size[0]), "-y", str(size[1]), "-c", str(home.cwd), "sleep 600")
+        inside = shlex.join(
+            ["env", *(f"{k}={v}" for k, v in {**home.env, **(env or {})}.items()), *COMMAND, *args]
+        )
+        self._do(
+            "new-session",
+            "-d",
+            "-x",
+            str(size[0]),
+            "-y",
+            str(size[1]),
+            "-c",
+            str(home.cwd),
+            "sleep 600",
+        )
         self._do("set-option", "-g", "remain-on-exit", "on")
         self._do("set-option", "-s", "set-clipboard", "on")
         self._do("set-option", "-s", "escape-time", "10")
@@ -52,7 +64,9 @@ class Tmux:
 
     def _do(self, *args: str, data: bytes | None = None) -> str:
         command = ["tmux", "-S", f"{self._folder}/socket", "-f", "/dev/null", *args]
-        done = subprocess.run(command, env=self._env, input=data, capture_output=True, check=True, timeout=30)
+        done = subprocess.run(
+            command, env=self._env, input=data, capture_output=True, check=True, timeout=30
+        )
         return done.stdout.decode("utf-8", "replace")
 
     def keys(self, *names: str) -> None:
@@ -102,7 +116,12 @@ class Tmux:
         self.keys("C-l")
         self.until(r"\A> *$")
         self.say(line)
-        return self.until(r"^>(?! *$)(?s:.*)^> *$").partition("\n")[2].rpartition("\n>")[0].rstrip("\n")
+        return (
+            self.until(r"^>(?! *$)(?s:.*)^> *$")
+            .partition("\n")[2]
+            .rpartition("\n>")[0]
+            .rstrip("\n")
+        )
 
     def clipboard(self) -> str:
         """The text that was copied last."""
@@ -119,13 +138,20 @@ class Tmux:
         end, file = time.monotonic() + seconds, Path(self._folder, "code")
         while not (file.exists() and (text := file.read_text())):
             assert time.monotonic() < end, f"still there:\n{self.screen()}"
-            os.kill(int(self._do("display-message", "-p", "#{pid}")), signal.SIGCHLD)  # tmux 3.3 may miss one
+            os.kill(
+                int(self._do("display-message", "-p", "#{pid}")), signal.SIGCHLD
+            )  # tmux 3.3 may miss one
             time.sleep(0.05)
         return int(text)
 
     def __enter__(self) -> "Tmux":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self._do("kill-server")
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -56,7 +56,9 @@ def event(payload: Any) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
-def chunk(delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
+def chunk(
+    delta: dict[str, Any] | None = None, finish: str | None = None, **more: Any
+) -> dict[str, Any]:
     """One chat.completion.chunk with a single choice."""
     choice = {"index": 0, "delta": delta or {}, "finish_reason": finish}
     return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice], **more}
@@ -74,7 +76,11 @@ def answer(*pieces: str, finish: str = "stop", usage: Any = USAGE) -> list[bytes
 
 def unstreamed(text: str, *, finish: str | None = "stop", usage: Any = USAGE) -> Script:
     """An answer that is not streamed."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": text},
+        "finish_reason": finish,
+    }
     return _page({"id": "chatcmpl-2", "choices": [choice], "usage": usage})
 
 
@@ -111,7 +117,9 @@ def prompt_tokens(body: dict[str, Any]) -> int:
     tokens = 0
     for message in body.get("messages") or ():
         content, calls = message.get("content") or "", message.get("tool_calls")
-        texts = [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+        texts = (
+            [content] if isinstance(content, str) else [part.get("text", "") for part in content]
+        )
         tokens += 4 + sum(map(corpus.tokens, [*texts, *([json.dumps(calls)] if calls else [])]))
     return tokens + sum(corpus.tokens(json.dumps(tool)) for tool in body.get("tools") or ())
 
@@ -131,7 +139,14 @@ def overflow(body: dict[str, Any], window: int, factor: float = 1.0) -> dict[str
         detail = f"you requested {total}. Please reduce the length of the messages or completion."
     message = f"This model's maximum context length is {window} tokens. However, {detail}"
     code = "context_length_exceeded"
-    return {"error": {"message": message, "type": "invalid_request_error", "param": "messages", "code": code}}
+    return {
+        "error": {
+            "message": message,
+            "type": "invalid_request_error",
+            "param": "messages",
+            "code": code,
+        }
+    }
 
 
 class ModelServer:
@@ -227,7 +242,9 @@ class ModelServer:
         script = unstreamed(text, **more)
         self._scripts[model].append(script._replace(steps=(*before, *script.steps)))
 
-    def refuse(self, status: int, payload: Any, headers: dict[str, str] | None = None, model: str = "") -> None:
+    def refuse(
+        self, status: int, payload: Any, headers: dict[str, str] | None = None, model: str = ""
+    ) -> None:
         """Queue an error response with a JSON body."""
         body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
         headers = {"Content-Type": "application/json", **(headers or {})}
@@ -235,7 +252,9 @@ class ModelServer:
 
     def report_window(self, window: int, *models: str) -> None:
         """Report this window for these models (default: ``m``) in the list of models."""
-        listed = [{"id": name, "object": "model", "max_model_len": window} for name in models or ("m",)]
+        listed = [
+            {"id": name, "object": "model", "max_model_len": window} for name in models or ("m",)
+        ]
         self.pages["/v1/models"] = {"object": "list", "data": listed}
 
     @property
@@ -255,7 +274,9 @@ class ModelServer:
         headers = {name.lower(): value for name, value in handler.headers.items()}
         with self._lock:
             self.requests.append(ReceivedRequest(handler.command, handler.path, headers, body))
-            script = _page(self.pages[handler.path]) if handler.path in self.pages else self._next(body)
+            script = (
+                _page(self.pages[handler.path]) if handler.path in self.pages else self._next(body)
+            )
         if not script.status:
             handler.close_connection = True
             handler.connection.shutdown(2)
@@ -264,7 +285,9 @@ class ModelServer:
         for name, value in script.headers.items():
             handler.send_header(name, value)
         if script.framing == "length":
-            handler.send_header("Content-Length", str(sum(len(s) for s in script.steps if isinstance(s, bytes))))
+            handler.send_header(
+                "Content-Length", str(sum(len(s) for s in script.steps if isinstance(s, bytes)))
+            )
         elif script.framing == "chunked":
             handler.send_header("Transfer-Encoding", "chunked")
         else:
@@ -286,7 +309,9 @@ class ModelServer:
     def _play(self, handler: BaseHTTPRequestHandler, script: Script) -> None:
         for step in script.steps:
             if isinstance(step, bytes):
-                handler.wfile.write(step if script.framing != "chunked" else b"%x\r\n%s\r\n" % (len(step), step))
+                handler.wfile.write(
+                    step if script.framing != "chunked" else b"%x\r\n%s\r\n" % (len(step), step)
+                )
                 handler.wfile.flush()
             elif isinstance(step, threading.Event):
                 step.wait(30)
@@ -306,11 +331,20 @@ class ModelServer:
         usage = _usage(prompt_tokens(body), corpus.tokens(echo)) if self.window else USAGE
         if not body.get("stream"):
             return unstreamed(echo, usage=usage)
-        return Script(200, {"Content-Type": "text/event-stream"}, tuple(answer(*_pieces(echo), usage=usage)), "chunked")
+        return Script(
+            200,
+            {"Content-Type": "text/event-stream"},
+            tuple(answer(*_pieces(echo), usage=usage)),
+            "chunked",
+        )
 
 
 def _usage(prompt: int, completion: int) -> dict[str, int]:
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": prompt + completion,
+    }
 
 
 def _page(page: Any) -> Script:

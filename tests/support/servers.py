@@ -19,15 +19,23 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def running(command: list[Any], url: str, folder: Path, env: dict[str, str] | None = None) -> Iterator[None]:
+def running(
+    command: list[Any], url: str, folder: Path, env: dict[str, str] | None = None
+) -> Iterator[None]:
     """Run a server; the block starts when the server answers with status 200."""
     log, end = folder / "log", time.monotonic() + 120
-    with log.open("wb") as sink, subprocess.Popen(command, env=env, stdout=sink, stderr=sink, cwd=folder) as process:
+    with (
+        log.open("wb") as sink,
+        subprocess.Popen(command, env=env, stdout=sink, stderr=sink, cwd=folder) as process,
+    ):
         try:
             while True:
                 assert process.poll() is None, log.read_text()
                 assert time.monotonic() < end, log.read_text()
-                with contextlib.suppress(urllib.error.URLError, OSError), urllib.request.urlopen(url, timeout=2):
+                with (
+                    contextlib.suppress(urllib.error.URLError, OSError),
+                    urllib.request.urlopen(url, timeout=2),
+                ):
                     break
                 time.sleep(0.2)
             yield
@@ -39,7 +47,10 @@ def running(command: list[Any], url: str, folder: Path, env: dict[str, str] | No
 def listening(command: list[Any], port: int, folder: Path, env: dict[str, str]) -> Iterator[None]:
     """Run a server; the block starts when its port takes a connection."""
     log = folder / "log"
-    with log.open("wb") as sink, subprocess.Popen(command, env=env, stdout=sink, stderr=sink, cwd=folder) as process:
+    with (
+        log.open("wb") as sink,
+        subprocess.Popen(command, env=env, stdout=sink, stderr=sink, cwd=folder) as process,
+    ):
         try:
             wait_for_port(process, port, log)
             yield

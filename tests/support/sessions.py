@@ -18,8 +18,17 @@ START = datetime(2025, 1, 1, tzinfo=UTC)
 
 def put(home: Home, ident: str, days: float, **more: Any) -> Path:
     """Write a session from START, last used so many days ago; ``more`` are keys of its document."""
-    used = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    message = {"id": f"{ident}-1", "role": "user", "content": f"question of {ident}", "timestamp": used}
+    used = (
+        (datetime.now(UTC) - timedelta(days=days))
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z")
+    )
+    message = {
+        "id": f"{ident}-1",
+        "role": "user",
+        "content": f"question of {ident}",
+        "timestamp": used,
+    }
     doc = {"version": 1, "id": ident, "title": f"Title of {ident}", "created_at": START.isoformat(), "updated_at": used,
            "provider": {"name": "echo"}, "usage": {"tokens": {}, "cost": None},
            "stats": {"turns": 1, "messages": 1, "preview": ""}, "meta": {"tags": []},

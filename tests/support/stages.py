@@ -25,7 +25,11 @@ def settle(process: Any) -> None:
     while calm < 5:
         time.sleep(0.05)
         threads = Path(f"/proc/{process.pid}/task").glob("*/stat")  # empty, except on Linux
-        calm = calm + 1 if all(stat.read_text().rpartition(")")[2].split()[0] == "S" for stat in threads) else 0
+        calm = (
+            calm + 1
+            if all(stat.read_text().rpartition(")")[2].split()[0] == "S" for stat in threads)
+            else 0
+        )
 
 
 def unread_bytes(pipe: Any) -> int:
@@ -94,9 +98,15 @@ def at_a_reader(_lab: Home, model: ModelServer, _hold: Hold, *args: str) -> Any:
     return process
 
 
-EXPECTED: dict[Any, tuple[list[str], str | None, str]] = {  # texts on disk, finish reason, part of stderr
+EXPECTED: dict[
+    Any, tuple[list[str], str | None, str]
+] = {  # texts on disk, finish reason, part of stderr
     before_the_first_byte: (["user: go"], None, "the question is saved"),
-    in_the_answer: (["user: go", "assistant: first "], "interrupted", "the partial answer is saved"),
+    in_the_answer: (
+        ["user: go", "assistant: first "],
+        "interrupted",
+        "the partial answer is saved",
+    ),
     at_the_lock: (["user: go", "assistant: first second"], "stop", ""),
     at_a_tool: (["user: go", "assistant: "], "tool_calls", "the partial answer is saved"),
     at_the_pipe: ([], None, ""),

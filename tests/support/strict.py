@@ -23,7 +23,9 @@ def _complaints(messages: list[dict[str, Any]], provider: str) -> Iterator[str]:
     calls = [call for message in messages for call in message.get("tool_calls", ())]
     if len({call["id"] for call in calls}) < len(calls):
         yield "the same id twice"
-    yield from (f"bad call {call}" for call in calls if not _is_valid(call, IDS.get(provider, ".+")))
+    yield from (
+        f"bad call {call}" for call in calls if not _is_valid(call, IDS.get(provider, ".+"))
+    )
     for before, message in pairwise(messages):
         if provider == "mistral" and (before["role"], message["role"]) == ("tool", "user"):
             yield "user after tool"
@@ -33,14 +35,19 @@ def _complaints(messages: list[dict[str, Any]], provider: str) -> Iterator[str]:
             yield "parts instead of a string"
         if provider == "groq" and None in message.values():
             yield "null"
-    plain = [{key: _plain(value) for key, value in m.items() if key not in PROVIDER_KEYS} for m in messages]
+    plain = [
+        {key: _plain(value) for key, value in m.items() if key not in PROVIDER_KEYS}
+        for m in messages
+    ]
     if wrong := complaint({"messages": plain}):
         yield wrong
 
 
 def _plain(value: Any) -> Any:
     """The value without media, which are not checked here."""
-    return "" if isinstance(value, list) and not all("function" in item for item in value) else value
+    return (
+        "" if isinstance(value, list) and not all("function" in item for item in value) else value
+    )
 
 
 def _is_valid(call: dict[str, Any], ids: str) -> bool:

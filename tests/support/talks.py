@@ -58,13 +58,21 @@ class Counter(ModelServer):
         size, window = self.count(body), self._talk.window
         if size + (body.get("max_tokens") or 0) > window:
             error = f"This model's maximum context length is {window} tokens. Your messages resulted in {size}."
-            content = json.dumps({"error": {"message": error, "code": "context_length_exceeded"}}).encode()
+            content = json.dumps(
+                {"error": {"message": error, "code": "context_length_exceeded"}}
+            ).encode()
             return Script(400, {"Content-Type": "application/json"}, (content,), "length")
-        text = SUMMARY if body["model"] == "s" or not body.get("stream") else prose(self._dice, self._talk.answered)
+        text = (
+            SUMMARY
+            if body["model"] == "s" or not body.get("stream")
+            else prose(self._dice, self._talk.answered)
+        )
         usage = usage_of(size, round(self._talk.factor * len(text) / 5))
         if not body.get("stream"):
             return unstreamed(text, usage=usage)
-        return Script(200, {"Content-Type": "text/event-stream"}, tuple(answer(text, usage=usage)), "chunked")
+        return Script(
+            200, {"Content-Type": "text/event-stream"}, tuple(answer(text, usage=usage)), "chunked"
+        )
 
 
 CONFIG = """[agents.default]
@@ -82,14 +90,19 @@ retries = 0
 def turns_of(home: Home, talk: Talk, turns: int) -> Iterator[Turn]:
     """Have this talk, each turn as a run of its own. With ``tools`` every fifth turn gets a tool's result."""
     server, dice = Counter(talk), random.Random(3)
-    home.configure(CONFIG.format(base_url=server.base_url, small='model_small = "lab/s"' if talk.small else ""))
+    home.configure(
+        CONFIG.format(base_url=server.base_url, small='model_small = "lab/s"' if talk.small else "")
+    )
     (home.cwd / "shot.png").write_bytes(PNG)
     try:
         last_answer = ""
         for number in range(turns):
             if talk.tools and number % 5 == 1:
                 last_answer = prose(dice, 60)
-                _append(home, [question("Look"), *tool_use(number, prose(dice, 400)), reply(last_answer)])
+                _append(
+                    home,
+                    [question("Look"), *tool_use(number, prose(dice, 400)), reply(last_answer)],
+                )
             start, asks = len(server.sent), f"Fact-{number}: {prose(dice, talk.asked)}"
             files = ["-f", "shot.png"] if talk.image and not number else []
             run = home.run(*(["-s", "0"] if number else []), "-o", "json", *files, asks)
@@ -109,7 +122,8 @@ def _append(home: Home, messages: list[dict[str, Any]]) -> None:
     doc = json.loads(path.read_text())
     last = doc["messages"][-1]
     doc["messages"] += [
-        {"id": f"{last['id']}-{at}", "timestamp": last["timestamp"], **one} for at, one in enumerate(messages)
+        {"id": f"{last['id']}-{at}", "timestamp": last["timestamp"], **one}
+        for at, one in enumerate(messages)
     ]
     path.write_text(json.dumps(doc))
 

@@ -13,7 +13,9 @@ from types import TracebackType
 from tests.support.home import COMMAND, Home
 
 _PROMPT, _QUESTION = rb"(?<![^\n])> \Z", rb"(\[y\]es, \[n\]o: |\[y/N\] )\Z"
-Expected = str | tuple[str, ...] | re.Pattern[str]  # expected output: a part, several parts, or a pattern
+Expected = (
+    str | tuple[str, ...] | re.Pattern[str]
+)  # expected output: a part, several parts, or a pattern
 
 
 class Terminal:
@@ -79,7 +81,9 @@ class Conversation(Terminal):
     """
 
     def __init__(self, home: Home, *args: str, columns: int = 200, **env: str) -> None:
-        super().__init__(home, "-i", *args, env={"TERM": "dumb", "PAGER": "cat", **env}, columns=columns)
+        super().__init__(
+            home, "-i", *args, env={"TERM": "dumb", "PAGER": "cat", **env}, columns=columns
+        )
         self.code: int | None = None
         self.last = self.greeting = self.printed()
 
@@ -114,7 +118,11 @@ class Conversation(Terminal):
         for line, expected, *answer in rows:
             output = self.does(line, *answer)
             parts = (expected,) if isinstance(expected, str) else expected
-            matches = parts.search(output) if isinstance(parts, re.Pattern) else all(part in output for part in parts)
+            matches = (
+                parts.search(output)
+                if isinstance(parts, re.Pattern)
+                else all(part in output for part in parts)
+            )
             assert matches, f"{line}: {expected!r} is not in:\n{output}"
 
     def leave(self) -> int:
@@ -129,7 +137,12 @@ class Conversation(Terminal):
     def __enter__(self) -> "Conversation":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if kind is not None and self.code is None:  # do not wait after a failure
             os.kill(self.pid, 9)
         self.leave()

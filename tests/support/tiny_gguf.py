@@ -17,13 +17,18 @@ from gguf import GGUFWriter, TokenType
 
 STAGES, WORDS = 40, 6  # words of each stage
 WIDTH, HEADS, LAYERS, HIDDEN, WINDOW = 64, 4, 2, 128, 2048
-CLOSING, OTHER = STAGES + 1, STAGES + 2  # the dimensions after a full stop, and of tokens that are not words
+CLOSING, OTHER = (
+    STAGES + 1,
+    STAGES + 2,
+)  # the dimensions after a full stop, and of tokens that are not words
 LIKELY, POSSIBLE = (
     20,
     12,
 )  # how strongly a token responds to a dimension; the second counts if all likely tokens are forbidden
 SPECIAL = ["<|end|>", "<|system|>", "<|user|>", "<|assistant|>"]
-TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}<|end|>{% endfor %}<|assistant|>"
+TEMPLATE = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content or '' }}<|end|>{% endfor %}<|assistant|>"
+)
 
 
 class Vocabulary:
@@ -31,16 +36,25 @@ class Vocabulary:
 
     def __init__(self, dice: numpy.random.Generator) -> None:
         printed = [*range(33, 127), *range(161, 173), *range(174, 256)]
-        self.tokens = [chr(byte) for byte in printed] + [chr(256 + at) for at in range(256 - len(printed))]
+        self.tokens = [chr(byte) for byte in printed] + [
+            chr(256 + at) for at in range(256 - len(printed))
+        ]
         self.merges: list[str] = []
         space = "\u0120"  # GPT-2's symbol for a space
-        syllables = [self._joined(consonant, vowel) for consonant in "bdfgklmnprstvz" for vowel in "aeiou"]
-        first_syllables = {True: {}, False: {}}  # whether it starts an answer: syllable -> the token at a word's start
+        syllables = [
+            self._joined(consonant, vowel) for consonant in "bdfgklmnprstvz" for vowel in "aeiou"
+        ]
+        first_syllables = {
+            True: {},
+            False: {},
+        }  # whether it starts an answer: syllable -> the token at a word's start
         for syllable in syllables:
             first_syllables[True][syllable] = self._joined(syllable[0].upper(), syllable[1])
             first_syllables[False][syllable] = self._joined(space, syllable)
         chosen = iter(dice.choice(len(syllables) ** 2, STAGES * WORDS, replace=False).tolist())
-        self.stages: list[list[int]] = [[]]  # the word tokens of each stage; stage 0 is before the first word
+        self.stages: list[list[int]] = [
+            []
+        ]  # the word tokens of each stage; stage 0 is before the first word
         for stage in range(1, STAGES + 1):
             self.stages.append([])
             for _ in range(WORDS):
@@ -76,7 +90,12 @@ def ends(vocabulary: Vocabulary, dice: numpy.random.Generator) -> dict[str, Any]
 def layer(number: int, dice: numpy.random.Generator) -> dict[str, Any]:
     """The tensors of a layer, filled with noise."""
     square = dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), (WIDTH, WIDTH))
-    shapes = {**square, "ffn_gate": (HIDDEN, WIDTH), "ffn_up": (HIDDEN, WIDTH), "ffn_down": (WIDTH, HIDDEN)}
+    shapes = {
+        **square,
+        "ffn_gate": (HIDDEN, WIDTH),
+        "ffn_up": (HIDDEN, WIDTH),
+        "ffn_down": (WIDTH, HIDDEN),
+    }
     tensors = {name: dice.normal(0, shape[1] ** -0.5, shape) for name, shape in shapes.items()}
     for name in ("attn_output", "ffn_down"):
         tensors[name] *= 0.1  # small, compared with the input
@@ -100,7 +119,9 @@ def write(path: Path) -> None:
     file.add_tokenizer_model("gpt2")
     file.add_tokenizer_pre("gpt-2")
     file.add_token_list(vocabulary.tokens)
-    file.add_token_types([TokenType.CONTROL if t in SPECIAL else TokenType.NORMAL for t in vocabulary.tokens])
+    file.add_token_types(
+        [TokenType.CONTROL if t in SPECIAL else TokenType.NORMAL for t in vocabulary.tokens]
+    )
     file.add_token_merges(vocabulary.merges)
     file.add_bos_token_id(vocabulary.tokens.index("<|end|>"))
     file.add_eos_token_id(vocabulary.tokens.index("<|end|>"))

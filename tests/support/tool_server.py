@@ -72,7 +72,10 @@ TOOLS: dict[str, Callable[..., str]] = {
 
 def described(tool: Callable[..., str]) -> dict[str, Any]:
     """A tool in the form of ``tools/list``."""
-    kinds = {name: {"type": "integer" if kind is int else "string"} for name, kind in tool.__annotations__.items()}
+    kinds = {
+        name: {"type": "integer" if kind is int else "string"}
+        for name, kind in tool.__annotations__.items()
+    }
     kinds.pop("return")
     schema = {"type": "object", "properties": kinds, "required": list(kinds)}
     return {"name": PREFIX + tool.__name__, "description": tool.__doc__, "inputSchema": schema}
@@ -83,12 +86,19 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "initialize":
         capabilities = {"tools": {}}
         info = {"name": "good", "version": "1"}
-        return {"protocolVersion": params["protocolVersion"], "capabilities": capabilities, "serverInfo": info}
+        return {
+            "protocolVersion": params["protocolVersion"],
+            "capabilities": capabilities,
+            "serverInfo": info,
+        }
     if method == "tools/list":
         return {"tools": [described(tool) for tool in TOOLS.values()]}
     if method == "tools/call":
         try:
-            text, failed = TOOLS[params["name"].removeprefix(PREFIX)](**params.get("arguments") or {}), False
+            text, failed = (
+                TOOLS[params["name"].removeprefix(PREFIX)](**params.get("arguments") or {}),
+                False,
+            )
         except (ValueError, TypeError, OSError) as err:
             text, failed = str(err), True
         return {"content": [{"type": "text", "text": text}], "isError": failed}
@@ -98,7 +108,11 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
 def handle(request: dict[str, Any]) -> None:
     """Answer one request."""
     result = answer(request["method"], request.get("params") or {})
-    outcome = {"error": {"code": -32601, "message": "Method not found"}} if result is None else {"result": result}
+    outcome = (
+        {"error": {"code": -32601, "message": "Method not found"}}
+        if result is None
+        else {"result": result}
+    )
     with _LOCK:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], **outcome}) + "\n")
         sys.stdout.flush()

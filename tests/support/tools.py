@@ -22,8 +22,14 @@ auto_approve = [{approved}]
 
 def configure(home: Home, model: ModelServer, approved: str = '"*"', more: str = "") -> None:
     """Configure an agent with the tools of the good server."""
-    text = MORE.format(python=json.dumps(sys.executable), server=json.dumps(str(SERVER)), approved=approved)
-    home.configure(lab_config(model, text + more).replace('model = "lab/m"', 'model = "lab/m"\ntools = ["good"]'))
+    text = MORE.format(
+        python=json.dumps(sys.executable), server=json.dumps(str(SERVER)), approved=approved
+    )
+    home.configure(
+        lab_config(model, text + more).replace(
+            'model = "lab/m"', 'model = "lab/m"\ntools = ["good"]'
+        )
+    )
 
 
 def call(tool: str, number: int = 1, **arguments: Any) -> dict[str, Any]:
@@ -35,7 +41,12 @@ def call(tool: str, number: int = 1, **arguments: Any) -> dict[str, Any]:
 def calling(*calls: dict[str, Any], text: str = "") -> list[bytes]:
     """A stream with tool calls."""
     first = [event(chunk({"content": text}))] if text else []
-    return [*first, event(chunk({"tool_calls": list(calls)})), event(chunk({}, "tool_calls")), event(b"[DONE]")]
+    return [
+        *first,
+        event(chunk({"tool_calls": list(calls)})),
+        event(chunk({}, "tool_calls")),
+        event(b"[DONE]"),
+    ]
 
 
 def roles(doc: dict[str, Any]) -> list[str]:

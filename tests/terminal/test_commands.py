@@ -55,11 +55,15 @@ def system_of(request: dict[str, Any]) -> str | None:
 @pytest.fixture
 def agents(home: Home, model: ModelServer) -> Home:
     """A home with agents, two of which have no provider or no key."""
-    home.configure(f'{AGENTS}[providers.lab]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    home.configure(
+        f'{AGENTS}[providers.lab]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n'
+    )
     return home
 
 
-def test_what_is_wrong_with_a_choice_is_said_at_once_and_changes_nothing(agents: Home, model: ModelServer) -> None:
+def test_what_is_wrong_with_a_choice_is_said_at_once_and_changes_nothing(
+    agents: Home, model: ModelServer
+) -> None:
     with Conversation(agents) as talk:
         talk.plays(
             ("/model", "* lab/m\n  lab/verse\n  nowhere/x\n  openai/gpt-4.1\n  echo"),
@@ -76,11 +80,18 @@ def test_what_is_wrong_with_a_choice_is_said_at_once_and_changes_nothing(agents:
             ("one", "You said: one"),
         )
     sent = model.sent[-1]
-    assert (sent["model"], sent["temperature"], sent["top_k"], system_of(sent)) == ("m", 0.5, 7, "Be brief.")
+    assert (sent["model"], sent["temperature"], sent["top_k"], system_of(sent)) == (
+        "m",
+        0.5,
+        7,
+        "Be brief.",
+    )
     assert not {"top_p", "seed"} & {*sent}
 
 
-def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(agents: Home, model: ModelServer) -> None:
+def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(
+    agents: Home, model: ModelServer
+) -> None:
     with Conversation(agents) as talk:
         talk.plays(
             ("/model lab/other", "the next answer is from lab/other"),
@@ -95,7 +106,12 @@ def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(agents: Ho
             ("four", "You said: four"),
         )
     two, three, four = model.sent
-    assert (two["model"], two["temperature"], two["stop"], "top_k" in two) == ("other", 0, ["a b"], False)
+    assert (two["model"], two["temperature"], two["stop"], "top_k" in two) == (
+        "other",
+        0,
+        ["a b"],
+        False,
+    )
     assert [system_of(sent) for sent in (two, three, four)] == ["Two words.", "Be brief.", None]
     assert not {"temperature", "top_k"} & {*three}
 
@@ -112,14 +128,21 @@ def test_an_agent_is_a_whole(agents: Home, model: ModelServer) -> None:
             ("/param", "no parameters: the provider's defaults apply"),
             ("/agent", "* poet (lab/verse)"),
             ("five", "You said: five"),
-            ("/model lab/other", "the next answer is from lab/other"),  # an agent without a model keeps what was chosen
+            (
+                "/model lab/other",
+                "the next answer is from lab/other",
+            ),  # an agent without a model keeps what was chosen
             ('/agent "two words"', "the next answer is from two words, with lab/other"),
             ("/agent poet", "the next answer is from poet, with lab/verse"),
             ("/new", ""),
             ("/agent", "* poet (lab/verse)"),  # a new session has what was chosen
         )
     sent = model.sent[-1]
-    assert (sent["model"], system_of(sent), {"temperature", "stop"} & {*sent}) == ("verse", "Rhyme.", set())
+    assert (sent["model"], system_of(sent), {"temperature", "stop"} & {*sent}) == (
+        "verse",
+        "Rhyme.",
+        set(),
+    )
     agent = agents.doc()["agent"]
     assert {key: agent[key] for key in ("name", "model", "params", "system")} == {
         "name": "poet", "model": "lab/verse", "params": {}, "system": "Rhyme.",
@@ -161,7 +184,9 @@ def test_what_a_model_refuses_is_said_with_the_parameter_and_a_key_is_hidden(hom
         )
 
 
-def test_a_secret_parameter_is_masked_and_goes_to_no_other_provider(lab: Home, model: ModelServer) -> None:
+def test_a_secret_parameter_is_masked_and_goes_to_no_other_provider(
+    lab: Home, model: ModelServer
+) -> None:
     lab.configure(f'{lab.config.read_text()}[providers.other]\nbase_url = "{model.base_url}"\n')
     with Conversation(lab) as talk:
         talk.plays(
@@ -181,7 +206,9 @@ def test_a_secret_parameter_is_masked_and_goes_to_no_other_provider(lab: Home, m
     assert sent == [("b", "hidden-key", 3), ("c", None, 3)]
 
 
-def test_a_parameter_and_a_system_prompt_are_taken_back_on_a_command_line_too(agents: Home, model: ModelServer) -> None:
+def test_a_parameter_and_a_system_prompt_are_taken_back_on_a_command_line_too(
+    agents: Home, model: ModelServer
+) -> None:
     agents.run("--system", "Shout.", "-p", "temperature=1", "one")
     agents.run("-s", "0", "--system", "-", "-p", "temperature=", "two")
     assert (system_of(model.sent[-1]), "temperature" in model.sent[-1]) == ("Be brief.", False)
@@ -240,7 +267,9 @@ def test_undo_gives_back_what_the_user_typed_for_an_agents_prompt(home: Home) ->
         )
 
 
-def test_the_context_before_the_first_turn_and_behind_it(attaching: Home, model: ModelServer) -> None:
+def test_the_context_before_the_first_turn_and_behind_it(
+    attaching: Home, model: ModelServer
+) -> None:
     with Conversation(attaching, **KEY) as talk:
         talk.plays(
             ("/context", ("window      9,000 tokens", "included    0 messages")),
@@ -259,7 +288,9 @@ def test_the_context_before_the_first_turn_and_behind_it(attaching: Home, model:
     assert len(model.sent) == 1
 
 
-def test_files_wait_for_the_next_question_and_go_with_it_once(attaching: Home, model: ModelServer) -> None:
+def test_files_wait_for_the_next_question_and_go_with_it_once(
+    attaching: Home, model: ModelServer
+) -> None:
     model.say("fine")
     with Conversation(attaching, **KEY) as talk:
         talk.plays(
@@ -267,7 +298,10 @@ def test_files_wait_for_the_next_question_and_go_with_it_once(attaching: Home, m
             ("/file 'a b.txt' data.zip", "data.zip is"),
             ("/file a b.txt'", "no closing quotation"),
             ("/file", "no file is attached"),
-            ("/file 'a b.txt'", re.compile(r"\Aa b.txt  15 .*\ngptsh: 1 file attached to your next question\Z")),
+            (
+                "/file 'a b.txt'",
+                re.compile(r"\Aa b.txt  15 .*\ngptsh: 1 file attached to your next question\Z"),
+            ),
             ("/file ~/shot.png 'a b.txt'", "shot.png  "),
             ("/file", re.compile(r"\A.*\n.*\Z")),  # the same file is attached once
             ("/context", ("included    1 message", "shot.png [image/png")),
@@ -278,9 +312,16 @@ def test_files_wait_for_the_next_question_and_go_with_it_once(attaching: Home, m
         talk.plays(("look", "fine"), ("/file", "no file is attached"))
         shown = talk.does("/debug context")
     look, text, image = model.sent[-1]["messages"][0]["content"]
-    assert (look["text"], text["text"], image["type"]) == ("look", "a b.txt:\nsome words\x1b[2J\n", "image_url")
+    assert (look["text"], text["text"], image["type"]) == (
+        "look",
+        "a b.txt:\nsome words\x1b[2J\n",
+        "image_url",
+    )
     request = json.loads(shown)
-    assert (request["url"], request["body"]["stream"]) == (f"{model.base_url}/chat/completions", True)
+    assert (request["url"], request["body"]["stream"]) == (
+        f"{model.base_url}/chat/completions",
+        True,
+    )
     assert request["body"]["messages"] == model.sent[-1]["messages"]
     assert "***" in shown
     assert "hidden-key" not in shown
@@ -295,7 +336,10 @@ def test_a_folder_and_a_pattern_become_their_files_and_many_are_listed_short(hom
     with Conversation(home, "-m", "echo", "--no-save") as talk:
         talk.plays(
             ("/file *.md", ("a.md  1 byte", "2 files attached")),
-            ("/file src a.md", ("src: 12 files, ", "… 4 more: /file lists all", "14 files attached")),
+            (
+                "/file src a.md",
+                ("src: 12 files, ", "… 4 more: /file lists all", "14 files attached"),
+            ),
             ("/file", "src/11.py  "),
             ("/file *.rs", "no file matches *.rs"),
             ("which?", ("a.md:", "src/11.py:")),
@@ -324,9 +368,13 @@ def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> No
 
 
 @pytest.mark.slow
-def test_tools_are_chosen_and_only_a_turn_starts_their_servers(home: Home, model: ModelServer) -> None:
+def test_tools_are_chosen_and_only_a_turn_starts_their_servers(
+    home: Home, model: ModelServer
+) -> None:
     started = home.cwd / "started"
-    script = f"echo x >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, str(SERVER)])}"
+    script = (
+        f"echo x >> {shlex.quote(str(started))}; exec {shlex.join([sys.executable, str(SERVER)])}"
+    )
     more = f'[sessions]\ntitles = "off"\n[mcp.servers.good]\ncommand = "/bin/sh"\nargs = ["-c", {json.dumps(script)}]\n'
     text = lab_config(model, f'{more}auto_approve = ["*"]\n')
     home.configure(text.replace('model = "lab/m"', 'model = "lab/m"\ntools = ["good"]'))
@@ -367,7 +415,11 @@ def test_a_session_is_compacted_by_hand(long_home: Home, talker: Talker) -> None
         )
     with Conversation(long_home, "-s", "0") as talk:
         talk.plays(("/file note", ""), ("/compact", "strategy    summary"))
-        assert (long_home.files()[0].read_bytes(), requests_to(talker), for_summaries(talker)) == (before, [], [])
+        assert (long_home.files()[0].read_bytes(), requests_to(talker), for_summaries(talker)) == (
+            before,
+            [],
+            [],
+        )
         talk.plays(("/compact --apply", "strategy    summary"))
         assert compaction_of(long_home)["reason"] == "asked"
         talk.plays(
@@ -390,9 +442,7 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
     first, second = talked(home, "alpha one", "alpha two", "alpha three"), talked(home, "beta")
     before = in_store(home)
     with Conversation(home, "-s", first) as talk:
-        recap = (
-            r"\A… 1 earlier turn: /history shows all\n\nuser .*\n\nalpha two\n\nassistant .*\n\nYou said: alpha two\n"
-        )
+        recap = r"\A… 1 earlier turn: /history shows all\n\nuser .*\n\nalpha two\n\nassistant .*\n\nYou said: alpha two\n"
         assert re.search(recap, talk.greeting)
         talk.plays(
             ("/sessions", re.compile(rf"(?s)^  \[0\] {second} .*^\* \[1\] {first} ", re.MULTILINE)),
@@ -416,7 +466,15 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
             ("/new", f"session {first} is saved"),
             ("/new", "gptsh: a new session"),
         )
-        for line in ("/session info", "/undo", "/retry", "/fork", "/snapshot a", "/copy", "/session archive"):
+        for line in (
+            "/session info",
+            "/undo",
+            "/retry",
+            "/fork",
+            "/snapshot a",
+            "/copy",
+            "/session archive",
+        ):
             talk.plays((line, "there is no session yet"))
     assert in_store(home) == before
 
@@ -461,7 +519,14 @@ def test_forks_write_nothing_before_their_question(lab: Home, model: ModelServer
         talk.plays(
             ("/fork 1", ("a fork after turn 1", f"session {ident} keeps all: /resume {ident}")),
             (f"/resume {ident}", "two"),
-            ("/undo", ("a fork after turn 1", "1 attachment of the question attached again", "again:\ntwo")),
+            (
+                "/undo",
+                (
+                    "a fork after turn 1",
+                    "1 attachment of the question attached again",
+                    "again:\ntwo",
+                ),
+            ),
             ("/undo", ("a fork from the beginning", "again:\none")),
         )
         assert in_store(lab) == before
@@ -587,7 +652,9 @@ def test_what_is_on_no_disk_can_be_shown_forked_and_exported_and_no_more(home: H
 WITH_MEMORY = 'model = "lab/m"\nmodel_small = "lab/s"\nmemory = true'
 
 
-def test_new_remembers_first_and_comes_whatever_becomes_of_that(home: Home, model: ModelServer) -> None:
+def test_new_remembers_first_and_comes_whatever_becomes_of_that(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model).replace('model = "lab/m"', WITH_MEMORY))
     home.run("I like tea")
     with Conversation(home, "-s", "0") as talk:
@@ -597,7 +664,9 @@ def test_new_remembers_first_and_comes_whatever_becomes_of_that(home: Home, mode
             ("/history", "there is no session yet"),
             ("/resume 0", "I like tea"),
         )
-        model.say('{"history_entry": "[2026-01-01 00:00] tea", "memory_update": "- likes tea"}', model="s")
+        model.say(
+            '{"history_entry": "[2026-01-01 00:00] tea", "memory_update": "- likes tea"}', model="s"
+        )
         talk.plays(("/new", "agent default remembers 2 messages"), ("/resume 0", "I like tea"))
         count = len(model.requests)
         talk.plays(("/new", "is saved"))
@@ -651,14 +720,21 @@ def test_a_line_is_a_command_a_slip_or_a_question(home: Home) -> None:
 
 def test_the_help_goes_through_the_pager_and_exit_leaves(home: Home) -> None:
     with Conversation(home, "-m", "echo", PAGER="sed s/^/paged:/") as talk:
-        talk.plays(("/help", ("paged:Session:\n", "paged:  /exit ")), ("/help fork", "paged:/fork [POINT]"))
+        talk.plays(
+            ("/help", ("paged:Session:\n", "paged:  /exit ")), ("/help fork", "paged:/fork [POINT]")
+        )
         talk.write("/exit\n")
         talk.code = talk.close()[1]
     assert (talk.code, home.files()) == (0, [])
 
 
-def test_a_configured_form_for_programs_is_none_at_the_prompt(home: Home, model: ModelServer) -> None:
+def test_a_configured_form_for_programs_is_none_at_the_prompt(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model).replace('"lab/m"\n', '"lab/m"\noutput = "jsonl"\n'))
     with Conversation(home) as talk:
-        talk.plays(("/resume zzz9", re.compile("^gptsh: no session 'zzz9'")), ("**1**", re.compile("^You said: 1$")))
+        talk.plays(
+            ("/resume zzz9", re.compile("^gptsh: no session 'zzz9'")),
+            ("**1**", re.compile("^You said: 1$")),
+        )
         assert "{" not in talk.does("/session rename") + talk.does("/usage")

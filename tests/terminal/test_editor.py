@@ -68,7 +68,9 @@ def test_a_long_paste_is_shown_by_its_ends_and_sent_whole(home: Home) -> None:
         tmux.keys("BSpace")
         tmux.write("what is it?")
         tmux.paste(f"\t{'word ' * 1000}end")
-        tmux.until(r"^> look: \[line 1 … 40 lines … line 40\]what is it\?\[word.*… … 1 line … .*word end\] *$")
+        tmux.until(
+            r"^> look: \[line 1 … 40 lines … line 40\]what is it\?\[word.*… … 1 line … .*word end\] *$"
+        )
         tmux.keys("Enter")
         tmux.until(PROMPT)
     assert asked(home) == [f"look: {lines}\nwhat is it?\t{'word ' * 1000}end"]
@@ -105,7 +107,9 @@ def test_the_users_editor_changes_the_line_and_one_that_fails_leaves_it(home: Ho
      ('rm "$1"', "^gptsh: .*No such file", "draft"), ("printf 'caf\\351' >\"$1\"", "^> caf. *$", "caf\udce9"),
      ('seq 99 >"$1"', r"^> \[1 … 99 lines … 99\]", "\n".join(map(str, range(1, 100))))],
 )  # fmt: skip
-def test_whatever_an_editor_leaves_the_prompt_goes_on(home: Home, script: str, screen: str, question: str) -> None:
+def test_whatever_an_editor_leaves_the_prompt_goes_on(
+    home: Home, script: str, screen: str, question: str
+) -> None:
     editor = home.folder / "editor"
     editor.write_text(f"#!/bin/sh\n{script}\n")
     editor.chmod(0o755)
@@ -140,7 +144,9 @@ def test_what_was_typed_comes_back_in_another_conversation(home: Home) -> None:
     assert typed(home) == ["bread and butter", "salt", "salt", "/help new"]
     file = home.state / "typed"
     assert oct(file.stat().st_mode & 0o777) == "0o600"
-    old = "".join(f"\n# 2026-01-01\n+{number:05} {'x' * 90}\n" for number in range(11_000))  # more than is kept
+    old = "".join(
+        f"\n# 2026-01-01\n+{number:05} {'x' * 90}\n" for number in range(11_000)
+    )  # more than is kept
     file.write_text(old + file.read_text())
     with Tmux(home, "-i", "-m", "echo", "--no-save") as tmux:
         tmux.until("not saved")
@@ -182,7 +188,9 @@ def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> No
         tmux.keys("Enter")
         tmux.until("Exit, as do exit, quit")
         tmux.until(PROMPT)
-        tmux.paste("/resume butter")  # what is typed letter by letter may still be completed when Tab comes
+        tmux.paste(
+            "/resume butter"
+        )  # what is typed letter by letter may still be completed when Tab comes
         tmux.until("^> /resume butter *$")
         tmux.keys("Tab")
         tmux.until(f"^> /resume {ident} *$")
@@ -197,7 +205,9 @@ def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> No
 
 @needs_tmux
 def test_the_status_line_tells_session_model_tokens_and_cost(home: Home) -> None:
-    home.configure('[agents.default]\nmodel = "echo"\n[sessions]\ntitles = "off"\n[agents.other]\nmodel = "gpt-4o"\n')
+    home.configure(
+        '[agents.default]\nmodel = "echo"\n[sessions]\ntitles = "off"\n[agents.other]\nmodel = "gpt-4o"\n'
+    )
     home.run("--title", "Bread\x1b[31m", "hi")
     doc = home.doc()
     doc["usage"] = {"tokens": {"total": 12_800}, "cost": 0.0123}
@@ -205,8 +215,17 @@ def test_the_status_line_tells_session_model_tokens_and_cost(home: Home) -> None
     doc["agent"] = {"name": "other", "model": "gpt-4o"}
     doc["provider"] = {"name": "openai"}
     Path(home.files()[0]).write_text(json.dumps(doc))
-    with Tmux(home, "-i", "-s", doc["id"], env={"OPENAI_API_KEY": "sk-none", "NO_COLOR": "1"}, size=(100, 10)) as tmux:
-        tmux.until(rf"^{doc['id']} · Bread␛\[31m · openai/gpt-4o · 12,800 of 128,000 tokens · 10 % · 0\.0123 USD$")
+    with Tmux(
+        home,
+        "-i",
+        "-s",
+        doc["id"],
+        env={"OPENAI_API_KEY": "sk-none", "NO_COLOR": "1"},
+        size=(100, 10),
+    ) as tmux:
+        tmux.until(
+            rf"^{doc['id']} · Bread␛\[31m · openai/gpt-4o · 12,800 of 128,000 tokens · 10 % · 0\.0123 USD$"
+        )
         tmux.resize(40, 10)
         tmux.until(rf"^{doc['id']} · openai/gpt-4o · 10 % · 0\.0123 USD$")
         assert not re.search(r"\x1b\[[0-9;]*[349][0-8]", tmux.screen(styles=True))
@@ -216,11 +235,15 @@ def test_the_status_line_tells_session_model_tokens_and_cost(home: Home) -> None
 def test_the_status_line_leaves_out_the_folder_of_a_model(home: Home) -> None:
     home.configure('[providers.own]\nbase_url = "http://127.0.0.1:9/v1"\n')
     with Tmux(home, "-i", "-m", "own//models/q8/Qwen3.gguf", size=(100, 10)) as tmux:
-        tmux.until(r"^new session · own/Qwen3\.gguf · /help")  # llama.cpp's server names it by its path
+        tmux.until(
+            r"^new session · own/Qwen3\.gguf · /help"
+        )  # llama.cpp's server names it by its path
 
 
 @needs_tmux
-def test_a_prompt_in_the_first_row_leaves_no_copy_of_its_drafts_in_the_scrollback(home: Home) -> None:
+def test_a_prompt_in_the_first_row_leaves_no_copy_of_its_drafts_in_the_scrollback(
+    home: Home,
+) -> None:
     with Tmux(home, "-i", "-m", "echo", shell="printf '\\033[H'; {}") as tmux:
         tmux.until(PROMPT)
         tmux.write("/mo")
@@ -384,7 +407,9 @@ def test_what_is_typed_while_an_answer_comes_waits_for_the_prompt(
     assert asked(lab) == expected
 
 
-def test_what_was_typed_while_an_answer_came_is_the_next_line_behind_ctrl_c(lab: Home, model: ModelServer) -> None:
+def test_what_was_typed_while_an_answer_came_is_the_next_line_behind_ctrl_c(
+    lab: Home, model: ModelServer
+) -> None:
     release = model.halt("one", after=0)
     terminal = Terminal(lab, "-i", "go")
     terminal.until(b"lab/m")

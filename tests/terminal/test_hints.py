@@ -13,11 +13,20 @@ from tests.support.terminal import Terminal
     [("models", "--list-models"), ("list-sessions", "--list-sessions"), ("help", "--help"), ("usage", "--usage"),
      ("init", "--init"), ("help me", None), ("Models", None), ("file", None), ("new", None)],
 )  # fmt: skip
-def test_a_word_that_is_a_name_of_ours_gets_a_note_and_is_asked(home: Home, typed: str, option: str | None) -> None:
+def test_a_word_that_is_a_name_of_ours_gets_a_note_and_is_asked(
+    home: Home, typed: str, option: str | None
+) -> None:
     home.configure('[agents.default]\nmodel = "echo"\noutput = "text"\n')
-    note = f"gptsh: {typed!r} goes to the model as a question; the option is gptsh {option}" if option else ""
+    note = (
+        f"gptsh: {typed!r} goes to the model as a question; the option is gptsh {option}"
+        if option
+        else ""
+    )
     seen, code = Terminal(home, typed, env={"NO_COLOR": "1"}, columns=200).close()
-    assert (seen.decode(), code) == (f"{note}\r\n"[0 if note else 2 :] + f"You said: {typed}\r\n", 0)
+    assert (seen.decode(), code) == (
+        f"{note}\r\n"[0 if note else 2 :] + f"You said: {typed}\r\n",
+        0,
+    )
     assert home.run(typed) == (f"You said: {typed}\n", f"{note}\n"[0 if note else 1 :], 0)
     assert home.run(typed, stdin="of this").stderr == ""  # a question about what is piped in
     assert len(home.files()) == 3
@@ -43,7 +52,9 @@ def test_without_a_question_on_a_terminal_the_conversation_is_named(home: Home) 
 
 
 @pytest.mark.parametrize("args", [("-c",), ("-s", "@x"), ("-s", "@x", "-o", "text")])
-def test_on_a_terminal_a_session_alone_shows_its_last_answer(home: Home, args: tuple[str, ...]) -> None:
+def test_on_a_terminal_a_session_alone_shows_its_last_answer(
+    home: Home, args: tuple[str, ...]
+) -> None:
     home.run("-m", "echo", "-s", "@x", "hi")
     seen, code = Terminal(home, *args).close()
     assert code == 0

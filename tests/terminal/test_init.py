@@ -39,10 +39,15 @@ def test_without_a_terminal_every_key_is_a_comment_with_its_default(home: Home) 
     run = home.run("--init")
     assert (run.code, run.stderr, len(run.stdout.splitlines())) == (0, "", 3)
     assert run.stdout.startswith(f"Wrote {home.config}.\n")
-    assert (home.config.stat().st_mode & 0o777, home.config.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert (home.config.stat().st_mode & 0o777, home.config.parent.stat().st_mode & 0o777) == (
+        0o600,
+        0o700,
+    )
     assert written(home) == {}
     defaults, text = settings.load({"HOME": "/"}, os.devnull), home.config.read_text()
-    home.configure("\n".join(re.sub(r'^# (?=\[|[a-z_]+ = (?!…|"…))', "", line) for line in text.splitlines()))
+    home.configure(
+        "\n".join(re.sub(r'^# (?=\[|[a-z_]+ = (?!…|"…))', "", line) for line in text.splitlines())
+    )
     assert home.config.read_text().count("\n# ") < text.count("\n# ") / 2
     uncommented = settings.load({"HOME": "/"}, str(home.config))
     assert (uncommented.context, uncommented.network) == (defaults.context, defaults.network)
@@ -53,7 +58,9 @@ def test_without_a_terminal_every_key_is_a_comment_with_its_default(home: Home) 
 
 def test_no_file_is_written_over_and_another_one_can_be_named(home: Home) -> None:
     home.configure("# mine\n")
-    refused = f"gptsh: {home.config} is there already: edit it, or name another file with --config PATH\n"
+    refused = (
+        f"gptsh: {home.config} is there already: edit it, or name another file with --config PATH\n"
+    )
     assert home.run("--init") == ("", refused, 2)
     assert home.config.read_text() == "# mine\n"
     assert home.run("--init", "--config", "new/own.toml").code == 0
@@ -88,8 +95,12 @@ def test_questions_that_are_broken_off_leave_no_file(home: Home, key: str, code:
     assert not home.config.exists()
 
 
-@pytest.mark.parametrize("form", ["{host}", "{host}/", "{host}/v1", "http://{host}", "http://{host}/v1/"])
-def test_the_url_of_a_server_is_taken_as_people_type_it(home: Home, model: ModelServer, form: str) -> None:
+@pytest.mark.parametrize(
+    "form", ["{host}", "{host}/", "{host}/v1", "http://{host}", "http://{host}/v1/"]
+)
+def test_the_url_of_a_server_is_taken_as_people_type_it(
+    home: Home, model: ModelServer, form: str
+) -> None:
     model.pages["/v1/models"] = {"data": [{"id": "qwen3-max"}, {"id": "phi"}]}
     host = model.base_url.removeprefix("http://").removesuffix("/v1")
     seen, code = init(home, form.format(host=host) + "\n", "\n")

@@ -31,7 +31,17 @@ def canvas(emulator: Emulator, *, live: bool) -> Canvas:
 # ---- what is drawn
 
 LINES = st.sampled_from(
-    ["x = 1", "", f"# {'漢字' * 30}", "\ty('a')", '"""', "👩‍👩‍👧⚠️1️⃣" * 9, "- item", "> quote", "| a | b |"]
+    [
+        "x = 1",
+        "",
+        f"# {'漢字' * 30}",
+        "\ty('a')",
+        '"""',
+        "👩‍👩‍👧⚠️1️⃣" * 9,
+        "- item",
+        "> quote",
+        "| a | b |",
+    ]
 )
 CODE = st.lists(LINES, max_size=40).map("\n".join).map("```py\n{}\n```\n".format)
 SOURCES = st.lists(DOCUMENTS | CODE, max_size=4).map("".join)
@@ -106,7 +116,9 @@ def in_mid_answer(lab: Home, model: ModelServer, *more: str) -> tuple[Terminal, 
     return terminal, hold
 
 
-def test_words_are_seen_before_their_block_ends_and_what_is_typed_is_not(lab: Home, model: ModelServer) -> None:
+def test_words_are_seen_before_their_block_ends_and_what_is_typed_is_not(
+    lab: Home, model: ModelServer
+) -> None:
     terminal, hold = in_mid_answer(lab, model, "o**\n", "- three")
     modes = termios.tcgetattr(terminal.fd)
     terminal.write("ls\nsome\n" * 3)
@@ -147,7 +159,9 @@ def test_the_deadline_is_heard_in_a_long_line_of_blanks(lab: Home, model: ModelS
     assert after.ru_utime - before.ru_utime < 5  # it was half a minute
 
 
-def test_ctrl_c_ends_the_drawing_of_a_long_paragraph_within_a_second(lab: Home, model: ModelServer) -> None:
+def test_ctrl_c_ends_the_drawing_of_a_long_paragraph_within_a_second(
+    lab: Home, model: ModelServer
+) -> None:
     hold = Hold()
     model.script(*answer("first ", *["some words in one paragraph\n" * 1_000] * 200)[:-3], hold)
     terminal = Terminal(lab, "go", env={"TERM": "xterm-256color"})
@@ -162,7 +176,10 @@ def test_ctrl_c_ends_the_drawing_of_a_long_paragraph_within_a_second(lab: Home, 
     assert b"gptsh: the partial answer is saved: " in seen
     assert seconds < 4  # on a machine that does other things as well; it was a minute
     reply = lab.doc()["messages"][1]
-    assert (reply["finish_reason"], reply["content"].split()[:3]) == ("interrupted", ["first", "some", "words"])
+    assert (reply["finish_reason"], reply["content"].split()[:3]) == (
+        "interrupted",
+        ["first", "some", "words"],
+    )
     assert seen.rfind(b"\x1b[?7h") > seen.rfind(b"\x1b[?7l")  # the terminal wraps long lines again
 
 
@@ -171,7 +188,9 @@ BEGINNINGS = ("whole$", " • one$", " • two", " • three", "end$")
 
 
 @needs_tmux
-def test_a_run_that_is_stopped_leaves_whole_blocks_and_goes_on(lab: Home, model: ModelServer) -> None:
+def test_a_run_that_is_stopped_leaves_whole_blocks_and_goes_on(
+    lab: Home, model: ModelServer
+) -> None:
     hold = model.halt(SAID, "o** " + "word " * 12 + "\n", "- three\n\nend", after=1)
     with Tmux(lab, "go", size=(60, 20), shell=SHELL) as tmux:
         tmux.until(r"^ • \*\*tw$")
@@ -190,9 +209,13 @@ def test_a_run_that_is_stopped_leaves_whole_blocks_and_goes_on(lab: Home, model:
 
 
 @needs_tmux
-def test_a_screen_that_becomes_smaller_keeps_each_line_of_code_once(lab: Home, model: ModelServer) -> None:
+def test_a_screen_that_becomes_smaller_keeps_each_line_of_code_once(
+    lab: Home, model: ModelServer
+) -> None:
     holds = threading.Event(), threading.Event()
-    first, *rest = answer("```\n" + "".join(f"line {n}\n" for n in range(40)), "line 40\n", "```\nend")[1:]
+    first, *rest = answer(
+        "```\n" + "".join(f"line {n}\n" for n in range(40)), "line 40\n", "```\nend"
+    )[1:]
     model.script(first, holds[0], rest[0], holds[1], *rest[1:])
     with Tmux(lab, "go", size=(60, 20)) as tmux:
         wait_until(lambda: "line 0\n" in tmux.screen(history=True))
@@ -229,7 +252,13 @@ def test_tmux_shows_each_word_once_wherever_the_answer_begins(
     with contextlib.ExitStack() as stack:
         for screen in [
             stack.enter_context(
-                Tmux(lab, "go", size=(60, height), options=options, shell=f"printf '\\033[{row}H'; {{}}; echo over")
+                Tmux(
+                    lab,
+                    "go",
+                    size=(60, height),
+                    options=options,
+                    shell=f"printf '\\033[{row}H'; {{}}; echo over",
+                )
             )
             for row in rows
         ]:

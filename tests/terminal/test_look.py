@@ -38,9 +38,13 @@ def test_each_session_is_one_row_and_only_its_title_is_bold(home: Home, job: lis
     put(home, "aaa1", 1, title=LONG, agent={"name": "default", "model": "a/model"})
     listed = seen(home, *job).partition(dim("gptsh: ")[:-4])[0]
     (row,) = emulate(listed).rows
-    assert re.fullmatch(r"\[0\] aaa1 [-0-9]{10} [:0-9]{5} Why the Build Is .*… \(default\|a/model\)", row)
+    assert re.fullmatch(
+        r"\[0\] aaa1 [-0-9]{10} [:0-9]{5} Why the Build Is .*… \(default\|a/model\)", row
+    )
     assert len(row) <= 80
-    assert re.search(r"\x1b\[1mWhy [^\x1b]*…\x1b\[0m \x1b\[2m\(default\|a/model\)\x1b\[0m\n$", listed)
+    assert re.search(
+        r"\x1b\[1mWhy [^\x1b]*…\x1b\[0m \x1b\[2m\(default\|a/model\)\x1b\[0m\n$", listed
+    )
     assert listed.startswith(dim("[0]"))
 
 
@@ -48,11 +52,16 @@ def test_a_wide_terminal_shows_the_line_that_a_pipe_gets(home: Home) -> None:
     put(home, "aaa1", 1, title=LONG)
     home.run("-m", "echo", "-s", "@work", "one")
     home.run("-s", "@work@1", "two")
-    assert SGR.sub("", seen(home, "--list-sessions", columns=200)) == home.run("--list-sessions").stdout
+    assert (
+        SGR.sub("", seen(home, "--list-sessions", columns=200))
+        == home.run("--list-sessions").stdout
+    )
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
-def test_without_colours_a_list_and_an_error_stay_as_in_a_pipe(home: Home, env: dict[str, str]) -> None:
+def test_without_colours_a_list_and_an_error_stay_as_in_a_pipe(
+    home: Home, env: dict[str, str]
+) -> None:
     put(home, "aaa1", 1, title=LONG)
     for args in (["--list-sessions"], ["--list-models", "-m", "echo"], ["-s", "zzzz", "hi"]):
         run = home.run(*args)
@@ -60,9 +69,13 @@ def test_without_colours_a_list_and_an_error_stay_as_in_a_pipe(home: Home, env: 
 
 
 def test_a_found_passage_is_without_marks_after_a_dim_role(home: Home) -> None:
-    home.run("-m", "echo", "--title", "x", "# Deploying\n\nthe **502 error** of `nginx`, 2 * 3 and a_b")
+    home.run(
+        "-m", "echo", "--title", "x", "# Deploying\n\nthe **502 error** of `nginx`, 2 * 3 and a_b"
+    )
     _, passage = seen(home, "--search-sessions", "error").splitlines()
-    assert passage == f"    {dim('user:')} Deploying the 502 {bold('error')} of nginx, 2 * 3 and a_b"
+    assert (
+        passage == f"    {dim('user:')} Deploying the 502 {bold('error')} of nginx, 2 * 3 and a_b"
+    )
 
 
 def test_models_are_a_table_sorted_by_provider(home: Home) -> None:
@@ -88,7 +101,10 @@ def test_models_are_a_table_sorted_by_provider(home: Home) -> None:
 def test_an_error_is_bold_and_its_advice_below_it_names_a_short_path(home: Home) -> None:
     shown = seen(home, "-m", "nosuch/x", "hi", columns=200)
     problem, advice = shown.splitlines()
-    assert problem == "\x1b[1;31mgptsh:\x1b[0m\x1b[1m 'nosuch' of the model 'nosuch/x' is not a known provider\x1b[0m"
+    assert (
+        problem
+        == "\x1b[1;31mgptsh:\x1b[0m\x1b[1m 'nosuch' of the model 'nosuch/x' is not a known provider\x1b[0m"
+    )
     assert advice == "  → set base_url under [providers.nosuch] in ~/config/gptsh/config.toml"
     piped = home.run("-m", "nosuch/x", "hi").stderr
     assert piped == SGR.sub("", shown).replace("\n  → ", ": ").replace("~", str(home.folder))
@@ -144,7 +160,9 @@ def test_a_shown_session_has_two_dim_lines_and_a_rule_at_each_message(home: Home
     assert re.fullmatch(r"\x1b\[2m\w+ · @work · echo · 1 turn · [0-9]+ tokens.*\x1b\[0m", first)
     assert re.fullmatch(r"\x1b\[2m[-0-9]{10} [:0-9]{5} · agent default · tags red\x1b\[0m", second)
     assert blank == ""
-    assert re.fullmatch(r"\x1b\[2m──\x1b\[0m \x1b\[1muser\x1b\[0m\x1b\[2m [-0-9]{10} [:0-9]{5} ─+\x1b\[0m", rule)
+    assert re.fullmatch(
+        r"\x1b\[2m──\x1b\[0m \x1b\[1muser\x1b\[0m\x1b\[2m [-0-9]{10} [:0-9]{5} ─+\x1b\[0m", rule
+    )
     assert any(re.search(r"\x1b\[1massistant\x1b.* \(echo\) .* ─+\x1b\[0m$", row) for row in rest)
     assert home.run("--show-session", "0").stdout.startswith("# T\n\n- session: ")
 
@@ -159,7 +177,9 @@ def test_a_dry_run_leaves_out_what_is_unknown_or_nothing(lab: Home) -> None:
 
 
 @needs_tmux
-def test_the_prompt_is_bold_and_a_blank_line_precedes_the_answer(lab: Home, model: ModelServer) -> None:
+def test_the_prompt_is_bold_and_a_blank_line_precedes_the_answer(
+    lab: Home, model: ModelServer
+) -> None:
     model.say("an answer")
     with Tmux(lab, "-i", "--no-save") as tmux:
         tmux.until("^> *$")
@@ -198,5 +218,7 @@ def test_the_help_begins_with_examples_and_ends_with_the_plumbing(home: Home) ->
     assert heads == ["Examples", "Ask", "Answer", "Session", "Manage", "Other", "Maintenance"]
     assert "--consolidate" in text.partition("Maintenance:")[2]
     assert "<=" not in text
-    starts = {len(names) for names in re.findall(r"(?m)^(  -\S.{0,24}?  +)\S", text.partition("Ask:")[2])}
+    starts = {
+        len(names) for names in re.findall(r"(?m)^(  -\S.{0,24}?  +)\S", text.partition("Ask:")[2])
+    }
     assert starts == {29}

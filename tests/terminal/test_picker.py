@@ -21,8 +21,21 @@ def fill(home: Home) -> None:
     here = {"meta": {"tags": [], "project": str(home.cwd)}}
     put(home, "aaaa", 2, title="Nginx proxy", **here)
     put(home, "1111", 8, title="日本語 \x1b[31m\u202e docker", **here)
-    put(home, "cccc", 400, title=None, stats={"turns": 1, "messages": 1, "preview": "how to dance"}, **here)
-    put(home, "dddd", 1, title="Elsewhere", meta={"tags": [], "project": "/elsewhere", "forked_from": "aaaa@aaaa-1"})
+    put(
+        home,
+        "cccc",
+        400,
+        title=None,
+        stats={"turns": 1, "messages": 1, "preview": "how to dance"},
+        **here,
+    )
+    put(
+        home,
+        "dddd",
+        1,
+        title="Elsewhere",
+        meta={"tags": [], "project": "/elsewhere", "forked_from": "aaaa@aaaa-1"},
+    )
 
 
 def chosen(tmux: Tmux) -> str:
@@ -80,7 +93,9 @@ def test_a_filter_on_titles_and_contents_and_a_deletion(home: Home) -> None:
         tmux.write("docker")
         tmux.until(r"^Filter: docker +1 of 3$")
         tmux.keys("Enter")
-        tmux.until("^go on$")  # the answer's last line: tmux scrolls by a line as soon as the command has ended
+        tmux.until(
+            "^go on$"
+        )  # the answer's last line: tmux scrolls by a line as soon as the command has ended
         assert tmux.code() == 0
     (doc,) = (doc for doc in home.docs() if doc["id"] == "1111")
     assert texts(doc)[:2] == ["user: question of 1111", "user: go on"]
@@ -143,7 +158,10 @@ def test_a_new_session_where_there_is_none_at_all(home: Home, keys: str) -> None
         ("\x03", 130),
         ("\x1b", 0),
         (signal.SIGTERM, 143),
-        *[pytest.param(*case, marks=pytest.mark.slow) for case in [(signal.SIGINT, 130), (signal.SIGHUP, 129)]],
+        *[
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in [(signal.SIGINT, 130), (signal.SIGHUP, 129)]
+        ],
     ],
 )
 def test_what_ends_it_leaves_the_terminal_as_it_was(home: Home, end: str | int, code: int) -> None:
@@ -187,5 +205,11 @@ def test_without_a_terminal_it_names_the_list(home: Home) -> None:
     assert home.run("-r", "hi") == ("", NEEDS, 2)
     seen, code = Terminal(home, "-r", "hi", env={"TERM": "dumb"}).close()
     assert (seen.replace(b"\r\n", b"\n").decode(), code) == (NEEDS, 2)
-    seen, code = Terminal(home, command=["sh", "-c", '"$0" -m gptsh -r > out', sys.executable]).close()
-    assert (code, b"standard output is not one" in seen, b"1049" in seen) == (2, True, False)  # nothing is picked first
+    seen, code = Terminal(
+        home, command=["sh", "-c", '"$0" -m gptsh -r > out', sys.executable]
+    ).close()
+    assert (code, b"standard output is not one" in seen, b"1049" in seen) == (
+        2,
+        True,
+        False,
+    )  # nothing is picked first

@@ -36,7 +36,10 @@ def test_a_session_goes_on_and_its_name_is_told_at_the_end(lab: Home, model: Mod
         assert texts(lab.doc()) == ECHOED
         talk.plays(("three", "You said: three"))
         assert talk.leave() == 0
-        assert talk.last == f"\ngptsh: the session is saved: 'gptsh -i -s {lab.doc()['id']}' continues it\n"
+        assert (
+            talk.last
+            == f"\ngptsh: the session is saved: 'gptsh -i -s {lab.doc()['id']}' continues it\n"
+        )
     assert [len(sent["messages"]) for sent in model.sent] == [1, 3, 5]
     assert lab.doc()["stats"]["turns"] == 3
 
@@ -77,7 +80,9 @@ def test_what_was_piped_and_is_refused_ends_as_a_run_that_asks_once(
     assert not home.files()
 
 
-def test_a_first_question_that_is_refused_is_to_be_asked_again(home: Home, model: ModelServer) -> None:
+def test_a_first_question_that_is_refused_is_to_be_asked_again(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model, SMALL))
     (home.cwd / "long.txt").write_text("word " * 2000)
     with Conversation(home, "-f", "long.txt", "sum", "it", "up") as talk:
@@ -117,8 +122,12 @@ def test_the_prompt_imports_nothing_that_only_an_answer_needs(lab: Home) -> None
     )  # while a line is typed
     terminal.write("\x04")
     assert terminal.close()[1] == 0
-    names = [line.rpartition("|")[2].strip() for line in (lab.cwd / "imported").read_text().splitlines()]
-    first = {*names[: names.index("gptsh.chat.repl") + 1]}  # what comes behind it is loaded while a line is typed
+    names = [
+        line.rpartition("|")[2].strip() for line in (lab.cwd / "imported").read_text().splitlines()
+    ]
+    first = {
+        *names[: names.index("gptsh.chat.repl") + 1]
+    }  # what comes behind it is loaded while a line is typed
     assert "prompt_toolkit" in first
     assert not first & {
         "litellm",
@@ -172,9 +181,13 @@ def test_ctrl_c_keeps_what_came_and_the_prompt_comes_back(lab: Home, model: Mode
     assert texts(lab.doc()) == ["user: one", *parts, "user: three", "assistant: You said: three"]
 
 
-def test_ctrl_c_before_the_question_is_saved_leaves_its_words_and_files(home: Home, model: ModelServer) -> None:
+def test_ctrl_c_before_the_question_is_saved_leaves_its_words_and_files(
+    home: Home, model: ModelServer
+) -> None:
     command = "test -e waiting || { touch waiting; exec sleep 20; }; echo a-key"
-    home.configure(lab_config(model, f'api_key_command = "{command}"\n[sessions]\ntitles = "off"\n'))
+    home.configure(
+        lab_config(model, f'api_key_command = "{command}"\n[sessions]\ntitles = "off"\n')
+    )
     (home.cwd / "notes.txt").write_text("from a file")
     with Conversation(home) as talk:
         talk.does("/file notes.txt")
@@ -183,10 +196,15 @@ def test_ctrl_c_before_the_question_is_saved_leaves_its_words_and_files(home: Ho
         assert talk.interrupt().endswith("again:\none")
         assert not home.files()
         talk.plays(("one", "from a file"))
-    assert [part.get("source") for part in home.doc()["messages"][0]["content"]] == [None, "notes.txt"]
+    assert [part.get("source") for part in home.doc()["messages"][0]["content"]] == [
+        None,
+        "notes.txt",
+    ]
 
 
-def test_ctrl_c_while_new_remembers_goes_on_to_the_new_session(home: Home, model: ModelServer) -> None:
+def test_ctrl_c_while_new_remembers_goes_on_to_the_new_session(
+    home: Home, model: ModelServer
+) -> None:
     memory = 'model = "lab/m"\nmodel_small = "lab/s"\nmemory = true'
     home.configure(lab_config(model).replace('model = "lab/m"', memory))
     home.run("I like tea")
@@ -202,7 +220,9 @@ def test_ctrl_c_while_new_remembers_goes_on_to_the_new_session(home: Home, model
         talk.plays(("/history", "there is no session yet"))
 
 
-def test_ctrl_c_while_a_tool_runs_ends_the_call_and_the_server_goes_on(home: Home, model: ModelServer) -> None:
+def test_ctrl_c_while_a_tool_runs_ends_the_call_and_the_server_goes_on(
+    home: Home, model: ModelServer
+) -> None:
     configure(home, model)
     told = home.folder / "told"
     model.script(*calling(call("hang", path=str(told))))
@@ -232,7 +252,9 @@ ENDINGS = [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT]
 
 
 @pytest.mark.parametrize("signum", ENDINGS)
-def test_a_signal_ends_it_with_what_arrived(lab: Home, model: ModelServer, signum: signal.Signals) -> None:
+def test_a_signal_ends_it_with_what_arrived(
+    lab: Home, model: ModelServer, signum: signal.Signals
+) -> None:
     hold = model.halt("first\n\n")
     terminal = Terminal(lab, "-i", "go")
     before = termios.tcgetattr(terminal.fd)
@@ -268,7 +290,9 @@ def test_a_signal_at_the_prompt_keeps_the_draft_and_restores_the_terminal(
 
 
 @pytest.mark.parametrize("said", ["", "first "], ids=["at the prompt", "in mid-answer"])
-def test_a_terminal_that_goes_away_ends_it_and_loses_nothing(lab: Home, model: ModelServer, said: str) -> None:
+def test_a_terminal_that_goes_away_ends_it_and_loses_nothing(
+    lab: Home, model: ModelServer, said: str
+) -> None:
     hold = model.halt(said)
     terminal = Terminal(lab, "-i", "-o", "text", *["go"] * bool(said))
     terminal.until(said.encode() or b"lab/m")

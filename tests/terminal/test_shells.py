@@ -17,7 +17,10 @@ from tests.support.server import ModelServer, answer
 STARTS = {
     "bash": ("bash --rcfile ~/.zshrc -i", "PS1='> '\n"),
     "zsh": ("zsh -d -i", "PS1='> '\n"),
-    "fish": ("fish --no-config -i -C 'source ~/.zshrc'", "function fish_prompt; echo -n '> '; end\n"),
+    "fish": (
+        "fish --no-config -i -C 'source ~/.zshrc'",
+        "function fish_prompt; echo -n '> '; end\n",
+    ),
 }
 each_shell = pytest.mark.parametrize("shell", STARTS)
 
@@ -54,7 +57,9 @@ def test_a_wish_becomes_one_command_that_is_not_run_and_can_be_edited(
 
 @needs_tmux
 @each_shell
-def test_after_an_error_one_line_is_shown_and_the_words_stay(lab: Home, model: ModelServer, shell: str) -> None:
+def test_after_an_error_one_line_is_shown_and_the_words_stay(
+    lab: Home, model: ModelServer, shell: str
+) -> None:
     model.refuse(401, {"error": {"message": "no"}}, model="m")
     model.say("true", model="m")
     with start(lab, shell) as screen:
@@ -68,7 +73,9 @@ def test_after_an_error_one_line_is_shown_and_the_words_stay(lab: Home, model: M
 
 @needs_tmux
 @each_shell
-def test_ctrl_c_ends_the_request_and_the_words_stay(lab: Home, model: ModelServer, shell: str) -> None:
+def test_ctrl_c_ends_the_request_and_the_words_stay(
+    lab: Home, model: ModelServer, shell: str
+) -> None:
     never = threading.Event()
     model.script(never, *answer("x"), model="m")
     model.say("echo again", model="m")
@@ -82,7 +89,10 @@ def test_ctrl_c_ends_the_request_and_the_words_stay(lab: Home, model: ModelServe
         screen.until(r"^> a wish, once more$")
         screen.keys("M-e")
         screen.until(r"^> echo again$")
-        assert [sent["messages"][-1]["content"] for sent in model.sent] == ["a wish", "a wish, once more"]
+        assert [sent["messages"][-1]["content"] for sent in model.sent] == [
+            "a wish",
+            "a wish, once more",
+        ]
         screen.keys("C-c")  # as ever
         screen.until(r"^> ?\n*\Z")
     never.set()

@@ -25,7 +25,9 @@ def block(home: Home) -> None:
     if os.geteuid():
         home.sessions.chmod(0o500)
         return
-    elsewhere = home.sessions.rename(home.state / "elsewhere")  # root may write everywhere, but not by such a link
+    elsewhere = home.sessions.rename(
+        home.state / "elsewhere"
+    )  # root may write everywhere, but not by such a link
     home.sessions.symlink_to(elsewhere)
     os.lchown(home.sessions, 65534, 65534)
 
@@ -46,7 +48,9 @@ def labels(doc: dict[str, Any]) -> tuple[str | None, list[str], list[str]]:
 # ---- forks
 
 
-def test_a_question_without_an_answer_is_asked_again_in_place(lab: Home, model: ModelServer) -> None:
+def test_a_question_without_an_answer_is_asked_again_in_place(
+    lab: Home, model: ModelServer
+) -> None:
     model.refuse(401, REFUSED)
     lab.run("one")
     with Conversation(lab, "-s", "0") as talk:
@@ -54,16 +58,23 @@ def test_a_question_without_an_answer_is_asked_again_in_place(lab: Home, model: 
         talk.plays(("/retry", "You said: one"))
         assert texts(lab.doc()) == ONE
         model.refuse(401, REFUSED)
-        talk.plays(("two", "/retry asks it again"), ("/fork", "a fork"), ("/retry", "You said: two"))
+        talk.plays(
+            ("two", "/retry asks it again"), ("/fork", "a fork"), ("/retry", "You said: two")
+        )
     assert texts(lab.docs()[0]) == [*ONE, *TWO]
 
 
-def test_a_model_that_a_retry_names_answers_it_and_what_follows(lab: Home, model: ModelServer) -> None:
+def test_a_model_that_a_retry_names_answers_it_and_what_follows(
+    lab: Home, model: ModelServer
+) -> None:
     lab.run("one")
     with Conversation(lab, "-s", "0") as talk:
         talk.plays(
             ("/retry nobody/x", "unknown provider 'nobody' in 'nobody/x'"),
-            ("/retry lab/other", ("the next answer is from lab/other", "a fork from the beginning", "You said: one")),
+            (
+                "/retry lab/other",
+                ("the next answer is from lab/other", "a fork from the beginning", "You said: one"),
+            ),
             ("two", "You said: two"),
         )
     assert [request["model"] for request in model.sent] == ["m", "other", "other"]
@@ -106,7 +117,9 @@ def test_a_session_that_was_used_while_delete_asked_stays(lab: Home) -> None:
     assert lab.doc()["stats"]["turns"] == 3
 
 
-def test_two_conversations_on_one_session_keep_all_turns_of_both(lab: Home, model: ModelServer) -> None:
+def test_two_conversations_on_one_session_keep_all_turns_of_both(
+    lab: Home, model: ModelServer
+) -> None:
     lab.run("zero")
     with Conversation(lab, "-s", "0") as one, Conversation(lab, "-s", "0") as two:
         for number in range(3):
@@ -152,7 +165,9 @@ def test_a_session_damaged_meanwhile_stays_in_memory_and_goes_on_in_a_fork(lab: 
         assert texts(lab.doc()) == [*ONE, *TWO]
         damaged.write_bytes(whole[:50])
         talk.plays(
-            ("/undo", "the file was not changed"), ("/fork", "a fork after turn 2"), ("three", "You said: three")
+            ("/undo", "the file was not changed"),
+            ("/fork", "a fork after turn 2"),
+            ("three", "You said: three"),
         )
         assert talk.leave() == 0
         damaged.unlink()
@@ -169,7 +184,9 @@ def test_a_name_that_another_run_creates_first_is_read_before_the_first_question
 # ---- a store that cannot be written
 
 
-def test_a_store_that_cannot_be_written_loses_nothing_once_it_can(lab: Home, model: ModelServer) -> None:
+def test_a_store_that_cannot_be_written_loses_nothing_once_it_can(
+    lab: Home, model: ModelServer
+) -> None:
     block(lab)
     with Conversation(lab, "one") as talk:
         assert "cannot be saved" in talk.greeting
@@ -213,7 +230,9 @@ def test_what_cannot_be_kept_is_not_left_by_a_command(lab: Home) -> None:
 @pytest.mark.parametrize("kept", [True, False], ids=["kept", "in memory"])
 def test_labels_of_the_command_line_are_set_once(lab: Home, *, kept: bool) -> None:
     lab.run("zero")
-    with Conversation(lab, "-s", "0", "--title", "By Hand", "--tag", "x", "--snapshot", "here") as talk:
+    with Conversation(
+        lab, "-s", "0", "--title", "By Hand", "--tag", "x", "--snapshot", "here"
+    ) as talk:
         if not kept:
             block(lab)
         talk.does("one")
@@ -242,11 +261,19 @@ NONE = (None, [], [])
 @pytest.mark.parametrize(
     ("args", "lines", "expected"),
     [
-        (["-s", "0", "--snapshot", "s", "-m", "no/m"], ["failing", "/model lab/m", "one"], [("T", ["x"], ["s"])]),
+        (
+            ["-s", "0", "--snapshot", "s", "-m", "no/m"],
+            ["failing", "/model lab/m", "one"],
+            [("T", ["x"], ["s"])],
+        ),
         (["-s", "0"], ["/fork", "one"], [("T", ["x"], []), ("T", ["x"], [])]),
         ([], ["/resume 0", "one"], [NONE]),
     ],
-    ids=["wait for a turn that comes to something", "a fork inherits them", "are not another session's"],
+    ids=[
+        "wait for a turn that comes to something",
+        "a fork inherits them",
+        "are not another session's",
+    ],
 )
 def test_labels(lab: Home, args: list[str], lines: list[str], expected: list[object]) -> None:
     lab.run("zero")
@@ -263,7 +290,9 @@ def test_labels(lab: Home, args: list[str], lines: list[str], expected: list[obj
 def both_ways(home: Home, model: ModelServer) -> Callable[..., tuple[Home, Home]]:
     """Carries out the same by runs and at the prompt, each in a state of its own, the model scripted for both."""
 
-    def carried(script: Callable[[], None], runs: list[list[str]], lines: list[str]) -> tuple[Home, Home]:
+    def carried(
+        script: Callable[[], None], runs: list[list[str]], lines: list[str]
+    ) -> tuple[Home, Home]:
         other = home.elsewhere()
         script()
         for args in runs:
@@ -285,7 +314,9 @@ def both_ways(home: Home, model: ModelServer) -> Callable[..., tuple[Home, Home]
 
 def normal(home: Home) -> Any:
     """Sessions and memories without what differs: ids, times, how long things took, the form that a terminal gets."""
-    memories = {path.name: path.read_text() for path in sorted((home.state / "memory").rglob("*.md"))}
+    memories = {
+        path.name: path.read_text() for path in sorted((home.state / "memory").rglob("*.md"))
+    }
     text = json.dumps([home.docs(), memories])
     for doc in home.docs():
         text = text.replace(doc["id"], "ID")
@@ -297,7 +328,9 @@ def normal(home: Home) -> Any:
 
 
 @pytest.mark.slow
-def test_the_same_turns_make_the_same_session(home: Home, model: ModelServer, both_ways: Any) -> None:
+def test_the_same_turns_make_the_same_session(
+    home: Home, model: ModelServer, both_ways: Any
+) -> None:
     """With a file, a tool, another model, a failure."""
     configure(home, model, more='[agents.other]\nmodel = "lab/n"\nsystem = "Be brief."\n')
     (home.cwd / "notes.txt").write_text("a note\n")
@@ -309,7 +342,12 @@ def test_the_same_turns_make_the_same_session(home: Home, model: ModelServer, bo
         model.refuse(401, REFUSED, model="n")
         model.say("Brief.", model="n")
 
-    runs = [["-f", "notes.txt", "read it"], ["-s", "0", "2 + 3?"], ["-s", "0", "-a", "other", "go"], ["-s", "0"]]
+    runs = [
+        ["-f", "notes.txt", "read it"],
+        ["-s", "0", "2 + 3?"],
+        ["-s", "0", "-a", "other", "go"],
+        ["-s", "0"],
+    ]
     both_ways(script, runs, ["-f\tnotes.txt\tread it", "2 + 3?", "/agent other", "go", "/retry"])
     assert roles(home.doc()).count("tool") == 1
 
@@ -327,13 +365,17 @@ REMEMBERING = '[context]\nmemory_window = 4\nkeep_messages = 2\n[sessions]\ntitl
 def test_a_long_conversation_makes_what_runs_of_their_own_make(
     home: Home, model: ModelServer, both_ways: Any, more: str, agent: str, said: list[str]
 ) -> None:
-    home.configure(lab_config(model, more).replace('"lab/m"\n', f'"lab/m"\nmodel_small = "lab/small"\n{agent}'))
+    home.configure(
+        lab_config(model, more).replace('"lab/m"\n', f'"lab/m"\nmodel_small = "lab/small"\n{agent}')
+    )
 
     def script() -> None:
         for text in said:
             model.unstreamed(text, model="small")
 
-    runs = [[*["-s", "0"] * bool(number), "--", words.rstrip()] for number, words in enumerate(LONG)]
+    runs = [
+        [*["-s", "0"] * bool(number), "--", words.rstrip()] for number, words in enumerate(LONG)
+    ]
     both_ways(script, runs, [f"--\t{LONG[0].rstrip()}", *(words.rstrip() for words in LONG[1:])])
     context = home.doc()["context"]
     assert context["summaries"] if more is COMPACTING else context["consolidated"]

@@ -26,7 +26,12 @@ BOLD = TerminalStyle(styles=True, colors=False)
 COLORED = TerminalStyle(styles=True, colors=True)
 SGR = re.compile(r"\x1b\[[0-9;]*m")
 OURS = re.compile(r"\r?\x1b\[(\?(7|2026)[hl]|[0-9;]*[mAJK])")
-CONTROLS = {*map(chr, range(0x20)), "\x7f", *map(chr, range(0x80, 0xA0)), *"\u202a\u202e\u2066\u2069"} - {"\n", "\t"}
+CONTROLS = {
+    *map(chr, range(0x20)),
+    "\x7f",
+    *map(chr, range(0x80, 0xA0)),
+    *"\u202a\u202e\u2066\u2069",
+} - {"\n", "\t"}
 
 
 class Paper:
@@ -129,7 +134,9 @@ def test_styles_are_three_colours_that_are_legible_everywhere_and_no_links() -> 
     source = '# H\n\n**b** `c` [l](http://u)\n\n- i\n\n```python\ndef f(): return "s"  # c\n```\n\n|a|\n|-|\n|1|\n'
     colored = rendered(source, how=COLORED)
     codes = {code for sequence in SGR.findall(colored) for code in sequence[2:-1].split(";")}
-    assert codes - {*map(str, range(10))} == {"35"}  # the others are for errors, or illegible on white or on black
+    assert codes - {*map(str, range(10))} == {
+        "35"
+    }  # the others are for errors, or illegible on white or on black
     assert "\x1b[1;4;35mH\x1b[0m" in colored
     many = rendered(source, how=COLORED._replace(many_colors=True))
     assert "\x1b[38;5;30mc\x1b[0m" in many
@@ -140,19 +147,25 @@ def test_styles_are_three_colours_that_are_legible_everywhere_and_no_links() -> 
     assert "\x1b]" not in colored
     assert rendered("```\nx\n```\n\n    y\n", how=COLORED) == "x\n\ny\n"
     bold = rendered(source, how=BOLD)
-    assert {code for sequence in SGR.findall(bold) for code in sequence[2:-1].split(";")} <= {*map(str, range(10))}
+    assert {code for sequence in SGR.findall(bold) for code in sequence[2:-1].split(";")} <= {
+        *map(str, range(10))
+    }
     assert "\x1b[1mb\x1b[0m `c`" in bold  # without colours code keeps its marks
     assert SGR.sub("", bold) == rendered(source)
 
 
 def test_tasks_have_boxes_where_there_are_colours() -> None:
     source = "- [ ] a\n- [x] b\n- [X] c\n- [y] d\n\n1. [x] e\n\n-     [x] code\n"
-    assert rendered(source, how=COLORED) == " ☐ a\n ☑ b\n ☑ c\n • [y] d\n\n 1. [x] e\n\n • [x] code\n"
+    assert (
+        rendered(source, how=COLORED) == " ☐ a\n ☑ b\n ☑ c\n • [y] d\n\n 1. [x] e\n\n • [x] code\n"
+    )
     assert rendered(source, how=BOLD).startswith(" • [ ] a\n • [x] b\n")
 
 
 def test_no_line_ends_in_spaces() -> None:
-    source = "a  \nb\n\n> c\n>\n> d\n\n|a|b|\n|-|-|\n|1||\n\n- x\n-\n\n```sh\nls\n```\n" + "word " * 40
+    source = (
+        "a  \nb\n\n> c\n>\n> d\n\n|a|b|\n|-|-|\n|1||\n\n- x\n-\n\n```sh\nls\n```\n" + "word " * 40
+    )
     assert not re.search(r"[ \t]$", SGR.sub("", rendered(source, how=COLORED)), re.MULTILINE)
 
 
@@ -165,7 +178,10 @@ LONG = {  # the source, and what is shown between the first words and the last
     "code with blanks in a long line": (f"```\n{'a b' * 50_000}\n```", None),
     "code in an item": ("- item\n\n  ```\n  {}\n  ```".format("\n  ".join(LINES)), None),
     "a quote": ("> " + "\n> ".join(LINES), "> " + "\n> ".join(LINES)),
-    "a table": ("|a|\n|-|\n|{}|".format("|\n|".join(LINES)), "|a|\n|-|\n|{}|".format("|\n|".join(LINES))),
+    "a table": (
+        "|a|\n|-|\n|{}|".format("|\n|".join(LINES)),
+        "|a|\n|-|\n|{}|".format("|\n|".join(LINES)),
+    ),
 }
 
 
@@ -194,7 +210,13 @@ def test_items_of_a_list_are_out_one_by_one() -> None:
         shown.add(line)
         shown.draw()
         seen.append(paper.text)
-    assert seen == ["", "", *[" 1. a\n    b\n"] * 2, *[(two := " 1. a\n    b\n 2. c\n")] * 3, f"{two}\n 3. d\n    e\n"]
+    assert seen == [
+        "",
+        "",
+        *[" 1. a\n    b\n"] * 2,
+        *[(two := " 1. a\n    b\n 2. c\n")] * 3,
+        f"{two}\n 3. d\n    e\n",
+    ]
     shown.finish()
     assert paper.text == f"{two}\n 3. d\n    e\n\nf\n"
 
@@ -219,7 +241,9 @@ def test_a_block_is_out_when_it_is_complete_and_not_before(source: str, behind: 
 @settings(max_examples=50)
 @given(DOCUMENTS, st.lists(st.integers(1, 9), min_size=1), st.integers(1, 80))
 @example("- a\n\n- b\n1. c\n", [1], 40)
-def test_how_a_document_is_cut_up_on_its_way_changes_nothing(source: str, sizes: list[int], width: int) -> None:
+def test_how_a_document_is_cut_up_on_its_way_changes_nothing(
+    source: str, sizes: list[int], width: int
+) -> None:
     assert rendered(*cut(source, sizes), width=width) == rendered(source, width=width)
 
 
@@ -248,7 +272,14 @@ def test_reasoning_between_parts_of_an_answer_keeps_its_place() -> None:
     paper = Paper()
     terminal = Painter(paper, ReasoningStream(paper, shared=True), PLAIN, None)
     thought = [Reasoning("so "), Reasoning("that")]
-    events: list[Event] = [*thought, Text("The answer "), *thought, Text("is 42.\n\nOr"), *thought, Finished("stop")]
+    events: list[Event] = [
+        *thought,
+        Text("The answer "),
+        *thought,
+        Text("is 42.\n\nOr"),
+        *thought,
+        Finished("stop"),
+    ]
     for item in events:
         terminal.write(item)
     terminal.close()
@@ -264,7 +295,9 @@ NASTY = st.sampled_from(
      "|\x1b|\n|-|\n|&#27;|\n", "`\x1b`", "<b \x1b>", "<div \x1b[2J>\n", "\r", "\r\n", "\x00", "\x0b", "\x0c", "\x85",
      "[&#27;]: http://&#27; '&#27;'\n", "[&#27;]", "\\\x1b", "# \x1b\n", "- \x9b\n", "> \x08\n", "\x1b[", "31m"]
 )  # fmt: skip
-EVIL = st.lists(NASTY | st.text(st.sampled_from(sorted(CONTROLS)) | st.characters(), max_size=6), max_size=20)
+EVIL = st.lists(
+    NASTY | st.text(st.sampled_from(sorted(CONTROLS)) | st.characters(), max_size=6), max_size=20
+)
 
 
 @settings(max_examples=100)
@@ -278,10 +311,7 @@ def test_no_control_character_is_drawn(source: str, width: int) -> None:
 
 SAMPLE = "# Title\n\nSome **bold** text.\n\n- one\n- two\n\n```python\nx = 'y'\n```\n"
 LAYOUT = "Title\n\nSome bold text.\n\n • one\n • two\n\nx = 'y'\n"
-COLORS = (
-    "\x1b[1;4;35mTitle\x1b[0m\n\nSome \x1b[1mbold\x1b[0m text.\n\n • one\n • two\n\n"
-    "x = 'y'\n"
-)
+COLORS = "\x1b[1;4;35mTitle\x1b[0m\n\nSome \x1b[1mbold\x1b[0m text.\n\n • one\n • two\n\nx = 'y'\n"
 STYLES = COLORS.replace(";35m", "m")
 MANY_COLORS = COLORS.replace("'y'", "\x1b[38;5;28m'y'\x1b[0m")
 EVIL_SAID, EVIL_SHOWN = "a\x1b[2J\x9b31m&#27;]0;x\x07", "a␛[2J\\x9b31m\ufffd]0;x␇\n"
@@ -311,7 +341,9 @@ AGAIN = ("text by the environment", "nothing is obeyed as text", "reasoning on a
          "a block of code as Markdown")  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name in AGAIN)) for name in SEEN])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in AGAIN)) for name in SEEN]
+)
 def test_what_a_terminal_shows(lab: Home, model: ModelServer, name: str) -> None:
     args, env, said, thought, shown = SEEN[name]
     model.script(*(event(chunk({"reasoning": text})) for text in thought), *answer(*cut(said, [7])))
@@ -360,7 +392,9 @@ def test_names_with_escapes_are_shown_on_a_terminal(lab: Home, model: ModelServe
         seen = terminal.close()[0].decode()
         assert len(emulate(seen).rows) == 1
         assert not CONTROLS & set(OURS.sub("", seen.replace("\r\n", "\n")))
-    shown = Terminal(lab, "--show-session", "0", "-o", "text", env={"PAGER": "cat"}).close()[0].decode()
+    shown = (
+        Terminal(lab, "--show-session", "0", "-o", "text", env={"PAGER": "cat"}).close()[0].decode()
+    )
     assert not CONTROLS & set(shown.replace("\r\n", "\n"))
 
 
@@ -386,7 +420,9 @@ def test_no_line_of_the_spinner_wraps(lab: Home, model: ModelServer) -> None:
         assert not set(frame) & {"\t", "\n", "␊"}
 
 
-def test_the_last_block_is_out_when_the_answer_is_whole_whatever_still_comes(lab: Home, model: ModelServer) -> None:
+def test_the_last_block_is_out_when_the_answer_is_whole_whatever_still_comes(
+    lab: Home, model: ModelServer
+) -> None:
     hold = threading.Event()
     model.script(*answer("one\n\ntwo", usage=None)[:-1], hold)
     terminal = Terminal(lab, "go")
@@ -407,7 +443,13 @@ def test_words_in_the_wrong_language_do_not_freeze_the_end(code: str) -> None:
 def test_a_long_import_shows_a_bar_which_leaves_nothing(home: Home, piped: bool) -> None:
     path, chats = home.cwd / "conversations.json", []
     for at in range(4000):
-        node = {"message": {"id": f"q{at}", "author": {"role": "user"}, "content": {"parts": ["word " * 200]}}}
+        node = {
+            "message": {
+                "id": f"q{at}",
+                "author": {"role": "user"},
+                "content": {"parts": ["word " * 200]},
+            }
+        }
         chats.append({"conversation_id": f"c{at}", "mapping": {"n": node}, "current_node": "n"})
     path.write_text(json.dumps(chats))
     command = ["sh", "-c", f"{shlex.join(COMMAND)} --import-session {path}" + " > out" * piped]

@@ -27,13 +27,26 @@ def test_bars_are_as_long_as_their_figures_and_names_are_shown_as_they_are() -> 
 @pytest.mark.parametrize("unit", ["turns", "bytes", "sessions"])
 def test_each_label_is_led_to_from_the_end_of_its_line_and_covers_no_other(unit: str) -> None:
     root = ElementTree.fromstring((ROOT / "docs" / f"scale-{unit}.svg").read_text())
-    lines = {line.attrib["stroke"]: line.attrib["points"].split()[-1] for line in root.iter(f"{SVG}polyline")}
-    leaders = {path.attrib["stroke"]: path.attrib["d"] for path in root.iter(f"{SVG}path") if "L" in path.attrib["d"]}
-    labels = {text.attrib["fill"]: float(text.attrib["y"]) for text in root.iter(f"{SVG}text") if "fill" in text.attrib}
+    lines = {
+        line.attrib["stroke"]: line.attrib["points"].split()[-1]
+        for line in root.iter(f"{SVG}polyline")
+    }
+    leaders = {
+        path.attrib["stroke"]: path.attrib["d"]
+        for path in root.iter(f"{SVG}path")
+        if "L" in path.attrib["d"]
+    }
+    labels = {
+        text.attrib["fill"]: float(text.attrib["y"])
+        for text in root.iter(f"{SVG}text")
+        if "fill" in text.attrib
+    }
     assert len(lines) >= 4
     for color, end in lines.items():
         start, target = re.findall(r"[\d.]+ [\d.]+", leaders[color])
-        assert [float(part) for part in start.split()] == pytest.approx([float(part) for part in end.split(",")])
+        assert [float(part) for part in start.split()] == pytest.approx(
+            [float(part) for part in end.split(",")]
+        )
         assert float(target.split()[1]) + 5 == pytest.approx(labels[color])
     heights = sorted(labels.values())
     assert min(below - above for above, below in itertools.pairwise(heights)) >= 19
@@ -60,7 +73,11 @@ def test_the_page_of_stress_tests_begins_with_what_each_tried_and_folds_its_rows
     rows = [Row(("one", 35)), Row(("other", 35)), Row(("two", 5), held=False)]
     section = markdown(Table("A disk that fails", "What.", ("What", "Tried"), rows), "Today.")
     assert "**75 tried, all but 1 held.** Today." in section
-    assert section.index("<details") < section.index("| one<br>other | 35 | yes |") < section.index("</details>")
+    assert (
+        section.index("<details")
+        < section.index("| one<br>other | 35 | yes |")
+        < section.index("</details>")
+    )
     assert summary([section.removeprefix("## ")]).splitlines()[2:] == [
         "| [A disk that fails](#a-disk-that-fails) | 75 | all but 1 |"
     ]

@@ -35,13 +35,25 @@ def test_the_help_of_one_command_says_all_about_it() -> None:
     for command in COMMANDS:
         said = " ".join(" ".join(help_on(command.name[1:].upper(), 80)).split())
         assert said == f"{command.usage} {command.help} {command.more}".strip()
-    assert len(help_on("session", 100)) >= len([name for name in NAMES if name.startswith("/session ")])
+    assert len(help_on("session", 100)) >= len(
+        [name for name in NAMES if name.startswith("/session ")]
+    )
     with pytest.raises(UsageError, match=r"there is no command /modell: did you mean /model\?"):
         help_on("modell", 80)
 
 
 def test_what_is_no_command_is_sent() -> None:
-    lines = ("/usr/bin", "//", " /help", "/etc/hosts is what?", "/1", "help me", "exit now", " exit", "/model,")
+    lines = (
+        "/usr/bin",
+        "//",
+        " /help",
+        "/etc/hosts is what?",
+        "/1",
+        "help me",
+        "exit now",
+        " exit",
+        "/model,",
+    )
     assert not [line for line in lines if is_command(line)]
 
 

@@ -25,7 +25,9 @@ def test_the_page_about_the_functions_runs(store: Store, home: Home) -> None:
     assert [name for name in sessions.__all__ if name not in API] == ["fork_session", "load_at"]
     assert sessions.get_sessions_dir() == Path(names["path"]).parent == home.sessions
     assert "Fine (script|openai/gpt-4.1) [@fine]" in home.run("--list-sessions").stdout
-    assert json.loads(home.run("--show-session", "1", "-o", "json").stdout)["usage"]["cost"] == 0.0004
+    assert (
+        json.loads(home.run("--show-session", "1", "-o", "json").stdout)["usage"]["cost"] == 0.0004
+    )
 
 
 def test_a_document_with_the_documented_keys_is_completed_and_a_malformed_one_refused(
@@ -41,7 +43,11 @@ def test_a_document_with_the_documented_keys_is_completed_and_a_malformed_one_re
     doc["messages"].append({"role": "assistant", "content": "Good."})
     assert sessions.save_session(doc) == str(path)
     saved = sessions.load_session("7x2m")
-    assert (saved["usage"]["cost"], saved["stats"]["turns"], len(saved["messages"])) == (0.00043, 1, 2)
+    assert (saved["usage"]["cost"], saved["stats"]["turns"], len(saved["messages"])) == (
+        0.00043,
+        1,
+        2,
+    )
     for wrong in ({"title": 7}, {"messages": ["x"]}, {"messages": 7}, {"title": float("nan")}):
         with pytest.raises(sessions.StoreError):
             sessions.save_session({**wrong})
@@ -64,7 +70,14 @@ def test_the_page_about_the_file_names_every_key(home: Home) -> None:
     assert document.parse_document(example)[1] == []
     home.run("-m", "echo", "--title", "T", "hello")
     doc = home.doc()
-    keys = [*doc, *(key for table in ("provider", "usage", "stats", "meta", "agent", "context") for key in doc[table])]
+    keys = [
+        *doc,
+        *(
+            key
+            for table in ("provider", "usage", "stats", "meta", "agent", "context")
+            for key in doc[table]
+        ),
+    ]
     keys += [key for message in doc["messages"] for key in message]
     named = set(example) | set(re.findall(r"`\.?(?:[a-z]+\.)?([a-z_]+)`", FORMAT))
     assert sorted(set(keys) - named) == []
@@ -94,7 +107,9 @@ def test_no_sentence_is_chopped_or_too_long(capsys: pytest.CaptureFixture[str]) 
     assert sentences.main() == 0, capsys.readouterr().out
 
 
-@pytest.mark.parametrize("words", ["of yours", "of your own", "is exit ", "does without", "exclude each other"])
+@pytest.mark.parametrize(
+    "words", ["of yours", "of your own", "is exit ", "does without", "exclude each other"]
+)
 def test_no_page_has_words_that_read_translated(words: str) -> None:
     assert [name for name, text in PAGES.items() if words in text] == []
     assert words not in (ROOT / "README.md").read_text()

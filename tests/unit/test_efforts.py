@@ -57,14 +57,20 @@ NEAREST = [
 
 
 @pytest.mark.parametrize(("server", "name", "expected"), NEAREST)
-def test_each_effort_is_the_nearest_that_the_model_accepts(server: tuple[str, str], name: str, expected: str) -> None:
+def test_each_effort_is_the_nearest_that_the_model_accepts(
+    server: tuple[str, str], name: str, expected: str
+) -> None:
     provider, api = server
     accepted = accepted_efforts(provider, name, api)
     assert [nearest_effort(effort, accepted) for effort in EFFORTS] == expected.split()
 
 
 def test_reasoning_is_never_turned_off_for_one_who_asks_for_some() -> None:
-    assert [nearest_effort(effort, {"none"}) for effort in ("none", "low", "max")] == ["none", None, None]
+    assert [nearest_effort(effort, {"none"}) for effort in ("none", "low", "max")] == [
+        "none",
+        None,
+        None,
+    ]
 
 
 ALL_REFUSED = ""
@@ -114,7 +120,10 @@ SAID_OF_OTHERS = [
     ),
     ("`temperature` may only be set to 1 when thinking is enabled.", "high"),
     ("thinking.adaptive.display: Extra inputs are not permitted", "high"),
-    ('"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive"', "high"),
+    (
+        '"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive"',
+        "high",
+    ),
     ("adaptive thinking is not supported on this model", "high"),
     ("Unsupported parameter: 'temperature' is not supported with this model.", "low"),
 ]

@@ -110,7 +110,10 @@ def imported_modules(path: Path, house: dict[str, Path]) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
-            names = [name if (name := f"{node.module}.{alias.name}") in house else node.module for alias in node.names]
+            names = [
+                name if (name := f"{node.module}.{alias.name}") in house else node.module
+                for alias in node.names
+            ]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         yield from (name for name in names if name in house)
@@ -118,7 +121,9 @@ def imported_modules(path: Path, house: dict[str, Path]) -> Iterator[str]:
 
 def test_no_files_import_each_other_in_a_circle() -> None:
     house = modules_of_the_house()
-    order = TopologicalSorter({name: {*imported_modules(path, house)} - {name} for name, path in house.items()})
+    order = TopologicalSorter(
+        {name: {*imported_modules(path, house)} - {name} for name, path in house.items()}
+    )
     order.prepare()  # raises CycleError
 
 
@@ -126,12 +131,16 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_run_loads_what_the_table_says(home: Home, model: ModelServer, kind: str) -> None:
+def test_each_kind_of_run_loads_what_the_table_says(
+    home: Home, model: ModelServer, kind: str
+) -> None:
     loaded = loads_of(run_of(kind, home, model))
     listed = read_table()[kind]
     added = sorted(loaded - listed)
     missing = sorted(listed - loaded)
-    assert not added + missing, f"added: {added}; missing: {missing}; if intended: python -m dev.measure --loads"
+    assert not added + missing, (
+        f"added: {added}; missing: {missing}; if intended: python -m dev.measure --loads"
+    )
 
 
 NETWORK = {"litellm", "http.client", "urllib3", "ssl", "asyncio", "gptsh.llm"}
@@ -143,8 +152,12 @@ MARKDOWN = {
     "gptsh.render.drawing",
     "gptsh.render.markdown",
 }
-QUIET = NETWORK | TOOLS | MARKDOWN | {"prompt_toolkit", "tomllib"}  # what sends nothing and draws nothing needs none
-LOADS: list[tuple[list[str], set[str]]] = [  # arguments that the table lacks, and what must not be loaded
+QUIET = (
+    NETWORK | TOOLS | MARKDOWN | {"prompt_toolkit", "tomllib"}
+)  # what sends nothing and draws nothing needs none
+LOADS: list[
+    tuple[list[str], set[str]]
+] = [  # arguments that the table lacks, and what must not be loaded
     (["-h"], QUIET),
     (["--version"], QUIET),
     (["--usage", "-o", "json"], QUIET),
@@ -154,9 +167,13 @@ LOADS: list[tuple[list[str], set[str]]] = [  # arguments that the table lacks, a
 
 
 @pytest.mark.parametrize(
-    ("args", "unwanted"), LOADS, ids=lambda value: " ".join(value) if isinstance(value, list) else ""
+    ("args", "unwanted"),
+    LOADS,
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_what_is_not_needed_is_not_imported(home: Home, args: list[str], unwanted: set[str]) -> None:
+def test_what_is_not_needed_is_not_imported(
+    home: Home, args: list[str], unwanted: set[str]
+) -> None:
     home.run("-m", "echo", "hello")
     assert not modules_after(home, *args) & unwanted
 
@@ -180,7 +197,15 @@ def test_help_shows_every_option_in_its_group_and_no_two_share_a_name(home: Home
     shown, short = home.run("--help").stdout, home.run("-h").stdout
     assert [row.names for row in ROWS if not any(name in shown for name in row.names)] == []
     groups = [line for line in shown.splitlines() if re.fullmatch(r"[A-Z]\w+:", line)]
-    assert groups == ["Examples:", "Ask:", "Answer:", "Session:", "Manage:", "Other:", "Maintenance:"]
+    assert groups == [
+        "Examples:",
+        "Ask:",
+        "Answer:",
+        "Session:",
+        "Manage:",
+        "Other:",
+        "Maintenance:",
+    ]
     assert len(short.splitlines()) <= 20
     assert re.search(r"TAB.*_GPTSH_COMPLETE=bash_source gptsh", shown)
     assert set(re.findall(r"(?<![\w\"-])--?[a-z][a-z-]*", short)) <= set(names)
@@ -192,7 +217,9 @@ def test_changelog_version_script_and_module_are_of_one_program(home: Home) -> N
     assert top[1] == gptsh.__version__
     assert home.process("--version").stdout == f"gptsh {gptsh.__version__}\n"
     script = Path(sys.executable).parent / "gptsh"
-    done = subprocess.run([script, "--version"], env=home.env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [script, "--version"], env=home.env, capture_output=True, text=True, check=True
+    )
     assert done.stdout == f"gptsh {gptsh.__version__}\n"
 
 
@@ -209,7 +236,9 @@ def test_every_dependency_has_both_bounds_and_a_reason() -> None:
 def test_the_readmes_commands_are_those_that_ci_runs() -> None:
     """``make try`` and ``make test`` run them, in fresh clones."""
     commands = re.findall(r"```sh\n(python3 -m venv .*)\n```", (ROOT / "README.md").read_text())
-    assert commands == re.findall("^(?:TRY|TEST) := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert commands == re.findall(
+        "^(?:TRY|TEST) := (.*)", (ROOT / "Makefile").read_text(), re.MULTILINE
+    )
     assert len(commands) == 2
 
 
@@ -221,7 +250,9 @@ def test_default_models_stand_in_the_packaged_model_table() -> None:
     known = json.loads(table.read_text())
     for name, vendor in VENDORS.items():
         if vendor.default_model:
-            found = [known.get(key) for key in (vendor.default_model, f"{name}/{vendor.default_model}")]
+            found = [
+                known.get(key) for key in (vendor.default_model, f"{name}/{vendor.default_model}")
+            ]
             entries = list(filter(None, found))
             assert entries, name
             assert not any(entry.get("deprecation_date") for entry in entries), name

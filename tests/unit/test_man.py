@@ -16,8 +16,12 @@ GROFF = ["groff", "-man", "-ww", "-Tutf8", "-P-cbou", "-rLL=1000n"]
 
 def test_the_committed_page_is_what_make_man_writes_and_is_installed() -> None:
     assert PAGE.read_text("utf-8") == page(), "run `make man`"
-    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
-    assert targets["wheel"]["shared-data"] == {str(PAGE.relative_to(ROOT)): "share/man/man1/gptsh.1"}
+    targets = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
+        "targets"
+    ]
+    assert targets["wheel"]["shared-data"] == {
+        str(PAGE.relative_to(ROOT)): "share/man/man1/gptsh.1"
+    }
 
 
 def test_the_page_of_config_keys_is_what_make_man_writes() -> None:
@@ -26,7 +30,9 @@ def test_the_page_of_config_keys_is_what_make_man_writes() -> None:
 
 @needs("groff")
 def test_the_page_has_every_section_option_variable_code_and_example() -> None:
-    done = subprocess.run(GROFF, input=f".ll 1000n\n{page()}".encode(), capture_output=True, check=True)
+    done = subprocess.run(
+        GROFF, input=f".ll 1000n\n{page()}".encode(), capture_output=True, check=True
+    )
     assert not done.stderr, done.stderr.decode()  # no word of warning
     shown = done.stdout.decode()
     assert re.findall(r"^[A-Z][A-Z ]+$", shown, re.MULTILINE) == [

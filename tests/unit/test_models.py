@@ -45,17 +45,34 @@ def test_whose_a_name_is(model: str, provider: str | None, name: str) -> None:
 @pytest.mark.parametrize(
     ("model", "line"),
     [
-        ("gpt-5.9-foo", "no key for openai: set OPENAI_API_KEY, or api_key_command under [providers.openai]"),
-        ("cohere/command-a", "no key for cohere: set COHERE_API_KEY, or api_key_command under"),  # litellm's
-        ("azure/m", "no base URL for azure: set AZURE_API_BASE or base_url under [providers.azure]"),
+        (
+            "gpt-5.9-foo",
+            "no key for openai: set OPENAI_API_KEY, or api_key_command under [providers.openai]",
+        ),
+        (
+            "cohere/command-a",
+            "no key for cohere: set COHERE_API_KEY, or api_key_command under",
+        ),  # litellm's
+        (
+            "azure/m",
+            "no base URL for azure: set AZURE_API_BASE or base_url under [providers.azure]",
+        ),
         ("openai", "'openai' is a provider, not a model: write openai/MODEL"),
         ("mystery", "unknown provider of model 'mystery': write PROVIDER/MODEL"),
-        ("ghost/m", "unknown provider 'ghost' in 'ghost/m': for your own server, set base_url under [providers.ghost]"),
-        ("opnai/m", "unknown provider 'opnai' in 'opnai/m': did you mean openai? For your own server, set base_url"),
+        (
+            "ghost/m",
+            "unknown provider 'ghost' in 'ghost/m': for your own server, set base_url under [providers.ghost]",
+        ),
+        (
+            "opnai/m",
+            "unknown provider 'opnai' in 'opnai/m': did you mean openai? For your own server, set base_url",
+        ),
         ("openai/", "'' is not a valid model name"),
     ],
 )
-def test_a_name_that_cannot_be_asked_says_what_is_missing(home: Home, model: str, line: str) -> None:
+def test_a_name_that_cannot_be_asked_says_what_is_missing(
+    home: Home, model: str, line: str
+) -> None:
     run = home.run("-m", model, "hi")
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
     assert line in run.stderr
@@ -74,15 +91,25 @@ def test_a_bare_name_of_a_session_stays_with_the_sessions_provider(
     home: Home, stored: str, provider: str | None, line: str
 ) -> None:
     put(home, "aaaa", 1, agent={"name": "default", "model": stored}, provider={"name": provider})
-    assert line in home.run("-s", "aaaa", "hi", env={"OLLAMA_API_BASE": "http://127.0.0.1:9"}).stderr
+    assert (
+        line in home.run("-s", "aaaa", "hi", env={"OLLAMA_API_BASE": "http://127.0.0.1:9"}).stderr
+    )
 
 
 @pytest.mark.parametrize("name", ["deepinfra_eu", "chutes"])
-def test_a_base_url_makes_any_name_a_compatible_server(home: Home, model: ModelServer, name: str) -> None:
-    home.configure(f'[providers.{name}]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
-    assert home.run("-m", f"{name}/a/b", "hi", env={"CHUTES_API_KEY": "k"}).stdout == "You said: hi\n"
+def test_a_base_url_makes_any_name_a_compatible_server(
+    home: Home, model: ModelServer, name: str
+) -> None:
+    home.configure(
+        f'[providers.{name}]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n'
+    )
+    assert (
+        home.run("-m", f"{name}/a/b", "hi", env={"CHUTES_API_KEY": "k"}).stdout == "You said: hi\n"
+    )
     assert model.sent[-1]["model"] == "a/b"
-    assert model.requests[-1].headers.get("authorization") == ("Bearer k" if name == "chutes" else None)
+    assert model.requests[-1].headers.get("authorization") == (
+        "Bearer k" if name == "chutes" else None
+    )
 
 
 def test_one_entry_by_its_bytes_is_the_entry_of_the_whole_table() -> None:
@@ -107,14 +134,26 @@ def test_facts_of_a_model(provider: str, name: str, window: int | None, prices: 
     assert window or known.entry == {}
 
 
-OPENAIS = ("https://api.openai.com/v1", "https://eu.api.openai.com/v1", "https://me.openai.azure.com/openai/v1")
+OPENAIS = (
+    "https://api.openai.com/v1",
+    "https://eu.api.openai.com/v1",
+    "https://me.openai.azure.com/openai/v1",
+)
 
 
 @pytest.mark.parametrize(
     ("base", "model", "api"),
     [
-        *((base, model, "responses") for base in OPENAIS for model in ("gpt-6.2-astra", "o3-pro", "ft:gpt-4.1:x")),
-        *((base, model, "chat") for base in OPENAIS for model in ("gpt-4.1", "gpt-audio-1.5", "gpt-5-search-api")),
+        *(
+            (base, model, "responses")
+            for base in OPENAIS
+            for model in ("gpt-6.2-astra", "o3-pro", "ft:gpt-4.1:x")
+        ),
+        *(
+            (base, model, "chat")
+            for base in OPENAIS
+            for model in ("gpt-4.1", "gpt-audio-1.5", "gpt-5-search-api")
+        ),
         *(("http://127.0.0.1:9/v1", model, "chat") for model in ("gpt-5.5", "gpt-5.3-codex", "m")),
         ("https://api.openai.com.evil.test/v1", "gpt-5.5", "chat"),
     ],
@@ -132,10 +171,16 @@ def test_openai_and_azure_have_the_responses_api_and_other_servers_chat_completi
     [
         ("gemini", {}, "https://generativelanguage.googleapis.com/v1beta"),
         ("gemini", {"base_url": "http://127.0.0.1:9"}, "http://127.0.0.1:9/v1beta"),
-        ("lab", {"base_url": "http://127.0.0.1:9/google/v1", "api": "gemini"}, "http://127.0.0.1:9/google/v1"),
+        (
+            "lab",
+            {"base_url": "http://127.0.0.1:9/google/v1", "api": "gemini"},
+            "http://127.0.0.1:9/google/v1",
+        ),
     ],
 )
-def test_google_and_gateways_to_it_have_the_gemini_api(name: str, table: dict[str, Any], url: str) -> None:
+def test_google_and_gateways_to_it_have_the_gemini_api(
+    name: str, table: dict[str, Any], url: str
+) -> None:
     target = Providers({name: ProviderTable(**table)}, {}).for_model(f"{name}/gemini-3.8-flash")
     assert (target.api, target.account.base_url) == ("gemini", url)
     assert [*target.account.vendor.key_headers] == ["x-goog-api-key"]
@@ -177,7 +222,11 @@ print("\\n" + json.dumps([provider(name) for name in json.load(sys.stdin)]))
 
 @pytest.mark.slow
 def test_names_are_those_of_litellm() -> None:
-    names = [key for key, entry in table_entries().items() if "/" not in key and entry.get("mode") == "chat"]
+    names = [
+        key
+        for key, entry in table_entries().items()
+        if "/" not in key and entry.get("mode") == "chat"
+    ]
     names += ["claude-newfamily-7", "mystery", "llama3.2", "gpt-oss-120b"]
     done = subprocess.run(
         [sys.executable, "-c", LITELLM], capture_output=True, text=True, check=True, timeout=100,
@@ -195,7 +244,11 @@ def test_a_call_costs_its_tokens_at_the_models_prices() -> None:
     assert len(rows) > 60
     for provider, entry, usage, usd in rows:
         expected = usd if usd is None else pytest.approx(usd, rel=1e-12)
-        assert cost(Facts(provider, "m", entry), usage_from(usage)) == expected, (provider, entry, usage)
+        assert cost(Facts(provider, "m", entry), usage_from(usage)) == expected, (
+            provider,
+            entry,
+            usage,
+        )
 
 
 CLAUDES = {
@@ -233,14 +286,21 @@ THOUGHT = {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 362,
         ({"tiered_pricing": [{"range": None}]}, CACHED, None), ({"input_cost_per_token": "free"}, CACHED, None),
     ],
 )  # fmt: skip
-def test_what_an_answer_costs(model: str | dict[str, Any], raw: dict[str, Any], usd: float | None) -> None:
+def test_what_an_answer_costs(
+    model: str | dict[str, Any], raw: dict[str, Any], usd: float | None
+) -> None:
     known = exact_facts(*split_model(model)) if isinstance(model, str) else Facts("x", "m", model)
     got = cost(known, usage_from(raw))
     assert got is None if usd is None else got == pytest.approx(usd)
 
 
 def test_an_answer_is_kept_whatever_its_usage_looks_like(lab: Home, model: ModelServer) -> None:
-    usage = {"prompt_tokens": 10, "prompt_tokens_details": "x", "completion_tokens_details": [1], "cost": 10**400}
+    usage = {
+        "prompt_tokens": 10,
+        "prompt_tokens_details": "x",
+        "completion_tokens_details": [1],
+        "cost": 10**400,
+    }
     model.say("kept", usage=usage)
     assert lab.run("hi").code == 0
     assert lab.doc()["messages"][1]["content"] == "kept"
@@ -254,7 +314,11 @@ def listed(home: Home, *args: str, **env: str) -> dict[str, list[str]]:
 
 
 def test_list_models_shows_what_can_be_asked_from_here(lab: Home, model: ModelServer) -> None:
-    served = [{"id": "m", "max_model_len": 4096}, {"id": "evil\x1b[2J", "pricing": {"prompt": "-1"}}, {}]
+    served = [
+        {"id": "m", "max_model_len": 4096},
+        {"id": "evil\x1b[2J", "pricing": {"prompt": "-1"}},
+        {},
+    ]
     model.pages["/v1/models"] = {"data": served}
     found = listed(lab, OPENAI_API_KEY="a-key", AZURE_API_KEY="a-key")
     assert found["echo"][:4] == ["echo", "-", "0.00", "0.00"]
@@ -265,7 +329,9 @@ def test_list_models_shows_what_can_be_asked_from_here(lab: Home, model: ModelSe
     assert not any("embedding" in name or "gpt-4o-2024-05-13" in name for name in found)
 
 
-def test_a_bare_name_is_that_of_the_only_server_that_lists_it(lab: Home, model: ModelServer) -> None:
+def test_a_bare_name_is_that_of_the_only_server_that_lists_it(
+    lab: Home, model: ModelServer
+) -> None:
     model.pages["/v1/models"] = {"data": [{"id": "qwen3-max"}]}
     assert lab.run("-m", "qwen3-max", "hi").code == 2
     lab.run("--list-models")
@@ -292,7 +358,9 @@ def test_list_models_aligns_names_with_wide_characters(lab: Home, model: ModelSe
 def test_list_models_shows_aliases_and_which_name_they_hide(lab: Home, model: ModelServer) -> None:
     model.pages["/v1/models"] = {"data": []}
     aliases = 'quick = "lab/m"\n"gpt-4.1" = "azure/mine"\nlost = "nobody/x"\nsame = "gpt-4.1"\n'
-    lab.configure(f"{lab.config.read_text()}[providers.lab.prices.m]\ninput = 1\noutput = 2\n[aliases]\n{aliases}")
+    lab.configure(
+        f"{lab.config.read_text()}[providers.lab.prices.m]\ninput = 1\noutput = 2\n[aliases]\n{aliases}"
+    )
     run = lab.run("--list-models", env={"AZURE_API_BASE": "https://me.example"})
     rows = {line.split()[0]: line.split()[1:] for line in run.stdout.splitlines()}
     assert rows.pop("echo")
@@ -301,9 +369,14 @@ def test_list_models_shows_aliases_and_which_name_they_hide(lab: Home, model: Mo
         "gpt-4.1": ["litellm", "-", "-", "-", "=", "azure/mine"],
         "same": ["chat", "1047576", "2.00", "8.00", "=", "openai/gpt-4.1"],
     }
-    assert "gpt-4.1 is azure/mine here, by [aliases]; openai/gpt-4.1 needs its full name" in run.stderr
+    assert (
+        "gpt-4.1 is azure/mine here, by [aliases]; openai/gpt-4.1 needs its full name" in run.stderr
+    )
     assert "lost under [aliases]: unknown provider 'nobody' in 'nobody/x'" in run.stderr
-    assert lab.run("--list-models", "-m", "lab/m", "-o", "json").stdout.count('"alias_of":"lab/m"') == 1
+    assert (
+        lab.run("--list-models", "-m", "lab/m", "-o", "json").stdout.count('"alias_of":"lab/m"')
+        == 1
+    )
 
 
 def test_list_models_asks_servers_for_their_own_lists(home: Home, model: ModelServer) -> None:
@@ -317,7 +390,9 @@ def test_list_models_asks_servers_for_their_own_lists(home: Home, model: ModelSe
 
 
 def test_a_long_list_is_read_whole_filtered_and_limited(lab: Home, model: ModelServer) -> None:
-    model.pages["/v1/models"] = {"data": [{"id": f"m-{number}", "more": "x" * 300} for number in range(3000)]}
+    model.pages["/v1/models"] = {
+        "data": [{"id": f"m-{number}", "more": "x" * 300} for number in range(3000)]
+    }
     assert len(listed(lab)) == 3001
     assert [*listed(lab, "-m", "m-2999", "--limit", "1")] == ["lab/m-2999"]
     assert [*listed(lab, "--limit", "2")] == ["echo", "lab/m-0"]

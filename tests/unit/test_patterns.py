@@ -30,7 +30,9 @@ ENDS = ("", "\0 a ")
 
 # Patterns that a function takes from a table, by the file and the source.
 TABLES: dict[str, list[str]] = {
-    "content/templates.py: names": [names.pattern for names in (templates.FABRIC, templates.LLM, templates.ROLE)],
+    "content/templates.py: names": [
+        names.pattern for names in (templates.FABRIC, templates.LLM, templates.ROLE)
+    ],
     "context/sendable.py: pattern": [*_IDS.values()],
     "llm/parameters.py: pattern": [family[0] for family in parameters._FAMILIES],
     "llm/refusals.py: refusable.wording": [
@@ -83,7 +85,9 @@ class Use(NamedTuple):
     def check(self, piece: str, end: str) -> None:
         """Fail if a piece that is repeated takes much more than twice the time for twice the text."""
         for size in SIZES:
-            short, long = (piece * (characters // len(piece)) + end for characters in (size, 2 * size))
+            short, long = (
+                piece * (characters // len(piece)) + end for characters in (size, 2 * size)
+            )
             if self.seconds(short) > MOMENT:
                 once = min(self.seconds(short) for _ in range(3))
                 assert self.seconds(long) < RATIO * once, (piece, end)
@@ -94,7 +98,11 @@ def uses_in(path: Path) -> Iterator[Use]:
     inside = path.relative_to(ROOT / "gptsh")
     names = vars(importlib.import_module(".".join(("gptsh", *inside.with_suffix("").parts))))
     for node in ast.walk(ast.parse(path.read_text())):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in METHODS):
+        if not (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr in METHODS
+        ):
             continue
         is_function = ast.unparse(node.func.value) == "re"
         source = ast.unparse(node.args[0] if is_function else node.func.value)
@@ -117,7 +125,10 @@ def files_with_patterns() -> Iterator[Path]:
         yield from sorted((package / name).glob("*.py"))
 
 
-USES = {str(path.relative_to(ROOT)): list(dict.fromkeys(uses_in(path))) for path in files_with_patterns()}
+USES = {
+    str(path.relative_to(ROOT)): list(dict.fromkeys(uses_in(path)))
+    for path in files_with_patterns()
+}
 FILES = [file for file, uses in USES.items() if uses]
 
 

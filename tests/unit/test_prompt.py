@@ -17,7 +17,9 @@ from tests.support.sessions import Store
 
 def offered(line: str) -> list[str]:
     """What a line may become, and where it would be as it is but for its last word that word."""
-    completions = CommandCompleter(None, lambda: ["before", "auto-1"]).get_completions(Document(line), CompleteEvent())
+    completions = CommandCompleter(None, lambda: ["before", "auto-1"]).get_completions(
+        Document(line), CompleteEvent()
+    )
     return [item.text if item.start_position else item.display_text for item in completions]
 
 
@@ -27,7 +29,10 @@ def there(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> Home:
     monkeypatch.setenv("HOME", home.env["HOME"])
     monkeypatch.setenv("XDG_CONFIG_HOME", home.env["XDG_CONFIG_HOME"])
     monkeypatch.chdir(home.cwd)
-    terse, server = '[agents.terse]\nmodel = "lab/q:8b"\nparams.top_k = 3\n', '[mcp.servers.{}]\ncommand = "x"\n'
+    terse, server = (
+        '[agents.terse]\nmodel = "lab/q:8b"\nparams.top_k = 3\n',
+        '[mcp.servers.{}]\ncommand = "x"\n',
+    )
     home.configure(terse + '[agents."two words"]\n' + server.format("git") + server.format("time"))
     for name in ("a b.txt", "a'c", "plain", ".hidden", "esc\x1b[31m", "line\nend", "bytes\udcff"):
         (home.cwd / name).write_text("x")
@@ -57,7 +62,12 @@ def test_sessions_are_offered_by_id_name_and_words_of_their_title(there: Home) -
     there.run("-m", "echo", "-s", "@work", "--title", "Bread And\x1b[31m Butter", "hi")
     there.run("-m", "echo", "--title", "Ähren im Wind", "hi")
     newer, older = [doc["id"] for doc in there.docs()]
-    for words, found in (("and bre", [older]), ("ähr WI", [newer]), ("utter", []), ("", ["@work", newer, older])):
+    for words, found in (
+        ("and bre", [older]),
+        ("ähr WI", [newer]),
+        ("utter", []),
+        ("", ["@work", newer, older]),
+    ):
         assert [text for text in offered(f"/resume {words}") if text[:2] != "--"] == found
 
 
@@ -66,7 +76,15 @@ def test_a_broken_config_file_offers_nothing(there: Home) -> None:
     assert offered("/agent ") == []
 
 
-PARTS = [(0, "ab12"), (5, "A Title"), (2, "lab/m"), (4, "12 of 128 tokens"), (1, "9 %"), (3, ""), (0, "not saved")]
+PARTS = [
+    (0, "ab12"),
+    (5, "A Title"),
+    (2, "lab/m"),
+    (4, "12 of 128 tokens"),
+    (1, "9 %"),
+    (3, ""),
+    (0, "not saved"),
+]
 
 
 @pytest.mark.parametrize(("width", "line"), [
@@ -83,7 +101,9 @@ def test_parts_of_the_status_line_give_way_by_rank(width: int, line: str) -> Non
 
 @given(
     st.lists(
-        st.sampled_from(["a", "\n", "\n" * 20, "x\n" * 20, "x\n" * 21, "x\ty" + "\n" * 25 + "end", "x" * 5001]),
+        st.sampled_from(
+            ["a", "\n", "\n" * 20, "x\n" * 20, "x\n" * 21, "x\ty" + "\n" * 25 + "end", "x" * 5001]
+        ),
         max_size=8,
     )
 )
@@ -92,7 +112,9 @@ def test_a_long_paste_is_one_character_and_comes_back_whole(pieces: list[str]) -
     line = "".join(map(pastes.fold, pieces))
     assert pastes.unfold(line) == "".join(pieces)
     for piece in pieces:
-        assert (pastes.fold(piece) == piece) == (len(piece.strip("\n").split("\n")) <= 20 and len(piece) <= 5000)
+        assert (pastes.fold(piece) == piece) == (
+            len(piece.strip("\n").split("\n")) <= 20 and len(piece) <= 5000
+        )
     assert len(line) == sum(len(pastes.fold(piece)) for piece in pieces)
 
 
@@ -108,10 +130,17 @@ def test_age(seconds: float, shown: str) -> None:
 
 def row(title: str) -> SessionSummary:
     doc = {"id": "aaaa", "title": title, "stats": {"turns": 3}, "agent": {"model": "lab/m"}}
-    return summary_of({**doc, "updated_at": "1970-01-01T00:16:40.000Z"}, None, "20250101-000000-aaaa.json")
+    return summary_of(
+        {**doc, "updated_at": "1970-01-01T00:16:40.000Z"}, None, "20250101-000000-aaaa.json"
+    )
 
 
 @pytest.mark.parametrize("width", [10, 40, 200])
 @pytest.mark.parametrize("title", ["", "ab" * 99, "日語e\u0301 " * 20])
 def test_a_row_is_as_wide_as_the_screen(title: str, width: int) -> None:
-    assert get_cwidth(fragment_list_to_text(row_line(row(title), width, 2000.0, project="x", selected=True))) == width
+    assert (
+        get_cwidth(
+            fragment_list_to_text(row_line(row(title), width, 2000.0, project="x", selected=True))
+        )
+        == width
+    )

@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from tests.support.anthropic_server import AnthropicServer, block, named, said, signature, stream, thought, tool
+from tests.support.anthropic_server import (
+    AnthropicServer,
+    block,
+    named,
+    said,
+    signature,
+    stream,
+    thought,
+    tool,
+)
 from tests.support.claude import OPUS, SONNET, without_cache_marks
 from tests.support.home import Home, session_shape
 from tests.support.messages import call, parts, thinking
@@ -77,7 +86,9 @@ NOT_OFFERED = "gptsh: the model called a tool that was not offered, so it did no
 
 
 @pytest.mark.parametrize("name", sorted(READ))
-def test_each_kind_of_stream_through_the_command(claude: Home, anthropic: AnthropicServer, name: str) -> None:
+def test_each_kind_of_stream_through_the_command(
+    claude: Home, anthropic: AnthropicServer, name: str
+) -> None:
     out, told, code, kept = READ[name]
     whole = b"".join(BUILT[name]) if name in BUILT else recorded(name)
     for size in (0, 7):  # wherever the network cuts it
@@ -96,10 +107,17 @@ def test_each_kind_of_stream_through_the_command(claude: Home, anthropic: Anthro
     assert len(anthropic.requests) == 2
 
 
-SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}}
+SEARCH = {
+    "type": "server_tool_use",
+    "id": "srvtoolu_1",
+    "name": "web_search",
+    "input": {"query": "q"},
+}
 
 
-def test_a_paused_answer_goes_back_and_is_continued(claude: Home, anthropic: AnthropicServer) -> None:
+def test_a_paused_answer_goes_back_and_is_continued(
+    claude: Home, anthropic: AnthropicServer
+) -> None:
     anthropic.script(*stream(said(0, "I search. "), block(1, SEARCH), stop="pause_turn"))
     anthropic.script(*stream(said(0, "It is.")))
     assert claude.run("hi") == ("I search. It is.\n", "", 0)
@@ -107,13 +125,19 @@ def test_a_paused_answer_goes_back_and_is_continued(claude: Home, anthropic: Ant
     paused = [{"type": "text", "text": "I search. "}, SEARCH]
     assert second == [*first, {"role": "assistant", "content": paused}]
     reply = claude.doc()["messages"][1]
-    assert (reply["finish_reason"], reply["usage"]["completion"], reply["usage"]["prompt"]) == ("end_turn", 30, 36)
+    assert (reply["finish_reason"], reply["usage"]["completion"], reply["usage"]["prompt"]) == (
+        "end_turn",
+        30,
+        36,
+    )
     anthropic.script(*stream(said(0, "Yes.")))
     assert claude.run("-s", "0", "sure?").code == 0
     assert anthropic.requests[-1].body["messages"][1]["content"][:2] == paused
 
 
-def test_an_answer_that_is_paused_without_end_is_incomplete(claude: Home, anthropic: AnthropicServer) -> None:
+def test_an_answer_that_is_paused_without_end_is_incomplete(
+    claude: Home, anthropic: AnthropicServer
+) -> None:
     for number in range(11):
         search = block(1, {**SEARCH, "id": f"srvtoolu_{number}"})
         anthropic.script(*stream(said(0, "So far. "), search, stop="pause_turn"))
@@ -122,7 +146,9 @@ def test_an_answer_that_is_paused_without_end_is_incomplete(claude: Home, anthro
     assert "(pause_turn)" in run.stderr
 
 
-def test_an_answer_leaves_the_same_kind_of_session_as_any_other(claude: Home, anthropic: AnthropicServer) -> None:
+def test_an_answer_leaves_the_same_kind_of_session_as_any_other(
+    claude: Home, anthropic: AnthropicServer
+) -> None:
     anthropic.script(*stream(said(0, "Hello ", "there.")), headers={"request-id": "req_1"})
     assert claude.run("--system", "Brief.", "hi") == ("Hello there.\n", "", 0)
     reply = claude.doc()["messages"][1]
@@ -133,7 +159,11 @@ def test_an_answer_leaves_the_same_kind_of_session_as_any_other(claude: Home, an
                 "output_tokens": 15},
     }  # fmt: skip
     assert reply["cost"] == pytest.approx(10 * 3e-6 + 5 * 3e-7 + 3 * 3.75e-6 + 15 * 1.5e-5)
-    assert (reply["request_id"], reply["response_id"], reply["finish_reason"]) == ("req_1", "msg_1", "end_turn")
+    assert (reply["request_id"], reply["response_id"], reply["finish_reason"]) == (
+        "req_1",
+        "msg_1",
+        "end_turn",
+    )
     other = claude.elsewhere()
     other.run("-m", "echo", "hi")
     assert session_shape(claude.doc()) == session_shape(other.doc())
@@ -146,16 +176,24 @@ def test_blocks_without_another_place_survive_and_go_back_as_they_came(
     anthropic.script(recorded(name))
     claude.run("hi")
     blocks = claude.doc()["messages"][1]["replay"]["blocks"]
-    kinds = {"citations": ["text"] * 3, "server_tool": ["text", "server_tool_use", "web_search_tool_result", "text"]}
+    kinds = {
+        "citations": ["text"] * 3,
+        "server_tool": ["text", "server_tool_use", "web_search_tool_result", "text"],
+    }
     assert [block["type"] for block in blocks] == kinds[name]
     if name == "citations":
-        assert (blocks[1]["text"], blocks[1]["citations"][0]["cited_text"]) == ("water is wet", "Water is wet.")
+        assert (blocks[1]["text"], blocks[1]["citations"][0]["cited_text"]) == (
+            "water is wet",
+            "Water is wet.",
+        )
     assert claude.run("-s", "0", "more").code == 0
     assert anthropic.sent[1]["messages"][1]["content"] == blocks
 
 
 @pytest.mark.slow
-def test_an_overload_before_anything_was_said_is_asked_again(claude: Home, anthropic: AnthropicServer) -> None:
+def test_an_overload_before_anything_was_said_is_asked_again(
+    claude: Home, anthropic: AnthropicServer
+) -> None:
     start, ping = stream()[:2]
     for before in ([], [start, ping, 0.1, ping]):
         anthropic.script(*before, recorded("overloaded"))
@@ -171,7 +209,9 @@ def test_an_answer_in_one_piece(claude: Home, anthropic: AnthropicServer) -> Non
                {"type": "tool_use", "id": "t1", "name": "ls", "input": {"a": [1, "é"]}}]  # fmt: skip
     whole = {"id": "msg_9", "type": "message", "role": "assistant", "content": content, "stop_reason": "tool_use",
              "usage": {"input_tokens": 3, "output_tokens": 4}}  # fmt: skip
-    anthropic.script(json.dumps(whole).encode(), framing="length", headers={"Content-Type": "application/json"})
+    anthropic.script(
+        json.dumps(whole).encode(), framing="length", headers={"Content-Type": "application/json"}
+    )
     assert claude.run("--no-stream", "--reasoning", "hi") == ("Yes.\n", f"hm\n{NOT_OFFERED}ls\n", 0)
     assert "stream" not in anthropic.sent[0]
     reply = claude.doc()["messages"][1]
@@ -197,24 +237,46 @@ def test_a_thought_goes_back_to_its_model_and_is_left_out_where_it_is_refused(
 ) -> None:
     signed = "of another conversation" if refused else None
     calls = tool(2, "toolu_1", "ls", '{"a":', "1}")
-    anthropic.script(*stream(thought(0, "First ", "look.", signed=signed), said(1, "I look. "), calls, stop="tool_use"))
+    anthropic.script(
+        *stream(
+            thought(0, "First ", "look.", signed=signed),
+            said(1, "I look. "),
+            calls,
+            stop="tool_use",
+        )
+    )
     ls = ["-p", 'tools=[{"name": "ls", "input_schema": {"type": "object"}}]']
     assert claude.run("-p", "reasoning_effort=high", *ls, "what is this?").code == 0
     assert claude.run("-s", "0", *ls, "and?").stdout == "You said: and?\n"
-    made = [[part["type"] for part in without_cache_marks(sent)[1][1]] for sent in anthropic.sent[1:]]
+    made = [
+        [part["type"] for part in without_cache_marks(sent)[1][1]] for sent in anthropic.sent[1:]
+    ]
     assert made == [["thinking", "text", "tool_use"], *([["text", "tool_use"]] if refused else [])]
-    assert claude.doc()["messages"][1]["thinking"] == [thinking("First look.", signed or signature("First look."))]
-    assert claude.run("-s", "0", "-m", OPUS, *ls, "more").code == 0  # another model does not get the thoughts
-    assert [part["type"] for part in without_cache_marks(anthropic.sent[-1])[1][1]] == ["text", "tool_use"]
+    assert claude.doc()["messages"][1]["thinking"] == [
+        thinking("First look.", signed or signature("First look."))
+    ]
+    assert (
+        claude.run("-s", "0", "-m", OPUS, *ls, "more").code == 0
+    )  # another model does not get the thoughts
+    assert [part["type"] for part in without_cache_marks(anthropic.sent[-1])[1][1]] == [
+        "text",
+        "tool_use",
+    ]
 
 
 def thinking_sent(anthropic: AnthropicServer) -> list[int]:
     """The indexes of the messages of the last request that have thinking."""
     contents = [message["content"] for message in anthropic.sent[-1]["messages"]]
-    return [at for at, blocks in enumerate(contents) if any(block["type"] == "thinking" for block in blocks)]
+    return [
+        at
+        for at, blocks in enumerate(contents)
+        if any(block["type"] == "thinking" for block in blocks)
+    ]
 
 
-def test_thinking_is_bound_to_all_that_stood_before_it(claude: Home, anthropic: AnthropicServer) -> None:
+def test_thinking_is_bound_to_all_that_stood_before_it(
+    claude: Home, anthropic: AnthropicServer
+) -> None:
     for words in ("one", "two", "three", "four", "five"):
         anthropic.script(*stream(thought(0, f"hm {words}", signed=None), said(1, f"Yes, {words}.")))
     assert claude.run("first?").code == 0
@@ -229,7 +291,9 @@ def test_thinking_is_bound_to_all_that_stood_before_it(claude: Home, anthropic: 
     assert len(anthropic.sent) == 5
 
 
-def test_refused_thinking_is_not_sent_again_in_the_session(claude: Home, anthropic: AnthropicServer) -> None:
+def test_refused_thinking_is_not_sent_again_in_the_session(
+    claude: Home, anthropic: AnthropicServer
+) -> None:
     anthropic.script(*stream(thought(0, "hm", signed="of another conversation"), said(1, "Yes.")))
     for turn in range(4):
         assert claude.run(*(["-s", "0"] if turn else []), f"question {turn}").code == 0
@@ -242,14 +306,22 @@ def test_a_token_goes_as_one(claude: Home, anthropic: AnthropicServer) -> None:
     assert claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).code == 0
     headers = anthropic.requests[0].headers
     assert (headers["authorization"], "x-api-key" in headers) == ("Bearer a-token", False)
-    anthropic.refuse(401, {"type": "error", "error": {"type": "authentication_error", "message": "no"}})
-    assert "check ANTHROPIC_AUTH_TOKEN" in claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).stderr
+    anthropic.refuse(
+        401, {"type": "error", "error": {"type": "authentication_error", "message": "no"}}
+    )
+    assert (
+        "check ANTHROPIC_AUTH_TOKEN"
+        in claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).stderr
+    )
 
 
 def test_a_session_pays_for_its_history_once(claude: Home, anthropic: AnthropicServer) -> None:
     ends = []
     for number, words in enumerate(("first " * 50, "second " * 50, "third " * 50, "fourth " * 50)):
-        assert claude.run(*(("-s", "0") if number else ()), "--system", "Brief. " * 20, words).code == 0
+        assert (
+            claude.run(*(("-s", "0") if number else ()), "--system", "Brief. " * 20, words).code
+            == 0
+        )
         ends.append(claude.doc()["messages"][-1]["usage"])
     assert (ends[0]["cached_tokens"], ends[0]["cache_write_tokens"]) == (0, 0)
     assert ends[1]["cached_tokens"] == 0
@@ -258,15 +330,29 @@ def test_a_session_pays_for_its_history_once(claude: Home, anthropic: AnthropicS
         assert after["cached_tokens"] == before["prompt"] - before["raw"]["input_tokens"]
 
 
-def test_claudes_cache_may_last_an_hour_at_its_own_price(claude: Home, anthropic: AnthropicServer) -> None:
-    claude.configure(claude.config.read_text().replace("[providers.anthropic]", '[providers.anthropic]\ncache = "1h"'))
+def test_claudes_cache_may_last_an_hour_at_its_own_price(
+    claude: Home, anthropic: AnthropicServer
+) -> None:
+    claude.configure(
+        claude.config.read_text().replace(
+            "[providers.anthropic]", '[providers.anthropic]\ncache = "1h"'
+        )
+    )
     assert claude.run("--system", "Brief.", "hi").code == 0
     written = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 1_000_000}
-    usage = {"input_tokens": 0, "cache_creation_input_tokens": 1_000_000, "cache_creation": written, "output_tokens": 0}
+    usage = {
+        "input_tokens": 0,
+        "cache_creation_input_tokens": 1_000_000,
+        "cache_creation": written,
+        "output_tokens": 0,
+    }
     anthropic.script(*stream(said(0, "Yes."), usage=usage))
     assert claude.run("-s", "0", "-m", "anthropic/claude-opus-5-5", "more").code == 0
     marks = [
-        part["cache_control"] for m in anthropic.sent[1]["messages"] for part in m["content"] if "cache_control" in part
+        part["cache_control"]
+        for m in anthropic.sent[1]["messages"]
+        for part in m["content"]
+        if "cache_control" in part
     ]
     assert marks
     assert all(mark == {"type": "ephemeral", "ttl": "1h"} for mark in marks)

@@ -22,18 +22,33 @@ def note(what: str, name: str = "") -> dict[str, str]:
     return text(f"{name}[gptsh: {what}, not sent: this API does not take it]")
 
 
-def sent(home: Home, *messages: Any, model: str = SONNET, params: Any = None) -> list[list[dict[str, Any]]]:
+def sent(
+    home: Home, *messages: Any, model: str = SONNET, params: Any = None
+) -> list[list[dict[str, Any]]]:
     """The blocks of each message."""
-    return [message["content"] for message in dry_run(home, model, *messages, params=params).messages]
+    return [
+        message["content"] for message in dry_run(home, model, *messages, params=params).messages
+    ]
 
 
 def kinds(messages: list[list[dict[str, Any]]]) -> list[list[str]]:
     return [[part["type"] for part in content] for content in messages]
 
 
-PICTURE: Any = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
-FACTS = {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "facts"}, "title": "t"}
-LINKED: Any = {"type": "document", "source": {"type": "url", "url": "https://a.test/a.pdf"}, "title": "a"}
+PICTURE: Any = {
+    "type": "image",
+    "source": {"type": "base64", "media_type": "image/png", "data": PNG},
+}
+FACTS = {
+    "type": "document",
+    "source": {"type": "text", "media_type": "text/plain", "data": "facts"},
+    "title": "t",
+}
+LINKED: Any = {
+    "type": "document",
+    "source": {"type": "url", "url": "https://a.test/a.pdf"},
+    "title": "a",
+}
 X: Any = {"x_": None, "x_more": [1]}  # keys that nobody knows: they are kept, and not sent
 
 
@@ -100,12 +115,21 @@ LS = [{"type": "tool_use", "id": "c1", "name": "ls", "input": {"a": 1}}]
         (answer("", tool_calls=ONE_CALL, replay={"blocks": [{**LS[0], **X}]}), LS),
     ],
 )  # fmt: skip
-def test_answers_as_they_go_back(home: Home, reply: dict[str, Any], blocks: list[dict[str, Any]]) -> None:
+def test_answers_as_they_go_back(
+    home: Home, reply: dict[str, Any], blocks: list[dict[str, Any]]
+) -> None:
     assert sent(home, user("q"), reply)[1] == blocks
 
 
 def test_blank_messages_vanish(home: Home) -> None:
-    blank = [user("q"), answer("a"), user("  \n"), answer(" "), user("r"), answer(" ", thinking=[FIRST])]
+    blank = [
+        user("q"),
+        answer("a"),
+        user("  \n"),
+        answer(" "),
+        user("r"),
+        answer(" ", thinking=[FIRST]),
+    ]
     assert sent(home, *blank) == [parts("q"), parts("a"), parts("r", "and now?")]
     assert sent(home, answer("hello"))[0] == parts("(no question)")
 
@@ -133,7 +157,10 @@ def test_blocks_go_back_in_their_order(home: Home) -> None:
 )
 def test_results_of_tools(home: Home, content: Any, failed: bool, block: Any) -> None:
     made = sent(
-        home, user("q"), answer("", tool_calls=[{**ONE_CALL[0], **X}]), result("c1", content, is_error=failed, **X)
+        home,
+        user("q"),
+        answer("", tool_calls=[{**ONE_CALL[0], **X}]),
+        result("c1", content, is_error=failed, **X),
     )
     flag = {"is_error": True} if failed else {}
     assert made[1:] == [LS, [{"type": "tool_result", "tool_use_id": "c1", "content": block, **flag},
@@ -141,7 +168,11 @@ def test_results_of_tools(home: Home, content: Any, failed: bool, block: Any) ->
 
 
 def test_ids_of_calls_are_of_few_characters_and_stand_once(home: Home) -> None:
-    odd = [call("functions.ls:0", "a.b", "{}"), call("functions_ls_0", "ls", "{}"), call("ünï", "ls", "{}")]
+    odd = [
+        call("functions.ls:0", "a.b", "{}"),
+        call("functions_ls_0", "ls", "{}"),
+        call("ünï", "ls", "{}"),
+    ]
     results = [result(made["id"], made["id"]) for made in odd]
     turn = [user("q"), answer("x", "openai/gpt-4.1", tool_calls=odd), *results, answer("y")]
     made = sent(home, *turn, *turn)
@@ -159,7 +190,10 @@ AGAIN = [call("c2", "ls", "{}")]
 
 def loop(*answers: dict[str, Any]) -> list[dict[str, Any]]:
     """A question and answers that call tools, each with its result."""
-    return [user("q"), *(m for one in answers for m in (one, result(one["tool_calls"][0]["id"], "x")))]
+    return [
+        user("q"),
+        *(m for one in answers for m in (one, result(one["tool_calls"][0]["id"], "x"))),
+    ]
 
 
 BEGAN = answer("", thinking=[FIRST], tool_calls=ONE_CALL)
@@ -183,7 +217,10 @@ def test_thoughts_in_a_loop_go_together_with_thinking(
 ) -> None:
     made = request_in_tool_loop(model, *turns, params=params)
     assert ("thinking" in made) == thinks
-    assert kinds([content for role, content in without_cache_marks(made) if role == "assistant"]) == expected
+    assert (
+        kinds([content for role, content in without_cache_marks(made) if role == "assistant"])
+        == expected
+    )
 
 
 SAID = [
@@ -192,7 +229,9 @@ SAID = [
     "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`. When `thinking` "
     "is enabled, a final `assistant` message must start with a thinking block",
 ]
-NOT_OF_SCHEMA = ["tools.9.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12"]
+NOT_OF_SCHEMA = [
+    "tools.9.custom.input_schema: JSON schema is invalid. It must match JSON Schema draft 2020-12"
+]
 OF_SCHEMA = [
     "output_config.format.schema: For 'object' type, 'additionalProperties' must be set to false",
     "The compiled grammar is too large, which would cause performance issues.",
@@ -209,13 +248,17 @@ def test_what_is_refused_and_can_be_left_out_is_asked_without(
 ) -> None:
     anthropic.script(*strict.stream(strict.thought(0, "hm"), strict.said(1, "{}")))
     assert claude.run("hi").code == 0
-    anthropic.refuse(400, {"type": "error", "error": {"type": "invalid_request_error", "message": words}})
+    anthropic.refuse(
+        400, {"type": "error", "error": {"type": "invalid_request_error", "message": words}}
+    )
     anthropic.script(*strict.stream(strict.said(0, '{"n":1}')))
     run = claude.run("-s", "0", "--schema", json.dumps(CLOSED), "more")
     assert run.code == (1 if asked == "neither" else 0)
     assert len(anthropic.sent) == (2 if asked == "neither" else 3)
     # Words about a schema change the system prompt, to which thinking is bound.
-    assert (kinds([without_cache_marks(anthropic.sent[-1])[1][1]]) == [["text"]]) == (asked != "neither")
+    assert (kinds([without_cache_marks(anthropic.sent[-1])[1][1]]) == [["text"]]) == (
+        asked != "neither"
+    )
     assert ("output_config" not in anthropic.sent[-1]) == (asked == "schema")
 
 

@@ -22,7 +22,9 @@ def gateway(home: Home, base_url: str, api: str) -> None:
 
 
 @pytest.mark.parametrize("base", ["", "/v1", "/v1/"])
-def test_a_server_of_ones_own_may_have_anthropics_api(home: Home, anthropic: AnthropicServer, base: str) -> None:
+def test_a_server_of_ones_own_may_have_anthropics_api(
+    home: Home, anthropic: AnthropicServer, base: str
+) -> None:
     gateway(home, anthropic.base_url.removesuffix("/v1") + base, "anthropic")
     assert home.run("hi") == ("You said: hi\n", "", 0)
     asked = anthropic.requests[-1]
@@ -38,7 +40,9 @@ def test_a_server_of_ones_own_may_have_ollamas_api(home: Home) -> None:
     ollama.close()
 
 
-def test_an_unknown_api_is_an_error_that_lists_the_known_ones(home: Home, model: ModelServer) -> None:
+def test_an_unknown_api_is_an_error_that_lists_the_known_ones(
+    home: Home, model: ModelServer
+) -> None:
     gateway(home, model.base_url, "grpc")
     run = home.run("hi")
     assert (run.code, "providers.gw.api: expected one of chat, " in run.stderr) == (2, True)
@@ -49,4 +53,7 @@ def test_azure_with_an_api_is_asked_at_its_v1_path(home: Home, model: ModelServe
     home.configure(f'[providers.azure]\nbase_url = "{base}"\napi = "chat"\n{UNTITLED}')
     env: dict[str, Any] = {"AZURE_API_KEY": "a-key"}
     assert home.run("-m", "azure/mine", "hi", env=env).code == 0
-    assert (model.requests[0].path, model.requests[0].headers["api-key"]) == ("/openai/v1/chat/completions", "a-key")
+    assert (model.requests[0].path, model.requests[0].headers["api-key"]) == (
+        "/openai/v1/chat/completions",
+        "a-key",
+    )

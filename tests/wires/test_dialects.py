@@ -32,7 +32,12 @@ class Dialect(NamedTuple):
 def said(field: str | None = None, **last: Any) -> list[Any]:
     """An answer, its reasoning under ``field``; ``last`` goes into the chunk with the reason for ending."""
     thought = [chunk({field: "hm"})] if field else []
-    return [*thought, chunk({"content": "An "}), chunk({"content": "answer."}), chunk({}, "stop", **last)]
+    return [
+        *thought,
+        chunk({"content": "An "}),
+        chunk({"content": "answer."}),
+        chunk({}, "stop", **last),
+    ]
 
 
 KEYS = {"together_ai": "TOGETHERAI_API_KEY", "perplexity": "PERPLEXITYAI_API_KEY"}
@@ -98,48 +103,81 @@ def strict(dialect: Dialect) -> Callable[[dict[str, Any]], str | None]:
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_each_direct_provider_is_spoken_to_in_its_dialect(home: Home, model: ModelServer, name: str) -> None:
+def test_each_direct_provider_is_spoken_to_in_its_dialect(
+    home: Home, model: ModelServer, name: str
+) -> None:
     dialect, provider = DIALECTS[name], name.split()[0]
-    home.configure(f'[providers.{provider}]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n')
+    home.configure(
+        f'[providers.{provider}]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n'
+    )
     model.refuses = strict(dialect)
-    model.script(*(event(step) if isinstance(step, dict) else step for step in dialect.stream), DONE)
+    model.script(
+        *(event(step) if isinstance(step, dict) else step for step in dialect.stream), DONE
+    )
     name_of_key = KEYS.get(provider, f"{provider.upper()}_API_KEY")
     env = {name_of_key: "a-key", "AZURE_API_VERSION": "v1"}
     given = ("-p", "max_tokens=50", "-p", "reasoning_effort=high")
     run = home.run("-m", f"{provider}/{dialect.model}", "--reasoning", *given, "hi", env=env)
-    notes = "" if provider != "lm_studio" else "gptsh: lm_studio/m takes no reasoning_effort: left out\n"
+    notes = (
+        ""
+        if provider != "lm_studio"
+        else "gptsh: lm_studio/m takes no reasoning_effort: left out\n"
+    )
     assert run == ("An answer.\n", notes + ("hm\n" if dialect.reasoning else ""), 0)
     assert model.requests[0].path.endswith("/chat/completions")
     headers = model.requests[0].headers
-    assert headers["api-key" if provider == "azure" else "authorization"].removeprefix("Bearer ") == "a-key"
+    assert (
+        headers["api-key" if provider == "azure" else "authorization"].removeprefix("Bearer ")
+        == "a-key"
+    )
     reply = home.doc()["messages"][1]
     other = home.elsewhere()
     other.run("-m", "echo", "hi")
     assert session_shape(home.doc()) == session_shape(other.doc())
     assert reply.get("replay") == ({dialect.reasoning: "hm"} if dialect.reasoning else None)
-    assert (reply["usage"]["prompt"], reply["usage"]["completion"], reply["usage"]["total"]) == (10, 20, 30)
+    assert (reply["usage"]["prompt"], reply["usage"]["completion"], reply["usage"]["total"]) == (
+        10,
+        20,
+        30,
+    )
     assert (reply["cost"] is not None) == dialect.cost
     assert home.doc()["usage"]["cost"] == (pytest.approx(reply["cost"]) if dialect.cost else None)
 
 
-def test_azure_goes_to_its_v1_path_where_its_version_says_so(home: Home, model: ModelServer) -> None:
+def test_azure_goes_to_its_v1_path_where_its_version_says_so(
+    home: Home, model: ModelServer
+) -> None:
     base = model.base_url.removesuffix("/v1")
-    ways = ({"AZURE_API_VERSION": "preview", "AZURE_API_BASE": base}, {"AZURE_API_BASE": f"{base}/openai/v1"})
+    ways = (
+        {"AZURE_API_VERSION": "preview", "AZURE_API_BASE": base},
+        {"AZURE_API_BASE": f"{base}/openai/v1"},
+    )
     for env in ways:
         model.script(*stream(message("Yes.")))
-        run = home.run("-m", "azure/my-deployment", "--title", "t", "hi", env=env | {"AZURE_API_KEY": "a-key"})
+        run = home.run(
+            "-m", "azure/my-deployment", "--title", "t", "hi", env=env | {"AZURE_API_KEY": "a-key"}
+        )
         assert (run.stdout, run.code) == ("Yes.\n", 0)
         assert model.requests[-1].path == "/openai/v1/responses"
         assert "authorization" not in model.requests[-1].headers
-    run = home.run("-m", "azure/my-deployment", "hi", env={"AZURE_API_VERSION": "v1", "AZURE_API_KEY": "a-key"})
+    run = home.run(
+        "-m", "azure/my-deployment", "hi", env={"AZURE_API_VERSION": "v1", "AZURE_API_KEY": "a-key"}
+    )
     assert (run.code, run.stderr.count("\n")) == (2, 1)
-    assert "no base URL for azure: set AZURE_API_BASE or base_url under [providers.azure]" in run.stderr
+    assert (
+        "no base URL for azure: set AZURE_API_BASE or base_url under [providers.azure]"
+        in run.stderr
+    )
 
 
 def test_headers_from_the_environment(home: Home, model: ModelServer) -> None:
     for provider, key in (("openai", "OPENAI_API_KEY"), ("openrouter", "OPENROUTER_API_KEY")):
         home.configure(f'[providers.{provider}]\nbase_url = "{model.base_url}"\n')
-        more = {"OPENAI_ORGANIZATION": "org-1", "OR_SITE_URL": "https://me.test", "OR_APP_NAME": "mine"}
+        more = {
+            "OPENAI_ORGANIZATION": "org-1",
+            "OR_SITE_URL": "https://me.test",
+            "OR_APP_NAME": "mine",
+        }
         home.run("-m", f"{provider}/m", "--title", "t", "hi", env={key: "a-key", **more})
     first, second = (asked.headers for asked in model.requests)
     assert (first["openai-organization"], "x-title" in first) == ("org-1", False)

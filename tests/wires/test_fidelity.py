@@ -19,7 +19,9 @@ from tests.support.apis import APIS, STRICT, request
 
 @settings(max_examples=15)
 @given(vocabulary.messages(), vocabulary.UNKNOWN)
-def test_document_to_file_to_document_is_the_identity(messages: list[Any], unknown: dict[str, Any]) -> None:
+def test_document_to_file_to_document_is_the_identity(
+    messages: list[Any], unknown: dict[str, Any]
+) -> None:
     messages = document.parse_document({"messages": messages})[0]["messages"]  # in our own shapes
     before = json.dumps([messages, unknown])
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
@@ -39,7 +41,9 @@ def test_document_to_file_to_document_is_the_identity(messages: list[Any], unkno
 
 def _turn_of(messages: list[Message], ident: str) -> str | None:
     at = next(at for at, message in enumerate(messages) if message["id"] == ident)
-    return next((message["id"] for message in reversed(messages[: at + 1]) if starts_turn(message)), None)
+    return next(
+        (message["id"] for message in reversed(messages[: at + 1]) if starts_turn(message)), None
+    )
 
 
 @settings(max_examples=40)
@@ -49,7 +53,9 @@ def test_a_union_keeps_every_message_once_and_every_turn_together(
 ) -> None:
     ours, theirs = [*base, *ours], [*base, *theirs]
     joined = join_messages(ours, theirs)
-    assert sorted(message["id"] for message in joined) == sorted({m["id"] for m in [*ours, *theirs]})
+    assert sorted(message["id"] for message in joined) == sorted(
+        {m["id"] for m in [*ours, *theirs]}
+    )
     assert [m for m in joined if m in theirs] == theirs  # what was on disk keeps its order
     for message in ours:
         if _turn_of(ours, message["id"]) is not None:
@@ -61,7 +67,9 @@ def test_a_union_keeps_every_message_once_and_every_turn_together(
 @pytest.mark.parametrize("dialect", STRICT)
 @settings(max_examples=15)
 @given(messages=vocabulary.messages())
-def test_what_is_sent_of_any_session_passes_a_strict_server(dialect: str, messages: list[Any]) -> None:
+def test_what_is_sent_of_any_session_passes_a_strict_server(
+    dialect: str, messages: list[Any]
+) -> None:
     before = json.dumps(messages)
     sent = json.loads(APIS[dialect](request(messages, dialect)))
     assert STRICT[dialect](sent) is None, sent

@@ -42,7 +42,10 @@ def responses_with(status: str, event_name: str, *, streams: bool) -> list[bytes
     if not streams:
         return [json.dumps(reply).encode()]
     *before, last = openai.events(openai.message("Cut off he"))
-    return [claude.named(payload) for payload in (*before, {**last, "type": event_name, "response": reply})]
+    return [
+        claude.named(payload)
+        for payload in (*before, {**last, "type": event_name, "response": reply})
+    ]
 
 
 @pytest.mark.parametrize("how", [[], ["--no-stream"]], ids=["streamed", "at once"])
@@ -70,10 +73,18 @@ def answer_of(api: str, tokens: int) -> list[bytes]:
             return openai.stream(openai.message("So much."), usage=usage)
         case "anthropic":
             *before, _, end = claude.stream(claude.said(0, "So much."))
-            delta = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": tokens}}
+            delta = {
+                "type": "message_delta",
+                "delta": {"stop_reason": "end_turn"},
+                "usage": {"output_tokens": tokens},
+            }
             return [*before, claude.named(delta), end]
         case "gemini":
-            usage = {"promptTokenCount": 9, "candidatesTokenCount": tokens, "totalTokenCount": 9 + tokens}
+            usage = {
+                "promptTokenCount": 9,
+                "candidatesTokenCount": tokens,
+                "totalTokenCount": 9 + tokens,
+            }
             return [google.event(google.document({"text": "So much."}, finish="STOP", usage=usage))]
         case "ollama":
             return [llama.ndjson(llama.line("So much."), llama.last(completion=tokens))]
@@ -93,18 +104,24 @@ def test_an_answer_that_uses_up_its_limit_is_incomplete_whatever_the_server_says
     assert ("cut by the token limit (length)" in run.stderr) == bool(code)
 
 
-def test_an_answer_that_ends_at_a_stop_sequence_and_its_limit_is_complete(home: Home, model: ModelServer) -> None:
+def test_an_answer_that_ends_at_a_stop_sequence_and_its_limit_is_complete(
+    home: Home, model: ModelServer
+) -> None:
     at_gateway(home, model, "chat")
     end = {"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": "END"}
     usage = {"prompt_tokens": 9, "completion_tokens": LIMIT}
-    model.script(chat.event(chat.chunk({"content": "So."})), chat.event({"choices": [end], "usage": usage}))
+    model.script(
+        chat.event(chat.chunk({"content": "So."})), chat.event({"choices": [end], "usage": usage})
+    )
     assert home.run("-p", f"max_tokens={LIMIT}", "hi") == ("So.\n", "", 0)
 
 
 # ---- small servers
 
 
-def test_an_earlier_answer_goes_back_to_responses_as_a_message(home: Home, model: ModelServer) -> None:
+def test_an_earlier_answer_goes_back_to_responses_as_a_message(
+    home: Home, model: ModelServer
+) -> None:
     at_gateway(home, model, "responses")
     for _ in range(2):
         model.script(*openai.stream(openai.message("Yes.")))
@@ -112,10 +129,18 @@ def test_an_earlier_answer_goes_back_to_responses_as_a_message(home: Home, model
     assert model.sent[-1]["input"][1] == {"type": "message", "role": "assistant", "content": "Yes."}
 
 
-def test_output_tokens_count_where_the_input_tokens_are_missing(home: Home, model: ModelServer) -> None:
+def test_output_tokens_count_where_the_input_tokens_are_missing(
+    home: Home, model: ModelServer
+) -> None:
     at_gateway(home, model, "anthropic")
-    delta = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 682}}
-    model.script(*claude.said(0, "Yes."), claude.named(delta), claude.named({"type": "message_stop"}))
+    delta = {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn"},
+        "usage": {"output_tokens": 682},
+    }
+    model.script(
+        *claude.said(0, "Yes."), claude.named(delta), claude.named({"type": "message_stop"})
+    )
     assert home.run("hi") == ("Yes.\n", "", 0)
     usage = home.doc()["messages"][1]["usage"]
     assert usage["completion"] == 682
@@ -125,7 +150,9 @@ def test_output_tokens_count_where_the_input_tokens_are_missing(home: Home, mode
 def test_text_without_a_start_of_its_block_is_kept(home: Home, model: ModelServer) -> None:
     at_gateway(home, model, "anthropic")
     thinks = claude.block(0, {}, {"type": "thinking_delta", "thinking": "Hm."})[1:]
-    says = claude.block(1, {}, {"type": "text_delta", "text": "Here "}, {"type": "text_delta", "text": "I am."})[1:-1]
+    says = claude.block(
+        1, {}, {"type": "text_delta", "text": "Here "}, {"type": "text_delta", "text": "I am."}
+    )[1:-1]
     end = [claude.named({"type": "message_delta", "delta": {"stop_reason": "end_turn"}})]
     model.script(*thinks, *says, *end, claude.named({"type": "message_stop"}))
     assert home.run("--reasoning", "hi") == ("Here I am.\n", "Hm.\n", 0)
@@ -139,7 +166,9 @@ def test_a_plain_question_to_messages_is_a_string(home: Home, model: ModelServer
 
 
 @pytest.mark.parametrize("how", [[], ["--no-stream"]], ids=["streamed", "at once"])
-def test_a_cost_in_a_header_replaces_a_null_in_the_body(home: Home, model: ModelServer, how: list[str]) -> None:
+def test_a_cost_in_a_header_replaces_a_null_in_the_body(
+    home: Home, model: ModelServer, how: list[str]
+) -> None:
     at_gateway(home, model, "responses")
     usage = {**openai.USAGE, "cost": None}
     cost = {"x-litellm-response-cost": "0.000663"}
@@ -153,19 +182,28 @@ def test_a_cost_in_a_header_replaces_a_null_in_the_body(home: Home, model: Model
 
 
 UNKNOWN: list[dict[str, Any]] = [
-    {"message": "The model `m` does not exist", "type": "invalid_request_error", "code": "model_not_found"},
+    {
+        "message": "The model `m` does not exist",
+        "type": "invalid_request_error",
+        "code": "model_not_found",
+    },
     {"message": "The model `m` does not exist.", "type": "NotFoundError", "code": 404},
     {"message": "model 'm' not found, try pulling it first", "type": "not_found_error"},
 ]
 
 
 @pytest.mark.parametrize("error", UNKNOWN, ids=["OpenAI", "vLLM", "Ollama"])
-def test_an_unknown_model_is_not_asked_for_by_another_api(home: Home, model: ModelServer, error: Any) -> None:
+def test_an_unknown_model_is_not_asked_for_by_another_api(
+    home: Home, model: ModelServer, error: Any
+) -> None:
     at_gateway(home, model, "responses")
     model.refuse(404, {"error": error})
     run = home.run("hi")
     assert run.code == 1
-    assert f"{model.base_url}/responses does not know 'm' (404): {error['message'].rstrip('.')}" in run.stderr
+    assert (
+        f"{model.base_url}/responses does not know 'm' (404): {error['message'].rstrip('.')}"
+        in run.stderr
+    )
     assert asked_paths(model) == ["/v1/responses"]
 
 
@@ -175,22 +213,42 @@ RAW = '{"error": {"message": "The prompt has a bad part.", "code": 7}}'
 HIDDEN: dict[str, tuple[int, Any, str]] = {
     "another's JSON in a text": (
         400,
-        {"error": {"message": "Provider returned error", "metadata": {"raw": RAW, "provider_name": "DeepInfra"}}},
+        {
+            "error": {
+                "message": "Provider returned error",
+                "metadata": {"raw": RAW, "provider_name": "DeepInfra"},
+            }
+        },
         "gate refused (400): DeepInfra: The prompt has a bad part.",
     ),
     "another's text": (
         400,
-        {"error": {"message": "Provider returned error", "metadata": {"raw": "no way", "provider_name": "Chutes"}}},
+        {
+            "error": {
+                "message": "Provider returned error",
+                "metadata": {"raw": "no way", "provider_name": "Chutes"},
+            }
+        },
         "gate refused (400): Chutes: no way",
     ),
     "another's JSON": (
         400,
-        {"error": {"message": "Provider returned error", "metadata": {"raw": {"detail": "no way"}}}},
+        {
+            "error": {
+                "message": "Provider returned error",
+                "metadata": {"raw": {"detail": "no way"}},
+            }
+        },
         "gate refused (400): no way",
     ),
     "nothing of another": (
         400,
-        {"error": {"message": "Provider returned error", "metadata": {"raw": "", "provider_name": "Chutes"}}},
+        {
+            "error": {
+                "message": "Provider returned error",
+                "metadata": {"raw": "", "provider_name": "Chutes"},
+            }
+        },
         "gate refused (400): Provider returned error",
     ),
     "a page": (
@@ -212,7 +270,9 @@ HIDDEN: dict[str, tuple[int, Any, str]] = {
 
 
 @pytest.mark.parametrize("name", HIDDEN)
-def test_the_reason_of_a_failure_is_found_where_a_gateway_puts_it(home: Home, model: ModelServer, name: str) -> None:
+def test_the_reason_of_a_failure_is_found_where_a_gateway_puts_it(
+    home: Home, model: ModelServer, name: str
+) -> None:
     status, payload, line = HIDDEN[name]
     at_gateway(home, model, "chat")
     model.refuse(status, payload)
@@ -222,12 +282,24 @@ def test_the_reason_of_a_failure_is_found_where_a_gateway_puts_it(home: Home, mo
 
 
 FORBIDDEN: list[tuple[Any, int, str]] = [
-    ("The API key has no access to this project.", 1, "gate refused the key (403): The API key has no access"),
+    (
+        "The API key has no access to this project.",
+        1,
+        "gate refused the key (403): The API key has no access",
+    ),
     ("Invalid authentication credentials", 1, "gate refused the key (403): Invalid"),
     ("Country, region, or territory not supported", 1, "gate refused (403): Country, region"),
     ("You exceeded your daily token allowance", 1, "gate refused (403): You exceeded"),
-    ("Your input was flagged", 5, "gate's filter refused the question (403): Your input was flagged"),
-    ("Request blocked by moderation", 5, "gate's filter refused the question (403): Request blocked by"),
+    (
+        "Your input was flagged",
+        5,
+        "gate's filter refused the question (403): Your input was flagged",
+    ),
+    (
+        "Request blocked by moderation",
+        5,
+        "gate's filter refused the question (403): Request blocked by",
+    ),
 ]
 
 
@@ -252,7 +324,9 @@ SPENT: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("error", SPENT)
-def test_a_quota_that_is_spent_is_asked_for_once(home: Home, model: ModelServer, error: Any) -> None:
+def test_a_quota_that_is_spent_is_asked_for_once(
+    home: Home, model: ModelServer, error: Any
+) -> None:
     at_gateway(home, model, "chat")
     home.configure(home.config.read_text().replace("retries = 0", "retries = 2"))
     model.refuse(429, {"error": error}, {"Retry-After": "0"})
@@ -275,7 +349,9 @@ def test_a_spent_quota_inside_a_stream_is_asked_for_once(home: Home, model: Mode
 def test_a_quota_of_the_minute_is_waited_for(home: Home, model: ModelServer) -> None:
     at_gateway(home, model, "chat")
     home.configure(home.config.read_text().replace("retries = 0", "retries = 2"))
-    model.refuse(429, {"error": {"message": "Check your plan and billing details. Please retry in 0.01s."}})
+    model.refuse(
+        429, {"error": {"message": "Check your plan and billing details. Please retry in 0.01s."}}
+    )
     model.say("Yes.")
     assert home.run("hi") == ("Yes.\n", "", 0)
 
@@ -295,7 +371,9 @@ def test_a_pause_that_is_too_long_is_named(
     model.refuse(429, {"error": {"message": words}}, headers)
     run = home.run("hi")
     assert run.code == 1
-    assert run.stderr.startswith(f"gptsh: gate refused (429): {words.rstrip('.')}: the server asks to wait {wait}\n")
+    assert run.stderr.startswith(
+        f"gptsh: gate refused (429): {words.rstrip('.')}: the server asks to wait {wait}\n"
+    )
     assert len(asked_paths(model)) == 1
 
 
@@ -304,7 +382,9 @@ def test_a_header_that_is_no_secret_is_shown(home: Home, model: ModelServer) -> 
     headers = '{ x-portkey-provider = "openai", x-portkey-api-key = "pk-1", x-mine = "0123456789abcdefg" }'
     home.configure(f"{home.config.read_text()}headers = {headers}\n")
     model.refuse(400, {"error": {"message": "openai error: pk-1 and 0123456789abcdefg are wrong"}})
-    assert home.run("hi").stderr.startswith("gptsh: gate refused (400): openai error: *** and *** are wrong\n")
+    assert home.run("hi").stderr.startswith(
+        "gptsh: gate refused (400): openai error: *** and *** are wrong\n"
+    )
 
 
 @pytest.mark.parametrize("malformed", [b'{"choices": [{"del', b"<html>oops</html>", b"[]"])
@@ -312,7 +392,9 @@ def test_a_malformed_piece_behind_a_text_breaks_the_stream_off(
     home: Home, model: ModelServer, malformed: bytes
 ) -> None:
     at_gateway(home, model, "chat")
-    model.script(*chat.answer("Some ", "text")[:-3], chat.event(malformed), *chat.answer("more")[1:])
+    model.script(
+        *chat.answer("Some ", "text")[:-3], chat.event(malformed), *chat.answer("more")[1:]
+    )
     run = home.run("hi")
     assert run.stdout == "Some text\n"
     assert run.code == 1
@@ -326,18 +408,26 @@ def test_a_malformed_answer_asks_for_the_base_url(home: Home, model: ModelServer
     assert home.run("hi").stderr.splitlines()[0].endswith(": is the base URL right?")
 
 
-def test_a_vendors_host_that_cannot_be_found_is_a_network_that_is_down(home: Home, monkeypatch: Any) -> None:
+def test_a_vendors_host_that_cannot_be_found_is_a_network_that_is_down(
+    home: Home, monkeypatch: Any
+) -> None:
     def find_nothing(*_: object, **__: object) -> None:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", find_nothing)
-    home.configure('[sessions]\ntitles = "off"\n[providers.own]\nbase_url = "https://api.mistrall.ai/v1"\n')
+    home.configure(
+        '[sessions]\ntitles = "off"\n[providers.own]\nbase_url = "https://api.mistrall.ai/v1"\n'
+    )
     env = {"MISTRAL_API_KEY": "k"}
     run = home.run("-m", "mistral/m", "hi", env=env)
     assert run.code == 1
-    assert run.stderr.startswith("gptsh: the host api.mistral.ai cannot be found: is the network down?\n")
+    assert run.stderr.startswith(
+        "gptsh: the host api.mistral.ai cannot be found: is the network down?\n"
+    )
     run = home.run("-m", "own/m", "hi", env=env)
-    assert run.stderr.startswith("gptsh: the host api.mistrall.ai is not known: is base_url right?\n")
+    assert run.stderr.startswith(
+        "gptsh: the host api.mistrall.ai is not known: is base_url right?\n"
+    )
 
 
 NODE = """file:///srv/index.js:3
@@ -362,7 +452,9 @@ PLAIN = "starting\nno database\n    at x (y:1:2)\n"
     ],
     ids=["an error", "an error with a code", "no error"],
 )
-def test_the_reason_of_a_tool_server_that_died_is_no_line_of_its_stack(home: Home, printed: str, reason: str) -> None:
+def test_the_reason_of_a_tool_server_that_died_is_no_line_of_its_stack(
+    home: Home, printed: str, reason: str
+) -> None:
     (home.folder / "stderr").write_text(printed)
     script = json.dumps(f"cat '{home.folder}/stderr' >&2; exit 1")
     home.configure(f'[mcp.servers.ev]\ncommand = "/bin/sh"\nargs = ["-c", {script}]\n')
@@ -382,7 +474,9 @@ NO_SYSTEM = [
 ]
 
 
-@pytest.mark.parametrize("error", [VERIFY, {"message": "Streaming is not supported for this model"}])
+@pytest.mark.parametrize(
+    "error", [VERIFY, {"message": "Streaming is not supported for this model"}]
+)
 @pytest.mark.parametrize("api", ["chat", "responses"])
 def test_who_may_not_stream_is_answered_at_once_and_not_asked_to_for_a_day(
     home: Home, model: ModelServer, api: str, error: Any
@@ -424,12 +518,19 @@ def test_null_as_the_arguments_of_a_call_is_an_empty_object(
     home: Home, model: ModelServer, arguments: str | None
 ) -> None:
     with_tools(home, model)
-    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "good__meet", "arguments": arguments}}
+    call = {
+        "index": 0,
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "good__meet", "arguments": arguments},
+    }
     model.script(*calling(call))
     model.say("Done.")
     run = home.run("meet")
     assert run.stdout == "Done.\n"
-    results = [message["content"] for message in home.doc()["messages"] if message["role"] == "tool"]
+    results = [
+        message["content"] for message in home.doc()["messages"] if message["role"] == "tool"
+    ]
     assert "not a JSON object" not in results[0]
     assert model.sent[-1]["messages"][-2]["tool_calls"][0]["function"]["arguments"] == "{}"
 
@@ -443,7 +544,13 @@ def test_an_answer_with_a_key_of_ones_own_costs_what_its_provider_takes_too(
 ) -> None:
     at_gateway(home, model, "chat")
     details = {"upstream_inference_cost": 0.002}
-    usage = {"prompt_tokens": 9, "completion_tokens": 5, "cost": 0.0001, "is_byok": is_byok, "cost_details": details}
+    usage = {
+        "prompt_tokens": 9,
+        "completion_tokens": 5,
+        "cost": 0.0001,
+        "is_byok": is_byok,
+        "cost_details": details,
+    }
     model.say("Yes.", usage=usage)
     assert home.run("hi").code == 0
     assert home.doc()["messages"][1]["cost"] == pytest.approx(usd)
@@ -469,7 +576,17 @@ def test_an_answer_with_a_key_of_ones_own_costs_what_its_provider_takes_too(
     ],
 )
 def test_ollama_is_where_its_own_variable_says(home: Home, host: str, url: str) -> None:
-    run = home.run("--dry-run", "-o", "json", "-m", "ollama/m", "-p", "num_ctx=4096", "hi", env={"OLLAMA_HOST": host})
+    run = home.run(
+        "--dry-run",
+        "-o",
+        "json",
+        "-m",
+        "ollama/m",
+        "-p",
+        "num_ctx=4096",
+        "hi",
+        env={"OLLAMA_HOST": host},
+    )
     assert json.loads(run.stdout)["url"] == f"{url}/api/chat"
 
 

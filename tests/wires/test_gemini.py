@@ -56,10 +56,17 @@ def flash(home: Home, google: GeminiServer) -> Home:
 
 
 def test_a_question_and_its_answer(flash: Home, google: GeminiServer) -> None:
-    assert flash.run("--reasoning", "--system", "Be brief.", "hi") == ("You said: hi\n", "Thinking.\n", 0)
+    assert flash.run("--reasoning", "--system", "Be brief.", "hi") == (
+        "You said: hi\n",
+        "Thinking.\n",
+        0,
+    )
     asked = google.requests[0]
     assert asked.path == "/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
-    assert (asked.headers["x-goog-api-key"], "authorization" in asked.headers) == ("AIza-key", False)
+    assert (asked.headers["x-goog-api-key"], "authorization" in asked.headers) == (
+        "AIza-key",
+        False,
+    )
     assert asked.body == {
         "systemInstruction": {"parts": [{"text": "Be brief."}]}, "store": False, **THOUGHTS,
         "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
@@ -76,7 +83,9 @@ def test_a_question_and_its_answer(flash: Home, google: GeminiServer) -> None:
     assert reply["replay"]["reasoning"] == "Thinking."
 
 
-def test_it_is_streamed_also_when_nobody_wants_to_see_the_stream(flash: Home, google: GeminiServer) -> None:
+def test_it_is_streamed_also_when_nobody_wants_to_see_the_stream(
+    flash: Home, google: GeminiServer
+) -> None:
     assert flash.run("--no-stream", "hi") == ("You said: hi\n", "", 0)
     assert "streamGenerateContent" in google.requests[0].path
 
@@ -96,24 +105,38 @@ def test_images_documents_audio_and_video_go_along(flash: Home, google: GeminiSe
     assert "d.mp4, video/mp4, " in flash.run("--show-session", "0").stdout
 
 
-@pytest.mark.parametrize("model", ["lab/m", "openai/gpt-6.1-sol", "anthropic/claude-sonnet-5-5", "ollama/m"])
+@pytest.mark.parametrize(
+    "model", ["lab/m", "openai/gpt-6.1-sol", "anthropic/claude-sonnet-5-5", "ollama/m"]
+)
 def test_no_other_api_takes_video(home: Home, model: str) -> None:
     home.configure(LAB)
     (home.cwd / "d.mp4").write_bytes(MP4)
     run = home.run("-m", model, "-f", "d.mp4", "what?", env=KEYS)
     assert run == ("", f"gptsh: {model} takes no video: choose another model with -m\n", 2)
     data = base64.b64encode(MP4).decode()
-    film = {"type": "file", "file": {"filename": "d.mp4", "file_data": f"data:video/mp4;base64,{data}"}}
+    film = {
+        "type": "file",
+        "file": {"filename": "d.mp4", "file_data": f"data:video/mp4;base64,{data}"},
+    }
     answered = {"role": "assistant", "content": "A film."}
-    asked = dry_run(home, model, {"role": "user", "content": [{"type": "text", "text": "what?"}, film]}, answered)
+    asked = dry_run(
+        home,
+        model,
+        {"role": "user", "content": [{"type": "text", "text": "what?"}, film]},
+        answered,
+    )
     assert data not in json.dumps(asked.body)
     assert "1 attachment of the session not sent" in asked.stderr
 
 
-@pytest.mark.parametrize("model", ["gemini-3.8-flash", "gemini-2.5-flash", "gemini-2.5-pro", "gemini-3.5-flash"])
+@pytest.mark.parametrize(
+    "model", ["gemini-3.8-flash", "gemini-2.5-flash", "gemini-2.5-pro", "gemini-3.5-flash"]
+)
 @pytest.mark.parametrize("effort", ["none", "minimal", "low", "medium", "high", "xhigh", "max"])
 def test_an_effort_is_the_nearest_that_the_model_takes(home: Home, model: str, effort: str) -> None:
-    config = dry_run(home, f"gemini/{model}", params={"reasoning_effort": effort}).body["generationConfig"]
+    config = dry_run(home, f"gemini/{model}", params={"reasoning_effort": effort}).body[
+        "generationConfig"
+    ]
     tokens = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192}.get(effort, 24576)
     if model == "gemini-2.5-pro":
         tokens = tokens or 128
@@ -125,7 +148,11 @@ def test_an_effort_is_the_nearest_that_the_model_takes(home: Home, model: str, e
     assert config == {"thinkingConfig": thinks | of_model}
 
 
-FUNCTION = {"name": "ls", "description": "Lists.", "parameters": {"type": "object", "properties": {}}}
+FUNCTION = {
+    "name": "ls",
+    "description": "Lists.",
+    "parameters": {"type": "object", "properties": {}},
+}
 DECLARED = {"name": "ls", "description": "Lists.", "parametersJsonSchema": FUNCTION["parameters"]}
 
 
@@ -150,13 +177,21 @@ DECLARED = {"name": "ls", "description": "Lists.", "parametersJsonSchema": FUNCT
     ],
 )  # fmt: skip
 def test_parameters_by_the_names_of_this_api(
-    home: Home, params: dict[str, Any], config: dict[str, Any], beside: dict[str, Any], left_out: str
+    home: Home,
+    params: dict[str, Any],
+    config: dict[str, Any],
+    beside: dict[str, Any],
+    left_out: str,
 ) -> None:
     model = "gemini/gemini-2.5-flash"
     run = dry_run(home, model, params=params)
     assert run.stderr == (f"gptsh: {model} takes no {left_out}: left out\n" if left_out else "")
     body = {key: value for key, value in run.body.items() if key != "contents"}
-    assert body == {"store": False, **beside, "generationConfig": THOUGHTS["generationConfig"] | config}
+    assert body == {
+        "store": False,
+        **beside,
+        "generationConfig": THOUGHTS["generationConfig"] | config,
+    }
 
 
 @pytest.mark.parametrize("model", ["gemini-3.6-flash", "gemini-4-argon", "gemini-3.9-flash"])
@@ -167,19 +202,28 @@ def test_newer_models_get_no_sampling_parameters(home: Home, model: str) -> None
 
 
 def test_a_schema_is_the_schema_of_the_answer(flash: Home, google: GeminiServer) -> None:
-    (flash.cwd / "s.json").write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
+    (flash.cwd / "s.json").write_text(
+        '{"type": "object", "properties": {"a": {"type": "integer"}}}'
+    )
     google.answer({"text": '{"a": 1}'})
     assert flash.run("--schema", "s.json", "hi") == ('{"a": 1}\n', "", 0)
     config = google.sent[0]["generationConfig"]
-    assert (config["responseMimeType"], config["responseJsonSchema"]["type"]) == ("application/json", "object")
+    assert (config["responseMimeType"], config["responseJsonSchema"]["type"]) == (
+        "application/json",
+        "object",
+    )
 
 
 def test_a_search_names_its_pages(flash: Home, google: GeminiServer) -> None:
     page = {"uri": "https://a.test/", "title": "A", "domain": "a.test"}
     found = document({"text": "Yes."}, finish="STOP")
-    found["candidates"][0]["groundingMetadata"] = {"groundingChunks": [{"web": page}, {"retrievedContext": {}}]}
+    found["candidates"][0]["groundingMetadata"] = {
+        "groundingChunks": [{"web": page}, {"retrievedContext": {}}]
+    }
     google.script(event(found))
-    assert json_output(flash.run("--web", "-o", "json", "hi"))["sources"] == [{"url": "https://a.test/", "title": "A"}]
+    assert json_output(flash.run("--web", "-o", "json", "hi"))["sources"] == [
+        {"url": "https://a.test/", "title": "A"}
+    ]
     assert google.sent[0]["tools"] == [{"googleSearch": {}}]
 
 
@@ -189,7 +233,9 @@ TOOL_CALL = {"toolCall": {"toolType": "FILE_SEARCH", "id": "t1"}}
 TOOL_RESPONSE = {"toolResponse": {"toolType": "FILE_SEARCH", "id": "t1"}}
 
 
-def test_parts_go_back_with_their_signatures_to_their_own_model_alone(flash: Home, google: GeminiServer) -> None:
+def test_parts_go_back_with_their_signatures_to_their_own_model_alone(
+    flash: Home, google: GeminiServer
+) -> None:
     parts = [
         signed(thought("Hm.")), signed({"text": "I search. "}), {"text": "One moment."}, signed(TOOL_CALL),
         signed(TOOL_RESPONSE), {"text": "It rains."}, signed({"text": ""}),
@@ -206,12 +252,21 @@ def test_parts_go_back_with_their_signatures_to_their_own_model_alone(flash: Hom
     assert google.sent[-1]["contents"][1]["parts"] == [{"text": "I search. One moment.It rains."}]
 
 
-def test_calls_get_their_results_by_id_and_name_and_keep_their_signature(home: Home, google: GeminiServer) -> None:
+def test_calls_get_their_results_by_id_and_name_and_keep_their_signature(
+    home: Home, google: GeminiServer
+) -> None:
     with_tools(home, google)
     table = f'[providers.lab]\napi = "gemini"\nbase_url = "{google.google_url}"'
-    home.configure(home.config.read_text().replace(f'[providers.lab]\nbase_url = "{google.base_url}"', table))
+    home.configure(
+        home.config.read_text().replace(f'[providers.lab]\nbase_url = "{google.base_url}"', table)
+    )
     first = signed(call("good__add", {"a": 1, "b": 2}, "c1"))
-    google.answer({"text": "I look."}, first, call("good__add", {"a": 3, "b": 4}), call("good__fail", {}, "c3"))
+    google.answer(
+        {"text": "I look."},
+        first,
+        call("good__add", {"a": 3, "b": 4}),
+        call("good__fail", {}, "c3"),
+    )
     google.answer({"text": "Done."})
     run = home.run("go")
     assert (run.stdout.split(), run.code) == (["I", "look.", "Done."], 0)
@@ -222,7 +277,11 @@ def test_calls_get_their_results_by_id_and_name_and_keep_their_signature(home: H
     assert [(result["id"], result["name"]) for result in results] == [
         (ids[0], "good__add"), (ids[1], "good__add"), (ids[2], "good__fail"),
     ]  # fmt: skip
-    assert [*map(list, (result["response"] for result in results))] == [["result"], ["result"], ["error"]]
+    assert [*map(list, (result["response"] for result in results))] == [
+        ["result"],
+        ["result"],
+        ["error"],
+    ]
     assert google.sent[1]["tools"][0]["functionDeclarations"][0].keys() == {
         "name",
         "description",
@@ -251,7 +310,10 @@ def test_signatures_that_are_refused_are_left_out_once(flash: Home, google: Gemi
 def test_calls_of_other_models_and_of_older_sessions_are_signed_too(home: Home) -> None:
     made = {"id": "c1", "type": "function", "function": {"name": "ls", "arguments": '{"a": 1}'}}
     beside = {**made, "extra_content": {"google": {"thought_signature": "c2ln"}}}
-    inside = {**made, "function": {**made["function"], "provider_specific_fields": {"thought_signature": "c2ln"}}}
+    inside = {
+        **made,
+        "function": {**made["function"], "provider_specific_fields": {"thought_signature": "c2ln"}},
+    }
     whose = {"provider": "gemini", "model": "gemini/gemini-2.5-flash"}
     for calls, of, model, expected in (
         ([made], {}, "gemini-3.8-flash", [UNSIGNED]),
@@ -261,7 +323,10 @@ def test_calls_of_other_models_and_of_older_sessions_are_signed_too(home: Home) 
         asked = dry_run(home, f"gemini/{model}", *turn(calls, **of)).body["contents"][1]["parts"]
         assert [part.get("thoughtSignature") for part in asked] == expected
         assert asked[0]["functionCall"] == {"id": "c1", "name": "ls", "args": {"a": 1}}
-    latest = {"provider": "gemini", "model": "gemini/gemini-flash-latest"}  # this name was an older model
+    latest = {
+        "provider": "gemini",
+        "model": "gemini/gemini-flash-latest",
+    }  # this name was an older model
     parts = [{"text": None, "thoughtSignature": "of a text"}, {"functionCall": None}]
     replayed = turn([made], **latest, content="I look.", replay={"parts": parts})
     asked = gemini_body(home, replayed, "gemini-flash-latest")["contents"][1]["parts"]
@@ -274,14 +339,21 @@ def test_calls_of_other_models_and_of_older_sessions_are_signed_too(home: Home) 
 def turn(calls: list[dict[str, Any]], **whose: Any) -> list[dict[str, Any]]:
     """A question, an answer with these calls, and their results."""
     results = [{"role": "tool", "tool_call_id": made["id"], "content": "r"} for made in calls]
-    answered = {"role": "assistant", "content": None, "tool_calls": calls, "finish_reason": "tool_calls"} | whose
+    answered = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": calls,
+        "finish_reason": "tool_calls",
+    } | whose
     return [{"role": "user", "content": "look"}, answered, *results]
 
 
 def gemini_body(home: Home, messages: list[dict[str, Any]], model: str = "gemini-2.5-flash") -> Any:
     """The request for a session, with signatures that are not the strict server's."""
     put_session(home, *messages)
-    run = home.run("--dry-run", "-o", "json", "-m", f"gemini/{model}", "-s", "7x2m", "and now?", env=KEYS)
+    run = home.run(
+        "--dry-run", "-o", "json", "-m", f"gemini/{model}", "-s", "7x2m", "and now?", env=KEYS
+    )
     return json.loads(run.stdout)["body"]
 
 
@@ -291,7 +363,12 @@ def test_an_image_that_a_tool_returned_follows_its_result(home: Home) -> None:
     session = turn([made])
     session[2]["content"] = [{"type": "text", "text": "see"}, image]
     results = dry_run(home, MODEL, *session).body["contents"][2]["parts"]
-    assert [next(iter(part)) for part in results] == ["functionResponse", "text", "inlineData", "text"]
+    assert [next(iter(part)) for part in results] == [
+        "functionResponse",
+        "text",
+        "inlineData",
+        "text",
+    ]
 
 
 def test_a_session_moves_between_apis_and_back(
@@ -317,7 +394,11 @@ def test_a_session_moves_between_apis_and_back(
     assert flash.run("-s", "0", "-m", "openai/gpt-6.1-sol", "fourth").stdout == "Four.\n"
     assert flash.run("-s", "0", "-m", MODEL, "fifth").stdout == "You said: fifth\n"
     contents = google.sent[-1]["contents"]
-    assert [next(iter(part)) for part in contents[0]["parts"]] == ["text", "inlineData", "inlineData"]
+    assert [next(iter(part)) for part in contents[0]["parts"]] == [
+        "text",
+        "inlineData",
+        "inlineData",
+    ]
     assert [content["parts"] for content in contents[1::2]] == [
         [signed({"text": "One."})], [{"text": "Two."}], [{"text": "Three."}], [{"text": "Four."}],
     ]  # fmt: skip
@@ -327,7 +408,10 @@ def test_a_session_moves_between_apis_and_back(
 
 # ---- endings
 
-BLOCKED = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetadata": {"promptTokenCount": 9}}
+BLOCKED = {
+    "promptFeedback": {"blockReason": "PROHIBITED_CONTENT"},
+    "usageMetadata": {"promptTokenCount": 9},
+}
 
 
 @pytest.mark.parametrize(
@@ -346,7 +430,9 @@ BLOCKED = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "usageMetada
         ([document({"text": "half "})], "half \n", "broke off", 1),
     ],
 )  # fmt: skip
-def test_how_an_answer_ends(flash: Home, google: GeminiServer, documents: Any, out: str, line: str, code: int) -> None:
+def test_how_an_answer_ends(
+    flash: Home, google: GeminiServer, documents: Any, out: str, line: str, code: int
+) -> None:
     google.script(*map(event, documents))
     run = flash.run("hi")
     assert (run.stdout, run.code, line in run.stderr) == (out, code, True)
@@ -370,19 +456,24 @@ def test_a_stream_may_be_split_or_cut_at_any_byte() -> None:
     for at in range(1, end):
         cut = answer_in("gemini", data[:at])
         assert not cut.finished
-        assert text_of(whole).startswith(text_of(cut.message("error") or {"role": "assistant", "content": ""}))
+        assert text_of(whole).startswith(
+            text_of(cut.message("error") or {"role": "assistant", "content": ""})
+        )
 
 
 def test_an_answer_of_a_gateway_that_does_not_stream(flash: Home, google: GeminiServer) -> None:
     google.script(
-        json.dumps(document({"text": "Whole."}, finish="STOP")).encode(), headers={"Content-Type": "text/plain"}
+        json.dumps(document({"text": "Whole."}, finish="STOP")).encode(),
+        headers={"Content-Type": "text/plain"},
     )
     assert flash.run("hi").stdout == "Whole.\n"
 
 
 KEY = error(400, "API key not valid. Please pass a valid API key.")
 RETIRED = error(404, "This model models/x is no longer available to new users.", "NOT_FOUND")
-TOO_LONG = error(400, "The input token count (2000000) exceeds the maximum number of tokens allowed (1048576).")
+TOO_LONG = error(
+    400, "The input token count (2000000) exceeds the maximum number of tokens allowed (1048576)."
+)
 BUSY = error(429, "Quota exceeded.", "RESOURCE_EXHAUSTED",
              details=[{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "0.02s"}])  # fmt: skip
 LATER = error(429, "Quota exceeded.", "RESOURCE_EXHAUSTED", details=[{"retryDelay": "57s"}])
@@ -394,21 +485,36 @@ LATER = error(429, "Quota exceeded.", "RESOURCE_EXHAUSTED", details=[{"retryDela
     [
         (400, KEY, "gemini refused the key (400): API key not valid", 1, 1),
         (403, error(403, "Permission denied", "PERMISSION_DENIED"), "refused the key", 1, 1),
-        (404, RETIRED, "does not know 'gemini-3.8-flash' (404): This model models/x is no longer available", 1, 1),
+        (
+            404,
+            RETIRED,
+            "does not know 'gemini-3.8-flash' (404): This model models/x is no longer available",
+            1,
+            1,
+        ),
         (400, TOO_LONG, "gemini has no room for the prompt", 6, 1),
         (429, BUSY, "", 0, 2),
         (429, LATER, "Quota exceeded", 1, 1),
     ],
 )
 def test_errors_in_one_line(
-    flash: Home, google: GeminiServer, status: int, body: Any, line: str, code: int, requests: int, in_list: bool
+    flash: Home,
+    google: GeminiServer,
+    status: int,
+    body: Any,
+    line: str,
+    code: int,
+    requests: int,
+    in_list: bool,
 ) -> None:
     google.refuse(status, [body] if in_list else body)
     run = flash.run("hi")
     assert (run.code, line in run.stderr, len(google.sent)) == (code, True, requests)
 
 
-def test_an_overload_at_the_beginning_of_a_stream_is_tried_again(flash: Home, google: GeminiServer) -> None:
+def test_an_overload_at_the_beginning_of_a_stream_is_tried_again(
+    flash: Home, google: GeminiServer
+) -> None:
     google.script(event([BUSY]))
     assert flash.run("hi").stdout == "You said: hi\n"
 
@@ -432,7 +538,10 @@ def test_a_field_that_is_refused_is_not_sent_again_for_a_day(
 
 def test_a_schema_that_is_refused_stands_in_the_prompt(flash: Home, google: GeminiServer) -> None:
     (flash.cwd / "s.json").write_text('{"type": "object"}')
-    google.refuse(400, error(400, "Function calling with a response mime type: 'application/json' is unsupported"))
+    google.refuse(
+        400,
+        error(400, "Function calling with a response mime type: 'application/json' is unsupported"),
+    )
     google.answer({"text": "{}"})
     assert flash.run("--schema", "s.json", "hi").stdout == "{}\n"
     assert "responseJsonSchema" not in json.dumps(google.sent[1])
@@ -449,8 +558,16 @@ def test_a_gateway_lists_its_models_with_their_windows(home: Home, google: Gemin
         {"name": "models/gemini-x", "inputTokenLimit": 4096, "outputTokenLimit": 9, **answers},
         {"name": "models/embedding-x", "supportedGenerationMethods": ["embedContent"]},
     ]}  # fmt: skip
-    rows = [json.loads(line) for line in home.run("--list-models", "-m", "lab/", "-o", "jsonl").stdout.splitlines()]
-    assert [(row["model"], row["api"], row["window"]) for row in rows] == [("lab/gemini-x", "gemini", 4096)]
+    rows = [
+        json.loads(line)
+        for line in home.run("--list-models", "-m", "lab/", "-o", "jsonl").stdout.splitlines()
+    ]
+    assert [(row["model"], row["api"], row["window"]) for row in rows] == [
+        ("lab/gemini-x", "gemini", 4096)
+    ]
     asked = json_output(home.run("-m", "lab/gemini-x", "-o", "json", "hi"))
-    assert (asked["text"], google.requests[-1].headers.get("x-goog-api-key")) == ("You said: hi", None)
+    assert (asked["text"], google.requests[-1].headers.get("x-goog-api-key")) == (
+        "You said: hi",
+        None,
+    )
     assert home.run("-m", "lab/gemini-x", "word " * 9000).code == 6

@@ -13,8 +13,12 @@ from tests.support.terminal import Terminal
 
 # llama.cpp's own words
 LOADING = {"error": {"code": 503, "message": "Loading model", "type": "unavailable_error"}}
-NOT_FOUND = {"error": {"code": 400, "message": "model 'nope' not found", "type": "invalid_request_error"}}
-NOT_LOADED = {"error": {"code": 400, "message": "model is not loaded", "type": "invalid_request_error"}}
+NOT_FOUND = {
+    "error": {"code": 400, "message": "model 'nope' not found", "type": "invalid_request_error"}
+}
+NOT_LOADED = {
+    "error": {"code": 400, "message": "model is not loaded", "type": "invalid_request_error"}
+}
 UNTITLED = '[sessions]\ntitles = "off"\n'
 
 
@@ -25,7 +29,10 @@ def listed(state: str) -> dict[str, Any]:
 
 def test_a_list_of_models_says_which_one_a_router_has_loaded(lab: Home, model: ModelServer) -> None:
     page = listed("loaded")
-    page["data"][1] |= {"status": {"value": "unloaded"}, "meta": {"size": 2_000_000_000, "n_ctx_train": 4096}}
+    page["data"][1] |= {
+        "status": {"value": "unloaded"},
+        "meta": {"size": 2_000_000_000, "n_ctx_train": 4096},
+    }
     model.pages["/v1/models"] = page
     rows = json.loads(lab.run("--list-models", "-m", "lab/", "-o", "json").stdout)
     assert [(row["size"], row["loaded"]) for row in rows] == [(None, True), (2_000_000_000, False)]
@@ -58,7 +65,9 @@ def test_the_deadline_ends_the_wait(lab: Home, model: ModelServer) -> None:
     assert len(model.requests) < 6
 
 
-def test_a_window_is_asked_for_again_once_the_model_is_loaded(lab: Home, model: ModelServer) -> None:
+def test_a_window_is_asked_for_again_once_the_model_is_loaded(
+    lab: Home, model: ModelServer
+) -> None:
     model.pages["/v1/models"] = Script(503, {}, (json.dumps(LOADING).encode(),), "length")
     question = "word " * 3000
     assert lab.run(question).code == 0
@@ -67,7 +76,9 @@ def test_a_window_is_asked_for_again_once_the_model_is_loaded(lab: Home, model: 
     assert ("window" in entry, "failed" in entry) == (False, True)
 
 
-def test_a_pause_of_a_self_hosted_server_may_last_as_long_as_the_first_byte(home: Home, model: ModelServer) -> None:
+def test_a_pause_of_a_self_hosted_server_may_last_as_long_as_the_first_byte(
+    home: Home, model: ModelServer
+) -> None:
     pieces = answer("one ", "two")
     for limit, code in (("first_byte_timeout = 600", 0), ("idle_timeout = 0.2", 124)):
         home.configure(lab_config(model, f"{UNTITLED}[network]\nretries = 0\n{limit}\n"))
@@ -79,12 +90,17 @@ def test_its_pauses_are_longer_than_those_of_others() -> None:
     from gptsh.config.settings import Network
 
     assert [Network().idle_seconds(is_self_hosted=own) for own in (True, False)] == [600, 120]
-    assert [Network(idle_timeout=7).idle_seconds(is_self_hosted=own) for own in (True, False)] == [7, 7]
+    assert [Network(idle_timeout=7).idle_seconds(is_self_hosted=own) for own in (True, False)] == [
+        7,
+        7,
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("state", ["loading", "downloading"])
-def test_the_spinner_says_that_a_router_loads_the_model(lab: Home, model: ModelServer, state: str) -> None:
+def test_the_spinner_says_that_a_router_loads_the_model(
+    lab: Home, model: ModelServer, state: str
+) -> None:
     hold = Hold()
     model.pages["/v1/models"] = listed(state)
     model.script(hold, *answer("Here."))
@@ -121,7 +137,9 @@ LACKING = {
 
 
 @pytest.mark.parametrize("name", LACKING)
-def test_a_model_that_a_server_lacks_is_one_clear_line(lab: Home, model: ModelServer, name: str) -> None:
+def test_a_model_that_a_server_lacks_is_one_clear_line(
+    lab: Home, model: ModelServer, name: str
+) -> None:
     status, body, wanted = LACKING[name]
     model.refuse(status, body)
     run = lab.run("hi")
@@ -181,8 +199,14 @@ def in_chunks(payload: Any) -> list[bytes]:
 
 
 ROUTED: dict[str, tuple[Any, str]] = {
-    "an error": ({"id": "g", "error": {"code": 502, "message": "Upstream is gone"}}, "Upstream is gone"),
-    "no choices and an error": ({"choices": None, "error": {"message": "No provider"}}, "No provider"),
+    "an error": (
+        {"id": "g", "error": {"code": 502, "message": "Upstream is gone"}},
+        "Upstream is gone",
+    ),
+    "no choices and an error": (
+        {"choices": None, "error": {"message": "No provider"}},
+        "No provider",
+    ),
     "no choices": ({"id": "g", "choices": None}, "the provider sent no answer"),
     "the reason error": (chunk({}, "error"), "the provider broke the answer off with an error"),
 }
@@ -190,12 +214,16 @@ ROUTED: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("streams", [True, False])
 @pytest.mark.parametrize("name", ROUTED)
-def test_a_failure_under_200_is_a_failure(home: Home, model: ModelServer, name: str, streams: bool) -> None:
+def test_a_failure_under_200_is_a_failure(
+    home: Home, model: ModelServer, name: str, streams: bool
+) -> None:
     payload, wanted = ROUTED[name]
     home.configure(lab_config(model, f"{UNTITLED}[network]\nretries = 0\n"))
     if streams:
         model.script(*in_chunks(payload))
-    model.script(json.dumps(payload).encode(), headers={"Content-Type": "application/json"}, framing="length")
+    model.script(
+        json.dumps(payload).encode(), headers={"Content-Type": "application/json"}, framing="length"
+    )
     run = home.run(*([] if streams else ["--no-stream"]), "hi")
     assert (run.stdout, run.code) == ("", 1)
     assert wanted in run.stderr

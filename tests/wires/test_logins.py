@@ -28,7 +28,9 @@ NEEDED = "gptsh: tool server web requires a login: run 'gptsh --login web', or s
 def guarded(home: Home, fault: str = "") -> Iterator[str]:
     """A configured server that wants a login; its URL."""
     command = [sys.executable, str(SUPPORT / "oauth_tool_server.py"), fault]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout
         url = f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
         home.configure(f'[mcp.servers.web]\nurl = "{url}"\n')
@@ -45,11 +47,16 @@ def test_a_login_in_the_browser_is_kept_and_forgotten(home: Home) -> None:
         assert home.run("--list-tools") == ("", NEEDED, 3)
         done = home.process("--login", "web", env=BROWSER)
         assert (done.stdout, done.code) == ("", 0), done.stderr
-        assert done.stderr.endswith("gptsh: you are logged in at tool server web; --logout web forgets it\n")
+        assert done.stderr.endswith(
+            "gptsh: you are logged in at tool server web; --logout web forgets it\n"
+        )
         (file,) = kept(home)
         content = json.loads(file.read_text())
         assert content["issuer"].rstrip("/") == url.removesuffix("/mcp")
-        assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
+        assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (
+            0o600,
+            0o700,
+        )
         for _ in range(2):
             assert home.run("--list-tools") == ("web__whoami  Who is logged in.\n", "", 0)
         assert json.loads(file.read_text()) == content  # no new registration, no new token
@@ -90,7 +97,9 @@ def test_an_address_without_the_state_of_the_login_is_ignored(home: Home) -> Non
                 urllib.request.urlopen(f"{redirect_uri}?{query}")
         process.stdin.write(f"{redirect_uri}?error=access_denied&state=other\n".encode())
         process.stdin.flush()
-        read_until(process.stderr, b"gptsh: this address is not that of the last page of the login\n")
+        read_until(
+            process.stderr, b"gptsh: this address is not that of the last page of the login\n"
+        )
         urllib.request.urlopen(page).close()
         assert process.wait(30) == 0
         assert home.run("--list-tools").code == 0
@@ -153,7 +162,10 @@ AUTHORIZATION = "/.well-known/oauth-authorization-server"
     [
         ("address", {"link": FAR}),
         ("resource", {"/resource": {"resource": FAR}}),
-        ("authorization_servers", {"/resource": {"authorization_servers": ["https://a.example", FAR]}}),
+        (
+            "authorization_servers",
+            {"/resource": {"authorization_servers": ["https://a.example", FAR]}},
+        ),
         ("jwks_uri", {"/resource": {"jwks_uri": "ftp://a.example/x"}}),
         ("issuer", {AUTHORIZATION: {"issuer": FAR}}),
         ("authorization_endpoint", {AUTHORIZATION: {"authorization_endpoint": FAR}}),
@@ -163,7 +175,9 @@ AUTHORIZATION = "/.well-known/oauth-authorization-server"
         ("jwks_uri", {AUTHORIZATION: {"jwks_uri": FAR}}),
     ],
 )
-def test_a_login_goes_to_no_url_without_https(home: Home, key: str, changes: dict[str, Any]) -> None:
+def test_a_login_goes_to_no_url_without_https(
+    home: Home, key: str, changes: dict[str, Any]
+) -> None:
     with metadata_server(home, changes) as used:
         error = f"gptsh: the login at tool server web has a URL without https:// ({key})\n"
         assert home.run("--login", "web") == ("", error, 3)
@@ -199,7 +213,10 @@ def test_a_token_that_has_expired_is_refreshed_by_itself(home: Home) -> None:
         before = expire(home)
         assert home.run("--list-tools") == ("web__whoami  Who is logged in.\n", "", 0)
         login = json.loads(kept(home)[0].read_text())
-        assert login["tokens"]["access_token"] not in (before["access_token"], "access-that-expired")
+        assert login["tokens"]["access_token"] not in (
+            before["access_token"],
+            "access-that-expired",
+        )
         assert login["expires_at"] > 1
         assert home.run("--list-tools").code == 0  # by the new one
 
@@ -221,7 +238,11 @@ def test_a_login_that_has_ended_is_one_line(home: Home) -> None:
         home.process("--login", "web", env=BROWSER)
         before = expire(home)
         run = home.run("--list-tools")
-        assert run == ("", "gptsh: tool server web requires a new login: run 'gptsh --login web'\n", 3)
+        assert run == (
+            "",
+            "gptsh: tool server web requires a new login: run 'gptsh --login web'\n",
+            3,
+        )
         assert before["refresh_token"] not in home.run("--list-tools", "--debug").stderr
 
 
@@ -252,4 +273,7 @@ def test_a_login_that_fails_keeps_nothing(home: Home, fault: str, said: str) -> 
 def test_a_server_that_has_no_login(home: Home, table: str, said: str) -> None:
     home.configure(f"[mcp.servers.web]\n{table}\n")
     assert home.run("--login", "web") == ("", f"gptsh: {said}\n", 2)
-    assert home.run("--login", "nix").stderr == "gptsh: there is no tool server 'nix': choose from web\n"
+    assert (
+        home.run("--login", "nix").stderr
+        == "gptsh: there is no tool server 'nix': choose from web\n"
+    )

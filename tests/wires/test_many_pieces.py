@@ -29,8 +29,15 @@ def call(arguments: str, **more: str) -> dict[str, Any]:
 
 def claude(*events: dict[str, Any]) -> bytes:
     """A stream of Anthropic's Messages API with these events."""
-    start = {"type": "message_start", "message": {"id": "m", "content": [], "usage": {"input_tokens": 1}}}
-    last = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 5}}
+    start = {
+        "type": "message_start",
+        "message": {"id": "m", "content": [], "usage": {"input_tokens": 1}},
+    }
+    last = {
+        "type": "message_delta",
+        "delta": {"stop_reason": "end_turn"},
+        "usage": {"output_tokens": 5},
+    }
     return b"".join(map(claude_api.named, (start, *events, last, {"type": "message_stop"})))
 
 
@@ -52,15 +59,21 @@ def broken_off(count: int) -> bytes:
 def documents(*parts: dict[str, Any], size: int) -> bytes:
     """A stream of Google's with so many parts in each document."""
     starts = range(0, len(parts), size)
-    return b"".join(google.event(google.document(*parts[at : at + size], finish="STOP")) for at in starts)
+    return b"".join(
+        google.event(google.document(*parts[at : at + size], finish="STOP")) for at in starts
+    )
 
 
 def details(count: int) -> bytes:
-    return chat(*[{"reasoning_details": [{"type": "reasoning.text", "text": PIECE, "index": 0}]}] * count)
+    return chat(
+        *[{"reasoning_details": [{"type": "reasoning.text", "text": PIECE, "index": 0}]}] * count
+    )
 
 
 def citations(count: int) -> bytes:
-    cited = [{"type": "citations_delta", "citation": {"url": f"http://x/{at}"}} for at in range(count)]
+    cited = [
+        {"type": "citations_delta", "citation": {"url": f"http://x/{at}"}} for at in range(count)
+    ]
     return claude(*block("text", *cited, text="done"))
 
 
@@ -89,7 +102,8 @@ ANSWERS: dict[str, tuple[str, Callable[[int], bytes]]] = {
 
 
 @pytest.mark.parametrize(
-    ("few", "many", "times"), [(3_000, 12_000, 6.0), pytest.param(10_000, 40_000, 8.0, marks=pytest.mark.slow)]
+    ("few", "many", "times"),
+    [(3_000, 12_000, 6.0), pytest.param(10_000, 40_000, 8.0, marks=pytest.mark.slow)],
 )
 @pytest.mark.parametrize("name", ANSWERS)
 def test_many_pieces_take_time_in_proportion(
@@ -108,7 +122,9 @@ def test_many_pieces_take_time_in_proportion(
         for _ in range(2):
             server.script(body)
             started = time.process_time()
-            run = home.run("--no-tools", "--no-stream" if name == "words that wait" else "--new", "go")
+            run = home.run(
+                "--no-tools", "--no-stream" if name == "words that wait" else "--new", "go"
+            )
             runs.append(time.process_time() - started)
         seconds[count] = min(runs)
     assert run.code in (0, 1)

@@ -32,7 +32,10 @@ LIST = "Supported values are: 'low', 'medium', 'high', 'xhigh', and 'max'."
 
 def vendor(home: Home, model: ModelServer, api: str, name: str) -> Home:
     """A home whose default model is PROVIDER/NAME on the scripted server, asked by this API."""
-    base = {"gemini": model.base_url.replace("/v1", "/v1beta"), "ollama": model.base_url.removesuffix("/v1")}
+    base = {
+        "gemini": model.base_url.replace("/v1", "/v1beta"),
+        "ollama": model.base_url.removesuffix("/v1"),
+    }
     return at_vendor(home, name, base.get(api, model.base_url), f'api = "{api}"\n')
 
 
@@ -84,10 +87,16 @@ def options(params: str) -> list[str]:
     return [arg for param in params.split() for arg in ("-p", param)]
 
 
-def effort(api: str, model: str, value: str, words: str, path: str, first: Any, then: Any, **more: Any) -> Refused:
+def effort(
+    api: str, model: str, value: str, words: str, path: str, first: Any, then: Any, **more: Any
+) -> Refused:
     """A refusal of an effort; ``then`` is None if it is left out."""
     level = more.pop("level", then)
-    note = f"takes no reasoning_effort {value}: {level} is sent" if level else "takes no reasoning_effort: left out"
+    note = (
+        f"takes no reasoning_effort {value}: {level} is sent"
+        if level
+        else "takes no reasoning_effort: left out"
+    )
     return Refused(api, model, f"reasoning_effort={value}", words, path, first, then, note, more)
 
 
@@ -183,7 +192,9 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("rule", REFUSED.values(), ids=REFUSED)
-def test_what_a_model_refuses_is_not_asked_of_it_again_for_a_day(home: Home, model: ModelServer, rule: Refused) -> None:
+def test_what_a_model_refuses_is_not_asked_of_it_again_for_a_day(
+    home: Home, model: ModelServer, rule: Refused
+) -> None:
     asked = vendor(home, model, rule.api, rule.model)
     model.refuse(400, refusal(rule.api, rule.words, **rule.more))
     note = f"gptsh: {rule.model} {rule.note}\n" if rule.note else ""
@@ -209,12 +220,22 @@ def test_a_gateway_with_chat_completions_alone_is_asked_without_reasoning(
     note = "gptsh: lab/gpt-6-sol takes no reasoning_effort beside tools: with them none is sent\n"
     for _ in range(2):
         model.script(*ANSWERS["chat"])
-        assert asked.run(*options(f"reasoning_effort=high tools=[{FUNCTION}]"), "hi") == ("Yes.\n", note, 0)
+        assert asked.run(*options(f"reasoning_effort=high tools=[{FUNCTION}]"), "hi") == (
+            "Yes.\n",
+            note,
+            0,
+        )
     model.script(*ANSWERS["chat"])
     assert asked.run(*options("reasoning_effort=high"), "hi").stdout == "Yes.\n"
     posts = [asked.path for asked in model.requests if asked.method == "POST"]
     assert posts == ["/v1/chat/completions", "/v1/responses", *["/v1/chat/completions"] * 3]
-    assert [body.get("reasoning_effort") for body in sent(model)] == ["high", None, "none", "none", "high"]
+    assert [body.get("reasoning_effort") for body in sent(model)] == [
+        "high",
+        None,
+        "none",
+        "none",
+        "high",
+    ]
 
 
 class Rule(NamedTuple):
@@ -260,7 +281,9 @@ RULES = {
 
 
 @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-def test_what_is_known_of_a_model_is_right_at_the_first_request(home: Home, model: ModelServer, rule: Rule) -> None:
+def test_what_is_known_of_a_model_is_right_at_the_first_request(
+    home: Home, model: ModelServer, rule: Rule
+) -> None:
     asked = vendor(home, model, rule.api, rule.model)
     model.script(*ANSWERS[rule.api])
     note = f"gptsh: {rule.model} {rule.note}\n" if rule.note else ""
@@ -271,7 +294,9 @@ def test_what_is_known_of_a_model_is_right_at_the_first_request(home: Home, mode
         assert model.requests[-1].headers["anthropic-version"] == "2023-06-01"
 
 
-@pytest.mark.parametrize("name", ["lab/m", "openai/gpt-6.3-astra", "anthropic/claude-opus-5-6", "gemini/gemini-4-neon"])
+@pytest.mark.parametrize(
+    "name", ["lab/m", "openai/gpt-6.3-astra", "anthropic/claude-opus-5-6", "gemini/gemini-4-neon"]
+)
 def test_no_request_ends_with_an_answer(home: Home, name: str) -> None:
     partial = {"role": "assistant", "content": "It is", "finish_reason": "interrupted"}
     body = dry_run(home, name, {"role": "user", "content": "what?"}, partial).body
@@ -297,12 +322,16 @@ def test_claude_is_asked_for_its_thoughts_where_they_are_shown_or_tools_are_offe
     assert [body.get("thinking") for body in sent(model)] == [shown, None, None, shown]
 
 
-def test_remarks_between_calls_that_come_as_thinking_are_shown(home: Home, model: ModelServer) -> None:
+def test_remarks_between_calls_that_come_as_thinking_are_shown(
+    home: Home, model: ModelServer
+) -> None:
     with_tools(home, model, more=f'[providers.anthropic]\nbase_url = "{model.base_url}"\n')
     model.script(*claude_stream(thought(0, "I look first."), tool(1, "c1", "good__add", '{"a": 1, "b": 2}'),
                                 stop="tool_use"))  # fmt: skip
     model.script(*ANSWERS["anthropic"])
-    run = home.run("--reasoning", "-m", "anthropic/claude-opus-5-6", "hi", env={"ANTHROPIC_API_KEY": "k"})
+    run = home.run(
+        "--reasoning", "-m", "anthropic/claude-opus-5-6", "hi", env={"ANTHROPIC_API_KEY": "k"}
+    )
     assert (run.stdout, run.code, "I look first." in run.stderr) == ("Yes.\n", 0, True)
     assert [body["thinking"] for body in sent(model)] == [SUMMARIZED] * 2
 
@@ -323,7 +352,10 @@ SERVERS: dict[str, type[ModelServer]] = {
     "responses": openai.ResponsesServer, "chat": ModelServer, "anthropic": AnthropicServer,
     "gemini": google.GeminiServer, "ollama": OllamaServer,
 }  # fmt: skip
-SUM, SCHEMA = {"a": 1, "b": 2}, '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}'
+SUM, SCHEMA = (
+    {"a": 1, "b": 2},
+    '{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}',
+)
 JSON_ANSWERS = {
     "chat": answer('{"n":3}'),
     "responses": openai.stream(openai.message('{"n":3}')),
@@ -333,11 +365,16 @@ JSON_ANSWERS = {
 }
 CALLS = {
     "responses": openai.stream(
-        openai.reasoning("1", "I add."), openai.function_call("call_1", "good__add", json.dumps(SUM))
+        openai.reasoning("1", "I add."),
+        openai.function_call("call_1", "good__add", json.dumps(SUM)),
     ),
-    "anthropic": claude_stream(thought(0, "I add."), tool(1, "c1", "good__add", json.dumps(SUM)), stop="tool_use"),
+    "anthropic": claude_stream(
+        thought(0, "I add."), tool(1, "c1", "good__add", json.dumps(SUM)), stop="tool_use"
+    ),
     "gemini": google.stream(google.signed(google.call("good__add", SUM, "c1"))),
-    "ollama": [ndjson(line(tool_calls=[{"function": {"name": "good__add", "arguments": SUM}}]), last())],
+    "ollama": [
+        ndjson(line(tool_calls=[{"function": {"name": "good__add", "arguments": SUM}}]), last())
+    ],
 }
 
 
@@ -348,7 +385,9 @@ def refused_in_chat(body: dict[str, Any]) -> str | None:
 
 
 @pytest.mark.parametrize("api", NEW)
-def test_a_model_that_the_table_lacks_takes_every_effort_tools_a_schema_and_an_image(home: Home, api: str) -> None:
+def test_a_model_that_the_table_lacks_takes_every_effort_tools_a_schema_and_an_image(
+    home: Home, api: str
+) -> None:
     name, path, values = NEW[api]
     server = SERVERS[api]()
     if isinstance(server, OllamaServer):
@@ -363,7 +402,9 @@ def test_a_model_that_the_table_lacks_takes_every_effort_tools_a_schema_and_an_i
         server.script(*JSON_ANSWERS[api])
         run = asked.run(*given, "-p", f"reasoning_effort={effort}", "how many?")
         assert (run.stdout, run.code) == ('{"n":3}\n', 0)
-    assert [str(value_at(body, path)) for body in sent(server)] == values.split()  # each at the first try
+    assert [
+        str(value_at(body, path)) for body in sent(server)
+    ] == values.split()  # each at the first try
     answering = "responses" if api == "chat" else api  # to which chat completions point
     server.script(*CALLS[answering])
     server.script(*JSON_ANSWERS[answering])
@@ -397,7 +438,9 @@ def chunks(*deltas: dict[str, Any]) -> list[bytes]:
     return [event(chunk(delta)) for delta in deltas]
 
 
-LONG_COST = (500_000 * 4 + 500_000 * 5 + 1000 * 15) / 1e6  # above 272,000 tokens; writing the cache costs 1.25 x
+LONG_COST = (
+    500_000 * 4 + 500_000 * 5 + 1000 * 15
+) / 1e6  # above 272,000 tokens; writing the cache costs 1.25 x
 CLAUDE_WRITES = {"input_tokens": 0, "cache_read_input_tokens": 0, "cache_creation_input_tokens": 1000,
                  "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 1000}}  # fmt: skip
 REPORTED = {

@@ -13,13 +13,23 @@ from tests.support.strict import strict
 from tests.support.tools import call, calling, configure
 
 SUM = {"a": 1, "b": 2}
-MODELS = ("gemini/gemini-3.8-flash", "openai/gpt-6.1-sol", "anthropic/claude-sonnet-5-5", "ollama/m", "lab/m")
+MODELS = (
+    "gemini/gemini-3.8-flash",
+    "openai/gpt-6.1-sol",
+    "anthropic/claude-sonnet-5-5",
+    "ollama/m",
+    "lab/m",
+)
 
 
 def test_a_session_moves_through_all_apis_with_calls_reasoning_an_image_and_a_pdf(
     home: Home, model: ModelServer, anthropic: claude.AnthropicServer
 ) -> None:
-    gemini, responses, ollama = google.GeminiServer(), openai.ResponsesServer(), llama.OllamaServer()
+    gemini, responses, ollama = (
+        google.GeminiServer(),
+        openai.ResponsesServer(),
+        llama.OllamaServer(),
+    )
     configure(home, model)
     home.configure(
         f'{home.config.read_text()}[providers.gemini]\nbase_url = "{gemini.google_url}"\n'
@@ -30,12 +40,20 @@ def test_a_session_moves_through_all_apis_with_calls_reasoning_an_image_and_a_pd
     (home.cwd / "a.png").write_bytes(make_png())
     (home.cwd / "a.pdf").write_bytes(make_pdf())
     model.refuses = strict("lab")
-    gemini.answer(google.thought("Hm."), google.signed(google.call("good__add", SUM)), google.call("good__add", SUM))
-    responses.answer(openai.reasoning("a", "Hm."), openai.function_call("fc1", "good__add", json.dumps(SUM)))
+    gemini.answer(
+        google.thought("Hm."),
+        google.signed(google.call("good__add", SUM)),
+        google.call("good__add", SUM),
+    )
+    responses.answer(
+        openai.reasoning("a", "Hm."), openai.function_call("fc1", "good__add", json.dumps(SUM))
+    )
     made = claude.tool(1, "toolu_1", "good__add", json.dumps(SUM))
     anthropic.script(*claude.stream(claude.thought(0, "Hm."), made, stop="tool_use"))
     function = {"name": "good__add", "arguments": SUM}
-    ollama.answer(llama.line(thinking="Hm."), llama.line(tool_calls=[{"function": function}]), llama.last())
+    ollama.answer(
+        llama.line(thinking="Hm."), llama.line(tool_calls=[{"function": function}]), llama.last()
+    )
     model.script(event(chunk({"reasoning_content": "Hm."})), *calling(call("add", **SUM)))
     files = ["-f", "a.png", "-f", "a.pdf"]
     for round_, which in enumerate(2 * MODELS):
@@ -43,7 +61,12 @@ def test_a_session_moves_through_all_apis_with_calls_reasoning_an_image_and_a_pd
         run = home.run(*session, "-m", which, f"question {round_}")
         assert run.code == 0, (which, run.stderr)
     assert sum(len(message.get("tool_calls", ())) for message in home.doc()["messages"]) == 6
-    signed = [part for content in gemini.sent[-1]["contents"] for part in content["parts"] if "functionCall" in part]
+    signed = [
+        part
+        for content in gemini.sent[-1]["contents"]
+        for part in content["parts"]
+        if "functionCall" in part
+    ]
     # The first call of each answer has a signature: its own, or where another model made it the one for that.
     foreign = google.UNSIGNED
     own = google.signature(google.call("good__add", SUM))

@@ -37,7 +37,9 @@ def here(home: Home, server: OllamaServer) -> Home:
 
 
 @pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"])
-def test_a_base_with_or_without_v1_is_the_same_server(home: Home, server: OllamaServer, end: str) -> None:
+def test_a_base_with_or_without_v1_is_the_same_server(
+    home: Home, server: OllamaServer, end: str
+) -> None:
     home.configure(NO_TITLES)
     run = home.run("-m", "ollama/m", "hi", env={"OLLAMA_API_BASE": server.root + end})
     assert run == ("You said: hi\n", "", 0)
@@ -54,25 +56,38 @@ def test_a_key_goes_as_a_bearer_with_every_request(here: Home, server: OllamaSer
     assert "sk-of" not in run.stderr + json.dumps(here.doc())
 
 
-def test_its_models_are_listed_and_a_bare_name_of_one_is_its(here: Home, server: OllamaServer) -> None:
+def test_its_models_are_listed_and_a_bare_name_of_one_is_its(
+    here: Home, server: OllamaServer
+) -> None:
     server.models["qwen3:8b"] = Model()
-    listed = [json.loads(each) for each in here.run("--list-models", "-o", "jsonl").stdout.splitlines()]
-    of_it = {entry["model"]: entry["api"] for entry in listed if entry["model"].startswith("ollama/")}
+    listed = [
+        json.loads(each) for each in here.run("--list-models", "-o", "jsonl").stdout.splitlines()
+    ]
+    of_it = {
+        entry["model"]: entry["api"] for entry in listed if entry["model"].startswith("ollama/")
+    }
     assert of_it == {"ollama/m:latest": "ollama", "ollama/qwen3:8b": "ollama"}
     assert here.run("-m", "qwen3:8b", "hi").code == 0
     assert server.chats[-1]["model"] == "qwen3:8b"
 
 
-def test_a_list_says_how_large_a_model_is_and_whether_it_is_loaded(here: Home, server: OllamaServer) -> None:
+def test_a_list_says_how_large_a_model_is_and_whether_it_is_loaded(
+    here: Home, server: OllamaServer
+) -> None:
     server.models["qwen3:8b"] = Model(size=5_200_000_000)
     here.run("hi")
     lines = here.run("--list-models", "-m", "ollama/").stdout.splitlines()
     assert [re.split(" {2,}", line)[-1] for line in lines] == ["4.9 GB, loaded", "5.2 GB"]
     rows = json.loads(here.run("--list-models", "-m", "ollama/", "-o", "json").stdout)
-    assert [(row["size"], row["loaded"]) for row in rows] == [(4_900_000_000, True), (5_200_000_000, False)]
+    assert [(row["size"], row["loaded"]) for row in rows] == [
+        (4_900_000_000, True),
+        (5_200_000_000, False),
+    ]
 
 
-def test_tab_offers_what_the_server_has_and_asks_once_a_minute(here: Home, server: OllamaServer) -> None:
+def test_tab_offers_what_the_server_has_and_asks_once_a_minute(
+    here: Home, server: OllamaServer
+) -> None:
     server.models["qwen3:8b"] = Model()
     for _ in range(2):
         assert completions(here, "gptsh -m ollama/q") == ["ollama/qwen3:8b"]
@@ -82,19 +97,34 @@ def test_tab_offers_what_the_server_has_and_asks_once_a_minute(here: Home, serve
     server.models["qwen4"] = Model()
     assert completions(here, "gptsh -m ollama/qwen4") == ["ollama/qwen4"]
     assert completions(here, "gptsh -m openai/gpt-4") == []
-    assert completions(here, "gptsh -m ollama/", '[providers.ollama]\napi_key_command = "touch ran"\n') == []
+    assert (
+        completions(here, "gptsh -m ollama/", '[providers.ollama]\napi_key_command = "touch ran"\n')
+        == []
+    )
     assert not (here.cwd / "ran").exists()
 
 
 PNG, JPEG = (base64.b64encode(data).decode() for data in (b"\x89PNG\r\n", b"\xff\xd8\xff"))
-CALL = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at":"x"}'}, "extra": 1}
+CALL = {
+    "id": "c1",
+    "type": "function",
+    "function": {"name": "look", "arguments": '{"at":"x"}'},
+    "extra": 1,
+}
 ASKED = {"role": "user", "content": "q"}
 URL = "data:image/png;base64,"
 OF_M = {"provider": "ollama", "model": "ollama/m"}
 
 
 def test_messages_lose_what_is_ours_or_anothers(home: Home) -> None:
-    ours = {"id": "1", "parent": None, "timestamp": "t", "estimated": 3, "usage": None, "provider": "groq"}
+    ours = {
+        "id": "1",
+        "parent": None,
+        "timestamp": "t",
+        "estimated": 3,
+        "usage": None,
+        "provider": "groq",
+    }
     parts = [{"type": "text", "text": "q"}, {"type": "text", "text": "log\n", "source": "stdin"},
              {"type": "text", "text": "n", "source": "a.txt"}]  # fmt: skip
     said = {"role": "assistant", "content": "so", "thinking": [{"type": "thinking", "thinking": "hm"}],
@@ -117,24 +147,49 @@ def test_images_go_beside_the_text_and_what_is_not_taken_is_said(home: Home) -> 
         {"type": "hologram", "x": 1},
     ]
     got = dry_run(
-        home, "ollama/m", {"role": "user", "content": content}, {"role": "assistant", "content": "a"}
+        home,
+        "ollama/m",
+        {"role": "user", "content": content},
+        {"role": "assistant", "content": "a"},
     ).messages[0]
     assert got["images"] == [PNG, JPEG]
-    assert got["content"] == "look\n\nT:\nthe text\n\n[gptsh: hologram, not sent: Ollama takes text and images]"
+    assert (
+        got["content"]
+        == "look\n\nT:\nthe text\n\n[gptsh: hologram, not sent: Ollama takes text and images]"
+    )
 
 
 def test_a_tools_result_has_its_name_its_texts_on_lines_and_its_image(home: Home) -> None:
-    turn = [ASKED, {"role": "assistant", "content": None, "tool_calls": [CALL], "replay": {"thinking": "hm"}, **OF_M}]
+    turn = [
+        ASKED,
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [CALL],
+            "replay": {"thinking": "hm"},
+            **OF_M,
+        },
+    ]
     picture = {"type": "image_url", "image_url": {"url": URL + PNG}}
     result = {"role": "tool", "tool_call_id": "c1", "content": [*parts("seen", "twice"), picture]}
     _, call, got, _ = dry_run(home, "ollama/m", *turn, result).messages
-    assert call["tool_calls"] == [{"id": "c1", "function": {"name": "look", "arguments": {"at": "x"}}}]
+    assert call["tool_calls"] == [
+        {"id": "c1", "function": {"name": "look", "arguments": {"at": "x"}}}
+    ]
     assert "thinking" not in call  # a question was asked since
-    assert got == {"role": "tool", "content": "seen\ntwice", "images": [PNG], "tool_name": "look", "tool_call_id": "c1"}
+    assert got == {
+        "role": "tool",
+        "content": "seen\ntwice",
+        "images": [PNG],
+        "tool_name": "look",
+        "tool_call_id": "c1",
+    }
 
 
 def run_of(home: Home, server: OllamaServer, name: str) -> Any:
-    server.script((DATA / f"{name}.ndjson").read_bytes(), headers={"Content-Type": "application/x-ndjson"})
+    server.script(
+        (DATA / f"{name}.ndjson").read_bytes(), headers={"Content-Type": "application/x-ndjson"}
+    )
     return home.run("--reasoning", "hi")
 
 
@@ -174,7 +229,12 @@ def test_an_answer_as_it_comes(
 def test_what_was_used(here: Home, server: OllamaServer) -> None:
     run_of(here, server, "thinking")
     usage = here.doc()["messages"][1]["usage"]
-    assert (usage["prompt"], usage["completion"], usage["total"], usage["cached_tokens"]) == (26, 12, 38, None)
+    assert (usage["prompt"], usage["completion"], usage["total"], usage["cached_tokens"]) == (
+        26,
+        12,
+        38,
+        None,
+    )
     assert usage["raw"]["load_duration"]
 
 
@@ -185,14 +245,25 @@ def test_calls_of_tools_in_openais_shape_each_with_an_id(here: Home, server: Oll
     assert second["function"] == {"name": "read_file", "arguments": '{"path": "ä.txt"}'}
     assert first["id"] != second["id"]
     assert here.run("-s", "0", "and?").code == 0  # both come back, with a result each
-    assert [message["role"] for message in server.chats[-1]["messages"]][1:] == ["assistant", "tool", "tool", "user"]
+    assert [message["role"] for message in server.chats[-1]["messages"]][1:] == [
+        "assistant",
+        "tool",
+        "tool",
+        "user",
+    ]
     assert server.chats[-1]["messages"][2]["tool_name"] == "list_files"
 
 
 def test_an_answer_in_one_piece(here: Home, server: OllamaServer) -> None:
     whole = {**last(), "message": {"content": "x", "thinking": "hm"}}
-    server.script(json.dumps(whole).encode(), framing="length", headers={"Content-Type": "application/json"})
-    assert here.run("--no-stream", "--reasoning", "hi") == ("x\n", "hm\n", 0)  # no newline at its end
+    server.script(
+        json.dumps(whole).encode(), framing="length", headers={"Content-Type": "application/json"}
+    )
+    assert here.run("--no-stream", "--reasoning", "hi") == (
+        "x\n",
+        "hm\n",
+        0,
+    )  # no newline at its end
     assert server.chats[0]["stream"] is False
     assert here.doc()["messages"][1]["finish_reason"] == "stop"
 
@@ -200,15 +271,23 @@ def test_an_answer_in_one_piece(here: Home, server: OllamaServer) -> None:
 def test_a_model_that_is_not_there_can_be_pulled(here: Home) -> None:
     run = here.run("-m", "ollama/qwen9", "hi")
     assert (run.stdout, run.code) == ("", 1)
-    assert "does not know 'qwen9' (404): model 'qwen9' not found: ollama pull qwen9, or see -m\n" in run.stderr
+    assert (
+        "does not know 'qwen9' (404): model 'qwen9' not found: ollama pull qwen9, or see -m\n"
+        in run.stderr
+    )
 
 
-def test_a_prompt_that_does_not_fit_is_refused_and_not_cut(here: Home, server: OllamaServer) -> None:
+def test_a_prompt_that_does_not_fit_is_refused_and_not_cut(
+    here: Home, server: OllamaServer
+) -> None:
     here.configure(f"[providers.ollama]\ncontext_window = 9000\n{NO_TITLES}")
     server.models["m:latest"] = Model(trained=512)  # less than the config says
     run = here.run("hello " * 1500)
     assert (run.stdout, run.code) == ("", 6)
-    assert "ollama has no room for the prompt: the prompt is longer than the context length" in run.stderr
+    assert (
+        "ollama has no room for the prompt: the prompt is longer than the context length"
+        in run.stderr
+    )
     assert server.chats[0]["truncate"] is server.chats[0]["shift"] is False
     assert len(here.doc()["messages"]) == 1
 
@@ -221,7 +300,9 @@ def test_what_cannot_fit_is_not_sent(here: Home, server: OllamaServer) -> None:
     assert server.paths() == ["/api/show"]
 
 
-def test_a_model_that_does_not_think_is_asked_without_and_nothing_is_lost(here: Home, server: OllamaServer) -> None:
+def test_a_model_that_does_not_think_is_asked_without_and_nothing_is_lost(
+    here: Home, server: OllamaServer
+) -> None:
     server.models["m:latest"] = Model(abilities=("completion",))
     note = "gptsh: ollama/m takes no reasoning_effort: left out\n"
     assert here.run("-p", "reasoning_effort=high", "hi") == ("You said: hi\n", note, 0)
@@ -244,7 +325,10 @@ def test_a_schema_goes_as_format_and_in_words(here: Home, server: OllamaServer) 
         ("invalid JSON schema in format", [True, False]),
         ('invalid format: "{}"; expected "json" or a valid JSON Schema object', [True, False]),
         ("failed to load model vocabulary required for format", [True, False]),
-        ("json: cannot unmarshal object into Go struct field ChatRequest.format of type string", [True, False]),
+        (
+            "json: cannot unmarshal object into Go struct field ChatRequest.format of type string",
+            [True, False],
+        ),
         ("Failed to create new sequence: failed to process inputs: image: unknown format", [True]),
     ],
 )
@@ -303,13 +387,23 @@ def test_the_window_that_is_asked_for(
     ("option", "line"),
     [
         ("num_ctx=abc", 'ollama failed (500): option "num_ctx" must be of type integer'),
-        (f"tools={json.dumps([TOOL])}", "m takes no tools (400): registry.ollama.ai/library/m:latest does not support"),
+        (
+            f"tools={json.dumps([TOOL])}",
+            "m takes no tools (400): registry.ollama.ai/library/m:latest does not support",
+        ),
     ],
 )
-def test_a_refusal_is_one_request_and_one_line(here: Home, server: OllamaServer, option: str, line: str) -> None:
+def test_a_refusal_is_one_request_and_one_line(
+    here: Home, server: OllamaServer, option: str, line: str
+) -> None:
     server.models["m:latest"] = Model(abilities=("completion",))
     run = here.run("-p", option, "hi")
-    assert (run.stdout, run.code, run.stderr.count("\n"), len(server.chats)) == ("", 1, 2, 1)  # and how to go on
+    assert (run.stdout, run.code, run.stderr.count("\n"), len(server.chats)) == (
+        "",
+        1,
+        2,
+        1,
+    )  # and how to go on
     assert run.stderr.startswith(f"gptsh: {line}")
 
 
@@ -324,7 +418,9 @@ def test_a_session_of_several_turns_loads_its_model_once(here: Home, server: Oll
 
 
 @pytest.mark.slow
-def test_a_model_loaded_meanwhile_by_others_keeps_its_window(here: Home, server: OllamaServer) -> None:
+def test_a_model_loaded_meanwhile_by_others_keeps_its_window(
+    here: Home, server: OllamaServer
+) -> None:
     assert here.run("hi").code == 0
     (cache,) = here.folder.rglob("servers.json")
     entries = json.loads(cache.read_bytes())
@@ -351,7 +447,11 @@ def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(
 
 
 def test_whether_a_model_takes_images_the_server_says(here: Home, server: OllamaServer) -> None:
-    for abilities, takes in ((("completion", "vision"), True), (("completion",), False), (None, True)):
+    for abilities, takes in (
+        (("completion", "vision"), True),
+        (("completion",), False),
+        (None, True),
+    ):
         name = f"m{len(server.models)}"
         server.models[f"{name}:latest"] = Model(abilities=abilities)
         run = here.run("-n", "-m", f"ollama/{name}", "look", stdin=make_png())

@@ -65,9 +65,19 @@ SAMPLING = [
     ("openai/gpt-4.1", WARM, WARM, ""),
     ("openai/o3", {**WARM, "top_p": 1, "metadata": {}}, {"metadata": {}}, "temperature, top_p"),
     ("openai/gpt-5.1", WARM, WARM, ""),  # its effort is "none" unless asked for
-    ("openai/gpt-5.1", effort("low", **WARM), {"reasoning": {"summary": "auto", "effort": "low"}}, "temperature"),
+    (
+        "openai/gpt-5.1",
+        effort("low", **WARM),
+        {"reasoning": {"summary": "auto", "effort": "low"}},
+        "temperature",
+    ),
     ("openai/gpt-5.5", WARM, {}, "temperature"),
-    ("openai/gpt-5.5", effort("none", **WARM), {"reasoning": {"summary": "auto", "effort": "none"}, **WARM}, ""),
+    (
+        "openai/gpt-5.5",
+        effort("none", **WARM),
+        {"reasoning": {"summary": "auto", "effort": "none"}, **WARM},
+        "",
+    ),
     ("moonshot/kimi-k3", {**WARM, "top_p": 1}, {"top_p": 1}, "temperature"),
     (SONNET, {**WARM, "top_k": 3}, {**WARM, "top_k": 3}, ""),
     (SONNET, {**WARM, "top_p": 0.9}, WARM, "top_p beside temperature"),
@@ -106,7 +116,11 @@ def test_parameters_as_a_model_takes_them(
         for tool in asked.body.get("tools", ()):
             tool.pop("cache_control", None)
     if "store" in asked.body:  # the Responses API
-        usual = {"store": False, "include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"}}
+        usual = {
+            "store": False,
+            "include": ["reasoning.encrypted_content"],
+            "reasoning": {"summary": "auto"},
+        }
         sent = usual | sent
     if model.startswith("ollama"):
         sent = {"truncate": False, "shift": False, **sent}
@@ -117,15 +131,25 @@ def test_a_session_with_claude_at_openrouter_is_marked_for_the_cache(home: Home)
     turn = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
     model, system = "openrouter/anthropic/claude-sonnet-5-5", ["--system", "Brief."]
     assert "cache_control" not in json.dumps(dry_run(home, model, args=system).body)
-    assert "cache_control" not in json.dumps(dry_run(home, "openrouter/openai/gpt-5", *turn, args=system).body)
+    assert "cache_control" not in json.dumps(
+        dry_run(home, "openrouter/openai/gpt-5", *turn, args=system).body
+    )
     messages = dry_run(home, model, *turn, *turn, args=system).body["messages"]
-    marked = [message["content"][-1]["text"] for message in messages if "cache_control" in json.dumps(message)]
+    marked = [
+        message["content"][-1]["text"]
+        for message in messages
+        if "cache_control" in json.dumps(message)
+    ]
     assert marked == ["Brief.", "one", "and now?"]
 
 
 def test_an_answer_of_claude_always_has_a_limit(home: Home) -> None:
     quarter_of_its_window, all_it_can_say = 50_000, 128_000
-    for model, limit in ((SONNET, quarter_of_its_window), (OPUS, all_it_can_say), ("anthropic/unheard-of", 4096)):
+    for model, limit in (
+        (SONNET, quarter_of_its_window),
+        (OPUS, all_it_can_say),
+        ("anthropic/unheard-of", 4096),
+    ):
         assert dry_run(home, model).body["max_tokens"] == limit
 
 
@@ -157,7 +181,9 @@ def test_conditions_at_the_top_of_a_tools_schema_stand_in_its_description(
 ) -> None:
     for provider in ("anthropic", "openai", "lab"):
         sent = tool_in_request(provider, "Do.", schema)
-        before, _, told = sent["description"].partition("\n\nThe arguments must also conform to this JSON Schema: ")
+        before, _, told = sent["description"].partition(
+            "\n\nThe arguments must also conform to this JSON Schema: "
+        )
         assert (before, json.loads(told or "{}")) == ("Do.", {key: schema[key] for key in choices})
         own = {} if provider == "anthropic" else {"properties": {}}
         assert sent.get("input_schema", sent.get("parameters")) == own | OBJECT | sent_as

@@ -23,10 +23,18 @@ def priced(home: Home) -> Any:
     """A function that asks a model whose server is scripted: the cost in USD, and the usage of ``-o json``."""
     servers: list[ModelServer] = []
 
-    def ask(kind: type[ModelServer], name: str, *pieces: Any, more: str = "") -> tuple[float, dict[str, Any]]:
+    def ask(
+        kind: type[ModelServer], name: str, *pieces: Any, more: str = ""
+    ) -> tuple[float, dict[str, Any]]:
         servers.append(kind())
-        base_url = servers[-1].google_url if isinstance(servers[-1], GeminiServer) else servers[-1].base_url
-        at_vendor(home, name, base_url.removesuffix("/v1") if kind is AnthropicServer else base_url, more)
+        base_url = (
+            servers[-1].google_url
+            if isinstance(servers[-1], GeminiServer)
+            else servers[-1].base_url
+        )
+        at_vendor(
+            home, name, base_url.removesuffix("/v1") if kind is AnthropicServer else base_url, more
+        )
         servers[-1].script(*pieces)
         run = home.run("-o", "json", "hi")
         assert run.code == 0
@@ -46,11 +54,22 @@ def openais(prompt: int, completion: int, **details: int) -> dict[str, Any]:
 
 
 SOL = "openai/gpt-6.1-sol"  # 2 and 10 USD per million tokens
-TIERS = {None: 1, "default": 1, "scale": 1, "flex": 0.5, "batch": 0.5, "priority": 2, "fast": 2, "ultrafast": 6}
+TIERS = {
+    None: 1,
+    "default": 1,
+    "scale": 1,
+    "flex": 0.5,
+    "batch": 0.5,
+    "priority": 2,
+    "fast": 2,
+    "ultrafast": 6,
+}
 
 
 @pytest.mark.parametrize("tier", TIERS)
-def test_the_tier_that_the_answer_names_is_the_one_that_is_paid(priced: Priced, tier: str | None) -> None:
+def test_the_tier_that_the_answer_names_is_the_one_that_is_paid(
+    priced: Priced, tier: str | None
+) -> None:
     usage = openais(1000, 100)
     pieces = stream(message("Hi."), usage=usage, service_tier=tier)
     cost, found = priced(ResponsesServer, SOL, *pieces, more='api = "responses"\n')
@@ -59,17 +78,25 @@ def test_the_tier_that_the_answer_names_is_the_one_that_is_paid(priced: Priced, 
 
 def test_in_chat_completions_it_stands_beside_the_choices(priced: Priced) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
-    pieces = [event({**chunk({"content": "Hi."}), "service_tier": "flex"}), *answer("", usage=usage)]
+    pieces = [
+        event({**chunk({"content": "Hi."}), "service_tier": "flex"}),
+        *answer("", usage=usage),
+    ]
     cost, found = priced(ModelServer, SOL, *pieces)
     assert (cost, found["service_tier"]) == (pytest.approx(0.0015), "flex")
 
 
 @pytest.mark.parametrize(
-    ("name", "usd"), [(SOL, 400 * 2 + 200 * 0.1 + 400 * 2.5), ("openai/gpt-5.5", 400 * 5 + 200 * 0.5 + 400 * 5)]
+    ("name", "usd"),
+    [(SOL, 400 * 2 + 200 * 0.1 + 400 * 2.5), ("openai/gpt-5.5", 400 * 5 + 200 * 0.5 + 400 * 5)],
 )
-def test_writing_the_cache_costs_a_quarter_more_from_gpt_5_6_on(priced: Priced, name: str, usd: float) -> None:
+def test_writing_the_cache_costs_a_quarter_more_from_gpt_5_6_on(
+    priced: Priced, name: str, usd: float
+) -> None:
     usage = openais(1000, 0, cached_tokens=200, cache_write_tokens=400)
-    cost, _ = priced(ResponsesServer, name, *stream(message("Hi."), usage=usage), more='api = "responses"\n')
+    cost, _ = priced(
+        ResponsesServer, name, *stream(message("Hi."), usage=usage), more='api = "responses"\n'
+    )
     assert cost == pytest.approx(usd / 1e6)
 
 
@@ -120,16 +147,26 @@ def test_claude_costs_by_its_speed_place_cache_size_and_searches(
     [
         ("gemini/gemini-3.8-flash", "standard", 0.75 * 1000 + 3.75 * 100 + 2 * 14_000),
         ("gemini/gemini-3.8-flash", "FLEX", (0.75 * 1000 + 3.75 * 100) / 2 + 2 * 14_000),
-        ("gemini/gemini-2.5-flash", "standard", 0.3 * 1000 + 2.5 * 100 + 35_000),  # older ones: once an answer
+        (
+            "gemini/gemini-2.5-flash",
+            "standard",
+            0.3 * 1000 + 2.5 * 100 + 35_000,
+        ),  # older ones: once an answer
     ],
 )
-def test_google_reports_tier_and_searches_in_its_own_way(priced: Priced, name: str, tier: str, usd: float) -> None:
+def test_google_reports_tier_and_searches_in_its_own_way(
+    priced: Priced, name: str, tier: str, usd: float
+) -> None:
     usage = {"promptTokenCount": 1000, "candidatesTokenCount": 60, "thoughtsTokenCount": 40, "totalTokenCount": 1100,
              "serviceTier": tier}  # fmt: skip
     found = document({"text": "Hi."}, finish="STOP", usage=usage)
     found["candidates"][0]["groundingMetadata"] = {"webSearchQueries": ["a", "b", "a"]}
     cost, reported = priced(GeminiServer, name, google_event(found))
-    assert (cost, reported["service_tier"], reported["searches"]) == (pytest.approx(usd / 1e6), tier, 2)
+    assert (cost, reported["service_tier"], reported["searches"]) == (
+        pytest.approx(usd / 1e6),
+        tier,
+        2,
+    )
 
 
 def test_odd_reports_are_left_out(priced: Priced) -> None:

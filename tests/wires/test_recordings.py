@@ -29,7 +29,10 @@ def pieces(data: bytes, size: int) -> Iterator[bytes]:
 
 def recorded_answer(path: Path, data: bytes, size: int = 1 << 20) -> Answer:
     """The answer that gptsh reads, of a body in pieces of this size; the folder is named after its API."""
-    answer, media_type = Answer(), "text/event-stream" if path.suffix == ".sse" else "application/json"
+    answer, media_type = (
+        Answer(),
+        "text/event-stream" if path.suffix == ".sse" else "application/json",
+    )
     read_body(path.parent.name, pieces(data, size), answer, media_type)
     return answer
 
@@ -53,8 +56,14 @@ def test_a_response_is_read_as_its_items_say(path: Path) -> None:
     message = recorded_answer(path, data, 7).message()
     assert message is not None
     output, usage = whole["output"], whole["usage"]
-    texts = [part["text"] for item in output if item["type"] == "message" for part in item["content"]]
-    calls = [(item["call_id"], item["name"], item["arguments"]) for item in output if item["type"] == "function_call"]
+    texts = [
+        part["text"] for item in output if item["type"] == "message" for part in item["content"]
+    ]
+    calls = [
+        (item["call_id"], item["name"], item["arguments"])
+        for item in output
+        if item["type"] == "function_call"
+    ]
     made = [(call["id"], *call["function"].values()) for call in message.get("tool_calls", ())]
     assert (message["content"], made) == ("".join(texts), calls)
     assert message["finish_reason"] == ("tool_calls" if calls else "stop")
@@ -66,7 +75,9 @@ def test_a_response_is_read_as_its_items_say(path: Path) -> None:
     )  # fmt: skip
     assert counts["reasoning_tokens"] == usage["output_tokens_details"]["reasoning_tokens"]
     kept = message.get("replay", {}).get("items", [])
-    assert [item["type"] for item in kept] == ([item["type"] for item in output] if kept else ["message"][:0])
+    assert [item["type"] for item in kept] == (
+        [item["type"] for item in output] if kept else ["message"][:0]
+    )
     for item, own in zip(output, kept, strict=False):
         assert item == own or item["type"] in ("message", "function_call")
 
@@ -103,13 +114,23 @@ def test_an_answer_of_google_is_read_as_its_parts_say(path: Path) -> None:
         return
     message = recorded_answer(path, data, 7).message()
     assert message is not None
-    parts = [part for document in documents for part in document["candidates"][0]["content"].get("parts", ())]
+    parts = [
+        part
+        for document in documents
+        for part in document["candidates"][0]["content"].get("parts", ())
+    ]
     texts = [part["text"] for part in parts if "text" in part and not part.get("thought")]
     thoughts = [part["text"] for part in parts if part.get("thought")]
-    calls = [(part["functionCall"]["name"], part["functionCall"]["args"]) for part in parts if "functionCall" in part]
+    calls = [
+        (part["functionCall"]["name"], part["functionCall"]["args"])
+        for part in parts
+        if "functionCall" in part
+    ]
     functions = [made["function"] for made in message.get("tool_calls", ())]
     assert text_of(message) == "".join(texts)
-    assert [(function["name"], json.loads(function["arguments"])) for function in functions] == calls
+    assert [
+        (function["name"], json.loads(function["arguments"])) for function in functions
+    ] == calls
     assert message.get("replay", {}).get("reasoning", "") == "".join(thoughts)
     last = documents[-1]
     reason = last["candidates"][0]["finishReason"]
@@ -119,12 +140,19 @@ def test_an_answer_of_google_is_read_as_its_parts_say(path: Path) -> None:
     assert usage
     assert usage["total"] == counts["totalTokenCount"]
     assert (usage["prompt"] or 0) + (usage["completion"] or 0) == usage["total"]
-    assert usage["completion"] == counts.get("candidatesTokenCount", 0) + counts.get("thoughtsTokenCount", 0)
+    assert usage["completion"] == counts.get("candidatesTokenCount", 0) + counts.get(
+        "thoughtsTokenCount", 0
+    )
     # What goes back to the same model: every part but thoughts, only texts without a signature are joined.
     asked = {**message, "provider": "gemini", "model": "gemini/m"}
     turn: Any = [{"role": "user", "content": "q"}, asked, {"role": "user", "content": "and?"}]
     body = gemini.body(Request("gemini/m", turn, {}), at("gemini"))
-    own = [part for content in body["contents"] if content["role"] == "model" for part in content["parts"]]
+    own = [
+        part
+        for content in body["contents"]
+        if content["role"] == "model"
+        for part in content["parts"]
+    ]
     if ours not in ("stop", "tool_calls"):
         return
     signatures = [part["thoughtSignature"] for part in parts if "thoughtSignature" in part]

@@ -81,7 +81,9 @@ def test_the_window_in_words(message: str, window: int | None) -> None:
     assert (err.window, err.exit_code) == (window, 6)
 
 
-RAW = json.dumps({"message": "input length and `max_tokens` exceed context limit: 149674 + 64000 > 204658"})
+RAW = json.dumps(
+    {"message": "input length and `max_tokens` exceed context limit: 149674 + 64000 > 204658"}
+)
 BODIES = [
     # llama.cpp: ggml-org/llama.cpp#15780, oobabooga/textgen#7257
     (400, said("the request exceeds the available context size. try increasing the context size or enable context"
@@ -126,13 +128,18 @@ def test_the_window_in_bodies(status: int, body: Any, window: int | None) -> Non
 @pytest.mark.parametrize(
     ("message", "prompt"),
     [
-        ("maximum context length is 4097 tokens. However, your messages resulted in 7575 tokens", 7575),
+        (
+            "maximum context length is 4097 tokens. However, your messages resulted in 7575 tokens",
+            7575,
+        ),
         ("prompt is too long: 208,310 tokens > 200,000 maximum", 208310),
         ("request (131168 tokens) exceeds the available context size (131072 tokens)", 131168),
         ("exceed context limit: 178959 + 64000 > 204648 at 1732300000", None),
     ],
 )
-def test_the_largest_figure_beyond_the_window_is_the_prompts(message: str, prompt: int | None) -> None:
+def test_the_largest_figure_beyond_the_window_is_the_prompts(
+    message: str, prompt: int | None
+) -> None:
     assert refusal_of(400, said(message)).prompt == prompt
 
 
@@ -157,10 +164,31 @@ ASKED = "Why is the prompt too long, if the maximum context length is 4097 token
 @pytest.mark.parametrize(
     "payload",
     [
-        {"detail": [{"type": "extra_forbidden", "loc": ["body", "x"], "msg": "Extra inputs", "input": ASKED}]},
-        {"detail": [{"msg": "Field required", "input": {"content": ASKED, "stream_options": {"include_usage": True}}}]},
-        said(f"1 validation error: {{'type': 'extra_forbidden', 'loc': ('body', 'x'), 'input': {ASKED!r}}}"),  # vLLM
-        said("Provider returned error", metadata={"raw": json.dumps({"msg": "Extra inputs", "input": ASKED})}),
+        {
+            "detail": [
+                {
+                    "type": "extra_forbidden",
+                    "loc": ["body", "x"],
+                    "msg": "Extra inputs",
+                    "input": ASKED,
+                }
+            ]
+        },
+        {
+            "detail": [
+                {
+                    "msg": "Field required",
+                    "input": {"content": ASKED, "stream_options": {"include_usage": True}},
+                }
+            ]
+        },
+        said(
+            f"1 validation error: {{'type': 'extra_forbidden', 'loc': ('body', 'x'), 'input': {ASKED!r}}}"
+        ),  # vLLM
+        said(
+            "Provider returned error",
+            metadata={"raw": json.dumps({"msg": "Extra inputs", "input": ASKED})},
+        ),
     ],
 )
 def test_a_refusal_that_repeats_the_request_is_read_by_its_own_words(
@@ -175,7 +203,9 @@ WORDING = "This model's maximum context length is 4097 tokens. However, your mes
 
 
 @pytest.mark.parametrize("where", ["refused", "in the stream"])
-def test_a_prompt_that_is_too_long_is_exit_6_with_the_servers_words(lab: Home, model: ModelServer, where: str) -> None:
+def test_a_prompt_that_is_too_long_is_exit_6_with_the_servers_words(
+    lab: Home, model: ModelServer, where: str
+) -> None:
     model.refuse(400, said(WORDING)) if where == "refused" else model.script(event(said(WORDING)))
     run = lab.run("hi")
     assert (run.stdout, run.code) == ("", 6)

@@ -55,7 +55,9 @@ def test_a_field_is_refused_by_its_name_in_the_error_or_in_a_set_wording(
 
 
 @pytest.mark.parametrize("status", [400, 401])
-def test_a_field_whose_omission_did_not_help_is_forgotten(lab: Home, model: ModelServer, status: int) -> None:
+def test_a_field_whose_omission_did_not_help_is_forgotten(
+    lab: Home, model: ModelServer, status: int
+) -> None:
     model.refuse(400, said("Unknown parameter: 'stream_options'."))
     model.refuse(status, said("Bad day."))
     run = lab.run("--fallback", "lab/n", "hi")
@@ -66,7 +68,9 @@ def test_a_field_whose_omission_did_not_help_is_forgotten(lab: Home, model: Mode
     assert ["stream_options" in body for body in asked] == [True, False, True]
 
 
-def test_an_api_that_helped_no_more_than_the_other_is_forgotten(home: Home, model: ModelServer) -> None:
+def test_an_api_that_helped_no_more_than_the_other_is_forgotten(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model).replace("\n[sessions]", '\napi = "responses"\n[sessions]'))
     for _ in range(2):
         model.refuse(404, said("not found"))
@@ -75,7 +79,9 @@ def test_an_api_that_helped_no_more_than_the_other_is_forgotten(home: Home, mode
     assert b"refused" not in remembered(home)
 
 
-def test_a_schema_that_is_refused_says_nothing_of_the_next_one(lab: Home, model: ModelServer) -> None:
+def test_a_schema_that_is_refused_says_nothing_of_the_next_one(
+    lab: Home, model: ModelServer
+) -> None:
     schema = ("--schema", '{"type": "integer"}')
     model.refuse(400, said("Invalid schema for response_format 'answer'", param="response_format"))
     for _ in range(2):
@@ -85,7 +91,9 @@ def test_a_schema_that_is_refused_says_nothing_of_the_next_one(lab: Home, model:
     assert b"refused" not in remembered(lab)
 
 
-def test_a_value_of_the_users_that_is_out_of_range_is_no_refusal(lab: Home, model: ModelServer) -> None:
+def test_a_value_of_the_users_that_is_out_of_range_is_no_refusal(
+    lab: Home, model: ModelServer
+) -> None:
     words = "Invalid 'temperature': decimal above maximum value. Expected a value <= 2, but got 9 instead."
     model.refuse(400, said(words, param="temperature", code="decimal_above_max_value"))
     run = lab.run("-p", "temperature=9", "hi")
@@ -93,7 +101,9 @@ def test_a_value_of_the_users_that_is_out_of_range_is_no_refusal(lab: Home, mode
     assert words in run.stderr
 
 
-def test_a_parameter_whose_name_is_a_word_is_not_refused_by_the_word(lab: Home, model: ModelServer) -> None:
+def test_a_parameter_whose_name_is_a_word_is_not_refused_by_the_word(
+    lab: Home, model: ModelServer
+) -> None:
     model.refuse(400, said("That is not supported. It is unsupported, so stop asking."))
     model.refuse(400, said("property 'stop' is unsupported"))
     for code, stops in ((1, [True]), (0, [True, False])):
@@ -102,7 +112,9 @@ def test_a_parameter_whose_name_is_a_word_is_not_refused_by_the_word(lab: Home, 
         assert ["stop" in body for body in model.sent] == stops
 
 
-def test_what_the_refused_field_was_for_does_not_concern_another_model(lab: Home, model: ModelServer) -> None:
+def test_what_the_refused_field_was_for_does_not_concern_another_model(
+    lab: Home, model: ModelServer
+) -> None:
     model.refuse(400, said("Unknown parameter: 'stream_options'."))
     assert lab.run("hi").code == 0
     assert json.loads(remembered(lab))[f"{model.base_url} m"]["refused"] == ["stream_options"]

@@ -63,8 +63,12 @@ def test_reasoning_behind_a_tool_call_goes_back_to_those_who_want_it(
     home: Home, provider: str, replay: dict[str, Any], goes_back: dict[str, str]
 ) -> None:
     whose = {"provider": provider, "model": f"{provider}/m"}
-    asked = sent(home, user("q"), calling(C1, replay=replay, **whose), result("c1"), model=f"{provider}/m")[1]
-    assert {key: value for key, value in asked.items() if key not in ("role", "content", "tool_calls")} == goes_back
+    asked = sent(
+        home, user("q"), calling(C1, replay=replay, **whose), result("c1"), model=f"{provider}/m"
+    )[1]
+    assert {
+        key: value for key, value in asked.items() if key not in ("role", "content", "tool_calls")
+    } == goes_back
 
 
 @pytest.mark.parametrize("model", ["deepseek", "groq", "ollama", "anthropic"])
@@ -75,8 +79,15 @@ def test_what_a_model_signed_goes_to_no_other_model_of_its_provider(home: Home, 
         "extra_content": {"s": "SIGNED"}, "annotations": [{"type": "file", "hash": "SIGNED"}],
     }  # fmt: skip
     whose = {"provider": model, "model": f"{model}/m"}
-    turn = [user("q"), calling(made, **whose, replay=replay), result("c1"), assistant("done", **whose)]
-    assert ("SIGNED" in json.dumps(sent(home, *turn, model=f"{model}/m"))) == (model in ("deepseek", "groq"))
+    turn = [
+        user("q"),
+        calling(made, **whose, replay=replay),
+        result("c1"),
+        assistant("done", **whose),
+    ]
+    assert ("SIGNED" in json.dumps(sent(home, *turn, model=f"{model}/m"))) == (
+        model in ("deepseek", "groq")
+    )
     for other in ("n", "deep/m"):
         assert "SIGNED" not in json.dumps(sent(home, *turn, model=f"{model}/{other}"))
 
@@ -85,11 +96,20 @@ def test_what_litellm_kept_of_googles_signatures_goes_back_to_their_model() -> N
     made = call("c1")
     made["function"]["provider_specific_fields"] = {"thought_signature": "c2ln"}
     signed = {"provider_specific_fields": {"thought_signatures": ["dGV4dA=="]}}
-    turn = [user("q"), calling(made, replay=signed, provider="vertex_ai", model="vertex_ai/m"), result("c1")]
+    turn = [
+        user("q"),
+        calling(made, replay=signed, provider="vertex_ai", model="vertex_ai/m"),
+        result("c1"),
+    ]
     for model, is_own in (("vertex_ai/m", True), ("vertex_ai/n", False)):
-        body = APIS["vertex_ai"](Request(model, build_messages([*turn, user("and?")], None, "vertex_ai", model), {}))
+        body = APIS["vertex_ai"](
+            Request(model, build_messages([*turn, user("and?")], None, "vertex_ai", model), {})
+        )
         asked = json.loads(body)["messages"][1]
-        assert ("provider_specific_fields" in asked, "c2ln" in json.dumps(asked)) == (is_own, is_own)
+        assert ("provider_specific_fields" in asked, "c2ln" in json.dumps(asked)) == (
+            is_own,
+            is_own,
+        )
 
 
 def configured(home: Home, model: ModelServer, *providers: str) -> None:
@@ -100,15 +120,28 @@ def configured(home: Home, model: ModelServer, *providers: str) -> None:
     model.refuses = lambda _body: None  # the test reads it
 
 
-def test_reasoning_in_pieces_goes_back_to_whom_it_came_from_and_is_shown_once(home: Home, model: ModelServer) -> None:
+def test_reasoning_in_pieces_goes_back_to_whom_it_came_from_and_is_shown_once(
+    home: Home, model: ModelServer
+) -> None:
     configured(home, model, "openrouter", "groq")
     note = {"type": "file", "file": {"name": "a.pdf", "content": []}}
     signature = {"google": {"thought_signature": "c2ln"}}
     model.script(
-        event(chunk({"reasoning": "let ", "reasoning_details": [{"type": TEXT, "text": "let ", "index": 0}]})),
+        event(
+            chunk(
+                {
+                    "reasoning": "let ",
+                    "reasoning_details": [{"type": TEXT, "text": "let ", "index": 0}],
+                }
+            )
+        ),
         event(chunk({"reasoning_details": [{"type": TEXT, "text": "me", "index": 0}]})),
         event(chunk({"reasoning_details": [{"type": TEXT, "signature": "s", "index": 0}]})),
-        event(chunk({"content": "42", "annotations": [note, {"type": "url_citation"}], "unheard_of": 1})),
+        event(
+            chunk(
+                {"content": "42", "annotations": [note, {"type": "url_citation"}], "unheard_of": 1}
+            )
+        ),
         event(chunk({"annotations": [note], "extra_content": signature}, "stop")),
         DONE,
     )
@@ -133,10 +166,16 @@ def test_reasoning_in_pieces_goes_back_to_whom_it_came_from_and_is_shown_once(ho
         ("mistral", ["x", "é", "", "y" * 41, "x"], "[0-9A-Za-z]{9}"),
     ],
 )
-def test_ids_as_each_provider_takes_them(home: Home, provider: str, ids: list[str], expected: str) -> None:
+def test_ids_as_each_provider_takes_them(
+    home: Home, provider: str, ids: list[str], expected: str
+) -> None:
     model = f"{provider}/{'gpt-4.1' if provider == 'openai' else 'm'}"
     whose = {"provider": provider, "model": model}
-    turns = [turn for own in ids for turn in (user("q"), calling(call(own), **whose), result(own), assistant())]
+    turns = [
+        turn
+        for own in ids
+        for turn in (user("q"), calling(call(own), **whose), result(own), assistant())
+    ]
     messages = sent(home, *turns, model=model)
     made = [message["tool_calls"][0]["id"] for message in messages if "tool_calls" in message]
     assert [message["tool_call_id"] for message in messages if message["role"] == "tool"] == made
@@ -201,14 +240,22 @@ def test_arguments_are_an_object_in_what_is_sent_alone(
 ) -> None:
     turn = [user("q"), calling(call("c1", arguments=arguments), finish_reason="interrupted")]
     assert sent(home, *turn)[1]["tool_calls"][0]["function"]["arguments"] == readable
-    assert sent(home, *turn, model="anthropic/claude-sonnet-4-5")[1]["content"][0]["input"] == claudes
-    assert sent(home, *turn, model="ollama/m")[1]["tool_calls"][0]["function"]["arguments"] == claudes
+    assert (
+        sent(home, *turn, model="anthropic/claude-sonnet-4-5")[1]["content"][0]["input"] == claudes
+    )
+    assert (
+        sent(home, *turn, model="ollama/m")[1]["tool_calls"][0]["function"]["arguments"] == claudes
+    )
     assert home.doc()["messages"][1]["tool_calls"][0]["function"]["arguments"] == arguments
 
 
 def test_between_a_result_and_a_question_mistral_wants_an_answer(home: Home) -> None:
     messages = sent(
-        home, user("q"), calling(call("abcDEF123"), provider="mistral"), result("abcDEF123"), model="mistral/m"
+        home,
+        user("q"),
+        calling(call("abcDEF123"), provider="mistral"),
+        result("abcDEF123"),
+        model="mistral/m",
     )
     assert [m["role"] for m in messages] == ["user", "assistant", "tool", "assistant", "user"]
     assert messages[3] == {"role": "assistant", "content": "(no answer)"}
@@ -240,7 +287,12 @@ def test_results_and_calls_in_anthropics_dress(home: Home) -> None:
         provider="anthropic",
     )  # fmt: skip
     results = [
-        {"type": "tool_result", "tool_use_id": "toolu_2", "content": [text("b"), text("c")], "is_error": True},
+        {
+            "type": "tool_result",
+            "tool_use_id": "toolu_2",
+            "content": [text("b"), text("c")],
+            "is_error": True,
+        },
         {"type": "tool_result", "tool_use_id": "toolu_1", "content": "a"},
         text("and then?"),
     ]
@@ -252,13 +304,28 @@ def test_results_and_calls_in_anthropics_dress(home: Home) -> None:
 
 
 def test_roles_of_others(home: Home) -> None:
-    for role, heard_as in (("developer", "system"), ("model", "assistant"), ("human", "user"), ("notice", "user")):
-        messages = sent(home, {"role": role, "content": "x"}, user([{"type": "input_text", "text": "q"}]), assistant())
+    for role, heard_as in (
+        ("developer", "system"),
+        ("model", "assistant"),
+        ("human", "user"),
+        ("notice", "user"),
+    ):
+        messages = sent(
+            home,
+            {"role": role, "content": "x"},
+            user([{"type": "input_text", "text": "q"}]),
+            assistant(),
+        )
         assert next(m["role"] for m in messages if "x" in m["content"]) == heard_as
 
 
 def test_there_is_one_system_message_and_it_comes_first(home: Home) -> None:
-    system, developer = {"role": "system", "content": "From the file."}, {"role": "developer", "content": "Be brief."}
-    messages = dry_run(home, "lab/m", system, user("q"), developer, assistant(), args=["--system", "Mine."]).messages
+    system, developer = (
+        {"role": "system", "content": "From the file."},
+        {"role": "developer", "content": "Be brief."},
+    )
+    messages = dry_run(
+        home, "lab/m", system, user("q"), developer, assistant(), args=["--system", "Mine."]
+    ).messages
     assert messages[0] == {"role": "system", "content": "From the file.\n\nBe brief.\n\nMine."}
     assert [m["role"] for m in messages] == ["system", "user", "assistant", "user"]

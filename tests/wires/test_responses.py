@@ -37,7 +37,11 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 16
 
 
 def test_a_question_and_its_answer(sol: Home, openai: ResponsesServer) -> None:
-    assert sol.run("--reasoning", "--system", "Be brief.", "hi") == ("You said: hi\n", "Thinking.\n", 0)
+    assert sol.run("--reasoning", "--system", "Be brief.", "hi") == (
+        "You said: hi\n",
+        "Thinking.\n",
+        0,
+    )
     asked = openai.requests[0]
     assert (asked.path, asked.headers["authorization"]) == ("/v1/responses", "Bearer sk-openai")
     assert asked.body == {
@@ -108,7 +112,9 @@ def test_images_and_documents_go_along(sol: Home, openai: ResponsesServer) -> No
 def test_parameters_by_the_names_of_this_api(
     sol: Home, openai: ResponsesServer, params: dict[str, Any], sent: dict[str, Any], left_out: str
 ) -> None:
-    given = [word for name, value in params.items() for word in ("-p", f"{name}={json.dumps(value)}")]
+    given = [
+        word for name, value in params.items() for word in ("-p", f"{name}={json.dumps(value)}")
+    ]
     run = sol.run("--reasoning", *given, "hi")
     assert run.code == 0
     note = f"gptsh: {SOL} takes no {left_out}: left out\n" if left_out else ""
@@ -121,7 +127,9 @@ def test_parameters_by_the_names_of_this_api(
 
 def test_a_schema_is_the_format_of_the_text(sol: Home, openai: ResponsesServer) -> None:
     (sol.cwd / "s.json").write_text('{"type": "object", "properties": {"a": {"type": "integer"}}}')
-    openai.answer(message("Let me see.", phase="commentary"), message('{"a": 1}', "2", phase="final_answer"))
+    openai.answer(
+        message("Let me see.", phase="commentary"), message('{"a": 1}', "2", phase="final_answer")
+    )
     assert sol.run("--schema", "s.json", "hi") == ('{"a": 1}\n', "", 0)
     asked = openai.sent[0]["text"]["format"]
     assert (asked["type"], asked["name"], asked["strict"]) == ("json_schema", "answer", False)
@@ -130,7 +138,9 @@ def test_a_schema_is_the_format_of_the_text(sol: Home, openai: ResponsesServer) 
 # ---- what goes back
 
 
-def test_items_go_back_in_their_order_to_their_own_model_alone(sol: Home, openai: ResponsesServer) -> None:
+def test_items_go_back_in_their_order_to_their_own_model_alone(
+    sol: Home, openai: ResponsesServer
+) -> None:
     items = [
         reasoning("a", "Search."), message("I'll look.", phase="commentary"), search(), reasoning("b"),
         message("It rains.", "2", phase="final_answer"),
@@ -154,24 +164,38 @@ def test_items_go_back_in_their_order_to_their_own_model_alone(sol: Home, openai
 
 
 def test_what_is_read_of_an_answer_is_its_final_part(sol: Home, openai: ResponsesServer) -> None:
-    parts = (message("I'll look.", phase="commentary"), message("```sh\nls\n```", "2", phase="final_answer"))
+    parts = (
+        message("I'll look.", phase="commentary"),
+        message("```sh\nls\n```", "2", phase="final_answer"),
+    )
     for _ in range(3):
         openai.answer(*parts)
     assert json_output(sol.run("-o", "json", "how?"))["text"] == "```sh\nls\n```"
     assert sol.run("-x", "how?").stdout == "ls\n"
-    shown = [event["text"] for event in events(sol.run("-o", "jsonl", "how?")) if event["type"] == "text"]
+    shown = [
+        event["text"] for event in events(sol.run("-o", "jsonl", "how?")) if event["type"] == "text"
+    ]
     assert "".join(shown) == "I'll look.\n\n```sh\nls\n```"
-    assert json.loads(sol.run("--export-session", "0", "--format", "openai").stdout)[-1]["content"] == "```sh\nls\n```"
+    assert (
+        json.loads(sol.run("--export-session", "0", "--format", "openai").stdout)[-1]["content"]
+        == "```sh\nls\n```"
+    )
 
 
-def test_texts_without_a_phase_are_one_text_as_the_sdk_has_it(sol: Home, openai: ResponsesServer) -> None:
+def test_texts_without_a_phase_are_one_text_as_the_sdk_has_it(
+    sol: Home, openai: ResponsesServer
+) -> None:
     openai.answer(message("One, "), search(), message("two.", "2"))
     assert sol.run("hi").stdout == "One, two.\n"
 
 
-def test_reasoning_goes_back_with_the_calls_that_it_made(home: Home, openai: ResponsesServer) -> None:
+def test_reasoning_goes_back_with_the_calls_that_it_made(
+    home: Home, openai: ResponsesServer
+) -> None:
     with_tools(home, openai)
-    home.configure(home.config.read_text().replace("[providers.lab]", '[providers.lab]\napi = "responses"'))
+    home.configure(
+        home.config.read_text().replace("[providers.lab]", '[providers.lab]\napi = "responses"')
+    )
     call = function_call("c1", "good__add", '{"a": 1, "b": 2}')
     openai.answer(reasoning("a", "Look."), message("I look.", phase="commentary"), call)
     openai.answer(message("Done.", phase="final_answer"))
@@ -193,11 +217,18 @@ def test_an_answer_that_was_cut_goes_back_as_text(sol: Home, openai: ResponsesSe
     assert [item["role"] for item in openai.sent[1]["input"]] == ["user", "assistant", "user"]
 
 
-def test_reasoning_that_another_account_sealed_is_left_out_once(sol: Home, openai: ResponsesServer) -> None:
+def test_reasoning_that_another_account_sealed_is_left_out_once(
+    sol: Home, openai: ResponsesServer
+) -> None:
     openai.answer(reasoning("a") | {"encrypted_content": "00" * 40}, message("Yes."))
     assert sol.run("hi").code == 0
     assert sol.run("--reasoning", "-s", "0", "and?") == ("You said: and?\n", "Thinking.\n", 0)
-    assert [item.get("type") for item in openai.sent[1]["input"]] == [None, "reasoning", "message", None]
+    assert [item.get("type") for item in openai.sent[1]["input"]] == [
+        None,
+        "reasoning",
+        "message",
+        None,
+    ]
     assert openai.sent[2]["input"][1] == {"type": "message", "role": "assistant", "content": "Yes."}
 
 
@@ -210,7 +241,11 @@ def test_a_session_moves_between_apis_and_back(
     )
     sol.env["ANTHROPIC_API_KEY"] = "k"
     (sol.cwd / "a.png").write_bytes(PNG)
-    openai.answer(reasoning("a", "Hm."), message("I look.", phase="commentary"), message("One.", phase="final_answer"))
+    openai.answer(
+        reasoning("a", "Hm."),
+        message("I look.", phase="commentary"),
+        message("One.", phase="final_answer"),
+    )
     anthropic.script(*claude_stream(thought(0, "hm"), said(1, "Two.")))
     model.unstreamed("Three.")
     assert sol.run("-f", "a.png", "first").stdout == "I look.\n\nOne.\n"
@@ -218,7 +253,17 @@ def test_a_session_moves_between_apis_and_back(
     assert sol.run("-s", "0", "-m", "lab/m", "--no-stream", "third").stdout == "Three.\n"
     assert sol.run("-s", "0", "-m", SOL, "fourth").code == 0
     kinds = [item.get("type", item.get("role")) for item in openai.sent[-1]["input"]]
-    assert kinds == ["user", "reasoning", "message", "message", "user", "message", "user", "message", "user"]
+    assert kinds == [
+        "user",
+        "reasoning",
+        "message",
+        "message",
+        "user",
+        "message",
+        "user",
+        "message",
+        "user",
+    ]
     first = openai.sent[-1]["input"][0]["content"]
     assert [part["type"] for part in first] == ["input_text", "input_image"]
 
@@ -252,18 +297,29 @@ def test_an_image_that_a_tool_returned_is_part_of_its_result(home: Home) -> None
 )  # fmt: skip
 @pytest.mark.parametrize("streams", [True, False])
 def test_how_an_answer_ends(
-    sol: Home, openai: ResponsesServer, items: Any, more: Any, out: str, line: str, code: int, streams: bool
+    sol: Home,
+    openai: ResponsesServer,
+    items: Any,
+    more: Any,
+    out: str,
+    line: str,
+    code: int,
+    streams: bool,
 ) -> None:
     whole = json.dumps(response(*items, **more)).encode()
     openai.script(*(stream(*items, **more) if streams else [whole]))
     run = sol.run(*(() if streams else ("--no-stream",)), "hi")
     assert (run.stdout, run.code, line in run.stderr) == (out, code, True)
     reply = sol.doc()["messages"][-1]
-    assert (reply.get("refusal") or reply["content"] or "") == (out.strip() if out else reply["content"])
+    assert (reply.get("refusal") or reply["content"] or "") == (
+        out.strip() if out else reply["content"]
+    )
 
 
 @pytest.mark.parametrize("at", range(1, 7))
-def test_a_stream_that_ends_early_is_incomplete(sol: Home, openai: ResponsesServer, at: int) -> None:
+def test_a_stream_that_ends_early_is_incomplete(
+    sol: Home, openai: ResponsesServer, at: int
+) -> None:
     steps = stream(reasoning("a", "Hm."), message("An answer."))
     openai.script(*steps[:-at], Cut)
     run = sol.run("hi")
@@ -292,13 +348,18 @@ def test_a_stream_may_be_split_or_cut_at_any_byte() -> None:
         assert text_of(whole).startswith(text)
 
 
-def test_the_title_is_the_final_part_of_the_small_models_answer(home: Home, openai: ResponsesServer) -> None:
+def test_the_title_is_the_final_part_of_the_small_models_answer(
+    home: Home, openai: ResponsesServer
+) -> None:
     vendor = Hosted(openai, home.folder)
     home.env |= vendor.env
     home.configure(f'[agents.default]\nmodel = "{SOL}"\nmodel_small = "openai/gpt-6-luna"\n')
     *pieces, last = stream(message("Yes."))
     openai.script(*pieces, 0.5, last, model="gpt-6.1-sol")  # the title is asked meanwhile
-    parts = (message("I name it.", phase="commentary"), message("Rain Tomorrow", "2", phase="final_answer"))
+    parts = (
+        message("I name it.", phase="commentary"),
+        message("Rain Tomorrow", "2", phase="final_answer"),
+    )
     openai.answer(*parts, model="gpt-6-luna")
     assert home.run("weather?").code == 0
     vendor.close()
@@ -307,7 +368,9 @@ def test_the_title_is_the_final_part_of_the_small_models_answer(home: Home, open
 
 def test_the_final_response_is_the_truth(sol: Home, openai: ResponsesServer) -> None:
     steps = stream(message("One two three four"))
-    openai.script(*(step for step in steps if b'"two thr' not in step and b'"delta": "One' not in step))
+    openai.script(
+        *(step for step in steps if b'"two thr' not in step and b'"delta": "One' not in step)
+    )
     assert sol.run("hi").code == 0
     assert sol.doc()["messages"][1]["content"] == "One two three four"
 
@@ -322,10 +385,30 @@ def test_deltas_without_indexes_are_known_by_their_ids(sol: Home, openai: Respon
 @pytest.mark.parametrize(
     ("status", "error", "line", "code"),
     [
-        (400, {"code": "model_not_found", "message": "The requested model 'x' does not exist."}, "does not know", 1),
-        (400, {"code": "context_length_exceeded", "message": "Your input exceeds the context window"}, "no room", 6),
-        (429, {"code": "insufficient_quota", "message": "You exceeded your quota"}, "exceeded your quota", 1),
-        (401, {"code": "invalid_api_key", "message": "Incorrect API key sk-openai"}, "refused the key", 1),
+        (
+            400,
+            {"code": "model_not_found", "message": "The requested model 'x' does not exist."},
+            "does not know",
+            1,
+        ),
+        (
+            400,
+            {"code": "context_length_exceeded", "message": "Your input exceeds the context window"},
+            "no room",
+            6,
+        ),
+        (
+            429,
+            {"code": "insufficient_quota", "message": "You exceeded your quota"},
+            "exceeded your quota",
+            1,
+        ),
+        (
+            401,
+            {"code": "invalid_api_key", "message": "Incorrect API key sk-openai"},
+            "refused the key",
+            1,
+        ),
     ],
 )
 def test_errors_in_one_line(
@@ -352,7 +435,10 @@ def test_an_error_in_mid_stream(sol: Home, openai: ResponsesServer) -> None:
     [
         ("include", "Encrypted content is not supported with this model."),
         ("reasoning", "Your organization must be verified to generate reasoning summaries."),
-        ("reasoning", "Unsupported parameter: 'reasoning.summary' is not supported with this model."),
+        (
+            "reasoning",
+            "Unsupported parameter: 'reasoning.summary' is not supported with this model.",
+        ),
         ("store", "Unsupported parameter: 'store'."),
     ],
 )
@@ -384,7 +470,11 @@ def test_a_server_without_it_is_asked_by_chat_completions_for_a_day(
     assert home.run("-m", "lab/m", "hi") == ("Hello.\n", "", 0)
     assert home.run("-m", "lab/m", "hi") == ("Again.\n", "", 0)
     paths = [asked.path for asked in model.requests if asked.method == "POST"]
-    assert paths == ["/openai/v1/responses", "/openai/v1/chat/completions", "/openai/v1/chat/completions"]
+    assert paths == [
+        "/openai/v1/responses",
+        "/openai/v1/chat/completions",
+        "/openai/v1/chat/completions",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -395,8 +485,13 @@ def test_a_server_without_it_is_asked_by_chat_completions_for_a_day(
         "This model is only supported in v1/responses and not in v1/chat/completions.",
     ],
 )
-def test_a_server_that_points_to_it_is_asked_by_it_for_a_day(lab: Home, model: ModelServer, words: str) -> None:
-    model.refuse(400, {"error": {"message": words, "type": "invalid_request_error", "param": "reasoning_effort"}})
+def test_a_server_that_points_to_it_is_asked_by_it_for_a_day(
+    lab: Home, model: ModelServer, words: str
+) -> None:
+    model.refuse(
+        400,
+        {"error": {"message": words, "type": "invalid_request_error", "param": "reasoning_effort"}},
+    )
     for text in ("Hello.", "Again."):
         model.script(*stream(message(text)))
         assert lab.run("hi") == (f"{text}\n", "", 0)
@@ -413,7 +508,9 @@ def test_a_server_that_has_neither_is_one_error(home: Home, model: ModelServer) 
     assert [asked.path for asked in model.requests if asked.method == "POST"][2:] == []
 
 
-def test_the_requests_of_a_session_have_a_cache_key_in_common(hosted: Home, model: ModelServer) -> None:
+def test_the_requests_of_a_session_have_a_cache_key_in_common(
+    hosted: Home, model: ModelServer
+) -> None:
     for text in ("One.", "Two.", "Three."):
         model.script(*stream(message(text)), model="gpt-5.5")
     for args in ((), ("-s", "0"), ()):
@@ -423,7 +520,9 @@ def test_the_requests_of_a_session_have_a_cache_key_in_common(hosted: Home, mode
     assert one == hosted.docs()[-1]["messages"][0]["id"]
 
 
-def test_openais_own_address_has_it_for_all_but_older_models(hosted: Home, model: ModelServer) -> None:
+def test_openais_own_address_has_it_for_all_but_older_models(
+    hosted: Home, model: ModelServer
+) -> None:
     model.script(*stream(message("Yes.")), model="gpt-5.5")
     model.say("No.", model="gpt-4.1")
     assert hosted.run("--title", "t", "-m", "gpt-5.5", "hi").stdout == "Yes.\n"

@@ -25,7 +25,11 @@ def tooled(home: Home, model: ModelServer) -> Home:
 
 
 def results(doc: dict[str, Any]) -> list[tuple[str, bool]]:
-    return [(message["content"], message["is_error"]) for message in doc["messages"] if message["role"] == "tool"]
+    return [
+        (message["content"], message["is_error"])
+        for message in doc["messages"]
+        if message["role"] == "tool"
+    ]
 
 
 # ---- what comes of calls
@@ -53,8 +57,12 @@ WAYS = {
         stdout="Let me see.\n\nAnd now?\n\ndone\n",
     ),
     "a tool that fails": Way([("", [call("fail", why="no such file")])], [("no such file", True)]),
-    "two calls with one id": Way([("", [{**SUM, "id": "x"}, {**OTHER, "id": "x"}])], [("5", False), ("10", False)]),
-    "the last round is the answer for a program": Way([("Let me see.", [SUM])], [("5", False)], args=("-x",)),
+    "two calls with one id": Way(
+        [("", [{**SUM, "id": "x"}, {**OTHER, "id": "x"}])], [("5", False), ("10", False)]
+    ),
+    "the last round is the answer for a program": Way(
+        [("Let me see.", [SUM])], [("5", False)], args=("-x",)
+    ),
 }
 
 
@@ -67,7 +75,9 @@ def test_a_turn_with_tools(tooled: Home, model: ModelServer, name: str) -> None:
     assert tooled.run(*way.args, "go") == (way.stdout, "", 0)
     assert results(tooled.doc()) == way.results
     last = model.sent[-1]["messages"]
-    assert [m["content"] for m in last if m["role"] == "tool"] == [content for content, _ in way.results]
+    assert [m["content"] for m in last if m["role"] == "tool"] == [
+        content for content, _ in way.results
+    ]
     assert [m["tool_call_id"] for m in last if m["role"] == "tool"] == [
         made["id"] for m in last for made in m.get("tool_calls", ())
     ]  # each id once
@@ -78,17 +88,29 @@ def test_all_of_a_round_is_offered_sent_and_kept(tooled: Home, model: ModelServe
     model.say("It is 5.")
     tooled.run("2 + 3?")
     first, second = model.sent
-    (given,) = [tool["function"] for tool in first["tools"] if tool["function"]["name"] == "good__add"]
-    assert (given["description"], given["parameters"]["required"]) == ("Add two numbers.", ["a", "b"])
+    (given,) = [
+        tool["function"] for tool in first["tools"] if tool["function"]["name"] == "good__add"
+    ]
+    assert (given["description"], given["parameters"]["required"]) == (
+        "Add two numbers.",
+        ["a", "b"],
+    )
     question, asking, result, said = tooled.doc()["messages"]
     assert second["messages"][1]["tool_calls"][0]["function"] == SUM["function"]
     assert second["messages"][2] | {"name": ""} == {
         "role": "tool", "tool_call_id": "call_1", "content": "5", "name": ""
     }  # fmt: skip
-    assert (asking["parent"], result["parent"], said["parent"]) == (question["id"], asking["id"], result["id"])
+    assert (asking["parent"], result["parent"], said["parent"]) == (
+        question["id"],
+        asking["id"],
+        result["id"],
+    )
     assert (asking["finish_reason"], asking["usage"]) == ("tool_calls", None)
     assert (result["name"], result["duration_ms"] >= 0) == ("good__add", True)
-    assert (tooled.doc()["stats"]["turns"], tooled.doc()["meta"]["mcp_allowed_servers"]) == (1, ["good"])
+    assert (tooled.doc()["stats"]["turns"], tooled.doc()["meta"]["mcp_allowed_servers"]) == (
+        1,
+        ["good"],
+    )
 
 
 def test_a_program_reads_calls_and_results(tooled: Home, model: ModelServer) -> None:
@@ -98,7 +120,9 @@ def test_a_program_reads_calls_and_results(tooled: Home, model: ModelServer) -> 
     told = json.loads(tooled.run("-o", "json", "go").stdout)
     assert (told["text"], told["error"], told["context"]["included"]) == ("2.", None, 3)
     assert [made["function"]["name"] for made in told["tool_calls"]] == ["good__add"]
-    events = [json.loads(line) for line in tooled.run("-n", "-o", "jsonl", "go").stdout.splitlines()]
+    events = [
+        json.loads(line) for line in tooled.run("-n", "-o", "jsonl", "go").stdout.splitlines()
+    ]
     kinds = [item["type"] for item in events]
     assert kinds.index("tool_call") < kinds.index("tool_result")
     assert [item["tool_result"] for item in events if item["type"] == "tool_result"] == [
@@ -108,7 +132,9 @@ def test_a_program_reads_calls_and_results(tooled: Home, model: ModelServer) -> 
     assert recorded == ["user", "assistant", "tool", "assistant"]
 
 
-def test_results_are_on_disk_before_the_model_is_asked_again(tooled: Home, model: ModelServer) -> None:
+def test_results_are_on_disk_before_the_model_is_asked_again(
+    tooled: Home, model: ModelServer
+) -> None:
     asked_again = threading.Event()
     model.script(*calling(SUM))
     model.script(event(chunk({"content": "It"})), asked_again, *answer(" is 5.")[1:])
@@ -130,7 +156,14 @@ def test_a_turn_of_endless_calls_ends(home: Home, model: ModelServer) -> None:
     assert "max_rounds" in run.stderr
     assert roles(home.doc()) == ["user", "assistant", "tool", "assistant"]
     home.run("-s", "0", "--no-tools", "and?")
-    assert [m["role"] for m in model.sent[-1]["messages"]] == ["user", "assistant", "tool", "assistant", "tool", "user"]
+    assert [m["role"] for m in model.sent[-1]["messages"]] == [
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "tool",
+        "user",
+    ]
 
 
 def test_much_output_is_kept_whole_and_sent_shortened(tooled: Home, model: ModelServer) -> None:
@@ -148,12 +181,21 @@ def test_much_output_is_kept_whole_and_sent_shortened(tooled: Home, model: Model
 
 def test_a_session_goes_on_with_the_tools_it_was_given(tooled: Home, model: ModelServer) -> None:
     names = [["good__add"], ["good__add"], [], []]
-    for args in (["--tools", "good__add", "go"], ["-s", "0", "on"], ["-n", "--no-tools", "go"], ["-s", "0", "on"]):
+    for args in (
+        ["--tools", "good__add", "go"],
+        ["-s", "0", "on"],
+        ["-n", "--no-tools", "go"],
+        ["-s", "0", "on"],
+    ):
         assert tooled.run(*args).code == 0
-    assert [[tool["function"]["name"] for tool in body.get("tools", ())] for body in model.sent] == names
+    assert [
+        [tool["function"]["name"] for tool in body.get("tools", ())] for body in model.sent
+    ] == names
 
 
-def test_a_session_goes_on_though_one_of_its_tools_is_gone(tooled: Home, model: ModelServer) -> None:
+def test_a_session_goes_on_though_one_of_its_tools_is_gone(
+    tooled: Home, model: ModelServer
+) -> None:
     tooled.run("--tools", "good__add,good__note", "go")
     doc = tooled.doc()
     doc["meta"]["mcp_allowed_servers"] += ["good__gone", ["x"], {}, 7]
@@ -163,20 +205,29 @@ def test_a_session_goes_on_though_one_of_its_tools_is_gone(tooled: Home, model: 
     malformed = f"gptsh: session {doc['id']}: left out malformed keys: {odd}\n"
     lacking = "gptsh: the session continues without some of its tools: good__gone\n"
     assert (run.code, run.stderr) == (0, malformed + lacking)
-    assert [tool["function"]["name"] for tool in model.sent[-1]["tools"]] == ["good__add", "good__note"]
+    assert [tool["function"]["name"] for tool in model.sent[-1]["tools"]] == [
+        "good__add",
+        "good__note",
+    ]
     assert tooled.run("--tools", "good__gone", "go").code == 2
 
 
-def test_tools_that_the_user_gave_are_offered_beside_those_of_servers(tooled: Home, model: ModelServer) -> None:
+def test_tools_that_the_user_gave_are_offered_beside_those_of_servers(
+    tooled: Home, model: ModelServer
+) -> None:
     mine = {"type": "function", "function": {"name": "mine", "parameters": {"type": "object"}}}
     tooled.run("--tools", "good__add", "-p", f"tools={json.dumps([mine])}", "go")
     assert [tool["function"]["name"] for tool in model.sent[-1]["tools"]] == ["mine", "good__add"]
 
 
-def test_no_tools_starts_no_server_and_nothing_is_kept_where_that_is_asked(tooled: Home, model: ModelServer) -> None:
+def test_no_tools_starts_no_server_and_nothing_is_kept_where_that_is_asked(
+    tooled: Home, model: ModelServer
+) -> None:
     shown = json.loads(tooled.run("--dry-run", "-o", "json", "go").stdout)
     assert "good__add" in [tool["function"]["name"] for tool in shown["body"]["tools"]]
-    assert re.search(r"\ntools +\d+, their definitions ~[\d,]{3,} tokens\n", tooled.run("--dry-run", "go").stdout)
+    assert re.search(
+        r"\ntools +\d+, their definitions ~[\d,]{3,} tokens\n", tooled.run("--dry-run", "go").stdout
+    )
     assert model.requests == []
     model.script(*calling(SUM))
     model.say("It is 5.")
@@ -189,7 +240,9 @@ def test_no_tools_starts_no_server_and_nothing_is_kept_where_that_is_asked(toole
 # ---- approval
 
 
-def test_without_a_terminal_a_call_is_denied_and_the_model_told(home: Home, model: ModelServer) -> None:
+def test_without_a_terminal_a_call_is_denied_and_the_model_told(
+    home: Home, model: ModelServer
+) -> None:
     configure(home, model, approved='"add"')
     target = home.cwd / "noted"
     model.script(*calling(call("note", 1, path=str(target)), call("add", 2, a=1, b=1)))
@@ -205,7 +258,9 @@ def test_without_a_terminal_a_call_is_denied_and_the_model_told(home: Home, mode
     assert model.sent[1]["messages"][2]["content"] == denied
 
 
-def asked_on_terminal(home: Home, model: ModelServer, reply: str, *, path: str) -> tuple[bytes, int]:
+def asked_on_terminal(
+    home: Home, model: ModelServer, reply: str, *, path: str
+) -> tuple[bytes, int]:
     model.script(*calling(call("note", path=path)))
     model.say("so be it")
     terminal = Terminal(home, "go")
@@ -221,14 +276,18 @@ ASKED, ON = rb"Run note of good\? .*: ", "\r\n| "  # arguments go on behind a ma
     ("reply", "runs", "code"),
     [("y\n", True, 0), ("no\n", False, 4), pytest.param("\x04", False, 4, marks=pytest.mark.slow)],
 )
-def test_a_person_is_asked(home: Home, model: ModelServer, reply: str, runs: bool, code: int) -> None:
+def test_a_person_is_asked(
+    home: Home, model: ModelServer, reply: str, runs: bool, code: int
+) -> None:
     configure(home, model, approved="")
     target = home.cwd / "noted"
     seen, exit_code = asked_on_terminal(home, model, reply, path=str(target))
     assert (target.exists(), exit_code) == (runs, code)
     assert str(target) in seen.decode().replace(ON, "")
     assert b"so be it" in seen
-    assert (b"a tool call was denied: good__note\x1b[0m\r\n" in seen) == (not runs)  # without advice: it was the user
+    assert (b"a tool call was denied: good__note\x1b[0m\r\n" in seen) == (
+        not runs
+    )  # without advice: it was the user
 
 
 # Held while the module runs, not while it is looked for: that would hold every import of the process.
@@ -255,7 +314,9 @@ def test_an_answer_behind_a_round_is_shown_though_what_draws_it_is_still_importe
     (home.folder / "sitecustomize.py").write_text(HELD_IMPORT)
     home.env["PYTHONPATH"] += f":{home.folder}"
     configure(home, model, approved="")
-    model.script(0.5, *calling(call("note", path=str(home.cwd / "noted"))))  # so late that the import has begun
+    model.script(
+        0.5, *calling(call("note", path=str(home.cwd / "noted")))
+    )  # so late that the import has begun
     model.say("so be it")
     terminal = Terminal(home, "go")
     terminal.until(ASKED)
@@ -267,7 +328,9 @@ def test_an_answer_behind_a_round_is_shown_though_what_draws_it_is_still_importe
     assert (b"so be it" in seen, code) == (True, 0)
 
 
-def test_a_question_names_the_server_whatever_underscores_are_in_a_tools_name(home: Home, model: ModelServer) -> None:
+def test_a_question_names_the_server_whatever_underscores_are_in_a_tools_name(
+    home: Home, model: ModelServer
+) -> None:
     configure(home, model, approved="")
     home.configure(home.config.read_text().replace('.py"]', '.py", "b__"]'))
     name, target = "good__b__note", home.cwd / "noted"
@@ -289,7 +352,9 @@ def test_an_approval_in_a_session_file_counts_for_nothing(home: Home, model: Mod
     model.say("an answer")
     assert home.run("go").code == 0
     (path,) = home.files()
-    change(path, "meta.mcp_approved", [["good", "note"]])  # as somebody who can write the synced folder would
+    change(
+        path, "meta.mcp_approved", [["good", "note"]]
+    )  # as somebody who can write the synced folder would
     model.script(*calling(call("note", path=str(target))))
     model.say("again")
     assert home.run("-s", "0", "again").code == 4
@@ -297,7 +362,9 @@ def test_an_approval_in_a_session_file_counts_for_nothing(home: Home, model: Mod
 
 
 @pytest.mark.slow
-def test_what_is_always_allowed_is_not_asked_again_in_this_session_alone(home: Home, model: ModelServer) -> None:
+def test_what_is_always_allowed_is_not_asked_again_in_this_session_alone(
+    home: Home, model: ModelServer
+) -> None:
     configure(home, model, approved="")
     target = home.cwd / "noted"
     asked_on_terminal(home, model, "always\n", path=str(target))
@@ -309,7 +376,9 @@ def test_what_is_always_allowed_is_not_asked_again_in_this_session_alone(home: H
     assert target.read_text() == "noted\nnoted\n"
 
 
-def test_the_question_is_whole_safe_and_not_answered_by_what_was_typed_before(home: Home, model: ModelServer) -> None:
+def test_the_question_is_whole_safe_and_not_answered_by_what_was_typed_before(
+    home: Home, model: ModelServer
+) -> None:
     configure(home, model, approved="")
     path = str(home.cwd / ("x" * 200 + "\x1b]0;evil\x07 no\u202etxt.exe \u2066"))
     calls, release = calling(call("note", path=path), text="thinking"), threading.Event()
@@ -331,14 +400,20 @@ def test_the_question_is_whole_safe_and_not_answered_by_what_was_typed_before(ho
     assert not set("\u202e\u2066\u2069") & set(shown)
 
 
-def test_long_arguments_are_folded_behind_a_mark_and_shown_whole_on_request(home: Home, model: ModelServer) -> None:
+def test_long_arguments_are_folded_behind_a_mark_and_shown_whole_on_request(
+    home: Home, model: ModelServer
+) -> None:
     configure(home, model, approved="")
     lines = [f"line {number}" for number in range(30)] + ["Run note of good? [y]es, [n]o"]
     model.script(*calling(call("note", path="nowhere", lines=lines)))
     model.say("so be it")
     terminal = Terminal(home, "go")
     folded = terminal.until(ASKED).decode()
-    assert ("line 2" in folded, "line 15" in folded, "lines are not shown]" in folded) == (True, False, True)
+    assert ("line 2" in folded, "line 15" in folded, "lines are not shown]" in folded) == (
+        True,
+        False,
+        True,
+    )
     assert '\r\n|     "Run note of good' in folded
     terminal.seen = b""
     terminal.write("s\n")
@@ -350,7 +425,9 @@ def test_long_arguments_are_folded_behind_a_mark_and_shown_whole_on_request(home
 # ---- ends that are none
 
 
-def test_a_turn_that_stopped_among_its_tools_goes_on_without_a_prompt(tooled: Home, model: ModelServer) -> None:
+def test_a_turn_that_stopped_among_its_tools_goes_on_without_a_prompt(
+    tooled: Home, model: ModelServer
+) -> None:
     model.script(*calling(SUM, text="Let me see."))
     model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"})
     run = tooled.run("-o", "json", "go")

@@ -80,9 +80,17 @@ def test_what_a_stream_says(lab: Home, model: ModelServer, name: str) -> None:
 
 
 def test_the_name_that_the_server_gives_its_model_is_kept(lab: Home, model: ModelServer) -> None:
-    last = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": "END"}]}  # vLLM's
-    _, reply = answered(lab, model, {**chunk({"content": "x"}), "model": "m-2026-11-01"}, last, DONE)
-    assert (reply["model"], reply["resolved_model"], reply["stop_sequence"]) == ("lab/m", "m-2026-11-01", "END")
+    last = {
+        "choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "stop_reason": "END"}]
+    }  # vLLM's
+    _, reply = answered(
+        lab, model, {**chunk({"content": "x"}), "model": "m-2026-11-01"}, last, DONE
+    )
+    assert (reply["model"], reply["resolved_model"], reply["stop_sequence"]) == (
+        "lab/m",
+        "m-2026-11-01",
+        "END",
+    )
     assert lab.doc()["meta"]["output"] == "text"
 
 
@@ -94,11 +102,16 @@ def test_what_came_whole_is_kept_as_it_came(lab: Home, model: ModelServer) -> No
         "choices": [{"message": message, "finish_reason": "stop"}],
         "usage": {**USAGE, "odd": float("nan")},
     }
-    model.script(json.dumps(whole).encode(), headers={"Content-Type": "application/json"}, framing="length")
+    model.script(
+        json.dumps(whole).encode(), headers={"Content-Type": "application/json"}, framing="length"
+    )
     assert lab.run("--no-stream", "--reasoning", "go") == ("x\n", "ab\n", 0)
     assert not {"stream", "stream_options"} & set(model.sent[0])
     reply = lab.doc()["messages"][1]
-    assert (reply["replay"], reply["response_id"]) == ({"reasoning": "ab", "reasoning_details": given}, "r1")
+    assert (reply["replay"], reply["response_id"]) == (
+        {"reasoning": "ab", "reasoning_details": given},
+        "r1",
+    )
     assert reply["usage"]["raw"]["odd"] is None  # what JSON cannot hold does not stop a save
 
 
@@ -137,7 +150,9 @@ def test_tool_calls_from_their_deltas(lab: Home, model: ModelServer, name: str) 
     deltas, expected = CALLS[name]
     run, reply = answered(lab, model, chunk({"content": "I look."}), *deltas, LAST, DONE)
     assert (run.stdout, run.code) == ("I look.\n", 0)
-    found = [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in reply["tool_calls"]]
+    found = [
+        (c["id"], c["function"]["name"], c["function"]["arguments"]) for c in reply["tool_calls"]
+    ]
     assert (found, reply["finish_reason"]) == (expected, "tool_calls")
 
 
@@ -149,7 +164,10 @@ def test_calls_without_an_id_or_with_the_same_get_one_each(lab: Home, model: Mod
 
 
 A, B = ls('{"a":{}}'), ls('{"b":2}', "cat")
-SPLIT = [call(index=0, function=ls("")), *(call(index=0, function=ls(piece)) for piece in ('{"a":{}', "}"))]
+SPLIT = [
+    call(index=0, function=ls("")),
+    *(call(index=0, function=ls(piece)) for piece in ('{"a":{}', "}")),
+]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +177,11 @@ SPLIT = [call(index=0, function=ls("")), *(call(index=0, function=ls(piece)) for
         [call(function=A), call(function=B)],
         [call(index=0, id="a", function=A), call(index=0, function=B)],
         [*SPLIT, call(index=0, function=B)],  # with its name in each piece
-        [*SPLIT, call(index=0, function=ls("")), call(index=0, function=B)],  # also in a last, empty one
+        [
+            *SPLIT,
+            call(index=0, function=ls("")),
+            call(index=0, function=B),
+        ],  # also in a last, empty one
         [
             {"choices": [{"delta": {"tool_calls": [piece]}, "message": {"tool_calls": [piece]}}]}
             for piece in (
@@ -168,33 +190,60 @@ SPLIT = [call(index=0, function=ls("")), *(call(index=0, function=ls(piece)) for
                 {"index": 1, "function": B},
             )
         ],  # the message so far beside each delta
-        [{"choices": [{"message": {"content": None, "tool_calls": [{"function": A}, {"function": B}]}}]}],
-        [{"choices": [{"message": {"tool_calls": [{"index": 0, "function": made} for made in (A, B)]}}]}],
+        [
+            {
+                "choices": [
+                    {"message": {"content": None, "tool_calls": [{"function": A}, {"function": B}]}}
+                ]
+            }
+        ],
+        [
+            {
+                "choices": [
+                    {"message": {"tool_calls": [{"index": 0, "function": made} for made in (A, B)]}}
+                ]
+            }
+        ],
     ],
 )
-def test_calls_that_neither_an_index_nor_an_id_tells_apart(lab: Home, model: ModelServer, deltas: list[Any]) -> None:
+def test_calls_that_neither_an_index_nor_an_id_tells_apart(
+    lab: Home, model: ModelServer, deltas: list[Any]
+) -> None:
     _, reply = answered(lab, model, *deltas, LAST, DONE)
     assert [made["function"] for made in reply["tool_calls"]] == [A, B]
 
 
 def test_ten_thousand_calls_in_turns_take_a_moment(lab: Home, model: ModelServer) -> None:
     count = 10_000
-    begun = [{"index": at, "id": f"c{at}", "function": {"name": "ls", "arguments": '{"at"'}} for at in range(count)]
+    begun = [
+        {"index": at, "id": f"c{at}", "function": {"name": "ls", "arguments": '{"at"'}}
+        for at in range(count)
+    ]
     ended = [{"index": at, "function": {"arguments": f":{at}}}"}} for at in range(count)]
     payloads = [chunk({"tool_calls": [call]}) for call in (*begun, *ended)]
     started = time.process_time()
     _, reply = answered(lab, model, *payloads, LAST, DONE)
     assert time.process_time() - started < 10  # it was minutes
-    assert [call["function"]["arguments"] for call in reply["tool_calls"]] == [f'{{"at":{at}}}' for at in range(count)]
+    assert [call["function"]["arguments"] for call in reply["tool_calls"]] == [
+        f'{{"at":{at}}}' for at in range(count)
+    ]
 
 
 def test_all_that_stands_in_a_call_and_its_function_is_kept(lab: Home, model: ModelServer) -> None:
     signed = {"google": {"thought_signature": "c2ln"}}
     inside = {**ls("{"), "provider_specific_fields": {"thought_signature": "s"}, "own": None}
-    deltas = [call(index=0, id="c1", function=inside, extra_content=signed), call(index=0, function=more("}"))]
+    deltas = [
+        call(index=0, id="c1", function=inside, extra_content=signed),
+        call(index=0, function=more("}")),
+    ]
     _, reply = answered(lab, model, chunk({"content": "x"}), *deltas, LAST, DONE)
     assert reply["tool_calls"] == [
-        {"id": "c1", "type": "function", "function": {**inside, "arguments": "{}"}, "extra_content": signed}
+        {
+            "id": "c1",
+            "type": "function",
+            "function": {**inside, "arguments": "{}"},
+            "extra_content": signed,
+        }
     ]
 
 
@@ -228,7 +277,9 @@ def test_how_a_stream_ends(lab: Home, model: ModelServer, name: str) -> None:
     assert (reply["content"] if reply else "") == out.rstrip("\n")
 
 
-def test_a_stream_without_an_answer_is_asked_for_once_more_as_a_whole(lab: Home, model: ModelServer) -> None:
+def test_a_stream_without_an_answer_is_asked_for_once_more_as_a_whole(
+    lab: Home, model: ModelServer
+) -> None:
     model.script()
     assert lab.run("hi") == ("You said: hi\n", "", 0)
     assert [bool(body.get("stream")) for body in model.sent] == [True, False]
@@ -243,13 +294,25 @@ def test_a_stream_without_an_answer_is_asked_for_once_more_as_a_whole(lab: Home,
         event({"id": "x", "object": "chat.completion.chunk", "detail": "warn"}),
     ],
 )
-def test_noise_between_the_events_takes_nothing_from_the_answer(lab: Home, model: ModelServer, noise: bytes) -> None:
-    model.script(noise, event(chunk({"content": "one "})), noise, event(chunk({"content": "two"})), event(LAST), noise)
+def test_noise_between_the_events_takes_nothing_from_the_answer(
+    lab: Home, model: ModelServer, noise: bytes
+) -> None:
+    model.script(
+        noise,
+        event(chunk({"content": "one "})),
+        noise,
+        event(chunk({"content": "two"})),
+        event(LAST),
+        noise,
+    )
     assert lab.run("go") == ("one two\n", "", 0)
 
 
 def test_a_surrogate_pair_cut_in_two_is_whole_on_stdout(lab: Home, model: ModelServer) -> None:
-    pieces = [r'{"choices":[{"delta":{"content":"a\ud83d"}}]}', r'{"choices":[{"delta":{"content":"\ude00b\ud83d"}}]}']
+    pieces = [
+        r'{"choices":[{"delta":{"content":"a\ud83d"}}]}',
+        r'{"choices":[{"delta":{"content":"\ude00b\ud83d"}}]}',
+    ]
     model.script(*(event(piece.encode()) for piece in pieces), event(LAST))
     assert lab.run("go").stdout == "a😀b?\n"
     assert lab.doc()["messages"][1]["content"] == "a😀b\ud83d"
@@ -270,14 +333,21 @@ def test_a_description_is_as_long_as_openai_takes_it_and_whole_for_all_others() 
         assert tool_in_request(provider, "word\n" * 300, {})["description"] == "word\n" * 300
 
 
-def test_an_empty_finish_reason_in_a_later_chunk_replaces_none(lab: Home, model: ModelServer) -> None:
-    run, message = answered(lab, model, chunk({"content": "yes"}), LAST, {**chunk({}, ""), "usage": USAGE}, DONE)
+def test_an_empty_finish_reason_in_a_later_chunk_replaces_none(
+    lab: Home, model: ModelServer
+) -> None:
+    run, message = answered(
+        lab, model, chunk({"content": "yes"}), LAST, {**chunk({}, ""), "usage": USAGE}, DONE
+    )
     assert (run.stdout, run.code, message["finish_reason"]) == ("yes\n", 0, "stop")
     assert message["usage"]["raw"] == USAGE
 
 
 def test_blank_lines_that_drip_in_are_no_answer(lab: Home, model: ModelServer) -> None:
-    lab.configure(lab.config.read_text() + "[network]\nfirst_byte_timeout = 1\nidle_timeout = 1\nretries = 0\n")
+    lab.configure(
+        lab.config.read_text()
+        + "[network]\nfirst_byte_timeout = 1\nidle_timeout = 1\nretries = 0\n"
+    )
     drip = [step for _ in range(60) for step in (b"\n", 0.1)]
     first, *_ = answer("first")[1:]
     for steps, text in (((*drip,), ""), ((first, *drip), "first\n")):

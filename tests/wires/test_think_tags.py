@@ -34,7 +34,11 @@ def from_openai(*pieces: str) -> list[bytes]:
     is_delta = [payload["type"] == "response.output_text.delta" for payload in events]
     first = is_delta.index(True)
     deltas = [{**events[first], "delta": piece} for piece in pieces]
-    rest = [payload for payload, found in zip(events[first:], is_delta[first:], strict=True) if not found]
+    rest = [
+        payload
+        for payload, found in zip(events[first:], is_delta[first:], strict=True)
+        if not found
+    ]
     return [claude.named(payload) for payload in (*events[:first], *deltas, *rest)]
 
 
@@ -95,7 +99,9 @@ def test_a_thought_that_the_prompt_opened_is_shown_by_a_stream_but_not_saved_as_
     assert home.run("-x", "hi") == ("b\n", "", 0)
 
 
-def test_a_thought_without_an_end_is_shown_and_the_answer_incomplete(api: tuple[Home, Callable[..., None]]) -> None:
+def test_a_thought_without_an_end_is_shown_and_the_answer_incomplete(
+    api: tuple[Home, Callable[..., None]],
+) -> None:
     home, says = api
     says("<think>I ", "greet")
     run = home.run("hi")
@@ -104,7 +110,9 @@ def test_a_thought_without_an_end_is_shown_and_the_answer_incomplete(api: tuple[
     assert kept(home) == ("<think>I greet", None)
 
 
-def test_the_channels_of_gpt_oss_are_thought_and_answer(api: tuple[Home, Callable[..., None]]) -> None:
+def test_the_channels_of_gpt_oss_are_thought_and_answer(
+    api: tuple[Home, Callable[..., None]],
+) -> None:
     home, says = api
     for size in (1, 5, 1000):
         text = f"{ANALYSIS}I greet.{END}Hello."
@@ -117,7 +125,12 @@ def test_the_channels_of_gpt_oss_are_thought_and_answer(api: tuple[Home, Callabl
 
 
 TEXTS = ("<think>hm</think>So.", "hm</think>So.", "<think>hm", f"{ANALYSIS}hm{END}So.")
-HOSTED = {"groq": "qwen/qwen3-32b", "perplexity": "sonar-reasoning-pro", "openrouter": "m", "openai": "gpt-4.9"}
+HOSTED = {
+    "groq": "qwen/qwen3-32b",
+    "perplexity": "sonar-reasoning-pro",
+    "openrouter": "m",
+    "openai": "gpt-4.9",
+}
 
 
 @pytest.mark.parametrize("name", HOSTED)
@@ -127,7 +140,9 @@ def test_a_provider_whose_row_does_not_say_so_sends_the_answer_byte_for_byte(
     env = {VENDORS[name].key_variables[0]: "a-key"}
     for text in TEXTS:
         model.say(text, usage=None)
-        run = hosted.run("-m", f"{name}/{HOSTED[name]}", "--title", "t", "-o", "json", "hi", env=env)
+        run = hosted.run(
+            "-m", f"{name}/{HOSTED[name]}", "--title", "t", "-o", "json", "hi", env=env
+        )
         said = json_output(run)["text"]
         reads_tags = name in ("groq", "perplexity")
         if text == "<think>hm":
@@ -152,16 +167,24 @@ class Case(NamedTuple):
 CASES = {
     "a tag in the middle": Case(("Use <think>", "a</think> here."), "Use <think>a</think> here."),
     "no thought in the tags": Case(("<think>\n\n</think>\n\nSo.",), "So."),
-    "no thought, and its tags in the text": Case(("<think></think>", "Write </think>."), "Write </think>."),
+    "no thought, and its tags in the text": Case(
+        ("<think></think>", "Write </think>."), "Write </think>."
+    ),
     "an end at the very beginning": Case(("</th", "ink>\n\n", "So </think>."), "So </think>."),
     "a second thought": Case(("<think>a</think><think>b</think>c",), "<think>b</think>c", "a"),
     "only the beginning of a tag": Case(("<thi", "nk"), "<think"),
     "white space before the tag": Case(("\n <think>a</think>b",), "b", "a"),
     "an answer without a tag": Case(("  Just ", "so."), "  Just so."),
     "no streaming": Case(("<think>a</think>b",), "b", "a", args=("--no-stream",)),
-    "no streaming, and the prompt opened the thought": Case(("a</think>\nb",), "b", "a", args=("--no-stream",)),
+    "no streaming, and the prompt opened the thought": Case(
+        ("a</think>\nb",), "b", "a", args=("--no-stream",)
+    ),
     "-x": Case(("<think>```\na\n```</think>b\n```\nc\n```",), "c", "```\na\n```", args=("-x",)),
-    "gpt-oss": Case(("<|chan", "nel|>analysis<|message|>hm<|e", "nd|><|start|>assis", f"tant{FINAL}So."), "So.", "hm"),
+    "gpt-oss": Case(
+        ("<|chan", "nel|>analysis<|message|>hm<|e", "nd|><|start|>assis", f"tant{FINAL}So."),
+        "So.",
+        "hm",
+    ),
     "gpt-oss without an end of its message": Case((f"{ANALYSIS}h<|m{FINAL}So.",), "So.", "h<|m"),
     "gpt-oss without a thought": Case(("<|channel|>", "final<|message|>So."), "So."),
     "gpt-oss, cut off": Case((f"{ANALYSIS}hm<|end|>",), f"{ANALYSIS}hm<|end|>", code=5),
@@ -181,7 +204,9 @@ def test_what_is_thought_and_what_is_text(lab: Home, model: ModelServer, name: s
         assert run.stderr == (f"{case.thought}\n" if case.thought else "")
 
 
-def test_programs_get_the_answer_without_the_thought(lab: Home, model: ModelServer, tmp_path: Any) -> None:
+def test_programs_get_the_answer_without_the_thought(
+    lab: Home, model: ModelServer, tmp_path: Any
+) -> None:
     schema = tmp_path / "schema.json"
     schema.write_text('{"type": "object", "required": ["n"]}')
     for opening in ("<think>", ""):
@@ -197,7 +222,9 @@ def test_a_thought_that_breaks_off_is_kept_as_a_thought(lab: Home, model: ModelS
 
 
 @pytest.mark.parametrize("args", [(), ("--no-stream",)])
-def test_reasoning_of_its_own_says_that_the_text_has_none(lab: Home, model: ModelServer, args: tuple[str, ...]) -> None:
+def test_reasoning_of_its_own_says_that_the_text_has_none(
+    lab: Home, model: ModelServer, args: tuple[str, ...]
+) -> None:
     text = "So </think> it is."
     if args:
         message = {"role": "assistant", "reasoning_content": "hm", "content": text}
@@ -205,34 +232,68 @@ def test_reasoning_of_its_own_says_that_the_text_has_none(lab: Home, model: Mode
         model.script(json.dumps({"id": "c", "choices": [choice]}).encode(), framing="length",
                      headers={"Content-Type": "application/json"})  # fmt: skip
     else:
-        model.script(chat.event(chat.chunk({"reasoning_content": "hm"})), *chat.answer("So ", "</think> it is."))
+        model.script(
+            chat.event(chat.chunk({"reasoning_content": "hm"})),
+            *chat.answer("So ", "</think> it is."),
+        )
     assert lab.run(*args, "hi") == (f"{text}\n", "", 0)
     assert kept(lab) == (text, None)
 
 
 def test_calls_end_a_thought_without_an_end(lab: Home, model: ModelServer) -> None:
-    call = {"index": 0, "id": "c1", "type": "function", "function": {"name": "ls", "arguments": "{}"}}
+    call = {
+        "index": 0,
+        "id": "c1",
+        "type": "function",
+        "function": {"name": "ls", "arguments": "{}"},
+    }
     model.script(*(chat.event(chat.chunk(delta)) for delta in ({"content": "<think>I look"}, {"tool_calls": [call]})),
                  *chat.answer("", finish="tool_calls"))  # fmt: skip
     lab.run("hi")
     message = lab.doc()["messages"][-1]
-    assert (message["content"], message["replay"], len(message["tool_calls"])) == ("", {"think": "I look"}, 1)
+    assert (message["content"], message["replay"], len(message["tool_calls"])) == (
+        "",
+        {"think": "I look"},
+        1,
+    )
 
 
 # ---- all cuts
 
 FRAGMENTS = st.sampled_from(
-    ["<think>", "</think>", "<", "think>", "</", "a", "\n", " ", "<think", "b>", ANALYSIS, "<|end|>", END, FINAL, "<|"]
+    [
+        "<think>",
+        "</think>",
+        "<",
+        "think>",
+        "</",
+        "a",
+        "\n",
+        " ",
+        "<think",
+        "b>",
+        ANALYSIS,
+        "<|end|>",
+        END,
+        FINAL,
+        "<|",
+    ]
 )
 ANSWERS = st.lists(FRAGMENTS, min_size=1, max_size=7).map("".join)
 
 
 def bare(text: str) -> str:
     """A text without its tags and white space."""
-    return re.sub(r"</?think>|\s|<\|channel\|>(analysis|final)<\|message\|>|<\|end\|>(<\|start\|>assistant)?", "", text)
+    return re.sub(
+        r"</?think>|\s|<\|channel\|>(analysis|final)<\|message\|>|<\|end\|>(<\|start\|>assistant)?",
+        "",
+        text,
+    )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(answer=ANSWERS, data=st.data())
 def test_where_the_stream_is_cut_makes_no_difference_and_only_tags_are_lost(
     lab: Home, model: ModelServer, answer: str, data: st.DataObject

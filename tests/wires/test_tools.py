@@ -49,10 +49,17 @@ def good() -> str:
 def made(name: str, arguments: Any = "{}", ident: str = "c1") -> dict[str, Any]:
     """A call as a model makes it."""
     text = arguments if isinstance(arguments, str) else json.dumps(arguments)
-    return {"index": 0, "id": ident, "type": "function", "function": {"name": name, "arguments": text}}
+    return {
+        "index": 0,
+        "id": ident,
+        "type": "function",
+        "function": {"name": name, "arguments": text},
+    }
 
 
-def called(home: Home, model: ModelServer, servers: str, *calls: dict[str, Any], env: Any = None) -> Result:
+def called(
+    home: Home, model: ModelServer, servers: str, *calls: dict[str, Any], env: Any = None
+) -> Result:
     """A turn in which the model calls tools, all of which are approved."""
     text = f"{lab_config(model)}[mcp]\n{servers}"
     home.configure(text.replace('model = "lab/m"', 'model = "lab/m"\ntools = ["all"]'))
@@ -97,9 +104,15 @@ def two(home: Home) -> Home:
 ])  # fmt: skip
 def test_the_list(two: Home, args: list[str], tools: list[str]) -> None:
     done = two.run("--list-tools", *args)
-    note = "" if tools else f"gptsh: {'agent none has' if '-a' in args else '--no-tools leaves'} no tools\n"
+    note = (
+        ""
+        if tools
+        else f"gptsh: {'agent none has' if '-a' in args else '--no-tools leaves'} no tools\n"
+    )
     assert (done.stderr, done.code) == (note, 0)
-    assert done.stdout.splitlines() == [f"{name}  Will {name.partition('__')[2]}." for name in tools]
+    assert done.stdout.splitlines() == [
+        f"{name}  Will {name.partition('__')[2]}." for name in tools
+    ]
     assert not two.files()
 
 
@@ -110,7 +123,9 @@ def test_the_list_for_programs(two: Home) -> None:
         "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
     }  # fmt: skip
     assert list(told) == keys_in("key of a tool")
-    lines = two.run("--list-tools", "--tools", "one__tell,two__tell", "-o", "jsonl").stdout.splitlines()
+    lines = two.run(
+        "--list-tools", "--tools", "one__tell,two__tell", "-o", "jsonl"
+    ).stdout.splitlines()
     assert [(json.loads(line)["server"], json.loads(line)["auto_approve"]) for line in lines] == [
         ("one", True), ("two", False),
     ]  # fmt: skip
@@ -134,13 +149,23 @@ def test_what_is_asked_wrong(two: Home, args: list[str], said: str) -> None:
 
 @pytest.mark.parametrize("mode", ["chatty", "pages", "modern", "old"])
 def test_what_a_server_may_do_besides(home: Home, model: ModelServer, mode: str) -> None:
-    assert called(home, model, entry(home, "bad", mode, 'auto_approve = ["*"]'), made("bad__leak")).code == 0
-    assert [tool["function"]["name"] for tool in model.sent[0]["tools"]] == [f"bad__{name}" for name in NAMES]
+    assert (
+        called(
+            home, model, entry(home, "bad", mode, 'auto_approve = ["*"]'), made("bad__leak")
+        ).code
+        == 0
+    )
+    assert [tool["function"]["name"] for tool in model.sent[0]["tools"]] == [
+        f"bad__{name}" for name in NAMES
+    ]
     assert results(home)["c1"]["content"] == "done"
 
 
 def test_a_list_of_tools_is_kept_as_long_as_the_server_says(home: Home, model: ModelServer) -> None:
-    config, lists = entry(home, "bad", "lasting", 'auto_approve = ["*"]'), home.folder / "pids.lists"
+    config, lists = (
+        entry(home, "bad", "lasting", 'auto_approve = ["*"]'),
+        home.folder / "pids.lists",
+    )
     for _ in range(2):
         assert called(home, model, config, made("bad__leak")).code == 0
     assert [[tool["function"]["name"] for tool in sent["tools"]] for sent in model.sent] == [
@@ -170,7 +195,9 @@ def test_a_server_of_the_older_protocol_is_not_asked_for_the_newer_one_again(hom
 def test_servers_start_side_by_side_and_are_listed_in_the_order_of_the_config(home: Home) -> None:
     home.configure(entry(home, "one", "meet") + entry(home, "two", "meet"))
     done = home.run("--list-tools")
-    assert [line.partition("__")[0] for line in done.stdout.splitlines()] == ["one"] * len(NAMES) + ["two"] * len(NAMES)
+    assert [line.partition("__")[0] for line in done.stdout.splitlines()] == ["one"] * len(
+        NAMES
+    ) + ["two"] * len(NAMES)
 
 
 # ---- servers that cannot be used
@@ -218,22 +245,41 @@ def test_a_server_that_cannot_be_used_is_exit_3(home: Home, mode: str, said: str
     if mode == "dies":
         assert "\nstarting\nno database\nthe key is ***\n" in done.stderr
         lacking = home.run("--list-tools")
-        assert (lacking.code, lacking.stdout.count("good__"), lacking.stderr.count("\n")) == (3, len(NAMES), 1)
+        assert (lacking.code, lacking.stdout.count("good__"), lacking.stderr.count("\n")) == (
+            3,
+            len(NAMES),
+            1,
+        )
         assert "mcp.servers.bad.env.TOOL_KEY: the variable MY_KEY is not set" in lacking.stderr
 
 
-def test_a_session_continues_without_a_server_that_cannot_be_used(home: Home, model: ModelServer) -> None:
+def test_a_session_continues_without_a_server_that_cannot_be_used(
+    home: Home, model: ModelServer
+) -> None:
     called(home, model, entry(home, "bad") + good(), made("good__add", {"a": 1, "b": 2}))
     text = home.config.read_text().replace(json.dumps(sys.executable), '"/no/such"', 1)
     home.configure(text)
     run = home.run("-s", "0", "and?")
     note = "the session continues without some of its tools: tool server bad cannot be started"
-    assert (run.stdout, run.code, note in run.stderr, run.stderr.count("\n")) == ("You said: and?\n", 0, True, 1)
-    assert {tool["function"]["name"].partition("__")[0] for tool in model.sent[-1]["tools"]} == {"good"}
+    assert (run.stdout, run.code, note in run.stderr, run.stderr.count("\n")) == (
+        "You said: and?\n",
+        0,
+        True,
+        1,
+    )
+    assert {tool["function"]["name"].partition("__")[0] for tool in model.sent[-1]["tools"]} == {
+        "good"
+    }
     assert home.run("-n", "and?").code == 3
     run = home.run("-n", "--tools", "all", "and?")  # names no server, so the others do
-    assert (run.stdout, run.code, "tool server bad cannot be started" in run.stderr) == ("You said: and?\n", 0, True)
-    assert {tool["function"]["name"].partition("__")[0] for tool in model.sent[-1]["tools"]} == {"good"}
+    assert (run.stdout, run.code, "tool server bad cannot be started" in run.stderr) == (
+        "You said: and?\n",
+        0,
+        True,
+    )
+    assert {tool["function"]["name"].partition("__")[0] for tool in model.sent[-1]["tools"]} == {
+        "good"
+    }
 
 
 @pytest.mark.parametrize(("tool", "said"), [
@@ -245,10 +291,17 @@ def test_a_server_that_fails_in_a_call_keeps_nothing_from_the_others(
     home: Home, model: ModelServer, tool: str, said: str
 ) -> None:
     more = f'auto_approve = ["*"]\ntimeout = {1 if tool == "hang" else 20}'
-    together = [made("good__meet", {"name": "a"}, "a"), made(f"bad__{tool}"), made("good__meet", {"name": "b"}, "b")]
+    together = [
+        made("good__meet", {"name": "a"}, "a"),
+        made(f"bad__{tool}"),
+        made("good__meet", {"name": "b"}, "b"),
+    ]
     run = called(home, model, entry(home, "bad", "", more) + good(), *together)
     assert (run.stdout, run.code, said in run.stderr) == ("", 3, True)
-    assert {ident: result["content"] for ident, result in results(home).items()} == {"a": "a met", "b": "b met"}
+    assert {ident: result["content"] for ident, result in results(home).items()} == {
+        "a": "a met",
+        "b": "b met",
+    }
 
 
 def test_ctrl_c_leaves_no_server_behind(home: Home) -> None:
@@ -276,7 +329,10 @@ def held(uri: str, data: str, media_type: str) -> dict[str, Any]:
     return {"type": "resource", "resource": {"uri": uri, "blob": data, "mimeType": media_type}}
 
 
-ZIP, SVG = held("file:///a.zip", "AAAA", "application/zip"), {**IMAGE, "data": "PHN2Zy8+", "mimeType": "image/svg+xml"}
+ZIP, SVG = (
+    held("file:///a.zip", "AAAA", "application/zip"),
+    {**IMAGE, "data": "PHN2Zy8+", "mimeType": "image/svg+xml"},
+)
 GIVEN: list[tuple[dict[str, Any], Any, Any]] = [  # a result, its content and its raw
     ({"content": []}, "", None),
     ({"content": [text("a"), text("b")]}, "a\nb", None),
@@ -315,7 +371,9 @@ BROKEN = {  # the rest of a message that ends the server
     "too deep": '"result": {"a": ' + "[" * 300 + "]" * 300 + "}",
 }
 NO_OBJECT = "error: the arguments are not a JSON object, so the tool was not called"
-ASKED: list[tuple[str, str, str]] = [  # a tool, arguments as a model may write them, and what the model is told
+ASKED: list[
+    tuple[str, str, str]
+] = [  # a tool, arguments as a model may write them, and what the model is told
     ("bad__refuse", "", "error: not today"),
     ("bad__refuse", "null", "error: not today"),
     ("bad__leak", "[]", NO_OBJECT),
@@ -327,10 +385,16 @@ ASKED: list[tuple[str, str, str]] = [  # a tool, arguments as a model may write 
 ]
 
 
-def test_each_result_is_read_and_an_odd_one_is_the_matter_of_its_call_alone(home: Home, model: ModelServer) -> None:
-    calls = [made("bad__give", {"result": result}, f"g{at}") for at, (result, _, _) in enumerate(GIVEN)]
+def test_each_result_is_read_and_an_odd_one_is_the_matter_of_its_call_alone(
+    home: Home, model: ModelServer
+) -> None:
+    calls = [
+        made("bad__give", {"result": result}, f"g{at}") for at, (result, _, _) in enumerate(GIVEN)
+    ]
     for at, (rest, _) in enumerate(SAID):
-        calls.append(made("bad__say", {"line": f'{{"jsonrpc": "2.0", "id": ID, {rest}}}'}, f"s{at}"))
+        calls.append(
+            made("bad__say", {"line": f'{{"jsonrpc": "2.0", "id": ID, {rest}}}'}, f"s{at}")
+        )
     calls += [made(name, arguments, f"a{at}") for at, (name, arguments, _) in enumerate(ASKED)]
     run = called(home, model, entry(home, more='auto_approve = ["*"]'), *calls)
     assert (run.stdout, run.code) == ("done\n", 0)
@@ -339,24 +403,41 @@ def test_each_result_is_read_and_an_odd_one_is_the_matter_of_its_call_alone(home
         read = came[f"g{at}"]
         assert (read["content"], read.get("raw"), read["is_error"]) == (content, raw, False), result
     for at, (rest, content) in enumerate(SAID):
-        assert (came[f"s{at}"]["content"], came[f"s{at}"]["is_error"]) == (content, content[:6] == "error:"), rest
+        assert (came[f"s{at}"]["content"], came[f"s{at}"]["is_error"]) == (
+            content,
+            content[:6] == "error:",
+        ), rest
     for at, (name, arguments, content) in enumerate(ASKED):
         assert came[f"a{at}"]["content"].startswith(content), (name, arguments)
         assert came[f"a{at}"]["is_error"]
-    assert run.stderr.startswith("gptsh: the model called a tool that was not offered, so it did not run: bad__lekka\n")
+    assert run.stderr.startswith(
+        "gptsh: the model called a tool that was not offered, so it did not run: bad__lekka\n"
+    )
 
 
 @pytest.mark.parametrize("how", BROKEN)
 def test_a_broken_message_ends_its_server(home: Home, model: ModelServer, how: str) -> None:
     line = f'{{"jsonrpc": "2.0", "id": ID, {BROKEN[how]}}}'
-    run = called(home, model, entry(home, more='auto_approve = ["*"]'), made("bad__say", {"line": line}))
+    run = called(
+        home, model, entry(home, more='auto_approve = ["*"]'), made("bad__say", {"line": line})
+    )
     assert (run.stdout, run.code, "sent a broken message" in run.stderr) == ("", 3, True)
 
 
-def test_what_a_server_gets_of_the_environment_and_what_the_model_reads_of_it(home: Home, model: ModelServer) -> None:
+def test_what_a_server_gets_of_the_environment_and_what_the_model_reads_of_it(
+    home: Home, model: ModelServer
+) -> None:
     """A key is known by its name; what a result has of it does not reach the model."""
-    own = {"MY_KEY": "k-12345678/+=", "ROOT": "/home/someone", "KEY": "/run/secret/key", "A_TOKEN": "short", "TZ": "X"}
-    table = ", ".join(f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in own.items())
+    own = {
+        "MY_KEY": "k-12345678/+=",
+        "ROOT": "/home/someone",
+        "KEY": "/run/secret/key",
+        "A_TOKEN": "short",
+        "TZ": "X",
+    }
+    table = ", ".join(
+        f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in own.items()
+    )
     data = {**IMAGE, "data": "k-12345678/+="}
     given = {"content": [text("k-12345678/+= at /home/someone"), data]}
     run = called(
@@ -402,7 +483,9 @@ def asking(
     timeout: int = 20,
 ) -> tuple[str, int]:
     """A turn on a terminal in which a tool asks, with the user's replies to each prompt; what is seen, the code."""
-    text = f"{lab_config(model)}[mcp]\n" + entry(home, "bad", mode, f'auto_approve = ["*"]\ntimeout = {timeout}')
+    text = f"{lab_config(model)}[mcp]\n" + entry(
+        home, "bad", mode, f'auto_approve = ["*"]\ntimeout = {timeout}'
+    )
     home.configure(text.replace('model = "lab/m"', 'model = "lab/m"\ntools = ["all"]'))
     model.script(*calling(made("bad__ask", {"asked": asked})))
     model.say("done")
@@ -417,7 +500,9 @@ def asking(
 
 
 @pytest.mark.parametrize("mode", ["", "modern"])
-def test_a_server_asks_the_user_to_fill_in_a_form(home: Home, model: ModelServer, mode: str) -> None:
+def test_a_server_asks_the_user_to_fill_in_a_form(
+    home: Home, model: ModelServer, mode: str
+) -> None:
     asked = {"mode": "form", "message": "About\nyour \x1b[31mtrip", "requestedSchema": FORM}
     _, code = asking(
         home, model, mode, asked,
@@ -436,14 +521,23 @@ def test_a_server_asks_the_user_to_fill_in_a_form(home: Home, model: ModelServer
         (rb"expected: a number\r\nAnswer [^\n]*: ", "\n"),
         (rb"\| default: a[^\x1b]+\r\nAnswer [^\n]*: ", "\n"),
     )  # fmt: skip
-    content = {"city": "Prague", "days": 3, "unit": "f", "sky": "blue", "rain": False, "note": "a\x1b"}
+    content = {
+        "city": "Prague",
+        "days": 3,
+        "unit": "f",
+        "sky": "blue",
+        "rain": False,
+        "note": "a\x1b",
+    }
     reply = {"action": "accept", "content": content}
     told = json.loads(results(home)["c1"]["content"])
     assert (code, told) == (0, {"reply": reply, "state": "sealed"} if mode else reply)
 
 
 @pytest.mark.parametrize(("reply", "action"), [("y\n", "accept"), ("n\n", "decline")])
-def test_a_server_asks_the_user_to_open_a_url(home: Home, model: ModelServer, reply: str, action: str) -> None:
+def test_a_server_asks_the_user_to_open_a_url(
+    home: Home, model: ModelServer, reply: str, action: str
+) -> None:
     url, opened = "https://bank.example/pay?id=1", home.folder / "opened"
     browser = home.folder / "browser"
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {opened}\n')
@@ -457,8 +551,14 @@ def test_a_server_asks_the_user_to_open_a_url(home: Home, model: ModelServer, re
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["", "modern"])
-def test_the_time_that_the_user_takes_is_not_the_servers(home: Home, model: ModelServer, mode: str) -> None:
-    asked = {"mode": "form", "message": "Well?", "requestedSchema": {"type": "object", "properties": {}}}
+def test_the_time_that_the_user_takes_is_not_the_servers(
+    home: Home, model: ModelServer, mode: str
+) -> None:
+    asked = {
+        "mode": "form",
+        "message": "Well?",
+        "requestedSchema": {"type": "object", "properties": {}},
+    }
     _, code = asking(home, model, mode, asked, (rb"Answer it\? .*: ", "y\n"), timeout=1)
     assert (code, '"action": "accept"' in results(home)["c1"]["content"]) == (0, True)
 
@@ -468,7 +568,12 @@ def test_without_a_terminal_a_question_of_a_server_is_declined_in_one_line(
     home: Home, model: ModelServer, mode: str
 ) -> None:
     asked = {"mode": "form", "message": "Who?", "requestedSchema": FORM}
-    run = called(home, model, entry(home, "bad", mode, 'auto_approve = ["*"]'), made("bad__ask", {"asked": asked}))
+    run = called(
+        home,
+        model,
+        entry(home, "bad", mode, 'auto_approve = ["*"]'),
+        made("bad__ask", {"asked": asked}),
+    )
     note = "gptsh: tool server bad asked a question, which was declined: there is no terminal to ask on\n"
     assert run == ("done\n", note, 0)
     assert '"action": "decline"' in results(home)["c1"]["content"]
@@ -529,14 +634,19 @@ ODD_FORMS: list[tuple[str, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-def test_an_odd_form_is_declined_whole_before_anybody_is_asked(home: Home, model: ModelServer) -> None:
+def test_an_odd_form_is_declined_whole_before_anybody_is_asked(
+    home: Home, model: ModelServer
+) -> None:
     calls = []
     for number, (_, form, _) in enumerate(ODD_FORMS):
         asked = {"mode": "form", "message": "Well?", "requestedSchema": form}
         calls.append(made("bad__ask", {"asked": asked}, f"c{number}"))
     run = called(home, model, entry(home, more='auto_approve = ["*"]'), *calls)
     assert (run.stdout, run.code) == ("done\n", 0)
-    notes = [f"gptsh: tool server bad asked a question, which was declined: {reason}" for *_, reason in ODD_FORMS]
+    notes = [
+        f"gptsh: tool server bad asked a question, which was declined: {reason}"
+        for *_, reason in ODD_FORMS
+    ]
     said = [line for line in run.stderr.splitlines() if "cut the rest" not in line]
     assert sorted(said) == sorted(notes)
     replies = {name: result["content"] for name, result in results(home).items()}
@@ -544,9 +654,17 @@ def test_an_odd_form_is_declined_whole_before_anybody_is_asked(home: Home, model
 
 
 def test_an_odd_form_is_no_question_on_a_terminal(home: Home, model: ModelServer) -> None:
-    asked = {"mode": "form", "message": "Well?", "requestedSchema": a_field(type="array", items={"type": "string"})}
+    asked = {
+        "mode": "form",
+        "message": "Well?",
+        "requestedSchema": a_field(type="array", items={"type": "string"}),
+    }
     seen, code = asking(home, model, "", asked)
-    assert (code, "asks you" in seen, NO_FIELD in re.sub(r"(\s|\x1b\[\d?m)+", " ", seen)) == (0, False, True)
+    assert (code, "asks you" in seen, NO_FIELD in re.sub(r"(\s|\x1b\[\d?m)+", " ", seen)) == (
+        0,
+        False,
+        True,
+    )
     assert results(home)["c1"]["content"] == '{"action": "decline"}'
 
 
@@ -564,13 +682,22 @@ def test_a_form_does_not_show_a_servers_key(home: Home, model: ModelServer) -> N
     [{}, {"type": "object"}, {"type": "object", "properties": [1]}, {"type": "array", "properties": {}},
      {"type": "object", "properties": {}, "required": "x"}, {"type": "object", "properties": {}, "required": [[]]}],
 )  # fmt: skip
-def test_what_is_no_form_at_all_ends_the_call_alone(home: Home, model: ModelServer, mode: str, form: Any) -> None:
+def test_what_is_no_form_at_all_ends_the_call_alone(
+    home: Home, model: ModelServer, mode: str, form: Any
+) -> None:
     asked = {"mode": "form", "message": "Well?", "requestedSchema": form}
-    run = called(home, model, entry(home, mode=mode, more='auto_approve = ["*"]'), made("bad__ask", {"asked": asked}))
+    run = called(
+        home,
+        model,
+        entry(home, mode=mode, more='auto_approve = ["*"]'),
+        made("bad__ask", {"asked": asked}),
+    )
     assert run == ("done\n", "", 0)
 
 
-def test_a_server_that_ends_while_the_user_is_asked_is_one_line(home: Home, model: ModelServer) -> None:
+def test_a_server_that_ends_while_the_user_is_asked_is_one_line(
+    home: Home, model: ModelServer
+) -> None:
     asked = {"mode": "form", "message": "Well?", "requestedSchema": a_field(type="string")}
 
     def kill() -> str:
@@ -581,13 +708,26 @@ def test_a_server_that_ends_while_the_user_is_asked_is_one_line(home: Home, mode
         return "n\n"
 
     seen, code = asking(home, model, "", asked, (rb"Answer it\? .*: ", kill))
-    assert (code, "tool server bad was ended by Killed" in seen, "Traceback" in seen) == (3, True, False), seen
+    assert (code, "tool server bad was ended by Killed" in seen, "Traceback" in seen) == (
+        3,
+        True,
+        False,
+    ), seen
 
 
 def test_a_form_without_fields_is_a_question(home: Home, model: ModelServer) -> None:
-    asked = {"mode": "form", "message": "Well?", "requestedSchema": {"type": "object", "properties": {}}}
-    _, code = asking(home, model, "", asked, (rb"\| Well\?\r\nbad asks you this. Answer it\? .*: ", "y\n"))
-    assert (code, json.loads(results(home)["c1"]["content"])) == (0, {"action": "accept", "content": {}})
+    asked = {
+        "mode": "form",
+        "message": "Well?",
+        "requestedSchema": {"type": "object", "properties": {}},
+    }
+    _, code = asking(
+        home, model, "", asked, (rb"\| Well\?\r\nbad asks you this. Answer it\? .*: ", "y\n")
+    )
+    assert (code, json.loads(results(home)["c1"]["content"])) == (
+        0,
+        {"action": "accept", "content": {}},
+    )
 
 
 def test_a_result_has_at_most_10_000_parts(home: Home, model: ModelServer) -> None:
@@ -601,7 +741,9 @@ def test_a_result_has_at_most_10_000_parts(home: Home, model: ModelServer) -> No
     assert results(home)["cut"]["content"] == [*parts, mark]
 
 
-def test_texts_of_a_result_are_joined_before_they_fill_the_memory(home: Home, model: ModelServer) -> None:
+def test_texts_of_a_result_are_joined_before_they_fill_the_memory(
+    home: Home, model: ModelServer
+) -> None:
     many = made("bad__many", {"block": text("x"), "count": 300_000})
     config = f"{lab_config(model)}[mcp]\n{entry(home, more=APPROVED)}"
     home.configure(config.replace('model = "lab/m"', 'model = "lab/m"\ntools = ["bad"]'))
@@ -618,7 +760,9 @@ def near(request: pytest.FixtureRequest) -> Iterator[str]:
     """The base URL of a server by the SDK, which wants a token."""
     env = {**os.environ, "TOOL_TOKEN": "token-of-the-server"}
     command = [sys.executable, str(HTTP), request.param]
-    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout
         yield f"http://127.0.0.1:{int(process.stdout.readline())}"
 
@@ -631,11 +775,22 @@ def web(url: str, token: str) -> str:
 def test_a_server_over_http(home: Home, model: ModelServer, near: str) -> None:
     calls = [made("web__add", {"a": 1, "b": 2}, "a"), made("web__long", {"size": 3_000_000}, "b")]
     proxied = {"HTTP_PROXY": "http://127.0.0.1:9"}  # loopback never is
-    assert called(home, model, web(f"{near}/mcp", "token-of-the-server"), *calls, env=proxied).code == 0
+    assert (
+        called(home, model, web(f"{near}/mcp", "token-of-the-server"), *calls, env=proxied).code
+        == 0
+    )
     assert [len(result["content"]) for result in results(home).values()] == [1, 3_000_000]
     for path, token, said in (
-        ("/mcp?key=literal-1", "wrong-token-1", 'tool server web answered 401 Unauthorized: {"error":"who are you?"}'),
-        ("/page", "token-of-the-server", "tool server web refused: Unexpected content type: text/html"),
+        (
+            "/mcp?key=literal-1",
+            "wrong-token-1",
+            'tool server web answered 401 Unauthorized: {"error":"who are you?"}',
+        ),
+        (
+            "/page",
+            "token-of-the-server",
+            "tool server web refused: Unexpected content type: text/html",
+        ),
         ("/none", "token-of-the-server", "tool server web answered 404 Not Found: Not Found"),
     ):
         home.configure(web(near + path, token))
@@ -644,7 +799,9 @@ def test_a_server_over_http(home: Home, model: ModelServer, near: str) -> None:
         assert not re.search(f"literal-1|{token}", run.stdout + run.stderr)
 
 
-def test_a_result_over_http_has_at_most_10_000_parts(home: Home, model: ModelServer, near: str) -> None:
+def test_a_result_over_http_has_at_most_10_000_parts(
+    home: Home, model: ModelServer, near: str
+) -> None:
     links = made("web__links", {"count": 10_005})
     assert called(home, model, web(f"{near}/mcp", "token-of-the-server"), links).code == 0
     *parts, last = results(home)["c1"]["content"]
@@ -652,12 +809,20 @@ def test_a_result_over_http_has_at_most_10_000_parts(home: Home, model: ModelSer
     assert last["text"] == "[gptsh: 5 more parts are left out here]"
 
 
-def test_a_server_over_http_that_knows_only_the_older_protocol(home: Home, model: ModelServer) -> None:
+def test_a_server_over_http_that_knows_only_the_older_protocol(
+    home: Home, model: ModelServer
+) -> None:
     """It refuses the first request, which asks for the newer one."""
     with old_server() as (url, methods):
         assert called(home, model, web(url, "t"), made("web__greet")).code == 0
     assert results(home)["c1"]["content"] == "hello"
-    assert methods == ["server/discover", "initialize", "notifications/initialized", "tools/list", "tools/call"]
+    assert methods == [
+        "server/discover",
+        "initialize",
+        "notifications/initialized",
+        "tools/list",
+        "tools/call",
+    ]
 
 
 @pytest.mark.parametrize("status", [200, 404, 405])
@@ -666,7 +831,9 @@ def test_a_server_of_the_old_sse_is_told_from_others_without_its_html(
 ) -> None:
     page = b"<!DOCTYPE html><pre>Cannot POST</pre>"
     for path in ("/sse", "/mcp"):
-        model.pages[path] = Script(status, {"Content-Type": "text/html; charset=utf-8"}, (page,), "length")
+        model.pages[path] = Script(
+            status, {"Content-Type": "text/html; charset=utf-8"}, (page,), "length"
+        )
     home.configure(web(f"http://127.0.0.1:{model.port}/sse", "x"))
     run = home.run("--list-tools")
     says = "seems to speak the old SSE; gptsh speaks streamable HTTP, often at /mcp"
@@ -681,18 +848,31 @@ def test_a_server_of_the_old_sse_is_told_from_others_without_its_html(
 def test_a_server_over_http_that_dies_in_a_call(home: Home, model: ModelServer) -> None:
     env = {**os.environ, "TOOL_TOKEN": "t"}
     command = [sys.executable, str(HTTP), "json"]
-    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout
         url = f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
-        run = called(home, model, web(url, "t"), made("web__add", {"a": 1, "b": 2}, "a"), made("web__die", ident="b"))
+        run = called(
+            home,
+            model,
+            web(url, "t"),
+            made("web__add", {"a": 1, "b": 2}, "a"),
+            made("web__die", ident="b"),
+        )
     assert (run.stdout, run.code) == ("", 3), run.stderr
     assert run.stderr.startswith("gptsh: tool server web failed: "), run.stderr
 
 
-def test_a_url_that_nobody_answers_or_that_redirects_and_words_that_hold_a_key(home: Home, model: ModelServer) -> None:
+def test_a_url_that_nobody_answers_or_that_redirects_and_words_that_hold_a_key(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(web("http://127.0.0.1:9/mcp", "x"))
     run = home.run("--list-tools")
-    assert (run.code, run.stderr.startswith("gptsh: tool server web cannot be reached: ")) == (3, True)
+    assert (run.code, run.stderr.startswith("gptsh: tool server web cannot be reached: ")) == (
+        3,
+        True,
+    )
     model.pages["/moved"] = Script(307, {"Location": "http://elsewhere.example/mcp"}, (), "length")
     home.configure(web(f"http://127.0.0.1:{model.port}/moved", "x"))
     run = home.run("--list-tools")
@@ -701,8 +881,12 @@ def test_a_url_that_nobody_answers_or_that_redirects_and_words_that_hold_a_key(h
     )
     assert (run.code, run.stderr.count("\n")) == (3, 1)
     said = f"{'no ' * 22} /mcp?key=literal-1 for token-of-mine-abcdefghijklmnop".encode()
-    model.pages["/mcp?key=literal-1"] = Script(403, {"Content-Type": "text/plain"}, (said,), "length")
-    home.configure(web(f"http://127.0.0.1:{model.port}/mcp?key=literal-1", "token-of-mine-abcdefghijklmnop"))
+    model.pages["/mcp?key=literal-1"] = Script(
+        403, {"Content-Type": "text/plain"}, (said,), "length"
+    )
+    home.configure(
+        web(f"http://127.0.0.1:{model.port}/mcp?key=literal-1", "token-of-mine-abcdefghijklmnop")
+    )
     run = home.run("--list-tools", "--debug")
     assert run.stderr.startswith("gptsh: tool server web answered 403 Forbidden: no no ")
     assert "Traceback" in run.stderr
@@ -738,7 +922,10 @@ auto_approve = ["git_log"]
         ("now", "Europe/Prague"), ("there", "21:00"), ("wrong", "Nowhere"), ("log", "first one"), ("denied", "denied")
     ):  # fmt: skip
         result = results(home)[ident]
-        assert (part in result["content"], result["is_error"]) == (True, ident in ("wrong", "denied"))
+        assert (part in result["content"], result["is_error"]) == (
+            True,
+            ident in ("wrong", "denied"),
+        )
 
 
 # ---- names
@@ -762,32 +949,46 @@ def test_the_names_that_a_model_reads(own: list[tuple[str, str]], names: list[st
 def test_a_claude_style_file_joins_the_config(home: Home, model: ModelServer) -> None:
     args = [str(BAD), "${EMPTY}", "${HOME}/pids"]
     servers = {
-        "bad": {"command": sys.executable, "args": args, "env": {"A": "${LONG:-x}", "K": "${TOKEN}"}},
+        "bad": {
+            "command": sys.executable,
+            "args": args,
+            "env": {"A": "${LONG:-x}", "K": "${TOKEN}"},
+        },
         "good": {"type": "http", "url": "http://nowhere.example/"},
     }
     home.config.parent.mkdir(parents=True)
-    (home.config.parent / "servers.json").write_text(json.dumps({"mcpServers": servers, "other": 1}))
+    (home.config.parent / "servers.json").write_text(
+        json.dumps({"mcpServers": servers, "other": 1})
+    )
     config = f'servers_file = "servers.json"\n[mcp.servers.bad]\nauto_approve = ["tell"]\n{good()}'
     env = {"TOKEN": "tok-12345678", "EMPTY": "", "HOME": str(home.folder)}
-    run = called(home, model, config, made("bad__tell"), made("good__add", {"a": 1, "b": 2}, "c2"), env=env)
+    run = called(
+        home, model, config, made("bad__tell"), made("good__add", {"a": 1, "b": 2}, "c2"), env=env
+    )
     assert (run.stderr, run.code) == ("", 0)
     told = json.loads(results(home)["c1"]["content"])
     assert (told["env"]["A"], told["env"]["K"], results(home)["c2"]["content"]) == ("x", "***", "3")
 
 
-def test_a_disabled_entry_of_the_file_is_skipped_with_what_the_config_adds_to_it(home: Home) -> None:
+def test_a_disabled_entry_of_the_file_is_skipped_with_what_the_config_adds_to_it(
+    home: Home,
+) -> None:
     servers = {
         "on": {"command": sys.executable, "args": [str(BAD)], "disabled": False},
         "off": {"command": "/no/such", "disabled": True},
     }
-    home.configure('[mcp]\nservers_file = "servers.json"\n[mcp.servers.off]\nauto_approve = ["*"]\n')
+    home.configure(
+        '[mcp]\nservers_file = "servers.json"\n[mcp.servers.off]\nauto_approve = ["*"]\n'
+    )
     (home.config.parent / "servers.json").write_text(json.dumps({"mcpServers": servers}))
     run = home.run("--list-tools")
     assert {line.partition("__")[0] for line in run.stdout.splitlines()} == {"on"}
     assert run.stderr == ""
     run = home.run("--list-tools", "--tools", "off__x")
     assert run.stderr == "gptsh: there is no tool server 'off__x': it is disabled in servers.json\n"
-    home.configure('[mcp]\nservers_file = "servers.json"\n[mcp.servers.off]\ncommand = "/no/other"\n')
+    home.configure(
+        '[mcp]\nservers_file = "servers.json"\n[mcp.servers.off]\ncommand = "/no/other"\n'
+    )
     assert "/no/other" in home.run("--list-tools").stderr
 
 
@@ -803,7 +1004,9 @@ def test_comments_and_trailing_commas_of_the_file_are_read_over(home: Home) -> N
     assert run.stderr.startswith("gptsh: tool server one cannot be reached: ")
 
 
-def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_the_list_says_so(home: Home, model: ModelServer) -> None:
+def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_the_list_says_so(
+    home: Home, model: ModelServer
+) -> None:
     says = "runs only as a task, which gptsh does not support"
     config = entry(home, "bad", "tasks", APPROVED)
     assert called(home, model, config, made("bad__hang_not")).code == 0
@@ -852,7 +1055,11 @@ def test_a_broken_tool_server_is_a_line_and_no_matter_if_no_tools_are_wanted(
     run = home.run("--list-tools")
     assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
     assert said in run.stderr
-    assert home.run("-m", "echo", "hi") == ("You said: hi\n", "", 0)  # the config file itself is sound
+    assert home.run("-m", "echo", "hi") == (
+        "You said: hi\n",
+        "",
+        0,
+    )  # the config file itself is sound
 
 
 def test_tab_offers_tool_servers(two: Home) -> None:

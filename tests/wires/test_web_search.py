@@ -18,7 +18,10 @@ from tests.support.terminal import Conversation, Terminal
 from tests.support.tools import configure as with_tools
 from tests.wires.test_recordings import FOLDER
 
-ALBERTA = {"url": "https://www.britannica.com/place/Mount-Columbia", "title": "Mount Columbia | Britannica"}
+ALBERTA = {
+    "url": "https://www.britannica.com/place/Mount-Columbia",
+    "title": "Mount Columbia | Britannica",
+}
 OTHER = {"url": "https://a.test/?q=1", "title": None}
 
 
@@ -36,7 +39,12 @@ def claude_found() -> list[bytes]:
     """The same from Claude: a search, its results, and a text with citations."""
     page = {"type": "web_search_result", **ALBERTA, "encrypted_content": "sealed", "page_age": None}
     start = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [page]}
-    citation = {"type": "web_search_result_location", **ALBERTA, "encrypted_index": "E", "cited_text": "3,747 m"}
+    citation = {
+        "type": "web_search_result_location",
+        **ALBERTA,
+        "encrypted_index": "E",
+        "cited_text": "3,747 m",
+    }
     return claude_stream(
         said(0, "I search. "),
         block(1, {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}},
@@ -47,8 +55,14 @@ def claude_found() -> list[bytes]:
     )  # fmt: skip
 
 
-OPENROUTERS = {"type": "url_citation", "url_citation": {**ALBERTA, "content": "…", "start_index": 0, "end_index": 4}}
-LISTED = {"citations": [ALBERTA["url"], OTHER["url"]], "search_results": [{**ALBERTA, "date": "2026-11-01"}]}
+OPENROUTERS = {
+    "type": "url_citation",
+    "url_citation": {**ALBERTA, "content": "…", "start_index": 0, "end_index": 4},
+}
+LISTED = {
+    "citations": [ALBERTA["url"], OTHER["url"]],
+    "search_results": [{**ALBERTA, "date": "2026-11-01"}],
+}
 # By model: the path, the tools in the request, and the chunks that cite.
 AT_CHAT: dict[str, tuple[str, Any, list[dict[str, Any]], list[dict[str, Any]]]] = {
     "openrouter/qwen/qwen3.7-plus": (
@@ -72,7 +86,9 @@ def vendors(hosted: Home) -> Home:
 
 
 @pytest.mark.parametrize("name", ["openai/gpt-6.1-sol", "openai/gpt-4.1", "xai/grok-4.7"])
-def test_models_with_the_responses_api_search_by_it(vendors: Home, model: ModelServer, name: str) -> None:
+def test_models_with_the_responses_api_search_by_it(
+    vendors: Home, model: ModelServer, name: str
+) -> None:
     model.script(*stream(*FOUND))
     run = vendors.run("--web", "-m", name, "-o", "json", "how high?")
     assert (run.code, json_output(run)["sources"]) == (0, [ALBERTA, OTHER])
@@ -92,22 +108,32 @@ def test_others_search_by_chat_completions(vendors: Home, model: ModelServer, na
     assert vendors.doc()["messages"][1]["sources"] == sources
 
 
-def test_a_model_that_always_searches_names_its_pages_unasked(vendors: Home, model: ModelServer) -> None:
+def test_a_model_that_always_searches_names_its_pages_unasked(
+    vendors: Home, model: ModelServer
+) -> None:
     model.script(event({**chunk({}), **LISTED}), *answer("Mount Columbia."))
     run = vendors.run("-m", "perplexity/sonar", "-o", "jsonl", "how high?")
     assert events(run)[-1]["sources"] == [ALBERTA, OTHER]
 
 
-def test_claude_gets_its_results_back_as_they_came(claude: Home, anthropic: AnthropicServer) -> None:
+def test_claude_gets_its_results_back_as_they_came(
+    claude: Home, anthropic: AnthropicServer
+) -> None:
     anthropic.script(*claude_found())
     run = claude.run("--web", "-o", "json", "how high?")
-    assert (json_output(run)["text"], json_output(run)["sources"]) == ("I search. Mount Columbia.", [ALBERTA])
+    assert (json_output(run)["text"], json_output(run)["sources"]) == (
+        "I search. Mount Columbia.",
+        [ALBERTA],
+    )
     tool = {"type": "web_search_20250305", "name": "web_search"}
     mark = {"cache_control": {"type": "ephemeral"}}
     assert anthropic.sent[0]["tools"] == [tool | mark]
     assert claude.run("-s", "0", "and the second?").code == 0
     assert anthropic.sent[1]["tools"] == [tool | mark]
-    assert anthropic.sent[1]["messages"][1]["content"] == claude.doc()["messages"][1]["replay"]["blocks"]
+    assert (
+        anthropic.sent[1]["messages"][1]["content"]
+        == claude.doc()["messages"][1]["replay"]["blocks"]
+    )
     assert [part["type"] for part in anthropic.sent[1]["messages"][1]["content"]] == [
         "text", "server_tool_use", "web_search_tool_result", "text"]  # fmt: skip
 
@@ -132,16 +158,22 @@ def test_the_search_stands_beside_the_tools_of_the_user_and_of_tool_servers(
     body = dry_run(home, name, params={"tools": [own]}, args=["--web"]).body
     assert body["tools"][:2] == [own, found]
     assert "good__add" in json.dumps(body["tools"][2:])
-    assert body.get("toolConfig") == ({"includeServerSideToolInvocations": True} if "gemini" in name else None)
+    assert body.get("toolConfig") == (
+        {"includeServerSideToolInvocations": True} if "gemini" in name else None
+    )
 
 
 def test_a_session_searches_on_until_it_shall_not(vendors: Home, model: ModelServer) -> None:
-    vendors.configure('[agents.default]\nmodel = "openai/gpt-6.1-sol"\n[sessions]\ntitles = "off"\n')
+    vendors.configure(
+        '[agents.default]\nmodel = "openai/gpt-6.1-sol"\n[sessions]\ntitles = "off"\n'
+    )
     for _ in range(4):
         model.script(*stream(*FOUND))
     for args in (["--web"], ["-s", "0"], ["-s", "0", "--no-web"], ["-s", "0"]):
         assert vendors.run(*args, "how high?").code == 0
-    assert [asked.get("tools") for asked in model.sent] == [[{"type": "web_search"}]] * 2 + [None] * 2
+    assert [asked.get("tools") for asked in model.sent] == [[{"type": "web_search"}]] * 2 + [
+        None
+    ] * 2
     # What was found goes back in its place, whether the model may search again or not.
     for asked in model.sent[1:]:
         assert asked["input"][1:4] == [*FOUND[:2], {**FOUND[2], "content": [
@@ -154,7 +186,9 @@ def test_an_agent_may_search(vendors: Home) -> None:
     assert "tools" not in dry_run(vendors, "openai/gpt-6.1-sol", args=["--no-web"]).body
 
 
-def test_an_answer_that_breaks_off_keeps_its_pages(claude: Home, anthropic: AnthropicServer) -> None:
+def test_an_answer_that_breaks_off_keeps_its_pages(
+    claude: Home, anthropic: AnthropicServer
+) -> None:
     anthropic.script(*claude_found()[:-2])
     run = claude.run("--web", "-o", "json", "how high?")
     assert (run.code, json_output(run)["sources"]) == (1, [ALBERTA])
@@ -195,30 +229,62 @@ def test_a_terminal_lists_the_pages_below_the_answer(vendors: Home, model: Model
 
 def test_a_pipe_gets_the_answer_alone(vendors: Home, model: ModelServer) -> None:
     model.script(*stream(cited("Mount Columbia.", ALBERTA)))
-    assert vendors.run("--web", "-m", "openai/gpt-6.1-sol", "how high?") == ("Mount Columbia.\n", "", 0)
+    assert vendors.run("--web", "-m", "openai/gpt-6.1-sol", "how high?") == (
+        "Mount Columbia.\n",
+        "",
+        0,
+    )
 
 
-def test_a_transcript_and_a_page_list_what_an_answer_cites(vendors: Home, model: ModelServer) -> None:
+def test_a_transcript_and_a_page_list_what_an_answer_cites(
+    vendors: Home, model: ModelServer
+) -> None:
     odd = {"url": "https://a.test/<b> c", "title": "[A] *B*"}
     model.script(*stream(cited("Mount Columbia.", ALBERTA, odd)))
     vendors.run("--web", "-m", "openai/gpt-6.1-sol", "how high?")
     shown = vendors.run("--show-session", "0", "-o", "text").stdout
     assert f"1. [Mount Columbia | Britannica](<{ALBERTA['url']}>)\n2. [" in shown
     page = vendors.run("--export-session", "0", "--format", "html").stdout
-    assert f'<a href="{ALBERTA["url"]}" rel="noopener noreferrer nofollow">{ALBERTA["title"]}</a>' in page
-    assert '<a href="https://a.test/%3Cb%3E%20c" rel="noopener noreferrer nofollow">(A) *B*</a>' in page
+    assert (
+        f'<a href="{ALBERTA["url"]}" rel="noopener noreferrer nofollow">{ALBERTA["title"]}</a>'
+        in page
+    )
+    assert (
+        '<a href="https://a.test/%3Cb%3E%20c" rel="noopener noreferrer nofollow">(A) *B*</a>'
+        in page
+    )
 
 
 # ---- who has no search
 
 
 @pytest.mark.parametrize(
-    "name", ["echo", "lab/m", "mistral/mistral-large-latest", "ollama/qwen3", "openai/gpt-6-sol", "azure/gpt-4.1"]
+    "name",
+    [
+        "echo",
+        "lab/m",
+        "mistral/mistral-large-latest",
+        "ollama/qwen3",
+        "openai/gpt-6-sol",
+        "azure/gpt-4.1",
+    ],
 )
-def test_without_a_search_of_the_provider_nothing_is_sent_or_saved(home: Home, model: ModelServer, name: str) -> None:
-    home.env |= {"MISTRAL_API_KEY": "k", "OPENAI_API_KEY": "k", "AZURE_API_KEY": "k", "OLLAMA_API_BASE": model.base_url}
-    bases = {of: f'[providers.{of}]\nbase_url = "{model.base_url}"\n' for of in ("lab", "mistral", "openai", "azure")}
-    home.configure("".join(bases.values()) + 'api = "responses"\n')  # Azure's, whose gpt-4.1 the table says has none
+def test_without_a_search_of_the_provider_nothing_is_sent_or_saved(
+    home: Home, model: ModelServer, name: str
+) -> None:
+    home.env |= {
+        "MISTRAL_API_KEY": "k",
+        "OPENAI_API_KEY": "k",
+        "AZURE_API_KEY": "k",
+        "OLLAMA_API_BASE": model.base_url,
+    }
+    bases = {
+        of: f'[providers.{of}]\nbase_url = "{model.base_url}"\n'
+        for of in ("lab", "mistral", "openai", "azure")
+    }
+    home.configure(
+        "".join(bases.values()) + 'api = "responses"\n'
+    )  # Azure's, whose gpt-4.1 the table says has none
     run = home.run("--web", "-m", name, "hi")
     assert (run.stdout, run.code, model.requests, home.files()) == ("", 2, [], [])
     assert run.stderr.startswith(f"gptsh: {name} has no web search: choose another model with -m")
@@ -228,20 +294,31 @@ def test_a_session_does_not_stop_to_search_unsaid(vendors: Home, model: ModelSer
     model.script(*stream(*FOUND))
     vendors.run("--web", "-m", "openai/gpt-6.1-sol", "how high?")
     assert vendors.run("-s", "0", "-m", "echo", "and now?").code == 2
-    assert vendors.run("-s", "0", "-m", "echo", "--no-web", "and now?").stdout == "You said: and now?\n"
+    assert (
+        vendors.run("-s", "0", "-m", "echo", "--no-web", "and now?").stdout
+        == "You said: and now?\n"
+    )
 
 
-def test_a_server_in_the_providers_place_is_asked_in_its_own_api_alone(home: Home, model: ModelServer) -> None:
-    home.configure(f'[providers.lab]\nbase_url = "{model.base_url}"\napi = "responses"\n[sessions]\ntitles = "off"\n')
+def test_a_server_in_the_providers_place_is_asked_in_its_own_api_alone(
+    home: Home, model: ModelServer
+) -> None:
+    home.configure(
+        f'[providers.lab]\nbase_url = "{model.base_url}"\napi = "responses"\n[sessions]\ntitles = "off"\n'
+    )
     model.refuse(404, {"detail": "Not Found"})
     run = home.run("--web", "-m", "lab/m", "hi")
     assert (run.code, "lab/m has no web search" in run.stderr) == (2, True)
     assert [asked.path for asked in model.requests] == ["/v1/responses"]
 
 
-@pytest.mark.parametrize("base", ["https://me.openai.azure.com/openai/v1", "https://eu.api.openai.com/v1"])
+@pytest.mark.parametrize(
+    "base", ["https://me.openai.azure.com/openai/v1", "https://eu.api.openai.com/v1"]
+)
 @pytest.mark.parametrize("name", ["gpt-4o", "gpt-6-sol"])
-def test_openais_search_is_at_azure_and_in_its_regions_too(home: Home, base: str, name: str) -> None:
+def test_openais_search_is_at_azure_and_in_its_regions_too(
+    home: Home, base: str, name: str
+) -> None:
     provider = "azure" if "azure" in base else "openai"
     home.configure(f'[providers.{provider}]\nbase_url = "{base}"\n')
     asked = dry_run(home, f"{provider}/{name}", args=["--web"])
@@ -257,7 +334,9 @@ def test_the_pages_in_a_recorded_answer(vendors: Home, model: ModelServer, name:
     if not path.exists():
         pytest.skip("no recordings")
     data, of = path.read_bytes(), "event-stream" if name.endswith("sse") else "json"
-    model.script(data, headers={"Content-Type": f"text/{of}" if of == "event-stream" else "application/json"})
+    model.script(
+        data, headers={"Content-Type": f"text/{of}" if of == "event-stream" else "application/json"}
+    )
     run = vendors.run("--web", "-m", "openai/gpt-5.5", "-o", "json", "what is new?")
     sources = json_output(run)["sources"]
     assert (run.code, len(sources)) == (0, 1)

@@ -24,13 +24,17 @@ PAGES = ["/v1/models", "/props", "/api/ps", "/api/show", "/api/v1/models"]
 def served(home: Home, model: ModelServer) -> Home:
     """Every kind of server, and ``lab``, is the model server."""
     home.configure(f'[providers.lab]\nbase_url = "{model.base_url}"\n[network]\nretries = 0\n')
-    home.env |= {f"{stem}_API_BASE": model.base_url for stem in BASES} | {"HOSTED_VLLM_API_KEY": "vllm-secret"}
+    home.env |= {f"{stem}_API_BASE": model.base_url for stem in BASES} | {
+        "HOSTED_VLLM_API_KEY": "vllm-secret"
+    }
     return home
 
 
 def dry(home: Home, name: str, **environ: str) -> Result:
     """A run that has to know the window, since it may have to cut."""
-    return home.run("-m", name, "--dry-run", "--truncate", "tail", "-o", "json", "hi", stdin="text", env=environ)
+    return home.run(
+        "-m", name, "--dry-run", "--truncate", "tail", "-o", "json", "hi", stdin="text", env=environ
+    )
 
 
 def window(home: Home, name: str = "lab/m", **environ: str) -> int | None:
@@ -55,10 +59,19 @@ def vllm(tokens: Any, ident: str = "m") -> dict[str, Any]:
 
 SHOWN = {
     "parameters": 'stop                           "<|eot|>"\nnum_ctx                        16384\ntemperature 0.6',
-    "model_info": {"general.architecture": "llama", "llama.context_length": 131072, "llama.embedding_length": 4096},
+    "model_info": {
+        "general.architecture": "llama",
+        "llama.context_length": 131072,
+        "llama.embedding_length": 4096,
+    },
 }
 TRAINED = {**SHOWN, "parameters": 'stop "num_ctx 5"'}
-RUNNING = {"models": [{"name": "other:latest", "context_length": 99}, {"model": "m:latest", "context_length": 8192}]}
+RUNNING = {
+    "models": [
+        {"name": "other:latest", "context_length": 99},
+        {"model": "m:latest", "context_length": 8192},
+    ]
+}
 LM_STUDIO = {"models": [{"key": "other", "loaded_instances": [{"id": "other", "config": {"context_length": 99}}]},
                         {"key": "m", "loaded_instances": [{"id": "m", "config": {"context_length": 4096}}]},
                         {"key": "idle", "max_context_length": 32768, "loaded_instances": []}]}  # fmt: skip
@@ -97,7 +110,9 @@ def test_a_server_is_asked_in_its_own_way(
 
 def test_the_config_comes_first_and_then_nobody_is_asked(served: Home, model: ModelServer) -> None:
     model.pages["/v1/models"] = vllm(4096)
-    served.configure(served.config.read_text().replace("[network]", "context_window = 1234\n[network]"))
+    served.configure(
+        served.config.read_text().replace("[network]", "context_window = 1234\n[network]")
+    )
     assert window(served) == 1234
     assert not model.requests
 
@@ -107,7 +122,11 @@ def test_the_config_comes_first_and_then_nobody_is_asked(served: Home, model: Mo
     [
         ("openai/gpt-4.1", {}, 1047576),
         ("openai/gpt-4.1", {"/v1/models": vllm(4096, "gpt-4.1")}, 4096),
-        ("ollama/llama3.1", {}, None),  # 8,192 in the table, which tells nothing of a self-hosted server
+        (
+            "ollama/llama3.1",
+            {},
+            None,
+        ),  # 8,192 in the table, which tells nothing of a self-hosted server
     ],
 )
 def test_the_packaged_table_is_for_who_cannot_tell(
@@ -120,7 +139,10 @@ def test_the_packaged_table_is_for_who_cannot_tell(
 
 # ---- models that the packaged table lacks
 
-KEYS = {f"{stem}_API_KEY": "k" for stem in ("ANTHROPIC", "GEMINI", "MISTRAL", "XAI", "GROQ", "OPENROUTER")}
+KEYS = {
+    f"{stem}_API_KEY": "k"
+    for stem in ("ANTHROPIC", "GEMINI", "MISTRAL", "XAI", "GROQ", "OPENROUTER")
+}
 RELATIVES: dict[str, int | None] = {
     "openai/gpt-6.2-sol": 922000,
     "openai/gpt-6.9-unheard-of": 922000,
@@ -140,15 +162,21 @@ RELATIVES: dict[str, int | None] = {
 
 
 @pytest.mark.parametrize("name", RELATIVES)
-def test_a_model_that_the_table_lacks_has_the_window_of_its_nearest_relative(home: Home, name: str) -> None:
+def test_a_model_that_the_table_lacks_has_the_window_of_its_nearest_relative(
+    home: Home, name: str
+) -> None:
     run = home.run("-m", name, "--dry-run", "hi", env={**KEYS, "OPENAI_API_KEY": "k"})
     window = RELATIVES[name]
     shown = f"{window:,} tokens" if window else "unknown"
     assert (run.code, re.findall("(?m)^window +(.*)$", run.stdout)) == (0, [shown])
 
 
-@pytest.mark.parametrize("name", ["openai/gpt-6.2-sol", "anthropic/claude-opus-9-9", "openrouter/new/m", "groq/new/m"])
-def test_no_hosted_provider_is_asked_for_a_window(hosted: Home, model: ModelServer, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["openai/gpt-6.2-sol", "anthropic/claude-opus-9-9", "openrouter/new/m", "groq/new/m"]
+)
+def test_no_hosted_provider_is_asked_for_a_window(
+    hosted: Home, model: ModelServer, name: str
+) -> None:
     dry(hosted, name, **KEYS)
     hosted.run("-m", name, "--dry-run", stdin="a word " * 4000, env=KEYS)
     assert model.requests == []
@@ -163,7 +191,8 @@ def test_a_server_of_ones_own_has_no_relatives(served: Home, model: ModelServer)
 
 
 @pytest.mark.parametrize(
-    ("days", "said"), [(60, " ends on {}"), (0, " ends on {}"), (-5, " was to end on {}"), (61, None), (-61, None)]
+    ("days", "said"),
+    [(60, " ends on {}"), (0, " ends on {}"), (-5, " was to end on {}"), (61, None), (-61, None)],
 )
 def test_the_end_of_a_model_in_the_table_is_said_once_a_day(
     home: Home, model: ModelServer, days: int, said: str | None
@@ -174,11 +203,16 @@ def test_the_end_of_a_model_in_the_table_is_said_once_a_day(
     end = (date.today() + timedelta(days=days)).isoformat()
     entry = {"litellm_provider": "openai", "mode": "chat", "deprecation_date": end}
     (package / "__init__.py").touch()
-    (package / "model_prices_and_context_window_backup.json").write_text(json.dumps({"gpt-4.9": entry}))
+    (package / "model_prices_and_context_window_backup.json").write_text(
+        json.dumps({"gpt-4.9": entry})
+    )
     home.env |= {**vendor.env, "PYTHONPATH": f"{package.parent}:{home.env['PYTHONPATH']}"}
     runs = [home.process("--title", "t", "-m", "openai/gpt-4.9", "hi").stderr for _ in range(2)]
     vendor.close()
-    assert runs == [f"gptsh: openai/gpt-4.9{said.format(end)}: choose another model with -m\n" if said else "", ""]
+    assert runs == [
+        f"gptsh: openai/gpt-4.9{said.format(end)}: choose another model with -m\n" if said else "",
+        "",
+    ]
 
 
 def test_a_server_of_ones_own_ends_no_models(served: Home) -> None:
@@ -223,7 +257,9 @@ def test_after_a_day_a_server_is_asked_again(served: Home, model: ModelServer) -
     leftover.touch()
     os.utime(leftover, (0, 0))
     known = json.loads(kept.read_text())
-    kept.write_text(json.dumps({place: {**entry, "at": entry["at"] - 86_401} for place, entry in known.items()}))
+    kept.write_text(
+        json.dumps({place: {**entry, "at": entry["at"] - 86_401} for place, entry in known.items()})
+    )
     assert (long(served), leftover.exists()) == (20000, False)
 
 
@@ -236,7 +272,9 @@ def test_a_spoilt_cache_is_none(served: Home, model: ModelServer, kept: str) -> 
     assert served.run("-m", "lab/m", "hi").code == 0
 
 
-def test_a_local_server_that_needs_longer_for_its_list_is_waited_for_once(served: Home, model: ModelServer) -> None:
+def test_a_local_server_that_needs_longer_for_its_list_is_waited_for_once(
+    served: Home, model: ModelServer
+) -> None:
     slow = Script(200, {}, (0.5, json.dumps({**vllm(20000), **SHOWN}).encode()), "chunked")
     model.pages = {"/v1/models": slow, "/api/show": slow}
     assert window(served, "ollama/m") == 131072
@@ -247,7 +285,9 @@ def test_a_local_server_that_needs_longer_for_its_list_is_waited_for_once(served
     assert {asked.path for asked in model.requests} == {"/v1/chat/completions"}
 
 
-def test_a_short_prompt_asks_no_server_for_its_window_however_slowly_it_comes(served: Home, model: ModelServer) -> None:
+def test_a_short_prompt_asks_no_server_for_its_window_however_slowly_it_comes(
+    served: Home, model: ModelServer
+) -> None:
     process = served.start("-m", "lab/m", stdin=subprocess.PIPE)
     process.stdin.write(b"a word " * 100)
     process.stdin.flush()
@@ -256,7 +296,9 @@ def test_a_short_prompt_asks_no_server_for_its_window_however_slowly_it_comes(se
     assert {asked.path for asked in model.requests} == {"/v1/chat/completions"}
 
 
-def test_the_window_is_asked_for_beside_the_reading_of_a_long_pipe(served: Home, model: ModelServer) -> None:
+def test_the_window_is_asked_for_beside_the_reading_of_a_long_pipe(
+    served: Home, model: ModelServer
+) -> None:
     hold = Hold()
     model.pages["/v1/models"] = Script(200, {}, (hold, json.dumps(vllm(20000)).encode()), "chunked")
     process = served.start("-m", "lab/m", "-o", "json", stdin=subprocess.PIPE)
@@ -280,7 +322,11 @@ def test_a_reply_that_comes_too_late_is_asked_for_again(served: Home, model: Mod
     assert {asked.path for asked in model.requests} == {"/v1/chat/completions"}
     kept = served.folder / ".cache" / "gptsh" / "servers.json"
     known = json.loads(kept.read_text())
-    kept.write_text(json.dumps({key: {**entry, "failed": entry["failed"] - 301} for key, entry in known.items()}))
+    kept.write_text(
+        json.dumps(
+            {key: {**entry, "failed": entry["failed"] - 301} for key, entry in known.items()}
+        )
+    )
     assert long(served) == 20000
 
 
@@ -304,7 +350,9 @@ AMISS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("how", AMISS)
-def test_what_a_server_answers_amiss_is_no_window_and_no_failure(served: Home, model: ModelServer, how: str) -> None:
+def test_what_a_server_answers_amiss_is_no_window_and_no_failure(
+    served: Home, model: ModelServer, how: str
+) -> None:
     model.pages = dict.fromkeys(PAGES, AMISS[how])
     for kind in ("lm_studio", "lab"):
         assert window(served, f"{kind}/m") is None
@@ -316,20 +364,31 @@ def test_what_a_server_answers_amiss_is_no_window_and_no_failure(served: Home, m
 LATE = json.dumps({**vllm(500), **TRAINED}).encode()  # who waits for it finds a window in it
 
 
-@pytest.mark.parametrize("way", ["stalls", *(pytest.param(way, marks=pytest.mark.slow) for way in ("stops", "drips"))])
+@pytest.mark.parametrize(
+    "way", ["stalls", *(pytest.param(way, marks=pytest.mark.slow) for way in ("stops", "drips"))]
+)
 def test_a_slow_server_is_not_waited_for(served: Home, model: ModelServer, way: str) -> None:
     release = threading.Event()
     drip = tuple(step for _ in range(50) for step in (b" ", 0.2))
-    steps = {"stalls": (release, LATE), "stops": (LATE[:20], release, LATE[20:]), "drips": (*drip, LATE)}[way]
+    steps = {
+        "stalls": (release, LATE),
+        "stops": (LATE[:20], release, LATE[20:]),
+        "drips": (*drip, LATE),
+    }[way]
     model.pages = dict.fromkeys(PAGES, Script(200, {}, steps, "chunked"))
     found = window(served)
     release.set()
-    assert (found, len(model.requests)) == (None, 1)  # one time for all of the requests, and none is tried again
+    assert (found, len(model.requests)) == (
+        None,
+        1,
+    )  # one time for all of the requests, and none is tried again
 
 
 def test_no_redirect_is_followed(served: Home, model: ModelServer) -> None:
     elsewhere = ModelServer()
-    model.pages = {"/v1/models": Script(301, {"Location": f"{elsewhere.base_url}/models"}, (), "length")}
+    model.pages = {
+        "/v1/models": Script(301, {"Location": f"{elsewhere.base_url}/models"}, (), "length")
+    }
     assert (window(served), elsewhere.requests) == (None, [])
     elsewhere.close()
 
@@ -338,9 +397,15 @@ def test_the_key_goes_along_and_nowhere_else(served: Home, model: ModelServer) -
     keyed = 'api_key_env = "LAB_KEY"\n[providers.lab.headers]\nx-team = "team-secret"\n[network]'
     served.configure(served.config.read_text().replace("[network]", keyed))
     model.pages["/v1/models"] = Script(401, {}, (b'{"error": "sk-secret is wrong"}',), "length")
-    first_run, second_run = dry(served, "lab/m", LAB_KEY="sk-secret"), dry(served, "hosted_vllm/other")
+    first_run, second_run = (
+        dry(served, "lab/m", LAB_KEY="sk-secret"),
+        dry(served, "hosted_vllm/other"),
+    )
     first, *_, last = model.requests
-    assert (first.headers["authorization"], first.headers["x-team"]) == ("Bearer sk-secret", "team-secret")
+    assert (first.headers["authorization"], first.headers["x-team"]) == (
+        "Bearer sk-secret",
+        "team-secret",
+    )
     assert last.headers["authorization"] == "Bearer vllm-secret"
     assert all("secret" not in asked.path for asked in model.requests)
     assert all("secret" not in run.stdout + run.stderr for run in (first_run, second_run))

@@ -57,16 +57,25 @@ def test_a_refusal_is_one_line_exit_1_and_asked_once(
     assert texts(home.doc()) == ["user: hi"]
 
 
-@pytest.mark.parametrize("spelled", ["SK-A/B+0123", "sk-a%2Fb%2b0123", "sk-a\\/b+0123", "sk-a\\u002fb\\u002B0123"])
+@pytest.mark.parametrize(
+    "spelled", ["SK-A/B+0123", "sk-a%2Fb%2b0123", "sk-a\\/b+0123", "sk-a\\u002fb\\u002B0123"]
+)
 @pytest.mark.parametrize("args", [(), ("-o", "jsonl"), ("--debug",)])
 def test_a_key_that_a_server_repeats_in_another_spelling_is_masked(
     home: Home, model: ModelServer, spelled: str, args: tuple[str, ...]
 ) -> None:
     home.configure(lab_config(model, 'api_key_env = "LAB_KEY"\n'))
-    for given, env in (((), {"LAB_KEY": "sk-a/b+0123"}), (("-p", "api_key=sk-a/b+0123"), {"LAB_KEY": "another"})):
+    for given, env in (
+        ((), {"LAB_KEY": "sk-a/b+0123"}),
+        (("-p", "api_key=sk-a/b+0123"), {"LAB_KEY": "another"}),
+    ):
         model.refuse(401, {"error": {"message": f"bad key {spelled}."}})
         run = home.run(*args, *given, "hi", env=env)
-        assert (run.code, spelled in run.stdout + run.stderr, "bad key ***: check" in run.stderr) == (1, False, True)
+        assert (
+            run.code,
+            spelled in run.stdout + run.stderr,
+            "bad key ***: check" in run.stderr,
+        ) == (1, False, True)
 
 
 BUSY = {"error": {"message": "slow down"}}
@@ -96,7 +105,9 @@ def test_what_may_pass_is_tried_again(
     assert (f"({refusals[0][0]}): slow down" in run.stderr) == bool(code)
 
 
-@pytest.mark.parametrize("error", [{"code": 503, "message": "no"}, {"type": "overloaded_error", "message": "no"}])
+@pytest.mark.parametrize(
+    "error", [{"code": 503, "message": "no"}, {"type": "overloaded_error", "message": "no"}]
+)
 def test_an_overload_inside_a_stream_is_tried_again_before_anything_was_shown(
     lab: Home, model: ModelServer, error: dict[str, Any]
 ) -> None:
@@ -120,7 +131,9 @@ def test_a_refused_field_is_left_out_by_the_next_run_too(lab: Home, model: Model
 def test_retry_after_in_each_of_its_forms() -> None:
     assert retry_after({"retry-after": "2"}) == 2
     assert retry_after({"retry-after": "0.5", "retry-after-ms": "120"}) == pytest.approx(0.12)
-    assert retry_after({"retry-after": formatdate(time.time() + 20, usegmt=True)}) == pytest.approx(20, abs=2)
+    assert retry_after({"retry-after": formatdate(time.time() + 20, usegmt=True)}) == pytest.approx(
+        20, abs=2
+    )
     assert retry_after({"retry-after": formatdate(0)}) == 0
     for junk in ("soon", "", "²", "-1"):
         assert retry_after({"retry-after": junk}) is None
@@ -147,7 +160,13 @@ def test_a_stream_cut_off_keeps_what_arrived_and_is_not_tried_again(
 WHOLE = [event(chunk({"content": "whole"})), event(chunk({}, "stop"))]
 LIMITS: dict[str, tuple[str, list[Any], str, int, str]] = {
     "no first byte": ("first_byte_timeout = 0.2", [5.0], "", 124, "the question is saved"),
-    "silence": ("idle_timeout = 0.2", [event(chunk({"content": "and "})), 5.0], "and \n", 124, "went silent"),
+    "silence": (
+        "idle_timeout = 0.2",
+        [event(chunk({"content": "and "})), 5.0],
+        "and \n",
+        124,
+        "went silent",
+    ),
     "a slow beginning": ("idle_timeout = 0.2", [0.5, *WHOLE], "whole\n", 0, ""),
     "comments": ("idle_timeout = 1", [*[b": ping\n\n", 0.3] * 4, *WHOLE], "whole\n", 0, ""),
 }
@@ -157,18 +176,24 @@ LIMITS: dict[str, tuple[str, list[Any], str, int, str]] = {
 @pytest.mark.parametrize("name", LIMITS)
 def test_limits_of_waiting(home: Home, model: ModelServer, name: str, framing: str) -> None:
     limit, steps, out, code, line = LIMITS[name]
-    home.configure(lab_config(model, f'[sessions]\ntitles = "off"\n[network]\nretries = 0\n{limit}\n'))
+    home.configure(
+        lab_config(model, f'[sessions]\ntitles = "off"\n[network]\nretries = 0\n{limit}\n')
+    )
     model.script(*steps, framing=framing)
     run = home.run("go")
     assert (run.stdout, run.code) == (out, code)
     assert line in run.stderr
     kept = home.doc()["messages"][1:]
-    assert [reply["finish_reason"] for reply in kept] == ([] if not out else ["timeout" if code else "stop"])
+    assert [reply["finish_reason"] for reply in kept] == (
+        [] if not out else ["timeout" if code else "stop"]
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("behind", [[25.0], [b": ping\n\n", 0.5] * 50], ids=["silence", "pings"])
-def test_nothing_behind_a_whole_answer_is_waited_for(lab: Home, model: ModelServer, behind: list[Any]) -> None:
+def test_nothing_behind_a_whole_answer_is_waited_for(
+    lab: Home, model: ModelServer, behind: list[Any]
+) -> None:
     end = Hold()
     model.script(*WHOLE, *behind, end)
     assert lab.run("go") == ("whole\n", "", 0)
@@ -208,7 +233,11 @@ def test_keys_reach_the_server_and_nothing_else(
 
 def test_ids_that_repeat_the_key_are_masked(home: Home, model: ModelServer) -> None:
     home.configure(lab_config(model, 'api_key_env = "LAB_KEY"\n'))
-    named = {"id": f"chatcmpl-{SECRET}", "model": f"m-{SECRET}", "choices": [{"delta": {"content": "Hi"}}]}
+    named = {
+        "id": f"chatcmpl-{SECRET}",
+        "model": f"m-{SECRET}",
+        "choices": [{"delta": {"content": "Hi"}}],
+    }
     events = [event(named), event(chunk({}, "stop")), event(b"[DONE]")]
     model.script(*events, headers={"X-Request-Id": f"req-{SECRET}"})
     run = home.run("-o", "json", "hi", env={"LAB_KEY": SECRET})
@@ -216,7 +245,9 @@ def test_ids_that_repeat_the_key_are_masked(home: Home, model: ModelServer) -> N
     assert home.doc()["messages"][1]["request_id"] == "req-***"
 
 
-def test_an_id_that_repeats_the_key_is_masked_though_the_reader_has_left(home: Home, model: ModelServer) -> None:
+def test_an_id_that_repeats_the_key_is_masked_though_the_reader_has_left(
+    home: Home, model: ModelServer
+) -> None:
     home.configure(lab_config(model, 'api_key_env = "LAB_KEY"\n'))
     late = {"id": SECRET, "model": SECRET, "choices": [{"delta": {"content": "two\n" * 20_000}}]}
     hold = threading.Event()
@@ -268,7 +299,9 @@ def test_an_error_that_repeats_one_word_takes_no_time(home: Home, model: ModelSe
         ("yes key", "api_key_command of lab printed more than 65,536 bytes: run it by hand"),
     ],
 )
-def test_a_key_command_that_fails_is_exit_2(home: Home, model: ModelServer, command: str, line: str) -> None:
+def test_a_key_command_that_fails_is_exit_2(
+    home: Home, model: ModelServer, command: str, line: str
+) -> None:
     home.configure(lab_config(model, f'api_key_command = "{command}"\n'))
     run = home.run("hi")
     assert (run.code, run.stdout) == (2, "")
@@ -278,7 +311,9 @@ def test_a_key_command_that_fails_is_exit_2(home: Home, model: ModelServer, comm
 
 
 @pytest.mark.parametrize("signum", [None, signal.SIGTERM])
-def test_a_key_command_ends_with_the_run(home: Home, model: ModelServer, signum: int | None) -> None:
+def test_a_key_command_ends_with_the_run(
+    home: Home, model: ModelServer, signum: int | None
+) -> None:
     home.configure(lab_config(model, 'api_key_command = "touch runs; sleep 60; echo x"\n'))
     process = home.start(*([] if signum else ["--timeout", "1"]), "hi")
     wait_until((home.cwd / "runs").exists)
@@ -318,12 +353,17 @@ def test_a_key_command_is_not_waited_for_in_the_background(home: Home, model: Mo
 def test_a_key_command_runs_once_and_leaves_stdin_alone(hosted: Home, model: ModelServer) -> None:
     command = '[providers.openai]\napi_key_command = "cat; echo x >> ran; echo key"\n'
     hosted.configure(hosted.config.read_text() + command)
-    assert hosted.run("with title", stdin="the prompt").stdout == "You said: with title\n\nthe prompt\n"
+    assert (
+        hosted.run("with title", stdin="the prompt").stdout
+        == "You said: with title\n\nthe prompt\n"
+    )
     assert (hosted.cwd / "ran").read_text() == "x\n"
     wait_until(lambda: len(model.requests) == 2)
 
 
-def test_a_list_of_one_providers_models_runs_no_other_key_command(home: Home, model: ModelServer) -> None:
+def test_a_list_of_one_providers_models_runs_no_other_key_command(
+    home: Home, model: ModelServer
+) -> None:
     tables = [
         f'[providers.{name}]\nbase_url = "{model.base_url}"\napi_key_command = "echo {name} >> ran; echo key"\n'
         for name in ("lab", "other")
@@ -341,7 +381,11 @@ def test_a_list_of_one_providers_models_runs_no_other_key_command(home: Home, mo
     [
         ("http://a.test/v1", {}, None),
         ("https://a.test/v1", {"HTTP_PROXY": "http://p:1"}, None),
-        ("https://a.test/v1", {"https_proxy": "http://low:1", "HTTPS_PROXY": "http://up:1"}, "http://low:1"),
+        (
+            "https://a.test/v1",
+            {"https_proxy": "http://low:1", "HTTPS_PROXY": "http://up:1"},
+            "http://low:1",
+        ),
         ("https://a.test/v1", {"ALL_PROXY": "p:1"}, "http://p:1"),
         ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "NO_PROXY": "*"}, None),
         ("https://a.test/v1", {"ALL_PROXY": "http://p:1", "no_proxy": "b.test, .test"}, None),
@@ -349,7 +393,11 @@ def test_a_list_of_one_providers_models_runs_no_other_key_command(home: Home, mo
         ("http://10.1.2.3:8000", {"ALL_PROXY": "http://p:1", "NO_PROXY": "10.0.0.0/8"}, None),
         ("http://localhost:11434/v1", {"ALL_PROXY": "http://p:1"}, None),
         ("http://[::1]:1/v1", {"ALL_PROXY": "http://p:1"}, None),
-        ("http://[2001:db8::5]:8000", {"ALL_PROXY": "http://p:1", "NO_PROXY": "[2001:db8::5]:8000"}, None),
+        (
+            "http://[2001:db8::5]:8000",
+            {"ALL_PROXY": "http://p:1", "NO_PROXY": "[2001:db8::5]:8000"},
+            None,
+        ),
         ("http://a.test", {"ALL_PROXY": "SOCKS5://p:1"}, "SOCKS5://p:1"),
     ],
 )
@@ -363,7 +411,10 @@ def test_a_request_goes_through_the_proxy(home: Home, model: ModelServer) -> Non
     assert home.run("hi", env=env) == ("You said: hi\n", "", 0)
     (asked,) = model.requests
     assert asked.path == "http://model.test/v1/chat/completions"
-    assert base64.b64decode(asked.headers["proxy-authorization"].removeprefix("Basic ")) == b"us@er:p:w"
+    assert (
+        base64.b64decode(asked.headers["proxy-authorization"].removeprefix("Basic "))
+        == b"us@er:p:w"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -473,9 +524,17 @@ NO_WAY: dict[str, tuple[str, dict[str, str], str]] = {
     "no scheme": ("localhost:8000/v1", {}, "base_url"),
     "empty": ("", {}, "base_url"),
     "a port beyond all": ("http://model.test:99999/v1", {}, ""),
-    "a CA bundle that is none": ("https://model.test/v1", {"SSL_CERT_FILE": "/etc/passwd"}, "/etc/passwd"),
+    "a CA bundle that is none": (
+        "https://model.test/v1",
+        {"SSL_CERT_FILE": "/etc/passwd"},
+        "/etc/passwd",
+    ),
     "a proxy without a host": ("http://model.test/v1", {"HTTP_PROXY": "http://u:s3cret@"}, ""),
-    "a proxy of another kind": ("http://model.test/v1", {"HTTP_PROXY": "ftp://127.0.0.1:9"}, "model.test"),
+    "a proxy of another kind": (
+        "http://model.test/v1",
+        {"HTTP_PROXY": "ftp://127.0.0.1:9"},
+        "model.test",
+    ),
     "SOCKS": ("http://model.test/v1", {"ALL_PROXY": "socks5://127.0.0.1:9"}, "SOCKS"),
     "a proxy by TLS": ("http://model.test/v1", {"ALL_PROXY": "https://127.0.0.1:9"}, "http://"),
 }
@@ -497,9 +556,17 @@ def test_a_way_that_cannot_work_is_exit_2_before_anything_is_saved(home: Home, n
 @pytest.mark.parametrize(
     ("base", "proxy", "line"),
     [
-        ("http://127.0.0.1:9/v1", "", "gptsh: nothing answers at 127.0.0.1:9: is the server running"),
+        (
+            "http://127.0.0.1:9/v1",
+            "",
+            "gptsh: nothing answers at 127.0.0.1:9: is the server running",
+        ),
         ("http://no-such-host.invalid/v1", "", "no-such-host.invalid"),
-        ("http://model.test/v1", "http://127.0.0.1:9", "the proxy for model.test cannot be reached"),
+        (
+            "http://model.test/v1",
+            "http://127.0.0.1:9",
+            "the proxy for model.test cannot be reached",
+        ),
     ],
 )
 def test_where_nobody_is_the_question_is_kept_and_the_line_says_where(
@@ -512,13 +579,19 @@ def test_where_nobody_is_the_question_is_kept_and_the_line_says_where(
     assert texts(home.doc()) == ["user: hi"]
 
 
-@pytest.mark.parametrize("tail", [[Cut], [b"data: {garb", Cut], []], ids=["reset", "cut in the usage", "left out"])
+@pytest.mark.parametrize(
+    "tail", [[Cut], [b"data: {garb", Cut], []], ids=["reset", "cut in the usage", "left out"]
+)
 @pytest.mark.parametrize("framing", ["chunked", "close"])
 def test_a_lost_tail_takes_nothing_from_a_complete_answer(
     lab: Home, model: ModelServer, tail: list[object], framing: str
 ) -> None:
-    usage = event({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}})
-    model.script(event(chunk({"content": "whole"})), event(chunk({}, "stop")), usage, *tail, framing=framing)
+    usage = event(
+        {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}}
+    )
+    model.script(
+        event(chunk({"content": "whole"})), event(chunk({}, "stop")), usage, *tail, framing=framing
+    )
     assert lab.run("go") == ("whole\n", "", 0)
     assert lab.doc()["messages"][1]["usage"]["total"] == 7
 
@@ -561,7 +634,9 @@ def test_a_proxy_that_says_back_its_login_shows_none(home: Home, model: ModelSer
     assert (run.code, "Basic ***" in run.stderr, login in run.stderr) == (1, True, False)
 
 
-def test_a_dry_run_masks_a_key_of_any_length_and_secret_parameters(home: Home, model: ModelServer) -> None:
+def test_a_dry_run_masks_a_key_of_any_length_and_secret_parameters(
+    home: Home, model: ModelServer
+) -> None:
     own = 'api_key_env = "LAB_KEY"\nheaders = { X-Team = "ab", User-Agent = "mine" }\n'
     home.configure(lab_config(model, own))
     headers = '{"Authorization": "secret-value", "x-api-key": "secret-value"}'
@@ -577,7 +652,9 @@ def test_a_dry_run_masks_a_key_of_any_length_and_secret_parameters(home: Home, m
     assert body["extra_headers"] == {"Authorization": "***", "x-api-key": "***"}
 
 
-def test_a_refusal_that_comes_before_all_of_a_large_request_was_read_is_shown_once(home: Home, tmp_path: Path) -> None:
+def test_a_refusal_that_comes_before_all_of_a_large_request_was_read_is_shown_once(
+    home: Home, tmp_path: Path
+) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     seen: list[bytes] = []
 
@@ -619,7 +696,12 @@ def compressed(form: int, *events: bytes) -> list[bytes]:
     return [*flushed, stream.flush()]
 
 
-FORMS = {"gzip": ("gzip", 31), "deflate": ("deflate", 15), "raw deflate": ("deflate", -15), "x-gzip": ("X-GZIP", 31)}
+FORMS = {
+    "gzip": ("gzip", 31),
+    "deflate": ("deflate", 15),
+    "raw deflate": ("deflate", -15),
+    "x-gzip": ("X-GZIP", 31),
+}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -653,7 +735,9 @@ def test_a_compressed_refusal_and_a_compressed_list_are_read(lab: Home, model: M
     packed = {"Content-Encoding": "gzip"}
     model.refuse(400, gzip.compress(b'{"error":{"message":"no such thing"}}'), packed)
     assert "lab refused (400): no such thing" in lab.run("hi").stderr
-    model.pages["/v1/models"] = Script(200, packed, (gzip.compress(b'{"data":[{"id":"big"}]}'),), "length")
+    model.pages["/v1/models"] = Script(
+        200, packed, (gzip.compress(b'{"data":[{"id":"big"}]}'),), "length"
+    )
     assert "lab/big" in lab.run("--list-models").stdout
 
 
@@ -675,7 +759,9 @@ def test_a_compressed_answer_that_cannot_be_read_is_exit_1(
     assert line in run.stderr.splitlines()[0]
 
 
-def test_a_small_list_that_expands_to_gigabytes_is_read_up_to_its_limit(lab: Home, model: ModelServer) -> None:
+def test_a_small_list_that_expands_to_gigabytes_is_read_up_to_its_limit(
+    lab: Home, model: ModelServer
+) -> None:
     stream = zlib.compressobj(wbits=31)
     bomb = b"".join(stream.compress(bytes(1 << 20)) for _ in range(300)) + stream.flush()
     model.pages["/v1/models"] = Script(200, {"Content-Encoding": "gzip"}, (bomb,), "length")

@@ -26,13 +26,17 @@ def test_one_prompt_one_answer_one_session(lab: Home, model: ModelServer) -> Non
     question, reply = doc["messages"]
     known = {"parent": question["id"], "agent": "default", "provider": "lab", "model": "lab/m", "cost": None,
              "finish_reason": "stop", "response_id": "chatcmpl-1", "request_id": None}  # fmt: skip
-    assert (question["parent"], reply | known) == (None, reply)
+    assert question["parent"] is None
+    assert reply | known == reply
     assert [reply["usage"][key] for key in ("prompt", "completion", "total")] == [11, 5, 16]
-    assert (doc["usage"]["tokens"]["total"], reply["duration_ms"] >= 0) == (16, True)
-    assert (doc["agent"]["model"], doc["provider"]) == ("lab/m", {"name": "lab"})
+    assert doc["usage"]["tokens"]["total"] == 16
+    assert reply["duration_ms"] >= 0
+    assert doc["agent"]["model"] == "lab/m"
+    assert doc["provider"] == {"name": "lab"}
     assert doc["meta"]["cwd"] == doc["meta"]["project"] == str(lab.cwd)
     (sent,) = model.sent
-    assert (sent["model"], sent["messages"]) == ("m", [{"role": "user", "content": "say hello"}])
+    assert sent["model"] == "m"
+    assert sent["messages"] == [{"role": "user", "content": "say hello"}]
     assert not {"temperature", "top_p", "max_tokens"} & set(sent)
 
 
@@ -202,12 +206,15 @@ def test_system_and_parameters_are_those_of_the_config_then_of_the_session(
         assert {
             key: sent[key] for key in set(sent) - {"model", "messages", "stream", "stream_options"}
         } == params
-        assert (agent["system"], agent["params"]) == (system, stored)
+        assert agent["system"] == system
+        assert agent["params"] == stored
 
 
 def test_without_a_model_the_ways_to_one_are_named(home: Home, model: ModelServer) -> None:
     run = home.run("hi")
-    assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert run.code == 2
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1
     for way in ("-m PROVIDER/MODEL", "GPTSH_MODEL", "config.toml", "OPENAI_API_KEY", "echo"):
         assert way in run.stderr
     assert not home.state.exists()
@@ -233,7 +240,8 @@ def test_three_runs_under_one_name_leave_one_session_of_three_turns(
     said = [
         line for number in "123" for line in (f"user: {number}", f"assistant: You said: {number}")
     ]
-    assert (texts(lab.doc()), lab.doc()["stats"]["turns"]) == (said, 3)
+    assert texts(lab.doc()) == said
+    assert lab.doc()["stats"]["turns"] == 3
     assert [m["content"] for m in model.sent[2]["messages"]] == [
         line.partition(": ")[2] for line in said[:5]
     ]
@@ -348,7 +356,8 @@ def test_the_same_question_again_is_a_new_session(
     (failed,) = lab.files()
     before = failed.read_bytes()
     assert lab.run(*args, "hello?") == ("You said: hello?\n", "", 0)
-    assert (len(lab.files()), failed.read_bytes()) == (2, before)
+    assert len(lab.files()) == 2
+    assert failed.read_bytes() == before
 
 
 def test_continue_without_a_prompt_asks_the_question_that_failed(
@@ -382,7 +391,8 @@ def test_a_fork_leaves_the_original_and_its_name_as_they_are(lab: Home) -> None:
         "user: other",
         "assistant: You said: other",
     ]
-    assert (fork["title"], fork["meta"]["forked_from"]) == ("Mine", f"{original}@-1")
+    assert fork["title"] == "Mine"
+    assert fork["meta"]["forked_from"] == f"{original}@-1"
     assert path.read_bytes() == before
     lab.run("-s", "@w", "three")
     assert json.loads(path.read_bytes())["stats"]["turns"] == 3
@@ -438,11 +448,14 @@ def test_title_and_tags_are_set_with_and_without_a_prompt_or_a_model(
     lab: Home, model: ModelServer
 ) -> None:
     lab.run("--title", "By Hand", "--tag", "a", "hi")
-    assert (lab.doc()["title"], lab.doc()["meta"]["tags"]) == ("By Hand", ["a"])
+    assert lab.doc()["title"] == "By Hand"
+    assert lab.doc()["meta"]["tags"] == ["a"]
     lab.configure("")
     assert lab.run("-s", "0", "--title", "New", "--tag", "b", "--tag", "a", stdin="") == ("", "", 0)
-    assert (lab.doc()["title"], lab.doc()["meta"]["tags"]) == ("New", ["a", "b"])
-    assert (len(model.requests), lab.doc()["stats"]["turns"]) == (1, 1)
+    assert lab.doc()["title"] == "New"
+    assert lab.doc()["meta"]["tags"] == ["a", "b"]
+    assert len(model.requests) == 1
+    assert lab.doc()["stats"]["turns"] == 1
 
 
 def test_who_answers_from_now_on_is_set_without_a_prompt(lab: Home, model: ModelServer) -> None:
@@ -458,7 +471,8 @@ def test_who_answers_from_now_on_is_set_without_a_prompt(lab: Home, model: Model
         assert lab.run("q").code == 1
         assert lab.run("-s", "0", *args) == ("You said: q\n", "", 0)
         doc = lab.docs()[0]
-        assert ({key: doc["agent"][key] for key in agent}, doc["provider"]["name"]) == (agent, "up")
+        assert {key: doc["agent"][key] for key in agent} == agent
+        assert doc["provider"]["name"] == "up"
         assert lab.run("-s", "0", "more").code == 0
         assert [body["model"] for body in model.sent[-3:]] == ["m", asked, asked]
     assert lab.docs()[0]["meta"]["mcp_allowed_servers"] == []
@@ -475,10 +489,8 @@ def test_who_answers_beside_a_label_needs_a_prompt(lab: Home) -> None:
         ["--no-tools"],
     ):
         run = lab.run("-s", "0", "--tag", "t", option, *value)
-        assert (run.code, run.stderr) == (
-            2,
-            f"gptsh: {option} needs a prompt: add one, or leave out {option}\n",
-        )
+        assert run.code == 2
+        assert run.stderr == f"gptsh: {option} needs a prompt: add one, or leave out {option}\n"
     assert lab.files()[0].read_bytes() == before
     assert lab.run("-s", "0", "--tag", "t", "-m", "echo", "more").code == 0
 

@@ -101,7 +101,8 @@ def test_what_is_older_is_sent_shorter_and_words_of_the_user_last(
     assert prompt_tokens(body) <= context["budget"] == BUDGET
     assert context["included"] + context["summarized"] + context["left_out"] == len(messages) + 1
     missing = [words for words in questions(before) if words not in text_in(body)]
-    assert (bool(missing), "Files touched:" in text_in(body)) == (strategy == "minimal", False)
+    assert bool(missing) == (strategy == "minimal")
+    assert "Files touched:" not in text_in(body)
     if strategy != "minimal":
         assert [message["content"] for message in body["messages"]][-6:-1] == [
             m["content"] for m in messages[-5:]
@@ -174,7 +175,8 @@ def test_of_what_an_older_tool_gave_its_ends_stay_and_a_line_says_what_is_missin
         if message["role"] == "tool"
     )
     assert [text for text in there if text not in sent] == []
-    assert (gone in sent, len(sent) <= 1700) == (False, True)
+    assert gone not in sent
+    assert len(sent) <= 1700
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,8 @@ def test_an_image_of_the_question_stays_through_its_rounds_of_tools(
         ],
     )
     run = home.run("-s", "0")
-    assert (run.code, "a.png [image/png, 3 bytes]" in run.stderr) == (0, True)
+    assert run.code == 0
+    assert "a.png [image/png, 3 bytes]" in run.stderr
     assert json.dumps(requests_to(talker)[0]).count("base64,YWJj") == 1
     sent = text_in(requests_to(talker)[0])
     assert [words in sent for words in ("Sent with question 1:", "Sent with question 62:")] == [
@@ -243,7 +246,8 @@ def test_a_turn_of_many_rounds_begins_as_it_did_when_it_was_compacted(
     assert home.run("-s", "0").code == 0
     record = compaction_of(home)
     assert home.run("-s", "0", "and then?").code == 0
-    assert (record["strategy"], compaction_of(home)) == ("minimal", record)
+    assert record["strategy"] == "minimal"
+    assert compaction_of(home) == record
     first, second = (json.dumps(body["messages"]) for body in requests_to(talker))
     assert second.startswith(first[:-1])
     assert "8: a line of a file" in first
@@ -333,7 +337,8 @@ def test_words_that_fit_by_the_reports_of_the_server_are_all_sent(
     assert shown["before"] > shown["after"]
     run = home.run("-s", "0", "and now?")
     (body,) = requests_to(talker)
-    assert (run.code, "left out" in run.stderr) == (0, False)
+    assert run.code == 0
+    assert "left out" not in run.stderr
     assert [text for text in questions(before) if text not in text_in(body)] == []
 
 
@@ -342,7 +347,8 @@ def test_echo_makes_no_summaries(home: Home, talker: Talker) -> None:
     save(home, chat(TURNS), small="echo")
     run = home.run("-s", "0", "and now?")
     assert run.stderr.startswith("gptsh: no summary could be made: echo makes no summaries")
-    assert (compaction_of(home)["strategy"], home.doc()["context"]["summaries"]) == ("minimal", [])
+    assert compaction_of(home)["strategy"] == "minimal"
+    assert home.doc()["context"]["summaries"] == []
 
 
 # ---- what stays as it was sent
@@ -359,13 +365,12 @@ def test_a_compaction_stays_and_what_is_told_and_kept_of_it(
     doc, (body,), record = long_home.doc(), requests_to(talker), compaction_of(long_home)
     assert event_types(run)[:4] == ["message_recorded", "snapshot_created", "compressed", "text"]
     _, created, compressed, *_, done = (event for event in events(run) if event["type"] != "text")
-    assert (created["auto"], created["snapshot"]["name"]) == (True, "auto-1")
+    assert created["auto"] is True
+    assert created["snapshot"]["name"] == "auto-1"
     assert created["snapshot"]["message"] == before["messages"][-1]["id"]
-    assert (compressed["strategy"], compressed["reason"], compressed["left_out"]) == (
-        "summary",
-        "auto",
-        0,
-    )
+    assert compressed["strategy"] == "summary"
+    assert compressed["reason"] == "auto"
+    assert compressed["left_out"] == 0
     assert compressed["before"] > 1.5 * compressed["after"]
     assert dry["strategy"] == done["context"]["strategy"] == "summary"
     assert (
@@ -373,17 +378,19 @@ def test_a_compaction_stays_and_what_is_told_and_kept_of_it(
     )  # for a summary that might be as long as it may
     assert done["context"]["at_most"] >= prompt_tokens(body)
     (summary,) = doc["context"]["summaries"]
-    assert (summary["text"], summary["model"]) == (SUMMARY, "lab/s")
-    assert (summary["first"], summary["last"]) == (doc["messages"][0]["id"], record["upto"])
+    assert summary["text"] == SUMMARY
+    assert summary["model"] == "lab/s"
+    assert summary["first"] == doc["messages"][0]["id"]
+    assert summary["last"] == record["upto"]
     calls = len(for_summaries(talker))
     second = long_home.run("-s", "0", "-o", "json", "and then?")
-    assert (second.code, second.stderr, len(for_summaries(talker))) == (0, "", calls)
+    assert second.code == 0
+    assert second.stderr == ""
+    assert len(for_summaries(talker)) == calls
     first, then = (text_in(sent) for sent in requests_to(talker))
     assert then.startswith(first)
-    assert (json_output(second)["context"]["strategy"], compaction_of(long_home)) == (
-        "summary",
-        record,
-    )
+    assert json_output(second)["context"]["strategy"] == "summary"
+    assert compaction_of(long_home) == record
     talker.words = 200
     while (
         compaction_of(long_home) == record
@@ -406,10 +413,8 @@ def test_a_compaction_counts_from_now_on_though_the_last_one_is_of_a_clock_ahead
     }
     long_home.files()[0].write_text(json.dumps(doc))
     assert long_home.run("-s", "0", "and now?").code == 0
-    assert (compaction_of(long_home)["strategy"], compaction_of(long_home)["at"]) == (
-        "summary",
-        "2999-01-01T00:00:00.001Z",
-    )
+    assert compaction_of(long_home)["strategy"] == "summary"
+    assert compaction_of(long_home)["at"] == "2999-01-01T00:00:00.001Z"
 
 
 def test_an_answer_that_came_in_among_those_that_a_summary_tells_is_sent(
@@ -428,10 +433,8 @@ def test_an_answer_that_came_in_among_those_that_a_summary_tells_is_sent(
     )  # of another run, which had not ended when the summary was made
     long_home.files()[0].write_text(json.dumps(doc))
     assert long_home.run("-s", "0", "and then?").code == 0
-    assert ("BESIDE" in text_in(requests_to(talker)[-1]), compaction_of(long_home)) == (
-        True,
-        doc["context"]["compaction"],
-    )
+    assert "BESIDE" in text_in(requests_to(talker)[-1])
+    assert compaction_of(long_home) == doc["context"]["compaction"]
 
 
 def test_another_window_is_another_choice(long_home: Home, talker: Talker) -> None:
@@ -444,10 +447,8 @@ def test_another_window_is_another_choice(long_home: Home, talker: Talker) -> No
     assert SUMMARY not in text_in(requests_to(talker)[-1])
     talker.window, calls = WINDOW, len(for_summaries(talker))
     assert context_of(long_home, "-m", "lab/m", "three")["strategy"] == "summary"
-    assert (len(for_summaries(talker)), SUMMARY in text_in(requests_to(talker)[-1])) == (
-        calls,
-        True,
-    )
+    assert len(for_summaries(talker)) == calls
+    assert SUMMARY in text_in(requests_to(talker)[-1])
 
 
 def test_the_snapshot_goes_back_to_what_was_sent_before(home: Home, talker: Talker) -> None:
@@ -472,7 +473,8 @@ def test_at_a_snapshot_that_was_taken_later_a_compaction_still_stands(
     assert long_home.run("-s", "0", "--snapshot", "here").code == 0
     assert long_home.run("-s", "0@here", "and then?").code == 0
     fork, _ = long_home.docs()
-    assert (fork["meta"]["forked_from"], fork["context"]["compaction"]) == ("7x2m@here", record)
+    assert fork["meta"]["forked_from"] == "7x2m@here"
+    assert fork["context"]["compaction"] == record
 
 
 def test_at_the_snapshot_before_a_compaction_its_summary_is_gone(
@@ -497,8 +499,11 @@ def test_where_compaction_is_off_only_what_was_asked_for_is_compacted(
     configure(long_home, talker, '[context]\ncompact = "off"\n')
     before = long_home.doc()
     run = long_home.run("-s", "0", "and now?")
-    assert (run.stdout, run.code, 'compact = "auto" under [context]' in run.stderr) == ("", 6, True)
-    assert (long_home.doc(), requests_to(talker)) == (before, [])
+    assert run.stdout == ""
+    assert run.code == 6
+    assert 'compact = "auto" under [context]' in run.stderr
+    assert long_home.doc() == before
+    assert requests_to(talker) == []
     assert long_home.run("-s", "0", "--compact", "--apply").code == 0
     assert long_home.run("-s", "0", "and now?").code == 0  # what was asked for stands
 
@@ -572,7 +577,9 @@ def test_of_what_is_too_much_for_four_calls_the_first_and_the_last_are_read(
     save(home, [question("Do it"), *rounds, reply("Done."), *chat(6)])
     assert home.run("-s", "0", "--compact", "--apply").code == 0
     bodies = [body["messages"][1]["content"] for body in for_summaries(talker)]
-    assert ("part_0.py" in bodies[0], "USER: Q0002" in bodies[-1], len(bodies)) == (True, True, 4)
+    assert "part_0.py" in bodies[0]
+    assert "USER: Q0002" in bodies[-1]
+    assert len(bodies) == 4
 
 
 @pytest.mark.parametrize(
@@ -645,7 +652,8 @@ def test_a_compaction_that_was_asked_for_fails_without_its_summary(
     before = long_home.doc()
     fails(talker)
     run = long_home.run("-s", "0", "--compact", "--apply", *LABELS, "-o", "json")
-    assert (run.code, why in run.stderr) == (1, True)
+    assert run.code == 1
+    assert why in run.stderr
     assert json.loads(run.stdout)["error"]["exit_code"] == 1
     doc = long_home.doc()
     assert doc["messages"] == before["messages"]
@@ -670,7 +678,8 @@ def test_ctrl_c_while_a_summary_is_waited_for(
     out, err = process.communicate(timeout=30)
     release.set()
     doc = long_home.doc()
-    assert (wait_for_exit(process), out) == (130, b"")
+    assert wait_for_exit(process) == 130
+    assert out == b""
     assert doc["context"] == before["context"]
     assert requests_to(talker) == []
     if "and now?" in args:
@@ -690,14 +699,14 @@ def test_a_refusal_that_names_the_window_is_answered_by_one_compaction(
 ) -> None:
     run = unlisted.run("-s", "0", "-o", "jsonl", "and now?")
     first, second = map(prompt_tokens, requests_to(talker))
-    assert (run.code, first > WINDOW, second <= BUDGET) == (0, True, True)
+    assert run.code == 0
+    assert first > WINDOW
+    assert second <= BUDGET
     assert event_types(run)[:3] == ["message_recorded", "snapshot_created", "compressed"]
     compressed, context = events(run)[2], events(run)[-1]["context"]
-    assert (compressed["reason"], context["window"], context["budget"]) == (
-        "refused",
-        WINDOW,
-        BUDGET,
-    )
+    assert compressed["reason"] == "refused"
+    assert context["window"] == WINDOW
+    assert context["budget"] == BUDGET
     again = unlisted.run("-s", "0", "and then?")
     assert (again.code, again.stderr, len(requests_to(talker))) == (
         0,
@@ -720,7 +729,9 @@ def test_a_refusal_that_stays_one_keeps_the_question(
     for _ in range(requests):
         talker.refuse(400, too_long(f"This model's {words}"), model="m")
     run = unlisted.run("-s", "0", "and now?")
-    assert (run.stdout, run.code, len(requests_to(talker))) == ("", 6, requests)
+    assert run.stdout == ""
+    assert run.code == 6
+    assert len(requests_to(talker)) == requests
     assert (
         f"the question is saved: 'gptsh -s {unlisted.doc()['id']} -m MODEL' asks it again"
         in run.stderr
@@ -736,7 +747,8 @@ def test_piped_text_that_a_server_refuses_can_be_asked_again_cut(
     talker.refuse(400, too_long("This model's prompt is too long"), model="m")
     run = unlisted.run("-s", "0", "sum up", stdin="line\n" * 500)
     again = f"gptsh -s {unlisted.doc()['id']} --truncate tail"
-    assert (run.code, f"the question is saved: '{again}' asks it again" in run.stderr) == (6, True)
+    assert run.code == 6
+    assert f"the question is saved: '{again}' asks it again" in run.stderr
     assert unlisted.run(*again.split()[1:]).code == 0
 
 
@@ -754,7 +766,8 @@ def test_a_session_that_outgrows_a_window_nobody_told_goes_on(
     model.script(model="m")
     model.refuse(400, {"error": {"message": refused, "code": "context_length_exceeded"}}, model="m")
     run = lab.run("-s", "0", "and now?")
-    assert (run.stdout, run.code) == ("You said: and now?\n", 0)
+    assert run.stdout == "You said: and now?\n"
+    assert run.code == 0
     assert "are sent as" in run.stderr
     assert lab.doc()["context"]["compaction"]
     assert lab.run("-s", "0", "go on").code == 0
@@ -778,7 +791,8 @@ def test_results_of_tools_that_outgrow_the_window_within_a_turn(home: Home, talk
     queue_summaries(talker, *[SUMMARY] * 8)
     run = home.run("-s", "0", "--tools", "good", "do it four times")
     doc = home.doc()
-    assert (run.stdout, run.code) == ("It is done.\n", 0)
+    assert run.stdout == "It is done.\n"
+    assert run.code == 0
     results = [
         message["content"]
         for message in doc["messages"][len(before) :]
@@ -815,7 +829,8 @@ def test_a_first_turn_that_is_compacted_between_its_rounds_takes_no_snapshot(
 ) -> None:
     twelve_rounds(home, talker)
     context = home.doc()["context"]
-    assert (bool(context["compaction"]), context["snapshots"]) == (True, [])
+    assert bool(context["compaction"])
+    assert context["snapshots"] == []
 
 
 def test_a_summary_made_between_rounds_of_tools_serves_the_next_run(
@@ -840,15 +855,16 @@ def test_compact_shows_and_apply_does_it(long_home: Home, talker: Talker) -> Non
     before = long_home.files()[0].read_bytes()
     shown = long_home.run("-s", "0", "--compact")
     lines = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
-    assert (shown.code, shown.stderr) == (0, "")
+    assert shown.code == 0
+    assert shown.stderr == ""
     assert re.fullmatch(r"~[\d,]+ -> ~[\d,]+", lines["tokens"])
-    assert (lines["session"], lines["strategy"], lines["budget"]) == (
-        "7x2m",
-        "summary",
-        "6,144 tokens",
-    )
+    assert lines["session"] == "7x2m"
+    assert lines["strategy"] == "summary"
+    assert lines["budget"] == "6,144 tokens"
     report = json_output(long_home.run("-s", "0", "--compact", "-o", "json"))
-    assert (report["changes"], report["applied"], report["error"]) == (True, False, None)
+    assert report["changes"] is True
+    assert report["applied"] is False
+    assert report["error"] is None
     assert long_home.files()[0].read_bytes() == before
     assert requests_to(talker) == for_summaries(talker) == []
     done = events(long_home.run("-s", "0", "--compact", "--apply", *LABELS, "-o", "jsonl"))
@@ -858,16 +874,11 @@ def test_compact_shows_and_apply_does_it(long_home: Home, talker: Talker) -> Non
         "compressed",
         "done",
     ]
-    assert (done[-1]["applied"], done[-1]["before"] > done[-1]["after"]) == (True, True)
-    assert (
-        compaction_of(long_home)["reason"],
-        long_home.doc()["title"],
-        long_home.doc()["meta"]["tags"],
-    ) == (
-        "asked",
-        "By hand",
-        ["red"],
-    )
+    assert done[-1]["applied"] is True
+    assert done[-1]["before"] > done[-1]["after"]
+    assert compaction_of(long_home)["reason"] == "asked"
+    assert long_home.doc()["title"] == "By hand"
+    assert long_home.doc()["meta"]["tags"] == ["red"]
     before = long_home.files()[0].read_bytes()
     assert (
         "strategy    summary, as now: nothing would be shorter\n"
@@ -875,16 +886,16 @@ def test_compact_shows_and_apply_does_it(long_home: Home, talker: Talker) -> Non
     )
     again = events(long_home.run("-s", "0", "--compact", "--apply", "-o", "jsonl"))
     assert [event["type"] for event in again] == ["compression_skipped", "done"]
-    assert (again[-1]["changes"], again[-1]["applied"], requests_to(talker)) == (False, False, [])
+    assert again[-1]["changes"] is False
+    assert again[-1]["applied"] is False
+    assert requests_to(talker) == []
     assert long_home.files()[0].read_bytes() == before
 
 
 def test_compact_with_a_question(long_home: Home, talker: Talker) -> None:
     run = long_home.run("-s", "0", "--compact", "--apply", "-o", "jsonl", "and now?")
-    assert (run.code, event_types(run)[:3]) == (
-        0,
-        ["message_recorded", "snapshot_created", "compressed"],
-    )
+    assert run.code == 0
+    assert event_types(run)[:3] == ["message_recorded", "snapshot_created", "compressed"]
     assert compaction_of(long_home)["reason"] == "asked"
     again = long_home.run("-s", "0", "--compact", "--apply", "and then?")
     assert (again.code, again.stderr, len(requests_to(talker))) == (
@@ -911,7 +922,10 @@ def test_what_cannot_be_compacted_is_refused(
 ) -> None:
     before = long_home.files()[0].read_bytes()
     run = long_home.run(*args)
-    assert (run.code, run.stdout, run.stderr.count("\n"), why in run.stderr) == (2, "", 1, True)
+    assert run.code == 2
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1
+    assert why in run.stderr
     assert [path.read_bytes() for path in long_home.files()] == [before]
     assert talker.requests == []
 
@@ -924,7 +938,8 @@ def test_truncate_leaves_the_session_its_share(long_home: Home, talker: Talker, 
     newest = questions(long_home.doc())[-10:]
     run = long_home.run("-s", "0", "--truncate", "tail", "sum up", stdin=LOG * lines)
     (body,) = requests_to(talker)
-    assert (run.code, "characters cut from its tail" in run.stderr) == (0, True)
+    assert run.code == 0
+    assert "characters cut from its tail" in run.stderr
     sent = text_in(body)
     assert [words for words in [*newest, "sum up"] if words not in sent] == []
     assert 0.4 * BUDGET < prompt_tokens(body) <= BUDGET

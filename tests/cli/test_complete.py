@@ -170,7 +170,8 @@ def test_all_names_are_offered_so_that_their_common_beginning_is_true(home: Home
     for name in names[1:]:
         pointer.with_name(name[1:]).write_bytes(pointer.read_bytes())
     with_ids = completions(home, "gptsh -s ")
-    assert (sorted(with_ids[:-1]), with_ids[-1]) == (sorted(names), home.doc()["id"])
+    assert sorted(with_ids[:-1]) == sorted(names)
+    assert with_ids[-1] == home.doc()["id"]
     assert sorted(completions(home, "gptsh -s @n1")) == sorted(
         name for name in names if name.startswith("@n1")
     )
@@ -193,12 +194,15 @@ def test_no_command_of_the_config_file_is_run(home: Home) -> None:
 )  # click starts bash
 def test_each_shell_has_a_script_that_asks_for_its_own_kind(home: Home, shell: str) -> None:
     script = home.run(env={COMPLETE: f"{shell}_source"})
-    assert (script.code, script.stderr) == (0, "")
+    assert script.code == 0
+    assert script.stderr == ""
     assert f"{COMPLETE}={shell}_complete" in script.stdout
     if program := shutil.which(shell):
         subprocess.run([program, "-n"], input=script.stdout.encode(), check=True)
     unknown = home.run(env={COMPLETE: "tcsh_source"})
-    assert (unknown.code, unknown.stdout, "bash_source" in unknown.stderr) == (2, "", True)
+    assert unknown.code == 2
+    assert unknown.stdout == ""
+    assert "bash_source" in unknown.stderr
 
 
 OLD_BASH = subprocess.call(

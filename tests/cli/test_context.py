@@ -68,7 +68,8 @@ def test_the_budget_is_the_window_less_the_answers_part(
 
 def test_exit_6_tells_both_numbers_and_advice_that_fits_the_run(small: Home) -> None:
     run = small.run("sum up", stdin=LINES)
-    assert (run.stdout, run.stderr.count("\n")) == ("", 2)
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 2
     numbers = [int(number.replace(",", "")) for number in re.findall("[0-9][0-9,]*", run.stderr)]
     assert numbers[0] > 10_000
     assert numbers[1:] == [1500, 2000, 500]
@@ -100,7 +101,9 @@ def test_a_prompt_that_the_server_cut_is_said(
 ) -> None:
     say(model, tokens)
     run = lab.run("sum up", stdin="some words of a text that is rather long\n" * 2000)
-    assert (run.code, run.stdout, run.stderr.count("\n")) == (0, "ok\n", noted)
+    assert run.code == 0
+    assert run.stdout == "ok\n"
+    assert run.stderr.count("\n") == noted
     assert run.stderr.startswith(f"gptsh: lab read {tokens:,} tokens of a prompt of about " * noted)
 
 
@@ -169,11 +172,9 @@ def test_what_a_report_covers_of_the_system_prompt_is_not_counted_again(
 def test_a_blank_question_of_a_session_is_not_sent(lab: Home, model: ModelServer) -> None:
     save(lab, [*chat(1), question(" ")])
     run = lab.run("-s", "0")
-    assert (run.stdout, run.stderr, run.code) == (
-        "",
-        "gptsh: the prompt is blank: give words or pipe text in\n",
-        2,
-    )
+    assert run.stdout == ""
+    assert run.stderr == "gptsh: the prompt is blank: give words or pipe text in\n"
+    assert run.code == 2
     assert model.requests == []
 
 
@@ -195,10 +196,8 @@ def test_piped_text_is_cut_at_a_line_marked_and_said(
     left = [line for line in sent[2:] if line not in ("", mark)]
     assert set(left) <= set(LINES.splitlines())  # whole lines alone
     assert len(left) > 40
-    assert (left[0] == "line 0 of many", left[-1] == "line 2999 of many") == (
-        end != "head",
-        end != "tail",
-    )
+    assert (left[0] == "line 0 of many") == (end != "head")
+    assert (left[-1] == "line 2999 of many") == (end != "tail")
     assert f"{len(LINES) - sum(len(line) + 1 for line in left):,} of" in mark
 
 
@@ -228,7 +227,8 @@ def test_what_is_cut(
         "sum up",
         stdin=stdin,
     )
-    assert (run.code, re.findall("gptsh: ([a-z.]+): [0-9,]+ of", run.stderr)) == (0, [cut])
+    assert run.code == 0
+    assert re.findall("gptsh: ([a-z.]+): [0-9,]+ of", run.stderr) == [cut]
     (body,) = model.sent
     assert there in body["messages"][0]["content"]
     assert prompt_tokens(body) <= 1500
@@ -263,7 +263,8 @@ def test_text_is_cut_when_the_server_names_its_window(
     lab.configure(f'{lab.config.read_text()}[context]\ncompact = "{compact}"\n')
     model.window = 4000
     run = lab.run("--truncate", "tail", "sum up", stdin=LINES)
-    assert (run.code, len(re.findall("characters cut from its tail", run.stderr))) == (0, 1)
+    assert run.code == 0
+    assert len(re.findall("characters cut from its tail", run.stderr)) == 1
     refused, sent = [body for body in model.sent if body and "messages" in body]
     assert prompt_tokens(sent) <= 4000 < prompt_tokens(refused)
     assert prompt_tokens(sent) > 1500
@@ -276,7 +277,8 @@ def test_text_of_which_the_server_counts_more_tokens_is_cut_to_fill_its_window(
 ) -> None:
     model.window, model.factor = 4000, factor
     run = lab.run("--truncate", "tail", "sum up", stdin=LINES[: len(LINES) // 2])
-    assert (run.code, len(re.findall("characters cut from its tail", run.stderr))) == (0, 1)
+    assert run.code == 0
+    assert len(re.findall("characters cut from its tail", run.stderr)) == 1
     refused, sent = [body for body in model.sent if body and "messages" in body]
     assert 2400 < factor * prompt_tokens(sent) <= 4000 < factor * prompt_tokens(refused)
 
@@ -296,7 +298,8 @@ def test_cut_texts_of_several_turns_fill_their_room(small: Home, model: ModelSer
         assert run.code == 0
     assert 0.75 * room < json_output(run)["context"]["tokens"] <= room
     old, _, new = (message["content"] for message in model.sent[-1]["messages"])
-    assert (len(old) > 2000, len(new) > 2 * len(old)) == (True, True)
+    assert len(old) > 2000
+    assert len(new) > 2 * len(old)
 
 
 # ---- dry run
@@ -308,7 +311,8 @@ def test_a_dry_run_tells_the_facts_in_ten_lines_and_sends_and_saves_nothing(
     small.run("first")
     before, asked = small.files()[0].read_bytes(), len(model.requests)
     run = small.run("-s", "0", "--dry-run", "more")
-    assert (run.code, run.stderr) == (0, "")
+    assert run.code == 0
+    assert run.stderr == ""
     facts, messages = run.stdout.split("\n\n")
     assert len(facts.splitlines()) <= 10
     shown = dict(re.split("  +", line, maxsplit=1) for line in facts.splitlines())
@@ -317,7 +321,8 @@ def test_a_dry_run_tells_the_facts_in_ten_lines_and_sends_and_saves_nothing(
         "lab/m", "chat", "2,000 tokens", "1,500 tokens", "full", "3 messages"
     ]  # fmt: skip
     assert small.run("-s", "@new", "--dry-run", "hi").code == 0  # nor is a name taken
-    assert ([path.read_bytes() for path in small.files()], len(model.requests)) == ([before], asked)
+    assert [path.read_bytes() for path in small.files()] == [before]
+    assert len(model.requests) == asked
 
 
 def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(
@@ -337,16 +342,21 @@ def test_a_dry_run_for_programs_is_the_very_request_with_its_key_masked(
     home.run(*args, stdin=LINES, env=env)
     assert shown["body"] == model.sent[0]
     assert "[gptsh: " in shown["body"]["messages"][1]["content"]
-    assert (shown["method"], shown["url"]) == ("POST", f"{model.base_url}/chat/completions")
-    assert (shown["headers"]["authorization"], shown["headers"]["x-team"]) == ("Bearer ***", "***")
-    assert (shown["model"], shown["api"], shown["error"]) == ("lab/m", "chat", None)
+    assert shown["method"] == "POST"
+    assert shown["url"] == f"{model.base_url}/chat/completions"
+    assert shown["headers"]["authorization"] == "Bearer ***"
+    assert shown["headers"]["x-team"] == "***"
+    assert shown["model"] == "lab/m"
+    assert shown["api"] == "chat"
+    assert shown["error"] is None
 
 
 def test_a_dry_run_shows_the_request_and_its_price_without_a_key(home: Home) -> None:
     run = home.run(
         "--dry-run", "-m", "openai/gpt-4.1", "--system", "Be brief.", "sum up\x1b[2J", stdin=LINES
     )
-    assert (run.code, run.stderr) == (0, "")
+    assert run.code == 0
+    assert run.stderr == ""
     facts, messages = run.stdout.split("\n\n")
     tokens = int(re.search(r"^tokens +~([0-9,]+)", facts, re.MULTILINE)[1].replace(",", ""))  # type: ignore[index]
     price_in, price_out = re.search(
@@ -355,8 +365,10 @@ def test_a_dry_run_shows_the_request_and_its_price_without_a_key(home: Home) -> 
     assert float(price_in) == pytest.approx(tokens * 2e-6, rel=0.1)
     assert float(price_out) == 0.008
     system, question, *lines, more = messages.splitlines()
-    assert (system, question) == ("system      Be brief.", "user        sum up␛[2J")
-    assert (len(lines), bool(re.fullmatch(r" +… [0-9,]+ more lines", more))) == (9, True)
+    assert system == "system      Be brief."
+    assert question == "user        sum up␛[2J"
+    assert len(lines) == 9
+    assert bool(re.fullmatch(r" +… [0-9,]+ more lines", more))
     assert "price       unknown" in home.run("--dry-run", "-m", "echo", "hi").stdout
     asked = json_output(home.run("--dry-run", "-m", "openai/gpt-4.1", "-o", "json", "hi"))
     assert asked["url"].startswith("https://api.openai.com/")

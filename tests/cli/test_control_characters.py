@@ -59,7 +59,8 @@ def of_many_fields(home: Home) -> None:
 def test_what_is_listed_or_read_has_none(home: Home, args: tuple[str, ...]) -> None:
     of_many_fields(home)
     run = home.run(*args)
-    assert (run.stderr, run.code) == ("", 0)
+    assert run.stderr == ""
+    assert run.code == 0
     assert "␛]52;c;ZXZpbA==␇" in run.stdout
     assert not CONTROLS & set(run.stdout)
 
@@ -68,22 +69,22 @@ def test_a_title_for_programs_has_none(home: Home) -> None:
     of_many_fields(home)
     title = "a␛]52;c;ZXZpbA==␇\\x9b31m\\u202eb\\u2066c␡ d"
     (row,) = json.loads(home.run("--list-sessions", "-o", "json").stdout)
-    assert (
-        row["title"],
-        json.loads(home.run("--show-session", "0", "-o", "json").stdout)["title"],
-    ) == (title, title)
+    assert row["title"] == title
+    assert json.loads(home.run("--show-session", "0", "-o", "json").stdout)["title"] == title
 
 
 def test_notes_and_errors_have_none_and_are_short(lab: Home, model: ModelServer) -> None:
     model.say("an answer", finish=EVIL + "x" * 600_000, model="m")
     run = lab.run("go")
-    assert (run.stdout, run.code) == ("an answer\n", 5)
+    assert run.stdout == "an answer\n"
+    assert run.code == 5
     assert "␛]52" in run.stderr
     assert not CONTROLS & set(run.stderr)
     assert len(run.stderr) < 300
     model.refuse(400, {"error": {"message": f"{EVIL}{'y' * 600_000}"}}, model="m")
     run = lab.run("-o", "json", "go")
-    assert (len(run.stderr) < 5000, CONTROLS & set(run.stderr)) == (True, set())
+    assert len(run.stderr) < 5000
+    assert CONTROLS & set(run.stderr) == set()
 
 
 def test_an_answer_and_its_code_block_are_printed_byte_for_byte(

@@ -64,7 +64,9 @@ def test_words_stand_in_the_editor_and_piped_text_is_shown_and_sent(home: Home) 
 )  # fmt: skip
 def test_without_a_question_nothing_is_asked(home: Home, script: str, note: str, code: int) -> None:
     out, err, exit_code = edited(home, script, stdin="piped")
-    assert (out, exit_code, home.files()) == ("", code, [])
+    assert out == ""
+    assert exit_code == code
+    assert home.files() == []
     assert re.fullmatch(f"gptsh: {note}\n", err)
 
 
@@ -73,12 +75,10 @@ def test_a_question_that_is_not_saved_is_left_in_a_file(home: Home, model: Model
     model.script(status=401)
     out, err, code = edited(home, writing("my words"), "--no-save", "-m", "lab/m")
     (path,) = re.findall(r"your question is in (.*)", err)
-    assert (out, code, Path(path).read_text(), Path(path).stat().st_mode & 0o777) == (
-        "",
-        1,
-        "my words",
-        0o600,
-    )
+    assert out == ""
+    assert code == 1
+    assert Path(path).read_text() == "my words"
+    assert Path(path).stat().st_mode & 0o777 == 0o600
 
 
 def test_the_time_limit_does_not_count_the_writing(home: Home) -> None:

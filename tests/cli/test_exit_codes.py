@@ -145,7 +145,8 @@ def test_a_turn_that_fails_says_so_in_every_form(
         )
     if form == "text":
         shown = "" if "--schema" in way.args else way.text or ""  # no text that does not conform
-        assert (run.stdout.startswith(shown), bool(run.stdout)) == (True, bool(shown))
+        assert run.stdout.startswith(shown)
+        assert bool(run.stdout) == bool(shown)
         assert (f"gptsh -s {ident}" in run.stderr) == way.kept
         return
     *events, told = [json.loads(line) for line in run.stdout.splitlines()]
@@ -153,14 +154,13 @@ def test_a_turn_that_fails_says_so_in_every_form(
     assert told["session"] == ident
     assert told["error"]["message"] in run.stderr
     assert (f"'gptsh -s {ident}" in (told["error"]["hint"] or "")) == way.kept
-    assert (told["finish_reason"], bool(told["text"])) == (way.finish, bool(way.text))
+    assert told["finish_reason"] == way.finish
+    assert bool(told["text"]) == bool(way.text)
     assert (told["text"] or "").startswith(way.text or "")
     if form == "jsonl":
-        assert (events[-1]["type"], events[-1]["error"], told["type"]) == (
-            "error",
-            told["error"],
-            "done",
-        )
+        assert events[-1]["type"] == "error"
+        assert events[-1]["error"] == told["error"]
+        assert told["type"] == "done"
 
 
 # ---- exit 2: nothing was asked, nothing changed
@@ -205,7 +205,8 @@ def test_what_cannot_be_meant_is_exit_2_in_one_line(
     assert bool(run.stdout) == (form != "text")
     if form != "text":
         error = json.loads(run.stdout.splitlines()[-1])["error"]
-        assert (error["exit_code"], error["message"] in run.stderr) == (2, True)
+        assert error["exit_code"] == 2
+        assert error["message"] in run.stderr
 
 
 ODD_ENVIRONMENT = [
@@ -220,12 +221,10 @@ ODD_ENVIRONMENT = [
 def test_what_the_environment_cannot_mean_is_exit_2_before_anything_is_kept(lab: Home) -> None:
     for name, value, args in ODD_ENVIRONMENT:
         run = lab.run(*args.split(), env={name: value})
-        assert (run.code, run.stdout, run.stderr.count("\n"), value in run.stderr) == (
-            2,
-            "",
-            1,
-            True,
-        )
+        assert run.code == 2
+        assert run.stdout == ""
+        assert run.stderr.count("\n") == 1
+        assert value in run.stderr
     assert not lab.state.exists()
 
 
@@ -259,7 +258,8 @@ def test_an_unknown_option_names_the_one_that_was_likely_meant(
     home: Home, option: str, way: str
 ) -> None:
     run = home.run(option, "1", "hi")
-    assert (run.code, run.stderr) == (2, f"gptsh: no such option {option}: {way}\n")
+    assert run.code == 2
+    assert run.stderr == f"gptsh: no such option {option}: {way}\n"
 
 
 def test_the_help_leaves_out_the_ranges_of_numbers(home: Home) -> None:
@@ -280,7 +280,9 @@ def test_what_succeeds_is_exit_0_without_a_word_on_stderr(lab: Home) -> None:
         ["--usage"],
     ):
         run = lab.run(*args)
-        assert (bool(run.stdout), run.stderr, run.code) == (True, "", 0)
+        assert bool(run.stdout)
+        assert run.stderr == ""
+        assert run.code == 0
 
 
 def test_the_page_on_scripts_has_these_codes_and_no_other() -> None:

@@ -150,11 +150,13 @@ def test_a_sample_comes_in_with_all_that_it_has(home: Home, sample: str) -> None
     path, (format_name, expected) = HISTORIES / sample, SAMPLES[sample]
     kept = (path.read_bytes(), path.stat().st_mtime_ns)
     run = home.run("--import-session", str(path), "-o", "json")
-    assert (run.code, import_notes(run, path)) == (0, [])
+    assert run.code == 0
+    assert import_notes(run, path) == []
     items, docs = json.loads(run.stdout), {doc["id"]: doc for doc in home.docs()}
     for item, (lines_of_it, facts) in zip(items, expected, strict=True):
         doc = docs[item["session"]]
-        assert (item["format"], transcript_of(doc)) == (format_name, lines_of_it)
+        assert item["format"] == format_name
+        assert transcript_of(doc) == lines_of_it
         assert {place: at(doc, place) for place in facts} == facts
         assert doc["meta"].get("tags", []) == ([] if format_name == "gptsh" else [format_name])
         assert all("imported" in m["source"] for m in doc["messages"])
@@ -223,7 +225,8 @@ def test_a_folder_of_all_samples_is_imported_at_once(home: Home) -> None:
     )
     assert formats == set(known) - {"markdown", "openai"}
     old, total, beside = import_notes(run, folder)
-    assert (old.partition(": ")[0], total) == ("/llm/logs_continued_0.36.db", "not read: 1")
+    assert old.partition(": ")[0] == "/llm/logs_continued_0.36.db"
+    assert total == "not read: 1"
     assert beside.startswith("no session by name or kind of file: ")
     assert set(states(import_file(home, folder))) == {"known"}
 

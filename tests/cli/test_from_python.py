@@ -50,13 +50,18 @@ def test_an_answer_has_its_text_usage_and_session_and_nothing_is_printed(
     (python.cwd / "a.txt").write_text("in the file")
     first = ask("hello", files=["a.txt"], title="Greeting", tags=["t"], name="@greet")
     assert first.text.startswith("You said: hello")
-    assert (first.complete, first.finish_reason, first.model) == (True, "stop", "lab/m")
+    assert first.complete is True
+    assert first.finish_reason == "stop"
+    assert first.model == "lab/m"
     assert first.usage
     assert first.usage["total"] == 16
     second = ask("more", session="@greet", tags=["u"], untag=["t"])
     doc = python.doc()
-    assert (first.session, second.session) == (doc["id"], doc["id"])
-    assert (doc["title"], doc["meta"]["tags"], len(doc["messages"])) == ("Greeting", ["u"], 4)
+    assert first.session == doc["id"]
+    assert second.session == doc["id"]
+    assert doc["title"] == "Greeting"
+    assert doc["meta"]["tags"] == ["u"]
+    assert len(doc["messages"]) == 4
     assert "in the file" in texts(doc)[0]
     assert capfd.readouterr() == ("", "")
     assert handlers == {signum: signal.getsignal(signum) for signum in handlers}
@@ -105,7 +110,8 @@ def test_a_schema_gives_data_and_an_answer_of_another_form_is_an_error(
         model.script(*answer("three"))
     with pytest.raises(GptshError) as failure:
         ask("a number", schema=schema)
-    assert (failure.value.exit_code, failure.value.answer.text) == (5, "three")
+    assert failure.value.exit_code == 5
+    assert failure.value.answer.text == "three"
 
 
 def test_stream_yields_the_events_of_jsonl(python: Home, model: ModelServer) -> None:
@@ -130,7 +136,8 @@ def test_who_stops_early_keeps_what_had_arrived(python: Home, model: ModelServer
     hold.set()
     events.close()  # type: ignore[attr-defined] # a generator
     last = python.doc()["messages"][-1]
-    assert (last["role"], last["content"][:4]) == ("assistant", "one ")
+    assert last["role"] == "assistant"
+    assert last["content"][:4] == "one "
     assert ask("and?", session="0").session == python.doc()["id"]
 
 
@@ -160,10 +167,8 @@ def test_a_tool_runs_where_it_is_approved_and_is_denied_where_nobody_can_be_aske
     model.script(*calling(ADD))
     model.say("three")
     done = ask("add", tools=["good"])
-    assert (done.text, [call["function"]["name"] for call in done.tool_calls]) == (
-        "three",
-        ["good__add"],
-    )
+    assert done.text == "three"
+    assert [call["function"]["name"] for call in done.tool_calls] == ["good__add"]
     python.configure(f"{lab_config(model)}[mcp]\n{server}")
     model.script(*calling(ADD))
     model.say("I may not")

@@ -79,10 +79,8 @@ def test_what_cannot_be_read_or_lies_there_already_stays(home: Home) -> None:
     copy.parent.mkdir()
     copy.write_text("another")
     assert home.run("-m", "echo", "hi")[1:] == ("", 0)
-    assert ([name[16:20] for name in archived(home)], copy.read_text()) == (
-        ["bbbb", "eeee"],
-        "another",
-    )
+    assert [name[16:20] for name in archived(home)] == ["bbbb", "eeee"]
+    assert copy.read_text() == "another"
     assert {"aaaa", "eeee"} < set(session_ids(home))
 
 
@@ -91,7 +89,9 @@ def test_a_failure_is_one_note_and_costs_nothing(home: Home) -> None:
     aged(home, "aaaa", 10)
     (home.state / "archive").symlink_to("nowhere")
     run = home.run("-m", "echo", "hi")
-    assert (run.stdout, run.code, run.stderr.count("\n")) == ("You said: hi\n", 0, 1)
+    assert run.stdout == "You said: hi\n"
+    assert run.code == 0
+    assert run.stderr.count("\n") == 1
     assert run.stderr.startswith("gptsh: no old session was archived: ")
     assert len(session_ids(home)) == 2
 
@@ -153,10 +153,8 @@ def test_another_session_of_the_same_name_is_neither_joined_nor_replaced(twice: 
     before = other.read_bytes()
     assert twice.run("-s", "0", "three")[1:] == ("", 0)
     run = twice.run("--archive-session", "0")
-    assert (run.code, run.stderr) == (
-        1,
-        f"gptsh: the session cannot be archived: {other}: File exists\n",
-    )
+    assert run.code == 1
+    assert run.stderr == f"gptsh: the session cannot be archived: {other}: File exists\n"
     assert other.read_bytes() == before
     assert questions(twice.doc()) == ["user: hi", "user: three", "user: two"]
 
@@ -192,14 +190,14 @@ def test_a_session_is_archived_on_another_disk_and_comes_back(two_disks: Home) -
     path = aged(two_disks, "aaaa", 40)
     before, moment = path.read_bytes(), path.stat().st_mtime_ns
     run = two_disks.run("--archive-session", "aaaa")
-    assert (run.stderr, run.code) == ("", 0)
+    assert run.stderr == ""
+    assert run.code == 0
     kept = two_disks.state / "archive" / path.name
-    assert (kept.read_bytes(), kept.stat().st_mtime_ns, kept.stat().st_mode & 0o777) == (
-        before,
-        moment,
-        0o600,
-    )
-    assert (archived(two_disks), os.listdir(two_disks.sessions)) == ([path.name], [])
+    assert kept.read_bytes() == before
+    assert kept.stat().st_mtime_ns == moment
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert archived(two_disks) == [path.name]
+    assert os.listdir(two_disks.sessions) == []
     assert two_disks.run("-m", "echo", "-s", "aaaa", "more")[1:] == ("", 0)
     assert questions(two_disks.doc()) == ["user: more", "user: question of aaaa"]
     assert archived(two_disks) == []
@@ -223,6 +221,8 @@ def test_a_disk_that_is_full_costs_no_session(two_disks: Home) -> None:
     done = subprocess.run(
         ["bash", "-c", limited], env=env, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
     assert done.stderr.startswith("gptsh: the session cannot be archived: ")
-    assert (path.read_bytes(), archived(two_disks)) == (before, [])
+    assert path.read_bytes() == before
+    assert archived(two_disks) == []

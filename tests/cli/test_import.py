@@ -56,11 +56,9 @@ def test_a_session_keeps_its_id_its_times_and_its_messages(home: Home) -> None:
     assert [{**message, "source": {"imported": True}} for message in session()["messages"]] == doc[
         "messages"
     ]
-    assert (doc["id"], doc["created_at"], doc["updated_at"]) == (
-        "7x2m",
-        MOMENT,
-        "2025-10-27T10:00:00.000Z",
-    )
+    assert doc["id"] == "7x2m"
+    assert doc["created_at"] == MOMENT
+    assert doc["updated_at"] == "2025-10-27T10:00:00.000Z"
     assert [path.name for path in home.files()] == ["20251027-091530-7x2m.json"]
     assert home.files()[0].stat().st_mode & 0o777 == 0o600
 
@@ -70,8 +68,10 @@ def test_twice_adds_nothing_and_touches_nothing_wherever_the_file_lies_now(home:
     import_file(home, path)
     before, moment = state_files(home), home.files()[0].stat().st_mtime_ns
     run = import_file(home, shutil.move(path, home.folder / "moved.json"))
-    assert (run.stdout, run.code) == ("known 7x2m: nothing new, From elsewhere (gptsh)\n", 0)
-    assert (state_files(home), home.files()[0].stat().st_mtime_ns) == (before, moment)
+    assert run.stdout == "known 7x2m: nothing new, From elsewhere (gptsh)\n"
+    assert run.code == 0
+    assert state_files(home) == before
+    assert home.files()[0].stat().st_mtime_ns == moment
 
 
 def test_a_copy_that_has_grown_brings_what_is_new_behind_what_was_asked_here(home: Home) -> None:
@@ -112,7 +112,8 @@ def test_a_foreign_file_that_has_grown_joins_and_an_older_copy_changes_nothing(h
     path.write_bytes(b"".join(whole[:6]))
     import_file(home, path)
     path.write_bytes(b"".join(whole))
-    assert (states(import_file(home, path)), len(home.doc()["messages"])) == (["grown"], 7)
+    assert states(import_file(home, path)) == ["grown"]
+    assert len(home.doc()["messages"]) == 7
     (folder / "older.jsonl").write_bytes(b"".join(whole[:4]))
     assert states(import_file(home, folder)) == ["known", "known"]
     assert (
@@ -140,14 +141,10 @@ def test_an_answer_that_had_not_ended_when_it_was_imported_is_completed(home: Ho
     run = import_file(home, claude(home.folder, ASKED, BEGUN, *later))
     assert run.stdout.endswith(": 1 more message, 1 completed, Looking (claude-code)\n")
     doc = home.doc()
-    assert (transcript_of(doc), doc["title"]) == (
-        "user: look\nassistant: I look. ls{}=t1\ntool t1: t1\n",
-        "Looking",
-    )
-    assert (doc["messages"][1]["usage"]["completion"], doc["usage"]["tokens"]["completion"]) == (
-        99,
-        99,
-    )
+    assert transcript_of(doc) == "user: look\nassistant: I look. ls{}=t1\ntool t1: t1\n"
+    assert doc["title"] == "Looking"
+    assert doc["messages"][1]["usage"]["completion"] == 99
+    assert doc["usage"]["tokens"]["completion"] == 99
     assert states(import_file(home, claude(home.folder, ASKED, BEGUN, *later))) == ["known"]
     assert states(import_file(home, claude(home.folder, ASKED, BEGUN))) == ["known"]
 
@@ -171,10 +168,8 @@ def test_a_session_that_went_on_in_nanobot_has_its_title_and_no_message_twice(ho
     talk = [talk[0], stamped(2, "assistant", "a (truncated)"), stamped(3, "user", "more")]
     assert states(nanobot(home, "Greetings", *talk, updated="11:00")) == ["grown"]
     doc = home.doc()
-    assert (transcript_of(doc), doc["title"]) == (
-        "user: hi\nassistant: a long answer\nuser: more\n",
-        "Greetings",
-    )
+    assert transcript_of(doc) == "user: hi\nassistant: a long answer\nuser: more\n"
+    assert doc["title"] == "Greetings"
     home.run("-s", "0", "--title", "Mine")
     nanobot(home, "Another", *talk, updated="12:00")
     assert home.doc()["title"] == "Mine"
@@ -204,7 +199,8 @@ def test_a_key_of_nanobots_becomes_a_name_only_when_asked_for(home: Home) -> Non
     )
     other = home.elsewhere()
     named = other.run("--import-session", path, "--keep-keys")
-    assert (named.stdout[13:27], named.stderr) == (", @cli:direct:", "")
+    assert named.stdout[13:27] == ", @cli:direct:"
+    assert named.stderr == ""
     assert other.run("--show-session", "@cli:direct").code == 0
 
 
@@ -235,7 +231,8 @@ def test_what_this_store_has_is_known_to_it_an_archived_session_too(home: Home) 
     path = write(home.folder / "in", session())
     import_file(home, path)
     assert home.run("--archive-session", "7x2m").code == 0
-    assert (states(import_file(home, path)), len(home.files())) == (["known"], 1)
+    assert states(import_file(home, path)) == ["known"]
+    assert len(home.files()) == 1
 
 
 @pytest.mark.parametrize("how", ["--export-session 0 --format json", "--show-session 0 -o json"])
@@ -250,11 +247,11 @@ def test_a_session_moves_to_another_machine_and_a_later_copy_brings_its_labels(
     whole = home.run(*how.split()).stdout
     assert states(other.run("--import-session", "-", stdin=whole)) == ["grown"]
     new, old = other.doc(), home.doc()
-    assert (new["id"], new["title"], new["meta"]["tags"]) == (old["id"], "My Title", ["foo"])
-    assert (transcript_of(new), new["usage"]["tokens"]) == (
-        transcript_of(old),
-        old["usage"]["tokens"],
-    )
+    assert new["id"] == old["id"]
+    assert new["title"] == "My Title"
+    assert new["meta"]["tags"] == ["foo"]
+    assert transcript_of(new) == transcript_of(old)
+    assert new["usage"]["tokens"] == old["usage"]["tokens"]
     assert new["context"]["snapshots"] == old["context"]["snapshots"]
     assert states(other.run("--import-session", "-", stdin=whole)) == ["known"]
 
@@ -279,8 +276,10 @@ def test_another_session_of_the_same_id_gets_a_new_one(home: Home, other: dict[s
     taken(home, session())
     before = home.files()[0].read_bytes()
     reply = taken(home, other)
-    assert (reply.split()[0], " 7x2m" in reply) == ("imported", False)
-    assert (len(home.files()), before in [path.read_bytes() for path in home.files()]) == (2, True)
+    assert reply.split()[0] == "imported"
+    assert " 7x2m" not in reply
+    assert len(home.files()) == 2
+    assert before in [path.read_bytes() for path in home.files()]
     assert taken(home, other).startswith("known")
 
 
@@ -363,7 +362,9 @@ def test_what_was_imported_or_grew_there_is_put_into_no_memory(
     later = line(3, "EVIL", timestamp="2031-01-01T00:00:00.000Z")
     assert states(import_file(lab, claude(lab.folder, ASKED, BEGUN, later))) == ["grown"]
     run = lab.run("--consolidate")
-    assert (run.stdout, run.code, model.sent) == ("", 0, [])
+    assert run.stdout == ""
+    assert run.code == 0
+    assert model.sent == []
 
 
 def test_what_was_imported_is_not_archived_by_itself_at_once(home: Home) -> None:
@@ -403,7 +404,8 @@ def archive(folder: Path, conversations: int, text: str) -> Path:
 
 def test_an_archive_larger_than_a_block_comes_in_whole(home: Home) -> None:
     run = import_file(home, archive(home.folder / "in", 4, "wörd 😀 " * 100_000))
-    assert (states(run), run.stderr) == (["imported"] * 4, "gptsh: 4 sessions: 4 imported\n")
+    assert states(run) == ["imported"] * 4
+    assert run.stderr == "gptsh: 4 sessions: 4 imported\n"
     contents = sorted(doc["messages"][0]["content"] for doc in home.docs())
     assert contents == [f"{number} " + "wörd 😀 " * 100_000 for number in range(4)]
 
@@ -413,10 +415,12 @@ def test_of_a_torn_archive_all_whole_conversations_come_in(home: Home, env: dict
     path = archive(home.folder / "in", 3, "word " * 300_000)
     os.truncate(path, path.stat().st_size - 100_000)
     run = home.process("--import-session", str(path), env=env)
-    assert (states(run), run.code) == (["imported"] * 2, 0)
+    assert states(run) == ["imported"] * 2
+    assert run.code == 0
     torn, total, totals = run.stderr.splitlines()
     assert torn == f"gptsh: {path}: not JSON after 2 items"
-    assert (total, totals) == ("gptsh: not read: 1", "gptsh: 2 sessions: 2 imported")
+    assert total == "gptsh: not read: 1"
+    assert totals == "gptsh: 2 sessions: 2 imported"
 
 
 def test_half_a_character_and_a_long_number_end_no_archive(home: Home) -> None:
@@ -428,7 +432,8 @@ def test_half_a_character_and_a_long_number_end_no_archive(home: Home) -> None:
     )
     path.write_text(text)
     run = import_file(home, path)
-    assert (states(run), run.stderr) == (["imported"] * 3, "gptsh: 3 sessions: 3 imported\n")
+    assert states(run) == ["imported"] * 3
+    assert run.stderr == "gptsh: 3 sessions: 3 imported\n"
     contents = sorted(doc["messages"][0]["content"] for doc in home.docs())
     assert contents == ["0 word", "1 \udcff", "2 word"]
 
@@ -437,7 +442,8 @@ def test_what_follows_an_array_is_told(home: Home) -> None:
     path = archive(home.folder / "in", 1, "hi")
     path.write_text(path.read_text() + "\n[]")
     run = import_file(home, path)
-    assert (states(run), run.code) == (["imported"], 0)
+    assert states(run) == ["imported"]
+    assert run.code == 0
     assert run.stderr.startswith(f"gptsh: {path}: not JSON after 1 item\n")
 
 
@@ -474,7 +480,8 @@ def test_megabytes_of_empty_objects_are_refused_at_once(
     started = time.process_time()
     run = home.run("--import-session", "-", stdin=start + item * 2_600_000)
     assert time.process_time() - started < 9
-    assert (run.stdout, run.code) == ("", 2)
+    assert run.stdout == ""
+    assert run.code == 2
     assert run.stderr == f"gptsh: standard input: more than {limit} values in it: split it\n"
 
 
@@ -568,7 +575,8 @@ def test_a_folder_is_searched_hidden_ones_too_and_no_trap_in_it_is_stepped_into(
     }
     run = home.run("--import-session", str(folder), env={"TMPDIR": str(temporary)})
     texts = [doc["messages"][0]["content"] for doc in home.docs()]
-    assert (run.code, sorted(texts)) == (0, ["hello", "hello", "of shell_gpt"])
+    assert run.code == 0
+    assert sorted(texts) == ["hello", "hello", "of shell_gpt"]
     *notes, left_out, totals = run.stderr.splitlines()
     assert totals == "gptsh: 3 sessions: 3 imported"
     traps = (
@@ -661,7 +669,9 @@ def test_imports_at_once_bring_each_session_once(home: Home) -> None:
         )
     runs = [home.start("--import-session", str(home.folder / "in")) for _ in range(3)]
     out = b"".join(run.communicate(timeout=60)[0] for run in runs)
-    assert (out.count(b"imported "), out.count(b"known "), len(home.files())) == (40, 80, 40)
+    assert out.count(b"imported ") == 40
+    assert out.count(b"known ") == 80
+    assert len(home.files()) == 40
 
 
 @pytest.mark.parametrize(

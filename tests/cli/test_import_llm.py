@@ -21,24 +21,21 @@ def test_what_llm_logged_before_its_message_store_is_counted_and_the_way_is_told
 ) -> None:
     path = write(home.folder, Script(OLD), "logs.db")
     run = import_file(home, path)
-    assert (run.stdout, run.stderr, run.code) == (
-        "",
-        f"gptsh: {path}: 2 conversations {ADVICE}\n",
-        2,
-    )
+    assert run.stdout == ""
+    assert run.stderr == f"gptsh: {path}: 2 conversations {ADVICE}\n"
+    assert run.code == 2
     run = import_file(home, write(home.folder, Script(OLD + STORE + ASKED), "both.db"))
-    assert (states(run), run.code, run.stderr.count(f": 2 conversations {ADVICE}\n")) == (
-        ["imported"],
-        0,
-        1,
-    )
+    assert states(run) == ["imported"]
+    assert run.code == 0
+    assert run.stderr.count(f": 2 conversations {ADVICE}\n") == 1
 
 
 def test_a_conversation_that_was_continued_since_is_read_with_its_earlier_messages(
     home: Home,
 ) -> None:
     run = import_file(home, CONTINUED)
-    assert (states(run), home.doc()["stats"]["messages"]) == (["imported"], 17)
+    assert states(run) == ["imported"]
+    assert home.doc()["stats"]["messages"] == 17
     assert import_notes(run, CONTINUED)[-2:] == [f": 1 conversation {ADVICE}", "not read: 1"]
 
 
@@ -61,7 +58,9 @@ def test_the_original_is_never_touched_and_what_its_writer_has_not_merged_is_rea
         folder.chmod(0o700)
         assert {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in kept} == kept
         assert folder.stat().st_mtime_ns == moment
-    assert (run.code, run.stderr, transcript_of(home.doc())) == (0, "", HELLO)
+    assert run.code == 0
+    assert run.stderr == ""
+    assert transcript_of(home.doc()) == HELLO
     (torn := folder / "torn.db").write_bytes(LOGS.read_bytes()[:5000])
     assert home.run("--import-session", str(torn), env={"TMPDIR": str(temporary)}).code == 2
     assert list(temporary.iterdir()) == []
@@ -74,7 +73,8 @@ def test_the_copy_of_an_import_that_was_killed_goes_with_the_next_one(home: Home
         (folder / "copy.db").touch()
     os.utime(left, (0, 0))
     home.run("--import-session", str(LOGS), env={"TMPDIR": str(home.folder / "tmp")})
-    assert (left.exists(), going.exists()) == (False, True)
+    assert not left.exists()
+    assert going.exists()
 
 
 def test_no_path_and_no_url_of_a_file_is_opened(home: Home) -> None:
@@ -97,4 +97,5 @@ def test_another_database_is_told_to_be_one_and_passed_over_in_a_folder(home: Ho
     assert import_notes(import_file(home, other), other) == [": a database, but not the log of llm"]
     shutil.copy(LOGS, folder)
     run = import_file(home, folder)
-    assert (run.code, run.stderr) == (0, f"gptsh: unknown format: 1 ({other})\n")
+    assert run.code == 0
+    assert run.stderr == f"gptsh: unknown format: 1 ({other})\n"

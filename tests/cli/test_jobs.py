@@ -35,7 +35,9 @@ def test_what_says_nothing_of_a_job_is_refused(home: Home, job: str) -> None:
     for more in (*ASKING, *OTHERS):
         if more[0] not in JOBS[job].options:
             run = home.run(job, *VALUES.get(job, "").split(), *more)
-            assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
+            assert run.stdout == ""
+            assert run.code == 2
+            assert run.stderr.count("\n") == 1
             assert run.stderr.startswith(f"gptsh: {more[0]} cannot be used with {job}: ")
     assert not home.state.exists()
 

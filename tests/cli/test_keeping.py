@@ -48,7 +48,9 @@ def test_all_references_are_resolved_before_anything_is_deleted(home: Home) -> N
         put(home, ident, 1)
     run = home.run(*(f"{DELETE}={ref}" for ref in ("0", "1", "dddd", "c", "2")), "--yes")
     assert [line.split()[1] for line in run.stdout.splitlines()] == ["dddd", "cccc", "bbbb"]
-    assert (run.stderr, run.code, session_ids(home)) == ("", 0, ["aaaa"])
+    assert run.stderr == ""
+    assert run.code == 0
+    assert session_ids(home) == ["aaaa"]
 
 
 @pytest.mark.parametrize("bad", ["zzzz", "@none", "0@1", "", "0 --keep 1", "0 --dry-run", "0 word"])
@@ -58,14 +60,18 @@ def test_one_bad_reference_or_another_option_is_exit_2_and_nothing_is_done(
 ) -> None:
     put(home, "aaaa", 1)
     run = home.run(job, "aaaa", job, *bad.split(" "))
-    assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1)
-    assert (session_ids(home), archived(home)) == (["aaaa"], [])
+    assert run.stdout == ""
+    assert run.code == 2
+    assert len(run.stderr.splitlines()) == 1
+    assert session_ids(home) == ["aaaa"]
+    assert archived(home) == []
 
 
 def test_an_index_is_deleted_by_a_script_with_yes_alone(home: Home) -> None:
     put(home, "aaaa", 1)
     run = home.run(DELETE, "0")
-    assert (run.code, session_ids(home)) == (2, ["aaaa"])
+    assert run.code == 2
+    assert session_ids(home) == ["aaaa"]
     assert "index 0 changes with each new session: use the id aaaa, or add --yes" in run.stderr
     assert home.run(DELETE, "0", "--yes").code == 0
     assert session_ids(home) == []
@@ -106,7 +112,8 @@ def test_what_cannot_be_read_can_be_deleted_and_put_away(home: Home) -> None:
     assert home.run(DELETE, "aaaa").stdout == "deleted aaaa (not readable, @broken)\n"
     assert home.run(DELETE, "20250101-000000-bbbb.json").stdout == "deleted bbbb (not readable)\n"
     assert home.run(ARCHIVE, "0").stdout == "archived cccc (not readable)\n"
-    assert (session_ids(home), archived(home)) == ([], ["20250101-000000-cccc.json"])
+    assert session_ids(home) == []
+    assert archived(home) == ["20250101-000000-cccc.json"]
 
 
 def test_what_cannot_be_deleted_is_exit_1_and_tells_what_was_before(home: Home) -> None:
@@ -117,15 +124,14 @@ def test_what_cannot_be_deleted_is_exit_1_and_tells_what_was_before(home: Home) 
     run = home.run(DELETE, "aaaa", DELETE, "bbbb", DELETE, "cccc", "-o", "json")
     error, before = run.stderr.splitlines()
     assert re.search("the session cannot be deleted: .*20250101-000000-bbbb.json", error)
-    assert (before, run.code, session_ids(home)) == (
-        "gptsh: done before: aaaa",
-        1,
-        ["bbbb", "cccc"],
-    )
+    assert before == "gptsh: done before: aaaa"
+    assert run.code == 1
+    assert session_ids(home) == ["bbbb", "cccc"]
     assert "Is a directory" in home.run("--show-session", "@work").stderr  # the name is not free
     assert [item["session"] for item in json.loads(run.stdout)] == ["aaaa"]
     first = home.run(DELETE, "bbbb", "-o", "json")
-    assert (first.code, json.loads(first.stdout)["error"]["exit_code"]) == (1, 1)
+    assert first.code == 1
+    assert json.loads(first.stdout)["error"]["exit_code"] == 1
 
 
 def test_what_was_put_away_is_in_no_list_and_still_found(home: Home) -> None:
@@ -156,9 +162,11 @@ def test_asking_brings_it_back_and_a_label_does_not(home: Home, ref: str) -> Non
     point(home, "work", put(home, "aaaa", 1))
     home.run(ARCHIVE, "aaaa")
     assert home.run("-s", ref, "--tag", "t").code == 0
-    assert (session_ids(home), archived(home)) == ([], ["20250101-000000-aaaa.json"])
+    assert session_ids(home) == []
+    assert archived(home) == ["20250101-000000-aaaa.json"]
     assert home.run("-m", "echo", "-s", ref, "and now").code == 0
-    assert (session_ids(home), archived(home)) == (["aaaa"], [])
+    assert session_ids(home) == ["aaaa"]
+    assert archived(home) == []
     assert texts(home.doc())[-1].endswith("and now")
     assert home.doc()["meta"]["tags"] == ["t"]
 
@@ -178,10 +186,14 @@ def test_a_copy_in_the_archive_is_never_overwritten(home: Home) -> None:
     copy.parent.mkdir()
     copy.write_text("another")
     run = home.run(ARCHIVE, "aaaa")
-    assert (run.stdout, run.code, str(copy) in run.stderr) == ("", 1, True)
-    assert (session_ids(home), copy.read_text()) == (["aaaa"], "another")
+    assert run.stdout == ""
+    assert run.code == 1
+    assert str(copy) in run.stderr
+    assert session_ids(home) == ["aaaa"]
+    assert copy.read_text() == "another"
     assert home.run(DELETE, "aaaa").code == 0  # for good: both
-    assert (session_ids(home), archived(home)) == ([], [])
+    assert session_ids(home) == []
+    assert archived(home) == []
 
 
 def test_what_is_archived_between_being_found_and_being_read_is_read_there(home: Home) -> None:
@@ -201,7 +213,8 @@ def test_what_was_used_since_it_was_chosen_stays(home: Home) -> None:
     with lock_held(home) as release:  # another run, which uses the one before it lets go
         threading.Timer(0.3, lambda: (change(path, "updated_at", now), release())).start()
         run = home.run("--prune-sessions", "--older-than", "1y", "--yes")
-    assert (run.code, session_ids(home)) == (0, ["aaaa"])
+    assert run.code == 0
+    assert session_ids(home) == ["aaaa"]
 
 
 def test_prune_shows_what_would_go_and_does_nothing(home: Home) -> None:
@@ -212,10 +225,8 @@ def test_prune_shows_what_would_go_and_does_nothing(home: Home) -> None:
     run = home.run(prune, *old)
     lines = {line.split()[1]: line for line in home.run("--list-sessions").stdout.splitlines()}
     assert run.stdout.splitlines() == [lines[ident] for ident in ("dddd", "bbbb", "aaaa")]
-    assert (run.stderr, run.code) == (
-        "gptsh: 3 sessions would be deleted, @work among them: --yes does it\n",
-        0,
-    )
+    assert run.stderr == "gptsh: 3 sessions would be deleted, @work among them: --yes does it\n"
+    assert run.code == 0
     assert [item["id"] for item in objects(home, prune, *old)] == ["dddd", "bbbb", "aaaa"]
     assert (
         home.run(prune, "--keep", "3", "--archive").stderr
@@ -229,17 +240,13 @@ def test_prune_deletes_with_yes_and_puts_away_with_archive(home: Home) -> None:
     put(home, "bbbb", 40)
     old = ("--prune-sessions", "--older-than", "50d", "--yes")
     assert home.run(*old) == ("deleted aaaa Title of aaaa (1 turn, @work)\n", "", 0)
-    assert (pointer.exists(), home.run("--show-session", "@work").code, session_ids(home)) == (
-        False,
-        2,
-        ["bbbb"],
-    )
+    assert not pointer.exists()
+    assert home.run("--show-session", "@work").code == 2
+    assert session_ids(home) == ["bbbb"]
     assert home.run(*old) == ("", "gptsh: no session would be deleted\n", 0)
     away = home.run("--prune-sessions", "--keep", "0", "--archive", "--yes", "-o", "jsonl")
-    assert (json.loads(away.stdout)["session"], json.loads(away.stdout)["state"]) == (
-        "bbbb",
-        "archived",
-    )
+    assert json.loads(away.stdout)["session"] == "bbbb"
+    assert json.loads(away.stdout)["state"] == "archived"
     assert home.run("--prune-sessions", "--keep", "0", "--yes").code == 0
     assert archived(home) == ["20250101-000000-bbbb.json"]  # what is there already stays
 
@@ -250,13 +257,12 @@ def test_prune_reaches_archived_sessions_with_archived_alone(home: Home) -> None
     home.run(ARCHIVE, "aaaa", ARCHIVE, "bbbb")
     old = ("--prune-sessions", "--archived", "--older-than", "50d")
     run = home.run(*old)
-    assert (run.stdout[:8], run.stderr) == (
-        "[-] aaaa",
-        "gptsh: 1 session would be deleted: --yes does it\n",
-    )
+    assert run.stdout[:8] == "[-] aaaa"
+    assert run.stderr == "gptsh: 1 session would be deleted: --yes does it\n"
     assert home.run(*old, "--archive").code == 2
     assert home.run(*old, "--yes") == ("deleted aaaa Title of aaaa (1 turn)\n", "", 0)
-    assert (session_ids(home), archived(home)) == (["cccc"], ["20250101-000000-bbbb.json"])
+    assert session_ids(home) == ["cccc"]
+    assert archived(home) == ["20250101-000000-bbbb.json"]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +289,9 @@ def test_prune_takes_those_not_used_for_longest(home: Home, args: str, left: str
 def test_another_age_is_exit_2_and_the_forms_are_named(home: Home, age: str) -> None:
     put(home, "aaaa", 400)
     run = home.run("--prune-sessions", "--older-than", age, "--yes")
-    assert (run.stdout, run.code, session_ids(home)) == ("", 2, ["aaaa"])
+    assert run.stdout == ""
+    assert run.code == 2
+    assert session_ids(home) == ["aaaa"]
     assert "12h, 30d, 2w or 1y" in run.stderr
 
 

@@ -42,7 +42,8 @@ def test_a_list_is_newest_first_in_stable_columns_and_local_time(four: Home) -> 
         '[2] bbbb 2025-10-28 08:15 "question of bbbb" (default|openai/gpt-4.1)',
         "[3] aaaa 2025-10-28 08:15 First One (other|gpt-4.1)",
     ]
-    assert (run.stderr, run.code) == ("", 0)
+    assert run.stderr == ""
+    assert run.code == 0
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,8 @@ def test_filters_leave_holes_and_never_renumber(four: Home, args: str, indexes: 
     run = four.run("--list-sessions", *args.split())
     assert re.findall(r"^\[(\d)\]", run.stdout, re.MULTILINE) == [*indexes]
     note = "gptsh: nothing found with the agent nobody\n" if "nobody" in args else ""
-    assert (run.stderr, run.code) == (note, 0)
+    assert run.stderr == note
+    assert run.code == 0
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,9 @@ EMPTY = [
 @pytest.mark.parametrize(("args", "note"), EMPTY)
 def test_an_empty_list_says_so_in_its_own_words(home: Home, args: list[str], note: str) -> None:
     run = home.run(*args)
-    assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 0, 1)
+    assert run.stdout == ""
+    assert run.code == 0
+    assert run.stderr.count("\n") == 1
     assert run.stderr.startswith(f"gptsh: {note}")
 
 

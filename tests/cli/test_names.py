@@ -39,7 +39,9 @@ def test_an_unreadable_name_hides_no_session(home: Home) -> None:
     put(home, "aaaa", 1)
     (home.state / "names" / "work").mkdir(parents=True)
     run = home.run("--list-sessions")
-    assert (run.stdout.split()[1], run.stderr, run.code) == ("aaaa", "", 0)
+    assert run.stdout.split()[1] == "aaaa"
+    assert run.stderr == ""
+    assert run.code == 0
 
 
 def test_a_note_says_that_a_name_begins_a_session(home: Home) -> None:
@@ -101,6 +103,8 @@ def test_what_is_no_name_or_not_saved_is_exit_2_and_asks_nothing(
     put(home, "aaaa", 1)
     for more in (("hi",), ("-s", "aaaa"), ("-s", "aaaa", "hi")):
         run = home.run(*ECHO, *args, *more)
-        assert (run.stdout, run.code, len(run.stderr.splitlines())) == ("", 2, 1)
+        assert run.stdout == ""
+        assert run.code == 2
+        assert len(run.stderr.splitlines()) == 1
     assert not (home.state / "names").exists()
     assert len(home.files()) == 1

@@ -35,7 +35,9 @@ def test_an_image_that_the_server_refuses_is_an_error_and_then_left_out_for_a_da
 ) -> None:
     model.refuse(400, IMAGE)
     run = ask_about_an_image(lab)
-    assert (run.stdout, run.code, "does not support image input" in run.stderr) == ("", 1, True)
+    assert run.stdout == ""
+    assert run.code == 1
+    assert "does not support image input" in run.stderr
     kept = lab.doc()["messages"][0]
     model.refuse(400, IMAGE)
     for words in ("never mind", "and this?"):
@@ -98,7 +100,8 @@ def test_an_image_that_was_left_out_in_vain_is_sent_again(lab: Home, model: Mode
     model.refuse(400, IMAGE)
     model.refuse(400, {"error": {"message": "bad day"}})
     run = lab.run("-s", "0", "and now?")
-    assert (run.code, "bad day" in run.stderr) == (1, True)
+    assert run.code == 1
+    assert "bad day" in run.stderr
     model.say("Well.")
     assert lab.run("-s", "0", "once more") == ("Well.\n", "", 0)
     assert [images_in(body) for body in model.sent] == [(1, 0), (1, 0), (0, 1), (1, 0)]
@@ -125,7 +128,9 @@ def test_an_image_of_a_tool_is_left_out_in_the_same_turn(lab: Home, model: Model
     model.refuse(400, IMAGE)
     model.say("Taken.")
     run = lab.run("-s", "7x2m", "--no-tools")
-    assert (run.stdout, run.code, NOTE in run.stderr) == ("Taken.\n", 0, True)
+    assert run.stdout == "Taken.\n"
+    assert run.code == 0
+    assert NOTE in run.stderr
     assert [images_in(body) for body in model.sent] == [(1, 0), (0, 1)]
 
 
@@ -165,7 +170,8 @@ def test_a_question_that_a_filter_refuses_is_exit_5_and_not_sent_with_the_next(
     steps = REFUSED[name]
     model.refuse(*steps) if isinstance(steps, tuple) else model.script(*steps)
     run = lab.run("-s", "0", "two")
-    assert (run.code, len(model.sent)) == (5, 2)
+    assert run.code == 5
+    assert len(model.sent) == 2
     assert "filter" in run.stderr or "refus" in run.stderr
     refused = lab.doc()["messages"][2:]
     assert lab.run("-s", "0", "three") == ("You said: three\n", UNSENT, 0)
@@ -183,7 +189,9 @@ def test_the_reason_of_a_filter_is_told_once(lab: Home, model: ModelServer) -> N
     model.refuse(400, FILTERED)
     run = lab.run("-o", "json", "one")
     told = json_output(run)
-    assert (run.code, told["finish_reason"], told["error"]["exit_code"]) == (5, "content_filter", 5)
+    assert run.code == 5
+    assert told["finish_reason"] == "content_filter"
+    assert told["error"]["exit_code"] == 5
     assert told["error"]["message"] == (
         "lab's filter refused the question (400): The response was filtered due to the prompt triggering the policy"
     )

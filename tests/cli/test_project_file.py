@@ -96,7 +96,9 @@ def test_what_is_no_file_of_the_repository_is_a_note(
     else:
         path.symlink_to("../AGENTS.md" if kind == "a link out of the repository" else "nowhere")
     run = home.run("hi")
-    assert (run.stdout, run.code, run.stderr.count("\n")) == ("You said: hi\n", 0, 1)
+    assert run.stdout == "You said: hi\n"
+    assert run.code == 0
+    assert run.stderr.count("\n") == 1
     assert "AGENTS.md is not sent" in run.stderr
     assert system(model) == "Be brief."
 

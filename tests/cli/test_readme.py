@@ -77,7 +77,8 @@ def test_a_script_prints_what_the_page_says(home: Home, script: str, printed: st
         " is a new session$|: waiting to save: "
     )  # the second one on a machine with much to do
     notes = [line for line in done.stderr.splitlines() if not usual.search(line)]
-    assert (done.stdout, notes) == (printed, [])
+    assert done.stdout == printed
+    assert notes == []
 
 
 def test_the_keys_for_programs_are_those_of_the_page(home: Home) -> None:

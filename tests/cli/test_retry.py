@@ -29,12 +29,15 @@ def test_the_last_question_is_asked_again_with_its_files_by_another_model(
         "T",
         stdin="not read",
     )
-    assert (run.stderr, run.code) == ("", 0)
+    assert run.stderr == ""
+    assert run.code == 0
     first, second = model.sent[-2:]
     assert second == {**first, "model": "other", "temperature": 0}
     (fork,) = [doc for doc in home.docs() if doc["id"] != before["id"]]
     (same,) = [doc for doc in home.docs() if doc["id"] == before["id"]]
-    assert (same, fork["title"], fork["meta"]["forked_from"]) == (before, "T", f"{before['id']}@1")
+    assert same == before
+    assert fork["title"] == "T"
+    assert fork["meta"]["forked_from"] == f"{before['id']}@1"
     assert [m["model"] for m in fork["messages"] if m["role"] == "assistant"] == [
         "lab/m",
         "lab/other",
@@ -67,7 +70,9 @@ def test_a_retry_that_fails_before_its_first_save_changes_nothing(lab: Home) -> 
     lab.run("one", stdin="piped")
     before = lab.doc()
     run = lab.run("-s", "0", "--retry", "-m", "nobody/x")
-    assert (run.code, "pipe the input" in run.stderr, lab.doc()) == (2, False, before)
+    assert run.code == 2
+    assert "pipe the input" not in run.stderr
+    assert lab.doc() == before
 
 
 @pytest.mark.parametrize(

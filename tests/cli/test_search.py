@@ -44,7 +44,8 @@ def match_in(home: Home, doc: dict[str, Any] | bytes, text: str) -> str | None:
     put(home, "100000-aaaa", doc)
     run = home.run("--search-sessions", text, "-o", "json")
     items = json.loads(run.stdout)
-    assert (run.stderr, run.code) == ("", 0 if items else 1)
+    assert run.stderr == ""
+    assert run.code == (0 if items else 1)
     return str(items[0]["match"]) if items else None
 
 
@@ -231,7 +232,8 @@ def test_what_cannot_be_read_is_told_and_left_out(three: Home) -> None:
         ("3", "bbbb"),
     ]
     assert re.findall(r"skipped .*-(\w+)\.json: ", done.stderr) == ["void", "torn"]
-    assert (done.stderr.count("\n"), done.code) == (2, 0)
+    assert done.stderr.count("\n") == 2
+    assert done.code == 0
 
 
 def test_the_words_are_marked_on_a_terminal(home: Home) -> None:

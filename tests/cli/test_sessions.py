@@ -41,8 +41,10 @@ def test_a_session_is_a_compact_file_for_its_owner_alone(home: Home) -> None:
     home.run("-s", "0", "--tag", "t")
     raw, doc = path.read_bytes(), home.doc()
     assert re.fullmatch(r"\d{8}-\d{6}-[0-9a-z]{4}\.json", path.name)
-    assert (path.name[16:20], doc["id"].isdigit()) == (doc["id"], False)
-    assert (next(iter(doc)), [*doc][-3:]) == ("version", ["context", "x_mine", "messages"])
+    assert path.name[16:20] == doc["id"]
+    assert doc["id"].isdigit() is False
+    assert next(iter(doc)) == "version"
+    assert [*doc][-3:] == ["context", "x_mine", "messages"]
     assert doc["x_mine"] == {"a": [1, None, False]}
     assert not re.search(r"\": |, \"", raw.decode("utf-8"))
     lines = raw.decode("utf-8").split("\n")
@@ -124,8 +126,10 @@ def test_a_turn_stays_together_whoever_wrote_meanwhile(lab: Home, model: ModelSe
         "user: late",
         "assistant: You sa",
     ]
-    assert (doc["title"], doc["meta"]["tags"]) == ("Label", ["b", "a"])
-    assert (doc["stats"]["turns"], len(doc["context"]["snapshots"])) == (2, 1)
+    assert doc["title"] == "Label"
+    assert doc["meta"]["tags"] == ["b", "a"]
+    assert doc["stats"]["turns"] == 2
+    assert len(doc["context"]["snapshots"]) == 1
     costs = [message["cost"] for message in doc["messages"] if message.get("cost") is not None]
     assert doc["usage"]["cost"] == (sum(costs) if costs else None)
 
@@ -172,7 +176,8 @@ def test_an_answer_goes_behind_its_question_and_a_file_that_was_renamed_is_found
     answer = {"role": "assistant", "content": "c", "parent": doc["messages"][0]["id"]}
     sessions.append_messages(doc, [answer], None)
     assert [message["content"] for message in doc["messages"]] == ["a", "c", "b"]
-    assert (sessions.save_session(doc), len(store())) == (str(renamed), 1)
+    assert sessions.save_session(doc) == str(renamed)
+    assert len(store()) == 1
 
 
 def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
@@ -190,13 +195,16 @@ def test_other_keys_of_two_copies_join_by_their_rules(store: Store) -> None:
     for _ in range(2):  # counts once
         sessions.save_session(one, tagged("c"))
     (saved,) = store()
-    assert (saved["title"], saved["meta"]["tags"]) == ("first title", ["a", "b", "c"])
+    assert saved["title"] == "first title"
+    assert saved["meta"]["tags"] == ["a", "b", "c"]
     assert [(call["kind"], call["cost"]) for call in saved["usage"]["calls"]] == [
         ("memory", 0.25),
         ("summary", 0.5),
     ]
-    assert (saved["usage"]["cost"], saved["agent"]["model"]) == (0.75, "lab/other")
-    assert (saved["their_key"], saved["our_key"]) == (1, 2)
+    assert saved["usage"]["cost"] == 0.75
+    assert saved["agent"]["model"] == "lab/other"
+    assert saved["their_key"] == 1
+    assert saved["our_key"] == 2
 
 
 def test_a_script_can_save_no_secret(store: Store) -> None:
@@ -211,7 +219,8 @@ def test_a_script_can_save_no_secret(store: Store) -> None:
     sessions.save_session(doc)
     (saved,) = store()
     assert "sk-" not in Path(path).read_text()
-    assert (saved["provider"], saved["agent"]["params"]) == ({"name": "lab"}, {"temperature": 0.2})
+    assert saved["provider"] == {"name": "lab"}
+    assert saved["agent"]["params"] == {"temperature": 0.2}
     assert (params["api_key"], provider["api_key"]) == ("sk-one", "sk-three")  # the caller's own
 
 
@@ -244,7 +253,9 @@ def test_a_session_that_went_meanwhile_is_not_recreated(
     left = [file.read_bytes() for file in lab.files()]
     release.set()
     out, err = process.communicate(timeout=30)
-    assert (out, process.returncode, err.count(b"\n")) == (b"second\n", 1, 1)
+    assert out == b"second\n"
+    assert process.returncode == 1
+    assert err.count(b"\n") == 1
     assert re.search(rf"{meanwhile.split()[0]}.*: this turn is not saved\n$", err.decode())
     assert [file.read_bytes() for file in lab.files()] == left
 
@@ -286,11 +297,9 @@ def test_a_ref_is_a_session_and_a_point_cuts_it(
     many: Home, ref: str, ident: str, messages: int
 ) -> None:
     doc = json.loads(many.run("--show-session", ref, "-o", "json").stdout)
-    assert (doc["id"], len(doc["messages"]), doc["stats"]["messages"]) == (
-        ident,
-        messages,
-        messages,
-    )
+    assert doc["id"] == ident
+    assert len(doc["messages"]) == messages
+    assert doc["stats"]["messages"] == messages
 
 
 @pytest.mark.parametrize(
@@ -303,7 +312,9 @@ def test_a_ref_is_a_session_and_a_point_cuts_it(
 )  # fmt: skip
 def test_any_other_ref_is_exit_2(many: Home, ref: str, said: str) -> None:
     run = many.run("--show-session", ref)
-    assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
+    assert run.stdout == ""
+    assert run.code == 2
+    assert run.stderr.count("\n") == 1
     assert said in run.stderr
 
 
@@ -316,7 +327,8 @@ def test_of_many_that_a_ref_could_be_ten_are_named(home: Home) -> None:
 def test_malformed_keys_are_left_out_with_a_note(home: Home) -> None:
     put(home, "aaaa", 0, stats=7, context={"cuts": {"aaaa-1": [["x"]]}, "summaries": {}})
     run = home.run("-s", "aaaa", "-m", "echo", "more")
-    assert (run.stdout, run.code) == ("You said: question of aaaa\n\nmore\n", 0)
+    assert run.stdout == "You said: question of aaaa\n\nmore\n"
+    assert run.code == 0
     left_out = "stats, context.cuts.aaaa-1[0], context.summaries"
     assert run.stderr == f"gptsh: session aaaa: left out malformed keys: {left_out}\n"
 
@@ -330,16 +342,15 @@ def test_null_in_a_table_of_a_session_is_left_out_with_a_note(home: Home) -> Non
         meta={"tags": [None, "a"], "used_in": {"/": None}},
     )
     run = home.run("-s", "aaaa", "-m", "echo", "more")
-    assert (run.stdout, run.code) == ("You said: question of aaaa\n\nmore\n", 0)
+    assert run.stdout == "You said: question of aaaa\n\nmore\n"
+    assert run.code == 0
     assert run.stderr.startswith(
         "gptsh: session aaaa: left out malformed keys: meta.tags[0], meta.used_in./, "
     )
     doc = json.loads(path.read_bytes())
-    assert (doc["meta"]["tags"], doc["context"]["cuts"], doc["context"]["noted"]) == (
-        ["a"],
-        {"x": []},
-        {},
-    )
+    assert doc["meta"]["tags"] == ["a"]
+    assert doc["context"]["cuts"] == {"x": []}
+    assert doc["context"]["noted"] == {}
     assert [*doc["meta"]["used_in"]] == [str(home.cwd)]
 
 
@@ -368,11 +379,9 @@ UNREADABLE: list[Any] = [
 def test_a_session_that_lacks_its_times_has_that_of_its_file_name(home: Home) -> None:
     put_file(home, "20250203-040506-aaaa", {"version": 1, "messages": [QUESTION]})
     doc = json.loads(home.run("--show-session", "aaaa", "-o", "json").stdout)
-    assert (doc["id"], doc["created_at"], doc["provider"]) == (
-        "aaaa",
-        "2025-02-03T04:05:06.000Z",
-        {"name": None},
-    )
+    assert doc["id"] == "aaaa"
+    assert doc["created_at"] == "2025-02-03T04:05:06.000Z"
+    assert doc["provider"] == {"name": None}
     put_file(home, "20990101-000000-bbbb", b"{")
     for job in (LIST, ("--search-sessions", "q"), ("--usage",)):
         assert "20990101-000000-bbbb.json: not JSON: " in home.run(*job).stderr
@@ -413,7 +422,9 @@ def test_a_pipe_or_a_huge_file_among_the_sessions_is_one_line(home: Home, one: P
         file.truncate(3_000_000_000)
     for args in (LIST, ("--usage",), ("--search-sessions", "q")):
         run = home.run(*args)
-        assert (run.code, bool(run.stdout), "larger than " in run.stderr) == (0, True, True)
+        assert run.code == 0
+        assert bool(run.stdout)
+        assert "larger than " in run.stderr
         assert sorted(re.findall(r"-(\w{4}).json: ", run.stderr)) == [
             "dang",
             "fifo",
@@ -432,12 +443,14 @@ def test_a_newer_version_is_read_and_never_written(home: Home, one: Path) -> Non
     assert "## user" in home.run(*SHOW).stdout
     for args in (ASK, ("-s", "0", "--tag", "z")):
         run = home.run(*args)
-        assert (run.stdout, run.code) == ("", 2)
+        assert run.stdout == ""
+        assert run.code == 2
         assert run.stderr.startswith(f"gptsh: {one} was written by a newer gptsh: ")
     assert (
         home.run("-s", "0@", "-m", "echo", "hi").code == 0
     )  # a fork is a new file, of this version
-    assert (len(home.docs()), one.read_bytes()) == (2, before)
+    assert len(home.docs()) == 2
+    assert one.read_bytes() == before
 
 
 def test_a_file_of_any_layout_is_listed_and_read(home: Home) -> None:
@@ -474,19 +487,20 @@ def test_an_older_document_is_read_as_it_is_and_written_by_a_save_alone(
     before, changed = path.read_bytes(), path.stat().st_mtime_ns
     for args in READING:
         assert home.run(*args).code == 0, args
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, changed)
+    assert path.read_bytes() == before
+    assert path.stat().st_mtime_ns == changed
     new_doc = json.loads(
         home.run("--show-session", "0", "-o", "json").stdout
     )  # the fork, from this version
     old = json.loads(home.run("--show-session", "04a1", "-o", "json").stdout)
-    assert (old["version"], set(old), old["stats"]["turns"]) == (document.VERSION, set(new_doc), 1)
+    assert old["version"] == document.VERSION
+    assert set(old) == set(new_doc)
+    assert old["stats"]["turns"] == 1
     assert home.run("-s", "04a1", "-m", "echo", "more").code == 0
     saved = json.loads(path.read_bytes())
-    assert (saved["version"], set(saved["context"]), saved["usage"]["cost"]) == (
-        document.VERSION,
-        set(new_doc["context"]),
-        0.5,
-    )
+    assert saved["version"] == document.VERSION
+    assert set(saved["context"]) == set(new_doc["context"])
+    assert saved["usage"]["cost"] == 0.5
     assert texts(saved) == ["user: q", "assistant: a", "user: more", "assistant: You said: more"]
 
 

@@ -77,12 +77,11 @@ def test_extract_prints_a_whole_block_or_all_of_a_whole_answer(
 ) -> None:
     model.say(said, finish=finish)
     run = lab.run("-x", *args, "how")
-    assert (run.stdout, run.code) == (out, code)
+    assert run.stdout == out
+    assert run.code == code
     if code == 2:
-        assert (
-            run.stderr.startswith("gptsh: -x and --schema cannot be used together"),
-            model.requests,
-        ) == (True, [])
+        assert run.stderr.startswith("gptsh: -x and --schema cannot be used together")
+        assert model.requests == []
         return
     assert run.stderr.startswith(said) == (code == 5)  # it is not lost
     assert texts(lab.doc())[-1] == f"assistant: {said}"
@@ -109,7 +108,9 @@ def test_a_block_is_chosen_by_its_language_or_its_place(
 ) -> None:
     model.say(said)
     run = lab.run("--block", name, "how")
-    assert (run.stdout, run.code, problem in run.stderr) == (out, 5 if problem else 0, True)
+    assert run.stdout == out
+    assert run.code == (5 if problem else 0)
+    assert problem in run.stderr
     assert run.stderr.startswith(said) == bool(problem)  # it is not lost
     model.say(said)
     told = json.loads(lab.run("--block", name, "-o", "json", "how").stdout)
@@ -145,7 +146,9 @@ def test_an_answer_that_conforms_is_printed_alone_and_another_asked_for_once(
         model.say(one) if isinstance(one, str) else model.refuse(*one, {"x-should-retry": "false"})
     (lab.cwd / "n.json").write_text(NUMBER)
     run = lab.run("--schema", "n.json", "go")
-    assert (run.stdout, run.code, len(model.sent)) == (out, code, asked)
+    assert run.stdout == out
+    assert run.code == code
+    assert len(model.sent) == asked
     assert run.stderr.startswith(err) if err else run.stderr == ""
     kept = [one for one in said if isinstance(one, str)]
     assert [line for line in texts(lab.doc()) if line.startswith("assistant")] == [
@@ -164,7 +167,8 @@ def test_what_is_asked_in_the_users_place_is_no_turn_of_the_user(
         model.say(said)
     (lab.cwd / "n.json").write_text(NUMBER)
     assert lab.run("--schema", "n.json", "go").code == 0
-    assert (lab.doc()["stats"]["turns"], lab.doc()["stats"]["messages"]) == (1, 4)
+    assert lab.doc()["stats"]["turns"] == 1
+    assert lab.doc()["stats"]["messages"] == 4
     lab.run("-s", "0@-1", "once more")
     assert texts(lab.docs()[0]) == ["user: once more", "assistant: on"]
 
@@ -224,7 +228,8 @@ def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(
     said = ("--system", "Be brief.", "-o", "jsonl", "2+2?")
     run = home.run("-m", "openai/gpt-4.1", *schema, *said, env={"OPENAI_API_KEY": "sk-x"})
     first, *others = model.sent
-    assert ("response_format" in first, first["messages"][0]["content"]) == (True, "Be brief.")
+    assert "response_format" in first
+    assert first["messages"][0]["content"] == "Be brief."
     for other in others:
         assert "response_format" not in other
         assert re.fullmatch(
@@ -235,7 +240,8 @@ def test_a_model_that_refuses_a_field_it_is_known_to_take_is_asked_in_words(
     costs = [
         message["cost"] for message in home.doc()["messages"] if message["role"] == "assistant"
     ]
-    assert (seen[-1]["text"], seen[-1]["cost"]) == ("4", pytest.approx(sum(costs)))
+    assert seen[-1]["text"] == "4"
+    assert seen[-1]["cost"] == pytest.approx(sum(costs))
 
 
 @pytest.mark.parametrize(
@@ -253,10 +259,13 @@ def test_a_schema_that_is_none_is_exit_2_before_anything(
 ) -> None:
     (lab.cwd / "list.json").write_text("[1]")
     run = lab.run("--schema", schema, "go")
-    assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert run.code == 2
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1
     assert run.stderr.startswith("gptsh: --schema")
     assert why in run.stderr
-    assert (model.requests, lab.files()) == ([], [])
+    assert model.requests == []
+    assert lab.files() == []
 
 
 @pytest.mark.parametrize(
@@ -278,11 +287,14 @@ def test_a_schema_with_a_reference_to_nowhere_is_exit_2_before_the_request(
     lab: Home, model: ModelServer, schema: str, reference: str
 ) -> None:
     run = lab.run("--schema", schema, "go")
-    assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert run.code == 2
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1
     assert run.stderr.startswith(
         f"gptsh: --schema: not a JSON Schema: $ref {reference} leads nowhere"
     )
-    assert (model.requests, lab.files()) == ([], [])
+    assert model.requests == []
+    assert lab.files() == []
 
 
 def test_a_schema_that_refers_to_itself_is_exit_2_and_the_answer_is_kept(
@@ -290,7 +302,9 @@ def test_a_schema_that_refers_to_itself_is_exit_2_and_the_answer_is_kept(
 ) -> None:
     model.say('{"n":1}')
     run = lab.run("--schema", '{"$ref":"#"}', "go")
-    assert (run.code, run.stdout, len(model.sent)) == (2, "", 1)
+    assert run.code == 2
+    assert run.stdout == ""
+    assert len(model.sent) == 1
     assert re.search(
         "gptsh: --schema: the answer cannot be checked against it: .*in circles", run.stderr
     )

@@ -31,11 +31,15 @@ def test_a_snapshot_without_a_prompt_is_taken_and_nothing_is_asked(
     lab.run("-s", "0", "two")
     before = len(model.requests)
     run = lab.run("-s", "0", "--snapshot", "Before:it.all_1-x", "--title", "T", "--tag", "t")
-    assert (run, len(model.requests)) == (("", "", 0), before)
+    assert run == ("", "", 0)
+    assert len(model.requests) == before
     doc = lab.doc()
     (taken,) = doc["context"]["snapshots"]
-    assert (doc["title"], doc["meta"]["tags"], doc["stats"]["turns"]) == ("T", ["t"], 2)
-    assert (taken["name"], taken["reason"]) == ("Before:it.all_1-x", "asked")
+    assert doc["title"] == "T"
+    assert doc["meta"]["tags"] == ["t"]
+    assert doc["stats"]["turns"] == 2
+    assert taken["name"] == "Before:it.all_1-x"
+    assert taken["reason"] == "asked"
     assert taken["message"] == doc["messages"][-1]["id"]
     assert 0 < taken["tokens"] < 200
 
@@ -93,7 +97,9 @@ def test_what_cannot_be_a_snapshot_is_refused_before_anything_is_saved(
 ) -> None:
     before = one.files()[0].read_bytes()
     run = one.run(*args)
-    assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
+    assert run.stdout == ""
+    assert run.code == 2
+    assert run.stderr.count("\n") == 1
     assert why in run.stderr
     assert [path.read_bytes() for path in one.files()] == [before]
 
@@ -111,7 +117,8 @@ def test_a_name_taken_again_by_hand_moves_and_is_shown(one: Home) -> None:
     )
     one.run("-s", "0@here", "four")
     fork, origin = one.docs()
-    assert (named(origin), fork["stats"]["turns"]) == (["here"], 3)
+    assert named(origin) == ["here"]
+    assert fork["stats"]["turns"] == 3
 
 
 def test_one_by_hand_is_deleted_from_the_command_line_and_no_message_goes(one: Home) -> None:
@@ -125,9 +132,12 @@ def test_one_by_hand_is_deleted_from_the_command_line_and_no_message_goes(one: H
         "",
         0,
     )
-    assert (named(one.doc()), one.doc()["messages"]) == (["there"], messages)
+    assert named(one.doc()) == ["there"]
+    assert one.doc()["messages"] == messages
     again = one.run("--delete-snapshot", f"{ident}@here")
-    assert (again.stdout, again.code, "choose from there" in again.stderr) == ("", 2, True)
+    assert again.stdout == ""
+    assert again.code == 2
+    assert "choose from there" in again.stderr
     done = json.loads(one.run("--delete-snapshot", "0@there", "-o", "json").stdout)
     assert done == [{"session": ident, "snapshot": "there", "state": "deleted"}]
     assert [one.run("--delete-snapshot", ref).code for ref in ("0", "0@", "zzzz@there")] == [

@@ -145,11 +145,13 @@ def test_an_import_rescues_what_is_whole_in_a_torn_file(tmp_path: Path) -> None:
         torn.write_bytes(data[:size])
         run = other.run("--import-session", str(torn))
         whole = data[start:size].count(b"\n")
-        assert (run.code, "torn" in run.stderr) == (0, True)
+        assert run.code == 0
+        assert "torn" in run.stderr
         doc = other.doc()
         assert doc["title"] == "A Talk"
         assert len(doc["messages"]) >= whole
     path.write_bytes(data[:-9])
     run = home.run("-s", "0", "three")
-    assert (run.code, f"{path}: not JSON: " in run.stderr) == (2, True)
+    assert run.code == 2
+    assert f"{path}: not JSON: " in run.stderr
     assert run.stderr.endswith("gptsh --import-session may rescue its messages\n")

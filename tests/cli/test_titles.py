@@ -65,14 +65,13 @@ def test_a_title_is_asked_once_from_the_first_question(
     (request,) = title_requests(model)
     assert request["messages"][1]["content"] == "the words\n\nthe piped text"
     (call,) = hosted.doc()["usage"]["calls"]
-    assert (hosted.doc()["title"], call["kind"], call["model"]) == (
-        TITLE,
-        "title",
-        f"openai/{SMALL}",
-    )
+    assert hosted.doc()["title"] == TITLE
+    assert call["kind"] == "title"
+    assert call["model"] == f"openai/{SMALL}"
     answer_slowly()
     assert hosted.run("-s", "0", "more").code == 0
-    assert (asked(model), hosted.doc()["title"]) == ([HOSTED, SMALL, HOSTED], TITLE)
+    assert asked(model) == [HOSTED, SMALL, HOSTED]
+    assert hosted.doc()["title"] == TITLE
 
 
 def test_the_same_words_about_other_input_get_another_title(
@@ -104,12 +103,14 @@ def test_a_reply_without_a_title_leaves_none(
     answer_slowly()
     hosted.run("hi")
     (call,) = hosted.doc()["usage"]["calls"]
-    assert (hosted.doc()["title"], call["kind"]) == (None, "title")
+    assert hosted.doc()["title"] is None
+    assert call["kind"] == "title"
 
 
 def test_a_program_gives_its_own_client_for_a_title() -> None:
     def complete(model: str, messages: list[dict[str, Any]], **params: Any) -> Any:
-        assert (model, params["max_tokens"]) == ("lab/small", 24)
+        assert model == "lab/small"
+        assert params["max_tokens"] == 24
         assert len(messages[-1]["content"]) == 2000
         return completion
 
@@ -149,7 +150,8 @@ def test_which_model_makes_the_title(
     hosted.run("hi")
     (request,) = [body for body in model.sent if not body.get("stream")]
     assert request["model"] == (small if small == HOSTED else f"gpt-4-{small}")
-    assert (request["temperature"], request["max_tokens"]) == (0.2, 24)
+    assert request["temperature"] == 0.2
+    assert request["max_tokens"] == 24
 
 
 def test_a_reasoning_model_gets_room_for_its_title(
@@ -159,7 +161,8 @@ def test_a_reasoning_model_gets_room_for_its_title(
     answer_slowly()
     hosted.run("hi")
     (request,) = title_requests(model, "gpt-5-nano")
-    assert (request["reasoning"]["effort"], "temperature" in request) == ("low", False)
+    assert request["reasoning"]["effort"] == "low"
+    assert "temperature" not in request
     assert request["max_output_tokens"] >= 1000
 
 
@@ -198,7 +201,9 @@ def test_a_title_that_fails_is_never_asked_again(
 
 def test_a_title_that_would_not_be_saved_is_an_error(hosted: Home, model: ModelServer) -> None:
     run = hosted.run("--no-save", "--title", "X", "hi")
-    assert (run.code, "--title" in run.stderr, asked(model)) == (2, True, [])
+    assert run.code == 2
+    assert "--title" in run.stderr
+    assert asked(model) == []
 
 
 # ---- beside the answer of a hosted provider
@@ -217,7 +222,8 @@ def test_a_hosted_provider_is_asked_beside_an_answer(hosted: Home, model: ModelS
     time.sleep(ARRIVES)
     end.set()
     process.communicate(timeout=30)
-    assert (process.returncode, hosted.doc()["title"]) == (0, TITLE)
+    assert process.returncode == 0
+    assert hosted.doc()["title"] == TITLE
 
 
 def test_a_late_title_of_a_hosted_provider_is_left_to_the_background(
@@ -233,12 +239,10 @@ def test_a_late_title_of_a_hosted_provider_is_left_to_the_background(
     end.set()
     assert process.communicate(timeout=3) == (b"first second\n", b"")
     (late,) = hosted.doc()["usage"]["calls"]
-    assert (hosted.doc()["title"], late["model"], late["tokens"], late["late"]) == (
-        None,
-        f"openai/{SMALL}",
-        None,
-        True,
-    )
+    assert hosted.doc()["title"] is None
+    assert late["model"] == f"openai/{SMALL}"
+    assert late["tokens"] is None
+    assert late["late"] is True
     wait_until(lambda: len(title_requests(model)) == 2)
     hold.set()
     wait_until(lambda: hosted.doc()["title"] == TITLE)
@@ -311,7 +315,8 @@ def test_of_runs_that_begin_a_session_together_one_asks_for_a_title(
     end.set()
     assert [run.wait(timeout=30) for run in runs] == [0] * 4
     assert len(title_requests(model)) == 1
-    assert (len(hosted.doc()["messages"]), hosted.doc()["title"]) == (8, TITLE)
+    assert len(hosted.doc()["messages"]) == 8
+    assert hosted.doc()["title"] == TITLE
 
 
 @pytest.mark.parametrize(("ending", "code"), [("length", 5), ("broken", 1), ("interrupted", 130)])
@@ -331,7 +336,8 @@ def test_a_title_is_kept_though_the_answer_is_partial(
         process.wait(timeout=30)
     stay.set()
     process.communicate(timeout=30)
-    assert (wait_for_exit(process), hosted.doc()["title"]) == (code, TITLE)
+    assert wait_for_exit(process) == code
+    assert hosted.doc()["title"] == TITLE
 
 
 def test_a_session_whose_first_turn_failed_gets_its_title_with_the_next(
@@ -343,7 +349,8 @@ def test_a_session_whose_first_turn_failed_gets_its_title_with_the_next(
     model.unstreamed(TITLE, model=SMALL)
     assert hosted.run("-s", "0", "and now?").code == 0
     (request,) = title_requests(model)
-    assert (hosted.doc()["title"], request["messages"][1]["content"]) == (TITLE, "the question")
+    assert hosted.doc()["title"] == TITLE
+    assert request["messages"][1]["content"] == "the question"
 
 
 @pytest.mark.parametrize("way", ["pipe", "terminal"])
@@ -358,11 +365,9 @@ def test_a_self_hosted_server_with_a_small_model_is_asked_beside_the_answer(
     else:
         assert Terminal(titled, "go").close()[1] == 0
     (call,) = titled.doc()["usage"]["calls"]
-    assert (titled.doc()["title"], call["model"], asked(model)) == (
-        TITLE,
-        "lab/small",
-        ["m", "small"],
-    )
+    assert titled.doc()["title"] == TITLE
+    assert call["model"] == "lab/small"
+    assert asked(model) == ["m", "small"]
 
 
 # ---- the background process
@@ -378,18 +383,19 @@ def test_a_self_hosted_server_without_a_small_model_is_asked_after_the_answer(
     assert home.run("go", stdin="the piped text") == ("an answer\n", "", 0)
     wait_until(lambda: len(model.requests) == 2)  # after the run has ended
     (waiting,) = home.doc()["usage"]["calls"]
-    assert (home.doc()["title"], waiting["model"], waiting["late"]) == (None, None, True)
+    assert home.doc()["title"] is None
+    assert waiting["model"] is None
+    assert waiting["late"] is True
     before = home.doc()["updated_at"]
     hold.set()
     wait_until(lambda: home.doc()["title"])
     (call,) = home.doc()["usage"]["calls"]
-    assert (home.doc()["title"], home.doc()["updated_at"]) == (TITLE, before)
-    assert (call["kind"], call["model"], call.get("late"), call["id"]) == (
-        "title",
-        "lab/m",
-        None,
-        waiting["id"],
-    )
+    assert home.doc()["title"] == TITLE
+    assert home.doc()["updated_at"] == before
+    assert call["kind"] == "title"
+    assert call["model"] == "lab/m"
+    assert call.get("late") is None
+    assert call["id"] == waiting["id"]
     assert (home.cwd / "ran").read_text() == "x\n"  # it may ask for a passphrase
     assert model.sent[1]["messages"][1]["content"] == "go\n\nthe piped text"
 
@@ -578,7 +584,8 @@ gptsh.ask('two', title=True)
         capture_output=True,
         check=False,
     )
-    assert (run.stderr, run.returncode) == (b"", 0)
+    assert run.stderr == b""
+    assert run.returncode == 0
     wait_until(lambda: all(doc["title"] for doc in home.docs()))
 
 
@@ -597,4 +604,6 @@ print(numbers[-1] - numbers[0])
     run = subprocess.run(
         command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=False
     )
-    assert (run.stdout, run.stderr, run.returncode) == ("0\n", "", 0)
+    assert run.stdout == "0\n"
+    assert run.stderr == ""
+    assert run.returncode == 0

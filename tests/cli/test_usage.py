@@ -68,7 +68,8 @@ def row(**known: Any) -> dict[str, Any]:
 def report(home: Home, *args: str, **more: Any) -> dict[str, Any]:
     """What ``--usage -o json`` says, and nothing on stderr; its total is the sum of its days and of its models."""
     run = home.run("--usage", "-o", "json", *args, **more)
-    assert (run.code, run.stderr) == (0, "")
+    assert run.code == 0
+    assert run.stderr == ""
     found: dict[str, Any] = json.loads(run.stdout)
     for section in ("days", "models"):
         for field in FIELDS:
@@ -116,10 +117,12 @@ def test_a_fork_pays_only_for_what_is_its_own(priced: Home) -> None:
     priced.run("--title", "Fork", "-s", "0@1", "two")
     assert len(priced.docs()) == 2
     total = report(priced)["total"]
-    assert (total["answers"], total["cost"]) == (2, pytest.approx(2 * ANSWER + TITLE))
+    assert total["answers"] == 2
+    assert total["cost"] == pytest.approx(2 * ANSWER + TITLE)
     original.unlink()
     total = report(priced)["total"]  # the first answer and the title were the original's
-    assert (total["answers"], total["cost"]) == (1, pytest.approx(ANSWER))
+    assert total["answers"] == 1
+    assert total["cost"] == pytest.approx(ANSWER)
 
 
 def test_an_archived_session_counts_once_wherever_it_lies(home: Home) -> None:
@@ -190,7 +193,8 @@ def test_a_session_of_the_first_gptsh_counts_as_a_whole_once_and_ever_after(pric
     assert report(priced, "-m", "old")["total"] == OF_LEGACY
     priced.run("-m", "lab/m", "-s", "7x2m", "more")
     found = report(priced)
-    assert (found["models"][0], found["days"][-1]) == (model, day)
+    assert found["models"][0] == model
+    assert found["days"][-1] == day
     assert found["models"][1] == row(
         model="lab/m", answers=1, unpriced=1, prompt=11, completion=5, total=16
     )
@@ -250,7 +254,8 @@ def test_unreadable_files_are_a_note_each(home: Home) -> None:
     for path in (*broken, home.sessions / "notes.json"):  # the last is not named like a session
         path.write_text('{"id": "zzzz", "messages": [')
     run = home.run("--usage", "-o", "json")
-    assert (json.loads(run.stdout)["total"]["answers"], run.code) == (1, 0)
+    assert json.loads(run.stdout)["total"]["answers"] == 1
+    assert run.code == 0
     assert {line.split(":")[1] for line in run.stderr.splitlines()} == {
         f" skipped {path}" for path in broken
     }
@@ -306,7 +311,8 @@ def test_a_terminal_gets_a_table_as_wide_as_it_is(spread: Home, columns: int) ->
     assert re.match(r"2026-11-03.* <0\.0001( |$)", newest)
     assert "0.1000+" in middle
     assert columns < 60 or newest.count("█") < middle.count("█") < oldest.count("█")
-    assert ("completion" in lines[0], "cached" in lines[0]) == (columns >= 80, columns >= 120)
+    assert ("completion" in lines[0]) == (columns >= 80)
+    assert ("cached" in lines[0]) == (columns >= 120)
 
 
 def test_a_terminal_with_colours_shows_cents_and_short_dim_bars(spread: Home) -> None:
@@ -378,7 +384,8 @@ def test_a_file_from_a_year_that_no_date_has_counts(home: Home) -> None:
         os.utime(path, (254_251_500_000,) * 2)  # 10026
         for more in ((), ("--limit", "1")):
             found = home.run("--usage", *more, "-o", "json")
-            assert (json.loads(found.stdout)["total"]["answers"], found.stderr) == (1, "")
+            assert json.loads(found.stdout)["total"]["answers"] == 1
+            assert found.stderr == ""
         assert home.run("--list-sessions").code == home.run("-c", "-m", "echo", "more").code == 0
 
 

@@ -80,7 +80,8 @@ def test_what_ends_a_run_loses_nothing(
     hold.set()
     out, err = process.communicate()
     if how == "deadline":
-        assert (process.returncode, err.count(b"timed out")) == (124, 1)
+        assert process.returncode == 124
+        assert err.count(b"timed out") == 1
     else:  # ended by the signal itself, so that a shell's loop stops too
         assert process.returncode == -getattr(signal, signum)
     assert said in err.decode()
@@ -127,7 +128,8 @@ def test_ctrl_c_stops_a_shells_loop(lab: Home, model: ModelServer) -> None:
     os.killpg(process.pid, signal.SIGINT)
     process.communicate(timeout=30)
     hold.set()
-    assert (wait_for_exit(process), len(model.requests)) == (130, 1)
+    assert wait_for_exit(process) == 130
+    assert len(model.requests) == 1
 
 
 def test_what_nohup_ignores_stays_ignored(lab: Home, model: ModelServer) -> None:
@@ -166,7 +168,8 @@ def test_a_reader_that_leaves_or_is_not_there_costs_no_answer(
         ["bash", "-o", "pipefail", "-c", f'gptsh() {{ {shlex.join(COMMAND)} "$@"; }}; {line}'],
         env=lab.env, cwd=lab.cwd, capture_output=True, text=True, check=False, timeout=30, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    assert (done.stdout, done.returncode) == (stdout, code)
+    assert done.stdout == stdout
+    assert done.returncode == code
     why = "the stream is closed" if name == "no stdout" else "No space left on device"
     assert (
         (f"the answer cannot be written: {why}" in done.stderr) == bool(done.stderr) == (code == 1)
@@ -184,7 +187,8 @@ def test_a_stderr_that_fails_costs_neither_the_answer_nor_the_exit_code(
     for args, out, code in ((["why"], b"42\n", 0), (["why"], b"cut\n", 5), (["--bogus"], b"", 2)):
         with open("/dev/full", "wb") as full:
             process = lab.start(*args, stderr=full)
-        assert (process.communicate(timeout=30)[0], process.returncode) == (out, code)
+        assert process.communicate(timeout=30)[0] == out
+        assert process.returncode == code
     assert "assistant: 42" in [line for doc in lab.docs() for line in texts(doc)]
 
 
@@ -222,10 +226,8 @@ def test_a_job_does_all_of_its_work_where_its_output_cannot_be_written(
         with open(writer, "wb") as closed, open("/dev/full", "wb") as full:
             process = home.start(*job.split(), stdout=full if code else closed)
         error = process.communicate(timeout=30)[1].decode()
-        assert (process.returncode, "gptsh: the output cannot be written: No space" in error) == (
-            code,
-            code == 1,
-        )
+        assert process.returncode == code
+        assert ("gptsh: the output cannot be written: No space" in error) == (code == 1)
         assert len(home.files()) == left, job
 
 
@@ -240,8 +242,10 @@ def test_a_full_disk_costs_a_note_and_exit_1_but_no_answer(lab: Home) -> None:
     lab.sessions.mkdir(parents=True)
     process = lab.start("x" * 5000, preexec_fn=no_room, env={"PYTHONDONTWRITEBYTECODE": "1"})
     out, err = process.communicate(timeout=30)
-    assert (process.returncode, out) == (1, b"You said: " + b"x" * 5000 + b"\n")
-    assert (err.count(b"\n"), b"File too large" in err) == (1, True)
+    assert process.returncode == 1
+    assert out == b"You said: " + b"x" * 5000 + b"\n"
+    assert err.count(b"\n") == 1
+    assert b"File too large" in err
     assert not [path for path in lab.sessions.iterdir() if path.suffix != ".tmp"]
 
 

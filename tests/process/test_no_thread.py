@@ -35,7 +35,8 @@ def test_a_question_ends_in_a_line_before_it_is_sent(
     lab.configure(lab.config.read_text() + '[mcp.servers.time]\ncommand = "cat"\n')
     process = lab.start(*args, preexec_fn=limit)
     assert process.communicate(timeout=30) == (b"", NO_THREAD.encode())
-    assert (wait_for_exit(process), model.requests) == (1, [])
+    assert wait_for_exit(process) == 1
+    assert model.requests == []
 
 
 @pytest.mark.parametrize("args", [("hi",), ("-i",)])
@@ -44,11 +45,9 @@ def test_a_terminal_shows_that_line(lab: Home, args: tuple[str, ...]) -> None:
         lab, *args, env={"NO_COLOR": "1"}, command=[sys.executable, "-c", LIMITED, *COMMAND]
     )
     out, code = terminal.close()
-    assert (out.endswith(NO_THREAD.replace("\n", "\r\n").encode()), code, b"Traceback" in out) == (
-        True,
-        1,
-        False,
-    )
+    assert out.endswith(NO_THREAD.replace("\n", "\r\n").encode())
+    assert code == 1
+    assert b"Traceback" not in out
 
 
 def test_lists_need_no_thread(lab: Home) -> None:

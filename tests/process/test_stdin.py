@@ -75,7 +75,8 @@ def test_what_cannot_keep_anyone_waiting_is_no_reason_for_a_note(lab: Home, redi
         ["bash", "-c", f"{shlex.join(COMMAND)} go {redirect}"],
         env=lab.env, cwd=lab.cwd, capture_output=True, check=False, timeout=30,
     )  # fmt: skip
-    assert (done.stdout, done.stderr) == (b"You said: go\n", b"")
+    assert done.stdout == b"You said: go\n"
+    assert done.stderr == b""
 
 
 # ---- bytes that are no UTF-8
@@ -200,7 +201,8 @@ def test_what_cannot_be_sent_is_exit_2_with_its_kind_its_size_and_a_way(
 def test_utf_16_is_told_how_to_become_utf8(lab: Home) -> None:
     data = "some text\nof two lines\n".encode("utf-16")
     run = lab.run(stdin=data)
-    assert (run.stdout, run.code) == ("", 2)
+    assert run.stdout == ""
+    assert run.code == 2
     told, remedy = run.stderr.removesuffix(" converts it to text that can be sent\n").split("): ")
     assert told == f"gptsh: stdin is UTF-16 text ({len(data)} bytes"
     converted = subprocess.run(remedy.split(), input=data, capture_output=True, check=True).stdout
@@ -239,7 +241,8 @@ def test_an_endless_stream_ends_in_a_line_and_takes_no_memory(home: Home, name: 
         ["bash", "-c", limit + command.replace("gptsh", gptsh)], env=home.env, cwd=home.cwd, capture_output=True,
         check=False, timeout=60, stdin=subprocess.DEVNULL,
     )  # fmt: skip
-    assert (process.returncode, process.stdout) == (2, b"")
+    assert process.returncode == 2
+    assert process.stdout == b""
     assert (
         process.stderr
         == f"gptsh: {source} is larger than 100.0 MB: tail -c 1000000 gives its end\n".encode()
@@ -260,7 +263,9 @@ def test_text_that_no_window_could_hold_is_refused_while_it_is_read(
     with contextlib.suppress(BrokenPipeError):
         while True:  # the pipe is never closed
             process.stdin.write(b"some words\n" * 1000)
-    assert (wait_for_exit(process), model.requests, lab.files()) == (6, [], [])
+    assert wait_for_exit(process) == 6
+    assert model.requests == []
+    assert lab.files() == []
     assert process.stderr
     error = process.stderr.read().decode()
     assert re.fullmatch(

@@ -102,7 +102,8 @@ def by_llama(servers: Servers) -> None:
 def ask(home: Home, model: str, *args: str) -> None:
     """One whole turn."""
     run = home.run("-s", "@journey", "-m", model, "--no-reasoning", *args)
-    assert (run.code, run.stderr.removeprefix("gptsh: @journey is a new session\n")) == (0, "")
+    assert run.code == 0
+    assert run.stderr.removeprefix("gptsh: @journey is a new session\n") == ""
 
 
 def interrupted_tool(home: Home, servers: Servers) -> None:
@@ -146,7 +147,8 @@ def test_a_session_moves_across_three_providers_and_is_refused_by_none(
 
     answers = [message for message in home.doc()["messages"] if message["role"] == "assistant"]
     finishes = [message["finish_reason"] for message in answers]
-    assert (finishes.count("interrupted"), finishes.count("tool_calls")) == (1, 5)
+    assert finishes.count("interrupted") == 1
+    assert finishes.count("tool_calls") == 5
     (interleaved,) = [message for message in answers if "order" in message]
     assert interleaved["order"] == [
         "thinking:0",

@@ -47,11 +47,10 @@ def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(
     run = far.process("-m", CLAUDE, "--system", "Brief.", "-p", "max_tokens=99", "hi")
     assert run == ("Hello there.\n", "", 0)  # nothing of litellm's on either stream
     asked = model.requests[0]
-    assert (asked.path, asked.headers["api-key"]) == (
-        "/anthropic/v1/messages",
-        KEYS["AZURE_AI_API_KEY"],
-    )
-    assert (asked.body["max_tokens"], asked.body["stream"]) == (99, True)
+    assert asked.path == "/anthropic/v1/messages"
+    assert asked.headers["api-key"] == KEYS["AZURE_AI_API_KEY"]
+    assert asked.body["max_tokens"] == 99
+    assert asked.body["stream"] is True
     assert "Brief." in json.dumps(asked.body["system"])
     reply = far.doc()["messages"][1]
     assert reply["usage"] | {"raw": None} == {
@@ -59,16 +58,12 @@ def test_a_prompt_through_litellm_leaves_the_same_kind_of_session(
         "cache_write_tokens": 3, "raw": None,
     }  # fmt: skip
     assert reply["cost"] == pytest.approx(10 * 3e-6 + 5 * 3e-7 + 3 * 3.75e-6 + 15 * 1.5e-5)
-    assert (reply["finish_reason"], reply["request_id"], reply["response_id"]) == (
-        "stop",
-        "req_1",
-        None,
-    )
-    assert (reply["provider"], reply["model"], far.doc()["provider"]["name"]) == (
-        "azure_ai",
-        CLAUDE,
-        "azure_ai",
-    )
+    assert reply["finish_reason"] == "stop"
+    assert reply["request_id"] == "req_1"
+    assert reply["response_id"] is None
+    assert reply["provider"] == "azure_ai"
+    assert reply["model"] == CLAUDE
+    assert far.doc()["provider"]["name"] == "azure_ai"
     other = far.elsewhere()
     other.process("-m", "echo", "hi")
     assert session_shape(far.doc()) == session_shape(other.doc())
@@ -94,7 +89,8 @@ def test_thinking_is_shown_kept_in_blocks_with_its_signature_and_sent_back(
     assert far.run("-s", "0", "more").code == 0
     sent = model.sent[1]["messages"][1]["content"]
     assert [part["type"] for part in sent] == ["thinking", "redacted_thinking", "thinking", "text"]
-    assert (sent[0]["thinking"], sent[0]["signature"]) == ("hm so", "c2ln")
+    assert sent[0]["thinking"] == "hm so"
+    assert sent[0]["signature"] == "c2ln"
 
 
 TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
@@ -137,7 +133,9 @@ def test_a_failure_through_litellm_is_one_line_in_our_words(
         headers={"Content-Type": kind, "Location": "https://elsewhere.test/evil"},
     )
     run = far.run(*(["--debug"] if name == "key" else []), "-m", which, "hi")
-    assert (run.stdout, run.code, len(model.requests)) == (out, code, 1)
+    assert run.stdout == out
+    assert run.code == code
+    assert len(model.requests) == 1
     assert line in run.stderr
     assert not [secret for secret in KEYS.values() if secret in run.stderr]
     assert not [
@@ -194,7 +192,9 @@ def test_litellm_reaches_no_network_and_reads_no_dotenv_at_import(
     )  # fmt: skip
     assert done.stdout == "x\n"
     code, collects, frozen, *seen = done.stderr.splitlines()
-    assert (code, collects, frozen) == ("0", "True", "True")
+    assert code == "0"
+    assert collects == "True"
+    assert frozen == "True"
     assert seen
     assert all("127.0.0.1" in line for line in seen), seen
     assert model.requests[0].headers["api-key"] == KEYS["AZURE_AI_API_KEY"]
@@ -226,4 +226,5 @@ def test_a_dry_run_masks_headers_and_secret_parameters(home: Home) -> None:
     assert call["extra_headers"] == {"x-team-token": "***", "x-n": "***"}
     assert call["aws_secret_access_key"] == call["api_key"] == "***"
     assert call["vertex_credentials"] == {"client": "***", "private_key": "***"}
-    assert (call["max_tokens"], call["messages"]) == (7, [{"role": "user", "content": "hi"}])
+    assert call["max_tokens"] == 7
+    assert call["messages"] == [{"role": "user", "content": "hi"}]

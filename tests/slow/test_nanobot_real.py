@@ -71,7 +71,9 @@ def exported(home: Home, doc: dict[str, Any]) -> Result:
 def test_what_is_written_loads_in_nanobot_and_is_saved_as_it_was(home: Home) -> None:
     run = exported(home, talk())
     found = real(home, KEY, run.stdout)
-    assert (found["messages"], found["count"], found["file"]) == (6, 4, run.stdout)
+    assert found["messages"] == 6
+    assert found["count"] == 4
+    assert found["file"] == run.stdout
     assert found["name"] in run.stderr
     assert [message["content"] for message in found["history"]] == [
         [text_part("see"), IMAGE],
@@ -86,7 +88,8 @@ def test_what_is_written_loads_in_nanobot_and_is_saved_as_it_was(home: Home) -> 
         "user",
         "assistant",
     ]
-    assert (whole[1]["tool_calls"], whole[1]["thinking_blocks"]) == ([CALL], [THOUGHT])
+    assert whole[1]["tool_calls"] == [CALL]
+    assert whole[1]["thinking_blocks"] == [THOUGHT]
 
 
 @pytest.mark.parametrize(
@@ -101,6 +104,7 @@ def test_a_file_of_nanobots_comes_out_of_import_and_export_as_it_is(home: Home, 
     path = home.folder / found["name"]
     path.write_bytes(found["file"].encode())
     taken = import_file(home, path)
-    assert (import_notes(taken, path), taken.code) == ([], 0)
+    assert import_notes(taken, path) == []
+    assert taken.code == 0
     assert home.run("--export-session", "0", "--format", "nanobot").stdout == found["file"]
     assert ('"provider_state"' in found["file"]) == (era == "a state")

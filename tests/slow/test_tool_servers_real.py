@@ -80,7 +80,8 @@ def test_a_server_of_each_era_over_each_transport(
 ) -> None:
     configure(home, model, table, ("add", '{"a": 1, "b": 2}'), ("version", "{}"))
     assert home.run("go") == ("done\n", "", 0)
-    assert (results(home)["add"], results(home)["version"][0]) == ("3", era)
+    assert results(home)["add"] == "3"
+    assert results(home)["version"][0] == era
 
 
 def test_each_era_asks_the_user_over_each_transport(
@@ -103,5 +104,6 @@ def test_without_a_terminal_each_era_is_declined(
 ) -> None:
     configure(home, model, table, ("trip", "{}"))
     run = home.run("go")
-    assert (run.code, "either asked a question, which was declined" in run.stderr) == (0, True)
+    assert run.code == 0
+    assert "either asked a question, which was declined" in run.stderr
     assert "decline" in results(home)["trip"]

@@ -120,7 +120,8 @@ def import_notes(run: Result, path: str | Path) -> list[str]:
 def imported_docs(home: Home, path: str | Path) -> list[dict[str, Any]]:
     """Import a file: its sessions in order. All of the file must be readable, and all requests valid."""
     run = home.run("--import-session", str(path), "-o", "jsonl")
-    assert (run.code, import_notes(run, path)) == (0, [])
+    assert run.code == 0
+    assert import_notes(run, path) == []
     ids = [json.loads(line)["session"] for line in run.stdout.splitlines()]
     docs = {doc["id"]: doc for doc in home.docs()}
     for ident in ids:

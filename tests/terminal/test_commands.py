@@ -80,12 +80,10 @@ def test_what_is_wrong_with_a_choice_is_said_at_once_and_changes_nothing(
             ("one", "You said: one"),
         )
     sent = model.sent[-1]
-    assert (sent["model"], sent["temperature"], sent["top_k"], system_of(sent)) == (
-        "m",
-        0.5,
-        7,
-        "Be brief.",
-    )
+    assert sent["model"] == "m"
+    assert sent["temperature"] == 0.5
+    assert sent["top_k"] == 7
+    assert system_of(sent) == "Be brief."
     assert not {"top_p", "seed"} & {*sent}
 
 
@@ -106,12 +104,10 @@ def test_choices_hold_for_the_turns_to_come_until_they_are_taken_back(
             ("four", "You said: four"),
         )
     two, three, four = model.sent
-    assert (two["model"], two["temperature"], two["stop"], "top_k" in two) == (
-        "other",
-        0,
-        ["a b"],
-        False,
-    )
+    assert two["model"] == "other"
+    assert two["temperature"] == 0
+    assert two["stop"] == ["a b"]
+    assert "top_k" not in two
     assert [system_of(sent) for sent in (two, three, four)] == ["Two words.", "Be brief.", None]
     assert not {"temperature", "top_k"} & {*three}
 
@@ -138,11 +134,9 @@ def test_an_agent_is_a_whole(agents: Home, model: ModelServer) -> None:
             ("/agent", "* poet (lab/verse)"),  # a new session has what was chosen
         )
     sent = model.sent[-1]
-    assert (sent["model"], system_of(sent), {"temperature", "stop"} & {*sent}) == (
-        "verse",
-        "Rhyme.",
-        set(),
-    )
+    assert sent["model"] == "verse"
+    assert system_of(sent) == "Rhyme."
+    assert {"temperature", "stop"} & {*sent} == set()
     agent = agents.doc()["agent"]
     assert {key: agent[key] for key in ("name", "model", "params", "system")} == {
         "name": "poet", "model": "lab/verse", "params": {}, "system": "Rhyme.",
@@ -172,7 +166,9 @@ def test_a_session_whose_provider_and_agent_are_gone_goes_on_with_another_model(
             ("/usage", "2"),
         )
     sent = model.sent[-1]
-    assert (sent["model"], sent["top_p"], system_of(sent)) == ("m", 0.9, None)
+    assert sent["model"] == "m"
+    assert sent["top_p"] == 0.9
+    assert system_of(sent) is None
     assert agents.doc()["stats"]["turns"] == 1
 
 
@@ -211,8 +207,10 @@ def test_a_parameter_and_a_system_prompt_are_taken_back_on_a_command_line_too(
 ) -> None:
     agents.run("--system", "Shout.", "-p", "temperature=1", "one")
     agents.run("-s", "0", "--system", "-", "-p", "temperature=", "two")
-    assert (system_of(model.sent[-1]), "temperature" in model.sent[-1]) == ("Be brief.", False)
-    assert (agents.doc()["agent"]["system"], agents.doc()["agent"]["params"]) == ("Be brief.", {})
+    assert system_of(model.sent[-1]) == "Be brief."
+    assert "temperature" not in model.sent[-1]
+    assert agents.doc()["agent"]["system"] == "Be brief."
+    assert agents.doc()["agent"]["params"] == {}
 
 
 # ---- what is sent
@@ -312,16 +310,12 @@ def test_files_wait_for_the_next_question_and_go_with_it_once(
         talk.plays(("look", "fine"), ("/file", "no file is attached"))
         shown = talk.does("/debug context")
     look, text, image = model.sent[-1]["messages"][0]["content"]
-    assert (look["text"], text["text"], image["type"]) == (
-        "look",
-        "a b.txt:\nsome words\x1b[2J\n",
-        "image_url",
-    )
+    assert look["text"] == "look"
+    assert text["text"] == "a b.txt:\nsome words\x1b[2J\n"
+    assert image["type"] == "image_url"
     request = json.loads(shown)
-    assert (request["url"], request["body"]["stream"]) == (
-        f"{model.base_url}/chat/completions",
-        True,
-    )
+    assert request["url"] == f"{model.base_url}/chat/completions"
+    assert request["body"]["stream"] is True
     assert request["body"]["messages"] == model.sent[-1]["messages"]
     assert "***" in shown
     assert "hidden-key" not in shown
@@ -415,11 +409,9 @@ def test_a_session_is_compacted_by_hand(long_home: Home, talker: Talker) -> None
         )
     with Conversation(long_home, "-s", "0") as talk:
         talk.plays(("/file note", ""), ("/compact", "strategy    summary"))
-        assert (long_home.files()[0].read_bytes(), requests_to(talker), for_summaries(talker)) == (
-            before,
-            [],
-            [],
-        )
+        assert long_home.files()[0].read_bytes() == before
+        assert requests_to(talker) == []
+        assert for_summaries(talker) == []
         talk.plays(("/compact --apply", "strategy    summary"))
         assert compaction_of(long_home)["reason"] == "asked"
         talk.plays(
@@ -532,12 +524,14 @@ def test_forks_write_nothing_before_their_question(lab: Home, model: ModelServer
         assert in_store(lab) == before
         talk.plays(("other", "You said: other"))
         fork = lab.docs()[0]
-        assert (fork["meta"]["forked_from"], texts(fork)[0]) == (f"{ident}@0", "user: other")
+        assert fork["meta"]["forked_from"] == f"{ident}@0"
+        assert texts(fork)[0] == "user: other"
         talk.plays((f"/resume {ident}", "two"), ("/retry", "You said: two"))
     again, *others = lab.docs()
     assert again["messages"][2]["content"] == origin["messages"][2]["content"]
     assert again["messages"][2]["id"] != origin["messages"][2]["id"]
-    assert (again["meta"]["forked_from"], len(again["messages"])) == (f"{ident}@1", 4)
+    assert again["meta"]["forked_from"] == f"{ident}@1"
+    assert len(again["messages"]) == 4
     assert others[-1] == origin
 
 
@@ -725,7 +719,8 @@ def test_the_help_goes_through_the_pager_and_exit_leaves(home: Home) -> None:
         )
         talk.write("/exit\n")
         talk.code = talk.close()[1]
-    assert (talk.code, home.files()) == (0, [])
+    assert talk.code == 0
+    assert home.files() == []
 
 
 def test_a_configured_form_for_programs_is_none_at_the_prompt(

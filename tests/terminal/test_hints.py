@@ -23,10 +23,8 @@ def test_a_word_that_is_a_name_of_ours_gets_a_note_and_is_asked(
         else ""
     )
     seen, code = Terminal(home, typed, env={"NO_COLOR": "1"}, columns=200).close()
-    assert (seen.decode(), code) == (
-        f"{note}\r\n"[0 if note else 2 :] + f"You said: {typed}\r\n",
-        0,
-    )
+    assert seen.decode() == f"{note}\r\n"[0 if note else 2 :] + f"You said: {typed}\r\n"
+    assert code == 0
     assert home.run(typed) == (f"You said: {typed}\n", f"{note}\n"[0 if note else 1 :], 0)
     assert home.run(typed, stdin="of this").stderr == ""  # a question about what is piped in
     assert len(home.files()) == 3
@@ -46,7 +44,8 @@ def test_a_word_that_is_the_path_of_a_file_gets_a_note_and_is_asked(home: Home) 
 
 def test_without_a_question_on_a_terminal_the_conversation_is_named(home: Home) -> None:
     seen, code = Terminal(home, "-m", "echo", env={"NO_COLOR": "1"}, columns=200).close()
-    assert (code, seen.count(b"gptsh: no prompt")) == (2, 1)
+    assert code == 2
+    assert seen.count(b"gptsh: no prompt") == 1
     assert b"gptsh -i opens a conversation" in seen
     assert "gptsh -i" not in home.run("-m", "echo").stderr
 
@@ -69,7 +68,9 @@ def test_a_parameter_that_nobody_knows_is_sent_as_it_is(lab: Home, model: ModelS
 
 def test_a_url_in_the_place_of_a_file_gets_the_way_to_send_what_is_there(home: Home) -> None:
     run = home.run("-m", "echo", "-f", "https://example.org/a.txt", "sum it up")
-    assert (run.code, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert run.code == 2
+    assert run.stdout == ""
+    assert run.stderr.count("\n") == 1
     assert (
         "https://example.org/a.txt: No such file or directory: curl -sSL https://example.org/a.txt | gptsh"
         in run.stderr

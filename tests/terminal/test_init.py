@@ -37,12 +37,12 @@ def written(home: Home) -> dict[str, Any]:
 
 def test_without_a_terminal_every_key_is_a_comment_with_its_default(home: Home) -> None:
     run = home.run("--init")
-    assert (run.code, run.stderr, len(run.stdout.splitlines())) == (0, "", 3)
+    assert run.code == 0
+    assert run.stderr == ""
+    assert len(run.stdout.splitlines()) == 3
     assert run.stdout.startswith(f"Wrote {home.config}.\n")
-    assert (home.config.stat().st_mode & 0o777, home.config.parent.stat().st_mode & 0o777) == (
-        0o600,
-        0o700,
-    )
+    assert home.config.stat().st_mode & 0o777 == 0o600
+    assert home.config.parent.stat().st_mode & 0o777 == 0o700
     assert written(home) == {}
     defaults, text = settings.load({"HOME": "/"}, os.devnull), home.config.read_text()
     home.configure(
@@ -50,8 +50,10 @@ def test_without_a_terminal_every_key_is_a_comment_with_its_default(home: Home) 
     )
     assert home.config.read_text().count("\n# ") < text.count("\n# ") / 2
     uncommented = settings.load({"HOME": "/"}, str(home.config))
-    assert (uncommented.context, uncommented.network) == (defaults.context, defaults.network)
-    assert (uncommented.sessions, uncommented.agents) == (defaults.sessions, defaults.agents)
+    assert uncommented.context == defaults.context
+    assert uncommented.network == defaults.network
+    assert uncommented.sessions == defaults.sessions
+    assert uncommented.agents == defaults.agents
     home.configure(text + SNIPPET)  # a table of the documentation can be added
     assert written(home) == tomllib.loads(SNIPPET)
 
@@ -68,7 +70,8 @@ def test_no_file_is_written_over_and_another_one_can_be_named(home: Home) -> Non
     assert [path.name for path in sorted(home.cwd.rglob("*.toml"))] == ["own.toml", "other.toml"]
     (home.folder / "file").touch()
     failed = home.run("--init", "--config", str(home.folder / "file" / "x.toml"))
-    assert (failed.code, failed.stderr.count("\n")) == (2, 1)
+    assert failed.code == 2
+    assert failed.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,8 @@ def test_an_agent_of_ones_own_answers_and_without_a_prompt_the_built_in_one_stay
 @each_shell
 def test_the_script_is_short_and_of_its_shell(home: Home, shell: str) -> None:
     script = home.run("--shell-integration", shell)
-    assert (script.code, script.stderr) == (0, "")
+    assert script.code == 0
+    assert script.stderr == ""
     assert 10 < len(script.stdout.splitlines()) < 25
     if program := shutil.which(shell):
         subprocess.run([program, "-n"], input=script.stdout.encode(), check=True)

@@ -64,7 +64,8 @@ def test_what_is_no_command_is_sent() -> None:
     ("/export a b.html", "/session export", "a b.html"), ("/q", "/exit", ""), ("/attach x y", "/file", "x y"),
 ])  # fmt: skip
 def test_a_command_is_found_with_what_stands_behind_it(line: str, name: str, args: str) -> None:
-    assert (find(line)[0].name, find(line)[1]) == (name, args)
+    assert find(line)[0].name == name
+    assert find(line)[1] == args
 
 
 @pytest.mark.parametrize(("line", "meant"), [

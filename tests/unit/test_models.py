@@ -74,7 +74,9 @@ def test_a_name_that_cannot_be_asked_says_what_is_missing(
     home: Home, model: str, line: str
 ) -> None:
     run = home.run("-m", model, "hi")
-    assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
+    assert run.stdout == ""
+    assert run.code == 2
+    assert run.stderr.count("\n") == 1
     assert line in run.stderr
     assert not home.state.exists()
 
@@ -182,7 +184,8 @@ def test_google_and_gateways_to_it_have_the_gemini_api(
     name: str, table: dict[str, Any], url: str
 ) -> None:
     target = Providers({name: ProviderTable(**table)}, {}).for_model(f"{name}/gemini-3.8-flash")
-    assert (target.api, target.account.base_url) == ("gemini", url)
+    assert target.api == "gemini"
+    assert target.account.base_url == url
     assert [*target.account.vendor.key_headers] == ["x-goog-api-key"]
 
 
@@ -309,7 +312,8 @@ def test_an_answer_is_kept_whatever_its_usage_looks_like(lab: Home, model: Model
 def listed(home: Home, *args: str, **env: str) -> dict[str, list[str]]:
     """The lines of ``--list-models`` by model, as words."""
     run = home.run("--list-models", *args, env=env)
-    assert (run.code, run.stderr) == (0, "")
+    assert run.code == 0
+    assert run.stderr == ""
     return {line.split()[0]: line.split()[1:] for line in run.stdout.splitlines()}
 
 
@@ -402,6 +406,7 @@ def test_a_server_that_does_not_list_is_said(home: Home, model: ModelServer) -> 
     home.configure(lab_config(model) + '[providers.gone]\nbase_url = "http://127.0.0.1:9"\n')
     model.script(b"<html>", framing="length")
     run = home.run("--list-models")
-    assert (run.code, run.stdout.count("\n")) == (0, 1)
+    assert run.code == 0
+    assert run.stdout.count("\n") == 1
     assert "lab: lab does not list its models" in run.stderr
     assert "gone: nothing answers at 127.0.0.1:9" in run.stderr

@@ -95,7 +95,8 @@ def test_each_kind_of_stream_through_the_command(
         pieces = [whole[at : at + size] for at in range(0, len(whole), size)] if size else [whole]
         anthropic.script(*pieces)
         run = claude.run("-n", "--reasoning", "hi")
-        assert (run.stdout, run.code) == (out, code)
+        assert run.stdout == out
+        assert run.code == code
         lines = run.stderr.splitlines()
         if kept.get("tool_calls") and not code:
             assert lines.pop().startswith(NOT_OFFERED)
@@ -103,7 +104,8 @@ def test_each_kind_of_stream_through_the_command(
         reply = claude.docs()[0]["messages"][-1]
         assert {key: reply[key] for key in kept} == kept
         if kept:
-            assert (reply["provider"], reply["model"]) == ("anthropic", SONNET)
+            assert reply["provider"] == "anthropic"
+            assert reply["model"] == SONNET
     assert len(anthropic.requests) == 2
 
 
@@ -125,11 +127,9 @@ def test_a_paused_answer_goes_back_and_is_continued(
     paused = [{"type": "text", "text": "I search. "}, SEARCH]
     assert second == [*first, {"role": "assistant", "content": paused}]
     reply = claude.doc()["messages"][1]
-    assert (reply["finish_reason"], reply["usage"]["completion"], reply["usage"]["prompt"]) == (
-        "end_turn",
-        30,
-        36,
-    )
+    assert reply["finish_reason"] == "end_turn"
+    assert reply["usage"]["completion"] == 30
+    assert reply["usage"]["prompt"] == 36
     anthropic.script(*stream(said(0, "Yes.")))
     assert claude.run("-s", "0", "sure?").code == 0
     assert anthropic.requests[-1].body["messages"][1]["content"][:2] == paused
@@ -142,7 +142,9 @@ def test_an_answer_that_is_paused_without_end_is_incomplete(
         search = block(1, {**SEARCH, "id": f"srvtoolu_{number}"})
         anthropic.script(*stream(said(0, "So far. "), search, stop="pause_turn"))
     run = claude.run("hi")
-    assert (run.stdout, run.code, len(anthropic.requests)) == ("So far. " * 11 + "\n", 5, 11)
+    assert run.stdout == "So far. " * 11 + "\n"
+    assert run.code == 5
+    assert len(anthropic.requests) == 11
     assert "(pause_turn)" in run.stderr
 
 
@@ -159,11 +161,9 @@ def test_an_answer_leaves_the_same_kind_of_session_as_any_other(
                 "output_tokens": 15},
     }  # fmt: skip
     assert reply["cost"] == pytest.approx(10 * 3e-6 + 5 * 3e-7 + 3 * 3.75e-6 + 15 * 1.5e-5)
-    assert (reply["request_id"], reply["response_id"], reply["finish_reason"]) == (
-        "req_1",
-        "msg_1",
-        "end_turn",
-    )
+    assert reply["request_id"] == "req_1"
+    assert reply["response_id"] == "msg_1"
+    assert reply["finish_reason"] == "end_turn"
     other = claude.elsewhere()
     other.run("-m", "echo", "hi")
     assert session_shape(claude.doc()) == session_shape(other.doc())
@@ -182,10 +182,8 @@ def test_blocks_without_another_place_survive_and_go_back_as_they_came(
     }
     assert [block["type"] for block in blocks] == kinds[name]
     if name == "citations":
-        assert (blocks[1]["text"], blocks[1]["citations"][0]["cited_text"]) == (
-            "water is wet",
-            "Water is wet.",
-        )
+        assert blocks[1]["text"] == "water is wet"
+        assert blocks[1]["citations"][0]["cited_text"] == "Water is wet."
     assert claude.run("-s", "0", "more").code == 0
     assert anthropic.sent[1]["messages"][1]["content"] == blocks
 
@@ -201,7 +199,9 @@ def test_an_overload_before_anything_was_said_is_asked_again(
         assert claude.run("-n", "hi") == ("Now.\n", "", 0)
     anthropic.script(start, ping, *said(0, "half")[:-1], recorded("overloaded"))
     run = claude.run("-n", "hi")
-    assert (run.stdout, run.code, len(anthropic.requests)) == ("half\n", 1, 5)
+    assert run.stdout == "half\n"
+    assert run.code == 1
+    assert len(anthropic.requests) == 5
 
 
 def test_an_answer_in_one_piece(claude: Home, anthropic: AnthropicServer) -> None:
@@ -215,9 +215,11 @@ def test_an_answer_in_one_piece(claude: Home, anthropic: AnthropicServer) -> Non
     assert claude.run("--no-stream", "--reasoning", "hi") == ("Yes.\n", f"hm\n{NOT_OFFERED}ls\n", 0)
     assert "stream" not in anthropic.sent[0]
     reply = claude.doc()["messages"][1]
-    assert (reply["thinking"], reply["response_id"]) == ([thinking("hm", "s")], "msg_9")
+    assert reply["thinking"] == [thinking("hm", "s")]
+    assert reply["response_id"] == "msg_9"
     assert reply["tool_calls"] == [call("t1", "ls", '{"a": [1, "é"]}')]
-    assert (reply["usage"]["total"], reply["finish_reason"]) == (7, "tool_calls")
+    assert reply["usage"]["total"] == 7
+    assert reply["finish_reason"] == "tool_calls"
 
 
 def test_what_is_no_answer(claude: Home, anthropic: AnthropicServer) -> None:
@@ -227,7 +229,8 @@ def test_what_is_no_answer(claude: Home, anthropic: AnthropicServer) -> None:
     ):
         anthropic.script(data, framing="length", headers={"Content-Type": "application/json"})
         run = claude.run("--no-save", "hi")
-        assert (run.stdout, run.code) == ("", 1)
+        assert run.stdout == ""
+        assert run.code == 1
         assert f"gptsh: the response is {line}: is the base URL right?" in run.stderr
 
 
@@ -305,7 +308,8 @@ def test_a_token_goes_as_one(claude: Home, anthropic: AnthropicServer) -> None:
     del claude.env["ANTHROPIC_API_KEY"]
     assert claude.run("hi", env={"ANTHROPIC_AUTH_TOKEN": "a-token"}).code == 0
     headers = anthropic.requests[0].headers
-    assert (headers["authorization"], "x-api-key" in headers) == ("Bearer a-token", False)
+    assert headers["authorization"] == "Bearer a-token"
+    assert "x-api-key" not in headers
     anthropic.refuse(
         401, {"type": "error", "error": {"type": "authentication_error", "message": "no"}}
     )
@@ -323,7 +327,8 @@ def test_a_session_pays_for_its_history_once(claude: Home, anthropic: AnthropicS
             == 0
         )
         ends.append(claude.doc()["messages"][-1]["usage"])
-    assert (ends[0]["cached_tokens"], ends[0]["cache_write_tokens"]) == (0, 0)
+    assert ends[0]["cached_tokens"] == 0
+    assert ends[0]["cache_write_tokens"] == 0
     assert ends[1]["cached_tokens"] == 0
     assert ends[1]["cache_write_tokens"] > 0
     for before, after in pairwise(ends[1:]):

@@ -217,7 +217,8 @@ def test_an_answer_as_it_comes(
     here: Home, server: OllamaServer, name: str, stdout: str, told: tuple[int, str], message: Any
 ) -> None:
     run, (code, stderr) = run_of(here, server, name), told
-    assert (run.stdout, run.code) == (stdout, code)
+    assert run.stdout == stdout
+    assert run.code == code
     assert re.search(stderr, run.stderr) if code else run.stderr == stderr
     assert run.stderr.count("\n") <= 2
     messages = here.doc()["messages"]
@@ -229,12 +230,10 @@ def test_an_answer_as_it_comes(
 def test_what_was_used(here: Home, server: OllamaServer) -> None:
     run_of(here, server, "thinking")
     usage = here.doc()["messages"][1]["usage"]
-    assert (usage["prompt"], usage["completion"], usage["total"], usage["cached_tokens"]) == (
-        26,
-        12,
-        38,
-        None,
-    )
+    assert usage["prompt"] == 26
+    assert usage["completion"] == 12
+    assert usage["total"] == 38
+    assert usage["cached_tokens"] is None
     assert usage["raw"]["load_duration"]
 
 
@@ -270,7 +269,8 @@ def test_an_answer_in_one_piece(here: Home, server: OllamaServer) -> None:
 
 def test_a_model_that_is_not_there_can_be_pulled(here: Home) -> None:
     run = here.run("-m", "ollama/qwen9", "hi")
-    assert (run.stdout, run.code) == ("", 1)
+    assert run.stdout == ""
+    assert run.code == 1
     assert (
         "does not know 'qwen9' (404): model 'qwen9' not found: ollama pull qwen9, or see -m\n"
         in run.stderr
@@ -283,7 +283,8 @@ def test_a_prompt_that_does_not_fit_is_refused_and_not_cut(
     here.configure(f"[providers.ollama]\ncontext_window = 9000\n{NO_TITLES}")
     server.models["m:latest"] = Model(trained=512)  # less than the config says
     run = here.run("hello " * 1500)
-    assert (run.stdout, run.code) == ("", 6)
+    assert run.stdout == ""
+    assert run.code == 6
     assert (
         "ollama has no room for the prompt: the prompt is longer than the context length"
         in run.stderr
@@ -295,7 +296,8 @@ def test_a_prompt_that_does_not_fit_is_refused_and_not_cut(
 def test_what_cannot_fit_is_not_sent(here: Home, server: OllamaServer) -> None:
     server.models["m:latest"] = Model(trained=4096)
     run = here.run("hello " * 5000)
-    assert (run.stdout, run.code) == ("", 6)
+    assert run.stdout == ""
+    assert run.code == 6
     assert "the window has room for 3,072" in run.stderr
     assert server.paths() == ["/api/show"]
 
@@ -440,7 +442,8 @@ def test_an_answer_that_fills_the_window_says_so_and_the_next_gets_a_larger_one(
     run = here.run("why")
     full = "gptsh: the answer is incomplete: the window of 4,096 tokens is full (length): -p num_ctx=N, "
     advice = f"or context_window under [providers.ollama] in {here.config}, asks for a larger one"
-    assert (run.code, full + advice in run.stderr.splitlines()) == (5, True)
+    assert run.code == 5
+    assert full + advice in run.stderr.splitlines()
     assert "the window of 8,192 tokens is full" in here.run("-s", "0", "go on").stderr
     assert here.run("-s", "0", "go on").code == 0
     assert server.loads == [("m:latest", 4096), ("m:latest", 8192), ("m:latest", 16384)]

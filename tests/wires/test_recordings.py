@@ -65,9 +65,11 @@ def test_a_response_is_read_as_its_items_say(path: Path) -> None:
         if item["type"] == "function_call"
     ]
     made = [(call["id"], *call["function"].values()) for call in message.get("tool_calls", ())]
-    assert (message["content"], made) == ("".join(texts), calls)
+    assert message["content"] == "".join(texts)
+    assert made == calls
     assert message["finish_reason"] == ("tool_calls" if calls else "stop")
-    assert (message["response_id"], message["resolved_model"]) == (whole["id"], whole["model"])
+    assert message["response_id"] == whole["id"]
+    assert message["resolved_model"] == whole["model"]
     counts = message["usage"]
     assert counts is not None
     assert (counts["prompt"], counts["completion"], counts["total"]) == (
@@ -135,7 +137,8 @@ def test_an_answer_of_google_is_read_as_its_parts_say(path: Path) -> None:
     last = documents[-1]
     reason = last["candidates"][0]["finishReason"]
     ours = {"STOP": "tool_calls" if calls else "stop", "MAX_TOKENS": "length"}.get(reason, reason)
-    assert (message["finish_reason"], message["response_id"]) == (ours, last["responseId"])
+    assert message["finish_reason"] == ours
+    assert message["response_id"] == last["responseId"]
     counts, usage = last["usageMetadata"], message["usage"]
     assert usage
     assert usage["total"] == counts["totalTokenCount"]

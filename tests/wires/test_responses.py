@@ -43,7 +43,8 @@ def test_a_question_and_its_answer(sol: Home, openai: ResponsesServer) -> None:
         0,
     )
     asked = openai.requests[0]
-    assert (asked.path, asked.headers["authorization"]) == ("/v1/responses", "Bearer sk-openai")
+    assert asked.path == "/v1/responses"
+    assert asked.headers["authorization"] == "Bearer sk-openai"
     assert asked.body == {
         "prompt_cache_key": sol.doc()["messages"][0]["id"],
         "model": "gpt-6.1-sol", "instructions": "Be brief.", "input": [{"role": "user", "content": "hi"}],
@@ -83,9 +84,11 @@ def test_images_and_documents_go_along(sol: Home, openai: ResponsesServer) -> No
     assert sol.run("-f", "a.pdf", "-f", "b.png", "what?").code == 0
     question, document, image = openai.sent[-1]["input"][0]["content"]
     assert question == {"type": "input_text", "text": "what?"}
-    assert (document["type"], document["filename"]) == ("input_file", "a.pdf")
+    assert document["type"] == "input_file"
+    assert document["filename"] == "a.pdf"
     assert document["file_data"].startswith("data:application/pdf;base64,JVBERi")
-    assert (image["type"], image["image_url"][:22]) == ("input_image", "data:image/png;base64,")
+    assert image["type"] == "input_image"
+    assert image["image_url"][:22] == "data:image/png;base64,"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,9 @@ def test_a_schema_is_the_format_of_the_text(sol: Home, openai: ResponsesServer) 
     )
     assert sol.run("--schema", "s.json", "hi") == ('{"a": 1}\n', "", 0)
     asked = openai.sent[0]["text"]["format"]
-    assert (asked["type"], asked["name"], asked["strict"]) == ("json_schema", "answer", False)
+    assert asked["type"] == "json_schema"
+    assert asked["name"] == "answer"
+    assert asked["strict"] is False
 
 
 # ---- what goes back
@@ -153,7 +158,9 @@ def test_items_go_back_in_their_order_to_their_own_model_alone(
     assert sol.run("-s", "0", "and tomorrow?").code == 0
     own = openai.sent[1]["input"][1:-1]
     assert [item["type"] for item in own] == [item["type"] for item in items]
-    assert (own[0], own[2], own[3]) == (items[0], items[2], items[3])
+    assert own[0] == items[0]
+    assert own[2] == items[2]
+    assert own[3] == items[3]
     assert [own[at]["content"][0]["text"].strip() for at in (1, 4)] == ["I'll look.", "It rains."]
     assert [own[at]["phase"] for at in (1, 4)] == ["commentary", "final_answer"]
     for other in ("openai/gpt-6-sol", "openai/gpt-6.1-sol-mini"):
@@ -200,7 +207,8 @@ def test_reasoning_goes_back_with_the_calls_that_it_made(
     openai.answer(reasoning("a", "Look."), message("I look.", phase="commentary"), call)
     openai.answer(message("Done.", phase="final_answer"))
     run = home.run("go")
-    assert (run.stdout.split(), run.code) == (["I", "look.", "Done."], 0)
+    assert run.stdout.split() == ["I", "look.", "Done."]
+    assert run.code == 0
     asked = openai.sent[1]
     assert [item.get("type") for item in asked["input"]] == [
         None, "reasoning", "message", "function_call", "function_call_output",
@@ -309,7 +317,9 @@ def test_how_an_answer_ends(
     whole = json.dumps(response(*items, **more)).encode()
     openai.script(*(stream(*items, **more) if streams else [whole]))
     run = sol.run(*(() if streams else ("--no-stream",)), "hi")
-    assert (run.stdout, run.code, line in run.stderr) == (out, code, True)
+    assert run.stdout == out
+    assert run.code == code
+    assert line in run.stderr
     reply = sol.doc()["messages"][-1]
     assert (reply.get("refusal") or reply["content"] or "") == (
         out.strip() if out else reply["content"]
@@ -417,14 +427,18 @@ def test_errors_in_one_line(
     for _ in range(2):
         openai.refuse(status, {"error": {"type": "invalid_request_error", "param": None, **error}})
     run = sol.run("hi")
-    assert (run.code, line in run.stderr, "sk-openai" in run.stderr) == (code, True, False)
+    assert run.code == code
+    assert line in run.stderr
+    assert "sk-openai" not in run.stderr
 
 
 def test_an_error_in_mid_stream(sol: Home, openai: ResponsesServer) -> None:
     broken = b'event: error\ndata: {"type":"error","code":"server_error","message":"it broke","param":null}\n\n'
     openai.script(*stream(message("half an answer"))[:4], broken)
     run = sol.run("hi")
-    assert (run.stdout, run.code, "it broke" in run.stderr) == ("half an \n", 1, True)
+    assert run.stdout == "half an \n"
+    assert run.code == 1
+    assert "it broke" in run.stderr
 
 
 # ---- what servers refuse, and servers that lack the API
@@ -504,7 +518,8 @@ def test_a_server_that_has_neither_is_one_error(home: Home, model: ModelServer) 
     for _ in range(2):
         model.refuse(404, {"error": {"message": "no /responses here"}})
     run = home.run("-m", "lab/m", "--title", "t", "hi")
-    assert (run.code, "/v1/chat/completions does not know 'm' (404)" in run.stderr) == (1, True)
+    assert run.code == 1
+    assert "/v1/chat/completions does not know 'm' (404)" in run.stderr
     assert [asked.path for asked in model.requests if asked.method == "POST"][2:] == []
 
 

@@ -91,26 +91,22 @@ def test_all_of_a_round_is_offered_sent_and_kept(tooled: Home, model: ModelServe
     (given,) = [
         tool["function"] for tool in first["tools"] if tool["function"]["name"] == "good__add"
     ]
-    assert (given["description"], given["parameters"]["required"]) == (
-        "Add two numbers.",
-        ["a", "b"],
-    )
+    assert given["description"] == "Add two numbers."
+    assert given["parameters"]["required"] == ["a", "b"]
     question, asking, result, said = tooled.doc()["messages"]
     assert second["messages"][1]["tool_calls"][0]["function"] == SUM["function"]
     assert second["messages"][2] | {"name": ""} == {
         "role": "tool", "tool_call_id": "call_1", "content": "5", "name": ""
     }  # fmt: skip
-    assert (asking["parent"], result["parent"], said["parent"]) == (
-        question["id"],
-        asking["id"],
-        result["id"],
-    )
-    assert (asking["finish_reason"], asking["usage"]) == ("tool_calls", None)
-    assert (result["name"], result["duration_ms"] >= 0) == ("good__add", True)
-    assert (tooled.doc()["stats"]["turns"], tooled.doc()["meta"]["mcp_allowed_servers"]) == (
-        1,
-        ["good"],
-    )
+    assert asking["parent"] == question["id"]
+    assert result["parent"] == asking["id"]
+    assert said["parent"] == result["id"]
+    assert asking["finish_reason"] == "tool_calls"
+    assert asking["usage"] is None
+    assert result["name"] == "good__add"
+    assert result["duration_ms"] >= 0
+    assert tooled.doc()["stats"]["turns"] == 1
+    assert tooled.doc()["meta"]["mcp_allowed_servers"] == ["good"]
 
 
 def test_a_program_reads_calls_and_results(tooled: Home, model: ModelServer) -> None:
@@ -118,7 +114,9 @@ def test_a_program_reads_calls_and_results(tooled: Home, model: ModelServer) -> 
         model.script(*calling(call("add", a=1, b=1), text="Let me see."))
         model.say("2.")
     told = json.loads(tooled.run("-o", "json", "go").stdout)
-    assert (told["text"], told["error"], told["context"]["included"]) == ("2.", None, 3)
+    assert told["text"] == "2."
+    assert told["error"] is None
+    assert told["context"]["included"] == 3
     assert [made["function"]["name"] for made in told["tool_calls"]] == ["good__add"]
     events = [
         json.loads(line) for line in tooled.run("-n", "-o", "jsonl", "go").stdout.splitlines()
@@ -151,7 +149,8 @@ def test_a_turn_of_endless_calls_ends(home: Home, model: ModelServer) -> None:
     for _ in range(3):
         model.script(*calling(SUM))
     run = home.run("go")
-    assert (run.code, len(model.requests)) == (5, 2)
+    assert run.code == 5
+    assert len(model.requests) == 2
     assert "after 2 rounds" in run.stderr
     assert "max_rounds" in run.stderr
     assert roles(home.doc()) == ["user", "assistant", "tool", "assistant"]
@@ -172,7 +171,9 @@ def test_much_output_is_kept_whole_and_sent_shortened(tooled: Home, model: Model
     assert tooled.run("go").code == 0
     assert results(tooled.doc()) == [("0123456789" * 30_000, False)]
     sent = model.sent[-1]["messages"][-1]["content"]
-    assert (len(sent) < 201_000, sent[:10], sent[-10:]) == (True, "0123456789", "0123456789")
+    assert len(sent) < 201_000
+    assert sent[:10] == "0123456789"
+    assert sent[-10:] == "0123456789"
     assert "300,000" in sent
 
 
@@ -204,7 +205,8 @@ def test_a_session_goes_on_though_one_of_its_tools_is_gone(
     odd = ", ".join(f"meta.mcp_allowed_servers[{at}]" for at in (3, 4, 5))
     malformed = f"gptsh: session {doc['id']}: left out malformed keys: {odd}\n"
     lacking = "gptsh: the session continues without some of its tools: good__gone\n"
-    assert (run.code, run.stderr) == (0, malformed + lacking)
+    assert run.code == 0
+    assert run.stderr == malformed + lacking
     assert [tool["function"]["name"] for tool in model.sent[-1]["tools"]] == [
         "good__add",
         "good__note",
@@ -248,12 +250,16 @@ def test_without_a_terminal_a_call_is_denied_and_the_model_told(
     model.script(*calling(call("note", 1, path=str(target)), call("add", 2, a=1, b=1)))
     model.say("I could not.")
     run = home.run("go")
-    assert (run.stdout, run.code, target.exists()) == ("I could not.\n", 4, False)
+    assert run.stdout == "I could not.\n"
+    assert run.code == 4
+    assert not target.exists()
     assert "denied: good__note" in run.stderr
     assert "approve it on a terminal, or set auto_approve under" in run.stderr
     assert f"the answer is saved: continue with 'gptsh -s {home.doc()['id']} PROMPT'" in run.stderr
     (denied, is_error), added = results(home.doc())
-    assert (denied[:6], is_error, added) == ("denied", True, ("2", False))
+    assert denied[:6] == "denied"
+    assert is_error is True
+    assert added == ("2", False)
     assert home.doc()["messages"][2]["name"] == "good__note"
     assert model.sent[1]["messages"][2]["content"] == denied
 
@@ -282,7 +288,8 @@ def test_a_person_is_asked(
     configure(home, model, approved="")
     target = home.cwd / "noted"
     seen, exit_code = asked_on_terminal(home, model, reply, path=str(target))
-    assert (target.exists(), exit_code) == (runs, code)
+    assert target.exists() == runs
+    assert exit_code == code
     assert str(target) in seen.decode().replace(ON, "")
     assert b"so be it" in seen
     assert (b"a tool call was denied: good__note\x1b[0m\r\n" in seen) == (
@@ -325,7 +332,8 @@ def test_an_answer_behind_a_round_is_shown_though_what_draws_it_is_still_importe
     time.sleep(0.2)  # the answer has come
     (home.cwd / "imported").touch()
     seen, code = terminal.close()
-    assert (b"so be it" in seen, code) == (True, 0)
+    assert b"so be it" in seen
+    assert code == 0
 
 
 def test_a_question_names_the_server_whatever_underscores_are_in_a_tools_name(
@@ -392,7 +400,8 @@ def test_the_question_is_whole_safe_and_not_answered_by_what_was_typed_before(
     terminal.write("n\n")
     seen, code = terminal.close()
     shown = seen.decode().replace(ON, "")
-    assert (code, os.path.exists(path)) == (4, False)
+    assert code == 4
+    assert not os.path.exists(path)
     assert "x" * 200 in shown
     assert "no\\u202etxt.exe \\u2066" in shown
     assert "a \\u202eb \\u2069c, \U0001f468\u200d\U0001f469 and \u200f stay" in shown
@@ -409,11 +418,9 @@ def test_long_arguments_are_folded_behind_a_mark_and_shown_whole_on_request(
     model.say("so be it")
     terminal = Terminal(home, "go")
     folded = terminal.until(ASKED).decode()
-    assert ("line 2" in folded, "line 15" in folded, "lines are not shown]" in folded) == (
-        True,
-        False,
-        True,
-    )
+    assert "line 2" in folded
+    assert "line 15" not in folded
+    assert "lines are not shown]" in folded
     assert '\r\n|     "Run note of good' in folded
     terminal.seen = b""
     terminal.write("s\n")
@@ -432,7 +439,9 @@ def test_a_turn_that_stopped_among_its_tools_goes_on_without_a_prompt(
     model.refuse(500, {"error": {"message": "boom"}}, {"x-should-retry": "false"})
     run = tooled.run("-o", "json", "go")
     told = json.loads(run.stdout)
-    assert (run.code, told["text"], told["error"]["exit_code"]) == (1, "Let me see.", 1)
+    assert run.code == 1
+    assert told["text"] == "Let me see."
+    assert told["error"]["exit_code"] == 1
     assert told["id"] == tooled.doc()["messages"][1]["id"]
     assert "continues it" in run.stderr
     model.say("It is 5.")
@@ -493,5 +502,7 @@ def test_a_question_is_kept_where_servers_are_given_up(tooled: Home) -> None:
     (tooled.cwd / "mute.py").write_text("import time\ntime.sleep(60)\n")
     tooled.configure(tooled.config.read_text().replace(str(SERVER), str(tooled.cwd / "mute.py")))
     run = tooled.run("--timeout", "2", "go")
-    assert (run.code, run.stdout, roles(tooled.doc())) == (124, "", ["user"])
+    assert run.code == 124
+    assert run.stdout == ""
+    assert roles(tooled.doc()) == ["user"]
     assert "asks it again" in run.stderr

@@ -86,11 +86,9 @@ def test_the_name_that_the_server_gives_its_model_is_kept(lab: Home, model: Mode
     _, reply = answered(
         lab, model, {**chunk({"content": "x"}), "model": "m-2026-11-01"}, last, DONE
     )
-    assert (reply["model"], reply["resolved_model"], reply["stop_sequence"]) == (
-        "lab/m",
-        "m-2026-11-01",
-        "END",
-    )
+    assert reply["model"] == "lab/m"
+    assert reply["resolved_model"] == "m-2026-11-01"
+    assert reply["stop_sequence"] == "END"
     assert lab.doc()["meta"]["output"] == "text"
 
 
@@ -108,10 +106,8 @@ def test_what_came_whole_is_kept_as_it_came(lab: Home, model: ModelServer) -> No
     assert lab.run("--no-stream", "--reasoning", "go") == ("x\n", "ab\n", 0)
     assert not {"stream", "stream_options"} & set(model.sent[0])
     reply = lab.doc()["messages"][1]
-    assert (reply["replay"], reply["response_id"]) == (
-        {"reasoning": "ab", "reasoning_details": given},
-        "r1",
-    )
+    assert reply["replay"] == {"reasoning": "ab", "reasoning_details": given}
+    assert reply["response_id"] == "r1"
     assert reply["usage"]["raw"]["odd"] is None  # what JSON cannot hold does not stop a save
 
 
@@ -149,11 +145,13 @@ CALLS: dict[str, tuple[list[Any], list[tuple[str, str, str]]]] = {
 def test_tool_calls_from_their_deltas(lab: Home, model: ModelServer, name: str) -> None:
     deltas, expected = CALLS[name]
     run, reply = answered(lab, model, chunk({"content": "I look."}), *deltas, LAST, DONE)
-    assert (run.stdout, run.code) == ("I look.\n", 0)
+    assert run.stdout == "I look.\n"
+    assert run.code == 0
     found = [
         (c["id"], c["function"]["name"], c["function"]["arguments"]) for c in reply["tool_calls"]
     ]
-    assert (found, reply["finish_reason"]) == (expected, "tool_calls")
+    assert found == expected
+    assert reply["finish_reason"] == "tool_calls"
 
 
 def test_calls_without_an_id_or_with_the_same_get_one_each(lab: Home, model: ModelServer) -> None:
@@ -272,7 +270,8 @@ ENDS: dict[str, tuple[list[Any], str, int, str]] = {
 def test_how_a_stream_ends(lab: Home, model: ModelServer, name: str) -> None:
     payloads, out, code, line = ENDS[name]
     run, reply = answered(lab, model, *payloads)
-    assert (run.stdout, run.code) == (out, code)
+    assert run.stdout == out
+    assert run.code == code
     assert line in run.stderr
     assert (reply["content"] if reply else "") == out.rstrip("\n")
 
@@ -339,7 +338,9 @@ def test_an_empty_finish_reason_in_a_later_chunk_replaces_none(
     run, message = answered(
         lab, model, chunk({"content": "yes"}), LAST, {**chunk({}, ""), "usage": USAGE}, DONE
     )
-    assert (run.stdout, run.code, message["finish_reason"]) == ("yes\n", 0, "stop")
+    assert run.stdout == "yes\n"
+    assert run.code == 0
+    assert message["finish_reason"] == "stop"
     assert message["usage"]["raw"] == USAGE
 
 
@@ -354,7 +355,9 @@ def test_blank_lines_that_drip_in_are_no_answer(lab: Home, model: ModelServer) -
         model.script(*steps, model="m")
         started = time.monotonic()
         run = lab.run("hi")
-        assert (run.stdout, run.code, time.monotonic() - started < 4) == (text, 124, True)
+        assert run.stdout == text
+        assert run.code == 124
+        assert time.monotonic() - started < 4
 
 
 def test_a_line_that_would_fill_the_memory_is_refused() -> None:

@@ -109,7 +109,8 @@ def test_the_list(two: Home, args: list[str], tools: list[str]) -> None:
         if tools
         else f"gptsh: {'agent none has' if '-a' in args else '--no-tools leaves'} no tools\n"
     )
-    assert (done.stderr, done.code) == (note, 0)
+    assert done.stderr == note
+    assert done.code == 0
     assert done.stdout.splitlines() == [
         f"{name}  Will {name.partition('__')[2]}." for name in tools
     ]
@@ -245,11 +246,9 @@ def test_a_server_that_cannot_be_used_is_exit_3(home: Home, mode: str, said: str
     if mode == "dies":
         assert "\nstarting\nno database\nthe key is ***\n" in done.stderr
         lacking = home.run("--list-tools")
-        assert (lacking.code, lacking.stdout.count("good__"), lacking.stderr.count("\n")) == (
-            3,
-            len(NAMES),
-            1,
-        )
+        assert lacking.code == 3
+        assert lacking.stdout.count("good__") == len(NAMES)
+        assert lacking.stderr.count("\n") == 1
         assert "mcp.servers.bad.env.TOOL_KEY: the variable MY_KEY is not set" in lacking.stderr
 
 
@@ -261,22 +260,18 @@ def test_a_session_continues_without_a_server_that_cannot_be_used(
     home.configure(text)
     run = home.run("-s", "0", "and?")
     note = "the session continues without some of its tools: tool server bad cannot be started"
-    assert (run.stdout, run.code, note in run.stderr, run.stderr.count("\n")) == (
-        "You said: and?\n",
-        0,
-        True,
-        1,
-    )
+    assert run.stdout == "You said: and?\n"
+    assert run.code == 0
+    assert note in run.stderr
+    assert run.stderr.count("\n") == 1
     assert {tool["function"]["name"].partition("__")[0] for tool in model.sent[-1]["tools"]} == {
         "good"
     }
     assert home.run("-n", "and?").code == 3
     run = home.run("-n", "--tools", "all", "and?")  # names no server, so the others do
-    assert (run.stdout, run.code, "tool server bad cannot be started" in run.stderr) == (
-        "You said: and?\n",
-        0,
-        True,
-    )
+    assert run.stdout == "You said: and?\n"
+    assert run.code == 0
+    assert "tool server bad cannot be started" in run.stderr
     assert {tool["function"]["name"].partition("__")[0] for tool in model.sent[-1]["tools"]} == {
         "good"
     }
@@ -297,7 +292,9 @@ def test_a_server_that_fails_in_a_call_keeps_nothing_from_the_others(
         made("good__meet", {"name": "b"}, "b"),
     ]
     run = called(home, model, entry(home, "bad", "", more) + good(), *together)
-    assert (run.stdout, run.code, said in run.stderr) == ("", 3, True)
+    assert run.stdout == ""
+    assert run.code == 3
+    assert said in run.stderr
     assert {ident: result["content"] for ident, result in results(home).items()} == {
         "a": "a met",
         "b": "b met",
@@ -397,7 +394,8 @@ def test_each_result_is_read_and_an_odd_one_is_the_matter_of_its_call_alone(
         )
     calls += [made(name, arguments, f"a{at}") for at, (name, arguments, _) in enumerate(ASKED)]
     run = called(home, model, entry(home, more='auto_approve = ["*"]'), *calls)
-    assert (run.stdout, run.code) == ("done\n", 0)
+    assert run.stdout == "done\n"
+    assert run.code == 0
     came = results(home)
     for at, (result, content, raw) in enumerate(GIVEN):
         read = came[f"g{at}"]
@@ -421,7 +419,9 @@ def test_a_broken_message_ends_its_server(home: Home, model: ModelServer, how: s
     run = called(
         home, model, entry(home, more='auto_approve = ["*"]'), made("bad__say", {"line": line})
     )
-    assert (run.stdout, run.code, "sent a broken message" in run.stderr) == ("", 3, True)
+    assert run.stdout == ""
+    assert run.code == 3
+    assert "sent a broken message" in run.stderr
 
 
 def test_what_a_server_gets_of_the_environment_and_what_the_model_reads_of_it(
@@ -531,7 +531,8 @@ def test_a_server_asks_the_user_to_fill_in_a_form(
     }
     reply = {"action": "accept", "content": content}
     told = json.loads(results(home)["c1"]["content"])
-    assert (code, told) == (0, {"reply": reply, "state": "sealed"} if mode else reply)
+    assert code == 0
+    assert told == ({"reply": reply, "state": "sealed"} if mode else reply)
 
 
 @pytest.mark.parametrize(("reply", "action"), [("y\n", "accept"), ("n\n", "decline")])
@@ -545,7 +546,8 @@ def test_a_server_asks_the_user_to_open_a_url(
     asked = {"mode": "url", "message": "Pay first.", "url": url, "elicitationId": "e1"}
     prompt = rb"\| Pay first.\r\n\| https://bank.example/pay\?id=1\r\nbad asks you to open this URL. Open it\? .*: "
     _, code = asking(home, model, "", asked, (prompt, reply), env={"BROWSER": f"{browser} %s"})
-    assert (code, json.loads(results(home)["c1"]["content"])) == (0, {"action": action})
+    assert code == 0
+    assert json.loads(results(home)["c1"]["content"]) == {"action": action}
     assert (opened.read_text() if opened.exists() else "") == (url if action == "accept" else "")
 
 
@@ -560,7 +562,8 @@ def test_the_time_that_the_user_takes_is_not_the_servers(
         "requestedSchema": {"type": "object", "properties": {}},
     }
     _, code = asking(home, model, mode, asked, (rb"Answer it\? .*: ", "y\n"), timeout=1)
-    assert (code, '"action": "accept"' in results(home)["c1"]["content"]) == (0, True)
+    assert code == 0
+    assert '"action": "accept"' in results(home)["c1"]["content"]
 
 
 @pytest.mark.parametrize("mode", ["", "modern"])
@@ -642,7 +645,8 @@ def test_an_odd_form_is_declined_whole_before_anybody_is_asked(
         asked = {"mode": "form", "message": "Well?", "requestedSchema": form}
         calls.append(made("bad__ask", {"asked": asked}, f"c{number}"))
     run = called(home, model, entry(home, more='auto_approve = ["*"]'), *calls)
-    assert (run.stdout, run.code) == ("done\n", 0)
+    assert run.stdout == "done\n"
+    assert run.code == 0
     notes = [
         f"gptsh: tool server bad asked a question, which was declined: {reason}"
         for *_, reason in ODD_FORMS
@@ -660,11 +664,9 @@ def test_an_odd_form_is_no_question_on_a_terminal(home: Home, model: ModelServer
         "requestedSchema": a_field(type="array", items={"type": "string"}),
     }
     seen, code = asking(home, model, "", asked)
-    assert (code, "asks you" in seen, NO_FIELD in re.sub(r"(\s|\x1b\[\d?m)+", " ", seen)) == (
-        0,
-        False,
-        True,
-    )
+    assert code == 0
+    assert "asks you" not in seen
+    assert NO_FIELD in re.sub(r"(\s|\x1b\[\d?m)+", " ", seen)
     assert results(home)["c1"]["content"] == '{"action": "decline"}'
 
 
@@ -673,7 +675,8 @@ def test_a_form_does_not_show_a_servers_key(home: Home, model: ModelServer) -> N
     asked = {"mode": "form", "message": "Well?", "requestedSchema": form}
     more = 'auto_approve = ["*"]\nenv = { MY_KEY = "k-12345678/+=" }'
     run = called(home, model, entry(home, more=more), made("bad__ask", {"asked": asked}))
-    assert (NO_FIELD.replace("'x'", "'***'") in run.stderr, "k-1234" in run.stderr) == (True, False)
+    assert NO_FIELD.replace("'x'", "'***'") in run.stderr
+    assert "k-1234" not in run.stderr
 
 
 @pytest.mark.parametrize("mode", ["", "modern"])
@@ -724,10 +727,8 @@ def test_a_form_without_fields_is_a_question(home: Home, model: ModelServer) -> 
     _, code = asking(
         home, model, "", asked, (rb"\| Well\?\r\nbad asks you this. Answer it\? .*: ", "y\n")
     )
-    assert (code, json.loads(results(home)["c1"]["content"])) == (
-        0,
-        {"action": "accept", "content": {}},
-    )
+    assert code == 0
+    assert json.loads(results(home)["c1"]["content"]) == {"action": "accept", "content": {}}
 
 
 def test_a_result_has_at_most_10_000_parts(home: Home, model: ModelServer) -> None:
@@ -795,7 +796,8 @@ def test_a_server_over_http(home: Home, model: ModelServer, near: str) -> None:
     ):
         home.configure(web(near + path, token))
         run = home.run("--list-tools", "--debug")
-        assert (run.code, run.stderr.startswith(f"gptsh: {said}")) == (3, True)
+        assert run.code == 3
+        assert run.stderr.startswith(f"gptsh: {said}")
         assert not re.search(f"literal-1|{token}", run.stdout + run.stderr)
 
 
@@ -805,7 +807,8 @@ def test_a_result_over_http_has_at_most_10_000_parts(
     links = made("web__links", {"count": 10_005})
     assert called(home, model, web(f"{near}/mcp", "token-of-the-server"), links).code == 0
     *parts, last = results(home)["c1"]["content"]
-    assert (len(parts), parts[-1]["text"]) == (10_000, "n x:9999")
+    assert len(parts) == 10_000
+    assert parts[-1]["text"] == "n x:9999"
     assert last["text"] == "[gptsh: 5 more parts are left out here]"
 
 
@@ -869,17 +872,16 @@ def test_a_url_that_nobody_answers_or_that_redirects_and_words_that_hold_a_key(
 ) -> None:
     home.configure(web("http://127.0.0.1:9/mcp", "x"))
     run = home.run("--list-tools")
-    assert (run.code, run.stderr.startswith("gptsh: tool server web cannot be reached: ")) == (
-        3,
-        True,
-    )
+    assert run.code == 3
+    assert run.stderr.startswith("gptsh: tool server web cannot be reached: ")
     model.pages["/moved"] = Script(307, {"Location": "http://elsewhere.example/mcp"}, (), "length")
     home.configure(web(f"http://127.0.0.1:{model.port}/moved", "x"))
     run = home.run("--list-tools")
     assert run.stderr.startswith(
         "gptsh: tool server web refused: Redirect to http://elsewhere.example/mcp not followed"
     )
-    assert (run.code, run.stderr.count("\n")) == (3, 1)
+    assert run.code == 3
+    assert run.stderr.count("\n") == 1
     said = f"{'no ' * 22} /mcp?key=literal-1 for token-of-mine-abcdefghijklmnop".encode()
     model.pages["/mcp?key=literal-1"] = Script(
         403, {"Content-Type": "text/plain"}, (said,), "length"
@@ -922,10 +924,8 @@ auto_approve = ["git_log"]
         ("now", "Europe/Prague"), ("there", "21:00"), ("wrong", "Nowhere"), ("log", "first one"), ("denied", "denied")
     ):  # fmt: skip
         result = results(home)[ident]
-        assert (part in result["content"], result["is_error"]) == (
-            True,
-            ident in ("wrong", "denied"),
-        )
+        assert part in result["content"]
+        assert result["is_error"] == (ident in ("wrong", "denied"))
 
 
 # ---- names
@@ -965,9 +965,12 @@ def test_a_claude_style_file_joins_the_config(home: Home, model: ModelServer) ->
     run = called(
         home, model, config, made("bad__tell"), made("good__add", {"a": 1, "b": 2}, "c2"), env=env
     )
-    assert (run.stderr, run.code) == ("", 0)
+    assert run.stderr == ""
+    assert run.code == 0
     told = json.loads(results(home)["c1"]["content"])
-    assert (told["env"]["A"], told["env"]["K"], results(home)["c2"]["content"]) == ("x", "***", "3")
+    assert told["env"]["A"] == "x"
+    assert told["env"]["K"] == "***"
+    assert results(home)["c2"]["content"] == "3"
 
 
 def test_a_disabled_entry_of_the_file_is_skipped_with_what_the_config_adds_to_it(
@@ -1053,7 +1056,9 @@ def test_a_broken_tool_server_is_a_line_and_no_matter_if_no_tools_are_wanted(
     else:
         home.configure(f"[mcp.servers.s]\n{config}\n")
     run = home.run("--list-tools")
-    assert (run.stdout, run.code, run.stderr.count("\n")) == ("", 2, 1)
+    assert run.stdout == ""
+    assert run.code == 2
+    assert run.stderr.count("\n") == 1
     assert said in run.stderr
     assert home.run("-m", "echo", "hi") == (
         "You said: hi\n",
@@ -1091,5 +1096,6 @@ def test_without_the_sdk_a_line_says_what_to_install(
     (lacking / "sitecustomize.py").write_text(f'import sys\nsys.modules["{missing}"] = None\n')
     env = {"PYTHONPATH": f"{lacking}:{two.env['PYTHONPATH']}", "PYTHONWARNINGS": "ignore"}
     done = two.process(*args, env=env)
-    assert (done.stderr.startswith(f"gptsh: {said}" if said else ""), done.code) == (True, code)
+    assert done.stderr.startswith(f"gptsh: {said}" if said else "")
+    assert done.code == code
     assert INSTALL in done.stderr or not said

@@ -42,7 +42,8 @@ def window(home: Home, name: str = "lab/m", **environ: str) -> int | None:
     run = dry(home, name, **environ)
     if "the window" in run.stderr and run.code == 2:
         return None
-    assert (run.code, run.stderr) == (0, "")
+    assert run.code == 0
+    assert run.stderr == ""
     found: int = json_output(run)["context"]["window"]
     return found
 
@@ -168,7 +169,8 @@ def test_a_model_that_the_table_lacks_has_the_window_of_its_nearest_relative(
     run = home.run("-m", name, "--dry-run", "hi", env={**KEYS, "OPENAI_API_KEY": "k"})
     window = RELATIVES[name]
     shown = f"{window:,} tokens" if window else "unknown"
-    assert (run.code, re.findall("(?m)^window +(.*)$", run.stdout)) == (0, [shown])
+    assert run.code == 0
+    assert re.findall("(?m)^window +(.*)$", run.stdout) == [shown]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +262,8 @@ def test_after_a_day_a_server_is_asked_again(served: Home, model: ModelServer) -
     kept.write_text(
         json.dumps({place: {**entry, "at": entry["at"] - 86_401} for place, entry in known.items()})
     )
-    assert (long(served), leftover.exists()) == (20000, False)
+    assert long(served) == 20000
+    assert not leftover.exists()
 
 
 @pytest.mark.parametrize("kept", ["", "[]", '{"x": 7}', '{"x": {}}'])
@@ -389,7 +392,8 @@ def test_no_redirect_is_followed(served: Home, model: ModelServer) -> None:
     model.pages = {
         "/v1/models": Script(301, {"Location": f"{elsewhere.base_url}/models"}, (), "length")
     }
-    assert (window(served), elsewhere.requests) == (None, [])
+    assert window(served) is None
+    assert elsewhere.requests == []
     elsewhere.close()
 
 
@@ -402,10 +406,8 @@ def test_the_key_goes_along_and_nowhere_else(served: Home, model: ModelServer) -
         dry(served, "hosted_vllm/other"),
     )
     first, *_, last = model.requests
-    assert (first.headers["authorization"], first.headers["x-team"]) == (
-        "Bearer sk-secret",
-        "team-secret",
-    )
+    assert first.headers["authorization"] == "Bearer sk-secret"
+    assert first.headers["x-team"] == "team-secret"
     assert last.headers["authorization"] == "Bearer vllm-secret"
     assert all("secret" not in asked.path for asked in model.requests)
     assert all("secret" not in run.stdout + run.stderr for run in (first_run, second_run))

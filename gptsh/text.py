@@ -75,7 +75,7 @@ def likeness(name: str, other: str) -> float:
 
 
 def _words(name: str) -> set[str]:
-    """Return the words of a name in the style of ``a_b``, ``a-b``, ``a.b`` or ``aB``, in the singular."""
+    """Return the words of a name such as ``a_b``, ``a-b``, ``a.b`` or ``aB``, in the singular."""
     separate = re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()
     return {
         re.sub("s$", "", re.sub("ies$", "y", word)) for word in re.findall("[a-z0-9]+", separate)

@@ -263,7 +263,10 @@ def _prompt_file(text: str) -> Callable[[Home, ModelServer], object]:
 
 def _deep_folder(home: Home, _model: ModelServer) -> None:
     """Folders 1,500 deep, whose path is longer than the system allows."""
-    script = "import os\nfor _ in range(1500):\n    os.mkdir('deep')\n    os.chdir('deep')\nopen('a.txt', 'w').write('hi')"
+    script = (
+        "import os\nfor _ in range(1500):\n    os.mkdir('deep')\n    os.chdir('deep')\n"
+        "open('a.txt', 'w').write('hi')"
+    )
     subprocess.run([sys.executable, "-c", script], cwd=home.cwd, check=True)
 
 

@@ -258,7 +258,7 @@ def _fork(chat: "Conversation", point: str) -> None:
 
 
 def do_undo(chat: "Conversation", _args: str) -> None:
-    """Fork before the last turn, put its question on the next line, and attach to it what was attached.
+    """Fork before the last turn; put its question on the next line, with what was attached.
 
     If the agent's prompt makes the same question again of what the user typed, the line has only
     that.

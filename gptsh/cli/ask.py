@@ -60,7 +60,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
         has_words = bool(flags.edit or flags.prompt or paths)
         if has_words or not reads_pipe:
             _check_question(flags, session, has_question=has_words)
-        # A pipe that is empty already may be all: then a session shows its answer, and asks nothing.
+        # A pipe that is empty already may be all: then a session shows its answer.
         may_ask = reads_pipe and not options.has_labels
         asks = has_words or flags.retry or (may_ask and (waits_for_pipe or not session.stored))
         setup = engine.resolve(options, session.stored) if asks else None

@@ -31,7 +31,7 @@ def filters_of(flags: Flags) -> "Filters":
 
 
 def refuse_filters(flags: Flags, named_by: str) -> None:
-    """Raise UsageError if the command line chooses among sessions, and not only ``named_by`` an option."""
+    """Raise UsageError if the command line chooses among sessions; ``named_by`` names one."""
     if chosen := chosen_filters(flags):
         problem = f"{chosen[0]} chooses among sessions, and {named_by} names one"
         raise UsageError(problem, "leave one of them out")
@@ -64,7 +64,10 @@ def older_than(age: str) -> datetime:
 
 
 def since_of(value: str) -> datetime:
-    """The time that ``--since`` means: an age, or the local midnight that begins a day. Raises UsageError."""
+    """Return the time that ``--since`` means: an age, or the local midnight that begins a day.
+
+    Raises UsageError.
+    """
     if begin := moment_before(value):
         return begin
     try:

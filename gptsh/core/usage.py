@@ -158,7 +158,8 @@ def count(
     """Return the sums over sessions.
 
     ``model`` selects models (see ``matches_model``); ``since`` is the first day, and ``limit`` the
-    number of days, newest first. ``cost`` is the sum of known costs in USD; ``unpriced`` counts the other answers.
+    number of days, newest first. ``cost`` is the sum of known costs in USD;
+    ``unpriced`` counts the other answers.
     """
     all_days: Days = {}
     first = since.isoformat() if since else ""

@@ -156,7 +156,7 @@ def _documents(refs: Iterable[str], *, skips: bool) -> Iterator[_Referenced]:
 
 
 def _joined(documents: Iterable[_Referenced], format_name: str) -> Iterator[str]:
-    """Convert several sessions: HTML to one page, Markdown with rules between them, JSON a line each.
+    """Convert several sessions: HTML to one page, Markdown with rules between, JSON a line each.
 
     Raises UsageError for a format of one session a file.
     """

@@ -139,8 +139,8 @@ def _places(doc: Document) -> dict[str | None, int]:
 
 # ---- transcript
 #
-# A session as Markdown, to read or export: a header, the system prompt, then each message under its role, model and
-# time.
+# A session as Markdown, to read or export: a header, the system prompt, then each message under
+# its role, model and time.
 
 
 def transcript(doc: Document, facts: Sequence[Detail], *, full: bool = False) -> Iterator[str]:
@@ -202,7 +202,8 @@ def transcript_rows(
         line = f" {' '.join(others)}".rstrip()
         rest = "─" * (min(_RULE, width) - columns(f"── {role}{line} "))
         yield ""
-        yield f"{styled('──', DIM)} {styled(role, BOLD)}{styled(f'{line} {rest}'.rstrip(), DIM)}"
+        rule = styled(f"{line} {rest}".rstrip(), DIM)
+        yield f"{styled('──', DIM)} {styled(role, BOLD)}{rule}"
         lines = [*drawn(_contents(message, full=full), look, width)]
         yield from ["", *lines] if lines else []
 

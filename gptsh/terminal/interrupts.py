@@ -316,7 +316,10 @@ caller: ContextVar[NoInterrupts | None] = ContextVar("caller", default=None)
 
 
 def receive(items: "SimpleQueue[_Item]", seconds: float = math.inf) -> _Item:
-    """Wait for an item that another thread puts. Raises queue.Empty, and as ``NoInterrupts.check_wait``."""
+    """Wait for an item of another thread.
+
+    Raises queue.Empty, and as ``NoInterrupts.check_wait``.
+    """
     from queue import Empty
 
     program = caller.get()

@@ -50,7 +50,7 @@ def silent() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def notes_later() -> Iterator[None]:
-    """Print the notes of this block at its end: until then another program draws on the terminal."""
+    """Print the notes of this block at its end: until then a pager has the terminal."""
     lines: list[str] = []
     token = _later_notes.set(lines)
     try:

@@ -232,7 +232,7 @@ def _short_text(path: str) -> tuple[bytearray, str]:
 
 
 def check_words(argv: Sequence[str], prompt: Sequence[str]) -> None:
-    """Raise UsageError if the shell has expanded a pattern: the word after that of ``-f`` is a file."""
+    """Raise UsageError if the shell has expanded a pattern: the next word is a file, too."""
     words = argv[: argv.index("--")] if "--" in argv else argv
     for option, value, word in zip(words, words[1:], words[2:], strict=False):
         if not (option == "--file" or re.fullmatch("-[a-z]*f", option)) or word not in prompt:

@@ -434,7 +434,10 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
     first, second = talked(home, "alpha one", "alpha two", "alpha three"), talked(home, "beta")
     before = in_store(home)
     with Conversation(home, "-s", first) as talk:
-        recap = r"\A… 1 earlier turn: /history shows all\n\nuser .*\n\nalpha two\n\nassistant .*\n\nYou said: alpha two\n"
+        recap = (
+            r"\A… 1 earlier turn: /history shows all\n\nuser .*\n\nalpha two\n\n"
+            r"assistant .*\n\nYou said: alpha two\n"
+        )
         assert re.search(recap, talk.greeting)
         talk.plays(
             ("/sessions", re.compile(rf"(?s)^  \[0\] {second} .*^\* \[1\] {first} ", re.MULTILINE)),

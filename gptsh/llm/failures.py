@@ -658,7 +658,7 @@ class Retries:
         is_too_late = self._deadline is not None and now + seconds >= self._deadline
         if seconds > _LONGEST_RETRY_AFTER or (seconds and is_too_late):
             wait = quantity(math.ceil(seconds), "second")
-            err.args = (f"{str(err).rstrip(' .')}: the server asks to wait {wait}",)
+            err.args = (str(err).rstrip(" ."), f"the server asks to wait {wait}")
         if isinstance(err, LoadingModel):
             pause = _LOADING_PAUSE
             longest = self._loaded_by - now

@@ -182,7 +182,7 @@ def test_on_a_terminal_without_colours_a_list_has_the_same_lines_as_in_a_pipe(ho
 
 # ---- longer than the screen
 
-MARKS = {"PAGER": "sed 's/^/=/'"}
+MARKS = {"PAGER": "sed 's/^/=/'", "NO_COLOR": "1"}
 LONG_LISTS = [
     ["--list-sessions"], ["--search-sessions", "question"], ["--prune-sessions", "--keep", "0"], ["--usage"],
     ["--usage", "-o", "text"], ["--list-agents"],
@@ -227,7 +227,8 @@ def test_a_row_that_the_terminal_wraps_counts_as_the_rows_it_takes(thirty: Home)
 @pytest.mark.parametrize("pager", ["no-such-pager", ""])
 def test_without_a_pager_a_long_list_is_written_whole(thirty: Home, pager: str) -> None:
     for args in (["--list-sessions"], ["--search-sessions", "question"]):
-        seen, code = Terminal(thirty, *args, env={"PAGER": pager}, columns=200).close()
+        env = {"PAGER": pager, "NO_COLOR": "1"}
+        seen, code = Terminal(thirty, *args, env=env, columns=200).close()
         found = re.findall(r"(?m)^\[(\d+)\]", seen.decode())
         assert found == [str(at) for at in range(30)]
         assert code == 0

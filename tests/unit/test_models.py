@@ -348,7 +348,7 @@ def test_a_bare_name_is_that_of_the_only_server_that_lists_it(
     lab.run("--list-models")
     run = lab.run("-m", "qwen3-max", "hi")
     assert run.code == 2
-    assert "no provider is known for the model 'qwen3-max'" in run.stderr
+    assert "unknown provider of model 'qwen3-max'" in run.stderr
 
 
 def test_list_models_aligns_names_with_wide_characters(lab: Home, model: ModelServer) -> None:

@@ -1,8 +1,9 @@
 """Mutation tests: change the code in one place at a time and see whether a test fails.
 
-mutmut's operators make the mutants; annotations and decorators are left alone. The sample of each room is chosen by a
-hash of a seed and the mutant's name, so that most of it stays the same when the code changes. A mutant is written to a
-copy of the repository. There the tests that reach it run, the fastest first.
+mutmut's operators make the mutants; annotations and decorators are left alone. A hash of a seed and
+the mutant's name chooses the sample of each package, so that most of it stays the same when the
+code changes. A mutant is written to a copy of the repository. There the tests that reach it run,
+the fastest first.
 """
 
 import contextlib
@@ -30,9 +31,9 @@ from dev.stress.table import Row, Table
 
 ROOT = Path(__file__).parent.parent.parent
 EQUAL = Path(__file__).with_name("equal.txt")
-ROOMS = ("core", "context", "content")
+PACKAGES = ("core", "context", "content")
 SEED = 25
-_TESTS = ("tests/unit", "tests/cli", "tests/wires", "tests/process", "tests/properties")
+_TESTS = ("tests/unit", "tests/cli", "tests/apis", "tests/process", "tests/properties")
 _WORKERS = 2
 _MAX_SECONDS = 120  # of tests for one mutant
 _GOAL = 0.85
@@ -66,16 +67,16 @@ class Mutant(NamedTuple):
 
 
 def table(number: int) -> Table:
-    """Test so many mutants of each room."""
+    """Test so many mutants of each package."""
     from importlib.metadata import version
 
     coverage = Coverage()
     equal = {line for line in EQUAL.read_text().splitlines() if line and not line.startswith("#")}
     rows = []
-    for room in ROOMS:
+    for package in PACKAGES:
         mutants = [
             mutant
-            for path in sorted((ROOT / "gptsh" / room).glob("*.py"))
+            for path in sorted((ROOT / "gptsh" / package).glob("*.py"))
             for mutant in mutants_of(path)
         ]
         sample = sorted(
@@ -85,14 +86,14 @@ def table(number: int) -> Table:
         survived_equal = survived & equal
         share = 1 - len(survived) / len(sample)
         cells = (
-            f"`{room}/`",
+            f"`{package}/`",
             len(mutants),
             len(sample),
             len(sample) - len(survived),
             len(survived_equal),
         )
         rows.append(Row((*cells, len(survived - equal), f"{share:.1%}"), share >= _GOAL))
-        (_RESULTS / f"{room}.txt").write_text(
+        (_RESULTS / f"{package}.txt").write_text(
             "".join(f"{name}\n" for name in sorted(survived - equal))
         )
     heads = ("Package", "Mutants", "Sampled", "Killed", "Equal", "Survived", "Share")

@@ -1,4 +1,4 @@
-"""The house: imports point down, libraries stay in their room, the start is light; what is said of it is so."""
+"""The layers: imports point down, each library has its files, the start is light, the docs are true."""
 
 import ast
 import importlib.util
@@ -37,8 +37,8 @@ LAYERS = [
     {"chat"},
     {"cli"},
 ]
-LAYER = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
-ROOMS = {
+LAYER = {package: level for level, packages in enumerate(LAYERS) for package in packages}
+MAY_IMPORT = {  # library: packages and files
     "click": {"cli", "chat/commands.py"},
     "tiktoken": {"context/tokens.py", "llm/litellm_bridge.py"},
     "certifi": {"llm/tls.py"},
@@ -92,37 +92,37 @@ def faults(path: Path) -> Iterator[str]:
         up = there in LAYER and here in LAYER and there != here and LAYER[there] >= LAYER[here]
         if up:
             yield f"{inside} imports {name}: up or sideways"
-        rooms = ROOMS.get(name.split(".")[0])
-        if rooms is not None and not {inside.parts[0], str(inside)} & rooms:
-            yield f"{inside} imports {name} outside its room"
+        allowed = MAY_IMPORT.get(name.split(".")[0])
+        if allowed is not None and not {inside.parts[0], str(inside)} & allowed:
+            yield f"{inside} imports {name} outside its files"
 
 
-def test_imports_point_down_and_libraries_stay_in_their_room() -> None:
+def test_imports_point_down_and_libraries_stay_in_their_files() -> None:
     assert [fault for path in FILES for fault in faults(path)] == []
 
 
-def modules_of_the_house() -> dict[str, Path]:
+def own_modules() -> dict[str, Path]:
     return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in FILES}
 
 
-def imported_modules(path: Path, house: dict[str, Path]) -> Iterator[str]:
-    """The files of the house that a file imports, also within functions and for types alone."""
+def imported_modules(path: Path, modules: dict[str, Path]) -> Iterator[str]:
+    """The files of gptsh that a file imports, also within functions and for types alone."""
     for node in ast.walk(ast.parse(path.read_text())):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [
-                name if (name := f"{node.module}.{alias.name}") in house else node.module
+                name if (name := f"{node.module}.{alias.name}") in modules else node.module
                 for alias in node.names
             ]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        yield from (name for name in names if name in house)
+        yield from (name for name in names if name in modules)
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
-    house = modules_of_the_house()
+    modules = own_modules()
     order = TopologicalSorter(
-        {name: {*imported_modules(path, house)} - {name} for name, path in house.items()}
+        {name: {*imported_modules(path, modules)} - {name} for name, path in modules.items()}
     )
     order.prepare()  # raises CycleError
 

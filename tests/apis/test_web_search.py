@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.apis.test_recordings import FOLDER
 from tests.support.answers import events, json_output
 from tests.support.anthropic_server import AnthropicServer, block, said
 from tests.support.anthropic_server import stream as claude_stream
@@ -16,7 +17,6 @@ from tests.support.responses_server import message, reasoning, search, stream
 from tests.support.server import ModelServer, answer, chunk, event
 from tests.support.terminal import Conversation, Terminal
 from tests.support.tools import configure as with_tools
-from tests.wires.test_recordings import FOLDER
 
 ALBERTA = {
     "url": "https://www.britannica.com/place/Mount-Columbia",

@@ -107,7 +107,7 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             return turn.run()
         except (GptshError, Interrupted) as err:
             if question is not None and not flags.retry:  # else the session has the question
-                _add_way_back(err, flags, question, session)
+                _add_recovery_hint(err, flags, question, session)
             raise
 
 
@@ -137,7 +137,7 @@ def _expected_output(flags: Flags, config: Settings) -> str | None:
     return flags.output or config.output or config.agents[agent].output
 
 
-def _add_way_back(
+def _add_recovery_hint(
     err: GptshError | Interrupted,
     flags: Flags,
     question: Message,

@@ -21,7 +21,7 @@ SAVE_HINT = "leave out --no-save, GPTSH_NO_SAVE, or save = false under [sessions
 
 
 def filters_of(flags: Flags) -> "Filters":
-    """The sessions that a list has."""
+    """Return the filters that the options set."""
     from gptsh.manage.lists import Filters
 
     since = since_of(flags.since) if flags.since is not None else None
@@ -170,7 +170,7 @@ def paths_and_pipe(flags: Flags, config: "Settings") -> tuple[tuple[str, ...], i
     if flags.no_stdin:
         raise UsageError("-f - reads standard input", "--no-stdin leaves it alone")
     if stdio.is_terminal(sys.stdin):
-        advice = "it is a terminal here: pipe something into it"
+        advice = "it is a terminal; pipe something into it"
         raise UsageError("-f - reads standard input", advice)
     return paths, flags.file.index(STDIN)
 

@@ -163,7 +163,8 @@ class Flags:
     older_than: str | None = option("Maintenance", ("--older-than",),
         "With --prune-sessions: sessions not used for this long, such as 30d.",
         metavar="AGE", may_be_blank=True)
-    archive: bool = option("Maintenance", ("--archive",), "With --prune-sessions: archive them instead.")
+    archive: bool = option("Maintenance", ("--archive",),
+        "With --prune-sessions: archive them instead.")
     yes: bool = option("Manage", ("--yes",),
         "With --prune-sessions: do it; with --delete-session: do not ask.")
     unanswered: bool = option("Maintenance", ("--unanswered",),
@@ -179,7 +180,8 @@ class Flags:
         "--usage, the days.",
         metavar="AGE|DATE", may_be_blank=True)
     archived: bool = option("Manage", ("--archived",),
-        "In a list of sessions, or with --export-session or --prune-sessions: archived ones instead.")
+        "In a list of sessions, or with --export-session or --prune-sessions: archived ones "
+        "instead.")
     limit: int | None = option("Manage", ("--limit",),
         "In a list, show at most N entries.", metavar="N", type=click.IntRange(0))
     interactive: bool = option("Other", ("-i", "--interactive"),

@@ -444,7 +444,7 @@ def add_call(
 
 
 def update_totals(doc: Document) -> None:
-    """Recompute ``stats`` and ``usage.cost`` from messages and calls; twice is as once."""
+    """Recompute ``stats`` and ``usage.cost`` from messages and calls; safe to call again."""
     usage = doc["usage"]
     doc["stats"] = {**doc["stats"], **stats(doc["messages"], doc["stats"]["preview"])}
     costs = [item.get("cost") for item in (*doc["messages"], *usage["calls"])]

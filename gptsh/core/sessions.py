@@ -382,7 +382,8 @@ def name_for(doc: Document) -> str:
 _SYSTEM = (
     "You generate a short, human-friendly title for a conversation "
     "based solely on the first user message. "
-    "Return 3–7 plain words in Title Case. No punctuation, no quotes, no extra text."  # noqa: RUF001
+    "Return 3–7 plain words in Title Case. "  # noqa: RUF001
+    "No punctuation, no quotes, no extra text."
 )
 _SOURCE = 2000  # characters of the first question that the title is made from
 _WIDTH = 80

@@ -31,7 +31,10 @@ _READ = 4096  # characters of an error that patterns search
 _MESSAGE_KEYS = ("message", "detail", "error", "msg", "details", "errors", "title")
 _RETRY_DELAY = r'"retryDelay": ?"([0-9]{1,9}(?:\.[0-9]{1,9})?)s"'  # Google
 # In words, as in "try again in 7m12.5s" and "your quota will reset after 12 hours".
-_PAUSE = r"(?i)(?:again|retry|resets?) (?:in|after) ((?:[0-9.]{1,12} ?(?:ms|[dhms])[a-z]{0,7}[ ,]{0,2}){1,4})"
+_PAUSE = (
+    "(?i)(?:again|retry|resets?) (?:in|after) "
+    r"((?:[0-9.]{1,12} ?(?:ms|[dhms])[a-z]{0,7}[ ,]{0,2}){1,4})"
+)
 _UNITS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 # Under which pydantic's errors repeat the request (Mistral, vLLM).
 _INPUT = r"""["']input\\*["']\s*:"""
@@ -148,7 +151,8 @@ TOO_LONG_WORDINGS = (
     (
         "OpenAI, vLLM, DeepSeek, OpenRouter, Mistral",
         "maximum context length",
-        "This model's maximum context length is 4097 tokens. However, your messages resulted in 7575 tokens.",
+        "This model's maximum context length is 4097 tokens. "
+        "However, your messages resulted in 7575 tokens.",
     ),
     (
         "OpenAI's Responses API, Anthropic, llama.cpp, SGLang, LM Studio, Ollama",
@@ -185,7 +189,8 @@ TOO_LONG_WORDINGS = (
     (
         "vLLM, LM Studio",
         "context length (?:of|is) only",
-        "However, the model's context length is only 131072 tokens, resulting in a maximum input length of 98304.",
+        "However, the model's context length is only 131072 tokens, "
+        "resulting in a maximum input length of 98304.",
     ),
     ("Cohere", "too many tokens: ", "too many tokens: size limit exceeded by 168512 tokens."),
     ("MiniMax", "context window exceeds", "invalid params, context window exceeds limit (2013)"),
@@ -262,7 +267,8 @@ WINDOWS = (
         r"(?:\b(?:context|allowed|max|maximum|less than)\b"
         r"|limit|supports up to|cannot exceed|must be <=)"
         rf"(?:[^.;:\d]{{0,40}}|:) \(?{_N}",
-        "This model's maximum context length is 131072 tokens. However, your messages resulted in 140000 tokens.",
+        "This model's maximum context length is 131072 tokens. "
+        "However, your messages resulted in 140000 tokens.",
     ),
 )
 _VALID_WINDOWS = range(256, 10**8 + 1)
@@ -419,8 +425,9 @@ STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("OpenRouter", '"flagged_input"', '"metadata": {"reasons": [], "flagged_input": "…"}'),
         (
             "gateways",
-            "(?i)(?:input|prompt|content|message|request|question|text)s? (?:(?:was|were|is|are|has|have|been) ){0,2}"
-            "(?:flagged|moderated)|flagged (?:by|as|for) |moderation_blocked|by (?:the |our )?(?:content )?moderation",
+            "(?i)(?:input|prompt|content|message|request|question|text)s? "
+            "(?:(?:was|were|is|are|has|have|been) ){0,2}(?:flagged|moderated)"
+            "|flagged (?:by|as|for) |moderation_blocked|by (?:the |our )?(?:content )?moderation",
             "Your prompt has been flagged by the safety system",
         ),
     ),

@@ -86,14 +86,14 @@ def accepted_efforts(provider: str, name: str, api: str) -> frozenset[str]:
             accepted.add(effort)
         elif is_accepted is False:
             accepted.discard(effort)
-    if model_facts.entry.get("thinking_always_on") and not has_between_tools(bare_name):
+    if model_facts.entry.get("thinking_always_on") and not can_think_between_tools(bare_name):
         accepted.discard("none")
     if api == "chat" and is_openai_reasoning(bare_name):
         accepted.discard("max")  # only the Responses API has it
     return frozenset(accepted)
 
 
-def has_between_tools(name: str) -> bool:
+def can_think_between_tools(name: str) -> bool:
     """Whether a Claude that always thinks can be asked to think only between tool calls."""
     return bool(re.match(_BETWEEN_TOOLS, name))
 
@@ -392,7 +392,7 @@ def _thinking(effort: str, target: Target, limit: object) -> JsonObject | None:
     refusals = target.refusals
     if "adaptive" not in refusals and (facts.can("adaptive_thinking") or "budget" in refusals):
         if effort == "none":
-            kind = "between_tools" if has_between_tools(target.model) else "disabled"
+            kind = "between_tools" if can_think_between_tools(target.model) else "disabled"
             return {"thinking": {"type": kind}}
         # Without ``display``, thinking comes as a signature without text.
         return {

@@ -24,14 +24,16 @@ _NOT_SERVED = (404, 405, 501)  # statuses of a server that does not have an API
 _OF_ALL_APIS = {
     NO_STREAM: Refusable(
         names=("stream",),
-        wording="(?i)verified to stream|stream(?:ing)? (?:is |are )?(?:not |un)(?:supported|allowed|enabled)"
+        wording="(?i)verified to stream"
+        "|stream(?:ing)? (?:is |are )?(?:not |un)(?:supported|allowed|enabled)"
         r"|not support stream|not (?:allowed|permitted|enabled) to stream",
     ),
     NO_SYSTEM: Refusable(
         names=("instructions", "systemInstruction", "system_instruction", "system"),
         wording="(?i)developer instruction is not (?:enabled|supported)"
         r"|not support (?:the )?\W?(?:system|developer)\b"
-        r"|\b(?:system|developer)\W? (?:role|message|prompt|instruction)s? (?:is |are )?(?:not |un)support"
+        r"|\b(?:system|developer)\W? (?:role|message|prompt|instruction)s? "
+        r"(?:is |are )?(?:not |un)support"
         "|only user and assistant roles are supported|conversation roles must alternate",
     ),
 }

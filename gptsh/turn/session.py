@@ -62,7 +62,7 @@ class Session:
         self._options = TurnOptions()
         self._name: str | None = None  # that the next save gives it
         self._saves = False
-        # Whether a save makes the agent of this document that of the file.
+        # Whether saving replaces the file's agent with this document's.
         self._takes_agent = False
         self._max_snapshots = 0
 

@@ -227,7 +227,7 @@ class Turn:
             prompt = self._plan()
 
     def _ask(self, prompt: Prompt) -> Request:
-        """Send a request; as long as nothing of an answer arrives, a shorter one, or another model.
+        """Send the request; until an answer starts, fall back to a shorter prompt or another model.
 
         Return the request that was answered.
         """
@@ -266,7 +266,7 @@ class Turn:
                 planner = self._new_planner(setup)
                 prompt = planner.plan(self._messages)
             except GptshError as unusable:
-                stdio.note(f"{agent.model} cannot be asked instead: {unusable}")
+                stdio.note(f"cannot fall back to {agent.model}: {unusable}")
                 continue
             secrets = sorted(self._setup.agent.params.keys() - setup.agent.params.keys())
             without = f", without {', '.join(secrets)}" if secrets else ""

@@ -61,8 +61,8 @@ def test_a_server_that_is_down_and_models_that_cannot_be_asked(
     assert answer["provider"] == "lab"
     assert run.code == 0
     first, second, third = run.stderr.splitlines()
-    assert first.startswith("gptsh: nobody/x cannot be asked instead: unknown provider 'nobody'")
-    assert second.startswith("gptsh: openai/gpt-4.1 cannot be asked instead: no key for openai")
+    assert first.startswith("gptsh: cannot fall back to nobody/x: unknown provider 'nobody'")
+    assert second.startswith("gptsh: cannot fall back to openai/gpt-4.1: no key for openai")
     assert third.startswith("gptsh: nothing answers at 127.0.0.1:9")
     assert home.doc()["agent"]["model"] == "down/m"
 

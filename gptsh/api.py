@@ -11,7 +11,7 @@ import logging
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -73,6 +73,27 @@ class Options(TypedDict, total=False):
     config: FilePath | None
 
 
+# What the options of one value are made of. None is as if an option were left out.
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "session": (str,),
+    "model": (str,),
+    "agent": (str,),
+    "system": (str,),
+    "params": (Mapping,),
+    "values": (Mapping,),
+    "schema": (Mapping, str, os.PathLike, type),
+    "web": (bool,),
+    "max_cost": (int, float),
+    "timeout": (int, float),
+    "truncate": (str,),
+    "title": (str, bool),
+    "name": (str,),
+    "save": (bool,),
+    "config": (str, os.PathLike),
+}
+_TRUNCATE = ("head", "tail", "middle")
+
+
 class Answer(NamedTuple):
     """An answer, and what is known of it.
 
@@ -104,7 +125,7 @@ def ask(question: str, **options: Unpack[Options]) -> Answer:
     notes says why. Raises GptshError for every other failure; its ``answer`` has what had arrived,
     and is None if nothing had.
     """
-    _check_names("ask", options)
+    _check("ask", question, options)
     call = _Call(options)
     last: Event = {}
 
@@ -138,7 +159,7 @@ def stream(question: str, **options: Unpack[Options]) -> Iterator[Event]:
     A caller who stops early ends the turn within a second; what had arrived is saved. After the
     last event it raises GptshError for a failure, also for an answer that is not complete.
     """
-    _check_names("stream", options)
+    _check("stream", question, options)
     return _stream(question, options)
 
 
@@ -173,10 +194,17 @@ def _stream(question: str, options: Options) -> Iterator[Event]:
         raise event
 
 
-def _check_names(function: str, options: Options) -> None:
-    """Raise TypeError for an unknown option, as Python does for an argument."""
-    for name in options:
+def _check(function: str, question: object, options: Options) -> None:
+    """Raise TypeError for an unknown option or one of another type, as Python does.
+
+    Raises UsageError for a value that the command refuses, too.
+    """
+    _check_type(function, "question", question, (str,))
+    for name, value in options.items():
         if name in Options.__annotations__:
+            expected = _TYPES.get(name, (str, os.PathLike, Iterable))
+            if value is not None:
+                _check_type(function, name, value, expected)
             continue
         from difflib import get_close_matches
 
@@ -187,6 +215,19 @@ def _check_names(function: str, options: Options) -> None:
         elif similar:
             problem += f". Did you mean {similar[0]!r}?"
         raise TypeError(problem)
+    truncate = options.get("truncate")
+    if truncate is not None and truncate not in _TRUNCATE:
+        raise UsageError(f"truncate is {truncate!r}", f"choose from {', '.join(_TRUNCATE)}")
+    labels = [label for label in ("name", "tags", "untag") if options.get(label)]
+    if labels and not options.get("save", True):
+        raise UsageError(f"{labels[0]} needs a saved session", "leave out save=False")
+
+
+def _check_type(function: str, name: str, value: object, expected: tuple[type, ...]) -> None:
+    if isinstance(value, expected) and not isinstance(value, bytes):
+        return
+    kinds = " or ".join(kind.__name__ for kind in expected)
+    raise TypeError(f"{function}() argument {name!r} must be {kinds}, not {type(value).__name__}")
 
 
 _calls = threading.Lock()  # of the two below

@@ -220,6 +220,8 @@ def _check_options(flags: Flags, config: Settings, session: Session) -> None:
     check_labels(flags, config)
     if flags.apply and not flags.compact:
         raise UsageError("--apply needs --compact")
+    if flags.block and flags.block.isdecimal() and not int(flags.block[:9]):
+        raise UsageError("--block 0", "code blocks are numbered from 1")
     if not flags.compact:
         return
     if session.stored is None:
@@ -256,8 +258,10 @@ def _check_session_without_question(flags: Flags, ref: str | None, session: Sess
         return
     if _is_unanswered(session):
         return
+    if session.stored is None:
+        raise UsageError(f"there is no session {session.given_ref} yet", "give words to begin it")
     # An empty word or file was meant as a question: an old answer must not pass for its answer.
-    if session.stored is None or flags.dry_run or flags.prompt or flags.file:
+    if flags.dry_run or flags.prompt or flags.file:
         problem = f"no prompt, and session {session.given_ref} has no question without an answer"
         raise UsageError(problem, "give words or pipe text in")
     unused = [name for name in flags.given if name in (*AGENT_OPTIONS, "--schema")]

@@ -331,6 +331,19 @@ def test_an_empty_word_does_not_show_an_old_answer(lab: Home) -> None:
     assert run.code == 2
 
 
+def test_a_name_without_a_session_is_named_if_there_is_no_prompt(lab: Home) -> None:
+    run = lab.run("-s", "@work")
+    assert run.code == 2
+    assert run.stderr == "gptsh: there is no session @work yet: give words to begin it\n"
+
+
+def test_block_0_is_refused_before_anything_is_sent(lab: Home, model: ModelServer) -> None:
+    run = lab.run("--block", "0", "hi")
+    assert run.code == 2
+    assert "numbered from 1" in run.stderr
+    assert model.sent == []
+
+
 def test_an_answer_of_an_earlier_point_is_shown(lab: Home) -> None:
     lab.run("first")
     lab.run("-c", "second")

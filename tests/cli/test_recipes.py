@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -227,7 +228,7 @@ def moving(place: Home) -> Home:
     (agents / "summarize" / "system.md").write_text("Sum up.")
     (agents / "translate.md").write_text("Into {lang}: {input}")
     program(place, "llm", f'test "$*" = "logs path" && echo {place.folder}/logs.db')
-    with sqlite3.connect(place.folder / "logs.db") as logs:
+    with closing(sqlite3.connect(place.folder / "logs.db")) as logs:
         logs.executescript(STORE + ASKED)
     program(place, "editor", 'echo hello > "$1"')
     place.env["EDITOR"] = "editor"

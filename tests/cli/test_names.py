@@ -59,7 +59,8 @@ def test_a_note_says_that_a_name_begins_a_session(home: Home) -> None:
         home.run(*ECHO, "hi", env={"GPTSH_SESSION": "@home"}).stderr
         == "gptsh: @home is a new session\n"
     )
-    assert home.run(*ECHO, "-s", "@none").stderr.startswith("gptsh: no prompt, ")  # nothing begins
+    nothing_begins = home.run(*ECHO, "-s", "@none").stderr
+    assert nothing_begins.startswith("gptsh: there is no session @none yet")
 
 
 @pytest.mark.parametrize("ref", ["work", "@wrok", "wrok"])

@@ -113,7 +113,7 @@ def replace_pieces(path: Path, pieces: Iterable[bytes], *, fsync: bool) -> None:
             file.writelines(pieces)
             file.flush()
             if fsync:
-                os.fsync(descriptor)
+                _fsync(descriptor)
         os.replace(temporary, target)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -121,6 +121,14 @@ def replace_pieces(path: Path, pieces: Iterable[bytes], *, fsync: bool) -> None:
         raise
     if fsync:
         sync(os.path.dirname(target))
+
+
+def _fsync(descriptor: int) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as err:
+        if err.errno not in _NO_SYNC:
+            raise
 
 
 @again_if_stale
@@ -131,10 +139,7 @@ def sync(path: Path | str) -> None:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
-    except OSError as err:
-        if err.errno not in _NO_SYNC:
-            raise
+        _fsync(descriptor)
     finally:
         os.close(descriptor)
 

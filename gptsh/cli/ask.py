@@ -96,12 +96,12 @@ def ask(flags: Flags, environ: Mapping[str, str], reporter: Reporter) -> int:
             only_labels = options.has_labels and not (flags.dry_run or flags.retry)
             if only_labels or not _is_unanswered(session):
                 return _label_or_show(options, config, session, reporter, interrupts)
-        setup = setup or engine.resolve(options, session.stored)
-        if question is None and flags.compact:
-            from gptsh.turn.preview import compact
-
-            return compact(engine, options, interrupts, session, setup)
         try:
+            setup = setup or engine.resolve(options, session.stored)
+            if question is None and flags.compact:
+                from gptsh.turn.preview import compact
+
+                return compact(engine, options, interrupts, session, setup)
             turn = Turn(engine, options, interrupts, session, question, setup)
             session.note_new_name()
             return turn.run()

@@ -387,7 +387,9 @@ class Answer:
         )
         if self.limit is None or self.usage is None or says_why:
             return self.finish_reason
-        used_up = (self.usage["completion"] or 0) >= self.limit
+        used = self.usage["completion"] or 0
+        visible = used - (self.usage["reasoning_tokens"] or 0)  # some limits are for the text alone
+        used_up = visible >= self.limit or self.limit <= used <= self.limit + 1
         return "length" if used_up else self.finish_reason
 
     def _whole_blocks(self) -> tuple[list[Block], str]:

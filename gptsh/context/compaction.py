@@ -240,8 +240,8 @@ def _count(messages: Iterable[Message]) -> int:
 # reach half stays active until the budget is full.
 #
 # ``minimal`` fills nearly all of the budget: its record has the tokens for the block (``room``),
-# the last message whose tool result is shortened (``pruned``), and the tokens of the messages of which
-# both ends are sent (``ends``).
+# the last message whose tool result is shortened (``pruned``), and the tokens of the messages of
+# which both ends are sent (``ends``).
 #
 # Each strategy is tried once, in order, with its real text. The caller passes in the function that
 # makes summaries.

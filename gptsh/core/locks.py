@@ -61,6 +61,8 @@ def locked(
             if note and is_due(folder / ".unlocked.noted", _DAY):
                 advice = "do not use gptsh twice at once there"
                 note(f"{folder} is on a file system without locks: {advice}")
+        with contextlib.suppress(OSError):
+            os.utime(descriptor)  # tells those who wait that somebody got the lock
         yield
 
 
@@ -84,11 +86,16 @@ def _lock(
             if wait is None:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)  # the kernel lets one after the other
                 return True
+            changed = os.fstat(descriptor).st_mtime_ns
             until = time.monotonic() + wait
             while time.monotonic() < until:
                 time.sleep(_PAUSE)
                 if _try_lock(descriptor):
                     return True
+                now = os.fstat(descriptor).st_mtime_ns
+                if now != changed:  # somebody got the lock: the others are at work, not hanging
+                    changed = now
+                    until = time.monotonic() + wait
     except OSError as err:
         if err.errno in _NO_LOCKS:
             return False

@@ -106,7 +106,13 @@ _ABOVE_LIMIT = ("generationConfig", "options")
 
 
 def _limit_in(body: Mapping[str, object]) -> int | None:
-    """The most tokens that a request allows its answer; None if it has no limit."""
+    """The most tokens that a request allows its answer; None if it has no limit.
+
+    None also for several answers: their usage is that of all.
+    """
+    config = as_dict(body.get("generationConfig"))
+    if max(token_count(body.get("n")) or 1, token_count(config.get("candidateCount")) or 1) > 1:
+        return None
     for fields in (body, *(as_dict(body.get(key)) for key in _ABOVE_LIMIT)):
         for name in _LIMITS:
             if limit := token_count(fields.get(name)):

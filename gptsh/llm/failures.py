@@ -35,6 +35,7 @@ _PAUSE = (
     "(?i)(?:again|retry|resets?) (?:in|after) "
     r"((?:[0-9.]{1,12} ?(?:ms|[dhms])[a-z]{0,7}[ ,]{0,2}){1,4})"
 )
+_LONGEST_PAUSE = 1e9  # seconds that a header can name
 _UNITS = {"d": 86_400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 # Under which pydantic's errors repeat the request (Mistral, vLLM).
 _INPUT = r"""["']input\\*["']\s*:"""
@@ -49,8 +50,8 @@ def message_in_body(body: bytes) -> str:
 def message_in(payload: object, depth: int = 8) -> str:
     """The first string where providers put their message.
 
-    As in ``{"error": {"message": "…"}}``, bare, or in a list; in JSON or events within a text, and
-    in the title of a page. What another provider said to a gateway wins over the gateway's words.
+    As in ``{"error": {"message": "…"}}``, bare, or in a list; in JSON or events within a text,
+    and in the title of a page. What another provider said to a gateway wins over the gateway's words.
     """
     inner: list[object] = []
     if isinstance(payload, str):
@@ -109,7 +110,7 @@ def _pause_in_headers(headers: Mapping[str, str]) -> float | None:
     for name, scale in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         text = headers.get(name, "")
         if text.replace(".", "", 1).isdecimal():
-            return float(text) * scale
+            return min(float(text) * scale, _LONGEST_PAUSE)
     if "retry-after" not in headers:
         return None
     from email.utils import parsedate_to_datetime
@@ -534,7 +535,7 @@ def _refusal(
     may_pass = hint == "true" or status in _RETRY or has_failed
     is_final = (
         hint == "false"
-        or is_spent(detail)
+        or (is_spent(detail) and not has_failed)
         or _says("wrong type", detail[:_READ])
         or err.refuses_images
     )

@@ -137,12 +137,13 @@ class ServerReports:
             if seconds_left <= 0:
                 raise TimedOut(f"{account.name} does not answer in time")
             data = json.dumps(body).encode() if body else None
+            keyed = self._servers.with_key(account)
             try:
-                document = self._download(account, url, data, max_bytes, seconds_left)
+                document = self._download(keyed, url, data, max_bytes, seconds_left)
             except GptshError as err:
                 from gptsh.llm.failures import without_secrets
 
-                secrets = self._servers.secrets_of(account)
+                secrets = self._servers.secrets_of(keyed)
                 raise without_secrets(err, secrets)  # noqa: B904 - it is the same error
             try:
                 return json.loads(document)
@@ -160,7 +161,6 @@ class ServerReports:
         seconds: float,
     ) -> bytes:
         """The beginning of a document; empty for any status but 200."""
-        account = self._servers.with_key(account)
         document = bytearray()
         response = self._servers.http().send(url, body, headers(account), seconds=seconds)
         with contextlib.closing(response):

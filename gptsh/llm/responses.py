@@ -190,7 +190,7 @@ class Reader(stream.Reader):
         output = as_dicts(response.get("output"))
         for index, item in enumerate(output):
             item_id = as_str(item.get("id"))  # servers that send no index are known by the id
-            is_known_by_id = index not in self._open and item_id in self._open
+            is_known_by_id = item_id and index not in self._open and item_id in self._open
             self._end_item(item_id if is_known_by_id else index, item)
         items = output or list(self._items.values())
         if usage := as_dict(response.get("usage")):

@@ -75,6 +75,7 @@ class Budget:
         Raises as ``check``, and StoreError: without its ledger a limit of the day cannot be kept.
         """
         price = self._highest_price(request)
+        day = date.today().isoformat()
         with self._lock:
             _refuse_above("max_cost", self._max_cost, self._spent, request, price)
             self._reserve_today(request, price)
@@ -86,7 +87,7 @@ class Budget:
             if cost is None and answer.message("error") is None:  # nothing has arrived
                 cost = 0.0
             if cost is not None:  # else it keeps the price of the most
-                self._correct(cost - price)
+                self._correct(cost - price, day)
 
     def _reserve_today(self, request: Request, price: float) -> None:
         """Count a request in the ledger of the day, unless that would exceed ``per_day``."""
@@ -99,17 +100,16 @@ class Budget:
 
         _change_spent_today(add)
 
-    def _correct(self, difference: float) -> None:
+    def _correct(self, difference: float, day: str) -> None:
         """Correct by what a request has cost less or more.
 
         In a ledger that fails it keeps the most.
         """
         with self._lock:
             self._spent += difference
-        if self._per_day is None:
-            return
+        if self._per_day is None or date.today().isoformat() != day:
+            return  # past midnight the ledger has nothing of this request
         try:
-            # It may be past midnight.
             _change_spent_today(lambda spent: max(0.0, spent + difference))
         except StoreError as err:
             stdio.note(str(err))

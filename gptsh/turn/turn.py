@@ -24,6 +24,7 @@ from gptsh.errors import (
     TooExpensive,
     TooLong,
     ToolServerError,
+    UsageError,
 )
 from gptsh.jsonio import JsonObject
 from gptsh.messages import (
@@ -80,6 +81,10 @@ class Turn:
 
         Without a question it answers the one that the session has left unanswered.
         """
+        stored = session.stored
+        if question is None and not (stored and turns.unfinished(stored["messages"])):
+            problem = f"session {session.given_ref} has no question without an answer"
+            raise UsageError(problem, "give words or pipe text in")
         # A session continues without some of its tools; ``all`` names no server.
         continues_tools = session.stored is not None and not options.chooses_tools
         self._may_lack_tools = continues_tools or options.tools == ("all",)

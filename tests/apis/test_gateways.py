@@ -11,7 +11,7 @@ from tests.support import gemini_server as google
 from tests.support import ollama_server as llama
 from tests.support import responses_server as openai
 from tests.support import server as chat
-from tests.support.home import Home
+from tests.support.home import Home, lab_config
 from tests.support.server import ModelServer
 from tests.support.tools import calling
 from tests.support.tools import configure as with_tools
@@ -102,6 +102,31 @@ def test_an_answer_that_uses_up_its_limit_is_incomplete_whatever_the_server_says
     assert run.stdout == "So much.\n"
     assert run.code == code
     assert ("cut by the token limit (length)" in run.stderr) == bool(code)
+
+
+def test_the_usage_of_several_answers_does_not_make_one_incomplete(
+    home: Home, model: ModelServer
+) -> None:
+    at_gateway(home, model, "chat")
+    end = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 9, "completion_tokens": 2 * LIMIT}
+    model.script(
+        chat.event(chat.chunk({"content": "So."})), chat.event({"choices": [end], "usage": usage})
+    )
+    assert home.run("-p", f"max_tokens={LIMIT}", "-p", "n=2", "hi") == ("So.\n", "", 0)
+
+
+def test_a_token_in_a_header_of_any_name_is_masked_in_an_error(
+    home: Home, model: ModelServer
+) -> None:
+    headers = '[providers.lab.headers]\nX-Gateway = "Bearer eyJhbGciOiJIUzI1NiJ9.secret"\n'
+    home.configure(lab_config(model) + headers)
+    told = {"error": {"message": "no access with Bearer eyJhbGciOiJIUzI1NiJ9.secret"}}
+    model.refuse(400, told)
+    run = home.run("hi")
+    assert run.code == 1
+    assert "no access with" in run.stderr
+    assert "eyJhbGciOiJIUzI1NiJ9" not in run.stderr
 
 
 def test_an_answer_that_ends_at_a_stop_sequence_and_its_limit_is_complete(

@@ -464,13 +464,19 @@ def write_pieces(
     sink = Sink(stdout())
     write = sink.draw if safe else sink.write
     for piece in pieces:
-        try:
-            with waiting() if interruptible else contextlib.nullcontext():
-                write(piece)
-        except BrokenPipeError:
-            raise
-        except OSError as err:
-            raise OutputError(f"the output cannot be written: {err.strerror}") from err
+        with output_errors(), waiting() if interruptible else contextlib.nullcontext():
+            write(piece)
+
+
+@contextlib.contextmanager
+def output_errors() -> Iterator[None]:
+    """Raise an OSError of the block as OutputError; BrokenPipeError stays: the reader has left."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as err:
+        raise OutputError(f"the output cannot be written: {err.strerror}") from err
 
 
 # ---- escape sequences

@@ -8,7 +8,7 @@ from gptsh.config.settings import cost_of
 from gptsh.content.answer import answer_error
 from gptsh.context.tokens import Prompt
 from gptsh.core import document, turns
-from gptsh.errors import GptshError, Incomplete, OutputError, UsageError
+from gptsh.errors import GptshError, Incomplete, UsageError
 from gptsh.jsonio import JsonObject
 from gptsh.llm.client import Client
 from gptsh.messages import Text, answer_text, is_empty, sum_costs
@@ -104,27 +104,23 @@ def show_last_answer(
     sources = {page["url"]: page["title"] for part in turn for page in part.get("sources", ())}
     error = failure and structured.error(str(failure), "", failure.exit_code)
     screen = Screen(output)
-    with screen.exclusive(interrupts.before_kill):
-        try:
-            screen.writer.write(Text(text))
-            screen.deliver(text, sources, has_failed=failure is not None)
-            if output.is_structured:
-                reporter.reported = True
-                result = {
-                    **structured.ANSWER,
-                    **{key: message.get(key) for key in _KEPT},
-                    "session": doc["id"] if session.filename else None,
-                    "text": output.select(text),
-                    "cost": sum_costs(part.get("cost") for part in turn),
-                    "tool_calls": [call for part in turn for call in part.get("tool_calls") or ()],
-                    "sources": [{"url": url, "title": title} for url, title in sources.items()],
-                    "error": error,
-                }
-                screen.writer.conclude(result)
-        except BrokenPipeError:
-            raise
-        except OSError as err:
-            raise OutputError(f"the output cannot be written: {err.strerror}") from err
+    with screen.exclusive(interrupts.before_kill), stdio.output_errors():
+        screen.writer.write(Text(text))
+        screen.deliver(text, sources, has_failed=failure is not None)
+        if output.is_structured:
+            reporter.reported = True
+            calls = [call for part in turn for call in part.get("tool_calls") or ()]
+            result = {
+                **structured.ANSWER,
+                **{key: message.get(key) for key in _KEPT},
+                "session": doc["id"] if session.filename else None,
+                "text": output.select(text),
+                "cost": sum_costs(part.get("cost") for part in turn),
+                "tool_calls": calls,
+                "sources": [{"url": url, "title": title} for url, title in sources.items()],
+                "error": error,
+            }
+            screen.writer.conclude(result)
     if failure:
         raise failure
     return 0
@@ -186,12 +182,8 @@ def compact(
     if not planner.output.is_structured:
         stdio.write_lines(compaction_lines(result))
     else:
-        try:
+        with stdio.output_errors():
             writer.conclude(result)
-        except BrokenPipeError:
-            raise
-        except OSError as err:
-            raise OutputError(f"the output cannot be written: {err.strerror}") from err
     if failure:
         raise failure
     return 0

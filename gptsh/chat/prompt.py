@@ -564,13 +564,18 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     if ref is None and location and not location.startswith("@"):
         session = f"{location[ID]}, deleted"
     files = len(chat.paths) + len(chat.attached)
-    of_window = f" of {window:,}" if window else ""
+    size, share = "", ""
+    if tokens is not None:
+        of_window = f" of {window:,}" if window else ""
+        size = f"{mark}{tokens:,}{of_window} tokens"
+    if tokens and window:
+        share = f"{100 * tokens / window:.0f} %"
     return [
         (0, session),
         (4, truncate_end(one_line(chat.title), _TITLE_WIDTH)),
         (2, one_line(_without_folder(model))),
-        (5, "" if tokens is None else f"{mark}{tokens:,}{of_window} tokens"),
-        (1, f"{100 * tokens / window:.0f} %" if tokens and window else ""),
+        (5, size),
+        (1, share),
         (3, "" if cost is None else format_usd(cost)),
         (0, f"+{quantity(files, 'file')}" if files else ""),
         (0, "" if chat.saves and not chat.is_unsaved else "not saved"),

@@ -83,9 +83,8 @@ def show(lines: Iterable[str], output: str | None, *, safe: bool = False) -> Non
     try:
         for line in rest:
             shown.append(line)
-            free -= sum(
-                1 + columns(row) // width for row in line.split("\n")
-            )  # or fewer: escapes count
+            for row in line.split("\n"):
+                free -= 1 + columns(row) // width  # at most: escape sequences count, too
             if free < 0:
                 break
     finally:

@@ -132,16 +132,11 @@ def model_table(items: Iterable[Mapping[str, Any]], width: int) -> Iterator[str]
     if not items:
         return
     heads = ("model", "api", "window", "$/M in", "$/M out")
-    rows = [
-        (
-            one_line(item["model"]),
-            item["api"],
-            _window(item["window"]),
-            *("-" if item[key] is None else f"{1e6 * item[key]:.2f}" for key in _PRICES),
-            _remark(item),
-        )
-        for item in items
-    ]
+    rows = []
+    for item in items:
+        prices = ["-" if item[key] is None else f"{1e6 * item[key]:.2f}" for key in _PRICES]
+        name = one_line(item["model"])
+        rows.append((name, item["api"], _window(item["window"]), *prices, _remark(item)))
     cells_of_rows = [row[:-1] for row in rows]
     sizes = [max(map(columns, column)) for column in zip(heads, *cells_of_rows, strict=True)]
     sizes[0] = min(sizes[0], width - sum(sizes[1:]) - len(_GAP) * len(sizes[1:]))

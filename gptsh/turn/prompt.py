@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _DIGEST = 16  # hexadecimal digits of an image's digest
 
 
-class NotSent:
+class Exclusions:
     """Leaves out of the messages of a session what one model is not sent.
 
     ``kinds`` are the attachments that it does not accept, ``filtered`` the questions whose turns a
@@ -196,7 +196,7 @@ class Planner:
     """Makes the prompts of a turn for one model; adds the costs of its summaries to ``costs``.
 
     What changes from one prompt to the next has an owner each: the ``Estimator`` the window and how
-    tokens are counted, ``NotedTexts`` the memory and the project's file, ``not_sent`` what is left
+    tokens are counted, ``NotedTexts`` the memory and the project's file, ``exclusions`` what is left
     out, the session its cuts and compactions.
     """
 
@@ -213,7 +213,7 @@ class Planner:
         self.agent, self.output = setup.agent, setup.output
         self.model, self.rules = setup.agent.model or "", engine.settings.context
         self._costs = costs
-        self.not_sent = NotSent(engine.client, self.model)
+        self.exclusions = Exclusions(engine.client, self.model)
         self._engine, self._screen, self._options, self._session = engine, screen, options, session
         self._client = engine.client
         self._target = engine.settings.providers.for_model(self.model)
@@ -344,7 +344,7 @@ class Planner:
             if self._tools.missing:
                 names = ", ".join(self._tools.missing)
                 stdio.note(f"the session continues without some of its tools: {names}")
-        self.not_sent.find_in(messages)
+        self.exclusions.find_in(messages)
         # An empty system prompt has neither memory nor project's file.
         if self.agent.system != "" and (self.agent.memory or self.agent.project_file):
             self._note_texts()
@@ -431,15 +431,15 @@ class Planner:
         self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None
     ) -> list[Message]:
         """The messages as this model reads them; ``cuts``: instead of those of the session."""
-        not_sent = self.not_sent
+        exclusions = self.exclusions
         if cuts is None:
             cuts = self._session.doc["context"]["cuts"]
-        if not_sent.filtered:
-            messages = turns.without_turns(messages, not_sent.filtered)
-        if not_sent.refused:
-            messages = [*map(not_sent.without_refused, messages)]
+        if exclusions.filtered:
+            messages = turns.without_turns(messages, exclusions.filtered)
+        if exclusions.refused:
+            messages = [*map(exclusions.without_refused, messages)]
         sent = [
-            sendable.as_sent(message, not_sent.kinds, cuts.get(message["id"], ()))
+            sendable.as_sent(message, exclusions.kinds, cuts.get(message["id"], ()))
             for message in messages
         ]
         if self._noted:

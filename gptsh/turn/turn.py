@@ -245,7 +245,7 @@ class Turn:
             except (ModelError, TimedOut) as err:
                 if self._last_answer is not answer_before:  # a part of it has arrived, and is saved
                     raise
-                if self._planner.not_sent.learn(err, self._messages):
+                if self._planner.exclusions.learn(err, self._messages):
                     prompt = self._plan()  # without the images that the server has refused
                 else:
                     prompt = self._plan_fallback(err)
@@ -399,7 +399,7 @@ class Turn:
     def _save_answer(self, message: Message, prompt: Prompt) -> None:
         """Save an answer, complete or partial, with its agent, model, provider and cost."""
         session, planner = self.session, self._planner
-        planner.not_sent.remember()
+        planner.exclusions.remember()
         usage = message.get("usage")
         message["agent"] = planner.agent.name
         message["model"] = planner.model

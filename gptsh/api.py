@@ -13,7 +13,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypedDict, Unpack
+from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
 from gptsh.config import settings
 from gptsh.config.settings import cost_of
@@ -25,6 +25,7 @@ from gptsh.messages import STORED, Call, Usage, sum_costs
 from gptsh.render.report import Reporter, as_error
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, NoInterrupts, caller
+from gptsh.terminal.stdio import ENDS
 from gptsh.turn.engine import Engine
 from gptsh.turn.options import TurnOptions
 from gptsh.turn.question import Files, read_question, template_of
@@ -91,7 +92,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "save": (bool,),
     "config": (str, os.PathLike),
 }
-_TRUNCATE = ("head", "tail", "middle")
+_SEVERAL = (str, os.PathLike, Iterable)  # of the other options
 
 
 class Answer(NamedTuple):
@@ -125,7 +126,7 @@ def ask(question: str, **options: Unpack[Options]) -> Answer:
     notes says why. Raises GptshError for every other failure; its ``answer`` has what had arrived,
     and is None if nothing had.
     """
-    _check("ask", question, options)
+    options = _checked("ask", question, options)
     call = _Call(options)
     last: Event = {}
 
@@ -159,8 +160,7 @@ def stream(question: str, **options: Unpack[Options]) -> Iterator[Event]:
     A caller who stops early ends the turn within a second; what had arrived is saved. After the
     last event it raises GptshError for a failure, also for an answer that is not complete.
     """
-    _check("stream", question, options)
-    return _stream(question, options)
+    return _stream(question, _checked("stream", question, options))
 
 
 def _stream(question: str, options: Options) -> Iterator[Event]:
@@ -194,17 +194,18 @@ def _stream(question: str, options: Options) -> Iterator[Event]:
         raise event
 
 
-def _check(function: str, question: object, options: Options) -> None:
-    """Raise TypeError for an unknown option or one of another type, as Python does.
+def _checked(function: str, question: object, options: Options) -> Options:
+    """Return the options that are not None.
 
-    Raises UsageError for a value that the command refuses, too.
+    Raises TypeError for an unknown one or one of another type, as Python does, and UsageError for a
+    value that the command refuses, too.
     """
     _check_type(function, "question", question, (str,))
-    for name, value in options.items():
+    values = {name: value for name, value in options.items() if value is not None}
+    for name in options:
         if name in Options.__annotations__:
-            expected = _TYPES.get(name, (str, os.PathLike, Iterable))
-            if value is not None:
-                _check_type(function, name, value, expected)
+            if name in values:
+                _check_type(function, name, values[name], _TYPES.get(name, _SEVERAL))
             continue
         from difflib import get_close_matches
 
@@ -215,12 +216,14 @@ def _check(function: str, question: object, options: Options) -> None:
         elif similar:
             problem += f". Did you mean {similar[0]!r}?"
         raise TypeError(problem)
-    truncate = options.get("truncate")
-    if truncate is not None and truncate not in _TRUNCATE:
-        raise UsageError(f"truncate is {truncate!r}", f"choose from {', '.join(_TRUNCATE)}")
-    labels = [label for label in ("name", "tags", "untag") if options.get(label)]
-    if labels and not options.get("save", True):
+    given = cast("Options", values)
+    truncate = given.get("truncate")
+    if truncate is not None and truncate not in ENDS:
+        raise UsageError(f"truncate is {truncate!r}", f"choose from {', '.join(ENDS)}")
+    labels = [label for label in ("name", "tags", "untag") if given.get(label)]
+    if labels and not given.get("save", True):
         raise UsageError(f"{labels[0]} needs a saved session", "leave out save=False")
+    return given
 
 
 def _check_type(function: str, name: str, value: object, expected: tuple[type, ...]) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from gptsh.errors import UsageError
-from gptsh.terminal.stdio import FORMATS, OUTPUTS
+from gptsh.terminal.stdio import ENDS, FORMATS, OUTPUTS
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 _NAMES = 25  # columns of the options in the help; longer ones are above their texts
 STDIN = "-"  # as a value of -f
 MATCHING = "*"  # as a REF of --export-session: all sessions that match the filters
-ENDS = ("head", "tail", "middle")
 SHELLS = ("bash", "zsh", "fish")
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other", "Maintenance")
 

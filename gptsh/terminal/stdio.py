@@ -540,6 +540,7 @@ PLAIN = TerminalStyle(styles=False, colors=False)
 STRUCTURED = ("json", "jsonl")  # for programs
 OUTPUTS = ("text", "markdown", *STRUCTURED)
 FORMATS = ("json", "markdown", "html", "openai", "nanobot")  # for the export of sessions
+ENDS = ("head", "tail", "middle")  # of a text: what ``--truncate`` cuts
 
 
 def output_from(environ: Mapping[str, str]) -> str | None:

@@ -273,6 +273,12 @@ def test_a_value_of_another_type_is_a_type_error_that_names_the_argument(
     assert python.files() == []
 
 
+def test_none_is_as_if_an_option_were_left_out(python: Home) -> None:
+    names = ["session", "params", "values", "files", "tags", "fallback", "save", "timeout"]
+    assert ask("hi", **dict.fromkeys(names)).text == "You said: hi"
+    assert len(python.files()) == 1
+
+
 @pytest.mark.parametrize("options", [{"truncate": "foo"}, {"save": False, "tags": ["x"]}])
 def test_a_value_that_the_command_refuses_is_a_usage_error(
     python: Home, options: dict[str, Any]

@@ -102,7 +102,6 @@ def table(number: int) -> Table:
         _TEXT.format(seed=SEED, version=version("mutmut")),
         heads,
         rows,
-        is_folded=False,
     )
 
 

@@ -113,7 +113,6 @@ def _table(
         text,
         ("Command", *(f"{scale:,}" for scale in scales), "Growth", "At most"),
         rows,
-        is_folded=False,
     )
 
 

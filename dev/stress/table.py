@@ -1,9 +1,10 @@
 """The tables in Markdown; a row that failed is marked."""
 
 import re
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
+
+_MEASURED = ("Tried", "Seconds", "MiB")  # columns of which a row of several names has a range
 
 
 class Tally:
@@ -48,26 +49,35 @@ def markdown(table: Table, measured: str) -> str:
         else sum(int(str(row.cells[column])) for row in table.rows)
     )
     failed = sum(not row.held for row in table.rows)
-    result = f"**{tried:,} tried, all {f'but {failed} ' if failed else ''}held.** {measured}"
-    rows = _grid(table.heads, _merged(table.rows))
+    result = f"{tried:,} tried, all {f'but {failed} ' if failed else ''}held. {measured}"
+    rows = _grid(table.heads, _merged(table.heads, table.rows))
     if table.is_folded:
-        rows = [
-            '<details markdown="1">',
-            "<summary>The table</summary>",
-            "",
-            *rows,
-            "",
-            "</details>",
-        ]
-    return "\n".join([f"## {table.title}", "", table.text.rstrip(), "", result, "", *rows, ""])
+        head = ['<details markdown="1">', f"<summary>{result}</summary>", ""]
+        rows = [*head, *rows, "", "</details>"]
+    else:
+        rows = [result, "", *rows]
+    return "\n".join([f"## {table.title}", "", table.text.rstrip(), "", *rows, ""])
 
 
-def _merged(rows: Iterable[Row]) -> Iterable[Row]:
-    """One row for neighbours whose figures are the same."""
-    for (figures, held), same in groupby(
-        rows, key=lambda row: (tuple(map(str, row.cells[1:])), row.held)
-    ):
-        yield Row(("<br>".join(str(row.cells[0]) for row in same), *figures), held)
+def _merged(heads: Sequence[str], rows: Iterable[Row]) -> Iterator[Row]:
+    """One row for all that differ only in their names and in what was measured."""
+    measured = [at for at, head in enumerate(heads) if at and head in _MEASURED]
+    groups: dict[object, list[Row]] = {}
+    for row in rows:
+        cells = enumerate(row.cells)
+        key = tuple(str(cell) for at, cell in cells if at and at not in measured)
+        groups.setdefault((key, row.held), []).append(row)
+    for same in groups.values():
+        cells = list(same[0].cells)
+        cells[0] = "<br>".join(str(row.cells[0]) for row in same)
+        for at in measured:
+            cells[at] = _range([str(row.cells[at]) for row in same])
+        yield Row(tuple(cells), same[0].held)
+
+
+def _range(figures: Sequence[str]) -> str:
+    least, most = min(figures, key=float), max(figures, key=float)
+    return least if least == most else f"{least} to {most}"
 
 
 def summary(sections: Iterable[str]) -> str:
@@ -75,7 +85,7 @@ def summary(sections: Iterable[str]) -> str:
     lines = ["| test | tried | held |", "|---|---|---|"]
     for section in sections:
         title = section.partition("\n")[0]
-        result = re.search(r"^\*\*([\d,]+) tried, (.*) held\.\*\*", section, re.MULTILINE)
+        result = re.search(r"^(?:<summary>)?([\d,]+) tried, (.*?) held\.", section, re.MULTILINE)
         tried, held = result.groups() if result else ("-", "-")
         lines.append(f"| [{title}](#{title.lower().replace(' ', '-')}) | {tried} | {held} |")
     return "\n".join(lines)

@@ -551,10 +551,9 @@ _PIPED_COMMANDS = (
     ("--show-session", "7x2m", "--full"), ("--list-agents",), ("hi",), ("-m", "lab/ends", "hi"),
 )  # fmt: skip
 _ESCAPES = """\
-Every field of a session and of a configuration contains escape sequences: they set the window title and clear the
-screen. Fields also contain C1 controls and bidirectional overrides. A server sends them as its answer and as its error.
-Commands show them on a pseudo-terminal, and in a pipe, whose reader may show them on a terminal. There an answer has
-them as the model sent it; lists, transcripts and stderr must have none."""
+Every field of a session and of a configuration contains escape sequences, C1 controls and bidirectional overrides. A
+server sends them as its answer and as its error. Commands show them on a pseudo-terminal and in a pipe. In a pipe an
+answer has them as the model sent it; lists, transcripts and stderr must have none."""
 
 # ---- keys
 
@@ -634,6 +633,5 @@ _PLACES: dict[str, tuple[str, dict[str, str], tuple[str, ...]]] = {
     ),
 }  # fmt: skip
 _KEYS = """\
-The test sets a key in one place. One server answers, and another repeats the key in an error, in five spellings:
-unchanged, in capitals, percent-encoded, with escaped slashes, as JSON escapes. The output is text, JSONL, that of
-`--debug`, or that of `--dry-run`, which sends nothing. The test searches all output and written files for the key."""
+A key is in one place. One server answers, and another repeats the key in an error, in five spellings. The test searches
+all output (text, JSONL, `--debug`, `--dry-run`) and all written files for the key."""

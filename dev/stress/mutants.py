@@ -41,11 +41,10 @@ _TEST = "COVERAGE_TEST"  # variable with the name of the running test; support/h
 _RESULTS = ROOT / "build" / "mutants"  # a mutant that was killed once is not tested again
 _TEXT = """\
 This changes the code of three packages in one place at a time: it inverts a condition, raises a number, leaves out an
-argument. Then the tests that reach this place run, the fastest first, for at most two minutes. If none of them fails,
-the change has *survived*. Each survivor was read: most led to a new test, some to simpler code. *Equal* changes do not
-alter the behaviour; `dev/stress/equal.txt` lists them. No test covers the remaining ones yet: wording, bounds, races
-and rare cases of merging an import. *Share* is the part of the sample that was killed. The sample is random
-(seed {seed}), and the changes are those of mutmut {version}."""
+argument. Then the tests that reach this place run, for at most two minutes. If none of them fails, the change has
+*survived*: wording, bounds, races and rare cases of merging an import. *Equal* changes do not alter the behaviour
+(`dev/stress/equal.txt`). *Share* is the part of a random sample (seed {seed}) that was killed; the changes are those of
+mutmut {version}."""
 
 
 class Mutant(NamedTuple):

@@ -99,8 +99,7 @@ def _table(
     ]
     name = f"scale-{unit}.svg"
     (DOCS / name).write_text(_svg(unit, scales, measured))
-    text = f"Seconds of a process, the minimum of {_ROUNDS}. *Growth* is the exponent over the last factor of ten: "
-    text += f"0 is constant, 1 is linear.\n\n![Seconds by the number of {unit}]({name})\n\n"
+    text = f"![Seconds by the number of {unit}]({name})"
     rows = [
         Row(
             (c.name, *(f"{s:.2f}" for s in c.seconds), f"{c.growth:.2f}", f"{c.allowed:.2f}"),

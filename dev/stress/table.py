@@ -81,14 +81,12 @@ def _range(figures: Sequence[str]) -> str:
 
 
 def summary(sections: Iterable[str]) -> str:
-    """A table of the sections of the page: how much each of them tried, and whether all of it held."""
-    lines = ["| test | tried | held |", "|---|---|---|"]
-    for section in sections:
-        title = section.partition("\n")[0]
-        result = re.search(r"^(?:<summary>)?([\d,]+) tried, (.*?) held\.", section, re.MULTILINE)
-        tried, held = result.groups() if result else ("-", "-")
-        lines.append(f"| [{title}](#{title.lower().replace(' ', '-')}) | {tried} | {held} |")
-    return "\n".join(lines)
+    """How often the tests of these sections tried, and whether all of it held."""
+    pattern = re.compile(r"^(?:<summary>)?([\d,]+) tried, all (?:but (\d+) )?held\.", re.MULTILINE)
+    results = [result for section in sections for result in pattern.findall(section)]
+    tried = sum(int(count.replace(",", "")) for count, _ in results)
+    failed = sum(int(count or 0) for _, count in results)
+    return f"{tried:,} times, and it {f'did not hold {failed} times' if failed else 'always held'}"
 
 
 def _grid(heads: Sequence[str], rows: Iterable[Row]) -> list[str]:

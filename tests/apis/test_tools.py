@@ -23,7 +23,7 @@ from tests.support.home import Home, Result, lab_config, peak_of, wait_for_exit,
 from tests.support.messages import text
 from tests.support.old_http_tool_server import old_server
 from tests.support.programs import needs
-from tests.support.readme import keys_in
+from tests.support.readme import keys_of
 from tests.support.server import ModelServer, Script
 from tests.support.terminal import Terminal
 from tests.support.tools import BAD, HTTP, SERVER, calling, is_running
@@ -123,7 +123,7 @@ def test_the_list_for_programs(two: Home) -> None:
         "name": "one__tell", "server": "one", "description": "Will tell.\nMore.", "auto_approve": True,
         "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
     }  # fmt: skip
-    assert list(told) == keys_in("key of a tool")
+    assert list(told) == keys_of("`--list-tools`")
     lines = two.run(
         "--list-tools", "--tools", "one__tell,two__tell", "-o", "jsonl"
     ).stdout.splitlines()

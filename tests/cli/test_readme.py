@@ -10,7 +10,7 @@ import pytest
 from tests.support.home import Home
 from tests.support.paths import HISTORIES, ROOT
 from tests.support.programs import needs
-from tests.support.readme import SCRIPTING, keys_in
+from tests.support.readme import SCRIPTING, keys_in, keys_of
 
 PAGES = [path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = [
@@ -46,13 +46,15 @@ SAMPLE = str(HISTORIES / "gptsh")  # it has session 7x2m
 TABLES = [  # in one home: a run for programs, and the table that names the keys of its first item
     (["-m", "echo", "hello there"], "key of an answer"),
     (["-s", "nobody", "hi"], "key of an answer"),
-    (["-s", "0", "--tag", "x", "--snapshot", "y"], "key of `-s REF` with labels and no prompt"),
     (["--list-sessions"], "key of a list's item"),
     (["--list-models"], "key of a model"),
-    (["--list-agents"], "key of an agent"),
-    (["--import-session", SAMPLE], "key of `--import-session`"),
-    (["--archive-session", "7x2m"], "key of `--delete-session` and `--archive-session`"),
-    (["--delete-session", "7x2m"], "key of `--delete-session` and `--archive-session`"),
+]
+JOBS = [  # after those: a run, and the row of the other jobs that names its keys
+    (["-s", "0", "--tag", "x", "--snapshot", "y"], "`-s REF` with labels and no prompt"),
+    (["--list-agents"], "`--list-agents`"),
+    (["--import-session", SAMPLE], "`--import-session`"),
+    (["--archive-session", "7x2m"], "`--archive-session`"),
+    (["--delete-session", "7x2m"], "`--delete-session`"),
 ]
 
 
@@ -82,9 +84,10 @@ def test_a_script_prints_what_the_page_says(home: Home, script: str, printed: st
 
 
 def test_the_keys_for_programs_are_those_of_the_page(home: Home) -> None:
-    for args, heading in TABLES:
+    named = [(args, keys_in(heading)) for args, heading in TABLES]
+    for args, keys in [*named, *((args, keys_of(job)) for args, job in JOBS)]:
         first = json.loads(home.run(*args, "-o", "json").stdout)
-        assert set(first[0] if isinstance(first, list) else first) == set(keys_in(heading)), args
+        assert set(first[0] if isinstance(first, list) else first) == set(keys), args
     (match,) = json.loads(home.run("--search-sessions", "THERE", "-o", "json").stdout)
     assert set(match) == {*keys_in("key of a list's item"), "match"}
     context = next(

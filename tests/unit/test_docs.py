@@ -21,7 +21,8 @@ def test_the_page_about_the_functions_runs(store: Store, home: Home) -> None:
     blocks = re.findall(r"```python\n(.*?)```", API, re.DOTALL)
     for block in blocks:
         exec(compile(block, "docs/api.md", "exec"), names)
-    assert len(blocks) == 10
+    assert len(blocks) == 9
+    assert sessions.resolve_small_model(names["agent"], {"model_small": "small"}) == "small"
     assert [name for name in sessions.__all__ if name not in API] == ["fork_session", "load_at"]
     assert sessions.get_sessions_dir() == Path(names["path"]).parent == home.sessions
     assert "Fine (script|openai/gpt-4.1) [@fine]" in home.run("--list-sessions").stdout

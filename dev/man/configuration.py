@@ -38,7 +38,7 @@ FILES = (
     ("${XDG_CONFIG_HOME:-~/.config}/gptsh/config.toml", "The configuration."),
     (
         "${XDG_CONFIG_HOME:-~/.config}/gptsh/agents/NAME.md",
-        "A prompt: an agent of that name. Or NAME/system.md.",
+        "A prompt: an agent of that name. Also NAME.yaml, NAME/system.md and NAME/SKILL.md.",
     ),
     (f"{_STATE}/sessions/", "The sessions, one JSON file each."),
     (f"{_STATE}/archive/", "Archived sessions."),

@@ -35,7 +35,7 @@ hangs, and time and memory stay within bounds. Stress tests tried to break that 
 - **[64 runs at once](#many-at-once)** write to one session, and all their turns are there.
 - **[Huge, broken and hostile input](#attacks)** ends a run by itself, without a traceback. [Escape
   sequences](#escapes-on-a-terminal) do not reach your terminal, and [keys](#keys) are in no output and no file.
-- **With [100 times as many sessions](#the-number-of-sessions),** asking and showing take at most twice as long. Lists,
+- **With [100 times as many sessions](#the-number-of-sessions),** asking and showing take about twice as long. Lists,
   searches and the usage grow in proportion.
 - **[Other tools](#compared-with-other-tools)** lost turns, questions or partial answers in the same comparison.
 

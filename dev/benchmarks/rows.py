@@ -342,7 +342,7 @@ ROWS = (
         FLOOR,
     ),
     Row(
-        "first answer byte, beside llm",
+        "first answer byte, compared with llm",
         lambda lab: first_byte(ASK, lab.direct.env),
         times(0.18),
         LLM,

@@ -107,44 +107,93 @@ def table(number: int) -> Table:
 # ---- mutants
 
 
+class Place(NamedTuple):
+    """Where a visitor is in a file."""
+
+    function: str  # the enclosing class and function, "Class.method"
+    around: range  # lines of the enclosing function or statement
+    constant: str  # that the enclosing statement assigns, if there is no enclosing function
+
+
 def mutants_of(path: Path) -> list[Mutant]:
     """All mutants of a file."""
-    import libcst as cst
+    from libcst import parse_module
     from libcst.metadata import MetadataWrapper, PositionProvider
-    from mutmut.mutation.mutators import mutation_operators
 
-    wrapper = MetadataWrapper(cst.parse_module(path.read_text()))
-    module, positions = wrapper.module, wrapper.resolve(PositionProvider)
-    name = path.relative_to(ROOT).as_posix()
-    mutants: list[Mutant] = []
-    counts: Counter[str] = Counter()
+    wrapper = MetadataWrapper(parse_module(path.read_text()))
+    finder = _Finder(
+        path.relative_to(ROOT).as_posix(), wrapper.module, wrapper.resolve(PositionProvider)
+    )
+    finder.visit(wrapper.module, Place("", range(0), ""))
+    return finder.mutants
 
-    def code_of(node: cst.CSTNode) -> str:
-        return " ".join(module.code_for_node(node).split())
 
-    def span(node: cst.CSTNode) -> range:
-        return range(positions[node].start.line, positions[node].end.line + 1)
+class _Finder:
+    """Visit the nodes of a module and collect their mutants."""
 
-    def visit(node: cst.CSTNode, inside: str, around: range, constant: str) -> None:
+    def __init__(self, path: str, module: Any, positions: Any) -> None:
+        self.mutants: list[Mutant] = []
+        self._path = path
+        self._module = module
+        self._positions = positions
+        self._counts: Counter[str] = Counter()  # of each name: the same change may occur twice
+
+    def visit(self, node: Any, place: Place) -> None:
+        """Add the mutants of a node and of all below it."""
+        import libcst as cst
+
         if isinstance(node, cst.Annotation | cst.Decorator) or _is_ignored(node):
             return
-        if isinstance(node, cst.FunctionDef | cst.ClassDef):
-            inside = f"{inside}.{node.name.value}".strip(".")
-        if isinstance(node, cst.FunctionDef):
-            around, constant = span(node), ""
-        elif isinstance(node, cst.SimpleStatementLine) and not constant and not around:
-            around, constant = span(node), next(iter(re.findall(r"\w+", code_of(node))), "")
-        for kind, operator in mutation_operators:
-            for new in operator(node) if isinstance(node, kind) and node in positions else ():
-                title = f"{name} {inside or constant}: {code_of(node)} -> {code_of(new)}"
-                counts[title] += 1
-                title += f" #{counts[title]}" if counts[title] > 1 else ""
-                mutants.append(Mutant(title, name, span(node), around, constant, node, new, module))
+        place = self._place_in(node, place)
+        if node in self._positions:
+            self._add_mutants(node, place)
         for child in node.children:
-            visit(child, inside, around, constant)
+            self.visit(child, place)
 
-    visit(module, "", range(0), "")
-    return mutants
+    def _place_in(self, node: Any, place: Place) -> Place:
+        import libcst as cst
+
+        if isinstance(node, cst.FunctionDef | cst.ClassDef):
+            place = place._replace(function=f"{place.function}.{node.name.value}".strip("."))
+        if isinstance(node, cst.FunctionDef):
+            return place._replace(around=self._lines_of(node), constant="")
+        if isinstance(node, cst.SimpleStatementLine) and not place.constant and not place.around:
+            words = re.findall(r"\w+", self._code_of(node))
+            return place._replace(around=self._lines_of(node), constant=words[0] if words else "")
+        return place
+
+    def _add_mutants(self, node: Any, place: Place) -> None:
+        from mutmut.mutation.mutators import mutation_operators
+
+        for node_type, operator in mutation_operators:
+            if isinstance(node, node_type):
+                for new in operator(node):
+                    self._add(node, new, place)
+
+    def _add(self, node: Any, new: Any, place: Place) -> None:
+        change = f"{self._code_of(node)} -> {self._code_of(new)}"
+        name = f"{self._path} {place.function or place.constant}: {change}"
+        self._counts[name] += 1
+        if self._counts[name] > 1:
+            name += f" #{self._counts[name]}"
+        mutant = Mutant(
+            name,
+            self._path,
+            lines=self._lines_of(node),
+            around=place.around,
+            constant=place.constant,
+            node=node,
+            new=new,
+            module=self._module,
+        )
+        self.mutants.append(mutant)
+
+    def _code_of(self, node: Any) -> str:
+        return " ".join(self._module.code_for_node(node).split())
+
+    def _lines_of(self, node: Any) -> range:
+        position = self._positions[node]
+        return range(position.start.line, position.end.line + 1)
 
 
 def _is_ignored(node: Any) -> bool:

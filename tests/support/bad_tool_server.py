@@ -20,7 +20,6 @@ TTL = 60_000 if MODE == "lasting" else 0
 IS_MODERN = MODE in ("modern", "lasting")
 MODERN = {"resultType": "complete", "ttlMs": TTL, "cacheScope": "public"} if IS_MODERN else {}
 HELLO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "bad", "version": "1"}}
-TOOLS = ("die", "hang", "garble", "refuse", "give", "many", "tell", "leak", "say", "ask")
 writing = threading.Lock()
 replies: dict[int, queue.SimpleQueue[Any]] = {}  # to questions, by the call
 
@@ -50,67 +49,124 @@ def answer(ident: Any, result: Any) -> None:
     put(json.dumps({"jsonrpc": "2.0", "id": ident, "result": {**result, **MODERN}}))
 
 
-def called(ident: Any, tool: str, given: Any) -> None:
-    """Run a tool; each misbehaves in another way."""
-    if tool == "die":
-        complain(f"about to die\nthe key is {os.environ.get('TOOL_KEY')}\n")
-        os._exit(3)
-    elif tool == "hang":
-        time.sleep(60)
-    elif tool == "garble":
-        put('{"jsonrpc": "2.0", "id": ')
-    elif tool == "refuse":
-        put(
-            json.dumps(
-                {"jsonrpc": "2.0", "id": ident, "error": {"code": -32000, "message": "not today"}}
-            )
-        )
-    elif tool == "give":
-        answer(ident, given["result"])
-    elif tool == "many":  # the same block again and again
-        blocks = ",".join([json.dumps(given["block"])] * given["count"])
-        put(f'{{"jsonrpc": "2.0", "id": {json.dumps(ident)}, "result": {{"content": [{blocks}]}}}}')
-    elif tool == "tell":
-        facts = {
-            "env": dict(os.environ),
-            "cwd": os.getcwd(),
-            "leads": os.getsid(0) == os.getpid(),
-            "given": given,
-        }
-        answer(ident, {"content": [{"type": "text", "text": json.dumps(facts)}]})
-    elif tool == "leak":  # log lines on stdout
-        put('cloning into ...\n\n{"level": "info"}')
-        answer(ident, {"content": [{"type": "text", "text": "done"}]})
-    elif tool == "say":  # the given line in Latin-1, with the request's id for ID
-        with writing:
-            sys.stdout.buffer.write(
-                given["line"].replace("ID", str(ident)).encode("latin-1") + b"\n"
-            )
-            sys.stdout.flush()
-    elif tool == "ask" and not MODERN:
-        replies[ident] = queue.SimpleQueue()
-        request = {
-            "jsonrpc": "2.0",
-            "id": f"q{ident}",
-            "method": "elicitation/create",
-            "params": given["asked"],
-        }
-        put(re.sub('"(NaN|Infinity)"', r"\1", json.dumps(request)))
-        answer(ident, {"content": [{"type": "text", "text": json.dumps(replies[ident].get())}]})
+def fail(ident: Any, code: int, text: str, **more: Any) -> None:
+    """Answer a request with an error."""
+    fault = {"code": code, "message": text, **more}
+    put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": fault}))
 
 
-def asked(ident: Any, params: Any) -> None:
+def answer_text(ident: Any, text: str) -> None:
+    """Answer a call with a text."""
+    answer(ident, {"content": [{"type": "text", "text": text}]})
+
+
+# ---- tools, which misbehave each in another way
+
+
+def die(_ident: Any, _given: Any) -> None:
+    """End the process."""
+    complain(f"about to die\nthe key is {os.environ.get('TOOL_KEY')}\n")
+    os._exit(3)
+
+
+def hang(_ident: Any, _given: Any) -> None:
+    """Never answer."""
+    time.sleep(60)
+
+
+def garble(_ident: Any, _given: Any) -> None:
+    """Answer with half a document."""
+    put('{"jsonrpc": "2.0", "id": ')
+
+
+def refuse(ident: Any, _given: Any) -> None:
+    """Answer with an error."""
+    fail(ident, -32000, "not today")
+
+
+def give(ident: Any, given: Any) -> None:
+    """Answer with the given result."""
+    answer(ident, given["result"])
+
+
+def many(ident: Any, given: Any) -> None:
+    """Answer with the same block again and again."""
+    blocks = ",".join([json.dumps(given["block"])] * given["count"])
+    put(f'{{"jsonrpc": "2.0", "id": {json.dumps(ident)}, "result": {{"content": [{blocks}]}}}}')
+
+
+def tell(ident: Any, given: Any) -> None:
+    """Tell how the server was started, and the arguments of the call."""
+    facts = {
+        "env": dict(os.environ),
+        "cwd": os.getcwd(),
+        "leads": os.getsid(0) == os.getpid(),
+        "given": given,
+    }
+    answer_text(ident, json.dumps(facts))
+
+
+def leak(ident: Any, _given: Any) -> None:
+    """Write log lines to stdout before the answer."""
+    put('cloning into ...\n\n{"level": "info"}')
+    answer_text(ident, "done")
+
+
+def say(ident: Any, given: Any) -> None:
+    """Write the given line in Latin-1, with the request's id for ID."""
+    line = given["line"].replace("ID", str(ident))
+    with writing:
+        sys.stdout.buffer.write(line.encode("latin-1") + b"\n")
+        sys.stdout.flush()
+
+
+def ask(ident: Any, given: Any) -> None:
+    """Ask the user in the protocols before 2026-07-28, and answer with the reply."""
+    replies[ident] = queue.SimpleQueue()
+    request = {
+        "jsonrpc": "2.0",
+        "id": f"q{ident}",
+        "method": "elicitation/create",
+        "params": given["asked"],
+    }
+    put(re.sub('"(NaN|Infinity)"', r"\1", json.dumps(request)))
+    answer_text(ident, json.dumps(replies[ident].get()))
+
+
+TOOLS = {
+    tool.__name__: tool for tool in (die, hang, garble, refuse, give, many, tell, leak, say, ask)
+}
+
+
+# ---- requests
+
+
+def call(ident: Any, params: Any) -> None:
+    """Answer ``tools/call``, in a thread: a call may hang."""
+    if params["name"] == "ask" and IS_MODERN:
+        ask_in_result(ident, params)
+        return
+    tool = TOOLS[params["name"]]
+    args = (ident, params.get("arguments") or {})
+    threading.Thread(target=tool, args=args, daemon=True).start()
+
+
+def ask_in_result(ident: Any, params: Any) -> None:
     """Answer a call of ``ask`` in the protocol of 2026-07-28: with a question, then with the reply."""
     if "inputResponses" in params:
         reply = {"reply": params["inputResponses"]["q"], "state": params["requestState"]}
-        answer(ident, {"content": [{"type": "text", "text": json.dumps(reply)}]})
+        answer_text(ident, json.dumps(reply))
     else:
         request = {"method": "elicitation/create", "params": params["arguments"]["asked"]}
-        put(json.dumps({"jsonrpc": "2.0", "id": ident, "result": {
-            "resultType": "input_required", "inputRequests": {"q": request}, "requestState": "sealed"}}))  # fmt: skip
+        result = {
+            "resultType": "input_required",
+            "inputRequests": {"q": request},
+            "requestState": "sealed",
+        }
+        put(json.dumps({"jsonrpc": "2.0", "id": ident, "result": result}))
 
 
-def listed(ident: Any, params: Any) -> None:
+def list_tools(ident: Any, params: Any) -> None:
     """Answer ``tools/list``: three a page, endless pages, no names, too many tools, or all at once."""
     if MODE == "lasting":
         with open(f"{sys.argv[2]}.lists", "a") as file:
@@ -118,7 +174,8 @@ def listed(ident: Any, params: Any) -> None:
     start = int(params.get("cursor") or 0)
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
     tools: list[Any] = [
-        {"name": n, "description": f"Will {n}.\nMore.", "inputSchema": schema} for n in TOOLS
+        {"name": name, "description": f"Will {name}.\nMore.", "inputSchema": schema}
+        for name in TOOLS
     ]
     pages: dict[str, dict[str, Any]] = {
         "tasks": {
@@ -139,24 +196,38 @@ def listed(ident: Any, params: Any) -> None:
     answer(ident, pages.get(MODE, {"tools": tools}))
 
 
-def initialized(ident: Any) -> None:
+def initialize(ident: Any, _params: Any) -> None:
     """Answer ``initialize``: with another version, late, not at all, or correctly."""
     if MODE == "chatty":
         put("Server listening!\n\n[banner]")
     if IS_MODERN:
-        fault = {
-            "code": -32022,
-            "message": "too old",
-            "data": {"supported": ["2026-07-28"], "requested": "2025-11-25"},
-        }
-        put(json.dumps({"jsonrpc": "2.0", "id": ident, "error": fault}))
+        versions = {"supported": ["2026-07-28"], "requested": "2025-11-25"}
+        fail(ident, -32022, "too old", data=versions)
     elif MODE == "meet":  # wait until a second server was started
         while len(Path(sys.argv[2]).read_text().split()) < 2:
             time.sleep(0.01)
     if MODE not in ("mute", "modern", "lasting"):
-        answer(
-            ident, {"protocolVersion": "1999-01-01" if MODE == "foreign" else "2025-06-18", **HELLO}
-        )
+        version = "1999-01-01" if MODE == "foreign" else "2025-06-18"
+        answer(ident, {"protocolVersion": version, **HELLO})
+
+
+def discover(ident: Any, _params: Any) -> None:
+    """Answer ``server/discover``, which only servers of 2026-07-28 know."""
+    if IS_MODERN:
+        answer(ident, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
+    elif MODE != "mute":
+        fail(ident, -32601, "Method not found")
+
+
+METHODS = {
+    "initialize": initialize,
+    "server/discover": discover,
+    "tools/list": list_tools,
+    "tools/call": call,
+}
+
+
+# ---- the process
 
 
 def prepare() -> None:
@@ -180,46 +251,29 @@ def prepare() -> None:
         sys.stdout.write("x" * 65536)
 
 
+def refuse_to_discover(method: str) -> None:
+    """End the process if its first request is not ``initialize``, as servers in Rust of 2025 do."""
+    if method != "initialize":
+        complain(f"Error: ExpectedInitializeRequest({method})\n")
+        sys.exit(1)
+
+
 def main() -> None:
     """Read requests until stdin ends; a stubborn server stays."""
     prepare()
-    greeted = False
+    is_first = True
     for line in sys.stdin:
         message = json.loads(line)
-        ident, method, params = (
-            message.get("id"),
-            message.get("method"),
-            message.get("params") or {},
-        )
-        if method is None:
+        ident = message.get("id")
+        method = message.get("method")
+        if method is None:  # a reply to a question
             replies[int(ident.removeprefix("q"))].put(message.get("result", message.get("error")))
             continue
-        if MODE == "old" and not greeted:
-            if method != "initialize":  # as servers in Rust of 2025
-                complain(f"Error: ExpectedInitializeRequest({method})\n")
-                sys.exit(1)
-            greeted = True
-        if method == "initialize":
-            initialized(ident)
-        elif method == "server/discover" and IS_MODERN:
-            answer(ident, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}})
-        elif method == "server/discover" and MODE != "mute":
-            put(
-                json.dumps(
-                    {
-                        "jsonrpc": "2.0",
-                        "id": ident,
-                        "error": {"code": -32601, "message": "Method not found"},
-                    }
-                )
-            )
-        elif method == "tools/list":
-            listed(ident, params)
-        elif method == "tools/call" and params["name"] == "ask" and MODERN:
-            asked(ident, params)
-        elif method == "tools/call":
-            args = (ident, params["name"], params.get("arguments") or {})
-            threading.Thread(target=called, args=args, daemon=True).start()
+        if MODE == "old" and is_first:
+            refuse_to_discover(method)
+        is_first = False
+        if method in METHODS:
+            METHODS[method](ident, message.get("params") or {})
     if MODE == "stubborn":
         time.sleep(60)
 

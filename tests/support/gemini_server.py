@@ -24,6 +24,7 @@ CONFIG = {
 DATA = {"text", "functionCall", "functionResponse", "inlineData", "fileData", "executableCode", "codeExecutionResult",
         "toolCall", "toolResponse"}  # fmt: skip
 CORRUPTED = "Corrupted thought signature."
+UNANSWERED = "Please ensure that the number of function response parts equals that of the calls."
 UNSIGNED = "skip_thought_signature_validator"
 
 
@@ -113,29 +114,32 @@ def _wrong_contents(contents: list[dict[str, Any]], model: str) -> str | None:
     if not contents:
         return "contents is not specified"
     roles = [content["role"] for content in contents]
-    if roles != (["user", "model"] * len(roles))[: len(roles)] or roles[-1] != "user":
+    alternating = ["user", "model"] * len(roles)
+    if roles != alternating[: len(roles)] or roles[-1] != "user":
         return f"Please ensure that roles alternate and that the last one is the user's: {roles}"
-    open_calls: dict[str, str] = {}
+    open_calls: list[tuple[str, str]] = []
     for content in contents:
-        calls: dict[str, str] = {}
         for part in content["parts"]:
             if wrong := _wrong_part(part, content["role"]):
                 return wrong
-            if "functionCall" in part:
-                needed = not calls and not model.startswith("gemini-2")
-                if needed and "thoughtSignature" not in part:
-                    return "Function call is missing a thought_signature in functionCall parts."
-                calls[part["functionCall"]["id"]] = part["functionCall"]["name"]
-            if "functionResponse" in part:
-                result = part["functionResponse"]
-                if open_calls.pop(result["id"], None) != result["name"]:
-                    return "Please ensure that the number of function response parts equals that of the calls."
-        if open_calls:
-            return (
-                "Please ensure that the number of function response parts equals that of the calls."
-            )
-        open_calls = calls
+        if sorted(_results(content)) != sorted(open_calls):
+            return UNANSWERED
+        calls = [part for part in content["parts"] if "functionCall" in part]
+        needs_signature = not model.startswith("gemini-2")
+        if needs_signature and calls and "thoughtSignature" not in calls[0]:
+            return "Function call is missing a thought_signature in functionCall parts."
+        open_calls = [(part["functionCall"]["id"], part["functionCall"]["name"]) for part in calls]
     return None
+
+
+def _results(content: dict[str, Any]) -> list[tuple[str, str]]:
+    """The id and the function's name of each result in a content."""
+    results = []
+    for part in content["parts"]:
+        if "functionResponse" in part:
+            result = part["functionResponse"]
+            results.append((result["id"], result["name"]))
+    return results
 
 
 def _wrong_part(part: dict[str, Any], role: str) -> str | None:

@@ -29,6 +29,8 @@ ITEMS: dict[str, tuple[set[str], set[str]]] = {
     "function_call_output": ({"call_id", "output"}, set()),
     "web_search_call": ({"id", "status"}, {"action"}),
 }
+# What may come after reasoning.
+FOLLOWERS = ("message", "reasoning", "function_call", "web_search_call")
 
 
 def sealed(text: str) -> str:
@@ -137,40 +139,51 @@ def complaint(body: dict[str, Any]) -> str | None:
 
 def _wrong_items(items: list[dict[str, Any]]) -> str | None:
     calls: set[str] = set()
-    for at, item in enumerate(items):
+    for index, item in enumerate(items):
         kind = item.get("type", "message")
-        if kind not in ITEMS:
-            return f"Invalid value: '{kind}'."
-        required, optional = ITEMS[kind]
-        if not required <= set(item) or set(item) - required - optional - {"type"}:
-            return f"Unknown or missing parameter: 'input[{at}]' {sorted(item)}"
-        if kind == "message" and (wrong := _wrong_message(item)):
+        wrong = _wrong_keys(kind, item, index)
+        if wrong is None and kind == "message":
+            wrong = _wrong_message(item)
+        if wrong is None and kind == "reasoning":
+            wrong = _wrong_reasoning(item, items[index + 1 :])
+        if wrong is None and kind in ("function_call", "function_call_output"):
+            wrong = _wrong_call(item, calls)
+        if wrong is not None:
             return wrong
-        if kind == "reasoning":
-            seal = item.get("encrypted_content") or ""
-            if sealed(bytes.fromhex(seal[64:]).decode()) != seal:
-                return (
-                    "The encrypted content could not be verified. Code: invalid_encrypted_content"
-                )
-            after = items[at + 1] if at + 1 < len(items) else {}
-            if after.get("type") not in (
-                "message",
-                "reasoning",
-                "function_call",
-                "web_search_call",
-            ):
-                return f"Item '{item['id']}' of type 'reasoning' was provided without its required following item."
-        if kind == "function_call":
-            if item["call_id"] in calls or not isinstance(item["arguments"], str):
-                return "Duplicate call"
-            calls.add(item["call_id"])
-        if kind == "function_call_output":
-            if item["call_id"] not in calls:
-                return (
-                    f"No tool call found for function call output with call_id {item['call_id']}."
-                )
-            calls.remove(item["call_id"])
     return f"No tool output found for function call {min(calls)}." if calls else None
+
+
+def _wrong_keys(kind: str, item: dict[str, Any], index: int) -> str | None:
+    if kind not in ITEMS:
+        return f"Invalid value: '{kind}'."
+    required, optional = ITEMS[kind]
+    keys = set(item) - {"type"}
+    if not required <= keys <= required | optional:
+        return f"Unknown or missing parameter: 'input[{index}]' {sorted(item)}"
+    return None
+
+
+def _wrong_reasoning(item: dict[str, Any], following: list[dict[str, Any]]) -> str | None:
+    seal = item.get("encrypted_content") or ""
+    if sealed(bytes.fromhex(seal[64:]).decode()) != seal:
+        return "The encrypted content could not be verified. Code: invalid_encrypted_content"
+    if not following or following[0].get("type") not in FOLLOWERS:
+        return f"Item '{item['id']}' of type 'reasoning' was provided without its required following item."
+    return None
+
+
+def _wrong_call(item: dict[str, Any], calls: set[str]) -> str | None:
+    """Add a call to the open ones, or take away the one that is answered."""
+    call_id = item["call_id"]
+    if item["type"] == "function_call_output":
+        if call_id not in calls:
+            return f"No tool call found for function call output with call_id {call_id}."
+        calls.remove(call_id)
+        return None
+    if call_id in calls or not isinstance(item["arguments"], str):
+        return "Duplicate call"
+    calls.add(call_id)
+    return None
 
 
 def _wrong_message(item: dict[str, Any]) -> str | None:
@@ -201,17 +214,8 @@ class ResponsesServer(ModelServer):
         if not self.requests[-1].path.endswith("/responses"):
             return _json(404, {"error": {"message": "Invalid URL"}})
         if wrong := complaint(body):
-            return _json(
-                400,
-                {
-                    "error": {
-                        "message": wrong,
-                        "type": "invalid_request_error",
-                        "param": None,
-                        "code": None,
-                    }
-                },
-            )
+            fault = {"message": wrong, "type": "invalid_request_error", "param": None, "code": None}
+            return _json(400, {"error": fault})
         queue = self._scripts[body.get("model", "")] or self._scripts[""]
         return queue.popleft() if queue else self._default(body)
 

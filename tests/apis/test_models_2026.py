@@ -88,22 +88,42 @@ def options(params: str) -> list[str]:
 
 
 def effort(
-    api: str, model: str, value: str, words: str, path: str, first: Any, then: Any, **more: Any
+    api: str, model: str, value: str, words: str, path: str, values: tuple[Any, Any], **more: Any
 ) -> Refused:
-    """A refusal of an effort; ``then`` is None if it is left out."""
-    level = more.pop("level", then)
-    note = (
-        f"takes no reasoning_effort {value}: {level} is sent"
-        if level
-        else "takes no reasoning_effort: left out"
+    """A refusal of an effort; ``values`` are sent at first and then, None if the effort is left out."""
+    first, then = values
+    level = more.pop("level", then)  # the effort that the second value is
+    if level:
+        note = f"takes no reasoning_effort {value}: {level} is sent"
+    else:
+        note = "takes no reasoning_effort: left out"
+    return Refused(
+        api,
+        model,
+        params=f"reasoning_effort={value}",
+        words=words,
+        path=path,
+        first=first,
+        then=then,
+        note=note,
+        more=more,
     )
-    return Refused(api, model, f"reasoning_effort={value}", words, path, first, then, note, more)
 
 
 def left_out(api: str, model: str, params: str, words: str, first: Any, **more: Any) -> Refused:
     """A refusal of the first of these parameters."""
     name = params.partition("=")[0]
-    return Refused(api, model, params, words, name, first, None, f"takes no {name}: left out", more)
+    return Refused(
+        api,
+        model,
+        params=params,
+        words=words,
+        path=name,
+        first=first,
+        then=None,
+        note=f"takes no {name}: left out",
+        more=more,
+    )
 
 
 LS = '{"name":"ls","input_schema":{"type":"object"}}'
@@ -111,43 +131,43 @@ REFUSED = {
     "effort, Responses": effort(
         "responses", "openai/gpt-6.3-luna", "none",
         f"Unsupported value: 'none' is not supported with the 'gpt-6.3-luna-2026-12-01' model. {LIST}",
-        "reasoning.effort", "none", "low", param="reasoning.effort", code="unsupported_value",
+        "reasoning.effort", ("none", "low"), param="reasoning.effort", code="unsupported_value",
     ),
     "effort, chat": effort(
         "chat", "lab/gpt-6.2-sol", "high",
         "Unsupported value: 'reasoning_effort' does not support 'high' with this model. Supported values are: "
         "'medium'.",
-        "reasoning_effort", "high", "medium", param="reasoning_effort", code="unsupported_value",
+        "reasoning_effort", ("high", "medium"), param="reasoning_effort", code="unsupported_value",
     ),
     "effort, Groq": effort(
         "chat", "lab/unheard-of", "max", "`reasoning_effort` must be one of `low`, `medium`, or `high`",
-        "reasoning_effort", "max", "high",
+        "reasoning_effort", ("max", "high"),
     ),
     "effort, a model that does not reason": effort(
         "chat", "lab/gpt-4.1", "low", "Unrecognized request argument supplied: reasoning_effort",
-        "reasoning_effort", "low", None,
+        "reasoning_effort", ("low", None),
     ),
     "disabled on a model that always thinks": effort(
         "anthropic", "anthropic/claude-haiku-6", "none",
         '"thinking.type.disabled" is not supported for this model. Use "thinking.type.adaptive" and '
         '"output_config.effort" to control thinking behavior.',
-        "output_config.effort", None, "low",
+        "output_config.effort", (None, "low"),
     ),
     "between_tools elsewhere": effort(
         "anthropic", "anthropic/claude-sonnet-6", "none",
-        '"thinking.type.between_tools" is not supported for this model.', "output_config.effort", None, "low",
+        '"thinking.type.between_tools" is not supported for this model.', "output_config.effort", (None, "low"),
     ),
     "thinkingLevel": effort(
         "gemini", "gemini/gemini-3.6-flash", "minimal",
         "Thinking level MINIMAL is not supported for this model. Please retry with other thinking level.",
-        "generationConfig.thinkingConfig.thinkingLevel", "MINIMAL", "LOW", level="low",
+        "generationConfig.thinkingConfig.thinkingLevel", ("MINIMAL", "LOW"), level="low",
     ),
     "think": effort(
         "ollama", "ollama/qwen3", "max", 'invalid think value: "max" (must be "high", "medium", "low", true, or false)',
-        "think", "max", "high",
+        "think", ("max", "high"),
     ),
     "no thinking": effort(
-        "ollama", "ollama/phi", "low", '"phi" does not support thinking', "think", "low", None,
+        "ollama", "ollama/phi", "low", '"phi" does not support thinking', "think", ("low", None),
     ),
     "temperature, chat": left_out(
         "chat", "lab/gpt-6-sol", "temperature=0.8", "Unsupported value: 'temperature' does not support 0.8 with this "

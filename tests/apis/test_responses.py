@@ -1,7 +1,7 @@
 """OpenAI's Responses API: what is sent, what is read, what goes back, and servers that lack it."""
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -290,40 +290,42 @@ def test_an_image_that_a_tool_returned_is_part_of_its_result(home: Home) -> None
 # ---- endings
 
 
-@pytest.mark.parametrize(
-    ("items", "more", "out", "line", "code"),
-    [
-        ([message("half")], {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
-         "half\n", "cut by the token limit", 5),
-        ([message("half")], {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}},
-         "half\n", "stopped by the provider's filter", 5),
-        ([refusal("I can't.")], {}, "I can't.\n", "the model refused to answer", 5),
-        ([message("half")], {"status": "failed", "error": {"code": "server_error", "message": "it broke"}},
-         "half\n", "it broke", 1),
-        ([reasoning("a")], {}, "", "the model answered nothing", 1),
-    ],
-)  # fmt: skip
+class Ending(NamedTuple):
+    """An answer that ends: its items, further keys of the response, and what gptsh prints and returns."""
+
+    items: list[dict[str, Any]]
+    more: dict[str, Any]
+    out: str
+    line: str
+    code: int
+
+
+TRUNCATED = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+FILTERED = {"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}
+BROKEN = {"status": "failed", "error": {"code": "server_error", "message": "it broke"}}
+ENDINGS = [
+    Ending([message("half")], TRUNCATED, out="half\n", line="cut by the token limit", code=5),
+    Ending([message("half")], FILTERED, out="half\n", line="stopped by the provider's filter", code=5),
+    Ending([refusal("I can't.")], {}, out="I can't.\n", line="the model refused to answer", code=5),
+    Ending([message("half")], BROKEN, out="half\n", line="it broke", code=1),
+    Ending([reasoning("a")], {}, out="", line="the model answered nothing", code=1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize("streams", [True, False])
 def test_how_an_answer_ends(
-    sol: Home,
-    openai: ResponsesServer,
-    items: Any,
-    more: Any,
-    out: str,
-    line: str,
-    code: int,
-    streams: bool,
+    sol: Home, openai: ResponsesServer, ending: Ending, streams: bool
 ) -> None:
-    whole = json.dumps(response(*items, **more)).encode()
-    openai.script(*(stream(*items, **more) if streams else [whole]))
-    run = sol.run(*(() if streams else ("--no-stream",)), "hi")
-    assert run.stdout == out
-    assert run.code == code
-    assert line in run.stderr
+    whole = json.dumps(response(*ending.items, **ending.more)).encode()
+    openai.script(*(stream(*ending.items, **ending.more) if streams else [whole]))
+    run = sol.run("hi") if streams else sol.run("--no-stream", "hi")
+    assert run.stdout == ending.out
+    assert run.code == ending.code
+    assert ending.line in run.stderr
     reply = sol.doc()["messages"][-1]
-    assert (reply.get("refusal") or reply["content"] or "") == (
-        out.strip() if out else reply["content"]
-    )
+    if ending.out:
+        assert (reply.get("refusal") or reply["content"]) == ending.out.strip()
 
 
 @pytest.mark.parametrize("at", range(1, 7))

@@ -42,49 +42,56 @@ FENCED = "Do:\n```sh\nls -l\n```\nThat is all."
 
 
 @pytest.mark.parametrize(
-    ("said", "finish", "args", "out", "code"),
+    ("said", "out"),
     [
-        (FENCED, "stop", (), "ls -l\n", 0),
-        ("so:\r\n```bat\r\necho 1\r\n```\r\n", "stop", (), "echo 1\n", 0),
-        ("just words", "stop", (), "just words\n", 0),
-        ("```sh\nrm -rf build", "length", (), "", 5),  # a half command is none
-        ("so:\n```sh\nrm -rf /tmp/build\nrm", "stop", (), "", 5),  # whatever the server reports
-        ("```sh\ncat <<E\n", "stop", (), "", 5),
-        ("```\na\n```\nor\n```\nb", "stop", (), "a\n", 0),  # the first block is whole
-        ("- so:\n  ```\n  a\n", "stop", (), "", 5),
-        ("~~~\na\n```\n~~~ \n\n", "stop", (), "a\n```\n", 0),
-        (
-            "```markdown\n# T\n```sh\nls\n```\n",
-            "stop",
-            (),
-            "",
-            5,
-        ),  # its last fence ends the inner block
-        ("`ls -l`", "stop", (), "ls -l\n", 0),
-        ("`` echo `date` ``\n", "stop", (), "echo `date`\n", 0),
-        ("`date` | cat `x`", "stop", (), "`date` | cat `x`\n", 0),
-        (FENCED, "stop", ("--schema", "{}"), "", 2),  # which of them?
+        (FENCED, "ls -l\n"),
+        ("so:\r\n```bat\r\necho 1\r\n```\r\n", "echo 1\n"),
+        ("just words", "just words\n"),
+        ("```\na\n```\nor\n```\nb", "a\n"),  # the first block is whole
+        ("~~~\na\n```\n~~~ \n\n", "a\n```\n"),
+        ("`ls -l`", "ls -l\n"),
+        ("`` echo `date` ``\n", "echo `date`\n"),
+        ("`date` | cat `x`", "`date` | cat `x`\n"),
     ],
 )
-def test_extract_prints_a_whole_block_or_all_of_a_whole_answer(
-    lab: Home,
-    model: ModelServer,
-    said: str,
-    finish: str,
-    args: tuple[str, ...],
-    out: str,
-    code: int,
+def test_extract_prints_the_first_block_or_an_answer_without_blocks(
+    lab: Home, model: ModelServer, said: str, out: str
+) -> None:
+    model.say(said)
+    run = lab.run("-x", "how")
+    assert run.stdout == out
+    assert run.code == 0
+    assert not run.stderr.startswith(said)
+    assert texts(lab.doc())[-1] == f"assistant: {said}"
+
+
+@pytest.mark.parametrize(
+    ("said", "finish"),
+    [
+        ("```sh\nrm -rf build", "length"),
+        ("so:\n```sh\nrm -rf /tmp/build\nrm", "stop"),  # whatever the server reports
+        ("```sh\ncat <<E\n", "stop"),
+        ("- so:\n  ```\n  a\n", "stop"),
+        ("```markdown\n# T\n```sh\nls\n```\n", "stop"),  # its last fence ends the inner block
+    ],
+)
+def test_extract_prints_no_half_of_a_block(
+    lab: Home, model: ModelServer, said: str, finish: str
 ) -> None:
     model.say(said, finish=finish)
-    run = lab.run("-x", *args, "how")
-    assert run.stdout == out
-    assert run.code == code
-    if code == 2:
-        assert run.stderr.startswith("gptsh: -x and --schema cannot be used together")
-        assert model.requests == []
-        return
-    assert run.stderr.startswith(said) == (code == 5)  # it is not lost
+    run = lab.run("-x", "how")
+    assert run.stdout == ""
+    assert run.code == 5
+    assert run.stderr.startswith(said)  # it is not lost
     assert texts(lab.doc())[-1] == f"assistant: {said}"
+
+
+def test_extract_and_schema_cannot_be_used_together(lab: Home, model: ModelServer) -> None:
+    run = lab.run("-x", "--schema", "{}", "how")
+    assert run.stdout == ""
+    assert run.code == 2
+    assert run.stderr.startswith("gptsh: -x and --schema cannot be used together")
+    assert model.requests == []
 
 
 MANY = "a:\n```sh\nls\n```\nb:\n```Python title=x\nprint()\n```\nc:\n```python\npass\n```\nd:\n~~~\nlast\n~~~\n"

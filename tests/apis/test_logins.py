@@ -46,7 +46,8 @@ def test_a_login_in_the_browser_is_kept_and_forgotten(home: Home) -> None:
     with guarded(home) as url:
         assert home.run("--list-tools") == ("", NEEDED, 3)
         done = home.process("--login", "web", env=BROWSER)
-        assert (done.stdout, done.code) == ("", 0), done.stderr
+        assert done.stdout == "", done.stderr
+        assert done.code == 0, done.stderr
         assert done.stderr.endswith(
             "gptsh: you are logged in at tool server web; --logout web forgets it\n"
         )

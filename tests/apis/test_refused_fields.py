@@ -61,7 +61,12 @@ def test_a_field_whose_omission_did_not_help_is_forgotten(
     model.refuse(400, said("Unknown parameter: 'stream_options'."))
     model.refuse(status, said("Bad day."))
     run = lab.run("--fallback", "lab/n", "hi")
-    assert (run.stdout, run.code) == (("", 1) if status == 400 else ("You said: hi\n", 0))
+    if status == 400:
+        assert run.stdout == ""
+        assert run.code == 1
+    else:  # the key is refused, so another model is asked
+        assert run.stdout == "You said: hi\n"
+        assert run.code == 0
     assert b"refused" not in remembered(lab)
     assert lab.run("hi").code == 0
     asked = [body for body in model.sent if body["model"] == "m"]

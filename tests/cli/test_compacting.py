@@ -658,10 +658,8 @@ def test_a_compaction_that_was_asked_for_fails_without_its_summary(
     doc = long_home.doc()
     assert doc["messages"] == before["messages"]
     assert doc["context"]["compaction"] is None
-    assert (doc["title"], doc["meta"]["tags"]) == (
-        "By hand",
-        ["red"],
-    )  # the labels are saved all the same
+    assert doc["title"] == "By hand"
+    assert doc["meta"]["tags"] == ["red"]  # the labels are saved all the same
     assert requests_to(talker) == []
 
 
@@ -708,11 +706,9 @@ def test_a_refusal_that_names_the_window_is_answered_by_one_compaction(
     assert context["window"] == WINDOW
     assert context["budget"] == BUDGET
     again = unlisted.run("-s", "0", "and then?")
-    assert (again.code, again.stderr, len(requests_to(talker))) == (
-        0,
-        "",
-        3,
-    )  # nothing is refused now: it is in force
+    assert again.code == 0
+    assert again.stderr == ""
+    assert len(requests_to(talker)) == 3  # nothing is refused now: it is in force
 
 
 @pytest.mark.parametrize(
@@ -898,11 +894,9 @@ def test_compact_with_a_question(long_home: Home, talker: Talker) -> None:
     assert event_types(run)[:3] == ["message_recorded", "snapshot_created", "compressed"]
     assert compaction_of(long_home)["reason"] == "asked"
     again = long_home.run("-s", "0", "--compact", "--apply", "and then?")
-    assert (again.code, again.stderr, len(requests_to(talker))) == (
-        0,
-        "",
-        2,
-    )  # nothing would be shorter
+    assert again.code == 0
+    assert again.stderr == ""
+    assert len(requests_to(talker)) == 2  # nothing would be shorter
 
 
 @pytest.mark.parametrize(

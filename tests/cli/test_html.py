@@ -82,7 +82,8 @@ def a_home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 def page(home: Home, *messages: dict[str, Any], **more: Any) -> Reader:
     put(home, session_of(*messages, **more))
     run = home.run("--export-session", "7x2m", "--format", "html")
-    assert (run.code, run.stdout[:16]) == (0, "<!DOCTYPE html>\n"), run.stderr
+    assert run.code == 0, run.stderr
+    assert run.stdout[:16] == "<!DOCTYPE html>\n", run.stderr
     return Reader(run.stdout)
 
 

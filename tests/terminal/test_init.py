@@ -87,7 +87,8 @@ def test_on_a_terminal_provider_and_model_are_asked_for_and_nothing_else(
     home: Home, typed: list[str], env: dict[str, str], model: str
 ) -> None:
     seen, code = init(home, *typed, **env)
-    assert (code, seen.count("]: ") + seen.count("l: ")) == (0, len(typed)), seen
+    assert code == 0, seen
+    assert seen.count("]: ") + seen.count("l: ") == len(typed), seen
     assert f'Wrote {home.config}.\ngptsh "hello" asks {model}.\n' in seen
     assert written(home) == {"agents": {"default": {"model": model}}}
 

@@ -144,7 +144,7 @@ def metadata_server(home: Home, changes: dict[str, Any]) -> Iterator[list[str]]:
     """A configured server with changed metadata; the paths of requests that follow from it."""
     server: Any = ThreadingHTTPServer(("127.0.0.1", 0), _Metadata)
     server.base, server.changes, server.used = f"http://127.0.0.1:{server.server_port}", changes, []
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     home.configure(f'[mcp.servers.web]\nurl = "{server.base}/mcp"\n')
     try:
         yield server.used

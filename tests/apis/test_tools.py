@@ -232,12 +232,12 @@ def test_servers_start_side_by_side_and_are_listed_in_the_order_of_the_config(ho
     ],
 )
 def test_a_server_that_cannot_be_used_is_exit_3(home: Home, mode: str, said: str) -> None:
-    """Beside one that resists its end; with the last words of the server, and without its key."""
+    """Beside one that can be used; with the last words of the server, and without its key."""
     more = f'env = {{ TOOL_KEY = "${{MY_KEY}}" }}\ntimeout = {1 if mode in ("mute", "noise", "deaf") else 20}'
     text = entry(home, "bad", mode, more)
     if mode[0] == "/":
         text = text.replace(json.dumps(sys.executable), json.dumps(mode))
-    home.configure(text + entry(home, "good", "stubborn"))
+    home.configure(text + entry(home, "good"))
     done = home.run("--list-tools", "-o", "json", "--debug", env={"MY_KEY": KEY})
     assert [tool["server"] for tool in json.loads(done.stdout)] == ["good"] * len(NAMES)
     assert done.code == 3
@@ -741,6 +741,7 @@ def test_a_result_has_at_most_10_000_parts(home: Home, model: ModelServer) -> No
     assert results(home)["cut"]["content"] == [*parts, mark]
 
 
+@pytest.mark.slow
 def test_texts_of_a_result_are_joined_before_they_fill_the_memory(
     home: Home, model: ModelServer
 ) -> None:

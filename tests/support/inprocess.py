@@ -91,9 +91,12 @@ def _wait_for_threads(before: set[threading.Thread]) -> None:
 
 
 def _is_of_run(thread: threading.Thread) -> bool:
-    """Whether a thread is neither a server's nor a test's: those stay."""
+    """Whether a thread does work of a run.
+
+    Those of a server and of a test stay, and one that waits for the background process of titles ends with that.
+    """
     module = getattr(getattr(thread, "_target", None), "__module__", "")
-    return module.partition(".")[0] not in ("tests", "socketserver")
+    return module.partition(".")[0] not in ("tests", "socketserver", "subprocess")
 
 
 @contextlib.contextmanager

@@ -126,6 +126,13 @@ def left_out(api: str, model: str, params: str, words: str, first: Any, **more: 
     )
 
 
+def field_refused(api: str, model: str, words: str, path: str, first: Any) -> Refused:
+    """A refusal of a field that gptsh adds; it is left out without a note."""
+    return Refused(
+        api, model, params="", words=words, path=path, first=first, then=None, note="", more={}
+    )
+
+
 LS = '{"name":"ls","input_schema":{"type":"object"}}'
 REFUSED = {
     "effort, Responses": effort(
@@ -203,6 +210,31 @@ REFUSED = {
     "summaries of thinking": Refused(
         "anthropic", "anthropic/claude-opus-5-6", "reasoning_effort=high",
         "thinking.adaptive.display: Extra inputs are not permitted", "thinking.display", "summarized", None, "", {},
+    ),
+    "encrypted reasoning": field_refused(
+        "responses", "openai/gpt-6.3-luna", "Encrypted content is not supported with this model.", "include",
+        ["reasoning.encrypted_content"],
+    ),
+    "summaries of reasoning": field_refused(
+        "responses", "openai/gpt-6.3-luna", "Your organization must be verified to generate reasoning summaries.",
+        "reasoning", {"summary": "auto"},
+    ),
+    "summaries of reasoning, by their name": field_refused(
+        "responses", "openai/gpt-6.3-luna",
+        "Unsupported parameter: 'reasoning.summary' is not supported with this model.", "reasoning",
+        {"summary": "auto"},
+    ),
+    "store, Responses": field_refused(
+        "responses", "openai/gpt-6.3-luna", "Unsupported parameter: 'store'.", "store", False,
+    ),
+    "store, Google": field_refused(
+        "gemini", "gemini/gemini-3.6-flash",
+        'Invalid JSON payload received. Unknown name "store": Cannot find field.', "store", False,
+    ),
+    "thoughts, Google": field_refused(
+        "gemini", "gemini/gemini-3.6-flash", "Unable to submit request because thinking is not supported by this "
+        "model: thinking_config.include_thoughts is only enabled when thinking is enabled.",
+        "generationConfig", {"thinkingConfig": {"includeThoughts": True}},
     ),
     "levels, an older Ollama": Refused(
         "ollama", "ollama/qwen3", "reasoning_effort=low", 'think value "low" is not supported for this model',

@@ -7,8 +7,6 @@ import pytest
 
 from gptsh.messages import text_of
 from tests.support.answers import events, json_output
-from tests.support.anthropic_server import AnthropicServer, said, thought
-from tests.support.anthropic_server import stream as claude_stream
 from tests.support.apis import answer_in
 from tests.support.attached import make_pdf
 from tests.support.dry import dry_run
@@ -240,42 +238,6 @@ def test_reasoning_that_another_account_sealed_is_left_out_once(
     assert openai.sent[2]["input"][1] == {"type": "message", "role": "assistant", "content": "Yes."}
 
 
-def test_a_session_moves_between_apis_and_back(
-    sol: Home, openai: ResponsesServer, anthropic: AnthropicServer, model: ModelServer
-) -> None:
-    sol.configure(
-        f'{sol.config.read_text()}[providers.lab]\nbase_url = "{model.base_url}"\n'
-        f'[providers.anthropic]\nbase_url = "{anthropic.base_url}"\n'
-    )
-    sol.env["ANTHROPIC_API_KEY"] = "k"
-    (sol.cwd / "a.png").write_bytes(PNG)
-    openai.answer(
-        reasoning("a", "Hm."),
-        message("I look.", phase="commentary"),
-        message("One.", phase="final_answer"),
-    )
-    anthropic.script(*claude_stream(thought(0, "hm"), said(1, "Two.")))
-    model.unstreamed("Three.")
-    assert sol.run("-f", "a.png", "first").stdout == "I look.\n\nOne.\n"
-    assert sol.run("-s", "0", "-m", "anthropic/claude-sonnet-5-5", "second").stdout == "Two.\n"
-    assert sol.run("-s", "0", "-m", "lab/m", "--no-stream", "third").stdout == "Three.\n"
-    assert sol.run("-s", "0", "-m", SOL, "fourth").code == 0
-    kinds = [item.get("type", item.get("role")) for item in openai.sent[-1]["input"]]
-    assert kinds == [
-        "user",
-        "reasoning",
-        "message",
-        "message",
-        "user",
-        "message",
-        "user",
-        "message",
-        "user",
-    ]
-    first = openai.sent[-1]["input"][0]["content"]
-    assert [part["type"] for part in first] == ["input_text", "input_image"]
-
-
 def test_an_image_that_a_tool_returned_is_part_of_its_result(home: Home) -> None:
     made = {"id": "c1", "type": "function", "function": {"name": "shot", "arguments": "{}"}}
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -328,15 +290,12 @@ def test_how_an_answer_ends(
         assert (reply.get("refusal") or reply["content"]) == ending.out.strip()
 
 
-@pytest.mark.parametrize("at", range(1, 7))
-def test_a_stream_that_ends_early_is_incomplete(
-    sol: Home, openai: ResponsesServer, at: int
-) -> None:
-    steps = stream(reasoning("a", "Hm."), message("An answer."))
-    openai.script(*steps[:-at], Cut)
+def test_a_stream_that_ends_early_is_incomplete(sol: Home, openai: ResponsesServer) -> None:
+    *steps, _completed = stream(message("An answer."))
+    openai.script(*steps, Cut)
     run = sol.run("hi")
+    assert run.stdout == "An answer.\n"
     assert run.code == 1
-    assert "An answer.".startswith(run.stdout.strip())
 
 
 STEPS = stream(
@@ -444,27 +403,6 @@ def test_an_error_in_mid_stream(sol: Home, openai: ResponsesServer) -> None:
 
 
 # ---- what servers refuse, and servers that lack the API
-
-
-@pytest.mark.parametrize(
-    ("field", "words"),
-    [
-        ("include", "Encrypted content is not supported with this model."),
-        ("reasoning", "Your organization must be verified to generate reasoning summaries."),
-        (
-            "reasoning",
-            "Unsupported parameter: 'reasoning.summary' is not supported with this model.",
-        ),
-        ("store", "Unsupported parameter: 'store'."),
-    ],
-)
-def test_a_field_that_is_refused_is_not_sent_again_for_a_day(
-    sol: Home, openai: ResponsesServer, field: str, words: str
-) -> None:
-    openai.refuse(400, {"error": {"message": words, "type": "invalid_request_error"}})
-    assert sol.run("hi").code == 0
-    assert sol.run("hi again").code == 0
-    assert [field in body for body in openai.sent] == [True, False, False]
 
 
 @pytest.mark.parametrize(

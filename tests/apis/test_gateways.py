@@ -518,8 +518,13 @@ def test_who_may_not_stream_is_answered_at_once_and_not_asked_to_for_a_day(
     assert [body.get("stream") for body in model.sent if body] == [True, None, None]
 
 
-@pytest.mark.parametrize("words", NO_SYSTEM)
-@pytest.mark.parametrize("api", ["chat", "responses", "anthropic", "gemini", "ollama"])
+@pytest.mark.parametrize(
+    ("api", "words"),
+    [
+        *[("chat", words) for words in NO_SYSTEM],
+        *[(api, NO_SYSTEM[0]) for api in ("responses", "anthropic", "gemini", "ollama")],
+    ],
+)
 def test_a_system_prompt_that_is_refused_stands_before_the_first_question(
     home: Home, model: ModelServer, api: str, words: str
 ) -> None:

@@ -120,14 +120,14 @@ WAYS = {
     "not what the schema asks": Way(5, "", says_twice("no"), ("--schema", '{"type":"object"}', "hi"), "no", "stop"),
     "too many rounds": Way(5, "max_rounds", has_tools("[mcp]\nmax_rounds = 1\n"), finish="tool_calls"),
     "too long": Way(6, "100", adds("context_window = 100\n", "[providers.lab]\n"), ("word " * 200,), kept=False),
-    "the deadline": Way(124, "--timeout and GPTSH_TIMEOUT", adds(""), ("--timeout", "1.5", "hi"), "half", "timeout"),
+    "the deadline": Way(124, "--timeout and GPTSH_TIMEOUT", adds(""), ("--timeout", "1", "hi"), "half", "timeout"),
     "a silent server": Way(124, "idle_timeout", adds("[network]\nidle_timeout = 0.3\n"), text="half", finish="timeout"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["text", "json", "jsonl"])
+@pytest.mark.parametrize("form", ["text", "jsonl"])
 @pytest.mark.parametrize("name", WAYS)
-def test_a_turn_that_fails_says_so_in_every_form(
+def test_a_turn_that_fails_says_so_as_text_and_as_events(
     lab: Home, model: ModelServer, name: str, form: str
 ) -> None:
     way = WAYS[name]
@@ -157,10 +157,18 @@ def test_a_turn_that_fails_says_so_in_every_form(
     assert told["finish_reason"] == way.finish
     assert bool(told["text"]) == bool(way.text)
     assert (told["text"] or "").startswith(way.text or "")
-    if form == "jsonl":
-        assert events[-1]["type"] == "error"
-        assert events[-1]["error"] == told["error"]
-        assert told["type"] == "done"
+    assert told["type"] == "done"
+    assert events[-1]["type"] == "error"
+    assert events[-1]["error"] == told["error"]
+
+
+def test_a_turn_that_fails_is_one_object_in_json(lab: Home, model: ModelServer) -> None:
+    way = WAYS["the token limit"]
+    way.setup(lab, model)
+    told = json.loads(lab.run("-o", "json", *way.args).stdout)
+    assert told["error"]["exit_code"] == 5
+    assert told["text"] == "half"
+    assert told["session"] == lab.doc()["id"]
 
 
 # ---- exit 2: nothing was asked, nothing changed
@@ -189,7 +197,7 @@ WRONG: dict[str, tuple[tuple[str, ...], str]] = {  # arguments, and what stands 
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("form", ["text", "json", "jsonl"])
+@pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("name", WRONG)
 def test_what_cannot_be_meant_is_exit_2_in_one_line(
     lab: Home, model: ModelServer, name: str, form: str

@@ -25,16 +25,32 @@ NEEDED = "gptsh: tool server web requires a login: run 'gptsh --login web', or s
 
 
 @contextmanager
-def guarded(home: Home, fault: str = "") -> Iterator[str]:
-    """A configured server that wants a login; its URL."""
+def login_server(fault: str = "") -> Iterator[str]:
+    """A server that wants a login; its URL."""
     command = [sys.executable, str(SUPPORT / "oauth_tool_server.py"), fault]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout
-        url = f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
-        home.configure(f'[mcp.servers.web]\nurl = "{url}"\n')
+        yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+
+
+def configure(home: Home, url: str) -> None:
+    home.configure(f'[mcp.servers.web]\nurl = "{url}"\n')
+
+
+@pytest.fixture(scope="module")
+def shared_server() -> Iterator[str]:
+    """The URL of one server for all tests: each home is another client of it."""
+    with login_server() as url:
         yield url
+
+
+@pytest.fixture
+def guarded(home: Home, shared_server: str) -> Home:
+    """A home with a tool server that wants a login."""
+    configure(home, shared_server)
+    return home
 
 
 def kept(home: Home) -> list[Path]:
@@ -42,28 +58,27 @@ def kept(home: Home) -> list[Path]:
     return sorted((home.sessions.parent / "logins").glob("*.json"))
 
 
-def test_a_login_in_the_browser_is_kept_and_forgotten(home: Home) -> None:
-    with guarded(home) as url:
-        assert home.run("--list-tools") == ("", NEEDED, 3)
-        done = home.process("--login", "web", env=BROWSER)
-        assert done.stdout == "", done.stderr
-        assert done.code == 0, done.stderr
-        assert done.stderr.endswith(
-            "gptsh: you are logged in at tool server web; --logout web forgets it\n"
-        )
-        (file,) = kept(home)
-        content = json.loads(file.read_text())
-        assert content["issuer"].rstrip("/") == url.removesuffix("/mcp")
-        assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
-        for _ in range(2):
-            assert home.run("--list-tools") == ("web__whoami  Who is logged in.\n", "", 0)
-        assert json.loads(file.read_text()) == content  # no new registration, no new token
-        assert home.run("--logout", "web").code == 0
-        assert kept(home) == []
-        assert home.run("--list-tools") == ("", NEEDED, 3)
-        again = home.run("--logout", "web")
-        assert again == ("", "gptsh: there is no login at tool server web\n", 2)
+def test_a_login_in_the_browser_is_kept_and_forgotten(guarded: Home, shared_server: str) -> None:
+    assert guarded.run("--list-tools") == ("", NEEDED, 3)
+    done = guarded.process("--login", "web", env=BROWSER)
+    assert done.stdout == "", done.stderr
+    assert done.code == 0, done.stderr
+    assert done.stderr.endswith(
+        "gptsh: you are logged in at tool server web; --logout web forgets it\n"
+    )
+    (file,) = kept(guarded)
+    content = json.loads(file.read_text())
+    assert content["issuer"].rstrip("/") == shared_server.removesuffix("/mcp")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    for _ in range(2):
+        assert guarded.run("--list-tools") == ("web__whoami  Who is logged in.\n", "", 0)
+    assert json.loads(file.read_text()) == content  # no new registration, no new token
+    assert guarded.run("--logout", "web").code == 0
+    assert kept(guarded) == []
+    assert guarded.run("--list-tools") == ("", NEEDED, 3)
+    again = guarded.run("--logout", "web")
+    assert again == ("", "gptsh: there is no login at tool server web\n", 2)
 
 
 class _Stay(urllib.request.HTTPRedirectHandler):
@@ -72,37 +87,33 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 
 
 @pytest.mark.slow
-def test_a_login_by_a_pasted_address(home: Home) -> None:
-    with guarded(home):
-        process = home.start("--login", "web", stdin=subprocess.PIPE)
-        assert process.stderr
-        assert process.stdin
-        assert process.stderr.readline() == b"Log in at tool server web:\n"
-        with pytest.raises(urllib.error.HTTPError) as redirect:
-            urllib.request.build_opener(_Stay).open(process.stderr.readline().decode().strip())
-        process.stdin.write(redirect.value.headers["Location"].encode() + b"\n")
-        process.stdin.flush()
-        assert process.wait(30) == 0, process.stderr.read()
-        assert home.run("--list-tools").code == 0
+def test_a_login_by_a_pasted_address(guarded: Home) -> None:
+    process = guarded.start("--login", "web", stdin=subprocess.PIPE)
+    assert process.stderr
+    assert process.stdin
+    assert process.stderr.readline() == b"Log in at tool server web:\n"
+    with pytest.raises(urllib.error.HTTPError) as redirect:
+        urllib.request.build_opener(_Stay).open(process.stderr.readline().decode().strip())
+    process.stdin.write(redirect.value.headers["Location"].encode() + b"\n")
+    process.stdin.flush()
+    assert process.wait(30) == 0, process.stderr.read()
+    assert guarded.run("--list-tools").code == 0
 
 
-def test_an_address_without_the_state_of_the_login_is_ignored(home: Home) -> None:
-    with guarded(home):
-        process = home.start("--login", "web", stdin=subprocess.PIPE)
-        assert process.stdin
-        page = read_until(process.stderr, b"page here)\n").split(b"\n")[1].decode()
-        (redirect_uri,) = parse_qs(urlsplit(page).query)["redirect_uri"]
-        for query in ("code=x", "code=x&state=other", "error=access_denied", "state="):
-            with pytest.raises(urllib.error.HTTPError, match="404"):
-                urllib.request.urlopen(f"{redirect_uri}?{query}")
-        process.stdin.write(f"{redirect_uri}?error=access_denied&state=other\n".encode())
-        process.stdin.flush()
-        read_until(
-            process.stderr, b"gptsh: this address is not that of the last page of the login\n"
-        )
-        urllib.request.urlopen(page).close()
-        assert process.wait(30) == 0
-        assert home.run("--list-tools").code == 0
+def test_an_address_without_the_state_of_the_login_is_ignored(guarded: Home) -> None:
+    process = guarded.start("--login", "web", stdin=subprocess.PIPE)
+    assert process.stdin
+    page = read_until(process.stderr, b"page here)\n").split(b"\n")[1].decode()
+    (redirect_uri,) = parse_qs(urlsplit(page).query)["redirect_uri"]
+    for query in ("code=x", "code=x&state=other", "error=access_denied", "state="):
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{redirect_uri}?{query}")
+    process.stdin.write(f"{redirect_uri}?error=access_denied&state=other\n".encode())
+    process.stdin.flush()
+    read_until(process.stderr, b"gptsh: this address is not that of the last page of the login\n")
+    urllib.request.urlopen(page).close()
+    assert process.wait(30) == 0
+    assert guarded.run("--list-tools").code == 0
 
 
 class _Metadata(BaseHTTPRequestHandler):
@@ -197,34 +208,30 @@ def test_an_answer_of_a_login_has_30_seconds(home: Home) -> None:
         assert home.run("--login", "web") == ("", error, 3)
 
 
-def expire(home: Home) -> dict[str, Any]:
-    """Let the kept token expire; return the tokens."""
+def expire(home: Home, **tokens: str) -> None:
+    """Let the kept access token expire; other tokens can be replaced, too."""
     (file,) = kept(home)
     login = json.loads(file.read_text())
-    login["expires_at"], tokens = 1, dict(login["tokens"])
-    login["tokens"]["access_token"] = "access-that-expired"
+    login["expires_at"] = 1
+    login["tokens"] |= {"access_token": "access-that-expired", **tokens}
     file.write_text(json.dumps(login))
-    return tokens
 
 
-def test_a_token_that_has_expired_is_refreshed_by_itself(home: Home) -> None:
-    with guarded(home):
-        home.process("--login", "web", env=BROWSER)
-        before = expire(home)
-        assert home.run("--list-tools") == ("web__whoami  Who is logged in.\n", "", 0)
-        login = json.loads(kept(home)[0].read_text())
-        assert login["tokens"]["access_token"] not in (
-            before["access_token"],
-            "access-that-expired",
-        )
-        assert login["expires_at"] > 1
-        assert home.run("--list-tools").code == 0  # by the new one
+def test_a_token_that_has_expired_is_refreshed_by_itself(guarded: Home) -> None:
+    guarded.process("--login", "web", env=BROWSER)
+    expire(guarded)
+    assert guarded.run("--list-tools") == ("web__whoami  Who is logged in.\n", "", 0)
+    login = json.loads(kept(guarded)[0].read_text())
+    assert login["tokens"]["access_token"] != "access-that-expired"
+    assert login["expires_at"] > 1
+    assert guarded.run("--list-tools").code == 0  # by the new one
 
 
 @pytest.mark.slow
 def test_runs_at_the_same_time_share_a_refreshed_token(home: Home) -> None:
     """The server takes each refresh token once."""
-    with guarded(home, "slow"):
+    with login_server("slow") as url:
+        configure(home, url)
         home.process("--login", "web", env=BROWSER)
         expire(home)
         runs = [home.start("--list-tools") for _ in range(3)]
@@ -234,17 +241,12 @@ def test_runs_at_the_same_time_share_a_refreshed_token(home: Home) -> None:
             assert stderr == b""
 
 
-def test_a_login_that_has_ended_is_one_line(home: Home) -> None:
-    with guarded(home, "forgets"):
-        home.process("--login", "web", env=BROWSER)
-        before = expire(home)
-        run = home.run("--list-tools")
-        assert run == (
-            "",
-            "gptsh: tool server web requires a new login: run 'gptsh --login web'\n",
-            3,
-        )
-        assert before["refresh_token"] not in home.run("--list-tools", "--debug").stderr
+def test_a_login_that_has_ended_is_one_line(guarded: Home) -> None:
+    guarded.process("--login", "web", env=BROWSER)
+    expire(guarded, refresh_token="refresh-that-ended")
+    ended = "gptsh: tool server web requires a new login: run 'gptsh --login web'\n"
+    assert guarded.run("--list-tools") == ("", ended, 3)
+    assert "refresh-that-ended" not in guarded.run("--list-tools", "--debug").stderr
 
 
 @pytest.mark.parametrize(
@@ -259,7 +261,8 @@ def test_a_login_that_has_ended_is_one_line(home: Home) -> None:
     ],
 )
 def test_a_login_that_fails_keeps_nothing(home: Home, fault: str, said: str) -> None:
-    with guarded(home, fault):
+    with login_server(fault) as url:
+        configure(home, url)
         done = home.process("--login", "web", env=BROWSER)
     assert done.stderr.splitlines()[-1] == f"gptsh: {said}"
     assert done.code == 3

@@ -89,8 +89,7 @@ class Provider:
         self.tokens[access] = AccessToken(
             token=access, expires_at=int(time.time()) + LIFETIME, **common
         )
-        if FAULT != "forgets":
-            self.refresh_tokens[refresh] = RefreshToken(token=refresh, **common)
+        self.refresh_tokens[refresh] = RefreshToken(token=refresh, **common)
         return OAuthToken(access_token=access, expires_in=LIFETIME, refresh_token=refresh)
 
     async def load_access_token(self, token: str) -> AccessToken | None:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.support.home import Home, read_until, wait_for_exit
+from tests.support.home import Home, read_until, start_answer, wait_for_exit
 from tests.support.server import ModelServer
 from tests.support.sessions import lock_held
 
@@ -41,15 +41,13 @@ def test_an_answer_waits_for_the_lock_as_long_as_it_takes_and_says_so_after_a_se
 
 
 def test_a_second_ctrl_c_ends_the_wait_for_the_lock(lab: Home, model: ModelServer) -> None:
-    model.say("hello", model="m")
-    lab.run("first")
-    model.say("an answer", model="m")
+    process, more = start_answer(lab, model)
     with lock_held(lab):
-        process = lab.start("-s", "0", "hi")
-        assert read_until(process.stdout, b"answer") == b"an answer"
-        for _ in range(2):
-            time.sleep(1.5)
-            process.send_signal(signal.SIGINT)
+        more.set()
+        assert read_until(process.stderr, b"\n") == WAITING
+        process.send_signal(signal.SIGINT)
+        time.sleep(1)  # one within 0.25 s counts as the same
+        process.send_signal(signal.SIGINT)
         assert wait_for_exit(process) == 130
 
 

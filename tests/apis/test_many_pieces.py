@@ -114,7 +114,7 @@ ANSWERS: dict[str, tuple[str, Callable[[int], bytes]]] = {
 def test_thousands_of_pieces_take_time_in_proportion(
     home: Home, model: ModelServer, name: str
 ) -> None:
-    few, many = seconds_for(home, model, name, 2_000, 8_000)
+    few, many = seconds_for(home, model, name, 1_500, 6_000)
     assert many < 6 * few
 
 

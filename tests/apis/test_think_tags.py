@@ -297,7 +297,7 @@ def bare(text: str) -> str:
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(answer=ANSWERS, data=st.data())
 def test_where_the_stream_is_cut_makes_no_difference_and_only_tags_are_lost(

@@ -75,8 +75,8 @@ def test_nothing_is_saved_without_save(python: Home) -> None:
 def test_a_failure_is_the_exception_of_the_command_and_the_question_is_saved(
     python: Home, model: ModelServer
 ) -> None:
-    for _ in range(3):
-        model.script(b'{"error": {"message": "out of order"}}', status=500)
+    python.configure(lab_config(model, "[network]\nretries = 0\n"))
+    model.script(b'{"error": {"message": "out of order"}}', status=500)
     with pytest.raises(ModelError, match="out of order") as failure:
         ask("hello")
     assert failure.value.answer is None
@@ -327,7 +327,7 @@ def test_a_timeout_ends_the_wait_for_a_tool(python: Home, model: ModelServer) ->
     model.script(*calling(call("hang", path=str(python.cwd / "hangs"))))
     begun = time.monotonic()
     with pytest.raises(TimedOut):
-        ask("sleep", tools=["good"], timeout=3)
+        ask("sleep", tools=["good"], timeout=1.5)
     assert time.monotonic() - begun < 10
 
 

@@ -467,18 +467,14 @@ def test_an_import_that_is_stopped_says_how_far_it_came_and_the_same_command_goe
     assert len(home.files()) == 300
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("start", "item", "limit"),
-    [
-        ('{"messages":[', "{},", "5,000,000"),
-        ('[{"role":"user","content":"x"},', "{},", "1,000,000"),
-    ],
+    ("start", "limit"),
+    [('{"messages":[', "5,000,000"), ('[{"role":"user","content":"x"},', "1,000,000")],
 )
-def test_megabytes_of_empty_objects_are_refused_at_once(
-    home: Home, start: str, item: str, limit: str
-) -> None:
+def test_megabytes_of_empty_objects_are_refused_at_once(home: Home, start: str, limit: str) -> None:
     started = time.process_time()
-    run = home.run("--import-session", "-", stdin=start + item * 2_600_000)
+    run = home.run("--import-session", "-", stdin=start + "{}," * 2_600_000)
     assert time.process_time() - started < 9
     assert run.stdout == ""
     assert run.code == 2

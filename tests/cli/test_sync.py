@@ -100,7 +100,7 @@ def act(home: Home, place: str, actions: list[str]) -> None:
                 home.run("-s", ref, f"--{action}", word)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(1, 3), ACTIONS, ACTIONS)
 def test_two_machines_that_continued_a_session_keep_all_turns_of_both(
     turns: int, here: list[str], there: list[str]

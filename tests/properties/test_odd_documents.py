@@ -116,7 +116,7 @@ def costs_a_note_and_no_message(home: Home, odd: dict[Place, Any]) -> None:
 
 
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(_odd)
 @example({("stats",): [], ("title",): None})

@@ -99,9 +99,7 @@ def test_questions_that_are_broken_off_leave_no_file(home: Home, key: str, code:
     assert not home.config.exists()
 
 
-@pytest.mark.parametrize(
-    "form", ["{host}", "{host}/", "{host}/v1", "http://{host}", "http://{host}/v1/"]
-)
+@pytest.mark.parametrize("form", ["{host}", "{host}/v1", "http://{host}/v1/"])
 def test_the_url_of_a_server_is_taken_as_people_type_it(
     home: Home, model: ModelServer, form: str
 ) -> None:

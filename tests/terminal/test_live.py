@@ -162,6 +162,7 @@ def test_the_deadline_is_heard_in_a_long_line_of_blanks(lab: Home, model: ModelS
     assert after.ru_utime - before.ru_utime < 5  # it was half a minute
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_drawing_of_a_long_paragraph_within_a_second(
     lab: Home, model: ModelServer
 ) -> None:

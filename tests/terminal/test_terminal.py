@@ -338,7 +338,8 @@ SEEN: dict[str, tuple[list[str], dict[str, str], str, tuple[str, ...], str]] = {
 
 
 AGAIN = ("text by the environment", "nothing is obeyed as text", "reasoning on a dumb terminal", "no reasoning",
-         "a block of code as Markdown")  # fmt: skip
+         "a block of code as Markdown", "256 colours of a terminal with all",
+         "the option before the environment")  # fmt: skip
 
 
 @pytest.mark.parametrize(

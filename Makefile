@@ -54,14 +54,14 @@ stress: .venv/bin/ruff ## Run the stress tests for half an hour and write docs/r
 
 # shell-gpt does without a click of its own, and needs one; gptsh-cli 0.8 needs the first SDK of tool servers, and a
 # litellm that goes with it.
-.venv-peers/gptsh-cli/bin/gptsh:
-	mkdir -p .venv-peers
-	$(call into,.venv-peers/llm,'llm>=0.36$(comma)<1')
-	$(call into,.venv-peers/shell-gpt,'shell-gpt>=1.5$(comma)<2' click)
-	$(call into,.venv-peers/gptsh-cli,'gptsh-cli>=0.8.3$(comma)<1' 'litellm<1.85' 'mcp<2')
+.venv-comparison/gptsh-cli/bin/gptsh:
+	mkdir -p .venv-comparison
+	$(call into,.venv-comparison/llm,'llm>=0.36$(comma)<1')
+	$(call into,.venv-comparison/shell-gpt,'shell-gpt>=1.5$(comma)<2' click)
+	$(call into,.venv-comparison/gptsh-cli,'gptsh-cli>=0.8.3$(comma)<1' 'litellm<1.85' 'mcp<2')
 
-peers: .venv/bin/ruff .venv-peers/gptsh-cli/bin/gptsh ## The same work by three tools like this one; a section of docs/reliability.md
-	.venv/bin/python -m dev.stress peers
+comparison: .venv/bin/ruff .venv-comparison/gptsh-cli/bin/gptsh ## The same work by three tools like this one; a section of docs/reliability.md
+	.venv/bin/python -m dev.stress comparison
 
 .venv/bin/mutmut: | .venv/bin/ruff
 	$(call into,.venv,-e '.[test$(comma)mutants]')
@@ -122,4 +122,4 @@ coverage: .venv/bin/ruff ## What no test of the quick suite reaches; started pro
 servers: .venv-servers/bin/litellm .venv-nanobot/bin/nanobot .venv-llama/bin/gguf-dump .npm-servers/package-lock.json ## Tests against real servers and tools from packages, each in an environment of its own
 	.venv-servers/bin/python -m pytest -m servers
 
-.PHONY: help examples check try test lint types bench measure stress peers mutants man docs screenshot recording servers slow other coverage
+.PHONY: help examples check try test lint types bench measure stress comparison mutants man docs screenshot recording servers slow other coverage

@@ -1,4 +1,4 @@
-"""What tests are given: a home of their own, a model on loopback, processes that end with them."""
+"""What tests are given: their own home, a model on loopback, processes that end with them."""
 
 import random
 import signal
@@ -69,7 +69,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @pytest.fixture
 def model() -> Iterator[ModelServer]:
-    """A model server of the test's own."""
+    """A model server for one test."""
     server = ModelServer()
     yield server
     server.close()

@@ -11,13 +11,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dev.stress import crowd, hostile, kills, mutants, peers, scale, signals, streams
+from dev.stress import comparison, crowd, hostile, kills, mutants, scale, signals, streams
 from dev.stress.table import Table, markdown, summary
 from gptsh import __version__
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "reliability.md"
 _KILLS = 2000
-_ON_REQUEST = ("peers", "mutants")  # they need other packages and much time, so they must be named
+# They need other packages and much time, so they must be named.
+_ON_REQUEST = ("comparison", "mutants")
 _OTHERS = ("Compared with other tools", "Tests that miss a change")  # sections without stress
 _INTRO = """\
 # Reliability
@@ -40,10 +41,10 @@ hangs, and time and memory stay within bounds. Stress tests tried to break that 
 - **[Other tools](#compared-with-other-tools)** lost turns, questions or partial answers in the same comparison.
 
 `make stress` repeats the tests on Linux, in half an hour on two cores, and writes this page. It needs `strace`. Models
-are servers on the same machine. `make peers` writes *Compared with other tools*, and `make mutants` writes *Tests that
-miss a change*. If a row of a table has several names, its figures are those of each, from the least to the most. The
-charts show seconds of a process, the minimum of 3 runs; *growth* is the exponent over the last factor of ten, where 0
-is constant and 1 is linear.
+are servers on the same machine. `make comparison` writes *Compared with other tools*, and `make mutants` writes *Tests
+that miss a change*. If a row of a table has several names, its figures are those of each, from the least to the most.
+The charts show seconds of a process, the minimum of 3 runs; *growth* is the exponent over the last factor of ten, where
+0 is constant and 1 is linear.
 """
 
 
@@ -63,7 +64,7 @@ def parts(*, quick: bool) -> dict[str, Callable[[], Table]]:
         "sessions": scale.many,
         "sizes": scale.large,
         "turns": scale.turns,
-        "peers": peers.comparison,
+        "comparison": comparison.table,
         "mutants": lambda: mutants.table(20 if quick else 150),
     }
 

@@ -1,4 +1,4 @@
-"""A bar chart as SVG on a card of its own, so that it looks the same on any page; it loads nothing."""
+"""A bar chart as SVG on its own card, so that it looks the same on any page; it loads nothing."""
 
 from collections.abc import Sequence
 from html import escape

@@ -116,7 +116,7 @@ def _table(
 
 
 def _svg(unit: str, scales: Sequence[int], curves: Sequence[Curve]) -> str:
-    """Both axes are logarithmic, so that linear growth is a straight line. Each label stands at the end of its line."""
+    """Both axes are logarithmic, so that linear growth is a straight line. Each label is at the end of its line."""
     times = [second for curve in curves for second in curve.seconds]
     low, high = math.floor(math.log10(min(times))), math.ceil(math.log10(max(times)))
     right = _WIDTH - _LABELS

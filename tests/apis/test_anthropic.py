@@ -28,7 +28,7 @@ def recorded(name: str) -> bytes:
     return (DATA / f"{name}.sse").read_bytes()
 
 
-# By stream: stdout, the end of stderr's last word or line, the exit code, what stands in the session.
+# By stream: stdout, the end of stderr's last word or line, the exit code, what the session has.
 READ: dict[str, tuple[str, str, int, dict[str, Any]]] = {
     "interleaved": (
         "Let me see. And this:\n", "Then the list.", 0,
@@ -277,7 +277,7 @@ def thinking_sent(anthropic: AnthropicServer) -> list[int]:
     ]
 
 
-def test_thinking_is_bound_to_all_that_stood_before_it(
+def test_thinking_is_bound_to_all_that_was_before_it(
     claude: Home, anthropic: AnthropicServer
 ) -> None:
     for words in ("one", "two", "three", "four", "five"):

@@ -167,7 +167,7 @@ def test_results_of_tools(home: Home, content: Any, failed: bool, block: Any) ->
                              *parts("and now?")]]  # fmt: skip
 
 
-def test_ids_of_calls_are_of_few_characters_and_stand_once(home: Home) -> None:
+def test_ids_of_calls_are_of_few_characters_and_are_there_once(home: Home) -> None:
     odd = [
         call("functions.ls:0", "a.b", "{}"),
         call("functions_ls_0", "ls", "{}"),

@@ -22,7 +22,7 @@ def gateway(home: Home, base_url: str, api: str) -> None:
 
 
 @pytest.mark.parametrize("base", ["", "/v1", "/v1/"])
-def test_a_server_of_ones_own_may_have_anthropics_api(
+def test_a_self_hosted_server_may_have_anthropics_api(
     home: Home, anthropic: AnthropicServer, base: str
 ) -> None:
     gateway(home, anthropic.base_url.removesuffix("/v1") + base, "anthropic")
@@ -33,7 +33,7 @@ def test_a_server_of_ones_own_may_have_anthropics_api(
     assert "authorization" not in asked.headers
 
 
-def test_a_server_of_ones_own_may_have_ollamas_api(home: Home) -> None:
+def test_a_self_hosted_server_may_have_ollamas_api(home: Home) -> None:
     ollama = OllamaServer()
     gateway(home, ollama.base_url, "ollama")
     assert home.run("-p", "reasoning_effort=high", "hi") == ("You said: hi\n", "", 0)

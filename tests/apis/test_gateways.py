@@ -525,7 +525,7 @@ def test_who_may_not_stream_is_answered_at_once_and_not_asked_to_for_a_day(
         *[(api, NO_SYSTEM[0]) for api in ("responses", "anthropic", "gemini", "ollama")],
     ],
 )
-def test_a_system_prompt_that_is_refused_stands_before_the_first_question(
+def test_a_system_prompt_that_is_refused_is_before_the_first_question(
     home: Home, model: ModelServer, api: str, words: str
 ) -> None:
     at_gateway(home, model, api)
@@ -569,7 +569,7 @@ def test_null_as_the_arguments_of_a_call_is_an_empty_object(
 
 
 @pytest.mark.parametrize(("is_byok", "usd"), [(True, 0.0021), (False, 0.0001)])
-def test_an_answer_with_a_key_of_ones_own_costs_what_its_provider_takes_too(
+def test_an_answer_with_the_users_key_costs_what_its_provider_takes_too(
     home: Home, model: ModelServer, is_byok: bool, usd: float
 ) -> None:
     at_gateway(home, model, "chat")

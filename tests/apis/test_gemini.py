@@ -466,7 +466,7 @@ def test_an_overload_at_the_beginning_of_a_stream_is_tried_again(
     assert flash.run("hi").stdout == "You said: hi\n"
 
 
-def test_a_schema_that_is_refused_stands_in_the_prompt(flash: Home, google: GeminiServer) -> None:
+def test_a_schema_that_is_refused_is_in_the_prompt(flash: Home, google: GeminiServer) -> None:
     (flash.cwd / "s.json").write_text('{"type": "object"}')
     google.refuse(
         400,

@@ -444,9 +444,9 @@ def test_a_server_is_believed_by_the_bundle_of_the_environment(
     bundle = tmp_path / "ca.pem"
     authority.cert_pem.write_to_path(str(bundle))
     assert home.run("hi", env={variable: str(bundle)}) == ("You said: hi\n", "", 0)
-    stranger = home.run("hi")
-    assert stranger.code == 1
-    assert "no secure connection to localhost" in stranger.stderr
+    other = home.run("hi")
+    assert other.code == 1
+    assert "no secure connection to localhost" in other.stderr
     missing = home.run("hi", env={variable: "/nowhere.pem"})
     assert missing.code == 2
     assert "/nowhere.pem" in missing.stderr
@@ -464,9 +464,9 @@ def test_the_systems_folder_of_certificates_is_read_before_its_file(
 ) -> None:
     secure(model, authority)
     home.configure(lab_config(model))
-    stranger, folder, file = trustme.CA(), tmp_path / "certs", tmp_path / "certs.pem"
+    other, folder, file = trustme.CA(), tmp_path / "certs", tmp_path / "certs.pem"
     folder.mkdir()
-    (authority if is_in == "folder" else stranger).cert_pem.write_to_path(str(folder / "ca.pem"))
+    (authority if is_in == "folder" else other).cert_pem.write_to_path(str(folder / "ca.pem"))
     subprocess.run(["openssl", "rehash", str(folder)], check=True)
     if is_in == "folder":
         file.write_text("reading this would fail")

@@ -66,7 +66,7 @@ def value_at(body: Any, path: str) -> Any:
 
 
 class Refused(NamedTuple):
-    """A question with parameters, the refusal of one, and what stands at ``path`` in the request before and after.
+    """A question with parameters, the refusal of one, and the value at ``path`` in the request before and after.
 
     ``note``: what stderr says after the name of the model.
     """
@@ -291,7 +291,7 @@ def test_a_gateway_with_chat_completions_alone_is_asked_without_reasoning(
 
 
 class Rule(NamedTuple):
-    """A question with parameters, and what stands at ``path`` of the only request for it."""
+    """A question with parameters, and the value at ``path`` of the only request for it."""
 
     api: str
     model: str
@@ -392,7 +392,7 @@ def test_remarks_between_calls_that_come_as_thinking_are_shown(
 
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
-# Models of next month: they are not in the table. The value of each effort, and where it stands.
+# Models of next month: they are not in the table. The value of each effort, and where it is.
 NEW = {
     "responses": ("openai/gpt-6.3-astra", "reasoning.effort", "low low low medium high xhigh max"),
     "chat": ("lab/gpt-6.3-astra", "reasoning_effort", "low low low medium high xhigh xhigh"),

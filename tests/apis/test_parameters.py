@@ -176,7 +176,7 @@ NESTED = {"$defs": {"n": props("a", a=TEXT), "loop": {"oneOf": [{"$ref": "#/$def
          NESTED, ("anyOf",)),
     ],
 )  # fmt: skip
-def test_conditions_at_the_top_of_a_tools_schema_stand_in_its_description(
+def test_conditions_at_the_top_of_a_tools_schema_are_in_its_description(
     schema: dict[str, Any], sent_as: dict[str, Any], choices: tuple[str, ...]
 ) -> None:
     for provider in ("anthropic", "openai", "lab"):

@@ -77,7 +77,7 @@ def test_the_tier_that_the_answer_names_is_the_one_that_is_paid(
     assert found.get("service_tier") == tier
 
 
-def test_in_chat_completions_it_stands_beside_the_choices(priced: Priced) -> None:
+def test_in_chat_completions_it_is_beside_the_choices(priced: Priced) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
     pieces = [
         event({**chunk({"content": "Hi."}), "service_tier": "flex"}),

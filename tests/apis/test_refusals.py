@@ -99,7 +99,7 @@ BODIES = [
     # Google, in a list: google-gemini/gemini-cli#6678
     (400, [said("The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).")],
      1048576),
-    # text-generation-inference, with a status of its own choice
+    # text-generation-inference, with a status that it chose
     (422, {"error": "Input validation error: `inputs` must have less than 1024 tokens. Given: 1168",
            "error_type": "validation"}, 1024),
     # OpenRouter, of a provider: egoist/chatwise-releases#917

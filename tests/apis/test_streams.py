@@ -227,7 +227,7 @@ def test_ten_thousand_calls_in_turns_take_a_moment(lab: Home, model: ModelServer
     ]
 
 
-def test_all_that_stands_in_a_call_and_its_function_is_kept(lab: Home, model: ModelServer) -> None:
+def test_all_keys_of_a_call_and_its_function_are_kept(lab: Home, model: ModelServer) -> None:
     signed = {"google": {"thought_signature": "c2ln"}}
     inside = {**ls("{"), "provider_specific_fields": {"thought_signature": "s"}, "own": None}
     deltas = [

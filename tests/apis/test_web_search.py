@@ -152,7 +152,7 @@ BESIDE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", BESIDE)
-def test_the_search_stands_beside_the_tools_of_the_user_and_of_tool_servers(
+def test_the_search_is_beside_the_tools_of_the_user_and_of_tool_servers(
     home: Home, model: ModelServer, name: str
 ) -> None:
     with_tools(home, model)

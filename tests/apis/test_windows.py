@@ -184,7 +184,7 @@ def test_no_hosted_provider_is_asked_for_a_window(
     assert model.requests == []
 
 
-def test_a_server_of_ones_own_has_no_relatives(served: Home, model: ModelServer) -> None:
+def test_a_self_hosted_server_has_no_relatives(served: Home, model: ModelServer) -> None:
     own = {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "k"}
     assert window(served, "openai/gpt-6.3-astra", **own) is None
 
@@ -217,7 +217,7 @@ def test_the_end_of_a_model_in_the_table_is_said_once_a_day(
     ]
 
 
-def test_a_server_of_ones_own_ends_no_models(served: Home) -> None:
+def test_a_self_hosted_server_ends_no_models(served: Home) -> None:
     own = {"OPENAI_BASE_URL": served.env["OLLAMA_API_BASE"], "OPENAI_API_KEY": "k"}
     assert served.run("-m", "openai/gpt-4.1", "hi", env=own).stderr == ""
 

@@ -143,7 +143,7 @@ def test_no_stream_asks_for_one_piece(lab: Home, model: ModelServer) -> None:
 
 
 def agents(model: ModelServer, text: str = "") -> str:
-    """Agents ``one``, ``two`` and ``none``; ``text`` stands in the first."""
+    """Agents ``one``, ``two`` and ``none``; ``text`` is in the first."""
     return (
         f'default_agent = "one"\n[agents.one]\nmodel = "lab/one"\n{text}[agents.two]\nmodel = "lab/two"\n'
         f'[agents.none]\n[providers.lab]\nbase_url = "{model.base_url}"\n[sessions]\ntitles = "off"\n'
@@ -159,7 +159,7 @@ CHOICES: list[
     (["-a", "none"], {"GPTSH_MODEL": "lab/env"}, "env"),
     (["-m", "lab/flag", "-a", "two"], {}, "flag"),
     ([], {"GPTSH_AGENT": "two"}, "two"),
-    (["-s", "0"], {"GPTSH_MODEL": "lab/env"}, "two"),  # the session's stands
+    (["-s", "0"], {"GPTSH_MODEL": "lab/env"}, "two"),  # the session's is used
     (["-s", "0", "-a", "one"], {}, "one"),
     (["-s", "0", "-m", "lab/moved"], {}, "moved"),
     (["-s", "0"], {}, "moved"),

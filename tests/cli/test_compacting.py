@@ -84,7 +84,7 @@ def in_rounds(turns: int, result: str) -> list[dict[str, Any]]:
         "answers",
         "more than four summaries hold",
         "words",
-        "a mark of one's own",
+        "a mark that the user set",
     ],
 )
 def test_what_is_older_is_sent_shorter_and_words_of_the_user_last(
@@ -191,7 +191,7 @@ def test_of_what_an_older_tool_gave_its_ends_stay_and_a_line_says_what_is_missin
     ids=["lines", "attached", "an image"],
 )  # fmt: skip
 @pytest.mark.parametrize("small", [True, False], ids=["summary", "minimal"])
-def test_words_stand_verbatim_and_numbered_and_what_went_along_by_its_name(
+def test_words_are_verbatim_and_numbered_and_what_went_along_by_its_name(
     home: Home, talker: Talker, content: Any, line: str, small: bool
 ) -> None:
     configure(home, talker)
@@ -465,7 +465,7 @@ def test_the_snapshot_goes_back_to_what_was_sent_before(home: Home, talker: Talk
     assert last["messages"] == first["messages"]
 
 
-def test_at_a_snapshot_that_was_taken_later_a_compaction_still_stands(
+def test_at_a_snapshot_that_was_taken_later_a_compaction_still_counts(
     long_home: Home, talker: Talker
 ) -> None:
     assert long_home.run("-s", "0", "and now?").code == 0
@@ -505,7 +505,7 @@ def test_where_compaction_is_off_only_what_was_asked_for_is_compacted(
     assert long_home.doc() == before
     assert requests_to(talker) == []
     assert long_home.run("-s", "0", "--compact", "--apply").code == 0
-    assert long_home.run("-s", "0", "and now?").code == 0  # what was asked for stands
+    assert long_home.run("-s", "0", "and now?").code == 0  # what was asked for is used
 
 
 @pytest.mark.timeout(600)

@@ -34,7 +34,7 @@ def home(home: Home) -> Home:
     return home
 
 
-def test_the_question_is_what_stands_above_the_line_and_the_last_answer_is_below(
+def test_the_question_is_what_is_above_the_line_and_the_last_answer_is_below(
     home: Home,
 ) -> None:
     home.run("first")
@@ -49,7 +49,7 @@ def test_the_question_is_what_stands_above_the_line_and_the_last_answer_is_below
     assert not [*home.folder.glob("gptsh-*")]
 
 
-def test_words_stand_in_the_editor_and_piped_text_is_shown_and_sent(home: Home) -> None:
+def test_words_are_in_the_editor_and_piped_text_is_shown_and_sent(home: Home) -> None:
     run = edited(home, 'sed -i 1s/review/praise/ "$1"', "review", "this", stdin="line 1\nline 2\n")
     assert run == ("You said: praise this\n\nline 1\nline 2\n", "", 0)
     assert seen(home).startswith("review this\n\n# ---")

@@ -17,7 +17,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class Way(NamedTuple):
-    """A run of ``args`` that fails: its code, what stands on stderr, what arrived, and what is kept of the answer."""
+    """A run of ``args`` that fails: its code, what stderr has, what arrived, and what is kept of the answer."""
 
     code: int
     said: str
@@ -174,7 +174,7 @@ def test_a_turn_that_fails_is_one_object_in_json(lab: Home, model: ModelServer) 
 # ---- exit 2: nothing was asked, nothing changed
 
 S = ("-s", "0")
-WRONG: dict[str, tuple[tuple[str, ...], str]] = {  # arguments, and what stands on stderr
+WRONG: dict[str, tuple[tuple[str, ...], str]] = {  # arguments, and what stderr has
     "no such option": (("--nonsense",), "--nonsense"),
     "-s and -c": ((*S, "-c", "hi"), "cannot be used together"),
     "--reasoning and --no-reasoning": (("--reasoning", "--no-reasoning", "hi"), "cannot be used together"),

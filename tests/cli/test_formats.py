@@ -63,7 +63,7 @@ NANOCODER = "nanocoder/sessions/5f0c2f3e-9a55-4d0e-8f1b-3c1f7a2b4d6e.json"
 TALKED = "ollm/sessions/550e8400-0000-4000-8000-000000000001.json"
 OWN = "gptsh/sessions/20251027-091530-7x2m.json"
 
-# A sample, its format, and of each session in it: what is told, and what stands at places of its document.
+# A sample, its format, and of each session in it: what is told, and what places of its document hold.
 SAMPLES: dict[str, tuple[str, list[tuple[str, dict[str, Any]]]]] = {
     OWN: ("gptsh", [(
         TALK.replace("read_file", "fs__read_file").replace("list_dir", "fs__list_dir")
@@ -266,7 +266,7 @@ CODEX = (
 
 # The name of a file, what it holds, and what is told of the sessions that come of it: all of it could be read.
 SHAPES: dict[str, tuple[str, Any, list[str], dict[str, Any]]] = {
-    "claude-code: an agent that was sent off is a session of its own": ("a.jsonl", (
+    "claude-code: an agent that was sent off is another session": ("a.jsonl", (
         line(1, "main"), line(2, "go", **SPAWNED), line(3, "going", "assistant", **SPAWNED),
         line(4, "on", after=1), line(5, "named", agentId="x", **SPAWNED),
     ), ["user: main\nuser: on\n", "user: go\nassistant: going\n", "user: named\n"], {"meta.imported.key": "s1"}),

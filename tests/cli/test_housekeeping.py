@@ -1,4 +1,4 @@
-"""Old sessions put away by themselves behind a new one: only where that is configured, and never at its cost."""
+"""Old sessions archived by themselves after a new one: only where that is configured, and never at its cost."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def configured(home: Home, **rules: int) -> None:
         ({"max_sessions": 2, "archive_after_days": 30}, {"aaaa": 40, "bbbb": 41}, ["aaaa", "bbbb"]),
     ],
 )
-def test_which_are_put_away_behind_a_new_session(
+def test_which_are_archived_after_a_new_session(
     home: Home, rules: dict[str, int], ages: dict[str, float], gone: list[str]
 ) -> None:
     configured(home, **rules)
@@ -62,7 +62,7 @@ def test_without_a_setting_nothing_is_looked_at(home: Home, rules: dict[str, int
 @pytest.mark.parametrize(
     "args", ["-s bbbb hi", "--no-save hi", "--dry-run hi", "--list-sessions", "-m no/model hi"]
 )
-def test_only_a_new_session_that_was_saved_sends_others_away(home: Home, args: str) -> None:
+def test_only_a_new_session_that_was_saved_archives_others(home: Home, args: str) -> None:
     configured(home, max_sessions=1, archive_after_days=1)
     aged(home, "aaaa", 10)
     aged(home, "bbbb", 20)
@@ -203,7 +203,7 @@ def test_a_session_is_archived_on_another_disk_and_comes_back(two_disks: Home) -
     assert archived(two_disks) == []
 
 
-def test_sessions_are_put_away_on_another_disk(two_disks: Home) -> None:
+def test_sessions_are_archived_on_another_disk(two_disks: Home) -> None:
     configured(two_disks, archive_after_days=30)
     aged(two_disks, "aaaa", 40)
     assert two_disks.run("-m", "echo", "hi") == ("You said: hi\n", "", 0)

@@ -300,7 +300,7 @@ def test_an_id_is_no_path(home: Home, ident: str) -> None:
     assert states(import_file(home, path)) == ["known"]
 
 
-# What a document says, and what stands at these places of it once it is in.
+# What a document says, and what these places of it hold once it is in.
 CLAIMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "no tool is approved or offered": (
         {"meta": {"mcp_allowed_servers": ["shell"], "tags": ["mine"]}},

@@ -1,4 +1,4 @@
-"""Deleting, putting away and pruning sessions, through the command; also while others use them."""
+"""Deleting, archiving and pruning sessions, through the command; also while others use them."""
 
 import json
 import re
@@ -101,7 +101,7 @@ def test_sessions_without_any_answer_are_pruned_after_an_hour(home: Home) -> Non
     assert [texts(doc)[0] for doc in home.docs()] == ["user: now", "user: answered"]
 
 
-def test_what_cannot_be_read_can_be_deleted_and_put_away(home: Home) -> None:
+def test_what_cannot_be_read_can_be_deleted_and_archived(home: Home) -> None:
     for ident, content in (
         ("aaaa", b'{"version":1,"id":"aaaa","messages":['),
         ("bbbb", b""),
@@ -134,7 +134,7 @@ def test_what_cannot_be_deleted_is_exit_1_and_tells_what_was_before(home: Home) 
     assert json.loads(first.stdout)["error"]["exit_code"] == 1
 
 
-def test_what_was_put_away_is_in_no_list_and_still_found(home: Home) -> None:
+def test_what_was_archived_is_in_no_list_and_still_found(home: Home) -> None:
     path, _ = put(home, "aaaa", 1), put(home, "bbbb", 1)
     point(home, "work", path)
     before = path.read_bytes()
@@ -171,7 +171,7 @@ def test_asking_brings_it_back_and_a_label_does_not(home: Home, ref: str) -> Non
     assert home.doc()["meta"]["tags"] == ["t"]
 
 
-def test_a_run_whose_session_is_put_away_loses_no_turn(lab: Home, model: ModelServer) -> None:
+def test_a_run_whose_session_is_archived_loses_no_turn(lab: Home, model: ModelServer) -> None:
     process, more = start_answer(lab, model)
     assert lab.run(ARCHIVE, "0").stdout.startswith("archived ")
     assert len(archived(lab)) == 1
@@ -235,7 +235,7 @@ def test_prune_shows_what_would_go_and_does_nothing(home: Home) -> None:
     assert len(session_ids(home)) == 4
 
 
-def test_prune_deletes_with_yes_and_puts_away_with_archive(home: Home) -> None:
+def test_prune_deletes_with_yes_and_archives_with_archive(home: Home) -> None:
     pointer = point(home, "work", put(home, "aaaa", 60))
     put(home, "bbbb", 40)
     old = ("--prune-sessions", "--older-than", "50d", "--yes")

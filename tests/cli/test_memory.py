@@ -62,7 +62,7 @@ def remember(home: Home, text: str, name: str = "default") -> None:
 def put(
     home: Home, number: int, turns: int = 3, size: int = 0, small: str = "lab/small", **more: Any
 ) -> Path:
-    """A session of the past, each of its messages with a word of its own: ``q0-1`` is the second question of 0."""
+    """A session of the past, each of its messages with its own word: ``q0-1`` is the second question of 0."""
     more_words = "word " * size + "end"
     pairs = (
         (question(f"q{number}-{at} {more_words}"), reply(f"a{number}-{at} {more_words}"))
@@ -92,7 +92,7 @@ def sent_memory(model: ModelServer) -> str:
 # ---- in the prompt
 
 
-def test_the_memory_stands_behind_the_system_prompt(agent: Home, model: ModelServer) -> None:
+def test_the_memory_follows_the_system_prompt(agent: Home, model: ModelServer) -> None:
     agent.configure(
         agent.config.read_text().replace("memory = true", 'memory = true\nsystem = "Be brief."')
     )

@@ -134,7 +134,7 @@ def test_an_image_of_a_tool_is_left_out_in_the_same_turn(lab: Home, model: Model
     assert [images_in(body) for body in model.sent] == [(1, 0), (0, 1)]
 
 
-def test_a_dry_run_shows_what_stands_in_place_of_an_image(lab: Home, model: ModelServer) -> None:
+def test_a_dry_run_shows_what_is_sent_in_place_of_an_image(lab: Home, model: ModelServer) -> None:
     model.say("Seen.")
     assert ask_about_an_image(lab).code == 0
     model.refuse(400, IMAGE)

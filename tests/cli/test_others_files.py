@@ -96,7 +96,7 @@ def test_own_links_are_followed(home: Home) -> None:
     ] == [0, 1, 1]
 
 
-def test_the_folder_of_all_may_be_a_link_of_ones_own(home: Home) -> None:
+def test_the_folder_of_all_may_be_a_link_of_the_user(home: Home) -> None:
     (home.folder / "dotfiles").mkdir()
     home.state.parent.mkdir(parents=True, exist_ok=True)
     home.state.symlink_to(home.folder / "dotfiles")

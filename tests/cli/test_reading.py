@@ -101,7 +101,7 @@ LONG_CALL = {
 }
 # A message, and the lines that are shown of it.
 SHOWN: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "a call, where it stood": (
+    "a call, where it was": (
         {"role": "assistant", "content": [{"type": "text", "text": "Let me."}, {"type": "text", "text": "And?"}],
          "tool_calls": [LONG_CALL], "order": ["text:0", "tool_call:0", "text:1"]},
         ["## assistant", "Let me.", '`[tool call ls({"path": "/home", "words": "x y\\nx y…', "And?"],

@@ -1,4 +1,4 @@
-"""The pages of recipes and of other tools: each block and each row runs as it stands, with the model ``echo``."""
+"""The pages of recipes and of other tools: each block and each row runs as it is, with the model ``echo``."""
 
 import re
 import sqlite3

@@ -544,7 +544,7 @@ def test_a_save_keeps_what_another_program_wrote_meanwhile(
     ],
 )
 @pytest.mark.parametrize("ident", [{}, {"id": "7x2m"}, {"id": "1234"}, {"id": "../x"}])
-def test_a_document_of_a_scripts_own_is_saved_and_found_again(
+def test_a_document_that_a_script_made_is_saved_and_found_again(
     store: Store, times: dict[str, Any], ident: dict[str, Any]
 ) -> None:
     doc: dict[str, Any] = {**ident, **times, "messages": [{"role": "user", "content": "hello"}]}

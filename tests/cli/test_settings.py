@@ -309,7 +309,7 @@ def test_a_flag_of_the_environment_can_say_no(home: Home, value: str, no: bool) 
     assert ("Traceback" not in failed.stderr) is no
 
 
-def test_a_stored_agent_stands_even_when_its_config_is_gone(lab: Home, model: ModelServer) -> None:
+def test_a_stored_agent_is_used_even_when_its_config_is_gone(lab: Home, model: ModelServer) -> None:
     agent = {"name": "gone", "model": "x", "system": "S", "params": {"seed": 1}}
     put(lab, "aaaa", 1, agent=agent, provider={"name": "lab"})
     assert lab.run("-s", "aaaa", "hi").code == 0
@@ -350,7 +350,7 @@ USED = {
         ),  # but for 0: a proxy's word for an unknown price
     ],
 )
-def test_a_server_of_ones_own_has_the_prices_that_the_config_file_sets(
+def test_a_self_hosted_server_has_the_prices_that_the_config_file_sets(
     home: Home, model: ModelServer, name: str, usage: dict[str, object], usd: float
 ) -> None:
     home.configure(lab_config(model) + PRICES)

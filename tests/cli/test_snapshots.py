@@ -44,7 +44,7 @@ def test_a_snapshot_without_a_prompt_is_taken_and_nothing_is_asked(
     assert 0 < taken["tokens"] < 200
 
 
-def test_a_snapshot_with_a_prompt_stands_before_the_question_and_forks_there(
+def test_a_snapshot_with_a_prompt_is_before_the_question_and_forks_there(
     lab: Home, model: ModelServer
 ) -> None:
     lab.run("one")

@@ -21,7 +21,7 @@ WAITED = b"gptsh: waiting to save: another process uses the sessions\n"  # on a 
 
 
 def at_once(home: Home, count: int, *args: str) -> None:
-    """So many runs start, each with a question of its own; all succeed."""
+    """So many runs start, each with its own question; all succeed."""
     processes = [home.start(*args, f"turn {number}") for number in range(count)]
     for process in processes:
         out, err = process.communicate(timeout=100)
@@ -32,7 +32,7 @@ def at_once(home: Home, count: int, *args: str) -> None:
 
 
 def all_together(doc: dict[str, Any], turns: int) -> None:
-    """Each answer stands behind its own question, and no message is there twice."""
+    """Each answer follows its own question, and no message is there twice."""
     lines = texts(doc)
     assert doc["stats"]["turns"] == turns
     assert len({message["id"] for message in doc["messages"]}) == 2 * turns

@@ -102,7 +102,7 @@ def words_of(turn: Turn, number: int) -> str:
 def messages_of(
     turn: Turn, number: int, api: str = "", *, whole: bool = True
 ) -> list[dict[str, Any]]:
-    """A turn as it stands in a session; up to the last results where it is not whole."""
+    """A turn as it is in a session; up to the last results where it is not whole."""
     maker = "sealed" if api == "sealed" else "anthropic"
     own: dict[str, Any] = {"provider": maker, "model": f"{maker}/m", "finish_reason": "stop"}
     parts: list[Any] = [{"type": "text", "text": words_of(turn, number)}]

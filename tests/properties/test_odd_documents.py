@@ -1,4 +1,4 @@
-"""A session whose messages are readable can be listed, shown, resumed and deleted, whatever stands in any other key."""
+"""A session whose messages are readable can be listed, shown, resumed and deleted, whatever is in any other key."""
 
 import contextlib
 import copy
@@ -42,7 +42,7 @@ Place = tuple[str | int, ...]
 
 
 def places(value: Any, before: Place = ()) -> list[Place]:
-    """Where a value stands in a document: that of each key, and each item of a list."""
+    """Where a value is in a document: that of each key, and each item of a list."""
     items = (
         value.items()
         if isinstance(value, dict)

@@ -28,7 +28,7 @@ def indented(doc: dict[str, Any]) -> bytes:
 
 LAYOUTS: list[Callable[[dict[str, Any]], bytes]] = [in_lines, compact, escaped, indented]
 
-# What stands between the texts of a file, what JSON escapes, and what changes when it is folded.
+# What is between the texts of a file, what JSON escapes, and what changes when it is folded.
 WORDS = [
     *("content:", '"content":"', '"role":"user"', "},{", '},{"id":"', "]}", "text", "id", "null", "\\u0041"),
     *("kelvin", "\u212aelvin", "Izmir", "\u0130zmir", ";", "\u037e", "`", "\u1fef", "e\u0301", "\u00e9", "\u00c9"),

@@ -24,7 +24,7 @@ WHOLE = re.compile(r"[A-Z][a-z]+(?:(?: [a-z]+)+\.)+")  # as tiny_gguf says
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The base URL of a server for a model of its own."""
+    """The base URL of a server for its own model."""
     python = ROOT / ".venv-llama" / "bin" / "python"
     folder = tmp_path_factory.mktemp("llama")
     port = free_port()

@@ -1,6 +1,6 @@
 """Sessions exchanged with the real nanobot, from its package: ``make servers``.
 
-It lives in an environment of its own: ``.venv-nanobot``, or the one whose Python ``NANOBOT_PYTHON`` names.
+It has its own environment: ``.venv-nanobot``, or the one whose Python ``NANOBOT_PYTHON`` names.
 """
 
 import json

@@ -34,7 +34,7 @@ def long(size: int) -> str:
 
 @server.tool()
 def links(count: int) -> list[ResourceLink]:
-    """Links, each a part of its own."""
+    """Links, each in its own part."""
     return [
         ResourceLink(type="resource_link", name="n", uri=f"x:{number}") for number in range(count)
     ]

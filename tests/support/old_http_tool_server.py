@@ -28,7 +28,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._reply(200, json.dumps(reply).encode(), "application/json")
 
     def do_GET(self) -> None:
-        """It sends no messages of its own."""
+        """It sends no messages unasked."""
         self._reply(405, b"", "text/plain")
 
     def _reply(self, status: int, body: bytes, media_type: str) -> None:

@@ -88,7 +88,7 @@ retries = 0
 
 
 def turns_of(home: Home, talk: Talk, turns: int) -> Iterator[Turn]:
-    """Have this talk, each turn as a run of its own. With ``tools`` every fifth turn gets a tool's result."""
+    """Have this talk, each turn as its own run. With ``tools`` every fifth turn gets a tool's result."""
     server, dice = Counter(talk), random.Random(3)
     home.configure(
         CONFIG.format(base_url=server.base_url, small='model_small = "lab/s"' if talk.small else "")

@@ -1,4 +1,4 @@
-"""The prompt of a conversation, where the screen is the point: keys, paste, menu, sizes, what stands in the line."""
+"""The prompt of a conversation, where the screen is the point: keys, paste, menu, sizes, and the status line."""
 
 import json
 import os
@@ -184,7 +184,7 @@ def test_commands_are_completed_in_a_menu_and_a_low_line_rises(home: Home) -> No
         tmux.until(r"^ +resume +Continue")
         tmux.write("exi")
         tmux.keys("Tab")
-        tmux.until(r"^> /help exit *\nnew session")  # where it stood before
+        tmux.until(r"^> /help exit *\nnew session")  # where it was before
         tmux.keys("Enter")
         tmux.until("Exit, as do exit, quit")
         tmux.until(PROMPT)
@@ -265,7 +265,7 @@ def test_the_status_line_estimates_what_no_server_reports(lab: Home, model: Mode
 
 
 @needs_tmux
-def test_what_is_to_be_asked_again_stands_in_the_line_and_an_answer_in_the_clipboard(
+def test_what_is_to_be_asked_again_is_in_the_line_and_an_answer_in_the_clipboard(
     lab: Home, model: ModelServer
 ) -> None:
     said = "Do \x1b[31mthis:\n```sh\nls\n```\nor\n```sh\nrm x\n```\n"

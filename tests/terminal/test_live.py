@@ -49,7 +49,7 @@ SOURCES = st.lists(DOCUMENTS | CODE, max_size=4).map("".join)
 
 @settings(max_examples=40)
 @given(SOURCES, st.lists(st.integers(1, 60), min_size=1), st.integers(20, 120), st.integers(5, 40))
-def test_what_left_the_screen_is_final_and_in_the_end_all_stands_as_if_drawn_whole(
+def test_what_left_the_screen_is_final_and_in_the_end_all_is_as_if_drawn_whole(
     source: str, sizes: list[int], columns: int, rows: int
 ) -> None:
     whole, emulator = Emulator(columns, rows), Emulator(columns, rows)

@@ -1,4 +1,4 @@
-"""What a terminal with colours shows beyond the text that a pipe gets: rows, dim and bold words, advice of its own."""
+"""What a terminal with colours shows beyond the text that a pipe gets: rows, dim and bold words, and advice."""
 
 import re
 import threading

@@ -98,7 +98,7 @@ def test_ctrl_c_ends_the_request_and_the_words_stay(
     never.set()
 
 
-def test_an_agent_of_ones_own_answers_and_without_a_prompt_the_built_in_one_stays(
+def test_a_configured_agent_answers_and_keeps_the_built_in_prompt_if_it_has_none(
     lab: Home, model: ModelServer
 ) -> None:
     config = lab.config.read_text()

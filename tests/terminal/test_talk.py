@@ -283,12 +283,12 @@ def test_labels(lab: Home, args: list[str], lines: list[str], expected: list[obj
     assert [labels(doc) for doc in lab.docs()] == expected
 
 
-# ---- the same turns by runs of their own
+# ---- the same turns, each by its own run
 
 
 @pytest.fixture
 def both_ways(home: Home, model: ModelServer) -> Callable[..., tuple[Home, Home]]:
-    """Carries out the same by runs and at the prompt, each in a state of its own, the model scripted for both."""
+    """Carries out the same by runs and at the prompt, each in its own state, the model scripted for both."""
 
     def carried(
         script: Callable[[], None], runs: list[list[str]], lines: list[str]

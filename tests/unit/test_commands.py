@@ -63,7 +63,7 @@ def test_what_is_no_command_is_sent() -> None:
     ("?", "/help", ""), ("/", "/help", ""), ("/clear", "/new", ""), ("/save a.md", "/session export", "a.md"),
     ("/export a b.html", "/session export", "a b.html"), ("/q", "/exit", ""), ("/attach x y", "/file", "x y"),
 ])  # fmt: skip
-def test_a_command_is_found_with_what_stands_behind_it(line: str, name: str, args: str) -> None:
+def test_a_command_is_found_with_its_words(line: str, name: str, args: str) -> None:
     assert find(line)[0].name == name
     assert find(line)[1] == args
 

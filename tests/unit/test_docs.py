@@ -31,7 +31,7 @@ def test_the_page_about_the_functions_runs(store: Store, home: Home) -> None:
     )
 
 
-def test_a_document_with_the_documented_keys_is_completed_and_a_malformed_one_refused(
+def test_the_documented_keys_make_a_document_and_a_malformed_one_is_refused(
     store: Store, home: Home
 ) -> None:
     doc: dict[str, Any] = {

@@ -242,7 +242,7 @@ def test_the_readmes_commands_are_those_that_ci_runs() -> None:
     assert len(commands) == 2
 
 
-def test_default_models_stand_in_the_packaged_model_table() -> None:
+def test_default_models_are_in_the_packaged_model_table() -> None:
     spec = importlib.util.find_spec("litellm")
     assert spec
     assert spec.submodule_search_locations

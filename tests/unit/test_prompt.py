@@ -1,4 +1,4 @@
-"""What stands at the prompt and in the list of ``-r``: completion, long pastes, the status line, a row."""
+"""What the prompt shows, and the list of ``-r``: completion, long pastes, the status line, a row."""
 
 import pytest
 from hypothesis import given

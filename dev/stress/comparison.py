@@ -1,4 +1,4 @@
-"""Compare gptsh with three similar tools, each in its own environment, which ``make peers`` creates."""
+"""Compare gptsh with three similar tools, each in its own environment, which ``make comparison`` creates."""
 
 import json
 import operator
@@ -17,7 +17,7 @@ from dev.stress.bars import bars
 from dev.stress.table import Row, Table
 from tests.support.server import Cut, Hold, answer
 
-_ENVIRONMENTS = Path(__file__).parent.parent.parent / ".venv-peers"
+_ENVIRONMENTS = Path(__file__).parent.parent.parent / ".venv-comparison"
 _CHART = Path(__file__).parent.parent.parent / "docs" / "first-byte.svg"
 _CHART_TITLE = "From Enter to the first byte of an answer, same server"
 _ROUNDS = 5
@@ -212,7 +212,7 @@ _WORK: tuple[tuple[str, Callable[[Tool, Lab], Any], Callable[[Any], float]], ...
 )
 
 
-def comparison() -> Table:
+def table() -> Table:
     """A row for each measurement; it holds if no other tool is better."""
     with lab() as place:
         place.server.refuses = lambda _body: (
@@ -244,6 +244,6 @@ def comparison() -> Table:
 
 
 _TEXT = f"""\
-`make peers` creates an environment for each tool with its current release. All ask the same server, which answers
+`make comparison` creates an environment for each tool with its current release. All ask the same server, which answers
 immediately. Figures are medians of {_ROUNDS} runs. As pip installs them today, shell-gpt lacks click, and gptsh-cli
 needs MCP's SDK below 2 and a litellm below 1.85, so these were added. *Held* means that no other tool is better."""

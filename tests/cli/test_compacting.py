@@ -354,47 +354,63 @@ def test_echo_makes_no_summaries(home: Home, talker: Talker) -> None:
 # ---- what stays as it was sent
 
 
-def test_a_compaction_stays_and_what_is_told_and_kept_of_it(
-    long_home: Home, talker: Talker
-) -> None:
+def test_a_dry_run_of_a_compaction_asks_and_saves_nothing(long_home: Home, talker: Talker) -> None:
     before = long_home.doc()
     dry = json_output(long_home.run("-s", "0", "--dry-run", "-o", "json", "and now?"))["context"]
+    assert dry["strategy"] == "summary"
     assert long_home.doc() == before
-    assert requests_to(talker) == for_summaries(talker) == []
+    assert talker.requests == []
+    run = json_output(long_home.run("-s", "0", "-o", "json", "and now?"))["context"]
+    assert run["strategy"] == "summary"
+    assert dry["tokens"] > run["tokens"] + 500  # for a summary that might be as long as it may
+
+
+def test_events_tell_of_a_compaction(long_home: Home, talker: Talker) -> None:
+    last_id = long_home.doc()["messages"][-1]["id"]
     run = long_home.run("-s", "0", "-o", "jsonl", "and now?")
-    doc, (body,), record = long_home.doc(), requests_to(talker), compaction_of(long_home)
     assert event_types(run)[:4] == ["message_recorded", "snapshot_created", "compressed", "text"]
-    _, created, compressed, *_, done = (event for event in events(run) if event["type"] != "text")
+    _, created, compressed, *_ = events(run)
     assert created["auto"] is True
     assert created["snapshot"]["name"] == "auto-1"
-    assert created["snapshot"]["message"] == before["messages"][-1]["id"]
+    assert created["snapshot"]["message"] == last_id
     assert compressed["strategy"] == "summary"
     assert compressed["reason"] == "auto"
     assert compressed["left_out"] == 0
     assert compressed["before"] > 1.5 * compressed["after"]
-    assert dry["strategy"] == done["context"]["strategy"] == "summary"
-    assert (
-        dry["tokens"] > done["context"]["tokens"] + 500
-    )  # for a summary that might be as long as it may
-    assert done["context"]["at_most"] >= prompt_tokens(body)
-    (summary,) = doc["context"]["summaries"]
+    (body,) = requests_to(talker)
+    assert events(run)[-1]["context"]["at_most"] >= prompt_tokens(body)
+
+
+def test_a_session_keeps_its_summary_and_the_messages_that_it_tells_of(
+    long_home: Home, talker: Talker
+) -> None:
+    long_home.run("-s", "0", "and now?")
+    (summary,) = long_home.doc()["context"]["summaries"]
     assert summary["text"] == SUMMARY
     assert summary["model"] == "lab/s"
-    assert summary["first"] == doc["messages"][0]["id"]
-    assert summary["last"] == record["upto"]
+    assert summary["first"] == long_home.doc()["messages"][0]["id"]
+    assert summary["last"] == compaction_of(long_home)["upto"]
+
+
+def test_the_next_request_begins_with_the_compacted_one(long_home: Home, talker: Talker) -> None:
+    long_home.run("-s", "0", "and now?")
+    record = compaction_of(long_home)
     calls = len(for_summaries(talker))
     second = long_home.run("-s", "0", "-o", "json", "and then?")
     assert second.code == 0
     assert second.stderr == ""
+    assert json_output(second)["context"]["strategy"] == "summary"
+    assert compaction_of(long_home) == record
     assert len(for_summaries(talker)) == calls
     first, then = (text_in(sent) for sent in requests_to(talker))
     assert then.startswith(first)
-    assert json_output(second)["context"]["strategy"] == "summary"
-    assert compaction_of(long_home) == record
+
+
+def test_a_window_that_is_full_again_extends_the_summary(long_home: Home, talker: Talker) -> None:
+    long_home.run("-s", "0", "and now?")
+    record = compaction_of(long_home)
     talker.words = 200
-    while (
-        compaction_of(long_home) == record
-    ):  # until it is full again: then the summary is extended
+    while compaction_of(long_home) == record:
         assert long_home.run("-s", "0", "more").code == 0
         assert len(requests_to(talker)) < 30
     assert len(requests_to(talker)) > 4
@@ -847,7 +863,7 @@ def test_a_summary_made_between_rounds_of_tools_serves_the_next_run(
 # ---- by hand
 
 
-def test_compact_shows_and_apply_does_it(long_home: Home, talker: Talker) -> None:
+def test_compact_shows_what_would_be_shorter(long_home: Home, talker: Talker) -> None:
     before = long_home.files()[0].read_bytes()
     shown = long_home.run("-s", "0", "--compact")
     lines = dict(line.split(maxsplit=1) for line in shown.stdout.splitlines())
@@ -862,7 +878,10 @@ def test_compact_shows_and_apply_does_it(long_home: Home, talker: Talker) -> Non
     assert report["applied"] is False
     assert report["error"] is None
     assert long_home.files()[0].read_bytes() == before
-    assert requests_to(talker) == for_summaries(talker) == []
+    assert talker.requests == []
+
+
+def test_compact_with_apply_does_it_once(long_home: Home, talker: Talker) -> None:
     done = events(long_home.run("-s", "0", "--compact", "--apply", *LABELS, "-o", "jsonl"))
     assert [event["type"] for event in done] == [
         "snapshot_created",
@@ -876,16 +895,14 @@ def test_compact_shows_and_apply_does_it(long_home: Home, talker: Talker) -> Non
     assert long_home.doc()["title"] == "By hand"
     assert long_home.doc()["meta"]["tags"] == ["red"]
     before = long_home.files()[0].read_bytes()
-    assert (
-        "strategy    summary, as now: nothing would be shorter\n"
-        in long_home.run("-s", "0", "--compact").stdout
-    )
+    shown = long_home.run("-s", "0", "--compact").stdout
+    assert "strategy    summary, as now: nothing would be shorter\n" in shown
     again = events(long_home.run("-s", "0", "--compact", "--apply", "-o", "jsonl"))
     assert [event["type"] for event in again] == ["compression_skipped", "done"]
     assert again[-1]["changes"] is False
     assert again[-1]["applied"] is False
-    assert requests_to(talker) == []
     assert long_home.files()[0].read_bytes() == before
+    assert requests_to(talker) == []
 
 
 def test_compact_with_a_question(long_home: Home, talker: Talker) -> None:

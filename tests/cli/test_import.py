@@ -543,38 +543,45 @@ def test_what_gptsh_writes_of_80_mb_it_reads_again(home: Home) -> None:
 # ---- folders
 
 
-def test_a_folder_is_searched_hidden_ones_too_and_no_trap_in_it_is_stepped_into(home: Home) -> None:
-    """The traps are links, also in a circle, pipes, and files too large or with a name that is no text."""
-    (temporary := home.folder / "tmp").mkdir()
-    inner = (folder := home.folder / "in") / "deep" / ".hidden"
-    write(inner, session("aaaa"))
+def test_a_folder_is_searched_with_its_hidden_folders(home: Home) -> None:
+    folder = home.folder / "in"
+    write(folder / "deep" / ".hidden", session("aaaa"))
     write(folder, session("bbbb"), "b.json")
-    outside = write(home.folder / "outside", session("cccc"))
-    for name, target in {
-        "link": outside,
+    write(folder, [{"role": "user", "content": "of shell_gpt"}], "chat_cache")
+    write(folder, {"theme": "dark"}, "settings.json")
+    write(folder, "no session", "without an ending")
+    run = home.run("--import-session", str(folder))
+    assert run.code == 0
+    assert sorted(texts_of_questions(home)) == ["hello", "hello", "of shell_gpt"]
+    not_read, totals = run.stderr.splitlines()
+    assert not_read.startswith("gptsh: unknown format: 2 (")
+    assert totals == "gptsh: 3 sessions: 3 imported"
+
+
+def test_links_pipes_and_files_of_gigabytes_in_a_folder_are_named_and_not_read(home: Home) -> None:
+    folder = home.folder / "in"
+    write(folder, session("aaaa"))
+    targets = {
+        "link": write(home.folder / "outside", session("cccc")),
         "gone": "/nowhere",
         "endless": "/dev/zero",
         "itself": "itself.json",
-    }.items():
-        (inner / f"{name}.json").symlink_to(target)
-    (inner / "circle").symlink_to(folder)
-    for name in ("pipe.json", "pipe.db"):
-        os.mkfifo(inner / name)
-    for name, start in {"sparse.db": b"SQLite format 3\0", "sparse.json": b"["}.items():
-        os.truncate(write(inner, start, name), 5_000_000_000)
-    write(inner, "{", "odd \udcff\n\x1b[31m.json")
-    write(folder, {"theme": "dark"}, "settings.json")
-    write(folder, "no session", "without an ending")
-    write(folder, [{"role": "user", "content": "of shell_gpt"}], "chat_cache")
-    before = {
-        path for path in home.folder.rglob("*") if home.state.parent not in [path, *path.parents]
     }
+    for name, target in targets.items():
+        (folder / f"{name}.json").symlink_to(target)
+    (folder / "circle").symlink_to(folder)
+    os.mkfifo(folder / "pipe.json")
+    os.mkfifo(folder / "pipe.db")
+    os.truncate(write(folder, b"SQLite format 3\0", "sparse.db"), 5_000_000_000)
+    os.truncate(write(folder, b"[", "sparse.json"), 5_000_000_000)
+    write(folder, "{", "odd \udcff\n\x1b[31m.json")
+    temporary = home.folder / "tmp"
+    temporary.mkdir()
+    before = files_outside_of_state(home)
     run = home.run("--import-session", str(folder), env={"TMPDIR": str(temporary)})
-    texts = [doc["messages"][0]["content"] for doc in home.docs()]
     assert run.code == 0
-    assert sorted(texts) == ["hello", "hello", "of shell_gpt"]
-    *notes, left_out, totals = run.stderr.splitlines()
-    assert totals == "gptsh: 3 sessions: 3 imported"
+    assert texts_of_questions(home) == ["hello"]
+    *notes, left_out = run.stderr.splitlines()
     traps = (
         "circle",
         "endless.json",
@@ -584,19 +591,25 @@ def test_a_folder_is_searched_hidden_ones_too_and_no_trap_in_it_is_stepped_into(
         "pipe.db",
         "pipe.json",
     )
-    names = ", ".join(str(inner / name) for name in traps)
+    names = ", ".join(str(folder / name) for name in traps)
     assert left_out == f"gptsh: no session by name or kind of file: 7 ({names})"
-    told_of = sorted(line.rpartition("/")[2] for line in notes)
-    assert told_of[:2] == ["gptsh: not read: 3", "odd ? ␛[31m.json: not JSON"]
-    assert [words.partition(".")[0] for words in told_of[2:]] == [
-        "sparse",
-        "sparse",
-        "without an ending)",
-    ]
-    assert any(line.startswith("sparse.json: more than 2,000 MB: ") for line in told_of)
-    assert {
-        path for path in home.folder.rglob("*") if home.state.parent not in [path, *path.parents]
-    } == before
+    total, *reasons = sorted(line.rpartition("/")[2] for line in notes)
+    assert total == "gptsh: not read: 3"
+    assert reasons[0] == "odd ? ␛[31m.json: not JSON"
+    assert [reason.partition(".")[0] for reason in reasons[1:]] == ["sparse", "sparse"]
+    assert any(reason.startswith("sparse.json: more than 2,000 MB: ") for reason in reasons)
+    assert files_outside_of_state(home) == before
+
+
+def files_outside_of_state(home: Home) -> set[Path]:
+    """All files of a home, except those that gptsh keeps."""
+    kept = home.state.parent
+    return {path for path in home.folder.rglob("*") if kept not in [path, *path.parents]}
+
+
+def texts_of_questions(home: Home) -> list[str]:
+    """The first question of each session."""
+    return [doc["messages"][0]["content"] for doc in home.docs()]
 
 
 @needs("jq")

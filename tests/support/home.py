@@ -40,11 +40,18 @@ class Home:
         self.started: list[subprocess.Popen[bytes]] = []
         self.litellm = False  # whether a run in this process may import it
         self.env = {
-            **{name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")},  # ``make coverage``
-            "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "LANG": "C.UTF-8",
-            "HOME": str(folder), "XDG_STATE_HOME": str(folder / "state"), "XDG_CONFIG_HOME": str(folder / "config"),
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT),
+            "PYTHONWARNINGS": "error",
+            "LANG": "C.UTF-8",
             "TZ": "UTC",
-        }  # fmt: skip
+            "HOME": str(folder),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+        }
+        for name, value in os.environ.items():
+            if name.startswith("COVERAGE_"):  # ``make coverage`` measures started processes, too
+                self.env[name] = value
 
     def configure(self, text: str) -> None:
         """Write config.toml."""
@@ -102,23 +109,24 @@ class Home:
         """Run gptsh as a process, for tests of signals, of the start and of litellm."""
         data = stdin.encode() if isinstance(stdin, str) else stdin
         source: Any = {"stdin": subprocess.DEVNULL} if data is None else {"input": data}
-        more = {
-            "env": {**self.env, **(env or {})},
-            "cwd": cwd or self.cwd,
-            "timeout": 60,
-            "check": False,
-        }
-        done = subprocess.run([*COMMAND, *args], capture_output=True, **source, **more)
-        code = done.returncode if done.returncode >= 0 else 128 - done.returncode
+        done = subprocess.run(
+            [*COMMAND, *args],
+            capture_output=True,
+            env={**self.env, **(env or {})},
+            cwd=cwd or self.cwd,
+            timeout=60,
+            check=False,
+            **source,
+        )
         return Result(
             done.stdout.decode("utf-8", "surrogateescape"),
             done.stderr.decode("utf-8", "replace"),
-            code,
+            as_shell_reports(done.returncode),
         )
 
     def files(self) -> list[Path]:
         """The session files, newest first."""
-        return sorted(self.sessions.glob("*.json"), reverse=True) if self.sessions.is_dir() else []
+        return sorted(self.sessions.glob("*.json"), reverse=True)
 
     def elsewhere(self) -> "Home":
         """The same home with another state folder."""
@@ -149,7 +157,8 @@ def peak_of(home: Home, *args: str) -> tuple[str, int]:
     done = subprocess.run(
         command, env=home.env, cwd=home.cwd, capture_output=True, text=True, check=True
     )
-    return done.stderr, int(done.stdout) * (1 if sys.platform == "darwin" else 1024)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return done.stderr, int(done.stdout) * unit
 
 
 def lab_config(model: ModelServer, more: str = '[sessions]\ntitles = "off"\n') -> str:
@@ -162,34 +171,33 @@ def lab_config(model: ModelServer, more: str = '[sessions]\ntitles = "off"\n') -
 def session_shape(doc: dict[str, Any]) -> object:
     """The keys of a session and of its messages, which do not depend on the provider."""
     optional = {"replay", "thinking", "tool_calls"}
-    messages = [
-        (
-            m["role"],
-            type(m["content"]).__name__,
-            sorted(set(m) - optional),
-            sorted(m.get("usage") or ()),
-        )
-        for m in doc["messages"]
-    ]
-    return (
-        {key: sorted(value) for key, value in doc.items() if isinstance(value, dict)},
-        sorted(doc),
-        messages,
-    )
+    messages = []
+    for message in doc["messages"]:
+        keys = sorted(set(message) - optional)
+        usage = sorted(message.get("usage") or ())
+        messages.append((message["role"], type(message["content"]), keys, usage))
+    tables = {key: sorted(value) for key, value in doc.items() if isinstance(value, dict)}
+    return sorted(doc), tables, messages
 
 
 def texts(doc: dict[str, Any]) -> list[str]:
     """Each message of a session as ``role: text``."""
-    pairs = [(message["role"], message["content"]) for message in doc["messages"]]
-    return [
-        f"{role}: {x if isinstance(x, str) else '|'.join(part['text'] for part in x)}"
-        for role, x in pairs
-    ]
+    found = []
+    for message in doc["messages"]:
+        content = message["content"]
+        if not isinstance(content, str):
+            content = "|".join(part["text"] for part in content)
+        found.append(f"{message['role']}: {content}")
+    return found
 
 
 def wait_for_exit(process: "subprocess.Popen[bytes]") -> int:
     """Wait for the exit code, as a shell reports it."""
-    code = process.wait(timeout=100)
+    return as_shell_reports(process.wait(timeout=100))
+
+
+def as_shell_reports(code: int) -> int:
+    """The exit code of a process as a shell reports it: 128 and the number of the signal that ended it."""
     return code if code >= 0 else 128 - code
 
 

@@ -72,21 +72,23 @@ def _exit_code(args: Sequence[str]) -> int:
 
 @contextlib.contextmanager
 def _file_with(data: bytes | None) -> Iterator[IO[bytes]]:
-    with (
-        open(os.devnull, "rb", buffering=0)
-        if data is None
-        else tempfile.TemporaryFile(buffering=0) as file
-    ):
-        if data is not None:
+    if data is None:
+        with open(os.devnull, "rb", buffering=0) as nothing:
+            yield nothing
+    else:
+        with tempfile.TemporaryFile(buffering=0) as file:
             file.write(data)
             file.seek(0)
-        yield file
+            yield file
 
 
 def _wait_for_threads(before: set[threading.Thread]) -> None:
     """Wait for the threads of a run, and those that they start: no test sees those of another. A process ends them."""
     end = time.monotonic() + THREAD_TIMEOUT
-    while any(map(_is_of_run, {*threading.enumerate()} - before)) and time.monotonic() < end:
+    while time.monotonic() < end:
+        new = set(threading.enumerate()) - before
+        if not any(map(_is_of_run, new)):
+            return
         time.sleep(0.0005)
 
 
@@ -131,13 +133,13 @@ def _streams() -> Iterator[None]:
 @contextlib.contextmanager
 def _new_process_state(env: Mapping[str, str], cwd: Path) -> Iterator[None]:
     """Environment, folder, time zone, signals, warnings and caches, as in a new process."""
-    environ, folder, mask = dict(os.environ), os.getcwd(), os.umask(0o022)
+    environ = dict(os.environ)
+    folder = os.getcwd()
+    mask = os.umask(0o022)
     handlers = {signum: signal.signal(signum, handler) for signum, handler in _HANDLERS.items()}
-    garbage, disabled, temporary = (
-        gc.get_threshold(),
-        logging.root.manager.disable,
-        tempfile.tempdir,
-    )
+    garbage = gc.get_threshold()
+    disabled = logging.root.manager.disable
+    temporary = tempfile.tempdir
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
@@ -170,15 +172,13 @@ _CACHES: "list[functools._lru_cache_wrapper[object]]" = []
 
 def _clear_caches() -> None:
     """Empty every cache of gptsh, as in a new process."""
-    for name in [
-        name for name in sys.modules.copy() if name[:5] == "gptsh" and name not in _SEARCHED
-    ]:
+    for name, module in sys.modules.copy().items():
+        if not name.startswith("gptsh") or name in _SEARCHED:
+            continue
         _SEARCHED.add(name)
-        values = (
-            value
-            for value in vars(sys.modules[name]).values()
-            if getattr(value, "__module__", "") == name
-        )
-        _CACHES.extend(value for value in values if isinstance(value, functools._lru_cache_wrapper))
+        for value in vars(module).values():
+            is_cache = isinstance(value, functools._lru_cache_wrapper)
+            if is_cache and value.__module__ == name:  # not one that another module imports
+                _CACHES.append(value)
     for cache in _CACHES:
         cache.cache_clear()

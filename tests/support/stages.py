@@ -21,15 +21,19 @@ FIRST = event(chunk({"content": "first "}))
 
 def settle(process: Any) -> None:
     """Wait until all threads of the process sleep, so that its input is read."""
-    calm = 0
-    while calm < 5:
+    looks = 0  # in a row at which all sleep
+    while looks < 5:
         time.sleep(0.05)
-        threads = Path(f"/proc/{process.pid}/task").glob("*/stat")  # empty, except on Linux
-        calm = (
-            calm + 1
-            if all(stat.read_text().rpartition(")")[2].split()[0] == "S" for stat in threads)
-            else 0
-        )
+        looks = looks + 1 if _sleeps(process.pid) else 0
+
+
+def _sleeps(pid: int) -> bool:
+    """Whether no thread of a process runs; true except on Linux."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        state = stat.read_text().rpartition(")")[2].split()[0]
+        if state != "S":
+            return False
+    return True
 
 
 def unread_bytes(pipe: Any) -> int:
@@ -98,9 +102,8 @@ def at_a_reader(_lab: Home, model: ModelServer, _hold: Hold, *args: str) -> Any:
     return process
 
 
-EXPECTED: dict[
-    Any, tuple[list[str], str | None, str]
-] = {  # texts on disk, finish reason, part of stderr
+# Of each stage: the texts on disk, the finish reason, a part of stderr.
+EXPECTED: dict[Any, tuple[list[str], str | None, str]] = {
     before_the_first_byte: (["user: go"], None, "the question is saved"),
     in_the_answer: (
         ["user: go", "assistant: first "],

@@ -359,7 +359,7 @@ def test_a_dry_run_of_a_compaction_asks_and_saves_nothing(long_home: Home, talke
     dry = json_output(long_home.run("-s", "0", "--dry-run", "-o", "json", "and now?"))["context"]
     assert dry["strategy"] == "summary"
     assert long_home.doc() == before
-    assert talker.requests == []
+    assert requests_to(talker) == for_summaries(talker) == []
     run = json_output(long_home.run("-s", "0", "-o", "json", "and now?"))["context"]
     assert run["strategy"] == "summary"
     assert dry["tokens"] > run["tokens"] + 500  # for a summary that might be as long as it may
@@ -878,7 +878,7 @@ def test_compact_shows_what_would_be_shorter(long_home: Home, talker: Talker) ->
     assert report["applied"] is False
     assert report["error"] is None
     assert long_home.files()[0].read_bytes() == before
-    assert talker.requests == []
+    assert requests_to(talker) == for_summaries(talker) == []
 
 
 def test_compact_with_apply_does_it_once(long_home: Home, talker: Talker) -> None:
@@ -938,7 +938,7 @@ def test_what_cannot_be_compacted_is_refused(
     assert run.stderr.count("\n") == 1
     assert why in run.stderr
     assert [path.read_bytes() for path in long_home.files()] == [before]
-    assert talker.requests == []
+    assert requests_to(talker) == for_summaries(talker) == []
 
 
 # ---- with --truncate

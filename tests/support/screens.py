@@ -35,9 +35,8 @@ class Tmux:
     ) -> None:
         self._folder = tempfile.mkdtemp(prefix="gptsh-")  # a socket's path must be short
         self._env = {**home.env, **(env or {}), "TERM": "xterm-256color"}
-        inside = shlex.join(
-            ["env", *(f"{k}={v}" for k, v in {**home.env, **(env or {})}.items()), *COMMAND, *args]
-        )
+        variables = [f"{name}={value}" for name, value in {**home.env, **(env or {})}.items()]
+        inside = shlex.join(["env", *variables, *COMMAND, *args])
         self._do(
             "new-session",
             "-d",
@@ -116,12 +115,9 @@ class Tmux:
         self.keys("C-l")
         self.until(r"\A> *$")
         self.say(line)
-        return (
-            self.until(r"^>(?! *$)(?s:.*)^> *$")
-            .partition("\n")[2]
-            .rpartition("\n>")[0]
-            .rstrip("\n")
-        )
+        _, _, below = self.until(r"^>(?! *$)(?s:.*)^> *$").partition("\n")
+        output, _, _ = below.rpartition("\n>")
+        return output.rstrip("\n")
 
     def clipboard(self) -> str:
         """The text that was copied last."""

@@ -116,12 +116,17 @@ def prompt_tokens(body: dict[str, Any]) -> int:
     """Tokens of a prompt by a real tokenizer: texts, calls and tools, and 4 a message. Media do not count."""
     tokens = 0
     for message in body.get("messages") or ():
-        content, calls = message.get("content") or "", message.get("tool_calls")
-        texts = (
-            [content] if isinstance(content, str) else [part.get("text", "") for part in content]
-        )
-        tokens += 4 + sum(map(corpus.tokens, [*texts, *([json.dumps(calls)] if calls else [])]))
-    return tokens + sum(corpus.tokens(json.dumps(tool)) for tool in body.get("tools") or ())
+        tokens += 4
+        content = message.get("content") or ""
+        if isinstance(content, str):
+            tokens += corpus.tokens(content)
+        else:
+            tokens += sum(corpus.tokens(part.get("text", "")) for part in content)
+        if message.get("tool_calls"):
+            tokens += corpus.tokens(json.dumps(message["tool_calls"]))
+    for tool in body.get("tools") or ():
+        tokens += corpus.tokens(json.dumps(tool))
+    return tokens
 
 
 def overflow(body: dict[str, Any], window: int, factor: float = 1.0) -> dict[str, Any] | None:
@@ -137,16 +142,13 @@ def overflow(body: dict[str, Any], window: int, factor: float = 1.0) -> dict[str
     if completion:
         total = f"{prompt + completion} tokens ({prompt} in the messages, {completion} in the completion)"
         detail = f"you requested {total}. Please reduce the length of the messages or completion."
-    message = f"This model's maximum context length is {window} tokens. However, {detail}"
-    code = "context_length_exceeded"
-    return {
-        "error": {
-            "message": message,
-            "type": "invalid_request_error",
-            "param": "messages",
-            "code": code,
-        }
+    error = {
+        "message": f"This model's maximum context length is {window} tokens. However, {detail}",
+        "type": "invalid_request_error",
+        "param": "messages",
+        "code": "context_length_exceeded",
     }
+    return {"error": error}
 
 
 class ModelServer:
@@ -285,9 +287,8 @@ class ModelServer:
         for name, value in script.headers.items():
             handler.send_header(name, value)
         if script.framing == "length":
-            handler.send_header(
-                "Content-Length", str(sum(len(s) for s in script.steps if isinstance(s, bytes)))
-            )
+            length = sum(len(step) for step in script.steps if isinstance(step, bytes))
+            handler.send_header("Content-Length", str(length))
         elif script.framing == "chunked":
             handler.send_header("Transfer-Encoding", "chunked")
         else:
@@ -302,16 +303,17 @@ class ModelServer:
             return Script(404, {"Content-Type": "text/plain"}, (b"",), "length")
         if self.window and (error := overflow(body, self.window, self.factor)):
             return _page(error)._replace(status=400)
-        queue = self._scripts[(body or {}).get("model", "")] or self._scripts[""]
-        wrong = self.refuses(body or {}) if self.refuses else None
-        return _refusal(wrong) if wrong else queue.popleft() if queue else self._default(body)
+        if self.refuses and (wrong := self.refuses(body)):
+            return _refusal(wrong)
+        queue = self._scripts[body.get("model", "")] or self._scripts[""]
+        return queue.popleft() if queue else self._default(body)
 
     def _play(self, handler: BaseHTTPRequestHandler, script: Script) -> None:
         for step in script.steps:
             if isinstance(step, bytes):
-                handler.wfile.write(
-                    step if script.framing != "chunked" else b"%x\r\n%s\r\n" % (len(step), step)
-                )
+                if script.framing == "chunked":
+                    step = b"%x\r\n%s\r\n" % (len(step), step)
+                handler.wfile.write(step)
                 handler.wfile.flush()
             elif isinstance(step, threading.Event):
                 step.wait(30)
@@ -331,12 +333,8 @@ class ModelServer:
         usage = _usage(prompt_tokens(body), corpus.tokens(echo)) if self.window else USAGE
         if not body.get("stream"):
             return unstreamed(echo, usage=usage)
-        return Script(
-            200,
-            {"Content-Type": "text/event-stream"},
-            tuple(answer(*_pieces(echo), usage=usage)),
-            "chunked",
-        )
+        steps = tuple(answer(*_pieces(echo), usage=usage))
+        return Script(200, {"Content-Type": "text/event-stream"}, steps, "chunked")
 
 
 def _usage(prompt: int, completion: int) -> dict[str, int]:

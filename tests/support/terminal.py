@@ -12,10 +12,9 @@ from types import TracebackType
 
 from tests.support.home import COMMAND, Home
 
-_PROMPT, _QUESTION = rb"(?<![^\n])> \Z", rb"(\[y\]es, \[n\]o: |\[y/N\] )\Z"
-Expected = (
-    str | tuple[str, ...] | re.Pattern[str]
-)  # expected output: a part, several parts, or a pattern
+_PROMPT = rb"(?<![^\n])> \Z"
+_QUESTION = rb"(\[y\]es, \[n\]o: |\[y/N\] )\Z"
+Expected = str | tuple[str, ...] | re.Pattern[str]  # of an output: a part, several, or a pattern
 
 
 class Terminal:
@@ -73,6 +72,14 @@ def _resize(descriptor: int, columns: int) -> None:
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
 
 
+def _has(output: str, expected: Expected) -> bool:
+    if isinstance(expected, str):
+        return expected in output
+    if isinstance(expected, tuple):
+        return all(part in output for part in expected)
+    return bool(expected.search(output))
+
+
 class Conversation(Terminal):
     """``gptsh -i`` in a terminal without escape sequences: enter a line, get the output up to the next prompt.
 
@@ -117,13 +124,7 @@ class Conversation(Terminal):
         """Enter the lines; each row has a line, its expected output, and the reply if the command asks something."""
         for line, expected, *answer in rows:
             output = self.does(line, *answer)
-            parts = (expected,) if isinstance(expected, str) else expected
-            matches = (
-                parts.search(output)
-                if isinstance(parts, re.Pattern)
-                else all(part in output for part in parts)
-            )
-            assert matches, f"{line}: {expected!r} is not in:\n{output}"
+            assert _has(output, expected), f"{line}: {expected!r} is not in:\n{output}"
 
     def leave(self) -> int:
         """Press Ctrl-D; return the exit code. ``last`` is the final output."""

@@ -94,13 +94,13 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
     if method == "tools/list":
         return {"tools": [described(tool) for tool in TOOLS.values()]}
     if method == "tools/call":
+        tool = TOOLS[params["name"].removeprefix(PREFIX)]
         try:
-            text, failed = (
-                TOOLS[params["name"].removeprefix(PREFIX)](**params.get("arguments") or {}),
-                False,
-            )
+            text = tool(**params.get("arguments") or {})
+            failed = False
         except (ValueError, TypeError, OSError) as err:
-            text, failed = str(err), True
+            text = str(err)
+            failed = True
         return {"content": [{"type": "text", "text": text}], "isError": failed}
     return None
 
@@ -108,11 +108,9 @@ def answer(method: str, params: dict[str, Any]) -> dict[str, Any] | None:
 def handle(request: dict[str, Any]) -> None:
     """Answer one request."""
     result = answer(request["method"], request.get("params") or {})
-    outcome = (
-        {"error": {"code": -32601, "message": "Method not found"}}
-        if result is None
-        else {"result": result}
-    )
+    outcome: dict[str, Any] = {"result": result}
+    if result is None:
+        outcome = {"error": {"code": -32601, "message": "Method not found"}}
     with _LOCK:
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": request["id"], **outcome}) + "\n")
         sys.stdout.flush()

@@ -1,13 +1,12 @@
-"""Print ``--usage``: a table with bars, plain lines or JSON."""
+"""Print ``--usage``: a table with bars on a terminal, plain lines in a pipe, or JSON."""
 
 import os
-from collections.abc import Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gptsh.core import listing, sessions
+from gptsh.core import listing, sessions, usage
 from gptsh.core.listing import Unreadable
-from gptsh.core.usage import FIELDS, Report, Row, rows
+from gptsh.core.usage import FIELDS, Report, Row
 from gptsh.manage import lists
 from gptsh.manage.lists import Filters
 from gptsh.terminal import stdio
@@ -18,55 +17,47 @@ if TYPE_CHECKING:
     from gptsh.core.document_types import Days, Field
 
 
-# ---- what is counted
-#
-# Choose the sessions, then print a table or JSON. ``core/usage.py`` sums.
-
-
 def show_usage(ref: str | None, filters: Filters, output: str | None) -> int:
     """Print tokens and cost by day and model, of one session or of those that match."""
-    from gptsh.core import usage
-
     first_day = filters.since.astimezone().date() if filters.since else None
     report = usage.count(counted(ref, filters), filters.model, filters.limit, first_day)
-    if not report.models and (note := lists.nothing_found(filters)):
+    note = lists.nothing_found(filters)
+    if note and not report.models:
         stdio.note(note)
     if output in STRUCTURED:
         from gptsh.render import structured
 
         objects = usage.rows(report) if output == "jsonl" else [report._asdict()]
         stdio.write_lines(map(structured.line, objects))
-        return 0
-    draw_usage(report, output)
+    else:
+        draw_usage(report, output)
     return 0
 
 
-def draw_usage(report: "Report", output: str | None) -> None:
+def draw_usage(report: Report, output: str | None) -> None:
     """Print tokens and cost as a table."""
     out = stdio.stdout()
     if stdio.is_terminal(out) and output != "text":
-        look = terminal_style(os.environ, terminal=True)
-        lists.show(_drawn(report, stdio.width(out), look), output, safe=True)
+        style = terminal_style(os.environ, terminal=True)
+        lists.show(_drawn(report, stdio.width(out), style), output, safe=True)
     else:
         lists.show(_plain(report), output)
 
 
-def counted(ref: str | None, filters: Filters) -> Iterator["Days"]:
-    """What the session used, or each of those that match; an unreadable one gets a note."""
-    from gptsh.core import usage
-
+def counted(ref: str | None, filters: Filters) -> "Iterator[Days]":
+    """Yield what the session used, or each of those that match; note each unreadable one."""
     if ref:
         yield usage.sums_by_day(sessions.load_at(ref))
         return
-    here = lists.current_project() if filters.here else None
+    project = lists.current_project() if filters.here else None
     for path in listing.all_paths():
         item = listing.try_read(path, usage.read_days)
         if isinstance(item, Unreadable):
             stdio.note(f"skipped {item.path}: {item.cause}")
         elif item is not None:
             head, days = item
-            row = listing.summary_of(head, None, os.path.basename(path))
-            if lists.matches_filters(filters, here, row):
+            summary = listing.summary_of(head, None, os.path.basename(path))
+            if lists.matches_filters(filters, project, summary):
                 yield days
 
 
@@ -76,17 +67,39 @@ _GAP = "  "
 
 
 def _plain(report: Report) -> Iterator[str]:
-    """A heading and a line for each row; no field has blanks, and ``+`` marks a minimum cost."""
-    table = [("by", "name", *FIELDS)]
-    for row in rows(report):
-        cells = {field: "-" if row[field] is None else str(row[field]) for field in FIELDS}
-        if row["cost"] is not None:
-            cells["cost"] = f"{row['cost']:.6f}{'+' if row['unpriced'] else ''}"
-        table.append((row["by"], _name(row).replace(" ", "␣"), *cells.values()))
-    by, name, *widths = [max(map(columns, column)) for column in zip(*table, strict=True)]
-    for cells_of_row in table:
-        numbers = map(str.rjust, cells_of_row[2:], widths)
-        yield _GAP.join((pad(cells_of_row[0], by), pad(cells_of_row[1], name), *numbers))
+    """Yield a heading and a line for each row, in columns that awk can split.
+
+    No field has blanks, and ``+`` marks a minimum cost.
+    """
+    table = [["by", "name", *FIELDS]]
+    for row in usage.rows(report):
+        name = _name(row).replace(" ", "␣")
+        table.append([row["by"], name, *(_plain_cell(row, field) for field in FIELDS)])
+    widths = _widths(table)
+    for by, *cells in table:
+        yield pad(by, widths[0]) + _GAP + _line(cells, widths[1:])
+
+
+def _plain_cell(row: Row, field: "Field") -> str:
+    number = row[field]
+    if number is None:
+        return "-"
+    if field == "cost":
+        return f"{number:.6f}{'+' if row['unpriced'] else ''}"
+    return str(number)
+
+
+def _widths(table: list[list[str]]) -> list[int]:
+    """Return how many columns of the terminal each column of a table needs."""
+    return [max(map(columns, column)) for column in zip(*table, strict=True)]
+
+
+def _line(cells: list[str], widths: list[int]) -> str:
+    """Return a line of a table: a name, then numbers, which are aligned to the right."""
+    name, *numbers = cells
+    padded = [pad(truncate_start(name, widths[0]), widths[0])]
+    padded += map(str.rjust, numbers, widths[1:])
+    return _GAP.join(padded)
 
 
 # ---- on a terminal
@@ -99,72 +112,82 @@ _MIN_WIDTH = {
     "cached_tokens": 110,
     "unpriced": 110,
 }
-_NAME = 16  # columns that a name needs before there is room for a bar
-_BAR = 8  # columns of the shortest useful bar
-_LONGEST_BAR = 15  # on a terminal with colours; twice as long on others
+_MIN_NAME = 16  # columns that a name needs before there are bars
+_MIN_BAR = 8  # columns of the shortest useful bar
+_MAX_BAR = 15  # on a terminal with colours; twice as long on others
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _EXACT = 10_000  # smaller numbers are not rounded
 _ROUNDED_UP = 999.95  # with one decimal this would be shown as 1000.0
 
 
-def _drawn(report: Report, width: int, look: TerminalStyle) -> Iterator[str]:
-    """Lines that are safe for a terminal, and at most ``width`` columns wide if that is 40 or more.
+def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
+    """Yield lines that are safe for a terminal.
 
-    The fields have their room first, then the names, then the bars.
+    They are at most ``width`` columns wide if that is 40 or more. The numbers get their columns
+    first, then the names, then the bars, which compare the costs, or the tokens if no cost is
+    known.
     """
     if not report.days:
         yield "no answers"
         return
-    shown = [field for field in FIELDS if width >= _MIN_WIDTH.get(field, 0)]
-    heads: dict[Field, str] = {field: field.removesuffix("_tokens") for field in FIELDS}
-    cells_of = partial(_cells, in_cents=look.colors)
-    longest_bar = _LONGEST_BAR if look.colors else 2 * _LONGEST_BAR
-    table = [heads, *map(cells_of, rows(report))]
-    widths = {field: max(len(cells[field]) for cells in table) for field in shown}
-    left = width - sum(widths.values()) - len(_GAP) * len(widths)
-    has_bars = left >= _NAME + len(_GAP) + _BAR
-    room = left - len(_GAP) - _BAR if has_bars else left
-    name_width = max(1, min(room, max(columns(_name(row)) for row in rows(report))))
-    bar_width = min(longest_bar, left - name_width - len(_GAP)) if has_bars else 0
+    fields = [field for field in FIELDS if width >= _MIN_WIDTH.get(field, 0)]
+    headings = [field.removesuffix("_tokens") for field in fields]
+    table = [["model", *headings]]
+    for row in usage.rows(report):
+        table.append(_cells(row, fields, in_cents=style.colors))
+    widths = _widths(table)
 
-    def line(name: str, cells: "Mapping[Field, str]") -> str:
-        numbers = (cells[field].rjust(size) for field, size in widths.items())
-        return _GAP.join((pad(truncate_start(name, name_width), name_width), *numbers))
+    free = width - sum(widths[1:]) - len(_GAP) * len(fields)
+    longest_name = widths[0]
+    widths[0] = min(longest_name, free)
+    bar_width = 0
+    if free >= _MIN_NAME + len(_GAP) + _MIN_BAR:
+        widths[0] = min(longest_name, free - len(_GAP) - _MIN_BAR)
+        bar_width = min(_MAX_BAR if style.colors else 2 * _MAX_BAR, free - len(_GAP) - widths[0])
 
     measure: Field = "cost" if report.total["cost"] else "total"
-    for head, section in (("day", report.days), ("model", report.models)):
-        yield _styled(line(head, heads), BOLD, on=look.styles)
-        most = max(row[measure] or 0 for row in section)
+    for heading, section in (("day", report.days), ("model", report.models)):
+        yield _styled(_line([heading, *headings], widths), BOLD, on=style.styles)
+        largest = max(row[measure] or 0 for row in section)
         for row in section:
-            text = line(_name(row), cells_of(row))
-            bar = _bar(row[measure] or 0, most, bar_width)
-            yield f"{text}{_GAP}{_styled(bar, DIM, on=look.colors)}" if bar else text.rstrip()
+            line = _line(_cells(row, fields, in_cents=style.colors), widths)
+            bar = _bar(row[measure] or 0, largest, bar_width)
+            yield f"{line}{_GAP}{_styled(bar, DIM, on=style.colors)}" if bar else line.rstrip()
         yield ""
-    yield _styled(line("total", cells_of(report.total)).rstrip(), BOLD, on=look.styles)
-    prompt = report.total["prompt"]
-    cached = report.total["cached_tokens"]
+    _, *sums = table[-1]
+    yield _styled(_line(["total", *sums], widths).rstrip(), BOLD, on=style.styles)
+    yield from _remarks(report.total)
+
+
+def _remarks(total: Row) -> Iterator[str]:
+    """Yield what is below the table: how much caches saved, how many prices are unknown."""
+    prompt = total["prompt"]
+    cached = total["cached_tokens"]
     if prompt and cached:
         yield f"read from caches: {100 * cached / prompt:.0f} % of the prompts"
-    unpriced = int(report.total["unpriced"])
-    has_minimum = unpriced and report.total["cost"] is not None
-    if unpriced and look.colors:
-        meaning = "; + means at least" if has_minimum else ""
-        yield f"{quantity(unpriced, 'answer')} without a known price{meaning}"
-    elif unpriced:
-        yield f"unknown prices: {unpriced:,}{' (+: at least)' if has_minimum else ''}"
+    unpriced = int(total["unpriced"])
+    if unpriced:
+        meaning = "" if total["cost"] is None else "; + means at least"
+        yield f"{quantity(unpriced, 'unknown price')}{meaning}"
 
 
-def _cells(row: Row, *, in_cents: bool) -> "dict[Field, str]":
-    cells: dict[Field, str] = {}
-    for field in FIELDS:
+def _cells(row: Row, fields: "list[Field]", *, in_cents: bool) -> list[str]:
+    """Return the name of a row, and its fields with numbers in short."""
+    cells = [_name(row)]
+    for field in fields:
         number = row[field]
-        cells[field] = "-" if number is None else _short(number)
-    cells["cost"] = _usd(row["cost"], is_minimum=row["unpriced"] > 0, in_cents=in_cents)
+        if field == "cost":
+            cells.append(_usd(number, is_minimum=row["unpriced"] > 0, in_cents=in_cents))
+        else:
+            cells.append("-" if number is None else _short(number))
     return cells
 
 
 def _usd(cost: float | None, *, is_minimum: bool, in_cents: bool) -> str:
-    """The cost with two or four digits, then ``+`` for a minimum or a blank: the digits align."""
+    """Return a cost with two or four digits.
+
+    It ends with ``+`` for a minimum, else with a blank, so that the digits align.
+    """
     if cost is None:
         return "- "
     sign = "$" if in_cents else ""
@@ -176,7 +199,7 @@ def _usd(cost: float | None, *, is_minimum: bool, in_cents: bool) -> str:
 
 
 def _short(number: float) -> str:
-    """The number in at most six characters, such as 9,999, 12.3k or 1.2M."""
+    """Return a number in at most six characters, such as 9,999, 12.3k or 1.2M."""
     if number < _EXACT:
         return f"{number:,}"
     for unit in "kMG":
@@ -186,12 +209,12 @@ def _short(number: float) -> str:
     return f"{number / 1000:.1f}T"
 
 
-def _bar(weight: float, most: float, width: int) -> str:
-    """A bar whose share of ``width`` is ``weight / most``, at least an eighth of a column."""
-    if weight <= 0 or not width:
+def _bar(number: float, largest: float, width: int) -> str:
+    """Return a bar for a number, of ``width`` columns for the largest; "" for zero."""
+    if number <= 0 or not width:
         return ""
-    full, eighths = divmod(max(1, round(8 * width * weight / most)), 8)
-    return "█" * full + _EIGHTHS[eighths]
+    eighths = max(1, round(8 * width * number / largest))
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
 
 
 def _styled(text: str, style: str, *, on: bool) -> str:
@@ -199,6 +222,10 @@ def _styled(text: str, style: str, *, on: bool) -> str:
 
 
 def _name(row: Row) -> str:
-    """The day or the model of a row: ``?`` for an unknown model, ``all`` for the total."""
-    name = row.get("day", "all") if "model" not in row else row["model"] or ""
+    """Return the day or the model of a row: ``?`` for an unknown model, ``all`` for the total."""
+    name = "all"
+    if "day" in row:
+        name = row["day"]
+    elif "model" in row:
+        name = row["model"] or ""
     return one_line(name) or "?"

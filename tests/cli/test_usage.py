@@ -321,7 +321,7 @@ def test_a_terminal_with_colours_shows_cents_and_short_dim_bars(spread: Home) ->
     assert re.search(r"  <\$0\.01 ", newest)
     assert re.search(r"  \$0\.10\+", middle)
     assert re.search(r"  \$0\.20 +0  \x1b\[2m█{15}\x1b\[0m$", oldest)
-    assert seen.splitlines()[-1] == "1 answer without a known price; + means at least"
+    assert seen.splitlines()[-1] == "1 unknown price; + means at least"
 
 
 def test_names_without_a_provider_are_of_the_sessions_own(home: Home) -> None:

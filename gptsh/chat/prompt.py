@@ -14,6 +14,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import Context, copy_context
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
@@ -223,21 +224,23 @@ class CommandCompleter(Completer):
             rest = rest.rpartition(" ")[2]
         title_words = rest.casefold().split() if kind == "session" else []
         offered: set[str] = set()
-        for value, meaning in self._all_values(kind, None if title_words else rest):
+        for value, meaning in self._all_values(kind, rest):
             is_match = value.startswith(rest) or _begin_words(title_words, meaning)
             if is_match and value not in offered:
                 offered.add(value)
                 yield Completion(value, -len(rest), display_meta=one_line(meaning))
 
-    def _all_values(self, kind: str, prefix: str | None) -> Iterable[tuple[str, str]]:
-        """Return each value of a kind with its help; some start with the prefix."""
-        from gptsh.manage.suggestions import VALUES
+    def _all_values(self, kind: str, rest: str) -> Iterable[tuple[str, str]]:
+        """Return each value of a kind with its help; some start with the rest of the line."""
+        from gptsh.manage.suggestions import VALUES, session_ids
 
         if kind == "command":
             return [(row.name[1:], row.help) for row in COMMANDS]
         if kind == "snapshot":
             return [(name, "") for name in self._snapshots()]
-        return VALUES[kind](self._config_path, prefix)
+        if kind == "session" and rest:  # any of its words may be of a title
+            return chain(VALUES["name"](None, ""), session_ids("", None))
+        return VALUES[kind](self._config_path, rest)
 
 
 def _begin_words(starts: list[str], text: str) -> bool:

@@ -22,19 +22,22 @@ def delete_sessions(refs: Sequence[str], output: str | None = None, *, yes: bool
     versions = _filenames(refs)
     if not yes and stdio.is_terminal(sys.stdin):
         versions = _confirmed(versions)
-    elif not yes and (indexes := [*filter(INDEX.fullmatch, refs)]):
-        session_id = folders.filename_of(indexes[0])[ID]
-        problem = f"index {indexes[0]} changes with each new session"
-        raise UsageError(problem, f"use the id {session_id}, or add --yes")
+    elif not yes:
+        for ref in filter(INDEX.fullmatch, refs):
+            problem = f"index {ref} changes with each new session"
+            raise UsageError(problem, f"use the id {folders.filename_of(ref)[ID]}, or add --yes")
     return run_changes(retention.remove(versions), output)
 
 
 def _confirmed(filenames: Iterable[str]) -> dict[str, str | None]:
-    """Ask about each session; return when those to delete were last used, "" if unreadable."""
+    """Ask about each session; return when those to delete were last used, "" if unreadable.
+
+    ``retention.remove`` keeps a session that is used between the question and the answer.
+    """
     versions: dict[str, str | None] = {}
     for filename in filenames:
         summary = listing.summary_at(filename)
-        if confirm(f"Delete session {description(filename, summary)} permanently?"):
+        if confirm(f"Delete session {_describe(filename, summary)} permanently?"):
             versions[filename] = summary["updated_at"] if summary else ""
         else:
             stdio.note(f"session {filename[ID]} was not deleted")
@@ -50,28 +53,29 @@ def delete_snapshot(point: str, output: str | None = None) -> int:
     """Delete the snapshot of ``REF@NAME``. Raises UsageError if there is none."""
     ref, name = folders.split_ref(point)
     if not name:
-        way = "name it as REF@NAME: --show-session REF lists them"
-        raise UsageError(f"{ref} names no snapshot", way)
+        todo = "write REF@NAME; --show-session REF lists the snapshots"
+        raise UsageError(f"{ref} names no snapshot", todo)
     filename = folders.filename_of(ref)
     doc = sessions.load_session(filename)
     sessions.save_session(doc, lambda saved: snapshots.delete(saved, name), at=filename)
-    fields = {"session": filename[ID], "snapshot": name, "state": "deleted"}
+    result = {"session": filename[ID], "snapshot": name, "state": "deleted"}
     line = one_line(f"deleted snapshot {name} of session {filename[ID]}")
-    stdio.write_lines(lists.lines_of([fields], lambda _: line, dict, output))
+    stdio.write_lines(lists.lines_of([result], lambda _: line, dict, output))
     return 0
 
 
 def _filenames(refs: Sequence[str]) -> dict[str, str | None]:
-    """The file names of all references, as keys. Raises UsageError for a bad reference."""
+    """Return the file names of all references, as keys. Raises UsageError for a bad reference."""
     for ref in refs:
-        if folders.split_ref(ref)[1] is not None:
-            raise UsageError(f"{ref}: a point is not a session", "name the session alone")
+        _, point = folders.split_ref(ref)
+        if point is not None:
+            raise UsageError(f"{ref} is a point of a session", "name the session alone")
     return dict.fromkeys(map(folders.filename_of, refs))
 
 
 def run_changes(changes: Iterator[Change], output: str | None) -> int:
     """Make all changes, and print a line for each. Raises the error that stopped them."""
-    lists.write_changes(_with_notes(changes), change_line, _object, output)
+    lists.write_changes(_with_notes(changes), change_line, _fields, output)
     return 0
 
 
@@ -94,26 +98,31 @@ def _with_notes(changes: Iterator[Change]) -> Iterator[Change]:
 
 
 def change_line(change: Change) -> str:
-    """One line about a change: what happened to the session."""
+    """Return a line that says what happened to the session."""
     session = change.filename[ID]
     if change.state == "used":
         return f"session {session} is kept: it was used or archived meanwhile"
     if change.state == "gone":
         return f"session {session} was deleted meanwhile"
-    return f"{change.state} {description(change.filename, change.was, *change.names)}"
+    return f"{change.state} {_describe(change.filename, change.was, change.names)}"
 
 
-def description(filename: str, summary: SessionSummary | None, *names: str) -> str:
-    """A session in one line: its id, title and turns, and the names that point to it."""
+def _describe(filename: str, summary: SessionSummary | None, names: Sequence[str] = ()) -> str:
+    """Return the id of a session, its title, its number of turns, and the names that point to it.
+
+    ``summary`` is None for an unreadable session.
+    """
     title = ""
-    size = "not readable"
+    facts = ["not readable"]
     if summary:
         title = display_title(summary["title"], summary["preview"])
-        size = quantity(summary["turns"], "turn")
-    return one_line(f"{filename[ID]} {title} ({', '.join((size, *names))})")
+        facts = [quantity(summary["turns"], "turn")]
+    facts += names
+    return one_line(f"{filename[ID]} {title} ({', '.join(facts)})")
 
 
-def _object(change: Change) -> dict[str, object]:
+def _fields(change: Change) -> dict[str, object]:
+    """Return a change for programs."""
     return {
         "session": change.filename[ID],
         "state": change.state,

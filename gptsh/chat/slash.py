@@ -44,7 +44,7 @@ from gptsh.render.lists import agent_line, tool_line
 from gptsh.render.markdown import code_blocks
 from gptsh.render.session import snapshots_of
 from gptsh.terminal import programs, stdio
-from gptsh.terminal.stdio import obeys_escapes, terminal_style
+from gptsh.terminal.stdio import obeys_escapes
 from gptsh.text import format_size, one_line, quantity, visible
 from gptsh.turn.engine import with_tools
 from gptsh.turn.options import TurnOptions, agent_of, model_of, params_for, parse_params
@@ -161,9 +161,8 @@ def do_sessions(chat: "Conversation", args: str) -> None:
 
 
 def do_search(_chat: "Conversation", args: str) -> None:
-    style = terminal_style(os.environ, terminal=True)
     with Screen().spinning("searching"):
-        lines = [*map(found_line(None, style), found_sessions(args, Filters()))]
+        lines = [*map(found_line(None), found_sessions(args, Filters()))]
     _show_lines(lines, "no session has all of these words")
 
 

@@ -21,16 +21,14 @@ from gptsh.render.lists import (
     listing_row,
 )
 from gptsh.terminal import stdio
-from gptsh.terminal.stdio import PLAIN, STRUCTURED, TerminalStyle, terminal_style
+from gptsh.terminal.stdio import PLAIN, STRUCTURED, terminal_style
 from gptsh.text import columns, local_time, visible
 
 if TYPE_CHECKING:
     from gptsh.core.search import Found
 
 
-# ---- lists
-#
-# What all lists share: which sessions they have, and their lines for users or programs.
+# ---- what all lists share
 
 Item = TypeVar("Item")
 Session = TypeVar("Session", bound=SessionSummary)
@@ -38,10 +36,11 @@ _WRITE_INTERVAL = 0.05  # seconds
 
 
 class Filters(NamedTuple):
-    """The sessions that a list has: of an agent, of models with this in their names, with all tags.
+    """Which sessions a list has.
 
-    ``here``: of this project; ``archived``: archived ones instead; ``limit``: so many at most;
-    ``since``: last used then or later.
+    Those of an ``agent``, with this in the name of their ``model``, with all ``tags``, of this
+    project (``here``), last used at ``since`` or later; at most ``limit``. ``archived`` lists the
+    archive instead.
     """
 
     agent: str | None = None
@@ -59,7 +58,7 @@ def lines_of(
     fields: Callable[[Item], Mapping[str, object]],
     output: str | None,
 ) -> Iterator[str]:
-    """Format the items of a list: with ``line`` for users, with ``fields`` for json and jsonl."""
+    """Return the lines of a list: by ``line`` for users, by ``fields`` for json and jsonl."""
     if output not in STRUCTURED:
         return map(line, items)
     from gptsh.render import structured
@@ -144,32 +143,44 @@ def batches(lines: Iterable[str]) -> Iterator[str]:
 
 
 def session_object(item: SessionSummary) -> dict[str, object]:
-    """The fields of a listed or found session for programs."""
+    """Return a listed or found session for programs."""
     return {key: value for key, value in item.items() if key not in ("filename", "marks")}
 
 
 def matching_sessions(filters: Filters) -> Iterator[SessionSummary]:
-    """The sessions that match the filters, read one by one; each unreadable one gets a note."""
+    """Return the sessions that match the filters, read one by one; note each unreadable one."""
     return filter_sessions(filters, listing.scan_sessions(archived=filters.archived))
 
 
 def filter_sessions(filters: Filters, items: Iterable[Session | Unreadable]) -> Iterator[Session]:
-    """The items that match the filters, up to the limit; unreadable ones get a note.
+    """Return the items that match the filters, up to the limit; unreadable ones get a note.
 
     Raises UsageError as ``current_project`` does.
     """
     project = current_project() if filters.here else None
+    matching = (item for item in _readable(items) if _is_match(filters, project, item))
+    return islice(matching, filters.limit)
 
-    def matching() -> Iterator[Session]:
-        for item in items:
-            if isinstance(item, Unreadable):
-                stdio.note(f"skipped {item.path}: {item.cause}")
-            elif matches_filters(filters, project, item):
-                model = full_name(item["model"], item["provider"])
-                if matches_model(model, filters.model) and _is_used_since(item, filters.since):
-                    yield item
 
-    return islice(matching(), filters.limit)
+def _readable(items: Iterable[Session | Unreadable]) -> Iterator[Session]:
+    """Yield the sessions that could be read; print a note for each other one."""
+    for item in items:
+        if isinstance(item, Unreadable):
+            stdio.note(f"skipped {item.path}: {item.cause}")
+        else:
+            yield item
+
+
+def _is_match(filters: Filters, project: str | None, item: SessionSummary) -> bool:
+    """Whether a session matches all filters; ``project`` is that of the filters."""
+    if not matches_filters(filters, project, item):
+        return False
+    if not matches_model(full_name(item["model"], item["provider"]), filters.model):
+        return False
+    if filters.since is None:
+        return True
+    used = listing.used_at(item)  # None if the session's time is not valid
+    return used is not None and used >= filters.since
 
 
 def matches_filters(filters: Filters, project: str | None, item: SessionSummary) -> bool:
@@ -181,16 +192,8 @@ def matches_filters(filters: Filters, project: str | None, item: SessionSummary)
     return set(filters.tags) <= set(item["tags"])
 
 
-def _is_used_since(item: SessionSummary, since: datetime | None) -> bool:
-    """Whether a session was last used at this time or later; False if its time is not valid."""
-    if since is None:
-        return True
-    used = listing.used_at(item)
-    return used is not None and used >= since
-
-
 def or_note(items: Iterable[Item], text: str) -> Iterator[Item]:
-    """The items of a list; if there are none, a note with the text, unless that is empty."""
+    """Yield the items of a list; if there are none, print a note, unless its text is empty."""
     is_empty = True
     for item in items:
         is_empty = False
@@ -200,7 +203,10 @@ def or_note(items: Iterable[Item], text: str) -> Iterator[Item]:
 
 
 def nothing_found(filters: Filters, without_filters: str = "") -> str:
-    """What to say of an empty list of sessions, such as ``nothing found with the tag work``."""
+    """Return the note on an empty list of sessions, such as ``nothing found with the tag work``.
+
+    "" if the limit is 0.
+    """
     if filters.limit == 0:
         return ""
     words = [f"with the tag {tag}" for tag in filters.tags]
@@ -216,16 +222,14 @@ def nothing_found(filters: Filters, without_filters: str = "") -> str:
 
 
 def current_project() -> str:
-    """The project of the working directory. Raises UsageError if that was deleted."""
+    """Return the project of the working directory. Raises UsageError if that was deleted."""
     try:
         return find_project(os.getcwd())
     except FileNotFoundError as err:
         raise UsageError("the working folder does not exist any more") from err
 
 
-# ---- sessions
-#
-# List sessions, newest first, and those whose messages have some words.
+# ---- --list-sessions and --search-sessions
 
 _MIN_WIDTH = 40  # columns for the passage of a found session, even on a narrower terminal
 
@@ -243,8 +247,7 @@ def list_sessions(filters: Filters, output: str | None) -> int:
         copies = len(conflict_copies(folder))
         if copies:
             count = "a conflict copy" if copies == 1 else f"{copies:,} conflict copies"
-            way = "to be joined with gptsh --import-session"
-            stdio.note(f"a sync tool left {count}, {way}: see {folder}")
+            stdio.note(f"a sync tool left {count} in {folder}; gptsh --import-session joins them")
     return 0
 
 
@@ -255,28 +258,28 @@ def session_line(output: str | None, margin: int = 0) -> Callable[[SessionSummar
     return partial(listing_row, width=stdio.width(stdio.stdout()) - margin)
 
 
-def found_line(output: str | None, style: TerminalStyle) -> Callable[["Found"], str]:
-    """Return what writes a search result; ``style`` is for one that is no row."""
-    if not shows_rows(output):
-        return partial(found_drawn, look=style)
-    return partial(found_rows, width=stdio.width(stdio.stdout()))
+def found_line(output: str | None) -> Callable[["Found"], str]:
+    """Return what writes a search result, safe for a terminal."""
+    out = stdio.stdout()
+    if shows_rows(output):
+        return partial(found_rows, width=stdio.width(out))
+    style = PLAIN
+    if output != "text":
+        style = terminal_style(os.environ, terminal=stdio.is_terminal(out))
+    return partial(found_drawn, look=style)
 
 
 def search_sessions(words: str, filters: Filters, output: str | None) -> int:
     """Print two lines for each session that contains the words and matches; return 1 for none."""
     items = or_note(found_sessions(words, filters), nothing_found(filters))
     first = [*islice(items, 1)]
-    on_terminal = stdio.is_terminal(stdio.stdout())
-    style = terminal_style(os.environ, terminal=on_terminal)
-    is_rendered = style.styles and output not in ("text", *STRUCTURED)
-    line = found_line(output, style if is_rendered else PLAIN)
-    lines = lines_of(chain(first, items), line, session_object, output)
-    show(batches(lines), output, safe=is_rendered)
+    lines = lines_of(chain(first, items), found_line(output), session_object, output)
+    show(batches(lines), output, safe=output not in STRUCTURED)
     return 0 if first else 1
 
 
 def found_sessions(words: str, filters: Filters) -> Iterator["Found"]:
-    """The sessions that contain the words and match the filters, each with a passage."""
+    """Return the sessions that contain the words and match the filters, each with a passage."""
     from gptsh.core.search import search
 
     room = max(_MIN_WIDTH, stdio.width(stdio.stdout())) - len(INDENT)

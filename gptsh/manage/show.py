@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from gptsh.render.session import Detail
 
 
-# ---- show a session
+# ---- showing
 #
-# Show a session: in a pager on a terminal, as Markdown in a pipe, as JSON for programs.
+# In a pager on a terminal, as Markdown in a pipe, as JSON for programs.
 
 
 def show_session(ref: str, output: str | None, *, full: bool) -> int:
-    """Print a session: its transcript, as JSON its document, as JSON lines a message a line.
+    """Print a session: its transcript, for ``json`` its document, for ``jsonl`` its messages.
 
     ``full``: with all tool calls and results.
     """
@@ -54,9 +54,9 @@ def show_document(
         from gptsh.render.session import transcript, transcript_rows
 
         if lists.shows_rows(output):
-            look = stdio.terminal_style(os.environ, terminal=True)
+            style = stdio.terminal_style(os.environ, terminal=True)
             width = stdio.width(stdio.stdout())
-            yield from transcript_rows(doc, details, look, width, full=full)
+            yield from transcript_rows(doc, details, style, width, full=full)
             return
         pieces = transcript(doc, details, full=full)
         if output == "markdown" or (output is None and on_terminal):
@@ -79,7 +79,7 @@ def show_document(
 
 
 def details_of(doc: Document, ref: str | None) -> "list[Detail]":
-    """The facts about a session, its names and whether it is archived.
+    """Return the facts about a session, its names, and whether it is archived.
 
     ``ref`` is None if it has no file.
     """
@@ -88,14 +88,14 @@ def details_of(doc: Document, ref: str | None) -> "list[Detail]":
     if ref is None:
         return session_details(doc)
     filename = folders.filename_of(folders.split_ref(ref)[0])
-    archived = folders.path_of(filename).parent == folders.archive_folder()
-    return session_details(doc, archived=archived, names=folders.names_by_file().get(filename, ()))
+    is_archived = folders.path_of(filename).parent == folders.archive_folder()
+    names = folders.names_by_file().get(filename, ())
+    return session_details(doc, archived=is_archived, names=names)
 
 
 # ---- exporting
 #
-# Export sessions to stdout in another format, and name what that leaves out. ``chat/slash.py``
-# writes a file.
+# To stdout, in another format. ``/session export`` of ``chat/slash.py`` writes a file.
 
 _Referenced = tuple[Document, str]  # a session, and its reference
 
@@ -112,7 +112,9 @@ _LOSSES = {
 def loss_note(format_name: str, lossless: str = "--format json") -> str | None:
     """Return a line with what a format leaves out and the export without loss; None for nothing."""
     losses = _LOSSES.get(format_name)
-    return f"{format_name} leaves out {losses}: {lossless} keeps everything" if losses else None
+    if losses is None:
+        return None
+    return f"{format_name} leaves out {losses}; {lossless} keeps everything"
 
 
 def export_sessions(refs: Sequence[str], filters: Filters, format_name: str) -> int:
@@ -122,10 +124,11 @@ def export_sessions(refs: Sequence[str], filters: Filters, format_name: str) -> 
     written; one of those that match and cannot be read gets a note.
     """
     if refs:
+        # A new session would change the meaning of an index.
         pinned = [folders.pin_ref(ref) for ref in refs]
         if len(pinned) > 1:
             for ref in pinned:
-                sessions.load_at(ref)  # raises
+                sessions.load_at(ref)  # raises before the first session is written
     else:
         items = or_note(matching_sessions(filters), nothing_found(filters, "nothing found"))
         pinned = [item["filename"] for item in items]
@@ -136,8 +139,9 @@ def export_sessions(refs: Sequence[str], filters: Filters, format_name: str) -> 
     elif pinned:
         stdio.write_pieces(_joined(documents, format_name))
         if format_name == "markdown":
-            stdio.note("several sessions in Markdown cannot be imported again: --format json can")
-    if pinned and (note := loss_note(format_name)):
+            stdio.note("several sessions in Markdown cannot be imported again; use --format json")
+    note = loss_note(format_name)
+    if note and pinned:
         stdio.note(note)
     return 0
 
@@ -212,7 +216,7 @@ def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
 
 
 def _json(doc: Document) -> Iterator[str]:
-    """The document as in its file, one message at a time: a session may have 100 MB."""
+    """Yield the document as in its file, one message at a time: a session may have 100 MB."""
     head = {key: value for key, value in doc.items() if key != "messages"}
     yield f'{encode_json(head).decode()[:-1]},"messages":['
     separator = ""
@@ -223,7 +227,7 @@ def _json(doc: Document) -> Iterator[str]:
 
 
 def _name_of(ref: str) -> str | None:
-    """The ``@NAME`` of a session: the one that the user gave, else the first."""
+    """Return the ``@NAME`` of a session: the one that the user gave, else its first, if any."""
     base, _ = folders.split_ref(ref)
     if base.startswith("@"):
         return base

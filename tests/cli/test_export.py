@@ -194,7 +194,7 @@ def test_an_export_names_what_the_page_says_is_lost(home: Home, form: str) -> No
     put(home, EVERYTHING)
     run = home.run("--export-session", "0", "--format", form)
     notes = [line for line in run.stderr.splitlines() if "leaves out" in line]
-    whole = f"gptsh: {form} leaves out {LOSSES[form]}: --format json keeps everything"
+    whole = f"gptsh: {form} leaves out {LOSSES[form]}; --format json keeps everything"
     assert notes == ([] if LOSSES[form] == "nothing" else [whole])
     assert run.stdout
 
@@ -325,7 +325,7 @@ def test_several_as_markdown_have_a_rule_between_them(three: Home) -> None:
     assert run.stdout == "\n\n---\n\n".join(alone) + "\n"
     assert (
         run.stderr
-        == "gptsh: several sessions in Markdown cannot be imported again: --format json can\n"
+        == "gptsh: several sessions in Markdown cannot be imported again; use --format json\n"
     )
 
 

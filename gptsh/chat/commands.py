@@ -20,19 +20,22 @@ _MAX_WIDTH = 100  # columns of the help; longer lines are hard to read
 
 
 class Command(NamedTuple):
-    """A command: its group in the help, its name, its arguments, its help.
+    """A command: its name, its group in the help, its arguments, its help.
 
-    For completion, ``value`` is the kind of the arguments, and ``words`` are fixed ones. ``more``
-    is shown only by ``/help COMMAND``.
+    ``help`` fits a menu; ``/help COMMAND`` shows ``more`` as well. ``aliases`` are its names in
+    other programs; those without a slash are commands only if they are the whole line. For
+    completion, ``value`` is the kind of the arguments (see ``manage/suggestions.py``), and
+    ``words`` are fixed ones.
     """
 
-    group: str
     name: str
-    args: str
+    group: str
     help: str
+    args: str = ""
+    more: str = ""
     value: str = ""
     words: tuple[str, ...] = ()
-    more: str = ""
+    aliases: tuple[str, ...] = ()
 
     @property
     def usage(self) -> str:
@@ -47,190 +50,247 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command(
-        "Session", "/new", "", "Start a new session; an agent with a memory remembers this one."
+        "/new",
+        "Session",
+        help="Start a new session.",
+        more="An agent with a memory remembers this one first.",
+        aliases=("/clear",),
     ),
     Command(
-        "Session",
         "/sessions",
-        "[all]",
-        "List the sessions of this project, or all.",
+        "Session",
+        help="List the sessions of this project, or all.",
+        args="[all]",
         words=("all",),
     ),
-    Command("Session", "/resume", "[REF]", "Continue another session.", value="session"),
-    Command("Session", "/search", "TEXT", "Find sessions that contain all these words."),
-    Command("Session", "/history", "[full]", "Show the whole session.", words=("full",)),
     Command(
+        "/resume",
         "Session",
+        help="Continue another session.",
+        args="[REF]",
+        value="session",
+        aliases=("/load",),
+    ),
+    Command(
+        "/search",
+        "Session",
+        help="Find sessions that contain all these words.",
+        args="TEXT",
+        aliases=("/find",),
+    ),
+    Command(
+        "/history",
+        "Session",
+        help="Show the whole session.",
+        args="[full]",
+        more="full shows tool calls and results in full.",
+        words=("full",),
+    ),
+    Command(
         "/undo",
-        "",
-        "Go back one turn, in a fork, and edit its question; its files stay attached.",
+        "Session",
+        help="Go back one turn, in a fork, and edit its question.",
+        more="The files of the question stay attached.",
     ),
     Command(
-        "Session",
         "/retry",
-        "[MODEL]",
-        "Ask the last question again, of another model if you name one.",
+        "Session",
+        help="Ask the last question again, of MODEL if you name one.",
+        args="[MODEL]",
+        more="That is in a fork. MODEL also answers your next questions.",
         value="model",
+        aliases=("/regenerate",),
     ),
     Command(
-        "Session",
         "/fork",
-        "[POINT]",
-        "Continue in a fork: from here, from turn N or -N, or a snapshot.",
+        "Session",
+        help="Continue in a fork that starts here, or at POINT.",
+        args="[POINT]",
+        more="POINT is a turn, N or -N, or a snapshot.",
         value="snapshot",
+        aliases=("/branch",),
     ),
     Command(
-        "Session",
         "/snapshot",
-        "[NAME]",
-        "Name this position for /fork, or list the snapshots.",
+        "Session",
+        help="Name this position for /fork, or list the snapshots.",
+        args="[NAME]",
         value="snapshot",
     ),
-    Command("Session", "/snapshot delete", "NAME", "Delete a snapshot.", value="snapshot"),
     Command(
+        "/snapshot delete",
         "Session",
+        help="Delete a snapshot.",
+        args="NAME",
+        value="snapshot",
+    ),
+    Command(
         "/name",
-        "[@NAME]",
-        "Name the session, or show its names; another session's name moves.",
+        "Session",
+        help="Name the session, or show its names.",
+        args="[@NAME]",
+        more="If another session has that name, it moves to this one.",
         value="name",
     ),
-    Command("Session", "/session info", "", "Show details of the session."),
     Command(
+        "/session info",
         "Session",
-        "/session export",
-        "[FILE]",
-        "Write the session to a new file.",
-        value="file",
-        more="Its name decides the format: .html, .json, .jsonl for nanobot, else Markdown.",
+        help="Show details of the session.",
+        aliases=("/info",),
     ),
-    Command("Session", "/session rename", "TITLE", "Change the title of the session."),
-    Command("Session", "/session archive", "", "Archive the session, and start a new one."),
-    Command("Session", "/session delete", "", "Delete the session permanently, after asking you."),
     Command(
-        "Asking",
+        "/session export",
+        "Session",
+        help="Write the session to a new file.",
+        args="[FILE]",
+        more="Its suffix chooses the format: .html, .json, .jsonl for nanobot, else Markdown.",
+        value="file",
+        aliases=("/export", "/save"),
+    ),
+    Command(
+        "/session rename",
+        "Session",
+        help="Change the title of the session.",
+        args="TITLE",
+        aliases=("/rename",),
+    ),
+    Command(
+        "/session archive",
+        "Session",
+        help="Archive the session, and start a new one.",
+        aliases=("/archive",),
+    ),
+    Command(
+        "/session delete",
+        "Session",
+        help="Delete the session permanently, after asking you.",
+        aliases=("/delete",),
+    ),
+    Command(
         "/model",
-        "[NAME]",
-        "Show the model, or choose another one.",
-        value="model",
+        "Asking",
+        help="Show the model, or choose another one.",
+        args="[NAME]",
         more="It answers from the next turn. Without a name, /model also lists recent and "
         "configured models; gptsh --list-models lists all.",
+        value="model",
     ),
     Command(
-        "Asking",
         "/agent",
-        "[NAME]",
-        "List the agents, or choose one.",
-        value="agent",
+        "Asking",
+        help="List the agents, or choose one.",
+        args="[NAME]",
         more="Its model, system prompt, parameters and tools replace those that /model, "
         "/system, /param and /tools chose. If it has a prompt, that makes your next "
         "question; /agent NAME lang=de sets its {lang}.",
+        value="agent",
     ),
     Command(
-        "Asking",
         "/system",
-        "[TEXT]",
-        "Show the system prompt, or set it; - restores the agent's.",
+        "Asking",
+        help="Show the system prompt, or set it.",
+        args="[TEXT]",
+        more='- restores the agent\'s. /system "" sends none.',
         words=("-",),
-        more='/system "" sends none.',
     ),
     Command(
-        "Asking",
         "/param",
-        "[KEY=VALUE]…",
-        "Show the generation parameters, or set some.",
-        value="param",
+        "Asking",
+        help="Show the generation parameters, or set some.",
+        args="[KEY=VALUE]…",
         more="KEY= removes one: /param temperature= sends none. Put quotes around a value with "
         "blanks or quotes: /param 'stop=[\"END\"]'.",
+        value="param",
+        aliases=("/set",),
     ),
     Command(
-        "What is sent",
         "/file",
-        "[PATH]…",
-        "Attach files to the next question, or list them; - removes them.",
+        "What is sent",
+        help="Attach files to the next question, or list them.",
+        args="[PATH]…",
+        more="Text, images, PDF, audio and video. Quote paths as in a shell. - detaches all.",
         value="file",
         words=("-",),
-        more="Text, images, PDF, audio and video. Quote paths as in a shell.",
+        aliases=("/attach",),
     ),
     Command(
-        "What is sent",
         "/tools",
-        "[LIST]",
-        "Show the tools, or choose: all, none, or SERVER, SERVER__TOOL.",
+        "What is sent",
+        help="Show the tools, or choose some, all or none.",
+        args="[LIST]",
+        more="LIST has SERVER or SERVER__TOOL, separated by commas; a tool may be a pattern such "
+        "as time__get_*. - restores the agent's tools.",
         value="tools",
         words=("all", "none", "-"),
-        more="Separate names with commas; a tool may be a pattern such as time__get_*. - "
-        "restores the agent's own tools.",
     ),
     Command(
-        "What is sent",
         "/web",
-        "[on|off]",
-        "Show whether the model may search the web, or choose.",
-        words=("on", "off"),
+        "What is sent",
+        help="Show whether the model may search the web, or choose.",
+        args="[on|off]",
         more="The provider searches, and bills that; the pages are listed below the answer.",
+        words=("on", "off"),
     ),
     Command(
-        "What is sent",
         "/context",
-        "",
-        "Show what would be sent next, and how much room is left.",
-        more="Model, window, tokens, strategy and attachments; nothing is sent.",
-    ),
-    Command(
         "What is sent",
-        "/compact",
-        "[--apply]",
-        "Show how gptsh would shorten the session for sending; --apply does it.",
-        words=("--apply",),
-        more="Nothing is lost: the session keeps every message. A snapshot saves how it was "
-        "sent before.",
+        help="Show what would be sent, and how many tokens are free.",
+        more="Model, window, tokens, strategy and attachments; nothing is sent.",
+        aliases=("/tokens",),
     ),
     Command(
-        "Other",
+        "/compact",
+        "What is sent",
+        help="Show how the session would be shortened, or do it.",
+        args="[--apply]",
+        more="--apply does it. Nothing is lost: the session keeps every message. A snapshot "
+        "saves how it was sent before.",
+        words=("--apply",),
+    ),
+    Command(
         "/copy",
-        "[N|code [N]]",
-        "Copy the last answer, that of turn N, or a code block of the last.",
+        "Other",
+        help="Copy the last answer, that of turn N, or a code block.",
+        args="[N|code [N]]",
+        more="The code blocks are those of the last answer.",
         words=("code",),
     ),
     Command(
-        "Other",
         "/usage",
-        "[all]",
-        "Show tokens and cost of this session, or of all sessions.",
+        "Other",
+        help="Show tokens and cost of this session, or of all.",
+        args="[all]",
         words=("all",),
+        aliases=("/cost",),
     ),
     Command(
-        "Other",
         "/debug context",
-        "",
-        "Show the last request as it was sent, as JSON; keys are masked.",
+        "Other",
+        help="Show the last request as JSON, without keys.",
     ),
-    Command("Other", "/help", "[COMMAND]", "Show all commands, or explain one.", value="command"),
-    Command("Other", "/exit", "", "Exit, as do exit, quit, :q and Ctrl-D."),
+    Command(
+        "/help",
+        "Other",
+        help="Show all commands, or explain one.",
+        args="[COMMAND]",
+        value="command",
+        aliases=("help", "?", "/", "/?", "/commands"),
+    ),
+    Command(
+        "/exit",
+        "Other",
+        help="Exit, as do exit, quit, :q and Ctrl-D.",
+        aliases=("exit", "quit", ":q", "/quit", "/q", "/bye"),
+    ),
 )
-_BY_NAME = {command.name: command for command in COMMANDS}
-_ALIASES = {  # names in other programs
-    **dict.fromkeys(("exit", "quit", ":q", "/quit", "/q", "/bye"), "/exit"),
-    **dict.fromkeys(("help", "?", "/", "/?", "/commands"), "/help"),
-    **{name.replace("session ", ""): name for name in _BY_NAME if name.startswith("/session ")},
-    "/clear": "/new",
-    "/load": "/resume",
-    "/find": "/search",
-    "/branch": "/fork",
-    "/regenerate": "/retry",
-    "/attach": "/file",
-    "/set": "/param",
-    "/save": "/session export",
-    "/cost": "/usage",
-    "/tokens": "/context",
-}
-_BARE_NAMES = ("exit", "quit", ":q", "help", "?", "/")  # commands only if they are the whole line
+_NAMES = [command.name for command in COMMANDS]
+_BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
 _COMMAND_WORD = re.compile(r"/[A-Za-z?!-]+(?=\s|$)")  # matches no path, which has another slash
 
 
 def is_command(line: str) -> bool:
     """Whether a line is a command. Paths and lines that begin with a blank are not."""
-    return bool(_COMMAND_WORD.match(line)) or line.rstrip().lower() in _BARE_NAMES
+    return bool(_COMMAND_WORD.match(line)) or line.rstrip().lower() in _BY_NAME
 
 
 def find(line: str) -> tuple[Command, str]:
@@ -240,9 +300,8 @@ def find(line: str) -> tuple[Command, str]:
     arguments.
     """
     words = line.split(maxsplit=2)
-    for count in (2, 1):
-        name = " ".join(words[:count]).lower()
-        command = _BY_NAME.get(_ALIASES.get(name, name))
+    for count in (2, 1):  # some names have two words
+        command = _BY_NAME.get(" ".join(words[:count]).lower())
         if command:
             args = "".join(line.split(maxsplit=count)[count:]).strip()
             _check(command, args, line.strip())
@@ -258,21 +317,24 @@ def _check(command: Command, args: str, line: str) -> None:
     takes_one_word = command.args.strip("[]") in command.words
     if args and takes_one_word and args not in command.words:
         raise UsageError(f"{line}: expected nothing, or {command.words[0]}")
-    is_required = command.args.isalpha()
+    is_required = command.args.isalpha()  # no brackets
     if is_required and not args:
         raise UsageError(f"{command.name} needs a {command.args.lower()}")
 
 
 def _unknown(name: str, first_word: str) -> UsageError:
     """Return the error for a command that does not exist."""
-    if subcommands := [command for command in _BY_NAME if command.startswith(f"{name} ")]:
+    subcommands = [command for command in _NAMES if command.startswith(f"{name} ")]
+    if subcommands:
         return UsageError(f"{name} needs a second word", ", ".join(subcommands))
     from difflib import get_close_matches
 
-    near = get_close_matches(name, _BY_NAME, 1, 0.75)
-    near = near or get_close_matches(first_word, _BY_NAME, 1, 0.7)
-    todo = "/help shows all; a line that begins with a blank is a question"
-    return UsageError(f"there is no command {name}", f"did you mean {near[0]}?" if near else todo)
+    problem = f"there is no command {name}"
+    near = get_close_matches(name, _NAMES, 1, 0.75)
+    near += get_close_matches(first_word, _NAMES, 1, 0.7)
+    if near:
+        return UsageError(problem, f"did you mean {near[0]}?")
+    return UsageError(problem, "/help shows all; a line that begins with a blank is a question")
 
 
 def words_of(args: str) -> list[str]:
@@ -287,13 +349,13 @@ def help_on(name: str, width: int) -> list[str]:
     """Return the help on the commands of a name, or on all commands and keys. Raises UsageError."""
     formatter = click.HelpFormatter(width=min(_MAX_WIDTH, width) - 1)
     if name:
-        rows = _commands_of(f"/{name.lower().lstrip('/')}")
-        formatter.write_dl([(row.usage, f"{row.help} {row.more}".strip()) for row in rows])
+        commands = _commands_of(f"/{name.lower().lstrip('/')}")
+        formatter.write_dl([(row.usage, f"{row.help} {row.more}".strip()) for row in commands])
     else:
         for group in GROUPS:
-            rows = [row for row in COMMANDS if row.group == group]
+            commands = [row for row in COMMANDS if row.group == group]
             with formatter.section(group):
-                formatter.write_dl([(row.usage, row.help) for row in rows], col_max=24)
+                formatter.write_dl([(row.usage, row.help) for row in commands], col_max=24)
         with formatter.section("Keys"):
             formatter.write_dl([*_KEYS.items()], col_max=24)
     return formatter.getvalue().strip("\n").split("\n")
@@ -301,7 +363,6 @@ def help_on(name: str, width: int) -> list[str]:
 
 def _commands_of(name: str) -> list[Command]:
     """Return the command of a name, or all that begin with that word. Raises UsageError."""
-    name = _ALIASES.get(name, name)
     subcommands = [row for row in COMMANDS if row.name.startswith(f"{name} ")]
     if subcommands and name not in _BY_NAME:
         return subcommands

@@ -28,14 +28,8 @@ def run_loop(
     had piped input. ``words`` are what the user typed of ``first``. Raises Interrupted for a signal
     other than Ctrl-C.
     """
-
-    def show_recap() -> None:
-        if chat.doc:
-            conversation.show_recap(chat.doc)
-            stdio.write_lines([""])
-
-    prompt = prompt_for(chat, interrupts, show_recap if chat.doc and first is None else None)
-    attempt = partial(_attempt, interrupts=interrupts, reporter=reporter)
+    show_recap = partial(_show_recap, chat)
+    prompt = prompt_for(chat, interrupts, show_recap if first is None and chat.doc else None)
     has_printed = first is not None
     code = 0
     interrupted = None
@@ -43,7 +37,8 @@ def run_loop(
         if first is not None:
             show_recap()
             chat.prefill = words
-            failure = attempt(partial(chat.run_turn, first))
+            failure = _attempt(partial(chat.run_turn, first), interrupts, reporter)
+            # Who cannot type the piped input again leaves.
             if failure and chat.last_plan is None and has_piped_input(first):
                 chat.should_exit = True
                 code = failure.exit_code
@@ -54,7 +49,7 @@ def run_loop(
             chat.prefill = ""
             has_printed = bool(line.strip())
             if has_printed:
-                attempt(partial(_run_line, chat, line))
+                _attempt(partial(_run_line, chat, line), interrupts, reporter)
     except EOFError:
         pass
     except Interrupted as err:
@@ -62,10 +57,16 @@ def run_loop(
     finally:
         code = _leave(chat, interrupts) or code
     if chat.ref:
-        stdio.note(f"the session is saved: 'gptsh -i -s {chat.ref}' continues it")
+        stdio.note(f"the session is saved; 'gptsh -i -s {chat.ref}' continues it")
     if interrupted:
         raise interrupted
     return code
+
+
+def _show_recap(chat: Conversation) -> None:
+    if chat.doc:
+        conversation.show_recap(chat.doc)
+        stdio.write_lines([""])
 
 
 def _run_line(chat: Conversation, line: str) -> None:
@@ -84,7 +85,7 @@ def _run_line(chat: Conversation, line: str) -> None:
 def _attempt(
     action: Callable[[], object], interrupts: Interrupts, reporter: Reporter
 ) -> GptshError | None:
-    """Run an action; report and return its failure.
+    """Run an action; report and return its failure. Ctrl-C and a left pager are none.
 
     Raises Interrupted for a signal other than Ctrl-C.
     """
@@ -120,5 +121,5 @@ def _leave(chat: Conversation, interrupts: Interrupts) -> int:
             return 0
     except GptshError as err:
         reason = f": {err}"
-    stdio.note(f"this conversation is not on disk{reason}")
+    stdio.note(f"this conversation could not be saved{reason}")
     return 1

@@ -38,7 +38,7 @@ def test_a_session_goes_on_and_its_name_is_told_at_the_end(lab: Home, model: Mod
         assert talk.leave() == 0
         assert (
             talk.last
-            == f"\ngptsh: the session is saved: 'gptsh -i -s {lab.doc()['id']}' continues it\n"
+            == f"\ngptsh: the session is saved; 'gptsh -i -s {lab.doc()['id']}' continues it\n"
         )
     assert [len(sent["messages"]) for sent in model.sent] == [1, 3, 5]
     assert lab.doc()["stats"]["turns"] == 3

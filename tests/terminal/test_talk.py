@@ -220,7 +220,7 @@ def test_what_cannot_be_kept_is_not_left_by_a_command(lab: Home) -> None:
         block(lab)
         talk.plays(("lost", "cannot be saved"))
         assert talk.leave() == 1
-        assert "this conversation is not on disk" in talk.last
+        assert "this conversation could not be saved" in talk.last
     assert texts(lab.doc()) == [*ONE, *TWO]
 
 

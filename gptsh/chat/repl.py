@@ -79,7 +79,11 @@ def _run_line(chat: Conversation, line: str) -> None:
     from gptsh.chat import slash
 
     command, args = find(line)
-    getattr(slash, command.function)(chat, args)
+    carry_out = getattr(slash, command.function)
+    if command.args:
+        carry_out(chat, args)
+    else:
+        carry_out(chat)
 
 
 def _attempt(

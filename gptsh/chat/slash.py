@@ -1,7 +1,7 @@
 """Carry out the slash commands, a ``do_NAME`` function each.
 
-Each function gets the conversation and the text after the command's name. Where an option of the
-command line does the same, its function is called.
+A function gets the conversation, and the text after the command's name if the command has
+arguments. Where an option of the command line does the same, its function is called.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from gptsh.chat import commands
-from gptsh.chat.conversation import show_recap
+from gptsh.chat.conversation import Conversation, show_recap
 from gptsh.chat.picker import pick
 from gptsh.content.attachments import media_of, name_of
 from gptsh.core import folders, turns, usage
@@ -52,15 +52,16 @@ from gptsh.turn.question import Files, is_path, template_of
 from gptsh.turn.screen import Screen
 
 if TYPE_CHECKING:
-    from gptsh.chat.conversation import Conversation
+    from gptsh.terminal.interrupts import Interrupted
 
 _MAX_MODELS = 8  # that /model lists
 _MAX_FILES = 10  # that /file lists after attaching some
 _FORMATS = {".html": "html", ".htm": "html", ".json": "json", ".jsonl": "nanobot"}
+_EXPORT = "/session export FILE writes it to a file"
 _NO_CLIPBOARD = ("linux", "vt100", "vt220")  # values of TERM
 
 
-def _current_doc(chat: "Conversation") -> Document:
+def _current_doc(chat: Conversation) -> Document:
     """Return the session as it is now; if its file is lost, as it was before.
 
     Raises UsageError before the first turn.
@@ -68,21 +69,21 @@ def _current_doc(chat: "Conversation") -> Document:
     with contextlib.suppress(GptshError):
         chat.refresh()
     if chat.doc is None:
-        raise UsageError("there is no session yet", "its first question begins it")
+        raise UsageError("there is no session yet", "ask a question first")
     return chat.doc
 
 
-def _saved_ref(chat: "Conversation") -> str:
+def _saved_ref(chat: Conversation) -> str:
     """Return the session's reference. Raises UsageError unless the whole session is on disk."""
     _current_doc(chat)
     if chat.ref is None and chat.origin and chat.saves:
         raise UsageError("this fork is not saved yet", "its first question saves it")
     if chat.ref is None or chat.is_unsaved:
-        raise UsageError("this session is not on disk", "/session export FILE keeps it in a file")
+        raise UsageError("this session is not on disk", _EXPORT)
     return chat.ref
 
 
-def _label(chat: "Conversation", labels: TurnOptions, note: str) -> None:
+def _label(chat: Conversation, labels: TurnOptions, note: str) -> None:
     """Label the session on disk, and say so. Raises UsageError."""
     _saved_ref(chat)
     chat.session.label(labels, chat.settings)
@@ -90,14 +91,14 @@ def _label(chat: "Conversation", labels: TurnOptions, note: str) -> None:
     stdio.note(note)
 
 
-def _save_before_leaving(chat: "Conversation") -> None:
+def _save_before_leaving(chat: Conversation) -> None:
     """Save what an earlier save could not. Raises UsageError if that fails: the user stays."""
     if not chat.save_rest():
-        todo = "/session export FILE keeps it in a file"
-        raise UsageError("this session is not on disk, and stays open", todo)
+        raise UsageError("this session could not be saved, so it stays open", _EXPORT)
 
 
 def _show_lines(lines: Iterable[str], if_empty: str = "") -> None:
+    """Show lines in the pager; if there are none, print a note instead."""
     lines = [*lines]
     if lines:
         programs.show_in_pager(lambda: lines)
@@ -108,38 +109,49 @@ def _show_lines(lines: Iterable[str], if_empty: str = "") -> None:
 # ---- sessions
 
 
-def do_new(chat: "Conversation", _args: str) -> None:
-    """Consolidate the session into the agent's memory, then start a new one, whether or not.
+def do_new(chat: Conversation) -> None:
+    """Start a new session, after an agent with a memory has remembered this one.
 
-    Raises Interrupted for a signal other than Ctrl-C during the consolidation.
+    If that fails, the new session starts nevertheless. Raises Interrupted for a signal other than
+    Ctrl-C, at the end.
     """
-    from gptsh.turn.small_model import consolidate_session
-
     _save_before_leaving(chat)
-    filename, ref = chat.session.location, chat.ref
-    interrupted = None
-    has_memory = any(agent.memory for agent in chat.settings.agents.readable())
-    if filename and ref and chat.saves and has_memory:
-        client, timeout = chat.engine.client, chat.options.timeout
-        try:
-            interrupted = consolidate_session(chat.settings, client, timeout, filename)
-        except GptshError as err:
-            stdio.note(f"not remembered yet: {err}")
+    interrupted = _remember(chat)
+    ref = chat.ref
     note = f"session {ref} is saved" if ref else "a new session"
-    names = folders.names_by_file().get(filename or "", ())
+    names = folders.names_by_file().get(chat.session.location or "", ())
     if ref and names:
-        note += f"; {names[0]} still names it: /name {names[0]} moves the name"
+        note += f"; it keeps the name {names[0]} until you type /name {names[0]}"
     stdio.note(note)
     chat.switch_to(None)
     if interrupted:
         raise interrupted
 
 
-def do_resume(chat: "Conversation", args: str) -> None:
+def _remember(chat: Conversation) -> "Interrupted | None":
+    """Consolidate the session into the memory of its agent; a failure is a note.
+
+    Return a signal other than Ctrl-C that interrupted it.
+    """
+    from gptsh.turn.small_model import consolidate_session
+
+    filename = chat.session.location
+    has_memory = any(agent.memory for agent in chat.settings.agents.readable())
+    if not (filename and chat.ref and chat.saves and has_memory):
+        return None
+    client = chat.engine.client
+    try:
+        return consolidate_session(chat.settings, client, chat.options.timeout, filename)
+    except GptshError as err:
+        stdio.note(f"not remembered yet: {err}")
+        return None
+
+
+def do_resume(chat: Conversation, args: str) -> None:
     """Open another session; without a reference the user picks it from the list."""
     ref = args or pick(chat.session.location)
-    if ref == "":
-        do_new(chat, "")
+    if ref == "":  # the user wants a new one
+        do_new(chat)
     elif ref:
         _save_before_leaving(chat)
         chat.switch_to(ref)
@@ -149,44 +161,38 @@ def do_resume(chat: "Conversation", args: str) -> None:
             show_recap(chat.doc)
 
 
-def do_sessions(chat: "Conversation", args: str) -> None:
+def do_sessions(chat: Conversation, args: str) -> None:
     """List the sessions, the current one with a star."""
     lines = []
     line = session_line(None, margin=2)
     for item in matching_sessions(Filters(here=not args)):
-        mark = "*" if item["filename"] == chat.session.location else " "
-        lines.append(f"{mark} {line(item)}")
-    none_here = "this project has no session: /sessions all lists all"
+        star = "*" if item["filename"] == chat.session.location else " "
+        lines.append(f"{star} {line(item)}")
+    none_here = "this project has no session; /sessions all lists the others"
     _show_lines(lines, "there is no session" if args else none_here)
 
 
-def do_search(_chat: "Conversation", args: str) -> None:
+def do_search(_chat: Conversation, args: str) -> None:
     with Screen().spinning("searching"):
         lines = [*map(found_line(None), found_sessions(args, Filters()))]
     _show_lines(lines, "no session has all of these words")
 
 
-def do_history(chat: "Conversation", args: str) -> None:
+def do_history(chat: Conversation, args: str) -> None:
     doc = _current_doc(chat)
     show.show_document(doc, show.details_of(doc, chat.ref), full=bool(args))
 
 
-def do_session_info(chat: "Conversation", _args: str) -> None:
+def do_session_info(chat: Conversation) -> None:
     doc = _current_doc(chat)
-    details = [("title", title_of(doc)), *show.details_of(doc, chat.ref)]
-    if chat.ref:
-        details.append(("file", str(folders.path_of(chat.session.location or ""))))
-    else:
-        details.append(("not on disk", "the session"))
+    path = folders.path_of(chat.session.location or "") if chat.ref else "not on disk"
+    details = [("title", title_of(doc)), *show.details_of(doc, chat.ref), ("file", str(path))]
     width = max(len(label) for label, _ in details)
     stdio.write_lines(f"{label:<{width}}  {one_line(value)}" for label, value in details)
 
 
-def do_session_export(chat: "Conversation", args: str) -> None:
-    """Write the session to a new file with mode 0600; its suffix chooses the format.
-
-    A partial file is removed.
-    """
+def do_session_export(chat: Conversation, args: str) -> None:
+    """Write the session to a new file with mode 0600; its suffix chooses the format."""
     doc = _current_doc(chat)
     is_quoted = args.startswith(("'", '"'))
     name = " ".join(commands.words_of(args)) if is_quoted else args
@@ -196,39 +202,40 @@ def do_session_export(chat: "Conversation", args: str) -> None:
     try:
         stdio.create_file(path, text)
     except FileExistsError as err:
-        raise UsageError(f"{path} is there already", "name another file") from err
+        raise UsageError(f"{path} already exists", "name another file") from err
     except (OSError, ValueError) as err:
         raise UsageError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
     stdio.write_lines([f"written to {path} ({format_size(os.path.getsize(path))})"])
-    if note := show.loss_note(format_name, "/session export FILE.json"):
+    note = show.loss_note(format_name, "/session export FILE.json")
+    if note:
         stdio.note(note)
 
 
-def do_session_rename(chat: "Conversation", args: str) -> None:
+def do_session_rename(chat: Conversation, args: str) -> None:
     title = " ".join(args.split())
     _label(chat, TurnOptions(title=title), f"the title is {title}")
 
 
-def do_name(chat: "Conversation", args: str) -> None:
+def do_name(chat: Conversation, args: str) -> None:
     """Name the session, now or with its first question; without a name show its names."""
     if not args:
         names = folders.names_by_file().get(chat.session.location or "", ())
-        _show_lines(names, "no name yet: /name @NAME gives one")
+        _show_lines(names, "this session has no name; /name @NAME gives it one")
         return
     folders.filename_of_name(args)  # raises for invalid characters
     if chat.ref is None and chat.saves and not chat.is_unsaved:
         chat.options = chat.options._replace(name=args)
-        stdio.note(f"{args} will name this session, which its first question saves")
+        stdio.note(f"the first question will save this session as {args}")
     else:
-        _label(chat, TurnOptions(name=args), f"{args} names this session")
+        _label(chat, TurnOptions(name=args), f"this session is named {args}")
 
 
-def do_session_archive(chat: "Conversation", _args: str) -> None:
+def do_session_archive(chat: Conversation) -> None:
     removing.archive_sessions([_saved_ref(chat)])
     chat.switch_to(None)
 
 
-def do_session_delete(chat: "Conversation", _args: str) -> None:
+def do_session_delete(chat: Conversation) -> None:
     removing.delete_sessions([_saved_ref(chat)])
     if chat.ref is None:  # the user confirmed it
         chat.switch_to(None)
@@ -237,7 +244,7 @@ def do_session_delete(chat: "Conversation", _args: str) -> None:
 # ---- points of a session
 
 
-def do_fork(chat: "Conversation", args: str) -> None:
+def do_fork(chat: Conversation, args: str) -> None:
     """Switch to a fork, which its first question saves."""
     _current_doc(chat)
     if args:
@@ -247,40 +254,51 @@ def do_fork(chat: "Conversation", args: str) -> None:
     _fork(chat, args)
 
 
-def _fork(chat: "Conversation", point: str) -> None:
+def _fork(chat: Conversation, point: str) -> None:
     """Switch to a fork, and say which. Raises UnknownSession if there is no such point."""
     origin = chat.fork(point)
     turn_count = len(turns.starts_of(chat.doc["messages"] if chat.doc else ()))
     start = f"after turn {turn_count}" if turn_count else "from the beginning"
-    hint = f"; session {origin} keeps all: /resume {origin}" if origin else ""
-    stdio.note(f"a fork {start}{hint}")
+    way_back = f"; /resume {origin} returns to the whole session" if origin else ""
+    stdio.note(f"this is a fork {start}{way_back}")
 
 
-def do_undo(chat: "Conversation", _args: str) -> None:
-    """Fork before the last turn; put its question on the next line, with what was attached.
-
-    If the agent's prompt makes the same question again of what the user typed, the line has only
-    that.
-    """
+def do_undo(chat: Conversation) -> None:
+    """Fork before the last turn; put its question on the next line, with what was attached."""
     (question, *_), point = turns.last_turn(_current_doc(chat)["messages"])
     _save_before_leaving(chat)
     _fork(chat, point)
     typed_parts = [part for part in text_parts_of(question) if "source" not in part]
-    chat.prefill = "\n\n".join(part["text"] for part in typed_parts)
-    words = question.get("input")
-    if isinstance(words, str):
-        with contextlib.suppress(GptshError):  # the agent is gone, or a name has no value
-            template = template_of(chat.agent(), chat.values, "/agent NAME")
-            if template and template.question(words, None) == typed_parts:
-                chat.prefill = words
-                chat.uses_prompt = True
+    words = _words_for_prompt(chat, question, typed_parts)
+    if words is None:
+        chat.prefill = "\n\n".join(part["text"] for part in typed_parts)
+    else:
+        chat.prefill = words
+        chat.uses_prompt = True
     chat.attached = tuple(part for part in parts_of(question) if part not in typed_parts)
     if chat.attached:
         count = quantity(len(chat.attached), "attachment")
-        stdio.note(f"{count} of the question attached again: /file - detaches")
+        stdio.note(f"{count} of the question attached again; /file - detaches all")
 
 
-def do_retry(chat: "Conversation", args: str) -> None:
+def _words_for_prompt(
+    chat: Conversation, question: Message, typed_parts: Sequence[Part]
+) -> str | None:
+    """Return what the user typed of a question that the agent's prompt has made.
+
+    None if the prompt does not make the same question of it again: the agent has changed, or a name
+    has no value.
+    """
+    words = question.get("input")
+    if isinstance(words, str):
+        with contextlib.suppress(GptshError):
+            template = template_of(chat.agent(), chat.values, "/agent NAME")
+            if template and template.question(words, None) == typed_parts:
+                return words
+    return None
+
+
+def do_retry(chat: Conversation, args: str) -> None:
     """Continue an unfinished turn; ask the question of a finished one again, in a fork before it.
 
     A model that is named answers this turn and the next ones.
@@ -288,35 +306,45 @@ def do_retry(chat: "Conversation", args: str) -> None:
     last_turn, point = turns.last_turn(_current_doc(chat)["messages"])
     if args:
         do_model(chat, args)
-    paths, attached = chat.paths, chat.attached  # attached for the next question, not for this one
+    # What is attached is for the next question, not for this one.
+    paths = chat.paths
+    attached = chat.attached
     try:
         if turns.unfinished(last_turn):
             chat.run_turn(None)
-            return
-        _save_before_leaving(chat)
-        before_fork = chat.session, chat.is_unsaved
-        _fork(chat, point)
-        fork = chat.session
-        try:
-            chat.run_turn(turns.asked_again(last_turn[0]))
-        finally:
-            if chat.session is fork:  # the turn failed before its first save
-                chat.session, chat.is_unsaved = before_fork
+        else:
+            _ask_in_fork(chat, last_turn[0], point)
     finally:
-        chat.paths, chat.attached = paths, attached
+        chat.paths = paths
+        chat.attached = attached
 
 
-def do_snapshot(chat: "Conversation", args: str) -> None:
+def _ask_in_fork(chat: Conversation, question: Message, point: str) -> None:
+    """Ask a question again in a fork; return to the session if the turn saves no fork."""
+    _save_before_leaving(chat)
+    session = chat.session
+    is_unsaved = chat.is_unsaved
+    _fork(chat, point)
+    fork = chat.session
+    try:
+        chat.run_turn(turns.asked_again(question))
+    finally:
+        if chat.session is fork:  # the turn failed before its first save
+            chat.session = session
+            chat.is_unsaved = is_unsaved
+
+
+def do_snapshot(chat: Conversation, args: str) -> None:
     """Take a snapshot with a name; without one list the snapshots."""
     if args:
-        note = f"snapshot {args} taken: /fork {args} continues from here"
+        note = f"snapshot {args} taken; /fork {args} continues from here"
         _label(chat, TurnOptions(snapshot=args), note)
     else:
         lines = snapshots_of(_current_doc(chat))
-        _show_lines(lines, "there is no snapshot yet: /snapshot NAME takes one")
+        _show_lines(lines, "there is no snapshot yet; /snapshot NAME takes one")
 
 
-def do_snapshot_delete(chat: "Conversation", args: str) -> None:
+def do_snapshot_delete(chat: Conversation, args: str) -> None:
     removing.delete_snapshot(f"{_saved_ref(chat)}@{args}")
     chat.refresh()
 
@@ -324,27 +352,26 @@ def do_snapshot_delete(chat: "Conversation", args: str) -> None:
 # ---- model, agent, parameters
 
 
-def do_model(chat: "Conversation", args: str) -> None:
+def do_model(chat: Conversation, args: str) -> None:
     """Choose a model; without one list the current, recent and configured ones."""
+    agent = chat.agent()
     if not args:
-        current = chat.agent().model
         others = dict.fromkeys(recent_models(chat.settings))
-        others.pop(current or "", None)
-        stdio.write_lines([f"* {one_line(current or 'no model')}"])
+        others.pop(agent.model or "", None)
+        stdio.write_lines([f"* {one_line(agent.model or 'no model')}"])
         stdio.write_lines(f"  {one_line(model)}" for model in islice(others, _MAX_MODELS))
         return
     chosen = chat.options.params
-    agent = chat.agent()._replace(params=chosen)
-    params = params_for(chat.settings.providers.full_name(args), agent)
+    params = params_for(chat.settings.providers.full_name(args), agent._replace(params=chosen))
     options = chat.options._replace(model=args, params=params)
     model = chat.engine.resolve(options, chat.doc).agent.model
     chat.options = options._replace(model=model)
     for name in chosen.keys() - params.keys():
-        stdio.note(f"{model} does not get {name}: it may be a secret")
+        stdio.note(f"{name} is not sent to {model}; it may be a secret")
     stdio.write_lines([f"the next answer is from {model}"])
 
 
-def do_agent(chat: "Conversation", args: str) -> None:
+def do_agent(chat: Conversation, args: str) -> None:
     """Choose an agent, and drop what /model, /system, /param and /tools chose.
 
     An agent without a model keeps the chosen one. If the agent has a prompt, that makes the next
@@ -357,11 +384,12 @@ def do_agent(chat: "Conversation", args: str) -> None:
     words = [args] if args in agents else commands.words_of(args)
     pairs = [word for word in words[1:] if "=" in word]
     name = " ".join(word for word in words if word not in pairs)
-    keeps_model = name in agents and agents[name].model is None
-    model = chat.options.model if keeps_model else None
-    options = chat.options.without_agent._replace(agent=name, model=model)
+    options = chat.options.without_agent._replace(agent=name)
+    if name in agents and agents[name].model is None:
+        options = options._replace(model=chat.options.model)
     agent = chat.engine.resolve(options, chat.doc).agent
     template = template_of(agent, pairs, f"/agent {name}")
+    # Nothing has changed until here, where all is known to be right.
     chat.options = options
     chat.values = tuple(pairs)
     chat.uses_prompt = True
@@ -370,21 +398,23 @@ def do_agent(chat: "Conversation", args: str) -> None:
         stdio.note("your next line fills in the agent's prompt")
 
 
-def _agent_lines(chat: "Conversation") -> list[str]:
+def _agent_lines(chat: Conversation) -> list[str]:
+    """Return a line for each agent, with a star for the current one; note those with errors."""
     current = chat.agent()
     lines = []
-    if current.name not in chat.settings.agents:
+    if current.name not in chat.settings.agents:  # the session has it from another config
         lines.append(agent_line(current.name, current.model, True))
     for agent in chat.settings.agents.readable(stdio.note):
         model = model_of(chat.settings, agent, agent.model, chat.options.model)
         is_current = agent.name == current.name
         lines.append(agent_line(agent.name, model, is_current, agent.prompt_names()))
-    if note := chat.settings.agents.note_on_others():
+    note = chat.settings.agents.note_on_others()
+    if note:
         stdio.note(note)
     return lines
 
 
-def do_system(chat: "Conversation", args: str) -> None:
+def do_system(chat: Conversation, args: str) -> None:
     if args:
         chat.options = chat.options._replace(system="" if args == '""' else args)
     stdio.write_lines([chat.agent().system or "no system prompt"])
@@ -392,10 +422,12 @@ def do_system(chat: "Conversation", args: str) -> None:
         stdio.note("it applies from the next turn on")
 
 
-def do_param(chat: "Conversation", args: str) -> None:
+def do_param(chat: Conversation, args: str) -> None:
+    """Set parameters for the next turns, or remove some; show those that are sent."""
     changes, removals = parse_params(commands.words_of(args))
-    if unknown := sorted(removals - chat.agent().params.keys()):
-        raise UsageError(f"no parameter {unknown[0]} is sent", "/param shows those that are")
+    unknown = removals - chat.agent().params.keys()
+    if unknown:
+        raise UsageError(f"no parameter {min(unknown)} is sent", "/param shows those that are")
     options = chat.options
     chosen = {**options.params, **changes}
     for key in removals:
@@ -405,7 +437,7 @@ def do_param(chat: "Conversation", args: str) -> None:
     lines = []
     for key, value in sorted(without_secret_parameters(dict(chat.agent().params)).items()):
         lines.append(one_line(f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}"))
-    stdio.write_lines(lines or ["no parameters: the provider's defaults apply"])
+    stdio.write_lines(lines or ["no parameters are set; the provider's defaults apply"])
     with contextlib.suppress(GptshError):  # the next turn will report it
         chat.engine.resolve(chat.options, chat.doc)  # notes what the model does not accept
 
@@ -413,7 +445,7 @@ def do_param(chat: "Conversation", args: str) -> None:
 # ---- what is sent
 
 
-def do_file(chat: "Conversation", args: str) -> None:
+def do_file(chat: Conversation, args: str) -> None:
     """Attach files to the next question, or list them. Patterns and folders become their files."""
     if args == "-":
         chat.paths = ()
@@ -423,20 +455,18 @@ def do_file(chat: "Conversation", args: str) -> None:
         files = Files()
         files.attach((*chat.paths, *added))  # they are read again with the question
         chat.paths = tuple(files.sizes)
-    lines = [*map(_attached_line, chat.attached)]
-    for path in chat.paths[: _MAX_FILES if args else None]:
-        size = format_size(os.path.getsize(path)) if os.path.exists(path) else "No such file"
-        lines.append(f"{one_line(path)}  {size}")
     count = len(chat.attached) + len(chat.paths)
+    lines = [*map(_part_line, chat.attached)]
+    lines += map(_file_line, chat.paths[: _MAX_FILES if args else None])
     if len(lines) < count:
-        lines.append(f"… {count - len(lines):,} more: /file lists all")
+        lines.append(f"… {count - len(lines):,} more; /file lists all")
     stdio.write_lines(lines or ["no file is attached"])
     if args and count:
         stdio.note(f"{quantity(count, 'file')} attached to your next question")
 
 
-def _attached_line(part: Part) -> str:
-    """The name and the size of what an undone question had attached."""
+def _part_line(part: Part) -> str:
+    """Return the name and the size of what an undone question had attached."""
     media = media_of(part)
     if media:
         size = media.description
@@ -445,7 +475,13 @@ def _attached_line(part: Part) -> str:
     return f"{one_line(name_of(part) or 'text')}  {one_line(size)}"
 
 
-def do_tools(chat: "Conversation", args: str) -> None:
+def _file_line(path: str) -> str:
+    size = format_size(os.path.getsize(path)) if os.path.exists(path) else "No such file"
+    return f"{one_line(path)}  {size}"
+
+
+def do_tools(chat: Conversation, args: str) -> None:
+    """Choose the tools of the next turns; show them if their servers run, else the servers."""
     settings = chat.settings
     options = chat.options
     if args == "-":  # the agent's own tools
@@ -453,13 +489,15 @@ def do_tools(chat: "Conversation", args: str) -> None:
     elif args == "none":
         options = options._replace(tools=())
     elif args:
-        names = tuple(filter(None, map(str.strip, args.split(","))))
+        words = [word.strip() for word in args.split(",")]
+        names = tuple(word for word in words if word)
         settings.tool_servers.select(names)  # raises for an unknown name
         options = options._replace(tools=names)
     chat.options = options
     agent = with_tools(chat.agent(), options, settings, chat.doc)
     servers = settings.tool_servers.select(agent.tools)
-    if running := chat.engine.running_tools(servers):
+    running = chat.engine.running_tools(servers)
+    if running:
         stdio.write_lines(map(tool_line, running.tools()))
         for note in running.notes():
             stdio.note(note)
@@ -469,19 +507,19 @@ def do_tools(chat: "Conversation", args: str) -> None:
     stdio.note(started if servers else "no tools")
 
 
-def do_web(chat: "Conversation", args: str) -> None:
-    """Let the model search the web from the next turn on, or not; without a word show which."""
+def do_web(chat: Conversation, args: str) -> None:
+    """Choose whether the model may search the web from the next turn on; show whether it may."""
     if args not in ("", "on", "off"):
         raise UsageError(f"/web {args}: expected on or off")
     if args:
         options = chat.options._replace(web=args == "on")
         chat.engine.resolve(options, chat.doc)  # raises if the model's provider has no search
         chat.options = options
-    searches = "may search" if chat.agent().web else "does not search"
-    stdio.write_lines([f"the model {searches} the web"])
+    may_search = "may search" if chat.agent().web else "does not search"
+    stdio.write_lines([f"the model {may_search} the web"])
 
 
-def do_context(chat: "Conversation", _args: str) -> None:
+def do_context(chat: Conversation) -> None:
     """Show what would be sent, with the attached files and without the next question's text."""
     from gptsh.turn.preview import facts_of
 
@@ -490,10 +528,11 @@ def do_context(chat: "Conversation", _args: str) -> None:
     stdio.write_lines(facts_of(chat.engine, plan))
     if setup.servers and chat.engine.running_tools(setup.servers) is None:
         names = ", ".join(server.name for server in setup.servers)
-        stdio.note(f"without the tools of {names}, which start with the next turn")
+        stdio.note(f"the tools of {names} are not counted yet; the next turn starts them")
 
 
-def do_compact(chat: "Conversation", args: str) -> None:
+def do_compact(chat: Conversation, args: str) -> None:
+    """Show how the session would be shortened for sending; with ``--apply`` do it."""
     if chat.doc is None or not chat.doc["messages"]:
         raise UsageError("there is nothing to compact yet")
     if args:
@@ -501,9 +540,10 @@ def do_compact(chat: "Conversation", args: str) -> None:
     chat.compact(apply=bool(args))
 
 
-def do_debug_context(chat: "Conversation", _args: str) -> None:
+def do_debug_context(chat: Conversation) -> None:
+    """Show the last request as JSON, with masked keys."""
     if chat.last_plan is None:
-        stdio.note("nothing was sent yet: /context shows what would be")
+        stdio.note("nothing was sent yet; /context shows what would be")
         return
     from gptsh.turn.preview import request_of
 
@@ -515,32 +555,31 @@ def do_debug_context(chat: "Conversation", _args: str) -> None:
 # ---- other
 
 
-def do_copy(chat: "Conversation", args: str) -> None:
-    """Copy an answer, or a code block of the last one, to the terminal's clipboard.
+def do_copy(chat: Conversation, args: str) -> None:
+    """Copy an answer, or a code block of the last one, to the clipboard of the terminal.
 
-    With OSC 52, so also over ssh.
+    This is an escape sequence (OSC 52), so it works over ssh, too.
     """
     match = re.fullmatch(r"(code)? *([1-9][0-9]{0,8})?", args)
     if not match:
         todo = "expected nothing, a turn's number, code, or code and a number"
         raise UsageError(f"/copy {args}: {todo}")
-    number = int(match[2] or 0)
     messages = _current_doc(chat)["messages"]
+    texts = [_last_answer(messages)]
     if match[1]:
-        texts = [block.content for block in code_blocks(_last_answer(messages))]
-    elif number:
+        texts = [block.content for block in code_blocks(texts[0])]
+    elif match[2]:
         starts = turns.starts_of(messages)
         texts = [_last_answer(messages[start:end]) for start, end in pairwise([*starts, None])]
-    else:
-        texts = [_last_answer(messages)]
-    text = texts[number - 1] if number <= len(texts) and texts else ""
-    if not text:
-        raise UsageError("there is no such answer, or no such block of code, to copy")
+    number = int(match[2] or 0)  # 0: the last one
+    if number > len(texts) or not texts or not texts[number - 1]:
+        raise UsageError("there is no such answer or code block")
     if not obeys_escapes(os.environ) or os.environ.get("TERM") in _NO_CLIPBOARD:
         raise UsageError("this terminal has no clipboard")
+    text = texts[number - 1]
     encoded = b64encode(text.encode("utf-8", "replace")).decode()
     stdio.write_pieces([f"\x1b]52;c;{encoded}\x07"], safe=True)
-    stdio.note(f"{quantity(len(text), 'character')} sent to the clipboard of the terminal")
+    stdio.note(f"{quantity(len(text), 'character')} sent to the terminal's clipboard")
 
 
 def _last_answer(messages: Sequence[Message]) -> str:
@@ -553,21 +592,22 @@ def _last_answer(messages: Sequence[Message]) -> str:
     return ""
 
 
-def do_usage(chat: "Conversation", args: str) -> None:
+def do_usage(chat: Conversation, args: str) -> None:
     """Show tokens and cost as ``--usage`` does, of this session, or of all."""
     from gptsh.manage.usage import draw_usage, show_usage
 
     if args:
         show_usage(None, Filters(), None)
         return
-    with contextlib.suppress(GptshError):
+    with contextlib.suppress(GptshError):  # its file is lost: what is in memory counts
         chat.refresh()
-    draw_usage(usage.count([usage.sums_by_day(chat.doc)] if chat.doc else []), None)
+    sums = [usage.sums_by_day(chat.doc)] if chat.doc else []
+    draw_usage(usage.count(sums), None)
 
 
-def do_help(_chat: "Conversation", args: str) -> None:
+def do_help(_chat: Conversation, args: str) -> None:
     _show_lines(commands.help_on(args, stdio.width(stdio.stdout())))
 
 
-def do_exit(chat: "Conversation", _args: str) -> None:
+def do_exit(chat: Conversation) -> None:
     chat.should_exit = True

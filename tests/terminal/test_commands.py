@@ -121,7 +121,7 @@ def test_an_agent_is_a_whole(agents: Home, model: ModelServer) -> None:
             ("one", "You said: one"),
             ("/agent poet", "the next answer is from poet, with lab/verse"),
             ("/system", "Rhyme."),
-            ("/param", "no parameters: the provider's defaults apply"),
+            ("/param", "no parameters are set; the provider's defaults apply"),
             ("/agent", "* poet (lab/verse)"),
             ("five", "You said: five"),
             (
@@ -194,7 +194,7 @@ def test_a_secret_parameter_is_masked_and_goes_to_no_other_provider(
             ("two", "bad ***"),
             ("/model lab/b", "the next answer is from lab/b"),
             ("three", "\n\nthree"),
-            ("/model other/c", "other/c does not get api_key: it may be a secret"),
+            ("/model other/c", "api_key is not sent to other/c; it may be a secret"),
             ("four", "You said: four"),
             ("/param", "top_k = 3"),
         )
@@ -332,7 +332,7 @@ def test_a_folder_and_a_pattern_become_their_files_and_many_are_listed_short(hom
             ("/file *.md", ("a.md  1 byte", "2 files attached")),
             (
                 "/file src a.md",
-                ("src: 12 files, ", "… 4 more: /file lists all", "14 files attached"),
+                ("src: 12 files, ", "… 4 more; /file lists all", "14 files attached"),
             ),
             ("/file", "src/11.py  "),
             ("/file *.rs", "no file matches *.rs"),
@@ -355,7 +355,7 @@ def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> No
             ("/debug context", '"content": "look"'),
             ("/usage", "echo "),
             ("/compact", "session     not on disk"),
-            ("/compact --apply", "this session is not on disk: /session export FILE keeps it"),
+            ("/compact --apply", "this session is not on disk: /session export FILE writes it"),
             ("/compact now", "/compact now: expected nothing, or --apply"),
         )
     assert home.files() == []
@@ -375,7 +375,7 @@ def test_tools_are_chosen_and_only_a_turn_starts_their_servers(
     with Conversation(home) as talk:
         talk.plays(
             ("/tools", "good: *\ngptsh: the servers start with the next turn"),
-            ("/context", "without the tools of good"),
+            ("/context", "the tools of good are not counted yet"),
             ("/tools good,bad", "there is no tool server 'bad': choose from good"),
             ("/tools good, none", "there is no tool server 'none'"),
             ("/tools none", "gptsh: no tools"),
@@ -390,7 +390,7 @@ def test_tools_are_chosen_and_only_a_turn_starts_their_servers(
             ("/context", "tools       2, "),
             ("/debug context", ('"description": "Add two numbers."', '"name": "good__add"')),
             ("/tools -", re.compile(r"\Agood: \*\n")),  # those of the agent again, none of which runs
-            ("/context", "without the tools of good"),
+            ("/context", "the tools of good are not counted yet"),
         )  # fmt: skip
     assert started.read_text() == "x\n"
     assert [[tool["function"]["name"] for tool in sent.get("tools", ())] for sent in model.sent[:2]] == [
@@ -482,7 +482,7 @@ def test_after_undo_the_attachments_go_with_the_next_question_as_they_were(home:
     (home.cwd / "dot.png").unlink()
     with Conversation(home, "-s", "0") as talk:
         talk.plays(
-            ("/undo", "3 attachments of the question attached again: /file - detaches"),
+            ("/undo", "3 attachments of the question attached again; /file - detaches all"),
             ("/file", ("notes.txt  11 bytes", "dot.png  image/png, 68 bytes", "stdin  5 bytes")),
             ("/context", "attached    dot.png"),
             ("look again", "You said: look again"),
@@ -512,7 +512,7 @@ def test_forks_write_nothing_before_their_question(lab: Home, model: ModelServer
     before, ident = in_store(lab), origin["id"]
     with Conversation(lab, "-s", "0") as talk:
         talk.plays(
-            ("/fork 1", ("a fork after turn 1", f"session {ident} keeps all: /resume {ident}")),
+            ("/fork 1", ("a fork after turn 1", f"/resume {ident} returns to the whole session")),
             (f"/resume {ident}", "two"),
             (
                 "/undo",
@@ -547,7 +547,7 @@ def test_snapshots_are_taken_moved_forked_from_and_deleted_for_good(home: Home) 
             ("/snapshot there", "snapshot there taken"),
             ("/snapshot", re.compile(listed, re.MULTILINE)),
             ("/snapshot here", "snapshot here taken"),
-            ("/fork here", f"a fork after turn 2; session {first} keeps all"),
+            ("/fork here", f"a fork after turn 2; /resume {first} returns to the whole session"),
             ("/fork 0", "a fork from the beginning"),
             (f"/resume {first}", "You said: two"),
             ("/snapshot delete here", "deleted snapshot here of session"),
@@ -564,7 +564,7 @@ def test_an_export_writes_new_files_only(home: Home) -> None:
     with Conversation(home, "-s", first) as talk:
         talk.plays(
             ("/session export", f"written to gptsh-{first}.md"),
-            ("/session export taken.md", "taken.md is there already"),
+            ("/session export taken.md", "taken.md already exists"),
             ("/session export my docs/out.md", "written to my docs/out.md"),
             ("/session export my docs/", "my docs/: Is a directory"),
             ("/session export no/where.md", "No such file"),
@@ -612,14 +612,17 @@ def test_a_name_is_given_moved_and_kept_for_a_session_to_come(home: Home) -> Non
         talk.plays(
             ("/name", "@work"),
             ("/sessions", "[@work]"),
-            ("/new", f"session {first} is saved; @work still names it: /name @work moves the name"),
-            ("/name", "no name yet: /name @NAME gives one"),
+            (
+                "/new",
+                f"session {first} is saved; it keeps the name @work until you type /name @work",
+            ),
+            ("/name", "this session has no name; /name @NAME gives it one"),
             ("/name work", "'work' is not a valid name"),
-            ("/name @work", "@work will name this session, which its first question saves"),
+            ("/name @work", "the first question will save this session as @work"),
             ("two", ("You said: two", f"@work named session {first} until now")),
             ("three", "You said: three"),
             ("/session info", re.compile(r"name +@work")),
-            ("/name @more", "@more names this session"),
+            ("/name @more", "this session is named @more"),
             ("/resume @moer", "@moer is a new session; @more is another one"),
         )
     for name in ("@work", "@more"):
@@ -632,8 +635,8 @@ def test_what_is_on_no_disk_can_be_shown_forked_and_exported_and_no_more(home: H
         talk.plays(
             ("one", "You said: one"),
             ("two", "You said: two"),
-            ("/session info", re.compile("not on disk +the session")),
-            *((line, "this session is not on disk: /session export FILE keeps it in a file")
+            ("/session info", re.compile("file +not on disk")),
+            *((line, "this session is not on disk: /session export FILE writes it to a file")
               for line in ("/session rename Title", "/snapshot here", "/session archive", "/session delete")),
             ("/history", "You said: two"),
             ("/fork", "a fork after turn 2"),

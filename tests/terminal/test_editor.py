@@ -275,8 +275,8 @@ def test_what_is_to_be_asked_again_is_in_the_line_and_an_answer_in_the_clipboard
     with Tmux(lab, "-i", "-s", "0", size=(100, 30)) as tmux:
         tmux.until("no code")  # what was said is drawn above the first prompt
         for line in ("/copy code", "/copy 3"):
-            assert "there is no such answer, or no such block of code, to copy" in tmux.did(line)
-        assert "sent to the clipboard" in tmux.did("/copy 1")
+            assert "there is no such answer or code block" in tmux.did(line)
+        assert "sent to the terminal" in tmux.did("/copy 1")
         assert tmux.clipboard() == said
         tmux.say("/undo")
         tmux.until(r"(?s)a fork after turn 1.*^> q1 *$")

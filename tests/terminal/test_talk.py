@@ -157,11 +157,11 @@ def test_a_session_damaged_meanwhile_stays_in_memory_and_goes_on_in_a_fork(lab: 
         damaged.write_bytes(whole[:50])
         talk.plays(
             ("two", ("the file was not changed", "/fork continues it", "again:\ntwo")),
-            ("/new", "this session is not on disk, and stays open"),
+            ("/new", "this session could not be saved, so it stays open"),
             ("two", ("You said: two", "the file was not changed")),
         )
         damaged.write_bytes(whole)
-        talk.plays(("/undo", "a fork after turn 1; session"), ("/resume 0", "You said: two"))
+        talk.plays(("/undo", "a fork after turn 1; /resume"), ("/resume 0", "You said: two"))
         assert texts(lab.doc()) == [*ONE, *TWO]
         damaged.write_bytes(whole[:50])
         talk.plays(
@@ -211,7 +211,7 @@ def test_what_cannot_be_kept_is_not_left_by_a_command(lab: Home) -> None:
     block(lab)
     with Conversation(lab, "one") as talk:
         talk.plays(
-            ("/new", "this session is not on disk, and stays open: /session export FILE"),
+            ("/new", "this session could not be saved, so it stays open: /session export FILE"),
             ("/history", "You said: one"),
             ("/fork", "a fork after turn 1"),
         )

@@ -29,40 +29,47 @@ if TYPE_CHECKING:
 
 
 # ---- recap
-#
-# The recap of a session that a conversation continues: its last questions and answers, in short.
 
 _TURNS = 2
-_LINES, _CHARACTERS = 10, 2000  # of each question and answer
+_LINES = 10  # of each question and answer
+_CHARACTERS = 2000
 _RESET_STYLE = "\x1b[0m"
 
 
 def show_recap(doc: Document) -> None:
-    """Print the last questions and answers, with a hint about an unfinished turn.
+    """Print the beginnings of the last questions and answers, and how to go on with an open turn.
 
-    The last answer has half of the screen.
+    The last answer gets half of the screen.
     """
     messages = doc["messages"]
     starts = turns.starts_of(messages)
-    blocks = []
-    shown: list[Message] = []
-    if earlier := len(starts[:-_TURNS]):
-        blocks.append(f"… {quantity(earlier, 'earlier turn')}: /history shows all")
+    if not starts:
+        return
+    shown = []
+    last_answer = None
     for start, end in pairwise([*starts[-_TURNS:], None]):
         question, *others = messages[start:end]
+        shown.append(question)
         answers = [item for item in others if item["role"] == "assistant" and text_of(item)]
-        shown += [question, *answers[-1:]]
-    last_answer = [message for message in shown if message["role"] == "assistant"][-1:]
-    half = stdio.size(stdio.stdout())[1] // 2
+        if answers:
+            last_answer = answers[-1]
+            shown.append(last_answer)
+
+    blocks = []
+    earlier_count = len(starts) - _TURNS
+    if earlier_count > 0:
+        blocks.append(f"… {quantity(earlier_count, 'earlier turn')}, /history shows all")
+    _, rows = stdio.size(stdio.stdout())
     for message in shown:
-        lines = max(_LINES, half) if message in last_answer else _LINES
-        blocks.append(_beginning(message, lines))
-    stdio.write_lines(["\n\n".join(blocks)] if blocks else [], safe=True)
-    last_turn = messages[starts[-1] :] if starts else []
+        count = max(_LINES, rows // 2) if message is last_answer else _LINES
+        blocks.append(_beginning(message, count))
+    stdio.write_lines(["\n\n".join(blocks)], safe=True)
+
+    last_turn = messages[starts[-1] :]
     if turns.unanswered(last_turn):
-        stdio.note("the last question has no answer yet: /retry asks it")
+        stdio.note("the last question has no answer yet; /retry asks it again")
     elif turns.unfinished(last_turn):
-        stdio.note("the last turn has not ended: /retry continues it")
+        stdio.note("the last turn is not finished; /retry continues it")
 
 
 def _beginning(message: Message, count: int) -> str:
@@ -73,23 +80,23 @@ def _beginning(message: Message, count: int) -> str:
     style = terminal_style(os.environ, terminal=True)
     width = stdio.width(stdio.stdout())
     text = "\n\n".join(message_pieces(message))
-    source_lines = 2 * count  # some, such as those of fences, are not drawn
-    head = "\n".join(text.split("\n", source_lines)[:source_lines])
-    head = head[: max(_CHARACTERS, count * width)]
-    closed = f"{head}\n{open_fence(head)}"
+    # A message may have megabytes, so only what can be seen is drawn. Some lines of Markdown, such
+    # as those of fences, are not drawn.
+    max_lines = 2 * count
+    start = "\n".join(text.split("\n", max_lines)[:max_lines])
+    start = start[: max(_CHARACTERS, count * width)]
+    closed = f"{start}\n{open_fence(start)}"
     lines = "\n".join(drawn([closed], style, width)).split("\n")
-    if len(lines) > count or head != text:
+    if len(lines) > count or start != text:
         end = _RESET_STYLE if style.styles else ""
         lines[count:] = [f"{end}… /history shows all"]
     return "\n".join(lines)
 
 
-# ---- chat state
-#
-# The state of a conversation: its session, the options of its next turn, and the turns that it
-# runs.
+# ---- the state of a conversation
 
-_BRACKETED_PASTE_ON, _BRACKETED_PASTE_OFF = "\x1b[?2004h", "\x1b[?2004l"
+_BRACKETED_PASTE_ON = "\x1b[?2004h"
+_BRACKETED_PASTE_OFF = "\x1b[?2004l"
 
 
 class Conversation:
@@ -97,10 +104,10 @@ class Conversation:
 
     ``session`` is as last read from disk, or as the last turn left it; ``is_unsaved``: it has
     messages that are in no file. ``options`` are those of the next turns, ``paths`` the files of
-    the next question, ``attached`` what it has of an undone one, ``values`` the ``NAME=VALUE``
-    pairs for the agent's prompt. ``last_plan`` is that of the last request. ``prefill`` is the text
-    that the next line starts with. ``uses_prompt``: the agent's prompt makes the next question.
-    ``should_exit`` ends the loop.
+    the next question, ``attached`` the attachments that it takes over from an undone one,
+    ``values`` the ``NAME=VALUE`` pairs for the agent's prompt. ``uses_prompt``: that prompt makes
+    the next question. ``last_plan`` is that of the last request. ``prefill`` is the text that the
+    next line starts with. ``should_exit`` ends the loop.
     """
 
     def __init__(
@@ -132,7 +139,7 @@ class Conversation:
 
     @property
     def engine(self) -> "Engine":
-        """The client and the tool servers, created at first use: the prompt appears before."""
+        """The client and the tool servers, created at first use, after the prompt has appeared."""
         if self._engine is None:
             from gptsh.turn.engine import Engine
 
@@ -184,7 +191,9 @@ class Conversation:
             return None
         if self.session.location:
             return self.ref
-        return folders.split_ref(self.session.given_ref)[0] if self.session.given_ref else None
+        if not self.session.given_ref:
+            return None
+        return folders.split_ref(self.session.given_ref)[0]
 
     def snapshots(self) -> list[str]:
         """Return the names of the session's snapshots, newest first."""
@@ -239,9 +248,10 @@ class Conversation:
         fork_source = turns.at_point(doc, point)
         turn_count = len(turns.starts_of(fork_source["messages"]))
         if origin:
-            # At a turn number, since the session may grow; a snapshot also says how it was sent.
-            is_number = not point or turns.is_numbered(point)
-            self.switch_to(f"{origin}@{turn_count if is_number else point}")
+            # A snapshot also says how the session was sent. Else the turn gets its number, since
+            # the session may grow until the fork is saved.
+            is_snapshot = point and not turns.is_numbered(point)
+            self.switch_to(f"{origin}@{point if is_snapshot else turn_count}")
         else:
             self.session = Session(sessions.fork_session(fork_source, point))
             self.attached = ()
@@ -289,7 +299,8 @@ class Conversation:
         """
         from gptsh.turn.turn import Turn
 
-        engine, options = self.engine, self.options
+        engine = self.engine
+        options = self.options
         with self._in_turn(options, was_asked=question is not None) as (session, interrupts):
             setup = engine.resolve(options, session.stored)
             turn = Turn(engine, options, interrupts, session, question, setup)
@@ -330,7 +341,8 @@ class Conversation:
         self.prefill = ""
         if was_asked:
             self.uses_prompt = False
-            self.paths, self.attached = (), ()
+            self.paths = ()
+            self.attached = ()
         self._drop_snapshot()
         if session.is_saved:
             self.options = self.options.without_labels
@@ -380,6 +392,7 @@ class Conversation:
 def _typing_hidden(interrupts: Interrupts) -> Iterator[None]:
     """Hide what the user types during a turn, and leave it to the next prompt, even after Ctrl-C.
 
+    The modes of the terminal are restored at the end, also when a second Ctrl-C kills the process.
     Bracketed paste stays on, so that pasted text is one message there. In a dumb terminal, which
     edits lines itself, typing stays visible.
     """

@@ -58,7 +58,8 @@ from gptsh.text import columns, format_usd, one_line, quantity, shorten, truncat
 if TYPE_CHECKING:
     from gptsh.chat.conversation import Conversation
 
-_PROMPT, _CONTINUATION = "> ", "  "
+_PROMPT = "> "
+_CONTINUATION = "  "
 _EXIT_HINT = "Ctrl-D exits"
 _DEFAULT_GC_THRESHOLD = (700, 10, 10)  # Python's own
 # A longer text is shown by its ends. In a line of 64,000 characters prompt_toolkit takes a second
@@ -67,8 +68,8 @@ _MAX_LINES, _MAX_CHARACTERS = 20, 5000
 _FIRST_PASTE = 0x10F000  # in Unicode's private use area: the code point of the first folded paste
 _MAX_HISTORY = 1 << 20  # bytes; a larger history file is cut to its newest half of that
 _MAX_ENTRY = 1 << 16  # characters of one entry of the history; a longer paste is in the session
-_TITLE_POLL = 1.0  # seconds between two looks whether the title has come
-_TITLE_SECONDS = 60.0  # until the last look
+_TITLE_POLL = 1.0  # seconds after which the prompt looks again whether the title is there
+_TITLE_SECONDS = 60.0  # after which it gives up
 _MENU_MARGINS = 6  # columns around the texts of a menu and for its scroll bar
 _TITLE_WIDTH = 40  # columns of a title in the status line
 _PATHS = PathCompleter(expanduser=True)
@@ -102,10 +103,11 @@ class _History(FileHistory):
         super().__init__(self._path)
 
     def load_history_strings(self) -> Iterable[str]:
-        """Return the lines, the newest first. A file that has grown too large is cut before."""
+        """Return the lines, the newest first, after a file that is too large was cut."""
         try:
             if self._path.exists() and self._path.stat().st_size > _MAX_HISTORY:
-                newer = self._path.read_bytes()[-_MAX_HISTORY // 2 :].partition(b"\n\n")[2]
+                newest = self._path.read_bytes()[-_MAX_HISTORY // 2 :]
+                _, _, newer = newest.partition(b"\n\n")  # the first entry may be cut
                 files.replace(self._path, b"\n" + newer, fsync=False)
             return map(self._pastes.fold, super().load_history_strings())
         except OSError:
@@ -122,7 +124,7 @@ class _History(FileHistory):
 
 
 class Pastes(Processor):
-    """Long texts, pasted or from an editor, each as one character of the line.
+    """Fold long texts, pasted or from an editor: each becomes one character of the line.
 
     So it is deleted and sent as a whole. The prompt shows its first line, the number of lines, and
     its end.
@@ -162,13 +164,13 @@ class Pastes(Processor):
 
     def _label(self, char: str) -> str:
         lines = self._texts[char].strip("\n").split("\n")
-        first = visible(shorten(lines[0], 30))
-        last = one_line(lines[-1][-30:])
-        return f"[{first} … {quantity(len(lines), 'line')} … {last}]"
+        start = visible(shorten(lines[0], 30))
+        end = one_line(lines[-1][-30:])
+        return f"[{start} … {quantity(len(lines), 'line')} … {end}]"
 
 
 class CommandCompleter(Completer):
-    """Completes slash commands and their arguments, without network requests.
+    """Complete slash commands and their arguments, without network requests.
 
     ``config_path`` is the value of ``--config``; ``snapshots`` returns the names of the session's
     snapshots.
@@ -185,38 +187,34 @@ class CommandCompleter(Completer):
 
         Errors, as of a bad config file, are ignored: the user is typing.
         """
-        completions = [*self._completions(document, complete_event)]
-        names = max((columns(item.display_text) for item in completions), default=0)
-        room = stdio.width(stdio.stdout()) - names - _MENU_MARGINS
+        line = document.text_before_cursor
+        completions: list[Completion] = []
+        if line.startswith("/"):
+            completions += _names(line)
+            if not complete_event.text_inserted:  # arguments are completed only at TAB
+                completions += self._arguments(line, complete_event)
+        name_width = max((columns(item.display_text) for item in completions), default=0)
+        free = stdio.width(stdio.stdout()) - name_width - _MENU_MARGINS
         for item in completions:
-            meaning = truncate_end(item.display_meta_text, room)
+            meaning = truncate_end(item.display_meta_text, free)
             yield Completion(item.text, item.start_position, item.display, meaning)
 
-    def _completions(
-        self, document: Document, complete_event: CompleteEvent
-    ) -> Iterator[Completion]:
-        line = document.text_before_cursor
-        if not line.startswith("/"):
+    def _arguments(self, line: str, complete_event: CompleteEvent) -> Iterator[Completion]:
+        commands = [row for row in COMMANDS if line.lower().startswith(f"{row.name} ")]
+        if not commands:
             return
-        for row in COMMANDS:
-            if row.name.startswith(line.lower()):
-                name = f"{row.name} " if row.args else row.name
-                yield Completion(name, -len(line), display_meta=row.help)
-        rows = [row for row in COMMANDS if line.lower().startswith(f"{row.name} ")]
-        if not rows or complete_event.text_inserted:  # arguments are completed only at TAB
-            return
-        row = max(rows, key=lambda row: len(row.name))
-        rest = line[len(row.name) :].lstrip()
-        for word in row.words:
+        command = max(commands, key=lambda row: len(row.name))  # "/snapshot delete" too is one
+        rest = line[len(command.name) :].lstrip()
+        for word in command.words:
             if word.startswith(rest):
                 yield Completion(word, -len(rest))
-        if row.value == "file":
+        if command.value == "file":
             # A path with blanks, or the last of several paths.
             for path in dict.fromkeys((rest, rest.rpartition(" ")[2])):
                 yield from _paths(path, complete_event)
-        elif row.value:
+        elif command.value:
             with contextlib.suppress(GptshError, OSError, ValueError):
-                yield from self._values(row.value, rest)
+                yield from self._values(command.value, rest)
 
     def _values(self, kind: str, rest: str) -> Iterator[Completion]:
         """Yield values that start with ``rest``, and sessions whose titles have its words."""
@@ -243,8 +241,16 @@ class CommandCompleter(Completer):
         return VALUES[kind](self._config_path, rest)
 
 
+def _names(line: str) -> Iterator[Completion]:
+    """Yield the commands whose names begin like the line."""
+    for command in COMMANDS:
+        if command.name.startswith(line.lower()):
+            name = f"{command.name} " if command.args else command.name
+            yield Completion(name, -len(line), display_meta=command.help)
+
+
 def _begin_words(starts: list[str], text: str) -> bool:
-    """Whether each of some beginnings begins a word of the text; not if there is none."""
+    """Whether each of some beginnings begins a word of the text; False if there are none."""
     words = text.casefold().split()
     return bool(starts) and all(any(word.startswith(start) for word in words) for start in starts)
 
@@ -259,7 +265,7 @@ def _paths(path: str, complete_event: CompleteEvent) -> Iterator[Completion]:
 
 
 def _is_continued(text: str) -> bool:
-    """Whether another line follows: the text ends with a backslash that none before it escapes."""
+    """Whether another line follows: the text ends with a backslash that is not escaped itself."""
     return (len(text) - len(text.rstrip("\\"))) % 2 == 1
 
 
@@ -285,7 +291,7 @@ def prompt_for(
 
 
 class Prompt:
-    """Reads lines with prompt_toolkit."""
+    """Read lines with prompt_toolkit."""
 
     def __init__(
         self, chat: "Conversation", interrupts: Interrupts, intro: Callable[[], None] | None
@@ -402,13 +408,14 @@ class Prompt:
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
         """End the prompt for an OSError in the event loop, as of a closed terminal."""
-        if isinstance(error := context.get("exception"), OSError):
+        error = context.get("exception")
+        if isinstance(error, OSError):
             exit_with(self._session.app, error)
         else:
             loop.default_exception_handler(context)
 
     def _move_toolbar_up(self, app: Application[str]) -> None:
-        """Before a drawing: move the status line up, once no menu needs the room above it."""
+        """Move the status line up before a drawing, once no menu needs the rows above it."""
         had_menu = self._has_menu
         self._has_menu = bool(self._buffer.complete_state) or self._is_typing_command()
         if had_menu and not self._has_menu and not app.is_done:
@@ -422,8 +429,8 @@ class Prompt:
     def _complete(self, buffer: Buffer) -> None:
         """Complete what is typed, at once.
 
-        While its menu is still being made, prompt_toolkit ignores the key. Several commands are
-        taken in turn. Several arguments get the text that they share, then a menu.
+        prompt_toolkit would ignore the key while its menu is still being made. Several commands
+        are taken in turn. Several arguments get the text that they share, then a menu.
         """
         state = buffer.complete_state or _menu(buffer)
         if len(state.completions) == 1:
@@ -494,7 +501,7 @@ def _edited(text: str) -> str:
 
 
 class PlainPrompt:
-    """Reads lines from a terminal without escape sequences, which edits them itself."""
+    """Read lines from a terminal without escape sequences, which edits them itself."""
 
     def __init__(self, chat: "Conversation", interrupts: Interrupts) -> None:
         self._interrupts = interrupts
@@ -503,7 +510,7 @@ class PlainPrompt:
     def read(self, prefill: str = "") -> str:
         """As ``Prompt.read``, but print ``prefill``: this terminal cannot put it on the line."""
         if prefill:
-            stdio.note("the question, to be typed again:")
+            stdio.note("type your question again:")
             stdio.write_lines(prefill.split("\n"))
         text = ""
         was_cleared = False
@@ -547,7 +554,9 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     doc = chat.doc
     tokens = token_count(doc["usage"]["tokens"].get("total")) if doc else None
     cost = doc["usage"]["cost"] if doc else None
-    model, window, mark = "", None, ""
+    model = ""
+    window = None
+    is_estimate = False
     with contextlib.suppress(GptshError):  # the next question reports it
         model = chat.agent().model or ""
     if look_up:
@@ -556,25 +565,21 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
 
         if tokens is None and doc and doc["messages"]:
             tokens = estimate(doc["messages"])
-            mark = "~"
+            is_estimate = True
         with contextlib.suppress(GptshError):
             window = chat.engine.client.windows.of(model, ask=False)
             model = with_provider(model)
 
-    location = chat.session.location
-    ref = chat.ref
-    session = ref or chat.session.given_ref or "new session"
-    if ref is None and location and not location.startswith("@"):
-        session = f"{location[ID]}, deleted"
-    files = len(chat.paths) + len(chat.attached)
-    size, share = "", ""
+    size = ""
+    share = ""
     if tokens is not None:
         of_window = f" of {window:,}" if window else ""
-        size = f"{mark}{tokens:,}{of_window} tokens"
+        size = f"{'~' if is_estimate else ''}{tokens:,}{of_window} tokens"
     if tokens and window:
         share = f"{100 * tokens / window:.0f} %"
+    files = len(chat.paths) + len(chat.attached)
     return [
-        (0, session),
+        (0, _session_name(chat)),
         (4, truncate_end(one_line(chat.title), _TITLE_WIDTH)),
         (2, one_line(_without_folder(model))),
         (5, size),
@@ -586,17 +591,27 @@ def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, st
     ]
 
 
+def _session_name(chat: "Conversation") -> str:
+    """Return what the session is called: its id, or what the user called it until it has one."""
+    location = chat.session.location
+    if chat.ref:
+        return chat.ref
+    if location and not location.startswith("@"):
+        return f"{location[ID]}, deleted"
+    return chat.session.given_ref or "new session"
+
+
 def _without_folder(model: str) -> str:
-    """Return a model without the folder of its file: llama.cpp's server names it by its path."""
+    """Return a model without its folder: the server of llama.cpp names it by its path."""
     provider, _, name = model.partition("/")
     return f"{provider}/{name.rpartition('/')[2]}" if name.endswith(".gguf") else model
 
 
 def status_line(parts: Iterable[tuple[int, str]], width: int) -> str:
-    """Return the parts as a line of at most ``width`` columns."""
+    """Return the parts as a line of at most ``width`` columns; those with high ranks may miss."""
     shown = [(rank, text) for rank, text in parts if text]
-    while True:
-        line = " · ".join(text for _, text in shown)
-        if columns(line) <= width or len(shown) <= 1:
-            return truncate_end(line, width)
+    line = " · ".join(text for _, text in shown)
+    while columns(line) > width and len(shown) > 1:
         shown.remove(max(shown))
+        line = " · ".join(text for _, text in shown)
+    return truncate_end(line, width)

@@ -158,7 +158,7 @@ def test_a_session_whose_provider_and_agent_are_gone_goes_on_with_another_model(
             ("/system", "Rhyme."),
             ("/tools", "no tools"),
             ("/context", "unknown provider"),
-            ("two", ("unknown provider", "to be typed again:\ntwo")),
+            ("two", ("unknown provider", "type your question again:\ntwo")),
             ("/model lab/m", "the next answer is from lab/m"),
             ("/system -", "no system prompt\n"),
             ("three", "You said: three"),
@@ -255,12 +255,12 @@ def test_undo_gives_back_what_the_user_typed_for_an_agents_prompt(home: Home) ->
     with Conversation(home, "-m", "echo", "-a", "tr", "--var", "lang=de") as talk:
         talk.plays(
             ("hi", "You said: Into de: hi"),
-            ("/undo", "to be typed again:\nhi"),
+            ("/undo", "type your question again:\nhi"),
             ("hello", "You said: Into de: hello"),
         )
     with Conversation(home, "-c") as talk:  # nobody says the language: the question as it was sent
         talk.plays(
-            ("/undo", "to be typed again:\nInto de: hello"),
+            ("/undo", "type your question again:\nInto de: hello"),
             ("Into de: bye", "You said: Into de: bye"),
         )
 
@@ -348,7 +348,7 @@ def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> No
         note.unlink()
         talk.plays(
             ("/file", "No such file"),
-            ("look", ("gptsh: note: No such file", "to be typed again:\nlook")),
+            ("look", ("gptsh: note: No such file", "type your question again:\nlook")),
             ("/file -", "no file is attached"),
             ("look", "You said: look"),
             ("/context", "included    2 messages"),  # in memory alone
@@ -435,7 +435,7 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
     before = in_store(home)
     with Conversation(home, "-s", first) as talk:
         recap = (
-            r"\A… 1 earlier turn: /history shows all\n\nuser .*\n\nalpha two\n\n"
+            r"\A… 1 earlier turn, /history shows all\n\nuser .*\n\nalpha two\n\n"
             r"assistant .*\n\nYou said: alpha two\n"
         )
         assert re.search(recap, talk.greeting)

@@ -364,7 +364,7 @@ def test_a_dumb_terminal_gets_a_plain_prompt(home: Home) -> None:
         talk.write("one\\\n")
         talk.until(rb"\n  \Z")
         assert talk.does("two") == "You said: one\ntwo"
-        talk.plays(("/undo", "to be typed again:\none\ntwo"))
+        talk.plays(("/undo", "type your question again:\none\ntwo"))
         talk.write("given up\x03")
         assert "\x1b" not in talk.printed()
         assert "Ctrl-D exits" in talk.interrupt()

@@ -54,7 +54,7 @@ def test_a_question_without_an_answer_is_asked_again_in_place(
     model.refuse(401, REFUSED)
     lab.run("one")
     with Conversation(lab, "-s", "0") as talk:
-        assert "the last question has no answer yet: /retry asks it" in talk.greeting
+        assert "the last question has no answer yet; /retry asks it again" in talk.greeting
         talk.plays(("/retry", "You said: one"))
         assert texts(lab.doc()) == ONE
         model.refuse(401, REFUSED)

@@ -95,7 +95,7 @@ COMMANDS = (
     Command(
         "/retry",
         "Session",
-        help="Ask the last question again, of MODEL if you name one.",
+        help="Ask the last question again, or ask another model.",
         args="[MODEL]",
         more="That is in a fork. MODEL also answers your next questions.",
         value="model",

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from itertools import islice, takewhile
 from typing import TextIO
 
@@ -43,13 +44,13 @@ from gptsh.manage import removing
 from gptsh.manage.lists import current_project
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
-from gptsh.text import one_line, pad, quantity, truncate_end, visible
+from gptsh.text import columns, one_line, pad, quantity, truncate_end, visible
 
 _BATCH = 200  # sessions that are read before the list is drawn, and between two keys
 _SEARCH_DELAY = 0.2  # seconds without a key before the contents are searched
-_ESCAPE_TIMEOUT = 0.1  # seconds after an Esc until it counts as a key of its own
-_WIDE = 70  # columns of a terminal that has room for turns and model
-_MODEL_WIDTH = 28
+_ESCAPE_TIMEOUT = 0.1  # seconds after an Esc until it is no longer the start of another key
+_WIDE = 70  # columns of a terminal that also shows turns and model
+_MAX_MODEL_WIDTH = 28  # columns
 _UNITS = ((365 * 86400, "y"), (7 * 86400, "w"), (86400, "d"), (3600, "h"), (60, "m"))
 _STYLE = Style.from_dict({"dim": "dim", "selected": "reverse", "ask": "bold"})
 _HELP = "↑↓  Enter resume  letters filter  Ctrl-T new  Del delete  Esc leave"
@@ -59,15 +60,14 @@ def pick(current: str | None = None) -> str | None:
     """Return the file name of the session that the user picks, "" for a new one.
 
     None if the user leaves the list. ``current`` is the file name of the conversation's session,
-    which cannot be deleted here. Raises UsageError without a terminal, BadSession if the store
+    which cannot be deleted in the list. Raises UsageError without a terminal, BadSession if the store
     cannot be read, Interrupted for Ctrl-C and signals.
     """
     for stream in (sys.stderr, stdio.stdout()):
         if stream is not None and stdio.shows_frames(stream):
             with Interrupts(None, in_conversation=True) as interrupts, interrupts.shielded():
                 return _Picker(stream, current).run(interrupts)
-    todo = "--list-sessions shows the sessions, -s REF names one"
-    raise UsageError("-r needs a terminal", todo)
+    raise UsageError("-r needs a terminal", "--list-sessions shows the sessions, -s REF names one")
 
 
 def age(seconds: float) -> str:
@@ -83,8 +83,18 @@ def _title(row: SessionSummary) -> str:
     return one_line(" ".join((*row["names"], display_title(row["title"], row["preview"]))))
 
 
+def _model(row: SessionSummary) -> str:
+    return truncate_end(one_line(row["model"] or ""), _MAX_MODEL_WIDTH)
+
+
 def row_line(
-    row: SessionSummary, width: int, now: float, *, project: str | None, selected: bool = False
+    row: SessionSummary,
+    width: int,
+    now: float,
+    *,
+    project: str | None,
+    model_width: int,
+    selected: bool = False,
 ) -> StyleAndTextTuples:
     """Return a row of the list: age and title of a session; if wide, also its turns and model.
 
@@ -96,23 +106,25 @@ def row_line(
     left = f"{'> ' if selected else '  '}{last_used:>4}  "
     right = ""
     if width >= _WIDE:
-        model = truncate_end(one_line(row["model"] or ""), _MODEL_WIDTH)
-        right = f"{quantity(row['turns'], 'turn'):>11}  {pad(model, _MODEL_WIDTH)}"
+        right = f"{quantity(row['turns'], 'turn'):>11}  {pad(_model(row), model_width)}"
     title = _title(row)
     if row["project"] != project:
         title = f"{visible(os.path.basename(row['project'] or '?'))}: {title}"
-    room = max(0, width - len(left) - len(right))
-    title = pad(truncate_end(title, room), room)
+    free = max(0, width - columns(left) - columns(right))
+    title = pad(truncate_end(title, free), free)
     if selected:
         return [("class:selected", f"{left}{title}{right}")]
-    return [("class:dim", left), ("" if row["title"] else "class:dim", title), ("class:dim", right)]
+    title_style = "" if row["title"] else "class:dim"
+    return [("class:dim", left), (title_style, title), ("class:dim", right)]
 
 
 class _Picker(UIControl):
-    """The list. prompt_toolkit draws only the visible rows.
+    """The list, of which prompt_toolkit draws only the visible rows.
 
-    ``_rows`` are the sessions that were read, ``_filtered_rows`` those that pass the filter,
-    ``_at`` is the position of the selected one there.
+    ``_rows`` are the sessions that were read, ``_filtered_rows`` those that pass the filter;
+    ``_index`` is the position of the selected one there. ``_matches`` are the file names of the
+    sessions whose contents have the words of the filter. ``_to_delete`` is a session while the user
+    is asked whether to delete it, and ``_message`` is shown until the next key.
     """
 
     def __init__(self, screen: TextIO, current: str | None) -> None:
@@ -122,24 +134,25 @@ class _Picker(UIControl):
         self._all_read = False
         self._rows: list[SessionSummary] = []
         self._filtered_rows = self._rows
-        self._at = 0
+        self._model_width = 0  # columns
+        self._index = 0
         self._words = ""
-        self._matches: set[str] = set()  # file names of sessions whose contents have the words
+        self._matches: set[str] = set()
         self._is_searching = False
-        self._to_delete: SessionSummary | None = None  # while the user is asked to confirm it
-        self._message = ""  # until the next key
+        self._to_delete: SessionSummary | None = None
+        self._message = ""
         self._filter = TextArea(prompt="Filter: ", multiline=False, height=1)
         self._filter.buffer.on_text_changed += self._on_filter_changed
         self._list = Window(self)
         count = Window(FormattedTextControl(self._count), height=1, dont_extend_width=True)
-        foot = FormattedTextControl(self._foot)
-        rows = [
+        footer = FormattedTextControl(self._footer)
+        parts = [
             VSplit([self._filter, count]),
             self._list,
-            Window(foot, wrap_lines=True, dont_extend_height=True),
+            Window(footer, wrap_lines=True, dont_extend_height=True),
         ]
         self._app: Application[str | None] = Application(
-            Layout(HSplit(rows), self._filter),
+            Layout(HSplit(parts), self._filter),
             key_bindings=self._bindings(),
             style=_STYLE,
             full_screen=True,
@@ -182,23 +195,35 @@ class _Picker(UIControl):
         else:
             if_empty = "  there is no session yet"
 
-        def line(at: int) -> StyleAndTextTuples:
-            if at >= len(rows):
+        def line(index: int) -> StyleAndTextTuples:
+            if index >= len(rows):
                 return [("class:dim", if_empty)]
-            is_selected = at == self._at
-            return row_line(rows[at], width, now, project=self._project, selected=is_selected)
+            return row_line(
+                rows[index],
+                width,
+                now,
+                project=self._project,
+                model_width=self._model_width,
+                selected=index == self._index,
+            )
 
-        return UIContent(line, max(1, len(rows)), Point(0, self._at), show_cursor=False)
+        return UIContent(line, max(1, len(rows)), Point(0, self._index), show_cursor=False)
 
     def _count(self) -> StyleAndTextTuples:
-        of = f"{len(self._filtered_rows):,} of " if self._words else ""
-        return [("class:dim", f" {of}{len(self._rows):,}{'' if self._all_read else '…'}")]
+        """Return how many sessions there are, after how many of them the filter shows."""
+        shown = f"{len(self._filtered_rows):,} of " if self._words else ""
+        more = "" if self._all_read else "…"
+        return [("class:dim", f" {shown}{len(self._rows):,}{more}")]
 
-    def _foot(self) -> StyleAndTextTuples:
+    def _footer(self) -> StyleAndTextTuples:
+        """Return the question whether to delete a session, a message, or the keys."""
         row = self._to_delete
-        if row:
-            return [("class:ask", f"Delete {row['filename'][ID]} {_title(row)}? (y/N)")]
-        return [("", self._message)] if self._message else [("class:dim", _HELP)]
+        if row is None:
+            return [("", self._message)] if self._message else [("class:dim", _HELP)]
+        before = f"Delete {row['filename'][ID]} "
+        after = "? (y/N)"
+        free = self._app.output.get_size().columns - len(before) - len(after)
+        return [("class:ask", f"{before}{truncate_end(_title(row), free)}{after}")]
 
     # ---- reading and filtering
 
@@ -207,8 +232,11 @@ class _Picker(UIControl):
         batch = [*islice(self._unread, _BATCH)]
         self._all_read = len(batch) < _BATCH
         self._rows += batch
+        # A sort keeps the order of equal rows.
         self._rows.sort(key=lambda row: row["updated_at"], reverse=True)
         self._rows.sort(key=lambda row: row["project"] != self._project)
+        for row in batch:
+            self._model_width = max(self._model_width, columns(_model(row)))
         self._show(self._matches)
 
     async def _read_rest(self) -> None:
@@ -220,7 +248,7 @@ class _Picker(UIControl):
     def _on_filter_changed(self, _buffer: object) -> None:
         """Filter by titles at once, and start a search of the contents."""
         self._words = " ".join(self._filter.text.split())
-        self._at = -1
+        self._index = -1
         self._message = ""
         self._is_searching = bool(self._words)
         self._show(set())
@@ -234,12 +262,14 @@ class _Picker(UIControl):
         self._matches = matches
         self._filtered_rows = self._rows
         if words:
-            self._filtered_rows = [
-                row
-                for row in self._rows
-                if row["filename"] in matches or all(word in fold(_title(row)) for word in words)
-            ]
-        self._at = self._filtered_rows.index(selected) if selected in self._filtered_rows else 0
+            self._filtered_rows = []
+            for row in self._rows:
+                title = fold(_title(row))
+                if row["filename"] in matches or all(word in title for word in words):
+                    self._filtered_rows.append(row)
+        self._index = 0
+        if selected in self._filtered_rows:
+            self._index = self._filtered_rows.index(selected)
         self._app.invalidate()
 
     async def _search(self, words: str) -> None:
@@ -263,11 +293,11 @@ class _Picker(UIControl):
 
     @property
     def _selected_row(self) -> SessionSummary | None:
-        is_row = 0 <= self._at < len(self._filtered_rows)
-        return self._filtered_rows[self._at] if is_row else None
+        is_row = 0 <= self._index < len(self._filtered_rows)
+        return self._filtered_rows[self._index] if is_row else None
 
-    def _move(self, by: int) -> None:
-        self._at = max(0, min(self._at + by, len(self._filtered_rows) - 1))
+    def _move(self, distance: int) -> None:
+        self._index = max(0, min(self._index + distance, len(self._filtered_rows) - 1))
 
     def _page(self, pages: int) -> None:
         info = self._list.render_info
@@ -305,11 +335,11 @@ class _Picker(UIControl):
             return
         self._message = removing.change_line(change)
         if change.state in ("deleted", "gone"):
-            at = self._at
+            index = self._index
             self._rows.remove(row)
             self._show(self._matches)
-            self._at = at
-            self._move(0)
+            self._index = index
+            self._move(0)  # if it was the last row, to the one before it
 
     def _bindings(self) -> KeyBindings:
         """Return the keys; while gptsh asks whether to delete, every key is the answer."""
@@ -324,10 +354,10 @@ class _Picker(UIControl):
             for key in keys:  # eager: before the bindings of the filter
                 bindings.add(key, filter=~is_asking, eager=True)(handle)
 
-        bind(lambda: self._move(-1), "up", "c-p")
-        bind(lambda: self._move(1), "down", "c-n")
-        bind(lambda: self._page(-1), "pageup")
-        bind(lambda: self._page(1), "pagedown")
+        bind(partial(self._move, -1), "up", "c-p")
+        bind(partial(self._move, 1), "down", "c-n")
+        bind(partial(self._page, -1), "pageup")
+        bind(partial(self._page, 1), "pagedown")
         bind(lambda: self._move(-len(self._rows)), "home")
         bind(lambda: self._move(len(self._rows)), "end")
         bind(self._accept, "enter")

@@ -314,9 +314,10 @@ def _check(command: Command, args: str, line: str) -> None:
     if args and not command.args:
         todo = "a line that begins with a blank is a question"
         raise UsageError(f"{command.name} takes no arguments", todo)
-    takes_one_word = command.args.strip("[]") in command.words
-    if args and takes_one_word and args not in command.words:
-        raise UsageError(f"{line}: expected nothing, or {command.words[0]}")
+    choices = command.args.strip("[]").split("|")
+    takes_a_choice = set(choices) <= set(command.words)  # else it takes any text
+    if args and takes_a_choice and args not in choices:
+        raise UsageError(f"{line}: expected nothing or {' or '.join(choices)}")
     is_required = command.args.isalpha()  # no brackets
     if is_required and not args:
         raise UsageError(f"{command.name} needs a {command.args.lower()}")

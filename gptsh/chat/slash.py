@@ -22,7 +22,7 @@ from gptsh.core.document import Document
 from gptsh.core.listing import title_of
 from gptsh.errors import GptshError, UsageError
 from gptsh.llm.servers import without_secret_parameters
-from gptsh.manage import removing, show
+from gptsh.manage import lists, removing, show
 from gptsh.manage.lists import (
     Filters,
     found_line,
@@ -43,7 +43,7 @@ from gptsh.messages import (
 from gptsh.render.lists import agent_line, tool_line
 from gptsh.render.markdown import code_blocks
 from gptsh.render.session import snapshots_of
-from gptsh.terminal import programs, stdio
+from gptsh.terminal import stdio
 from gptsh.terminal.stdio import obeys_escapes
 from gptsh.text import format_size, one_line, quantity, visible
 from gptsh.turn.engine import with_tools
@@ -98,12 +98,8 @@ def _save_before_leaving(chat: Conversation) -> None:
 
 
 def _show_lines(lines: Iterable[str], if_empty: str = "") -> None:
-    """Show lines in the pager; if there are none, print a note instead."""
-    lines = [*lines]
-    if lines:
-        programs.show_in_pager(lambda: lines)
-    else:
-        stdio.note(if_empty)
+    """Show lines, in the pager if they need more than a screen; if there are none, a note."""
+    lists.show(lists.or_note(lines, if_empty), None, safe=True)
 
 
 # ---- sessions
@@ -509,8 +505,6 @@ def do_tools(chat: Conversation, args: str) -> None:
 
 def do_web(chat: Conversation, args: str) -> None:
     """Choose whether the model may search the web from the next turn on; show whether it may."""
-    if args not in ("", "on", "off"):
-        raise UsageError(f"/web {args}: expected on or off")
     if args:
         options = chat.options._replace(web=args == "on")
         chat.engine.resolve(options, chat.doc)  # raises if the model's provider has no search

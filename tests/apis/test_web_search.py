@@ -206,7 +206,7 @@ def test_a_conversation_turns_the_search_on_and_off(vendors: Home, model: ModelS
             model.script(*stream(cited("Mount Columbia.", ALBERTA)))
         talk.plays(
             ("/web", "the model does not search the web"),
-            ("/web maybe", "/web maybe: expected on or off"),
+            ("/web maybe", "/web maybe: expected nothing or on or off"),
             ("/web on", "the model may search the web"),
             ("how high?", f"[1] {ALBERTA['title']} {ALBERTA['url']}"),
             ("/model echo", "echo has no web search"),

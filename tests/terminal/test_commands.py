@@ -280,7 +280,7 @@ def test_the_context_before_the_first_turn_and_behind_it(
             ("/context", "included    2 messages"),
             ("/debug context", '"included": 1,'),
             ("/usage", "\nlab/m "),
-            ("/usage lab/m", "/usage lab/m: expected nothing, or all"),
+            ("/usage lab/m", "/usage lab/m: expected nothing or all"),
             ("/usage all", "lab/m"),
         )
     assert len(model.sent) == 1
@@ -356,7 +356,7 @@ def test_a_file_that_is_gone_leaves_the_question_at_the_prompt(home: Home) -> No
             ("/usage", "echo "),
             ("/compact", "session     not on disk"),
             ("/compact --apply", "this session is not on disk: /session export FILE writes it"),
-            ("/compact now", "/compact now: expected nothing, or --apply"),
+            ("/compact now", "/compact now: expected nothing or --apply"),
         )
     assert home.files() == []
 
@@ -441,10 +441,10 @@ def test_what_shows_and_what_fails_changes_nothing(home: Home) -> None:
         assert re.search(recap, talk.greeting)
         talk.plays(
             ("/sessions", re.compile(rf"(?s)^  \[0\] {second} .*^\* \[1\] {first} ", re.MULTILINE)),
-            ("/sessions none", "expected nothing, or all"),
+            ("/sessions none", "expected nothing or all"),
             ("/session info", re.compile(r"^turns +3 \(6 messages\)$", re.MULTILINE)),
             ("/history", ("alpha one", "alpha three")),
-            ("/history x", "expected nothing, or full"),
+            ("/history x", "expected nothing or full"),
             ("/search three alpha", (f"[1] {first}", "user: alpha three")),
             ("/search nowhere", "no session has all of these words"),
             ("/search", "/search needs a text"),
@@ -718,10 +718,10 @@ def test_a_line_is_a_command_a_slip_or_a_question(home: Home) -> None:
         talk.plays(("hello", "You said: hello"), *MISTYPED.items())
 
 
-def test_the_help_goes_through_the_pager_and_exit_leaves(home: Home) -> None:
+def test_a_long_help_goes_through_the_pager_and_exit_leaves(home: Home) -> None:
     with Conversation(home, "-m", "echo", PAGER="sed s/^/paged:/") as talk:
         talk.plays(
-            ("/help", ("paged:Session:\n", "paged:  /exit ")), ("/help fork", "paged:/fork [POINT]")
+            ("/help", ("paged:Session:\n", "paged:  /exit ")), ("/help fork", "/fork [POINT]")
         )
         talk.write("/exit\n")
         talk.code = talk.close()[1]

@@ -4,7 +4,6 @@ import os
 import termios
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gptsh.config.agents import Agent
@@ -41,14 +40,12 @@ def show_recap(doc: Document) -> None:
 
     The last answer gets half of the screen.
     """
-    messages = doc["messages"]
-    starts = turns.starts_of(messages)
-    if not starts:
+    all_turns = turns.split_turns(doc["messages"])
+    if not all_turns:
         return
     shown = []
     last_answer = None
-    for start, end in pairwise([*starts[-_TURNS:], None]):
-        question, *others = messages[start:end]
+    for question, *others in all_turns[-_TURNS:]:
         shown.append(question)
         answers = [item for item in others if item["role"] == "assistant" and text_of(item)]
         if answers:
@@ -56,7 +53,7 @@ def show_recap(doc: Document) -> None:
             shown.append(last_answer)
 
     blocks = []
-    earlier_count = len(starts) - _TURNS
+    earlier_count = len(all_turns) - _TURNS
     if earlier_count > 0:
         blocks.append(f"… {quantity(earlier_count, 'earlier turn')}, /history shows all")
     _, rows = stdio.size(stdio.stdout())
@@ -65,10 +62,9 @@ def show_recap(doc: Document) -> None:
         blocks.append(_beginning(message, count))
     stdio.write_lines(["\n\n".join(blocks)], safe=True)
 
-    last_turn = messages[starts[-1] :]
-    if turns.unanswered(last_turn):
+    if turns.unanswered(all_turns[-1]):
         stdio.note("the last question has no answer yet; /retry asks it again")
-    elif turns.unfinished(last_turn):
+    elif turns.unfinished(all_turns[-1]):
         stdio.note("the last turn is not finished; /retry continues it")
 
 

@@ -252,7 +252,10 @@ def _names(line: str) -> Iterator[Completion]:
 def _begin_words(starts: list[str], text: str) -> bool:
     """Whether each of some beginnings begins a word of the text; False if there are none."""
     words = text.casefold().split()
-    return bool(starts) and all(any(word.startswith(start) for word in words) for start in starts)
+    for start in starts:
+        if not any(word.startswith(start) for word in words):
+            return False
+    return bool(starts)
 
 
 def _paths(path: str, complete_event: CompleteEvent) -> Iterator[Completion]:
@@ -603,8 +606,10 @@ def _session_name(chat: "Conversation") -> str:
 
 def _without_folder(model: str) -> str:
     """Return a model without its folder: the server of llama.cpp names it by its path."""
-    provider, _, name = model.partition("/")
-    return f"{provider}/{name.rpartition('/')[2]}" if name.endswith(".gguf") else model
+    provider, _, path = model.partition("/")
+    if not path.endswith(".gguf"):
+        return model
+    return f"{provider}/{os.path.basename(path)}"
 
 
 def status_line(parts: Iterable[tuple[int, str]], width: int) -> str:

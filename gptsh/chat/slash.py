@@ -10,7 +10,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from gptsh.chat import commands
@@ -181,10 +181,13 @@ def do_history(chat: Conversation, args: str) -> None:
 
 def do_session_info(chat: Conversation) -> None:
     doc = _current_doc(chat)
-    path = folders.path_of(chat.session.location or "") if chat.ref else "not on disk"
-    details = [("title", title_of(doc)), *show.details_of(doc, chat.ref), ("file", str(path))]
+    path = "not on disk"
+    if chat.ref:
+        path = str(folders.path_of(chat.session.location or ""))
+    details = [("title", title_of(doc)), *show.details_of(doc, chat.ref), ("file", path)]
     width = max(len(label) for label, _ in details)
-    stdio.write_lines(f"{label:<{width}}  {one_line(value)}" for label, value in details)
+    for label, value in details:
+        stdio.write_lines([f"{label:<{width}}  {one_line(value)}"])
 
 
 def do_session_export(chat: Conversation, args: str) -> None:
@@ -201,7 +204,8 @@ def do_session_export(chat: Conversation, args: str) -> None:
         raise UsageError(f"{path} already exists", "name another file") from err
     except (OSError, ValueError) as err:
         raise UsageError(f"{path}: {getattr(err, 'strerror', None) or err}") from err
-    stdio.write_lines([f"written to {path} ({format_size(os.path.getsize(path))})"])
+    size = format_size(os.path.getsize(path))
+    stdio.write_lines([f"written to {path} ({size})"])
     note = show.loss_note(format_name, "/session export FILE.json")
     if note:
         stdio.note(note)
@@ -261,7 +265,8 @@ def _fork(chat: Conversation, point: str) -> None:
 
 def do_undo(chat: Conversation) -> None:
     """Fork before the last turn; put its question on the next line, with what was attached."""
-    (question, *_), point = turns.last_turn(_current_doc(chat)["messages"])
+    last_turn, point = turns.last_turn(_current_doc(chat)["messages"])
+    question = last_turn[0]
     _save_before_leaving(chat)
     _fork(chat, point)
     typed_parts = [part for part in text_parts_of(question) if "source" not in part]
@@ -431,8 +436,10 @@ def do_param(chat: Conversation, args: str) -> None:
     removed = (set(options.removed_params) - changes.keys()) | removals
     chat.options = options._replace(params=chosen, removed_params=removed)
     lines = []
-    for key, value in sorted(without_secret_parameters(dict(chat.agent().params)).items()):
-        lines.append(one_line(f"{key} = {json.dumps(value, ensure_ascii=False, default=str)}"))
+    params = without_secret_parameters(dict(chat.agent().params))
+    for key, value in sorted(params.items()):
+        value_as_json = json.dumps(value, ensure_ascii=False, default=str)
+        lines.append(one_line(f"{key} = {value_as_json}"))
     stdio.write_lines(lines or ["no parameters are set; the provider's defaults apply"])
     with contextlib.suppress(GptshError):  # the next turn will report it
         chat.engine.resolve(chat.options, chat.doc)  # notes what the model does not accept
@@ -472,7 +479,9 @@ def _part_line(part: Part) -> str:
 
 
 def _file_line(path: str) -> str:
-    size = format_size(os.path.getsize(path)) if os.path.exists(path) else "No such file"
+    size = "No such file"
+    with contextlib.suppress(OSError):
+        size = format_size(os.path.getsize(path))
     return f"{one_line(path)}  {size}"
 
 
@@ -498,7 +507,8 @@ def do_tools(chat: Conversation, args: str) -> None:
         for note in running.notes():
             stdio.note(note)
         return
-    stdio.write_lines(f"{server.name}: {', '.join(server.tools)}" for server in servers)
+    for server in servers:
+        stdio.write_lines([f"{server.name}: {', '.join(server.tools)}"])
     started = "the servers start with the next turn, and then list their tools"
     stdio.note(started if servers else "no tools")
 
@@ -563,14 +573,13 @@ def do_copy(chat: Conversation, args: str) -> None:
     if match[1]:
         texts = [block.content for block in code_blocks(texts[0])]
     elif match[2]:
-        starts = turns.starts_of(messages)
-        texts = [_last_answer(messages[start:end]) for start, end in pairwise([*starts, None])]
-    number = int(match[2] or 0)  # 0: the last one
-    if number > len(texts) or not texts or not texts[number - 1]:
+        texts = [_last_answer(turn) for turn in turns.split_turns(messages)]
+    index = int(match[2] or 0) - 1  # -1 without a number: the last one
+    text = texts[index] if index < len(texts) and texts else ""
+    if not text:
         raise UsageError("there is no such answer or code block")
     if not obeys_escapes(os.environ) or os.environ.get("TERM") in _NO_CLIPBOARD:
         raise UsageError("this terminal has no clipboard")
-    text = texts[number - 1]
     encoded = b64encode(text.encode("utf-8", "replace")).decode()
     stdio.write_pieces([f"\x1b]52;c;{encoded}\x07"], safe=True)
     stdio.note(f"{quantity(len(text), 'character')} sent to the terminal's clipboard")

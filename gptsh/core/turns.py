@@ -43,8 +43,13 @@ def unfinished(messages: Sequence[Message]) -> bool:
 
 def unfinished_turns(messages: Sequence[Message]) -> list[str]:
     """The ids of the questions whose turns the model has not finished."""
+    return [turn[0]["id"] for turn in split_turns(messages) if unfinished(turn)]
+
+
+def split_turns(messages: Sequence[Message]) -> list[Sequence[Message]]:
+    """Return the messages of each turn, the question first."""
     ranges = pairwise([*starts_of(messages), len(messages)])
-    return [messages[start]["id"] for start, end in ranges if unfinished(messages[start:end])]
+    return [messages[start:end] for start, end in ranges]
 
 
 def without_turns(messages: Sequence[Message], questions: Collection[str]) -> list[Message]:

@@ -1,7 +1,4 @@
-"""Read a line at the prompt: keys, history, folded pastes, completion, the status line.
-
-This file and ``picker.py`` are the only ones that import prompt_toolkit.
-"""
+"""Read a line at the prompt: its keys, its history, folded pastes."""
 
 import asyncio
 import contextlib
@@ -12,21 +9,14 @@ import sys
 import threading
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
-from itertools import chain
 from typing import TYPE_CHECKING
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application, run_in_terminal
 from prompt_toolkit.buffer import Buffer, CompletionState
-from prompt_toolkit.completion import (
-    CompleteEvent,
-    Completer,
-    Completion,
-    PathCompleter,
-    get_common_complete_suffix,
-)
+from prompt_toolkit.completion import CompleteEvent, get_common_complete_suffix
 from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
 from prompt_toolkit.filters import Condition, has_focus
@@ -44,16 +34,16 @@ from prompt_toolkit.layout.utils import explode_text_fragments
 from prompt_toolkit.styles import Style
 
 from gptsh import files
-from gptsh.chat.commands import COMMANDS
+from gptsh.chat.completion import CommandCompleter
+from gptsh.chat.status import status, status_line
 from gptsh.chat.terminal_io import exit_with, input_terminal, terminal_input, terminal_output
-from gptsh.core.folders import ID, make_private, typed_file
+from gptsh.core.folders import make_private, typed_file
 from gptsh.errors import ConfigError, GptshError, UsageError
-from gptsh.messages import token_count
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.terminal.programs import edit
 from gptsh.terminal.stdio import obeys_escapes
-from gptsh.text import columns, format_usd, one_line, quantity, shorten, truncate_end, visible
+from gptsh.text import one_line, quantity, shorten, visible
 
 if TYPE_CHECKING:
     from gptsh.chat.conversation import Conversation
@@ -64,15 +54,13 @@ _EXIT_HINT = "Ctrl-D exits"
 _DEFAULT_GC_THRESHOLD = (700, 10, 10)  # Python's own
 # A longer text is shown by its ends. In a line of 64,000 characters prompt_toolkit takes a second
 # for each key.
-_MAX_LINES, _MAX_CHARACTERS = 20, 5000
+_MAX_LINES = 20
+_MAX_CHARACTERS = 5000
 _FIRST_PASTE = 0x10F000  # in Unicode's private use area: the code point of the first folded paste
 _MAX_HISTORY = 1 << 20  # bytes; a larger history file is cut to its newest half of that
 _MAX_ENTRY = 1 << 16  # characters of one entry of the history; a longer paste is in the session
 _TITLE_POLL = 1.0  # seconds after which the prompt looks again whether the title is there
 _TITLE_SECONDS = 60.0  # after which it gives up
-_MENU_MARGINS = 6  # columns around the texts of a menu and for its scroll bar
-_TITLE_WIDTH = 40  # columns of a title in the status line
-_PATHS = PathCompleter(expanduser=True)
 _STYLE = Style.from_dict(
     {
         "bottom-toolbar": "noreverse",
@@ -87,7 +75,7 @@ _STYLE = Style.from_dict(
 )
 
 
-# ---- history, pastes, completion
+# ---- history and pastes
 
 
 class _History(FileHistory):
@@ -167,104 +155,6 @@ class Pastes(Processor):
         start = visible(shorten(lines[0], 30))
         end = one_line(lines[-1][-30:])
         return f"[{start} … {quantity(len(lines), 'line')} … {end}]"
-
-
-class CommandCompleter(Completer):
-    """Complete slash commands and their arguments, without network requests.
-
-    ``config_path`` is the value of ``--config``; ``snapshots`` returns the names of the session's
-    snapshots.
-    """
-
-    def __init__(self, config_path: str | None, snapshots: Callable[[], Iterable[str]]) -> None:
-        self._config_path = config_path
-        self._snapshots = snapshots
-
-    def get_completions(
-        self, document: Document, complete_event: CompleteEvent
-    ) -> Iterable[Completion]:
-        """Yield what can be inserted at the cursor, its meaning cut to the width of the menu.
-
-        Errors, as of a bad config file, are ignored: the user is typing.
-        """
-        line = document.text_before_cursor
-        completions: list[Completion] = []
-        if line.startswith("/"):
-            completions += _names(line)
-            if not complete_event.text_inserted:  # arguments are completed only at TAB
-                completions += self._arguments(line, complete_event)
-        name_width = max((columns(item.display_text) for item in completions), default=0)
-        free = stdio.width(stdio.stdout()) - name_width - _MENU_MARGINS
-        for item in completions:
-            meaning = truncate_end(item.display_meta_text, free)
-            yield Completion(item.text, item.start_position, item.display, meaning)
-
-    def _arguments(self, line: str, complete_event: CompleteEvent) -> Iterator[Completion]:
-        commands = [row for row in COMMANDS if line.lower().startswith(f"{row.name} ")]
-        if not commands:
-            return
-        command = max(commands, key=lambda row: len(row.name))  # "/snapshot delete" too is one
-        rest = line[len(command.name) :].lstrip()
-        for word in command.words:
-            if word.startswith(rest):
-                yield Completion(word, -len(rest))
-        if command.value == "file":
-            # A path with blanks, or the last of several paths.
-            for path in dict.fromkeys((rest, rest.rpartition(" ")[2])):
-                yield from _paths(path, complete_event)
-        elif command.value:
-            with contextlib.suppress(GptshError, OSError, ValueError):
-                yield from self._values(command.value, rest)
-
-    def _values(self, kind: str, rest: str) -> Iterator[Completion]:
-        """Yield values that start with ``rest``, and sessions whose titles have its words."""
-        if kind == "param":  # several on one line
-            rest = rest.rpartition(" ")[2]
-        title_words = rest.casefold().split() if kind == "session" else []
-        offered: set[str] = set()
-        for value, meaning in self._all_values(kind, rest):
-            is_match = value.startswith(rest) or _begin_words(title_words, meaning)
-            if is_match and value not in offered:
-                offered.add(value)
-                yield Completion(value, -len(rest), display_meta=one_line(meaning))
-
-    def _all_values(self, kind: str, rest: str) -> Iterable[tuple[str, str]]:
-        """Return each value of a kind with its help; some start with the rest of the line."""
-        from gptsh.manage.suggestions import VALUES, session_ids
-
-        if kind == "command":
-            return [(row.name[1:], row.help) for row in COMMANDS]
-        if kind == "snapshot":
-            return [(name, "") for name in self._snapshots()]
-        if kind == "session" and rest:  # any of its words may be of a title
-            return chain(VALUES["name"](None, ""), session_ids("", None))
-        return VALUES[kind](self._config_path, rest)
-
-
-def _names(line: str) -> Iterator[Completion]:
-    """Yield the commands whose names begin like the line."""
-    for command in COMMANDS:
-        if command.name.startswith(line.lower()):
-            name = f"{command.name} " if command.args else command.name
-            yield Completion(name, -len(line), display_meta=command.help)
-
-
-def _begin_words(starts: list[str], text: str) -> bool:
-    """Whether each of some beginnings begins a word of the text; False if there are none."""
-    words = text.casefold().split()
-    for start in starts:
-        if not any(word.startswith(start) for word in words):
-            return False
-    return bool(starts)
-
-
-def _paths(path: str, complete_event: CompleteEvent) -> Iterator[Completion]:
-    """Yield how a path can go on; hidden files only after a dot."""
-    wants_hidden = os.path.basename(path).startswith(".")
-    for completion in _PATHS.get_completions(Document(path), complete_event):
-        name = completion.display_text
-        if name.isprintable() and (wants_hidden or not name.startswith(".")):
-            yield completion
 
 
 def _is_continued(text: str) -> bool:
@@ -543,80 +433,3 @@ class PlainPrompt:
                 self._history.append_string(text)
                 return text
             text = f"{text[:-1]}\n"
-
-
-# ---- the status line
-
-
-def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, str]]:
-    """Return the parts of the status line with their ranks; the highest rank gives way first.
-
-    ``look_up`` adds the model's provider, its window, and an estimate where no server has reported
-    tokens. These need more imports.
-    """
-    doc = chat.doc
-    tokens = token_count(doc["usage"]["tokens"].get("total")) if doc else None
-    cost = doc["usage"]["cost"] if doc else None
-    model = ""
-    window = None
-    is_estimate = False
-    with contextlib.suppress(GptshError):  # the next question reports it
-        model = chat.agent().model or ""
-    if look_up:
-        from gptsh.context.tokens import estimate
-        from gptsh.models.facts import with_provider
-
-        if tokens is None and doc and doc["messages"]:
-            tokens = estimate(doc["messages"])
-            is_estimate = True
-        with contextlib.suppress(GptshError):
-            window = chat.engine.client.windows.of(model, ask=False)
-            model = with_provider(model)
-
-    size = ""
-    share = ""
-    if tokens is not None:
-        of_window = f" of {window:,}" if window else ""
-        size = f"{'~' if is_estimate else ''}{tokens:,}{of_window} tokens"
-    if tokens and window:
-        share = f"{100 * tokens / window:.0f} %"
-    files = len(chat.paths) + len(chat.attached)
-    return [
-        (0, _session_name(chat)),
-        (4, truncate_end(one_line(chat.title), _TITLE_WIDTH)),
-        (2, one_line(_without_folder(model))),
-        (5, size),
-        (1, share),
-        (3, "" if cost is None else format_usd(cost)),
-        (0, f"+{quantity(files, 'file')}" if files else ""),
-        (0, "" if chat.saves and not chat.is_unsaved else "not saved"),
-        (6, "" if doc else "/help shows the commands"),
-    ]
-
-
-def _session_name(chat: "Conversation") -> str:
-    """Return what the session is called: its id, or what the user called it until it has one."""
-    location = chat.session.location
-    if chat.ref:
-        return chat.ref
-    if location and not location.startswith("@"):
-        return f"{location[ID]}, deleted"
-    return chat.session.given_ref or "new session"
-
-
-def _without_folder(model: str) -> str:
-    """Return a model without its folder: the server of llama.cpp names it by its path."""
-    provider, _, path = model.partition("/")
-    if not path.endswith(".gguf"):
-        return model
-    return f"{provider}/{os.path.basename(path)}"
-
-
-def status_line(parts: Iterable[tuple[int, str]], width: int) -> str:
-    """Return the parts as a line of at most ``width`` columns; those with high ranks may miss."""
-    shown = [(rank, text) for rank, text in parts if text]
-    line = " · ".join(text for _, text in shown)
-    while columns(line) > width and len(shown) > 1:
-        shown.remove(max(shown))
-        line = " · ".join(text for _, text in shown)
-    return truncate_end(line, width)

@@ -56,7 +56,12 @@ MAY_IMPORT = {  # library: packages and files
         "render/drawing.py",
         "render/html.py",
     },
-    "prompt_toolkit": {"chat/prompt.py", "chat/picker.py", "chat/terminal_io.py"},
+    "prompt_toolkit": {
+        "chat/completion.py",
+        "chat/picker.py",
+        "chat/prompt.py",
+        "chat/terminal_io.py",
+    },
     "mcp": {
         "tools/connection.py",
         "tools/transports.py",

@@ -8,8 +8,10 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import fragment_list_to_text
 from prompt_toolkit.utils import get_cwidth
 
+from gptsh.chat.completion import CommandCompleter
 from gptsh.chat.picker import age, row_line
-from gptsh.chat.prompt import CommandCompleter, Pastes, status_line
+from gptsh.chat.prompt import Pastes
+from gptsh.chat.status import status_line
 from gptsh.core.listing import SessionSummary, summary_of
 from tests.support.home import Home
 from tests.support.sessions import Store

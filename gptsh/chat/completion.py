@@ -1,0 +1,115 @@
+"""Complete slash commands and their arguments at the prompt."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+
+from gptsh.chat.commands import COMMANDS
+from gptsh.errors import GptshError
+from gptsh.terminal import stdio
+from gptsh.text import columns, one_line, truncate_end
+
+_MENU_MARGINS = 6  # columns around the texts of a menu and for its scroll bar
+_PATHS = PathCompleter(expanduser=True)
+
+
+class CommandCompleter(Completer):
+    """Complete slash commands and their arguments, without network requests.
+
+    ``config_path`` is the value of ``--config``; ``snapshots`` returns the names of the session's
+    snapshots.
+    """
+
+    def __init__(self, config_path: str | None, snapshots: Callable[[], Iterable[str]]) -> None:
+        self._config_path = config_path
+        self._snapshots = snapshots
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        """Yield what can be inserted at the cursor, its meaning cut to the width of the menu.
+
+        Errors, as of a bad config file, are ignored: the user is typing.
+        """
+        line = document.text_before_cursor
+        completions: list[Completion] = []
+        if line.startswith("/"):
+            completions += _names(line)
+            if not complete_event.text_inserted:  # arguments are completed only at TAB
+                completions += self._arguments(line, complete_event)
+        name_width = max((columns(item.display_text) for item in completions), default=0)
+        free = stdio.width(stdio.stdout()) - name_width - _MENU_MARGINS
+        for item in completions:
+            meaning = truncate_end(item.display_meta_text, free)
+            yield Completion(item.text, item.start_position, item.display, meaning)
+
+    def _arguments(self, line: str, complete_event: CompleteEvent) -> Iterator[Completion]:
+        commands = [row for row in COMMANDS if line.lower().startswith(f"{row.name} ")]
+        if not commands:
+            return
+        command = max(commands, key=lambda row: len(row.name))  # "/snapshot delete" too is one
+        rest = line[len(command.name) :].lstrip()
+        for word in command.words:
+            if word.startswith(rest):
+                yield Completion(word, -len(rest))
+        if command.value == "file":
+            # A path with blanks, or the last of several paths.
+            for path in dict.fromkeys((rest, rest.rpartition(" ")[2])):
+                yield from _paths(path, complete_event)
+        elif command.value:
+            with contextlib.suppress(GptshError, OSError, ValueError):
+                yield from self._values(command.value, rest)
+
+    def _values(self, kind: str, rest: str) -> Iterator[Completion]:
+        """Yield values that start with ``rest``, and sessions whose titles have its words."""
+        if kind == "param":  # several on one line
+            rest = rest.rpartition(" ")[2]
+        title_words = rest.casefold().split() if kind == "session" else []
+        offered: set[str] = set()
+        for value, meaning in self._all_values(kind, rest):
+            is_match = value.startswith(rest) or _begin_words(title_words, meaning)
+            if is_match and value not in offered:
+                offered.add(value)
+                yield Completion(value, -len(rest), display_meta=one_line(meaning))
+
+    def _all_values(self, kind: str, rest: str) -> Iterable[tuple[str, str]]:
+        """Return each value of a kind with its help; some start with the rest of the line."""
+        from gptsh.manage.suggestions import VALUES, session_ids
+
+        if kind == "command":
+            return [(row.name[1:], row.help) for row in COMMANDS]
+        if kind == "snapshot":
+            return [(name, "") for name in self._snapshots()]
+        if kind == "session" and rest:  # any of its words may be of a title
+            return chain(VALUES["name"](None, ""), session_ids("", None))
+        return VALUES[kind](self._config_path, rest)
+
+
+def _names(line: str) -> Iterator[Completion]:
+    """Yield the commands whose names begin like the line."""
+    for command in COMMANDS:
+        if command.name.startswith(line.lower()):
+            name = f"{command.name} " if command.args else command.name
+            yield Completion(name, -len(line), display_meta=command.help)
+
+
+def _begin_words(starts: list[str], text: str) -> bool:
+    """Whether each of some beginnings begins a word of the text; False if there are none."""
+    words = text.casefold().split()
+    for start in starts:
+        if not any(word.startswith(start) for word in words):
+            return False
+    return bool(starts)
+
+
+def _paths(path: str, complete_event: CompleteEvent) -> Iterator[Completion]:
+    """Yield how a path can go on; hidden files only after a dot."""
+    wants_hidden = os.path.basename(path).startswith(".")
+    for completion in _PATHS.get_completions(Document(path), complete_event):
+        name = completion.display_text
+        if name.isprintable() and (wants_hidden or not name.startswith(".")):
+            yield completion

@@ -1,0 +1,90 @@
+"""Make the status line below the prompt: session, model, tokens, cost."""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gptsh.core.folders import ID
+from gptsh.errors import GptshError
+from gptsh.messages import token_count
+from gptsh.text import columns, format_usd, one_line, quantity, truncate_end
+
+if TYPE_CHECKING:
+    from gptsh.chat.conversation import Conversation
+
+_TITLE_WIDTH = 40  # columns
+
+
+def status(chat: "Conversation", *, look_up: bool = False) -> list[tuple[int, str]]:
+    """Return the parts of the status line with their ranks; the highest rank gives way first.
+
+    ``look_up`` adds the model's provider, its window, and an estimate where no server has reported
+    tokens. These need more imports.
+    """
+    doc = chat.doc
+    tokens = token_count(doc["usage"]["tokens"].get("total")) if doc else None
+    cost = doc["usage"]["cost"] if doc else None
+    model = ""
+    window = None
+    is_estimate = False
+    with contextlib.suppress(GptshError):  # the next question reports it
+        model = chat.agent().model or ""
+    if look_up:
+        from gptsh.context.tokens import estimate
+        from gptsh.models.facts import with_provider
+
+        if tokens is None and doc and doc["messages"]:
+            tokens = estimate(doc["messages"])
+            is_estimate = True
+        with contextlib.suppress(GptshError):
+            window = chat.engine.client.windows.of(model, ask=False)
+            model = with_provider(model)
+
+    size = ""
+    share = ""
+    if tokens is not None:
+        of_window = f" of {window:,}" if window else ""
+        size = f"{'~' if is_estimate else ''}{tokens:,}{of_window} tokens"
+    if tokens and window:
+        share = f"{100 * tokens / window:.0f} %"
+    files = len(chat.paths) + len(chat.attached)
+    return [
+        (0, _session_name(chat)),
+        (4, truncate_end(one_line(chat.title), _TITLE_WIDTH)),
+        (2, one_line(_without_folder(model))),
+        (5, size),
+        (1, share),
+        (3, "" if cost is None else format_usd(cost)),
+        (0, f"+{quantity(files, 'file')}" if files else ""),
+        (0, "" if chat.saves and not chat.is_unsaved else "not saved"),
+        (6, "" if doc else "/help shows the commands"),
+    ]
+
+
+def _session_name(chat: "Conversation") -> str:
+    """Return what the session is called: its id, or what the user called it until it has one."""
+    location = chat.session.location
+    if chat.ref:
+        return chat.ref
+    if location and not location.startswith("@"):
+        return f"{location[ID]}, deleted"
+    return chat.session.given_ref or "new session"
+
+
+def _without_folder(model: str) -> str:
+    """Return a model without its folder: the server of llama.cpp names it by its path."""
+    provider, _, path = model.partition("/")
+    if not path.endswith(".gguf"):
+        return model
+    return f"{provider}/{os.path.basename(path)}"
+
+
+def status_line(parts: Iterable[tuple[int, str]], width: int) -> str:
+    """Return the parts as a line of at most ``width`` columns; those with high ranks may miss."""
+    shown = [(rank, text) for rank, text in parts if text]
+    line = " · ".join(text for _, text in shown)
+    while columns(line) > width and len(shown) > 1:
+        shown.remove(max(shown))
+        line = " · ".join(text for _, text in shown)
+    return truncate_end(line, width)

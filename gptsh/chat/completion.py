@@ -48,10 +48,12 @@ class CommandCompleter(Completer):
             yield Completion(item.text, item.start_position, item.display, meaning)
 
     def _arguments(self, line: str, complete_event: CompleteEvent) -> Iterator[Completion]:
-        commands = [row for row in COMMANDS if line.lower().startswith(f"{row.name} ")]
-        if not commands:
+        command = None
+        for row in COMMANDS:
+            if line.lower().startswith(f"{row.name} "):
+                command = row  # "/snapshot delete" is after "/snapshot" in the table
+        if command is None:
             return
-        command = max(commands, key=lambda row: len(row.name))  # "/snapshot delete" too is one
         rest = line[len(command.name) :].lstrip()
         for word in command.words:
             if word.startswith(rest):

@@ -13,7 +13,7 @@ from gptsh.text import visible
 
 Answer = TypeVar("Answer")
 
-_MARK = "| "  # before each row of text that is not from gptsh
+_MARGIN = "| "  # before each row of text that is not from gptsh
 _TERMINAL = "/dev/tty"
 _MAX_INPUT = 4096  # bytes of the line that the user types: a terminal keeps no more
 
@@ -69,39 +69,45 @@ def ask_line(
         stdio.write_all(terminal, intro)
         # A turn of a conversation switches these modes off.
         with stdio.line_modes(terminal, on=termios.ECHO | termios.ICANON):
-            while True:
-                stdio.write_all(terminal, question)
-                try:
-                    line = os.read(terminal, _MAX_INPUT)
-                except Interrupted:
-                    stdio.write_all(terminal, "\n")  # after the question
-                    raise
-                has_ended = not line.endswith(b"\n")
-                if has_ended and not line.strip():
-                    return at_end
-                try:
-                    return read(line.decode("utf-8", "replace").strip())
-                except ValueError as err:
-                    if has_ended:
-                        return at_end
-                    for reason in err.args:
-                        stdio.write_all(terminal, f"{reason}\n")
+            return _ask_until_valid(terminal, question, read, at_end)
     except (OSError, termios.error):  # the terminal is gone
         return None
     finally:
         os.close(terminal)
 
 
+def _ask_until_valid(
+    terminal: int, question: str, read: Callable[[str], Answer], at_end: Answer
+) -> Answer:
+    while True:
+        stdio.write_all(terminal, question)
+        try:
+            line = os.read(terminal, _MAX_INPUT)
+        except Interrupted:
+            stdio.write_all(terminal, "\n")  # what follows is not on the line of the question
+            raise
+        has_ended = not line.endswith(b"\n")
+        if has_ended and not line.strip():
+            return at_end
+        try:
+            return read(line.decode("utf-8", "replace").strip())
+        except ValueError as err:
+            if has_ended:
+                return at_end
+            for reason in err.args:
+                stdio.write_all(terminal, f"{reason}\n")
+
+
 def marked_lines(text: str) -> list[str]:
     """Split text of a model or a server into rows for a terminal.
 
-    Each row has a mark, so that none looks like a line of gptsh.
+    Each row begins with a bar, so that none looks like a line of gptsh.
     """
-    columns = max(20, shutil.get_terminal_size().columns - len(_MARK) - 1)
+    columns = max(20, shutil.get_terminal_size().columns - len(_MARGIN) - 1)
     rows = []
     for line in visible(text).split("\n"):
         # A character may be two columns wide.
         length = columns if line.isascii() else columns // 2
         for index in range(0, len(line) or 1, length):
-            rows.append(_MARK + line[index : index + length])
+            rows.append(_MARGIN + line[index : index + length])
     return rows

@@ -27,7 +27,7 @@ _TIMER_INTERVAL = 0.2
 # conversation that takes longer than its limit hangs.
 _KILL_AFTER = 0.25
 _KILL_AFTER_IN_CONVERSATION = 2.0
-_LOOK = 0.1  # seconds between two looks whether a program still waits
+_CHECK_INTERVAL = 0.1  # seconds after which a wait checks again whether the program has left
 _HANDLER_DELAY = 0.05  # seconds within which a signal reaches its handler
 
 _Item = TypeVar("_Item")
@@ -100,9 +100,9 @@ class Interrupts:
 
     def __exit__(
         self,
-        kind: type[BaseException] | None,
+        error_type: type[BaseException] | None,
         error: BaseException | None,
-        at: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._shields += 1  # permanently: nothing may be raised during the cleanup
         _entered.remove(self)
@@ -121,11 +121,11 @@ class Interrupts:
         kind ends it. A byte that is read here without a call of the handler means such a signal.
         """
         handled_before = 0
-        more = select.poll()  # select knows no descriptor above 1,023
-        more.register(read_fd, select.POLLIN)
+        poller = select.poll()  # select knows no descriptor above 1,023
+        poller.register(read_fd, select.POLLIN)
         while received := os.read(read_fd, 64):
             time.sleep(_HANDLER_DELAY)
-            if more.poll(0):  # the interpreter may handle several signals as one
+            if poller.poll(0):  # the interpreter may handle several signals as one
                 received += os.read(read_fd, 64)
             handled = self._handled_count
             ours = [signum for signum in received if signum in self._previous_handlers]
@@ -286,8 +286,8 @@ class Interrupts:
 class NoInterrupts(Interrupts):
     """Interrupts of a turn in the caller's process: signals and timers are left alone.
 
-    Instead each wait by ``receive`` looks whether the time is over, or the program waits no longer:
-    it has set ``has_left`` then.
+    Instead each wait by ``receive`` checks whether the time is over, or the program no longer
+    waits: then it has set ``has_left``.
     """
 
     def __init__(self, seconds: float | None, has_left: threading.Event) -> None:
@@ -311,7 +311,7 @@ class NoInterrupts(Interrupts):
             raise Interrupted(signal.SIGALRM)
 
 
-# Of a turn in somebody else's process. Signals end the waits of a command.
+# The interrupts of a turn in the caller's process. The waits of a command are ended by signals.
 caller: ContextVar[NoInterrupts | None] = ContextVar("caller", default=None)
 
 
@@ -330,9 +330,9 @@ def receive(items: "SimpleQueue[_Item]", seconds: float = math.inf) -> _Item:
         program.check_wait()
         left = max(until - time.monotonic(), 0)
         try:
-            return items.get(timeout=min(left, _LOOK))
+            return items.get(timeout=min(left, _CHECK_INTERVAL))
         except Empty:
-            if left <= _LOOK:
+            if left <= _CHECK_INTERVAL:
                 raise
 
 

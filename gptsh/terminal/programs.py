@@ -33,27 +33,33 @@ def edit(text: str) -> str:
     command = os.environ.get("VISUAL") or os.environ.get("EDITOR") or _DEFAULT
     path = save(text)
     try:
-        try:
-            terminal = os.open(_TERMINAL, os.O_RDWR)
-        except OSError:  # an editor with a window needs no terminal
-            terminal = os.open(os.devnull, os.O_RDWR)
-        try:
-            done = subprocess.run(
-                [*shlex.split(command), path],
-                stdin=terminal,
-                stdout=terminal,
-                stderr=terminal,
-                check=False,
-            )
-        finally:
-            os.close(terminal)
-        if done.returncode:
-            problem = f"the editor {command} ended with exit status {done.returncode}"
+        code = _run_editor([*shlex.split(command), path])
+        if code:
+            problem = f"the editor {command} ended with exit status {code}"
             raise UsageError(problem, "set VISUAL or EDITOR")
         return Path(path).read_bytes().decode("utf-8", "surrogateescape").removesuffix("\n")
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
+
+
+def _run_editor(command: list[str]) -> int:
+    """Run a command on the terminal itself, and return its exit code."""
+    try:
+        terminal = os.open(_TERMINAL, os.O_RDWR)
+    except OSError:  # an editor with a window needs no terminal
+        terminal = os.open(os.devnull, os.O_RDWR)
+    try:
+        done = subprocess.run(
+            command,
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            check=False,
+        )
+        return done.returncode
+    finally:
+        os.close(terminal)
 
 
 def write_question(words: str, about: str, comment: str) -> str:
@@ -90,7 +96,7 @@ _CANNOT_RUN = (126, 127)  # exit codes of a shell for a command that it cannot r
 
 
 def show_in_pager(lines: Callable[[], Iterable[str]]) -> None:
-    """Show lines that are safe for a terminal in ``$PAGER``; write them to stdout if it cannot run.
+    """Show lines in ``$PAGER``; write them to stdout if it cannot run. They are safe for a terminal.
 
     Raises Interrupted for a signal, but only after the pager, which has the terminal until then.
     """
@@ -132,7 +138,7 @@ def open_url(url: str) -> bool:
 
     One that would draw on this terminal is not.
     """
-    has_windows = any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
+    has_windows = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
     if not has_windows and sys.platform != "darwin":
         return False
     import webbrowser

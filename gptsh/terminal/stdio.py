@@ -21,7 +21,7 @@ from gptsh.text import VisiblePieces, format_size, one_line, wrapped
 
 # ---- streams
 
-_COLUMNS = 80  # of what does not say how many it has
+_COLUMNS = 80  # if a stream does not say how many it has
 _ROWS = 24
 _LOCAL_MODES = 3  # index of the local modes in ``termios.tcgetattr``
 _SELECTABLE = 1024  # FD_SETSIZE
@@ -278,7 +278,7 @@ def is_pipe(stream: TextIO | None) -> bool:
     return False
 
 
-def read_piped(*, prompted: bool, check: Check = len) -> bytearray:
+def read_piped(*, prompted: bool, check: Check | None = None) -> bytearray:
     """Read all of stdin; b"" from a terminal, or from a closed or write-only stream (nohup).
 
     If there is a prompt already (``prompted``), a silent pipe may have been inherited by mistake: a
@@ -301,7 +301,7 @@ def read_piped(*, prompted: bool, check: Check = len) -> bytearray:
         raise UsageError(problem, "--no-stdin leaves it alone") from err
 
 
-def read_file(path: str, check: Check = len) -> bytearray:
+def read_file(path: str, check: Check | None = None) -> bytearray:
     """Read a file. Raises UsageError if it cannot be read or is too large, and as ``check``."""
     try:
         with open(path, "rb", buffering=0) as file:
@@ -314,7 +314,7 @@ def read_file(path: str, check: Check = len) -> bytearray:
         raise UsageError(f"{path!r}: {err}") from err
 
 
-def _read_all(descriptor: int, name: str, check: Check) -> bytearray:
+def _read_all(descriptor: int, name: str, check: Check | None) -> bytearray:
     """Read to the end. Raises OSError, UsageError for more than INPUT_LIMIT, and as ``check``."""
     data = bytearray()
     next_check = _FIRST_CHECK
@@ -330,7 +330,7 @@ def _read_all(descriptor: int, name: str, check: Check) -> bytearray:
         if len(data) > INPUT_LIMIT:
             problem = f"{name} is larger than {format_size(INPUT_LIMIT)}"
             raise UsageError(problem, "tail -c 1000000 gives its end")
-        if len(data) > next_check:
+        if check and len(data) > next_check:
             check(data)
             next_check = len(data) + _CHECK_EVERY
 
@@ -481,7 +481,10 @@ def output_errors() -> Iterator[None]:
 
 # ---- escape sequences
 
-BOLD, DIM, ERROR = "1", "2", "1;31"  # styles
+# Styles.
+BOLD = "1"
+DIM = "2"
+ERROR = "1;31"
 
 END_OF_FRAME = "\x1b[?2026l"  # ends a synchronised update: the terminal shows the frame at once
 # Erases all rows from the cursor on, which is in the first column. The first row is erased
@@ -496,10 +499,7 @@ def styled(text: str, style: str) -> str:
 
 
 class TerminalStyle(NamedTuple):
-    """What may be written: escape sequences at all (bold, dim, …), and colours among them.
-
-    ``many_colors``: 256.
-    """
+    """What may be written: escape sequences at all (bold, dim, …), colours, 256 colours."""
 
     styles: bool
     colors: bool
@@ -513,8 +513,11 @@ def obeys_escapes(environ: Mapping[str, str]) -> bool:
 
 def speaks_utf8(environ: Mapping[str, str]) -> bool:
     """Whether the locale has characters beyond ASCII."""
-    names = filter(None, map(environ.get, ("LC_ALL", "LC_CTYPE", "LANG")))
-    return bool(re.search("utf-?8", next(names, ""), re.IGNORECASE))
+    for name in ("LC_ALL", "LC_CTYPE", "LANG"):
+        locale = environ.get(name)
+        if locale:  # the first one that is set decides
+            return bool(re.search("utf-?8", locale, re.IGNORECASE))
+    return False
 
 
 _TRUE_COLOR = ("truecolor", "24bit")  # values of COLORTERM
@@ -525,11 +528,11 @@ def terminal_style(environ: Mapping[str, str], *, terminal: bool) -> TerminalSty
 
     NO_COLOR removes the colours.
     """
-    forced = environ.get("FORCE_COLOR", "").lower() not in ("", "0", "false")
-    styles = (terminal and obeys_escapes(environ)) or forced
+    is_forced = environ.get("FORCE_COLOR", "").lower() not in ("", "0", "false")
+    styles = is_forced or (terminal and obeys_escapes(environ))
     colors = styles and not environ.get("NO_COLOR")
-    is_many = "256color" in environ.get("TERM", "") or environ.get("COLORTERM", "") in _TRUE_COLOR
-    return TerminalStyle(styles, colors, colors and is_many)
+    has_many = "256color" in environ.get("TERM", "") or environ.get("COLORTERM", "") in _TRUE_COLOR
+    return TerminalStyle(styles, colors, many_colors=colors and has_many)
 
 
 PLAIN = TerminalStyle(styles=False, colors=False)

@@ -114,7 +114,7 @@ _MIN_WIDTH = {
 }
 _MIN_NAME = 16  # columns that a name needs before there are bars
 _MIN_BAR = 8  # columns of the shortest useful bar
-_MAX_BAR = 15  # on a terminal with colours; twice as long on others
+_MAX_BAR = 15
 _EIGHTHS = ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 _EXACT = 10_000  # smaller numbers are not rounded
 _ROUNDED_UP = 999.95  # with one decimal this would be shown as 1000.0
@@ -134,7 +134,7 @@ def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
     headings = [field.removesuffix("_tokens") for field in fields]
     table = [["model", *headings]]
     for row in usage.rows(report):
-        table.append(_cells(row, fields, in_cents=style.colors))
+        table.append(_cells(row, fields))
     widths = _widths(table)
 
     free = width - sum(widths[1:]) - len(_GAP) * len(fields)
@@ -143,19 +143,19 @@ def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
     bar_width = 0
     if free >= _MIN_NAME + len(_GAP) + _MIN_BAR:
         widths[0] = min(longest_name, free - len(_GAP) - _MIN_BAR)
-        bar_width = min(_MAX_BAR if style.colors else 2 * _MAX_BAR, free - len(_GAP) - widths[0])
+        bar_width = min(_MAX_BAR, free - len(_GAP) - widths[0])
 
     measure: Field = "cost" if report.total["cost"] else "total"
     for heading, section in (("day", report.days), ("model", report.models)):
-        yield _styled(_line([heading, *headings], widths), BOLD, on=style.styles)
+        yield _styled(_line([heading, *headings], widths), BOLD, style)
         largest = max(row[measure] or 0 for row in section)
         for row in section:
-            line = _line(_cells(row, fields, in_cents=style.colors), widths)
+            line = _line(_cells(row, fields), widths)
             bar = _bar(row[measure] or 0, largest, bar_width)
-            yield f"{line}{_GAP}{_styled(bar, DIM, on=style.colors)}" if bar else line.rstrip()
+            yield f"{line}{_GAP}{_styled(bar, DIM, style)}" if bar else line.rstrip()
         yield ""
     _, *sums = table[-1]
-    yield _styled(_line(["total", *sums], widths).rstrip(), BOLD, on=style.styles)
+    yield _styled(_line(["total", *sums], widths).rstrip(), BOLD, style)
     yield from _remarks(report.total)
 
 
@@ -171,31 +171,28 @@ def _remarks(total: Row) -> Iterator[str]:
         yield f"{quantity(unpriced, 'unknown price')}{meaning}"
 
 
-def _cells(row: Row, fields: "list[Field]", *, in_cents: bool) -> list[str]:
+def _cells(row: Row, fields: "list[Field]") -> list[str]:
     """Return the name of a row, and its fields with numbers in short."""
     cells = [_name(row)]
     for field in fields:
         number = row[field]
         if field == "cost":
-            cells.append(_usd(number, is_minimum=row["unpriced"] > 0, in_cents=in_cents))
+            cells.append(_usd(number, is_minimum=row["unpriced"] > 0))
         else:
             cells.append("-" if number is None else _short(number))
     return cells
 
 
-def _usd(cost: float | None, *, is_minimum: bool, in_cents: bool) -> str:
-    """Return a cost with two or four digits.
+def _usd(cost: float | None, *, is_minimum: bool) -> str:
+    """Return a cost in dollars and cents.
 
     It ends with ``+`` for a minimum, else with a blank, so that the digits align.
     """
     if cost is None:
         return "- "
-    sign = "$" if in_cents else ""
-    digits = 2 if in_cents else 4
-    least = 10**-digits
-    if 0 < cost < least / 2 and not is_minimum:  # it would be shown as zero
-        return f"<{sign}{least:.{digits}f} "
-    return f"{sign}{cost:,.{digits}f}{'+' if is_minimum else ' '}"
+    if 0 < cost < 0.005 and not is_minimum:  # it would be shown as zero
+        return "<$0.01 "
+    return f"${cost:,.2f}{'+' if is_minimum else ' '}"
 
 
 def _short(number: float) -> str:
@@ -217,8 +214,8 @@ def _bar(number: float, largest: float, width: int) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8]
 
 
-def _styled(text: str, style: str, *, on: bool) -> str:
-    return styled(text, style) if on else text
+def _styled(text: str, code: str, style: TerminalStyle) -> str:
+    return styled(text, code) if style.styles else text
 
 
 def _name(row: Row) -> str:

@@ -273,21 +273,25 @@ class _Picker(UIControl):
         self._app.invalidate()
 
     async def _search(self, words: str) -> None:
-        """Search the contents; stop when the filter changes or the list is closed."""
-
-        def is_current(_: object) -> bool:
-            return words == self._words and not self._app.is_done
-
-        def matches() -> set[str]:
-            found = search(words, 0, among=takewhile(is_current, newest_first()))
-            return {item["filename"] for item in found if isinstance(item, dict)}
-
+        """Search the contents a moment after the last key."""
         await asyncio.sleep(_SEARCH_DELAY)
         with contextlib.suppress(GptshError):  # the store cannot be read
-            matching_files = await asyncio.to_thread(matches)
-            if is_current(words):
+            matches = await asyncio.to_thread(self._matching_files, words)
+            if self._is_wanted(words):
                 self._is_searching = False
-                self._show(matching_files)
+                self._show(matches)
+
+    def _matching_files(self, words: str) -> set[str]:
+        """Return the file names of the sessions that contain the words.
+
+        The search stops when the filter changes or the list is closed.
+        """
+        filenames = takewhile(lambda _: self._is_wanted(words), newest_first())
+        found = search(words, 0, among=filenames)
+        return {item["filename"] for item in found if isinstance(item, dict)}
+
+    def _is_wanted(self, words: str) -> bool:
+        return words == self._words and not self._app.is_done
 
     # ---- actions of keys
 

@@ -83,6 +83,10 @@ def _saved_ref(chat: Conversation) -> str:
     return chat.ref
 
 
+def _names(chat: Conversation) -> Sequence[str]:
+    return folders.names_by_file().get(chat.session.location or "", ())
+
+
 def _label(chat: Conversation, labels: TurnOptions, note: str) -> None:
     """Label the session on disk, and say so. Raises UsageError."""
     _saved_ref(chat)
@@ -115,7 +119,7 @@ def do_new(chat: Conversation) -> None:
     interrupted = _remember(chat)
     ref = chat.ref
     note = f"session {ref} is saved" if ref else "a new session"
-    names = folders.names_by_file().get(chat.session.location or "", ())
+    names = _names(chat)
     if ref and names:
         note += f"; it keeps the name {names[0]} until you type /name {names[0]}"
     stdio.note(note)
@@ -219,8 +223,7 @@ def do_session_rename(chat: Conversation, args: str) -> None:
 def do_name(chat: Conversation, args: str) -> None:
     """Name the session, now or with its first question; without a name show its names."""
     if not args:
-        names = folders.names_by_file().get(chat.session.location or "", ())
-        _show_lines(names, "this session has no name; /name @NAME gives it one")
+        _show_lines(_names(chat), "this session has no name; /name @NAME gives it one")
         return
     folders.filename_of_name(args)  # raises for invalid characters
     if chat.ref is None and chat.saves and not chat.is_unsaved:

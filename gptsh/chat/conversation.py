@@ -4,6 +4,7 @@ import os
 import termios
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gptsh.config.agents import Agent
@@ -95,41 +96,24 @@ _BRACKETED_PASTE_ON = "\x1b[?2004h"
 _BRACKETED_PASTE_OFF = "\x1b[?2004l"
 
 
+@dataclass(eq=False)
 class Conversation:
-    """The session of a conversation, and the options and files of its next turn.
+    """The session of a conversation, and the options and files of its next turn."""
 
-    ``session`` is as last read from disk, or as the last turn left it; ``is_unsaved``: it has
-    messages that are in no file. ``options`` are those of the next turns, ``paths`` the files of
-    the next question, ``attached`` the attachments that it takes over from an undone one,
-    ``values`` the ``NAME=VALUE`` pairs for the agent's prompt. ``uses_prompt``: that prompt makes
-    the next question. ``last_plan`` is that of the last request. ``prefill`` is the text that the
-    next line starts with. ``should_exit`` ends the loop.
-    """
-
-    def __init__(
-        self,
-        config: Settings,
-        options: TurnOptions,
-        environ: Mapping[str, str],
-        reporter: Reporter,
-        *,
-        paths: tuple[str, ...] = (),
-        values: tuple[str, ...] = (),
-    ) -> None:
-        self.settings = config
-        self.options = options
-        self.paths = paths
-        self.values = values
-        self.attached: tuple[Part, ...] = ()
-        self.session = Session()
-        self.is_unsaved = False
-        self.last_plan: Prompt | None = None
-        self.prefill = ""
-        self.should_exit = False
-        self.uses_prompt = False
-        self._engine: Engine | None = None
-        self._environ = environ
-        self._reporter = reporter
+    settings: Settings
+    options: TurnOptions  # of the next turns
+    environ: Mapping[str, str]
+    reporter: Reporter
+    paths: tuple[str, ...] = ()  # the files of the next question
+    values: tuple[str, ...] = ()  # ``NAME=VALUE`` pairs for the agent's prompt
+    uses_prompt: bool = False  # the agent's prompt makes the next question
+    attached: tuple[Part, ...] = ()  # what the next question takes over from an undone one
+    session: Session = field(default_factory=Session)  # as last read, or as the last turn left it
+    is_unsaved: bool = False  # the session has messages that are in no file
+    last_plan: "Prompt | None" = None  # of the last request
+    prefill: str = ""  # the text that the next line starts with
+    should_exit: bool = False  # ends the loop
+    _engine: "Engine | None" = None
 
     # ---- the state
 
@@ -139,7 +123,7 @@ class Conversation:
         if self._engine is None:
             from gptsh.turn.engine import Engine
 
-            self._engine = Engine(self.settings, self._environ, self._reporter, keeps_tools=True)
+            self._engine = Engine(self.settings, self.environ, self.reporter, keeps_tools=True)
         return self._engine
 
     @property

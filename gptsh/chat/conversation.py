@@ -90,6 +90,12 @@ def _beginning(message: Message, count: int) -> str:
     return "\n".join(lines)
 
 
+def begin_answer() -> None:
+    """Write the empty line before an answer, on a terminal with colours."""
+    if stdio.shows_colors(stdio.stdout()):
+        stdio.write_lines([""])
+
+
 # ---- the state of a conversation
 
 _BRACKETED_PASTE_ON = "\x1b[?2004h"
@@ -262,6 +268,7 @@ class Conversation:
 
     def ask(self, line: str) -> None:
         """Ask a typed line, with the attached files. Raises GptshError, Interrupted."""
+        begin_answer()
         self.prefill = line  # until it is saved
         files = None
         if self.paths:

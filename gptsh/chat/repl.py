@@ -72,8 +72,6 @@ def _show_recap(chat: Conversation) -> None:
 def _run_line(chat: Conversation, line: str) -> None:
     """Run a command, or ask the line as a question. Raises GptshError, Interrupted."""
     if not is_command(line):
-        if stdio.shows_colors(stdio.stdout()):
-            stdio.write_lines([""])
         chat.ask(line)
         return
     from gptsh.chat import slash

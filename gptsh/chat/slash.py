@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from gptsh.chat import commands
-from gptsh.chat.conversation import Conversation, show_recap
+from gptsh.chat.conversation import Conversation, begin_answer, show_recap
 from gptsh.chat.picker import pick
 from gptsh.content.attachments import media_of, name_of
 from gptsh.core import folders, turns, usage
@@ -315,6 +315,7 @@ def do_retry(chat: Conversation, args: str) -> None:
     attached = chat.attached
     try:
         if turns.unfinished(last_turn):
+            begin_answer()
             chat.run_turn(None)
         else:
             _ask_in_fork(chat, last_turn[0], point)
@@ -330,6 +331,7 @@ def _ask_in_fork(chat: Conversation, question: Message, point: str) -> None:
     is_unsaved = chat.is_unsaved
     _fork(chat, point)
     fork = chat.session
+    begin_answer()
     try:
         chat.run_turn(turns.asked_again(question))
     finally:

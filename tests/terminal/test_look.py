@@ -185,6 +185,8 @@ def test_the_prompt_is_bold_and_a_blank_line_precedes_the_answer(
         tmux.say("a question")
         assert "> a question\n\nan answer\n" in tmux.until("an answer\n(.*\n)*> *\n")
         assert re.search(r"^\x1b\[1m> ", tmux.screen(styles=True))
+        tmux.say("/retry")
+        assert "a fork from the beginning\n\nYou said: a" in tmux.until("You said: a question\n")
 
 
 @needs_tmux

@@ -19,7 +19,7 @@ from gptsh.terminal.interrupts import Interrupts
 from gptsh.terminal.stdio import terminal_style
 from gptsh.text import open_fence, quantity
 from gptsh.turn.options import TurnOptions, agent_of, check_snapshot
-from gptsh.turn.question import read_question, template_of
+from gptsh.turn.question import Files, read_question, template_of
 from gptsh.turn.session import Session
 
 if TYPE_CHECKING:
@@ -253,12 +253,12 @@ class Conversation:
         location = self.session.location
         if self.is_unsaved or location is None:
             return
-        todo = "/fork continues it, /session export FILE keeps it"
+        todo = "/fork continues it, /session export FILE writes it to a file"
         try:
             self.session = Session.open(location)
         except UnknownSession as err:
-            ident = location[folders.ID]
-            raise SessionGone(f"session {ident} was deleted meanwhile", todo) from err
+            problem = f"session {location[folders.ID]} was deleted meanwhile"
+            raise SessionGone(problem, todo) from err
         except BadSession as err:  # its file was damaged meanwhile
             self.is_unsaved = True
             err.hint = todo
@@ -270,14 +270,10 @@ class Conversation:
         """Ask a typed line, with the attached files. Raises GptshError, Interrupted."""
         begin_answer()
         self.prefill = line  # until it is saved
-        files = None
-        if self.paths:
-            from gptsh.turn.question import Files
-
-            files = Files(refuses=self.options.truncate is None)
-        self.run_turn(
-            read_question(line, self.paths, files, attached=self.attached, template=self.template())
-        )
+        files = Files(refuses=self.options.truncate is None)
+        template = self.template()
+        question = read_question(line, self.paths, files, attached=self.attached, template=template)
+        self.run_turn(question)
 
     def run_turn(self, question: Message | None) -> None:
         """Run one turn; without a question, continue the last one.
@@ -322,6 +318,7 @@ class Conversation:
                         self._continue_with(session, was_asked=was_asked)
 
     def _continue_with(self, session: Session, *, was_asked: bool) -> None:
+        """Take over the session as a turn has left it."""
         session.given_ref = session.filename or self.session.given_ref
         self.session = session
         self.is_unsaved = not session.is_saved
@@ -356,7 +353,7 @@ class Conversation:
     # ---- leaving
 
     def save_rest(self) -> bool:
-        """Save what an earlier save could not; whether all that should be on disk is there."""
+        """Save what an earlier save could not; return whether all is on disk that should be."""
         if not (self.is_unsaved and self.saves and self.doc):
             return True
         session = self.session.copy()

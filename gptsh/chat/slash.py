@@ -367,6 +367,8 @@ def do_model(chat: Conversation, args: str) -> None:
         stdio.write_lines([f"* {one_line(agent.model or 'no model')}"])
         stdio.write_lines(f"  {one_line(model)}" for model in islice(others, _MAX_MODELS))
         return
+
+    # A secret parameter goes to no other provider than that of the model that it was set for.
     chosen = chat.options.params
     params = params_for(chat.settings.providers.full_name(args), agent._replace(params=chosen))
     options = chat.options._replace(model=args, params=params)
@@ -386,6 +388,7 @@ def do_agent(chat: Conversation, args: str) -> None:
     if not args:
         _show_lines(_agent_lines(chat))
         return
+
     agents = chat.settings.agents
     words = [args] if args in agents else commands.words_of(args)
     pairs = [word for word in words[1:] if "=" in word]
@@ -395,6 +398,7 @@ def do_agent(chat: Conversation, args: str) -> None:
         options = options._replace(model=chat.options.model)
     agent = chat.engine.resolve(options, chat.doc).agent
     template = template_of(agent, pairs, f"/agent {name}")
+
     # Nothing has changed until here, where all is known to be right.
     chat.options = options
     chat.values = tuple(pairs)
@@ -421,6 +425,7 @@ def _agent_lines(chat: Conversation) -> list[str]:
 
 
 def do_system(chat: Conversation, args: str) -> None:
+    """Set the system prompt from the next turn on; show it."""
     if args:
         chat.options = chat.options._replace(system="" if args == '""' else args)
     stdio.write_lines([chat.agent().system or "no system prompt"])
@@ -434,12 +439,14 @@ def do_param(chat: Conversation, args: str) -> None:
     unknown = removals - chat.agent().params.keys()
     if unknown:
         raise UsageError(f"no parameter {min(unknown)} is sent", "/param shows those that are")
+
     options = chat.options
     chosen = {**options.params, **changes}
     for key in removals:
         chosen.pop(key, None)
     removed = (set(options.removed_params) - changes.keys()) | removals
     chat.options = options._replace(params=chosen, removed_params=removed)
+
     lines = []
     params = without_secret_parameters(dict(chat.agent().params))
     for key, value in sorted(params.items()):
@@ -463,6 +470,7 @@ def do_file(chat: Conversation, args: str) -> None:
         files = Files()
         files.attach((*chat.paths, *added))  # they are read again with the question
         chat.paths = tuple(files.sizes)
+
     count = len(chat.attached) + len(chat.paths)
     lines = [*map(_part_line, chat.attached)]
     lines += map(_file_line, chat.paths[: _MAX_FILES if args else None])
@@ -493,18 +501,9 @@ def _file_line(path: str) -> str:
 def do_tools(chat: Conversation, args: str) -> None:
     """Choose the tools of the next turns; show them if their servers run, else the servers."""
     settings = chat.settings
-    options = chat.options
-    if args == "-":  # the agent's own tools
-        options = options._replace(tools=agent_of(settings, options, chat.doc).tools)
-    elif args == "none":
-        options = options._replace(tools=())
-    elif args:
-        words = [word.strip() for word in args.split(",")]
-        names = tuple(word for word in words if word)
-        settings.tool_servers.select(names)  # raises for an unknown name
-        options = options._replace(tools=names)
-    chat.options = options
-    agent = with_tools(chat.agent(), options, settings, chat.doc)
+    if args:
+        chat.options = chat.options._replace(tools=_tools_named(chat, args))
+    agent = with_tools(chat.agent(), chat.options, settings, chat.doc)
     servers = settings.tool_servers.select(agent.tools)
     running = chat.engine.running_tools(servers)
     if running:
@@ -512,10 +511,22 @@ def do_tools(chat: Conversation, args: str) -> None:
         for note in running.notes():
             stdio.note(note)
         return
+
     for server in servers:
         stdio.write_lines([f"{server.name}: {', '.join(server.tools)}"])
     started = "the servers start with the next turn, and then list their tools"
     stdio.note(started if servers else "no tools")
+
+
+def _tools_named(chat: Conversation, args: str) -> tuple[str, ...]:
+    """Return the tools that the arguments name. Raises ConfigError for an unknown name."""
+    if args == "-":  # the agent's own tools
+        return agent_of(chat.settings, chat.options, chat.doc).tools
+    if args == "none":
+        return ()
+    names = tuple(name for name in map(str.strip, args.split(",")) if name)
+    chat.settings.tool_servers.select(names)  # raises
+    return names
 
 
 def do_web(chat: Conversation, args: str) -> None:
@@ -524,8 +535,8 @@ def do_web(chat: Conversation, args: str) -> None:
         options = chat.options._replace(web=args == "on")
         chat.engine.resolve(options, chat.doc)  # raises if the model's provider has no search
         chat.options = options
-    may_search = "may search" if chat.agent().web else "does not search"
-    stdio.write_lines([f"the model {may_search} the web"])
+    may = "may" if chat.agent().web else "may not"
+    stdio.write_lines([f"the model {may} search the web"])
 
 
 def do_context(chat: Conversation) -> None:
@@ -573,16 +584,19 @@ def do_copy(chat: Conversation, args: str) -> None:
     if not match:
         todo = "expected nothing, a turn's number, code, or code and a number"
         raise UsageError(f"/copy {args}: {todo}")
+
     messages = _current_doc(chat)["messages"]
     texts = [_last_answer(messages)]
     if match[1]:
         texts = [block.content for block in code_blocks(texts[0])]
     elif match[2]:
         texts = [_last_answer(turn) for turn in turns.split_turns(messages)]
-    index = int(match[2] or 0) - 1  # -1 without a number: the last one
-    text = texts[index] if index < len(texts) and texts else ""
+    number = int(match[2] or 0)
+    chosen = texts[number - 1 : number] if number else texts[-1:]
+    text = "".join(chosen)
     if not text:
         raise UsageError("there is no such answer or code block")
+
     if not obeys_escapes(os.environ) or os.environ.get("TERM") in _NO_CLIPBOARD:
         raise UsageError("this terminal has no clipboard")
     encoded = b64encode(text.encode("utf-8", "replace")).decode()

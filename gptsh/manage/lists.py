@@ -282,5 +282,5 @@ def found_sessions(words: str, filters: Filters) -> Iterator["Found"]:
     """Return the sessions that contain the words and match the filters, each with a passage."""
     from gptsh.core.search import search
 
-    room = max(_MIN_WIDTH, stdio.width(stdio.stdout())) - len(INDENT)
-    return filter_sessions(filters, search(words, room, archived=filters.archived))
+    width = max(_MIN_WIDTH, stdio.width(stdio.stdout())) - len(INDENT)
+    return filter_sessions(filters, search(words, width, archived=filters.archived))

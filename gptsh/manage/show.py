@@ -217,8 +217,8 @@ def convert(doc: Document, ref: str | None, format_name: str) -> Iterable[str]:
 
 def _json(doc: Document) -> Iterator[str]:
     """Yield the document as in its file, one message at a time: a session may have 100 MB."""
-    head = {key: value for key, value in doc.items() if key != "messages"}
-    yield f'{encode_json(head).decode()[:-1]},"messages":['
+    fields = {key: value for key, value in doc.items() if key != "messages"}
+    yield f'{encode_json(fields).decode()[:-1]},"messages":['
     separator = ""
     for message in doc["messages"]:
         yield f"{separator}{encode_json(message).decode()}"

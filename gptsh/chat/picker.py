@@ -232,7 +232,7 @@ class _Picker(UIControl):
         batch = [*islice(self._unread, _BATCH)]
         self._all_read = len(batch) < _BATCH
         self._rows += batch
-        # A sort keeps the order of equal rows.
+        # The second sort keeps the order of the first one.
         self._rows.sort(key=lambda row: row["updated_at"], reverse=True)
         self._rows.sort(key=lambda row: row["project"] != self._project)
         for row in batch:

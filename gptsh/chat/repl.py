@@ -38,7 +38,7 @@ def run_loop(
             show_recap()
             chat.prefill = words
             failure = _attempt(partial(chat.run_turn, first), interrupts, reporter)
-            # Who cannot type the piped input again leaves.
+            # The user cannot type piped input again, so the conversation ends.
             if failure and chat.last_plan is None and has_piped_input(first):
                 chat.should_exit = True
                 code = failure.exit_code

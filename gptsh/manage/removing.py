@@ -23,6 +23,7 @@ def delete_sessions(refs: Sequence[str], output: str | None = None, *, yes: bool
     if not yes and stdio.is_terminal(sys.stdin):
         versions = _confirmed(versions)
     elif not yes:
+        # Indexes are for people: between two runs of a script a new session may shift them.
         for ref in filter(INDEX.fullmatch, refs):
             problem = f"index {ref} changes with each new session"
             raise UsageError(problem, f"use the id {folders.filename_of(ref)[ID]}, or add --yes")
@@ -57,6 +58,7 @@ def delete_snapshot(point: str, output: str | None = None) -> int:
         raise UsageError(f"{ref} names no snapshot", todo)
     filename = folders.filename_of(ref)
     doc = sessions.load_session(filename)
+    # The change is made in the union with the file, which may have changed meanwhile.
     sessions.save_session(doc, lambda saved: snapshots.delete(saved, name), at=filename)
     result = {"session": filename[ID], "snapshot": name, "state": "deleted"}
     line = one_line(f"deleted snapshot {name} of session {filename[ID]}")

@@ -137,6 +137,7 @@ def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
         table.append(_cells(row, fields))
     widths = _widths(table)
 
+    # Of a terminal of less than 40 columns ``free`` may be negative: then there are no names.
     free = width - sum(widths[1:]) - len(_GAP) * len(fields)
     longest_name = widths[0]
     widths[0] = min(longest_name, free)

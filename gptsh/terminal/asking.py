@@ -79,6 +79,7 @@ def ask_line(
 def _ask_until_valid(
     terminal: int, question: str, read: Callable[[str], Answer], at_end: Answer
 ) -> Answer:
+    """Ask on an open terminal, as ``ask_line``. Raises OSError, Interrupted."""
     while True:
         stdio.write_all(terminal, question)
         try:

@@ -73,11 +73,15 @@ def _plain(report: Report) -> Iterator[str]:
     """
     table = [["by", "name", *FIELDS]]
     for row in usage.rows(report):
-        name = _name(row).replace(" ", "␣")
-        table.append([row["by"], name, *(_plain_cell(row, field) for field in FIELDS)])
+        cells = [row["by"], _name(row).replace(" ", "␣")]
+        for field in FIELDS:
+            cells.append(_plain_cell(row, field))
+        table.append(cells)
+
     widths = _widths(table)
+    by_width, *other_widths = widths
     for by, *cells in table:
-        yield pad(by, widths[0]) + _GAP + _line(cells, widths[1:])
+        yield pad(by, by_width) + _GAP + _line(cells, other_widths)
 
 
 def _plain_cell(row: Row, field: "Field") -> str:
@@ -97,8 +101,9 @@ def _widths(table: list[list[str]]) -> list[int]:
 def _line(cells: list[str], widths: list[int]) -> str:
     """Return a line of a table: a name, then numbers, which are aligned to the right."""
     name, *numbers = cells
-    padded = [pad(truncate_start(name, widths[0]), widths[0])]
-    padded += map(str.rjust, numbers, widths[1:])
+    name_width, *number_widths = widths
+    padded = [pad(truncate_start(name, name_width), name_width)]
+    padded += map(str.rjust, numbers, number_widths)
     return _GAP.join(padded)
 
 
@@ -138,7 +143,8 @@ def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
     widths = _widths(table)
 
     # Of a terminal of less than 40 columns ``free`` may be negative: then there are no names.
-    free = width - sum(widths[1:]) - len(_GAP) * len(fields)
+    gaps = len(_GAP) * len(fields)
+    free = width - sum(widths[1:]) - gaps
     longest_name = widths[0]
     widths[0] = min(longest_name, free)
     bar_width = 0
@@ -153,7 +159,9 @@ def _drawn(report: Report, width: int, style: TerminalStyle) -> Iterator[str]:
         for row in section:
             line = _line(_cells(row, fields), widths)
             bar = _bar(row[measure] or 0, largest, bar_width)
-            yield f"{line}{_GAP}{_styled(bar, DIM, style)}" if bar else line.rstrip()
+            if bar:
+                line += _GAP + _styled(bar, DIM, style)
+            yield line.rstrip()
         yield ""
     _, *sums = table[-1]
     yield _styled(_line(["total", *sums], widths).rstrip(), BOLD, style)

@@ -283,8 +283,10 @@ COMMANDS = (
         aliases=("exit", "quit", ":q", "/quit", "/q", "/bye"),
     ),
 )
-_NAMES = [command.name for command in COMMANDS]
-_BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.aliases)}
+_NAMES = [command.name for command in COMMANDS]  # without aliases
+_BY_NAME = {command.name: command for command in COMMANDS}
+for _command in COMMANDS:
+    _BY_NAME.update(dict.fromkeys(_command.aliases, _command))
 _COMMAND_WORD = re.compile(r"/[A-Za-z?!-]+(?=\s|$)")  # matches no path, which has another slash
 
 

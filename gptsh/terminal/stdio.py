@@ -429,7 +429,8 @@ def report(err: GptshError, *, debug: bool) -> None:
 
 def _error_rows(err: GptshError) -> Iterator[str]:
     """Yield the rows of an error on a terminal with colours: the problem, then the advice."""
-    prefix, arrow = "gptsh:", "  → "
+    prefix = "gptsh:"
+    arrow = "  → "
     columns = width(sys.stderr)
     problem = _with_tilde(_note_line(err.problem))
     first, *others = wrapped(f"{prefix} {problem}", columns)
@@ -438,8 +439,10 @@ def _error_rows(err: GptshError) -> Iterator[str]:
         yield styled(row, BOLD)
     if err.advice:
         advice = _with_tilde(_note_line(err.advice))
-        for number, row in enumerate(wrapped(advice, columns - len(arrow))):
-            yield f"{' ' * len(arrow) if number else arrow}{row}"
+        margin = arrow
+        for row in wrapped(advice, columns - len(arrow)):
+            yield f"{margin}{row}"
+            margin = " " * len(arrow)
 
 
 def write_lines(lines: Iterable[str], *, safe: bool = False, interruptible: bool = False) -> None:

@@ -8,12 +8,11 @@ import click
 
 from gptsh import __version__
 from gptsh.cli.options import (
-    COMMON_OPTIONS,
     JOBS,
-    NOT_INTERACTIVE,
     ROWS,
     SHORT_HELP,
     Flags,
+    Row,
     build,
     parse_leniently,
 )
@@ -24,13 +23,13 @@ from gptsh.terminal.interrupts import Interrupted, exit_by_signal
 from gptsh.terminal.stdio import OUTPUTS, output_from
 from gptsh.text import likeness
 
-# Not used with a question.
-_MANAGE_OPTIONS = {row.names[0] for row in ROWS if row.group in ("Manage", "Maintenance")}
-# Words of command lines that need no certificates.
-_UNCONNECTED = {"-h", "--help", "--version", "echo", *JOBS}
+_MANAGE_GROUPS = ("Manage", "Maintenance")  # whose options are not used with a question
+_ROW_OF = {row.names[0]: row for row in ROWS}
+# Words of a command line that opens no connection.
+_OFFLINE_WORDS = {"-h", "--help", "--version", "echo", *JOBS}
 _NO_THREAD = "can't start new thread"  # what Python says
-_NEAR = 0.5  # likeness from which an option is offered
-_SAME_WORD = 0.9  # likeness where a word is too many: more than with some letters in common
+_MIN_LIKENESS = 0.5  # from which an option is offered
+_EXTRA_WORD = 0.9  # likeness of an option with a word too many: more than by letters alone
 _REPEAT = "give it once for each session"
 _PROMPT_ADVICE = {  # for words beside a job: what the user probably meant
     "--search-sessions": "put the words in quotes",
@@ -38,7 +37,8 @@ _PROMPT_ADVICE = {  # for words beside a job: what the user probably meant
     "--archive-session": _REPEAT,
     "--export-session": _REPEAT,
 }
-_EXCLUDING = (
+# Of each line, a command line can have one.
+_ALTERNATIVES = (
     ("-s", "-c", "-r", "-n"),
     ("--tools", "--no-tools"),
     ("--reasoning", "--no-reasoning"),
@@ -77,45 +77,60 @@ def main(argv: Sequence[str]) -> int:
 
 def _run(argv: Sequence[str], reporter: Reporter) -> int:
     """Parse the command line, and run what it asks for; return the exit code."""
-    if _UNCONNECTED.isdisjoint(argv):
+    if _OFFLINE_WORDS.isdisjoint(argv):
         from gptsh.llm import tls
 
         tls.preload(os.environ)
     command = build()
-    problem: click.ClickException | UsageError | None = None
-    try:
-        ctx = command.make_context("gptsh", [*argv])
-        flags = Flags(**ctx.params)
-    except (click.ClickException, UsageError) as err:  # UsageError: a blank value
-        problem = err
-        flags = parse_leniently(argv)
-    given = flags.given
+    flags, problem = _parse(command, argv)
     reporter.output = flags.output
     reporter.config = flags.config
     reporter.debug = flags.debug
-    reporter.expects_answer = not {*given} & {*JOBS, "--compact"}
+    reporter.expects_answer = JOBS.keys().isdisjoint(flags.given) and not flags.compact
     if problem:
-        raise _as_usage_error(problem)
+        raise problem
     if flags.short_help or flags.help or flags.version:
-        text = f"gptsh {__version__}"
-        if flags.short_help:
-            text = SHORT_HELP.rstrip()
-        elif flags.help:
-            text = command.get_help(ctx)
-        stdio.write_lines([text])
+        stdio.write_lines([_information(command, flags)])
         return 0
-    job = next((name for name in given if name in JOBS), None)
-    _check(given, job)
+    job = next((name for name in flags.given if name in JOBS), None)
+    _check_options(flags.given, job)
     if job is None:
         return _ask(argv, flags, reporter)
-    if flags.prompt and job != "--import-session":  # more paths
+    return _run_job(job, flags)
+
+
+def _parse(command: click.Command, argv: Sequence[str]) -> tuple[Flags, UsageError | None]:
+    """Return the options, and what is wrong with them.
+
+    Those of a wrong command line still say how to report it, such as ``-o json`` or ``--debug``.
+    """
+    try:
+        return Flags(**command.make_context("gptsh", [*argv]).params), None
+    except UsageError as err:
+        return parse_leniently(argv), err
+    except click.ClickException as err:
+        return parse_leniently(argv), _as_usage_error(err)
+
+
+def _information(command: click.Command, flags: Flags) -> str:
+    """The text that -h, --help or --version prints."""
+    if flags.short_help:
+        return SHORT_HELP.rstrip()
+    if flags.help:
+        return command.get_help(command.make_context("gptsh", []))
+    return f"gptsh {__version__}"
+
+
+def _run_job(job: str, flags: Flags) -> int:
+    """Run a job, whose module is imported only now; return the exit code."""
+    if flags.prompt and job != "--import-session":  # whose words are more paths
         raise UsageError(f"{job} takes no prompt", _PROMPT_ADVICE.get(job, ""))
     if "GPTSH_OUTPUT" in os.environ:
         output = output_from(os.environ)
         # Markdown is the default on a terminal, and never used in a pipe.
         default = None if output == "markdown" else output
         flags = flags.changed(output=flags.output or default)
-    module, _, function = JOBS[job].target.partition(":")
+    module, _, function = JOBS[job].job.partition(":")
     exit_code: int = getattr(import_module(f"gptsh.cli.{module}"), function)(flags)
     return exit_code
 
@@ -141,10 +156,49 @@ def _ask(argv: Sequence[str], flags: Flags, reporter: Reporter) -> int:
     return ask(flags, os.environ, reporter)
 
 
-def _as_usage_error(problem: click.ClickException | UsageError) -> UsageError:
-    """The error of a command line that is wrong."""
-    if isinstance(problem, UsageError):
-        return problem
+# ---- options that cannot be used together
+
+
+def _check_options(given: Sequence[str], job: str | None) -> None:
+    """Raise UsageError for options that cannot be used together or have no effect on the job."""
+    for alternatives in _ALTERNATIVES:
+        conflict = [name for name in given if name in alternatives]
+        if len(conflict) > 1:
+            raise UsageError(f"{' and '.join(conflict)} cannot be used together")
+    for name in given:
+        row = _ROW_OF[name]
+        if job is not None:
+            _check_for_job(row, job)
+        elif row.group in _MANAGE_GROUPS:
+            raise UsageError(f"{name} cannot be used with a question", _jobs_advice(row))
+        elif row.role == "not interactive" and "-i" in given:
+            raise UsageError(f"{name} cannot be used with -i", "leave out -i to ask once")
+
+
+def _check_for_job(row: Row, job: str) -> None:
+    """Raise UsageError for an option that has no effect on the job."""
+    name = row.names[0]
+    problem = f"{name} cannot be used with {job}"
+    if name == job or job in row.jobs:
+        return
+    if name == "-o" and job == "--export-session":
+        raise UsageError(problem, "--format names the form")
+    if row.role != "every job":
+        is_for_jobs = row.group in _MANAGE_GROUPS
+        raise UsageError(problem, _jobs_advice(row) if is_for_jobs else "leave one of them out")
+
+
+def _jobs_advice(row: Row) -> str:
+    """The advice that names the jobs with which an option can be used."""
+    *others, last = row.jobs
+    return f"use it with {', '.join(others)} or {last}" if others else f"use it with {last}"
+
+
+# ---- a command line that is wrong
+
+
+def _as_usage_error(problem: click.ClickException) -> UsageError:
+    """Say what click found wrong, in the style of all other errors."""
     if isinstance(problem, click.NoSuchOption):
         name = problem.option_name
         return UsageError(f"no such option {name}", _similar_option(name))
@@ -155,57 +209,46 @@ def _as_usage_error(problem: click.ClickException | UsageError) -> UsageError:
 def _similar_option(option: str) -> str:
     """The advice for an unknown option, such as the one that was likely meant."""
     typed = option.lstrip("-")
-    is_prompt = len(typed.split()) != 1
-    advice = "" if is_prompt else _likely_option(typed)
+    is_one_word = len(typed.split()) == 1
+    advice = _likely_option(typed) if is_one_word else ""
     return advice or "see gptsh --help, or put -- before a prompt that starts with a dash"
 
 
 def _likely_option(typed: str) -> str:
-    """The advice that names the nearest option, or the parameter; "" if none is near."""
+    """The advice that names the most similar option, or parameter; "" if none is similar."""
     from gptsh.messages import STORED
 
     if typed in OUTPUTS:
         return f"-o {typed} prints it"
-    names = [name[2:] for row in ROWS for name in row.names if name.startswith("--")]
+    names = _long_names(ROWS)
     similar = max(names, key=lambda name: _option_score(typed, name))
-    score = _option_score(typed, similar)[0]
+    score, _ = _option_score(typed, similar)
     param = max(STORED, key=lambda name: likeness(typed, name))
-    if likeness(typed, param) >= max(score, _NEAR):
+    if likeness(typed, param) >= max(score, _MIN_LIKENESS):
         return f"-p {param}=VALUE sets it"
-    if score < _NEAR:  # then only by its initial
-        common = [name[2:] for name in (*JOBS, "--version")]
-        similar = next((name for name in common if name[0] == typed.lower()), "")
-    return f"did you mean --{similar}?" if similar else ""
+    if score >= _MIN_LIKENESS:
+        return f"did you mean --{similar}?"
+    for name in _long_names([*JOBS.values(), _ROW_OF["--version"]]):
+        if name[0] == typed.lower():  # an initial alone
+            return f"did you mean --{name}?"
+    return ""
+
+
+def _long_names(rows: Sequence[Row]) -> list[str]:
+    """The long names of options, without their dashes."""
+    names = []
+    for row in rows:
+        names += [name[2:] for name in row.names if name.startswith("--")]
+    return names
 
 
 def _option_score(typed: str, name: str) -> tuple[float, bool]:
     """How probably an option was meant, the highest where it has all words that were typed."""
-    words = {*typed.split("-")}
-    option_words = {*name.split("-")}
+    words = set(typed.split("-"))
+    option_words = set(name.split("-"))
     score = likeness(typed, name)
     if words < option_words:
         score = 2.0
     elif option_words < words:
-        score = max(score, _SAME_WORD)
+        score = max(score, _EXTRA_WORD)
     return score, typed.startswith(name)
-
-
-def _check(given: Sequence[str], job: str | None) -> None:
-    """Raise UsageError for options that cannot be used together or have no effect on the job."""
-    for excluding in _EXCLUDING:
-        conflict = [name for name in given if name in excluding]
-        if len(conflict) > 1:
-            raise UsageError(f"{' and '.join(conflict)} cannot be used together")
-    for name in given:
-        advice = ""
-        if name in _MANAGE_OPTIONS:
-            *most, last = [other for other, about in JOBS.items() if name in about.options] or [""]
-            advice = f"use it with {', '.join(most)}{' or ' if most else ''}{last}" if last else ""
-            if job is None:
-                raise UsageError(f"{name} cannot be used with a question", advice)
-        if "-i" in given and name in NOT_INTERACTIVE:
-            raise UsageError(f"{name} cannot be used with -i", "leave out -i to ask once")
-        if job is not None and name not in (job, *JOBS[job].options, *COMMON_OPTIONS):
-            raise UsageError(f"{name} cannot be used with {job}", advice or "leave one of them out")
-        if name == "-o" and job == "--export-session":
-            raise UsageError(f"{name} cannot be used with {job}", "--format names the form")

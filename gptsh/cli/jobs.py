@@ -39,7 +39,7 @@ def refuse_filters(flags: Flags, named_by: str) -> None:
 
 def chosen_filters(flags: Flags) -> list[str]:
     """The options on the command line that choose among sessions."""
-    return [name for name in flags.given if name in (*FILTERS, "--archived")]
+    return [name for name in flags.given if name in FILTERS]
 
 
 _HOURS = {"h": 1, "d": 24, "w": 7 * 24, "y": 365 * 24}

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
@@ -13,204 +13,611 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
     from click.types import OptionHelpExtra
 
-_NAMES = 25  # columns of the options in the help; longer ones are above their texts
+_NAMES_WIDTH = 25  # columns of the options in the help; longer ones are above their texts
 STDIN = "-"  # as a value of -f
 MATCHING = "*"  # as a REF of --export-session: all sessions that match the filters
 SHELLS = ("bash", "zsh", "fish")
 GROUPS = ("Ask", "Answer", "Session", "Manage", "Other", "Maintenance")
 
+Role = Literal[
+    "",
+    "agent",  # chooses who answers
+    "label",  # changes a session without a question
+    "every job",  # concerns only input and output; an alias may contain it
+    "not interactive",  # cannot be used with -i, and neither can a job
+]
+
 
 class Row(NamedTuple):
-    """One option: its group in the help, its names, its help text.
+    """One option. Without ``metavar`` and ``type`` it is a flag."""
 
-    Without ``metavar`` and ``type`` it is a flag. ``value`` is a key of ``complete.COMPLETERS``, ""
-    if a shell has nothing to offer. ``may_be_blank``: what is wrong with a blank value is said
-    elsewhere, if anything is. ``bare`` is the value of the option without one; "" if it needs a
-    value.
-    """
-
-    group: str
     names: tuple[str, ...]
+    group: str  # in the help
     help: str
+    role: Role = ""
+    job: str = ""  # what it runs instead of a question: MODULE:FUNCTION of ``cli/``
+    jobs: tuple[str, ...] = ()  # with which it can be used
     metavar: str = ""
-    value: str = ""
+    value: str = ""  # a key of ``complete.COMPLETERS``; "" if a shell has nothing to offer
     type: "click.ParamType[object] | None" = None
     many: bool = False
-    may_be_blank: bool = False
-    bare: str = ""
+    may_be_blank: bool = False  # a blank value is valid, or an error that is raised later
+    bare: str = ""  # the value of the option without one; "" if it needs a value
 
 
-# Declares an option by the values of its row. A field has the type of what the user gives.
-option: Callable[..., Any] = Row
+def option(*names: str, **columns: Any) -> Any:
+    """Declare an option by the columns of its row. A field has the type of what the user gives."""
+    return Row(names, **columns)
 
 
-# fmt: off
+# The jobs that act on the sessions which the filters choose.
+SESSION_LISTS = (
+    "--list-sessions",
+    "--search-sessions",
+    "--export-session",
+    "--prune-sessions",
+    "--usage",
+    "--consolidate",
+)
+
+
 class Flags:
-    """The command line, as typed: the values that click has parsed, which never change."""
+    """The command line, as typed: the values that click has parsed, which never change.
+
+    The help lists the options in this order, group by group.
+    """
 
     prompt: tuple[str, ...] = ()
-    agent: str | None = option("Ask", ("-a", "--agent"),
-        "Agent from the config file or the folder of prompts; in a list, only its sessions.",
-        metavar="NAME", value="agent")
-    model: str | None = option("Ask", ("-m", "--model"),
-        "Model, as PROVIDER/NAME; in a list, a part of its name.", metavar="MODEL", value="model")
-    fallback: tuple[str, ...] = option("Ask", ("--fallback",),
-        "Model to ask instead if the first is not available. Repeatable.",
-        metavar="MODEL", value="model", many=True)
-    system: str | None = option("Ask", ("--system",),
-        "System prompt, instead of the agent's.", metavar="TEXT", may_be_blank=True)
-    param: tuple[str, ...] = option("Ask", ("-p", "--param"),
-        "Generation parameter, such as temperature=0.2. Repeatable.",
-        metavar="KEY=VALUE", value="param", many=True)
-    file: tuple[str, ...] = option("Ask", ("-f", "--file"),
-        "Send a file along: text, image, PDF, audio or video; or a folder, a quoted pattern, "
-        "- for stdin. Repeatable.",
-        metavar="PATH", value="file", many=True)
-    var: tuple[str, ...] = option("Ask", ("--var",),
-        "Value of a {NAME} in the agent's prompt, such as lang=de. Repeatable.",
-        metavar="NAME=VALUE", value="var", many=True)
-    edit: bool = option("Ask", ("-e", "--edit"),
-        "Write the question in $VISUAL or $EDITOR, beside the piped text or the last answer.")
-    no_stdin: bool = option("Ask", ("--no-stdin",), "Do not read standard input.")
-    tools: str | None = option("Ask", ("--tools",),
-        "Tools to offer instead of the agent's: SERVER, SERVER__TOOL or all, comma-separated.",
-        metavar="LIST", value="tools")
-    no_tools: bool = option("Ask", ("--no-tools",), "Offer no tools.")
-    web: bool = option("Ask", ("--web",),
-        "Let the model search the web, with its provider's own search. The session keeps this.")
-    no_web: bool = option("Ask", ("--no-web",), "Do not let the model search the web any more.")
-    max_cost: float | None = option("Ask", ("--max-cost",),
-        "Send nothing that may bring the turn's cost above this.",
-        metavar="USD", type=click.FloatRange(0, 1e9))
-    timeout: str | None = option("Ask", ("--timeout",),
-        "Stop after S seconds; the partial answer is saved.", metavar="S", may_be_blank=True)
-    dry_run: bool = option("Ask", ("--dry-run",),
-        "Show what would be sent, without sending it; with -o json, show the request itself.")
-    output: str | None = option("Answer", ("-o", "--output"),
-        "Format of the answer and of lists; default: text in a pipe, markdown on a terminal.",
-        type=click.Choice(OUTPUTS))
-    no_stream: bool = option("Answer", ("--no-stream",), "Request the answer in one piece.")
-    extract: bool = option("Answer", ("-x", "--extract"),
-        "Print only the first fenced code block, or the whole answer if it has none.")
-    block: str | None = option("Answer", ("--block",),
-        "As -x, but the first code block of this language, or one by its place (2, last).",
-        metavar="NAME")
-    schema: str | None = option("Answer", ("--schema",),
-        "JSON Schema that the answer must conform to.", metavar="FILE|JSON", value="file")
-    truncate: str | None = option("Answer", ("--truncate",),
-        "Where to cut piped or attached text that does not fit.", type=click.Choice(ENDS))
-    reasoning: bool = option("Answer", ("--reasoning",),
-        "Show the model's reasoning on stderr, even if that is no terminal.")
-    no_reasoning: bool = option("Answer", ("--no-reasoning",), "Do not show the model's reasoning.")
-    session: str | None = option("Session", ("-s", "--session"),
-        "Continue a session: index (0 = newest), id, id prefix, file name, @NAME, or REF@POINT to "
-        "fork it. Without a prompt it asks an open question again, or shows the last answer.",
-        metavar="REF", value="session")
-    continue_: bool = option("Session", ("-c", "--continue", "continue_"),
-        "Continue the session last used in this project.")
-    resume: bool = option("Session", ("-r", "--resume"),
-        "Pick the session from a list, or name it: -r REF.")
-    retry: bool = option("Session", ("--retry",),
-        "Ask the session's last question again, with its files; -m chooses another model.")
-    new: bool = option("Session", ("-n", "--new"),
-        "Start a new session, even if GPTSH_SESSION is set.")
-    title: str | None = option("Session", ("--title",),
-        "Set the title of the session.", metavar="TEXT")
-    tag: tuple[str, ...] = option("Session", ("--tag",),
-        "Tag the session; in a list, only sessions with it. Repeatable.", metavar="NAME", many=True)
-    untag: tuple[str, ...] = option("Session", ("--untag",),
-        "Remove a tag from the session. Repeatable.", metavar="NAME", many=True)
-    name: str | None = option("Session", ("--name",),
-        "Name the session; a name of another session moves.", metavar="@NAME", value="name")
-    snapshot: str | None = option("Session", ("--snapshot",),
-        "Take a snapshot of the session under this name; REF@NAME returns to it.", metavar="NAME")
-    compact: bool = option("Session", ("--compact",),
-        "Show how gptsh would shorten the session for sending; changes nothing.")
-    apply: bool = option("Session", ("--apply",),
-        "With --compact: do it, before the prompt if there is one.")
-    no_save: bool = option("Session", ("--no-save",), "Do not save this run.")
-    list_sessions: bool = option("Manage", ("--list-sessions",), "List sessions, newest first.")
-    show_session: str | None = option("Manage", ("--show-session",),
-        "Show a session, or REF@POINT.", metavar="REF", value="session")
-    full: bool = option("Manage", ("--full",),
-        "With --show-session: tool calls and results in full.")
-    search_sessions: str | None = option("Manage", ("--search-sessions",),
-        "List sessions that contain all these words, with the matching passage.", metavar="TEXT")
-    export_session: tuple[str, ...] = option("Manage", ("--export-session",),
-        "Write a session to stdout in another format; without REF, those that --since, --here, "
-        "--tag … choose. Repeatable.",
-        metavar="[REF]", value="session", many=True, bare=MATCHING)
-    format: str | None = option("Manage", ("--format",),
-        "With --export-session: the format; default: markdown.", type=click.Choice(FORMATS))
-    import_session: str | None = option("Manage", ("--import-session",),
-        "Import sessions of gptsh or another tool: files, folders, or -.",
-        metavar="PATH...", value="file")
-    keep_keys: bool = option("Maintenance", ("--keep-keys",),
-        "With --import-session: a session's key in nanobot becomes its @NAME.")
-    delete_session: tuple[str, ...] = option("Manage", ("--delete-session",),
-        "Delete a session permanently. Repeatable.", metavar="REF", value="session", many=True)
-    archive_session: tuple[str, ...] = option("Manage", ("--archive-session",),
-        "Archive a session: hidden from lists, but still found by its id. Repeatable.",
-        metavar="REF", value="session", many=True)
-    delete_snapshot: str | None = option("Manage", ("--delete-snapshot",),
-        "Delete a snapshot, but no messages.", metavar="REF@NAME", value="session")
-    prune_sessions: bool = option("Maintenance", ("--prune-sessions",),
-        "Show which old sessions would be deleted; with --yes, delete them.")
-    keep: int | None = option("Maintenance", ("--keep",),
-        "With --prune-sessions: keep the N last used sessions.",
-        metavar="N", type=click.IntRange(0))
-    older_than: str | None = option("Maintenance", ("--older-than",),
-        "With --prune-sessions: sessions not used for this long, such as 30d.",
-        metavar="AGE", may_be_blank=True)
-    archive: bool = option("Maintenance", ("--archive",),
-        "With --prune-sessions: archive them instead.")
-    yes: bool = option("Manage", ("--yes",),
-        "With --prune-sessions: do it; with --delete-session: do not ask.")
-    unanswered: bool = option("Maintenance", ("--unanswered",),
-        "With --prune-sessions: sessions whose only question has had no answer for an hour.")
-    usage: bool = option("Manage", ("--usage",),
-        "Show tokens and cost by day and by model, of all sessions or of the one from -s.")
-    consolidate: bool = option("Maintenance", ("--consolidate",),
-        "Add what is new in all sessions, or in the one from -s, to their agents' memory.")
-    here: bool = option("Manage", ("--here",),
-        "In a list, show only sessions that began in this project.")
-    since: str | None = option("Manage", ("--since",),
-        "In a list, only sessions used since then, such as 12h, 30d, today or 2026-11-01; with "
-        "--usage, the days.",
-        metavar="AGE|DATE", may_be_blank=True)
-    archived: bool = option("Manage", ("--archived",),
-        "In a list of sessions, or with --export-session or --prune-sessions: archived ones "
-        "instead.")
-    limit: int | None = option("Manage", ("--limit",),
-        "In a list, show at most N entries.", metavar="N", type=click.IntRange(0))
-    interactive: bool = option("Other", ("-i", "--interactive"),
-        "Ask one question after another at a prompt; /help lists its commands.")
-    list_agents: bool = option("Other", ("--list-agents",),
-        "List the agents, from the config file and the folder of prompts.")
-    list_models: bool = option("Other", ("--list-models",),
-        "List the models that you can use now, with window and price.")
-    list_tools: bool = option("Other", ("--list-tools",), "List the tools of the tool servers.")
-    login: str | None = option("Other", ("--login",),
-        "Log in at a remote tool server, in the browser.", metavar="SERVER", value="server")
-    logout: str | None = option("Other", ("--logout",),
-        "Forget the login at a remote tool server.", metavar="SERVER", value="server")
-    init: bool = option("Other", ("--init",),
-        "Write a config file with every key as a comment; on a terminal, asks for provider and "
-        "model.")
-    shell_integration: str | None = option("Other", ("--shell-integration",),
-        "Print a key binding for the shell: Alt-E turns a description into a command.",
-        type=click.Choice(SHELLS))
-    config: str | None = option("Other", ("--config",),
-        "Config file, instead of ~/.config/gptsh/config.toml.", metavar="PATH", value="file")
-    debug: bool = option("Other", ("--debug",),
-        "With errors, also show the traceback and the provider's response.")
-    version: bool = option("Other", ("--version",), "Show the version.")
-    short_help: bool = option("Other", ("-h", "short_help"), "Show the short help.")
-    help: bool = option("Other", ("--help",), "Show all options.")
-    # fmt: on
+    agent: str | None = option(
+        "-a",
+        "--agent",
+        group="Ask",
+        role="agent",
+        jobs=(*SESSION_LISTS, "--list-tools"),
+        metavar="NAME",
+        value="agent",
+        help=("Agent from the config file or the folder of prompts; in a list, only its sessions."),
+    )
+    model: str | None = option(
+        "-m",
+        "--model",
+        group="Ask",
+        role="agent",
+        jobs=(*SESSION_LISTS, "--list-agents", "--list-models"),
+        metavar="MODEL",
+        value="model",
+        help="Model, as PROVIDER/NAME; in a list, a part of its name.",
+    )
+    fallback: tuple[str, ...] = option(
+        "--fallback",
+        group="Ask",
+        role="agent",
+        metavar="MODEL",
+        value="model",
+        many=True,
+        help="Model to ask instead if the first is not available. Repeatable.",
+    )
+    system: str | None = option(
+        "--system",
+        group="Ask",
+        role="agent",
+        metavar="TEXT",
+        may_be_blank=True,
+        help="System prompt, instead of the agent's.",
+    )
+    param: tuple[str, ...] = option(
+        "-p",
+        "--param",
+        group="Ask",
+        role="agent",
+        metavar="KEY=VALUE",
+        value="param",
+        many=True,
+        help="Generation parameter, such as temperature=0.2. Repeatable.",
+    )
+    file: tuple[str, ...] = option(
+        "-f",
+        "--file",
+        group="Ask",
+        metavar="PATH",
+        value="file",
+        many=True,
+        help=(
+            "Send a file along: text, image, PDF, audio or video; or a folder, a quoted pattern, "
+            "- for stdin. Repeatable."
+        ),
+    )
+    var: tuple[str, ...] = option(
+        "--var",
+        group="Ask",
+        metavar="NAME=VALUE",
+        value="var",
+        many=True,
+        help="Value of a {NAME} in the agent's prompt, such as lang=de. Repeatable.",
+    )
+    edit: bool = option(
+        "-e",
+        "--edit",
+        group="Ask",
+        role="not interactive",
+        help=(
+            "Write the question in $VISUAL or $EDITOR, beside the piped text or the last answer."
+        ),
+    )
+    no_stdin: bool = option(
+        "--no-stdin",
+        group="Ask",
+        role="every job",
+        help="Do not read standard input.",
+    )
+    tools: str | None = option(
+        "--tools",
+        group="Ask",
+        role="agent",
+        jobs=("--list-tools",),
+        metavar="LIST",
+        value="tools",
+        help=(
+            "Tools to offer instead of the agent's: SERVER, SERVER__TOOL or all, comma-separated."
+        ),
+    )
+    no_tools: bool = option(
+        "--no-tools",
+        group="Ask",
+        role="agent",
+        jobs=("--list-tools",),
+        help="Offer no tools.",
+    )
+    web: bool = option(
+        "--web",
+        group="Ask",
+        role="agent",
+        help=(
+            "Let the model search the web, with its provider's own search. The session keeps this."
+        ),
+    )
+    no_web: bool = option(
+        "--no-web",
+        group="Ask",
+        role="agent",
+        help="Do not let the model search the web any more.",
+    )
+    max_cost: float | None = option(
+        "--max-cost",
+        group="Ask",
+        metavar="USD",
+        type=click.FloatRange(0, 1000000000.0),
+        help="Send nothing that may bring the turn's cost above this.",
+    )
+    timeout: str | None = option(
+        "--timeout",
+        group="Ask",
+        jobs=("--consolidate",),
+        metavar="S",
+        may_be_blank=True,
+        help="Stop after S seconds; the partial answer is saved.",
+    )
+    dry_run: bool = option(
+        "--dry-run",
+        group="Ask",
+        role="not interactive",
+        help=(
+            "Show what would be sent, without sending it; with -o json, show the request itself."
+        ),
+    )
+    output: str | None = option(
+        "-o",
+        "--output",
+        group="Answer",
+        role="every job",
+        type=click.Choice(OUTPUTS),
+        help=(
+            "Format of the answer and of lists; default: text in a pipe, markdown on a terminal."
+        ),
+    )
+    no_stream: bool = option(
+        "--no-stream",
+        group="Answer",
+        role="every job",
+        help="Request the answer in one piece.",
+    )
+    extract: bool = option(
+        "-x",
+        "--extract",
+        group="Answer",
+        role="not interactive",
+        help="Print only the first fenced code block, or the whole answer if it has none.",
+    )
+    block: str | None = option(
+        "--block",
+        group="Answer",
+        role="not interactive",
+        metavar="NAME",
+        help="As -x, but the first code block of this language, or one by its place (2, last).",
+    )
+    schema: str | None = option(
+        "--schema",
+        group="Answer",
+        role="not interactive",
+        metavar="FILE|JSON",
+        value="file",
+        help="JSON Schema that the answer must conform to.",
+    )
+    truncate: str | None = option(
+        "--truncate",
+        group="Answer",
+        type=click.Choice(ENDS),
+        help="Where to cut piped or attached text that does not fit.",
+    )
+    reasoning: bool = option(
+        "--reasoning",
+        group="Answer",
+        role="every job",
+        help="Show the model's reasoning on stderr, even if that is no terminal.",
+    )
+    no_reasoning: bool = option(
+        "--no-reasoning",
+        group="Answer",
+        role="every job",
+        help="Do not show the model's reasoning.",
+    )
+    session: str | None = option(
+        "-s",
+        "--session",
+        group="Session",
+        jobs=("--usage", "--consolidate"),
+        metavar="REF",
+        value="session",
+        help=(
+            "Continue a session: index (0 = newest), id, id prefix, file name, @NAME, or "
+            "REF@POINT to fork it. Without a prompt it asks an open question again, or shows the "
+            "last answer."
+        ),
+    )
+    continue_: bool = option(
+        "-c",
+        "--continue",
+        "continue_",
+        group="Session",
+        jobs=("--consolidate",),
+        help="Continue the session last used in this project.",
+    )
+    resume: bool = option(
+        "-r",
+        "--resume",
+        group="Session",
+        help="Pick the session from a list, or name it: -r REF.",
+    )
+    retry: bool = option(
+        "--retry",
+        group="Session",
+        role="not interactive",
+        help="Ask the session's last question again, with its files; -m chooses another model.",
+    )
+    new: bool = option(
+        "-n",
+        "--new",
+        group="Session",
+        help="Start a new session, even if GPTSH_SESSION is set.",
+    )
+    title: str | None = option(
+        "--title",
+        group="Session",
+        role="label",
+        metavar="TEXT",
+        help="Set the title of the session.",
+    )
+    tag: tuple[str, ...] = option(
+        "--tag",
+        group="Session",
+        role="label",
+        jobs=SESSION_LISTS,
+        metavar="NAME",
+        many=True,
+        help="Tag the session; in a list, only sessions with it. Repeatable.",
+    )
+    untag: tuple[str, ...] = option(
+        "--untag",
+        group="Session",
+        role="label",
+        metavar="NAME",
+        many=True,
+        help="Remove a tag from the session. Repeatable.",
+    )
+    name: str | None = option(
+        "--name",
+        group="Session",
+        role="label",
+        metavar="@NAME",
+        value="name",
+        help="Name the session; a name of another session moves.",
+    )
+    snapshot: str | None = option(
+        "--snapshot",
+        group="Session",
+        role="label",
+        metavar="NAME",
+        help="Take a snapshot of the session under this name; REF@NAME returns to it.",
+    )
+    compact: bool = option(
+        "--compact",
+        group="Session",
+        role="not interactive",
+        help="Show how gptsh would shorten the session for sending; changes nothing.",
+    )
+    apply: bool = option(
+        "--apply",
+        group="Session",
+        role="not interactive",
+        help="With --compact: do it, before the prompt if there is one.",
+    )
+    no_save: bool = option(
+        "--no-save",
+        group="Session",
+        help="Do not save this run.",
+    )
+    list_sessions: bool = option(
+        "--list-sessions",
+        group="Manage",
+        job="jobs:list_sessions",
+        help="List sessions, newest first.",
+    )
+    show_session: str | None = option(
+        "--show-session",
+        group="Manage",
+        job="jobs:show_session",
+        metavar="REF",
+        value="session",
+        help="Show a session, or REF@POINT.",
+    )
+    full: bool = option(
+        "--full",
+        group="Manage",
+        jobs=("--show-session",),
+        help="With --show-session: tool calls and results in full.",
+    )
+    search_sessions: str | None = option(
+        "--search-sessions",
+        group="Manage",
+        job="jobs:search_sessions",
+        metavar="TEXT",
+        help="List sessions that contain all these words, with the matching passage.",
+    )
+    export_session: tuple[str, ...] = option(
+        "--export-session",
+        group="Manage",
+        job="jobs:export_sessions",
+        metavar="[REF]",
+        value="session",
+        many=True,
+        bare=MATCHING,
+        help=(
+            "Write a session to stdout in another format; without REF, those that --since, "
+            "--here, --tag … choose. Repeatable."
+        ),
+    )
+    format: str | None = option(
+        "--format",
+        group="Manage",
+        jobs=("--export-session",),
+        type=click.Choice(FORMATS),
+        help="With --export-session: the format; default: markdown.",
+    )
+    import_session: str | None = option(
+        "--import-session",
+        group="Manage",
+        job="import_sessions:import_session",
+        metavar="PATH...",
+        value="file",
+        help="Import sessions of gptsh or another tool: files, folders, or -.",
+    )
+    keep_keys: bool = option(
+        "--keep-keys",
+        group="Maintenance",
+        jobs=("--import-session",),
+        help="With --import-session: a session's key in nanobot becomes its @NAME.",
+    )
+    delete_session: tuple[str, ...] = option(
+        "--delete-session",
+        group="Manage",
+        job="jobs:delete_sessions",
+        metavar="REF",
+        value="session",
+        many=True,
+        help="Delete a session permanently. Repeatable.",
+    )
+    archive_session: tuple[str, ...] = option(
+        "--archive-session",
+        group="Manage",
+        job="jobs:archive_sessions",
+        metavar="REF",
+        value="session",
+        many=True,
+        help="Archive a session: hidden from lists, but still found by its id. Repeatable.",
+    )
+    delete_snapshot: str | None = option(
+        "--delete-snapshot",
+        group="Manage",
+        job="jobs:delete_snapshot",
+        metavar="REF@NAME",
+        value="session",
+        help="Delete a snapshot, but no messages.",
+    )
+    prune_sessions: bool = option(
+        "--prune-sessions",
+        group="Maintenance",
+        job="upkeep:prune_sessions",
+        help="Show which old sessions would be deleted; with --yes, delete them.",
+    )
+    keep: int | None = option(
+        "--keep",
+        group="Maintenance",
+        jobs=("--prune-sessions",),
+        metavar="N",
+        type=click.IntRange(0),
+        help="With --prune-sessions: keep the N last used sessions.",
+    )
+    older_than: str | None = option(
+        "--older-than",
+        group="Maintenance",
+        jobs=("--prune-sessions",),
+        metavar="AGE",
+        may_be_blank=True,
+        help="With --prune-sessions: sessions not used for this long, such as 30d.",
+    )
+    archive: bool = option(
+        "--archive",
+        group="Maintenance",
+        jobs=("--prune-sessions",),
+        help="With --prune-sessions: archive them instead.",
+    )
+    yes: bool = option(
+        "--yes",
+        group="Manage",
+        jobs=("--delete-session", "--prune-sessions"),
+        help="With --prune-sessions: do it; with --delete-session: do not ask.",
+    )
+    unanswered: bool = option(
+        "--unanswered",
+        group="Maintenance",
+        jobs=("--prune-sessions",),
+        help=("With --prune-sessions: sessions whose only question has had no answer for an hour."),
+    )
+    usage: bool = option(
+        "--usage",
+        group="Manage",
+        job="jobs:show_usage",
+        help="Show tokens and cost by day and by model, of all sessions or of the one from -s.",
+    )
+    consolidate: bool = option(
+        "--consolidate",
+        group="Maintenance",
+        job="upkeep:consolidate",
+        help="Add what is new in all sessions, or in the one from -s, to their agents' memory.",
+    )
+    here: bool = option(
+        "--here",
+        group="Manage",
+        jobs=SESSION_LISTS,
+        help="In a list, show only sessions that began in this project.",
+    )
+    since: str | None = option(
+        "--since",
+        group="Manage",
+        jobs=SESSION_LISTS,
+        metavar="AGE|DATE",
+        may_be_blank=True,
+        help=(
+            "In a list, only sessions used since then, such as 12h, 30d, today or 2026-11-01; "
+            "with --usage, the days."
+        ),
+    )
+    archived: bool = option(
+        "--archived",
+        group="Manage",
+        jobs=("--list-sessions", "--search-sessions", "--export-session", "--prune-sessions"),
+        help=(
+            "In a list of sessions, or with --export-session or --prune-sessions: archived ones "
+            "instead."
+        ),
+    )
+    limit: int | None = option(
+        "--limit",
+        group="Manage",
+        jobs=(*SESSION_LISTS, "--list-agents", "--list-models", "--list-tools"),
+        metavar="N",
+        type=click.IntRange(0),
+        help="In a list, show at most N entries.",
+    )
+    interactive: bool = option(
+        "-i",
+        "--interactive",
+        group="Other",
+        help="Ask one question after another at a prompt; /help lists its commands.",
+    )
+    list_agents: bool = option(
+        "--list-agents",
+        group="Other",
+        job="lists:list_agents",
+        help="List the agents, from the config file and the folder of prompts.",
+    )
+    list_models: bool = option(
+        "--list-models",
+        group="Other",
+        job="lists:list_models",
+        help="List the models that you can use now, with window and price.",
+    )
+    list_tools: bool = option(
+        "--list-tools",
+        group="Other",
+        job="lists:list_tools",
+        help="List the tools of the tool servers.",
+    )
+    login: str | None = option(
+        "--login",
+        group="Other",
+        job="setup:log_in",
+        metavar="SERVER",
+        value="server",
+        help="Log in at a remote tool server, in the browser.",
+    )
+    logout: str | None = option(
+        "--logout",
+        group="Other",
+        job="setup:log_out",
+        metavar="SERVER",
+        value="server",
+        help="Forget the login at a remote tool server.",
+    )
+    init: bool = option(
+        "--init",
+        group="Other",
+        job="setup:init",
+        help=(
+            "Write a config file with every key as a comment; on a terminal, asks for provider "
+            "and model."
+        ),
+    )
+    shell_integration: str | None = option(
+        "--shell-integration",
+        group="Other",
+        job="complete:print_integration",
+        type=click.Choice(SHELLS),
+        help="Print a key binding for the shell: Alt-E turns a description into a command.",
+    )
+    config: str | None = option(
+        "--config",
+        group="Other",
+        role="every job",
+        metavar="PATH",
+        value="file",
+        help="Config file, instead of ~/.config/gptsh/config.toml.",
+    )
+    debug: bool = option(
+        "--debug",
+        group="Other",
+        role="every job",
+        help="With errors, also show the traceback and the provider's response.",
+    )
+    version: bool = option(
+        "--version",
+        group="Other",
+        help="Show the version.",
+    )
+    short_help: bool = option(
+        "-h",
+        "short_help",
+        group="Other",
+        help="Show the short help.",
+    )
+    help: bool = option(
+        "--help",
+        group="Other",
+        help="Show all options.",
+    )
 
     def __init__(self, **values: object) -> None:
-        """``values``: the value of each field."""
+        """Store the value of each field."""
         vars(self).update(values)
 
     def changed(self, **values: object) -> "Flags":
@@ -230,7 +637,7 @@ class Flags:
     @property
     def has_labels(self) -> bool:
         """Whether the session is to be labelled, which needs no question."""
-        return not set(LABELS).isdisjoint(self.given)
+        return any(name in LABELS for name in self.given)
 
 
 _BY_FIELD: Mapping[str, Row] = {
@@ -239,75 +646,17 @@ _BY_FIELD: Mapping[str, Row] = {
 ROWS = tuple(_BY_FIELD.values())
 
 
-class Job(NamedTuple):
-    """What runs instead of a question: ``MODULE:FUNCTION`` of ``cli/``.
-
-    ``options``: those it may be used with.
-    """
-
-    target: str
-    options: tuple[str, ...] = ()
+def _names_with(role: Role) -> tuple[str, ...]:
+    return tuple(row.names[0] for row in ROWS if row.role == role)
 
 
-# They choose who answers.
-AGENT_OPTIONS = (
-    "-a",
-    "-m",
-    "--fallback",
-    "--system",
-    "-p",
-    "--tools",
-    "--no-tools",
-    "--web",
-    "--no-web",
-)
-# They change a session without a question.
-LABELS = ("--title", "--tag", "--untag", "--name", "--snapshot")
-FILTERS = ("-a", "-m", "--tag", "--here", "--since", "--limit")  # they choose among sessions
-JOBS: Mapping[str, Job] = {
-    "--list-sessions": Job("jobs:list_sessions", (*FILTERS, "--archived")),
-    "--show-session": Job("jobs:show_session", ("--full",)),
-    "--search-sessions": Job("jobs:search_sessions", (*FILTERS, "--archived")),
-    "--export-session": Job("jobs:export_sessions", (*FILTERS, "--archived", "--format")),
-    "--import-session": Job("import_sessions:import_session", ("--keep-keys",)),
-    "--delete-session": Job("jobs:delete_sessions", ("--yes",)),
-    "--archive-session": Job("jobs:archive_sessions"),
-    "--delete-snapshot": Job("jobs:delete_snapshot"),
-    "--prune-sessions": Job(
-        "upkeep:prune_sessions",
-        (*FILTERS, "--archived", "--keep", "--older-than", "--unanswered", "--archive", "--yes"),
-    ),
-    "--usage": Job("jobs:show_usage", (*FILTERS, "-s")),
-    "--list-agents": Job("lists:list_agents", ("-m", "--limit")),
-    "--list-models": Job("lists:list_models", ("-m", "--limit")),
-    "--list-tools": Job("lists:list_tools", ("-a", "--tools", "--no-tools", "--limit")),
-    "--login": Job("setup:log_in"),
-    "--logout": Job("setup:log_out"),
-    "--init": Job("setup:init"),
-    "--shell-integration": Job("complete:print_integration"),
-    "--consolidate": Job("upkeep:consolidate", (*FILTERS, "-s", "-c", "--timeout")),
-}
-# They change input and output only: every job accepts them, so that an alias can contain them.
-COMMON_OPTIONS = (
-    "-o",
-    "--no-stdin",
-    "--no-stream",
-    "--reasoning",
-    "--no-reasoning",
-    "--config",
-    "--debug",
-)
-# Not used with -i, and neither are the jobs.
-NOT_INTERACTIVE = (
-    "-e",
-    "-x",
-    "--block",
-    "--schema",
-    "--dry-run",
-    "--compact",
-    "--apply",
-    "--retry",
-)
+AGENT_OPTIONS = _names_with("agent")
+LABELS = _names_with("label")
+NOT_INTERACTIVE = _names_with("not interactive")
+# They choose among sessions.
+FILTERS = tuple(row.names[0] for row in ROWS if "--list-sessions" in row.jobs)
+# The options that run something instead of a question.
+JOBS: Mapping[str, Row] = {row.names[0]: row for row in ROWS if row.job}
 
 USAGE = "Usage: gptsh [OPTIONS] [PROMPT]..."
 EXAMPLES = """\
@@ -343,22 +692,42 @@ zsh_source and fish_source print the scripts for the other shells.
 """
 
 
-def _not_blank(_ctx: click.Context, param: click.Parameter, value: object) -> object:
-    for text in value if isinstance(value, tuple) else (value,):
+Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem[str]"]]
+
+
+class _Option(click.Option):
+    """A click option that is made from its row."""
+
+    def __init__(self, row: Row, completer: Completer | None) -> None:
+        bare: dict[str, Any] = {"flag_value": row.bare} if row.bare else {}
+        super().__init__(
+            row.names,
+            help=row.help,
+            metavar=row.metavar or None,
+            type=row.type,
+            multiple=row.many,
+            is_flag=not (row.metavar or row.type),
+            callback=None if row.may_be_blank else _refuse_blank,
+            shell_complete=completer,
+            **bare,
+        )
+        self.group = row.group
+
+    def get_help_extra(self, ctx: click.Context) -> "OptionHelpExtra":
+        """Return nothing: the range of a number is left out of the help."""
+        return {}
+
+
+def _refuse_blank(_ctx: click.Context, param: click.Parameter, value: object) -> object:
+    """Return the value. Raises UsageError if it, or one of several, is blank."""
+    texts = value if isinstance(value, tuple) else (value,)
+    for text in texts:
         if isinstance(text, str) and not text.strip():
             raise UsageError(f"{param.opts[-1]} is empty")
     return value
 
 
-class _Option(click.Option):
-    """A click option whose help is the text of its row alone, without the range of a number."""
-
-    def get_help_extra(self, ctx: click.Context) -> "OptionHelpExtra":
-        """Return nothing."""
-        return {}
-
-
-class GroupedCommand(click.Command):
+class _Command(click.Command):
     """A click command whose help shows examples, then the options in their groups."""
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -369,23 +738,15 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, group by group, in columns of one width."""
-        by_name = {param.opts[0]: param for param in self.params}
         for group in GROUPS:
-            params = [by_name[row.names[0]] for row in ROWS if row.group == group]
-            records = filter(None, (param.get_help_record(ctx) for param in params))
+            lines = []
+            for param in self.params:
+                record = param.get_help_record(ctx)
+                if record and isinstance(param, _Option) and param.group == group:
+                    names, text = record
+                    lines.append((names.ljust(_NAMES_WIDTH), text))
             with formatter.section(group):
-                rows = [(names.ljust(_NAMES), text) for names, text in records]
-                formatter.write_dl(rows, col_max=_NAMES)
-
-
-def _flag_arguments(row: Row) -> dict[str, Any]:
-    """What click is told of an option's value: it has one, may have one, or is a flag."""
-    if row.bare:
-        return {"is_flag": False, "flag_value": row.bare}
-    return {} if row.metavar or row.type else {"is_flag": True}
-
-
-Completer = Callable[[click.Context, click.Parameter, str], list["CompletionItem[str]"]]
+                formatter.write_dl(lines, col_max=_NAMES_WIDTH)
 
 
 def build(completers: Mapping[str, Completer] = MappingProxyType({})) -> click.Command:
@@ -393,21 +754,9 @@ def build(completers: Mapping[str, Completer] = MappingProxyType({})) -> click.C
 
     ``completers`` offer the values of an option to a shell, by the ``value`` of its row.
     """
-    options = [
-        _Option(
-            row.names,
-            help=row.help,
-            metavar=row.metavar or None,
-            type=row.type,
-            multiple=row.many,
-            callback=None if row.may_be_blank else _not_blank,
-            shell_complete=completers.get(row.value),
-            **_flag_arguments(row),
-        )
-        for row in ROWS
-    ]
     words = click.Argument(["prompt"], nargs=-1, type=click.UNPROCESSED)
-    return GroupedCommand(
+    options = [_Option(row, completers.get(row.value)) for row in ROWS]
+    return _Command(
         "gptsh",
         params=[words, *options],
         help=INTRO,

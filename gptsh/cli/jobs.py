@@ -168,10 +168,11 @@ def paths_and_pipe(flags: Flags, config: "Settings") -> tuple[tuple[str, ...], i
         reads_stdin = config.read_stdin and not flags.no_stdin and not flags.retry
         return paths, len(paths) if reads_stdin else None
     if flags.no_stdin:
-        raise UsageError("-f - reads standard input", "--no-stdin leaves it alone")
+        raise UsageError("-f - and --no-stdin cannot be used together")
+    if sys.stdin is None:
+        raise UsageError("-f - reads standard input, which is closed")
     if stdio.is_terminal(sys.stdin):
-        advice = "it is a terminal; pipe something into it"
-        raise UsageError("-f - reads standard input", advice)
+        raise UsageError("-f - reads standard input, which is a terminal", "pipe a file in")
     return paths, flags.file.index(STDIN)
 
 

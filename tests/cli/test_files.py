@@ -305,7 +305,7 @@ def test_a_dash_is_stdin_in_its_place(home: Home) -> None:
         home.run(*ECHO, "-f", "-", stdin="P", env={"GPTSH_NO_STDIN": "1"}).stdout == "You said: P\n"
     )
     assert home.run(*ECHO, "-f", "-", stdin="").code == 2
-    refused = "gptsh: -f - reads standard input: --no-stdin leaves it alone\n"
+    refused = "gptsh: -f - and --no-stdin cannot be used together\n"
     assert home.run(*ECHO, "-f", "-", "--no-stdin", "hi", stdin="P") == ("", refused, 2)
 
 

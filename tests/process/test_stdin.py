@@ -48,6 +48,17 @@ def test_what_is_wrong_is_reported_while_the_pipe_is_still_open(lab: Home, wrong
     assert word in process.communicate()[1].decode()
 
 
+@needs("bash")
+def test_a_dash_as_a_file_needs_a_stdin(lab: Home) -> None:
+    line = f"{shlex.join([*COMMAND, '-f', '-', 'go'])} <&-"
+    done = subprocess.run(
+        ["bash", "-c", line], env=lab.env, cwd=lab.cwd, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == "gptsh: -f - reads standard input, which is closed\n"
+    assert done.returncode == 2
+    assert not lab.files()
+
+
 # ---- a pipe that stays silent
 
 

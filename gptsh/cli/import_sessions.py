@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from gptsh.cli.options import Flags
 from gptsh.core import folders
-from gptsh.core.listing import display_title
+from gptsh.core.document import Document
+from gptsh.core.folders import abbreviate
+from gptsh.core.listing import title_of
 from gptsh.errors import BadSession, GptshError, UsageError
 from gptsh.formats.importer import IGNORED_PATHS, NAMES, Imported, Importer, importing, read
 from gptsh.formats.source import BadInput, Skipped, Source
@@ -22,22 +24,43 @@ from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupted, Interrupts
 from gptsh.text import one_line, quantity, truncate_end
 
+_SUFFIXES = (".json", ".jsonl", ".db", ".md", ".yaml", ".gob", "")  # that are read in a folder
 _MAX_NOTES = 20  # for the unreadable parts of one file
-_SUFFIXES = (
-    ".json",
-    ".jsonl",
-    ".db",
-    ".md",
-    ".yaml",
-    ".gob",
-    "",
-)  # of the files that are read in a folder
 _UNKNOWN = "unknown format"
-_PIPE = "standard input"
+_STDIN = "standard input"
 _DELAY = 1.0  # seconds before the bar is drawn: short work needs none
 _PERIOD = 0.1  # seconds between two drawings
 _CELLS = 20  # of the bar
 _ERASE = "\r\x1b[K"
+
+
+def import_session(flags: Flags) -> int:
+    """Import files and folders; print a line for each session, then notes on what is not read.
+
+    Raises UsageError if nothing was imported.
+    """
+    is_piped = flags.import_session == "-" and not flags.prompt
+    with Interrupts(None) as interrupts:
+        piped = _read_pipe() if is_piped else None  # a signal may end this wait
+        with interrupts.shielded(), importing() as importer:
+            run = _Import(flags, importer, interrupts)
+            try:
+                rows = run.rows(piped)
+                write_changes(rows, _Row.line, _Row.fields, flags.output, interruptible=True)
+            except Interrupted as interrupt:  # while a reader of stdout is slow
+                run.stopped_by = interrupt
+    if run.stopped_by:
+        run.stopped_by.hint = run.progress()
+        run.stopped_by.reported = True
+        raise run.stopped_by
+    return 0
+
+
+def _read_pipe() -> bytes:
+    """All of standard input. Raises UsageError if that is a terminal."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError("--import-session - reads standard input", "pipe a file in")
+    return bytes(stdio.read_piped(prompted=False))
 
 
 class _Row(NamedTuple):
@@ -51,151 +74,163 @@ class _Row(NamedTuple):
 
     def line(self) -> str:
         """The line for users, such as ``imported 7x2m: 9 messages, Config (nanocoder)``."""
-        state, filename, doc, added, completed = self.imported
+        state = self.imported.state
         facts = ["nothing new"]
-        if state != "known":
-            facts = [quantity(added, "message" if state == "imported" else "more message")]
-        if completed:
-            facts.append(f"{completed} completed")
-        title = display_title(doc["title"], doc["stats"]["preview"])
-        if title:
-            facts.append(title)
-        named = f", {self.name}" if self.name else ""
-        news = ", ".join(facts)
-        return one_line(f"{state} {filename[folders.ID]}{named}: {news} ({self.format})")
+        if state == "imported":
+            facts = [quantity(self.imported.added, "message")]
+        elif state == "grown":
+            facts = [quantity(self.imported.added, "more message")]
+        if self.imported.completed:
+            facts.append(f"{self.imported.completed} completed")
+        facts.append(title_of(self.imported.doc))
+        session = self.imported.filename[folders.ID]
+        if self.name:
+            session += f", {self.name}"
+        return one_line(f"{state} {session}: {', '.join(facts)} ({self.format})")
 
     def fields(self) -> dict[str, object]:
         """The object for programs."""
-        state, filename, doc, added, completed = self.imported
         return {
-            "state": state,
-            "session": filename[folders.ID],
+            "state": self.imported.state,
+            "session": self.imported.filename[folders.ID],
             "name": self.name,
-            "title": doc["title"],
+            "title": self.imported.doc["title"],
             "source": self.source,
             "format": self.format,
             "messages": self.messages,
-            "added": added,
-            "completed": completed,
+            "added": self.imported.added,
+            "completed": self.imported.completed,
         }
 
 
+# ---- the import
+
+
 class _Import:
-    """An import: the number of its sessions, what was skipped, and a bar on a terminal.
+    """An import: it reads the paths, counts the sessions, and keeps what it did not read."""
 
-    A terminal paused by Ctrl-S does not block the bar.
-    """
-
-    def __init__(self, flags: Flags, interrupts: Interrupts) -> None:
+    def __init__(self, flags: Flags, importer: Importer, interrupts: Interrupts) -> None:
         self.stopped_by: Interrupted | None = None
-        self.paths = [flags.import_session or "", *flags.prompt]
-        self._keeps_keys = flags.keep_keys
+        self._paths = [flags.import_session or "", *flags.prompt]
+        self._importer = importer
         self._interrupts = interrupts
+        self._keeps_keys = flags.keep_keys
         self._states = Counter[str]()
-        self._possible_names: list[str] = []  # that --keep-keys would give
-        self._unread = Counter[str]()  # parts by file
-        self._notes: list[tuple[str, Skipped]] = []  # the unread parts that are named, by file
-        self._foreign: list[Skipped] = []
-        self._left_out: list[str] = []  # of folders: what cannot be a session by its name or kind
-        self._screen = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
-        self._next_drawing = time.monotonic() + _DELAY
-        self._is_drawn = False
+        self._possible_names: dict[str, None] = {}  # that --keep-keys would give
+        self._unread = _Unread()
+        self._bar = _Bar()
         self._all_files = 1
         self._read_files = 0
         self._share = 0.0  # of the current file that is read
 
-    # ---- reading
-
-    def rows(self, importer: Importer, piped: bytes | None) -> Iterator[_Row]:
+    def rows(self, piped: bytes | None) -> Iterator[_Row]:
         """Import all sessions, then print notes on what was not read.
 
         A signal ends it between two sessions. Raises UsageError if nothing was imported.
         """
         try:
             for source in self._sources(piped):
-                for row in self._rows_of(source, importer):
+                for row in self._rows_of(source):
                     if stdio.is_terminal(stdio.stdout()):
-                        self._hide()
+                        self._bar.hide()
                     yield row
-                    self._draw()
+                    self._draw_bar()
                     self._interrupts.check()
         except Interrupted as interrupt:
             self.stopped_by = interrupt
             return
         except GptshError as err:
-            err.hint = err.hint or self.stopped()
+            err.hint = err.hint or self.progress()
             raise
         finally:
-            self._hide()
+            self._bar.hide()
         self._finish()
+
+    def progress(self) -> str:
+        """The line about an import that was stopped; "" if it had not read a session yet."""
+        return f"stopped after {self._totals()}; the same command goes on" if self._states else ""
 
     def _sources(self, piped: bytes | None) -> Iterator[Source]:
         """The readable files of the paths. Raises UsageError if one does not exist."""
         if piped is not None:
-            yield Source(_PIPE, None, piped)
+            yield Source(_STDIN, None, piped)
             return
-        files: dict[str, None] = {}
-        for path in self.paths:
-            if not os.path.exists(path):  # unlike Path.exists, False for an invalid path
+        files: dict[str, None] = {}  # each once, even if two paths lead to it
+        for path in self._paths:
+            if os.path.isdir(path):
+                files |= dict.fromkeys(self._files_in(path))
+            elif os.path.exists(path):  # unlike Path.exists, False for an invalid path
+                files[path] = None
+            else:
                 raise UsageError(f"{path}: no such file or folder")
-            files |= dict.fromkeys(self._files_in(path) if os.path.isdir(path) else [path])
         self._all_files = len(files)
         for file in files:
             try:
                 yield Source(file, Path(file), on_read=self._on_read)
             except BadInput as err:
-                self._skip(file, Skipped(file, str(err)))
+                self._unread.add(file, Skipped(file, str(err)))
             self._read_files += 1
             self._share = 0.0
-
-    def _on_read(self, share: float) -> None:
-        self._interrupts.check()
-        self._share = share
-        self._draw()
 
     def _files_in(self, folder: str) -> Iterator[str]:
         """The files under a folder that may contain sessions, hidden ones too, sorted by name.
 
         Links are not followed.
         """
-
-        def skip(err: OSError) -> None:
-            self._skip(err.filename, Skipped(err.filename, err.strerror or str(err)))
-
-        for path, names, files in os.walk(folder, onerror=skip):
-            names.sort()
-            places = [os.path.join(path, name) for name in names]
-            self._left_out += filter(os.path.islink, places)
+        for path, names, files in os.walk(folder, onerror=self._skip_folder):
+            names.sort()  # in place: ``walk`` follows this order
+            for name in names:
+                place = os.path.join(path, name)
+                if os.path.islink(place):
+                    self._unread.left_out.append(place)
             for name in sorted(files):
                 file = os.path.join(path, name)
-                has_suffix = os.path.splitext(name)[1].lower() in _SUFFIXES
-                may_match = has_suffix and not IGNORED_PATHS.search(file)
-                if may_match and stat.S_ISREG(os.lstat(file).st_mode):
+                if _may_be_session(file):
                     yield file
                 else:
-                    self._left_out.append(file)
+                    self._unread.left_out.append(file)
 
-    def _rows_of(self, source: Source, importer: Importer) -> Iterator[_Row]:
+    def _skip_folder(self, err: OSError) -> None:
+        self._unread.add(err.filename, Skipped(err.filename, err.strerror or str(err)))
+
+    def _on_read(self, share: float) -> None:
+        self._interrupts.check()
+        self._share = share
+        self._draw_bar()
+
+    def _draw_bar(self) -> None:
+        share = (self._read_files + self._share) / self._all_files
+        self._bar.draw(share, quantity(self._states.total(), "session"))
+
+    def _rows_of(self, source: Source) -> Iterator[_Row]:
         """Import the sessions of a source, and record what cannot be read."""
         try:
-            format_name, results = read(source) or ("", [_unknown(source)])
-            for doc in results:
-                if isinstance(doc, Skipped):
-                    self._skip(source.name, doc)
-                    continue
-                try:
-                    imported = importer.add(doc)
-                except BadSession as err:
-                    self._skip(source.name, source.skipped(str(err)))
-                    continue
-                self._states[imported.state] += 1
-                name = self._name(imported, importer)
-                count = len(doc["messages"])
-                yield _Row(imported, source.name, format_name, messages=count, name=name)
+            found = read(source)
+            if found is None:
+                self._unread.add(source.name, _unknown(source))
+                return
+            format_name, results = found
+            for result in results:
+                if isinstance(result, Skipped):
+                    self._unread.add(source.name, result)
+                else:
+                    yield from self._add(result, source, format_name)
         except BadInput as err:
-            self._skip(source.name, source.skipped(str(err)))
+            self._unread.add(source.name, source.skipped(str(err)))
 
-    def _name(self, imported: Imported, importer: Importer) -> str | None:
+    def _add(self, doc: Document, source: Source, format_name: str) -> Iterator[_Row]:
+        """Take a session into the store; yield its row unless the store has an unreadable file."""
+        try:
+            imported = self._importer.add(doc)
+        except BadSession as err:
+            self._unread.add(source.name, source.skipped(str(err)))
+            return
+        self._states[imported.state] += 1
+        name = self._name(imported)
+        count = len(doc["messages"])
+        yield _Row(imported, source.name, format=format_name, messages=count, name=name)
+
+    def _name(self, imported: Imported) -> str | None:
         """With --keep-keys, name a session by its key in the other tool and return the name."""
         key = as_dict(imported.doc["meta"].get("imported")).get("name")
         name = f"@{key}"
@@ -203,25 +238,15 @@ class _Import:
             return None
         owner = folders.filename_of_name(name)
         if not self._keeps_keys:
-            if imported.state == "imported" and owner is None and name not in self._possible_names:
-                self._possible_names.append(name)
+            if imported.state == "imported" and owner is None:
+                self._possible_names[name] = None
             return None
         if owner not in (None, imported.filename):
-            self._hide()
+            self._bar.hide()
             stdio.note(f"{name} already names another session: {str(owner)[folders.ID]}")
             return None
-        importer.name(name, imported.filename)
+        self._importer.name(name, imported.filename)
         return name
-
-    # ---- reporting
-
-    def _skip(self, file: str, skipped: Skipped) -> None:
-        if skipped.is_foreign:
-            self._foreign.append(skipped)
-            return
-        self._unread[file] += 1
-        if self._unread[file] <= _MAX_NOTES:
-            self._notes.append((file, skipped))
 
     def _finish(self) -> None:
         """Print notes about what was not read, and the totals of several sessions.
@@ -229,34 +254,17 @@ class _Import:
         Raises UsageError if nothing was imported.
         """
         count = self._states.total()
-        name = ", ".join(_PIPE if path == "-" else path for path in self.paths)
+        name = ", ".join(_STDIN if path == "-" else path for path in self._paths)
         formats = f"known formats: {', '.join(NAMES)}"
-        if not count and len(self.paths) == 1 and not os.path.isdir(name):
-            skipped = [*(note for _, note in self._notes), *self._foreign]
-            reasons = [f"{where}: {why}" for where, why, _ in skipped]
-            if len(reasons) < 2:
-                reason = reasons[0] if reasons else f"{name}: no session is in it"
-                raise UsageError(reason, formats if reason.endswith(_UNKNOWN) else "")
+        if not count and len(self._paths) == 1 and not os.path.isdir(name):
+            reasons = self._unread.reasons() or [f"{name}: no session is in it"]
+            if len(reasons) == 1:
+                is_unknown = reasons[0].endswith(_UNKNOWN)
+                raise UsageError(reasons[0], formats if is_unknown else "")
 
-        for why, group in groupby(self._notes, lambda note: note[1].why):
-            notes = [*group]
-            files = [*dict.fromkeys(file for file, _ in notes)]
-            places = [skipped.where for _, skipped in notes]
-            if len(files) > _MAX_NOTES:  # of a tool whose sessions are not read
-                places = [folders.abbreviate(files)]
-            for place in places:
-                stdio.note(f"{place}: {why}")
-        if unread := self._unread.total():
-            unnamed = unread - len(self._notes)
-            stdio.note(f"not read: {unread}{f', {unnamed} of them not named' if unnamed else ''}")
-        if self._foreign:
-            names = folders.abbreviate([skipped.where for skipped in self._foreign])
-            stdio.note(f"{_UNKNOWN}: {len(self._foreign)} ({names})")
-        if self._left_out:
-            names = folders.abbreviate(self._left_out)
-            stdio.note(f"no session by name or kind of file: {len(self._left_out)} ({names})")
+        self._unread.write_notes()
         if self._possible_names:
-            stdio.note(f"--keep-keys would name them {folders.abbreviate(self._possible_names)}")
+            stdio.note(f"--keep-keys would name them {abbreviate([*self._possible_names])}")
         if not count:
             raise UsageError(f"{name}: nothing that could be imported", formats)
         if count > 1:
@@ -264,71 +272,103 @@ class _Import:
 
     def _totals(self) -> str:
         """The numbers of sessions in one line."""
-        states = [state for state in ("imported", "grown", "known") if self._states[state]]
-        parts = ", ".join(f"{self._states[state]:,} {state}" for state in states)
-        return f"{quantity(self._states.total(), 'session')}: {parts}"
-
-    def stopped(self) -> str:
-        """The line about an import that was stopped; "" if it had not read a session yet."""
-        return f"stopped after {self._totals()}; the same command goes on" if self._states else ""
-
-    # ---- the bar
-
-    def _draw(self) -> None:
-        """Draw how much of the files is read, and how many sessions there were."""
-        now = time.monotonic()
-        if self._screen and now >= self._next_drawing:
-            self._next_drawing = now + _PERIOD
-            share = (self._read_files + self._share) / self._all_files
-            bar = "#" * round(share * _CELLS)
-            line = f"[{bar:-<{_CELLS}}] {share:.0%}, {quantity(self._states.total(), 'session')}"
-            line = truncate_end(line, stdio.width(sys.stderr) - 1)
-            self._is_drawn |= self._screen.offer(_ERASE + line)
-
-    def _hide(self) -> None:
-        """Erase the bar before other output; the next ``_draw`` draws it again."""
-        if self._screen and self._is_drawn:
-            self._is_drawn = not self._screen.offer(_ERASE)
-            self._next_drawing = 0.0
+        parts = []
+        for state in ("imported", "grown", "known"):
+            if self._states[state]:
+                parts.append(f"{self._states[state]:,} {state}")
+        return f"{quantity(self._states.total(), 'session')}: {', '.join(parts)}"
 
 
-def import_session(flags: Flags) -> int:
-    """Import files and folders; print a line for each session, then notes on what is not read.
-
-    Raises UsageError if nothing was imported.
-    """
-    with Interrupts(None) as interrupts:
-        run = _Import(flags, interrupts)
-        piped = _read_pipe() if run.paths == ["-"] else None  # a signal may end this wait
-        with interrupts.shielded(), importing() as importer:
-            try:
-                write_changes(
-                    run.rows(importer, piped),
-                    _Row.line,
-                    _Row.fields,
-                    flags.output,
-                    interruptible=True,
-                )
-            except Interrupted as interrupt:  # while a reader of stdout is slow
-                run.stopped_by = interrupt
-    if run.stopped_by:
-        run.stopped_by.hint = run.stopped()
-        run.stopped_by.reported = True
-        raise run.stopped_by
-    return 0
-
-
-def _read_pipe() -> bytes:
-    """All of standard input. Raises UsageError if that is a terminal."""
-    if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError("--import-session - reads standard input", "pipe a file in")
-    return bytes(stdio.read_piped(prompted=False))
+def _may_be_session(file: str) -> bool:
+    """Whether a file in a folder can be a session, by its name and kind."""
+    suffix = os.path.splitext(file)[1].lower()
+    if suffix not in _SUFFIXES or IGNORED_PATHS.search(file):
+        return False
+    return stat.S_ISREG(os.lstat(file).st_mode)
 
 
 def _unknown(source: Source) -> Skipped:
     """Why a file of no known format is skipped; for one that looks like JSON, its syntax error."""
-    start = source.start.lstrip()[:1]
-    if start in (b"{", b"[") and source.json_error:
+    first_byte = source.start.lstrip()[:1]
+    if first_byte in (b"{", b"[") and source.json_error:
         is_foreign = source.path is None or source.path.suffix != ".json"
         return Skipped(source.name, source.json_error, is_foreign)
-    return Skipped(source.name, _UNKNOWN if start else "empty", is_foreign=True)
+    return Skipped(source.name, _UNKNOWN if first_byte else "empty", is_foreign=True)
+
+
+# ---- what is not read
+
+
+class _Unread:
+    """What an import has not read, and why."""
+
+    def __init__(self) -> None:
+        self.left_out: list[str] = []  # files and links that cannot be a session by name or kind
+        self._foreign: list[Skipped] = []
+        self._counts = Counter[str]()  # of the other parts, by file
+        self._noted: list[tuple[str, Skipped]] = []  # those with a note, each with its file
+
+    def add(self, file: str, skipped: Skipped) -> None:
+        """Record a part of a file that cannot be read."""
+        if skipped.is_foreign:
+            self._foreign.append(skipped)
+            return
+        self._counts[file] += 1
+        if self._counts[file] <= _MAX_NOTES:
+            self._noted.append((file, skipped))
+
+    def reasons(self) -> list[str]:
+        """Why each part was not read, with its place."""
+        parts = [skipped for _, skipped in self._noted] + self._foreign
+        return [f"{part.where}: {part.why}" for part in parts]
+
+    def write_notes(self) -> None:
+        """Print notes on all that was not read."""
+        for why, group in groupby(self._noted, key=lambda entry: entry[1].why):
+            entries = list(group)
+            places = [skipped.where for _, skipped in entries]
+            files = list(dict.fromkeys(file for file, _ in entries))
+            if len(files) > _MAX_NOTES:  # of a tool whose sessions are not read
+                places = [abbreviate(files)]
+            for place in places:
+                stdio.note(f"{place}: {why}")
+        unread = self._counts.total()
+        if unread:
+            unnamed = unread - len(self._noted)
+            remark = f", {unnamed} of them not named" if unnamed else ""
+            stdio.note(f"not read: {unread}{remark}")
+        if self._foreign:
+            names = abbreviate([skipped.where for skipped in self._foreign])
+            stdio.note(f"{_UNKNOWN}: {len(self._foreign)} ({names})")
+        if self.left_out:
+            names = abbreviate(self.left_out)
+            stdio.note(f"no session by name or kind of file: {len(self.left_out)} ({names})")
+
+
+# ---- the bar
+
+
+class _Bar:
+    """A progress bar on stderr, if that is a terminal. Ctrl-S there does not block it."""
+
+    def __init__(self) -> None:
+        self._screen = stdio.Sink(sys.stderr) if stdio.shows_frames(sys.stderr) else None
+        self._next_drawing = time.monotonic() + _DELAY
+        self._is_drawn = False
+
+    def draw(self, share: float, text: str) -> None:
+        """Draw which share is done, from 0 to 1, unless that was done a moment ago."""
+        now = time.monotonic()
+        if self._screen and now >= self._next_drawing:
+            self._next_drawing = now + _PERIOD
+            bar = "#" * round(share * _CELLS)
+            line = f"[{bar:-<{_CELLS}}] {share:.0%}, {text}"
+            line = truncate_end(line, stdio.width(sys.stderr) - 1)
+            if self._screen.offer(_ERASE + line):
+                self._is_drawn = True
+
+    def hide(self) -> None:
+        """Erase the bar before other output; the next ``draw`` draws it again."""
+        if self._screen and self._is_drawn:
+            self._is_drawn = not self._screen.offer(_ERASE)
+            self._next_drawing = 0.0

@@ -8,6 +8,7 @@ from gptsh.cli.options import Flags
 from gptsh.config import settings
 from gptsh.core import folders, retention, sessions
 from gptsh.core.folders import abbreviate
+from gptsh.core.listing import SessionSummary
 from gptsh.errors import UsageError
 from gptsh.llm.client import Client
 from gptsh.manage import lists, removing
@@ -15,6 +16,7 @@ from gptsh.manage.lists import matching_sessions, nothing_found, or_note, write_
 from gptsh.terminal import stdio
 from gptsh.terminal.interrupts import Interrupts
 from gptsh.text import one_line, quantity
+from gptsh.turn.budget import budget_of
 from gptsh.turn.options import stored_agent
 from gptsh.turn.small_model import Consolidated, Consolidation, has_memory
 
@@ -30,38 +32,53 @@ def prune_sessions(flags: Flags) -> int:
         raise UsageError("--prune-sessions needs a condition", ways)
     if flags.archive and flags.archived:
         raise UsageError("--archive and --archived cannot be used together")
+    old = _old_sessions(flags)
+    if not (flags.yes and old):
+        _show_old(old, flags)
+        return 0
+    versions = {item["filename"]: item["updated_at"] for item in old}
+    changes = retention.remove(versions, archive=flags.archive, from_archive=flags.archived)
+    return removing.run_changes(changes, flags.output)
+
+
+def _old_sessions(flags: Flags) -> list[SessionSummary]:
+    """Return the sessions to prune, least recently used first."""
     age = flags.older_than
     if age is None and flags.unanswered:
         age = "1h"  # a younger question may be waiting for its answer
     before = older_than(age) if age is not None else None
     filters = filters_of(flags)
+    # The limit is for the sessions to prune, not for those to choose from.
     items = or_note(matching_sessions(filters._replace(limit=None)), nothing_found(filters))
     if flags.unanswered:
         items = (item for item in items if item["messages"] == item["turns"] == 1)
-    old = retention.select_to_prune(items, flags.keep, before, flags.limit)
-    if flags.yes and old:
-        versions = {item["filename"]: item["updated_at"] for item in old}
-        changes = retention.remove(versions, archive=flags.archive, from_archive=flags.archived)
-        return removing.run_changes(changes, flags.output)
-    line = lists.session_line(flags.output)
-    lines = lists.lines_of(old, line, lists.session_object, flags.output)
-    lists.show(lines, flags.output, safe=lists.shows_rows(flags.output))
+    return retention.select_to_prune(items, flags.keep, before, flags.limit)
 
+
+def _show_old(old: list[SessionSummary], flags: Flags) -> None:
+    """List the sessions that ``--yes`` would delete or archive, and say so."""
+    lines = lists.lines_of(
+        old, lists.session_line(flags.output), lists.session_object, flags.output
+    )
+    lists.show(lines, flags.output, safe=lists.shows_rows(flags.output))
     verb = "archived" if flags.archive else "deleted"
+    if not old:
+        stdio.note(f"no session would be {verb}")
+        return
+    note = f"{quantity(len(old), 'session')} would be {verb}"
     names = []
     for item in old:
         names += item["names"]
-    with_names = f", {abbreviate(names)} among them" if names else ""
-    if old:
-        stdio.note(f"{quantity(len(old), 'session')} would be {verb}{with_names}: --yes does it")
-    else:
-        stdio.note(f"no session would be {verb}")
-    return 0
+    if names:
+        note += f", {abbreviate(names)} among them"
+    stdio.note(f"{note}: --yes does it")
 
 
 # ---- consolidating
 #
 # ``--consolidate``: add what is new in sessions to the memories of their agents.
+
+_Target = tuple[str, str, str]  # the id, the file name and the agent of a session
 
 
 def consolidate(flags: Flags) -> int:
@@ -74,49 +91,57 @@ def consolidate(flags: Flags) -> int:
         raise UsageError("--consolidate and --no-save cannot be used together")
     interrupts = Interrupts(time_limit(flags, config))
     client = Client(config, os.environ)
-    if config.limits.per_day is not None:
-        from gptsh.turn.budget import budget_of
-
-        client.budget = budget_of(config, None)
+    client.budget = budget_of(config, None)
     consolidation = Consolidation(config, client, interrupts)
-    named_session = _named_session(flags, consolidation)
-    if named_session:
-        targets = [named_session]
+    named = _named_session(flags, consolidation)
+    if named:
+        results = _results(consolidation, [named])
     else:
-        filters = filters_of(flags)
-        items = or_note(matching_sessions(filters), nothing_found(filters))
-        targets = [(item["id"], item["filename"], item["agent"] or "default") for item in items]
+        results = filter(_has_news, _results(consolidation, _matching_sessions(flags)))
     if not any(agent.memory for agent in config.agents.readable()):
         stdio.note("no agent has a memory: set memory = true under [agents.NAME]")
 
-    def results() -> Iterator[Consolidated]:
-        for target in reversed(targets):
-            result = consolidation.run(*target)
-            if named_session or result["messages"] or result["error"]:
-                yield result
-            if consolidation.is_over:
-                return
-
-    def line(result: Consolidated) -> str:
-        outcome = quantity(result["messages"], "message")
-        if result["error"]:
-            outcome = f"failed after {outcome}" if result["messages"] else "failed"
-        return one_line(f"{result['session']} ({result['agent']}) {outcome}")
-
     with interrupts, interrupts.shielded():
-        write_changes(results(), line, dict, flags.output, interruptible=True)
+        write_changes(results, _result_line, dict, flags.output, interruptible=True)
     if consolidation.interrupted:
         consolidation.interrupted.reported = True
         raise consolidation.interrupted
     return consolidation.exit_code
 
 
-def _named_session(flags: Flags, consolidation: Consolidation) -> tuple[str, str, str] | None:
-    """Id, file name and agent of the session of ``-s`` or ``-c``; None if neither is given.
+def _results(consolidation: Consolidation, targets: list[_Target]) -> Iterator[Consolidated]:
+    """Consolidate the sessions, the oldest first, until there is no use in going on."""
+    for target in reversed(targets):
+        yield consolidation.run(*target)
+        if consolidation.is_over:
+            return
+
+
+def _has_news(result: Consolidated) -> bool:
+    return bool(result["messages"] or result["error"])
+
+
+def _result_line(result: Consolidated) -> str:
+    outcome = quantity(result["messages"], "message")
+    if result["error"]:
+        outcome = f"failed after {outcome}" if result["messages"] else "failed"
+    return one_line(f"{result['session']} ({result['agent']}) {outcome}")
+
+
+def _matching_sessions(flags: Flags) -> list[_Target]:
+    """The sessions that the filters choose, newest first."""
+    filters = filters_of(flags)
+    items = or_note(matching_sessions(filters), nothing_found(filters))
+    return [(item["id"], item["filename"], item["agent"] or "default") for item in items]
+
+
+def _named_session(flags: Flags, consolidation: Consolidation) -> _Target | None:
+    """The session of ``-s`` or ``-c``; None if neither is given.
 
     Raises UsageError if it cannot be consolidated.
     """
-    ref = session_ref(flags.changed(new=True), consolidation.settings)  # new: not GPTSH_SESSION
+    # ``new`` leaves GPTSH_SESSION out.
+    ref = session_ref(flags.changed(new=True), consolidation.settings)
     if ref is None:
         return None
     refuse_filters(flags, "-s or -c")

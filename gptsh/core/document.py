@@ -105,12 +105,12 @@ def blank(session_id: str, created_at: str) -> Document:
 
 # ---- checking the content of a file
 #
-# Each key has a shape: a type, a test, a table of shapes (``ANY`` is for all keys that it does not
-# name), or a list with the shape of its items. A key with a name may be absent or null, except the
-# id of a record in a list. A value of another shape is left out.
+# Each value has a shape: a type, a test, a table of shapes by key, or a list with the shape of its
+# items. A key that the table names may be absent or null, except the id of a record in a list. A
+# value of another shape is left out; keys without a shape are kept.
 
 Shape = dict[str, object]
-_ANY = "*"
+_ANY_KEY = "*"  # of a table in which each key has the same shape
 
 
 def _is_time(value: object) -> TypeGuard[str]:
@@ -155,7 +155,7 @@ _DOCUMENT: Shape = {
         "output": str,
         "cwd": str,
         "project": str,
-        "used_in": {_ANY: _is_time},
+        "used_in": {_ANY_KEY: _is_time},
         "tags": [str],
         "forked_from": str,
         "mcp_allowed_servers": [str],
@@ -209,8 +209,8 @@ _DOCUMENT: Shape = {
                 "tokens": int,
             },
         ],
-        "cuts": {_ANY: [_is_cut]},
-        "noted": {_ANY: {_ANY: str}},
+        "cuts": {_ANY_KEY: [_is_cut]},
+        "noted": {_ANY_KEY: {_ANY_KEY: str}},
         "consolidated": str,
     },
 }
@@ -250,35 +250,49 @@ def _validated(value: object, shape: object, path: str, malformed: list[str]) ->
     The paths of malformed parts are appended to ``malformed``.
     """
     if isinstance(shape, dict) and isinstance(value, dict):
-        result = value
-        of_any = shape.get(_ANY)
-        for key, item in value.items():
-            expected = shape.get(key, of_any)
-            if expected is None or type(item) is expected or (item is None and of_any is None):
-                continue
-            valid = _validated(item, expected, f"{path}.{key}" if path else key, malformed)
-            if valid is None:
-                result = {other: kept for other, kept in result.items() if other != key}
-            elif valid is not item:
-                result = {**result, key: valid}
-        return result
+        return _validated_table(value, shape, path, malformed)
     if isinstance(shape, list) and isinstance(value, list):
-        items = []
-        for index, item in enumerate(value):
-            valid = _validated(item, shape[0], f"{path}[{index}]", malformed)
-            if isinstance(valid, dict) and not valid.get("id"):
-                malformed.append(f"{path}[{index}].id")
-            elif valid is not None:
-                items.append(valid)
-        return items
+        return _validated_list(value, shape[0], path, malformed)
     if isinstance(shape, (type, tuple)):
-        fits = isinstance(value, shape)
+        is_valid = isinstance(value, shape)
     else:
-        fits = callable(shape) and shape(value)
-    if not fits:
-        malformed.append(path)
-        return None
-    return value
+        is_valid = callable(shape) and shape(value)
+    if is_valid:
+        return value
+    malformed.append(path)
+    return None
+
+
+def _validated_table(value: JsonObject, shape: Shape, path: str, malformed: list[str]) -> object:
+    """Return the table itself, or a copy without its malformed parts."""
+    new = value
+    shape_of_all = shape.get(_ANY_KEY)
+    for key, item in value.items():
+        expected = shape.get(key, shape_of_all)
+        # The second test is for speed: nearly all values of a file are simple and valid.
+        if expected is None or type(item) is expected or (item is None and shape_of_all is None):
+            continue
+        valid = _validated(item, expected, f"{path}.{key}" if path else key, malformed)
+        if valid is None:
+            new = {other: part for other, part in new.items() if other != key}
+        elif valid is not item:
+            new = {**new, key: valid}
+    return new
+
+
+def _validated_list(
+    value: list[object], shape: object, path: str, malformed: list[str]
+) -> list[object]:
+    """Return the items without their malformed parts; a record needs an id."""
+    items = []
+    for index, item in enumerate(value):
+        place = f"{path}[{index}]"
+        valid = _validated(item, shape, place, malformed)
+        if isinstance(valid, dict) and not valid.get("id"):
+            malformed.append(f"{place}.id")
+        elif valid is not None:
+            items.append(valid)
+    return items
 
 
 def parse_document(
@@ -289,9 +303,8 @@ def parse_document(
     """Return the JSON value of a file as a complete document, and the paths of malformed parts.
 
     Malformed parts are left out. The file's name provides ``session_id``, which replaces the id
-    in the file, and ``created``, for a missing time of creation. Missing ids of messages are
-    derived in a way that gives every reader the same ones. A version of 0, or none, is a file of
-    gptsh-cli 0.8.
+    in the file, and ``created``, for a missing time of creation. A version of 0, or none, is a file
+    of gptsh-cli 0.8.
     Raises ValueError if the messages cannot be read.
     """
     from gptsh.content.shapes import normalize_message
@@ -302,33 +315,39 @@ def parse_document(
     given = {key: item for key, item in value.items() if key != "messages"}
     head = as_dict(_validated(given, _DOCUMENT, "", malformed))
     new = _with_all_keys(head, session_id, created)
-    seen = set()
+    ids = set()
     for index, given_message in enumerate(value["messages"]):
         checked = check_message(given_message)
         valid = _validated(checked, _MESSAGE, f"messages[{index}]", malformed)
         for message in normalize_message(cast(Message, valid)):
             message_id = message.get("id")
-            if not message_id or message_id in seen:
-                from uuid import NAMESPACE_URL, uuid5
-
-                seed = f"gptsh:{new['id']} {new['created_at']} {len(new['messages'])}"
-                message_id = str(uuid5(NAMESPACE_URL, seed))
+            if not message_id or message_id in ids:
+                message_id = _next_message_id(new)
                 message = {**message, "id": message_id}
-            seen.add(message_id)
+            ids.add(message_id)
             new["messages"].append(message)
     if not head.get("version"):
         _convert_old_totals(new)
     new["stats"] |= stats(new["messages"], new["stats"]["preview"])
-    return new, [*dict.fromkeys(malformed)]
+    return new, list(dict.fromkeys(malformed))
+
+
+def _next_message_id(doc: Document) -> str:
+    """Return an id for the next message of a document: every reader gives it the same one."""
+    from uuid import NAMESPACE_URL, uuid5
+
+    place = f"gptsh:{doc['id']} {doc['created_at']} {len(doc['messages'])}"
+    return str(uuid5(NAMESPACE_URL, place))
 
 
 def _with_all_keys(head: JsonObject, session_id: str | None, created: str | None) -> Document:
     """Return a document without messages, of the valid keys of a file and the defaults."""
+    created_at = _UNKNOWN_TIME
     if head.get("created_at"):
-        created = head["created_at"]
-    else:
-        created = timestamp(datetime.fromisoformat(created)) if _is_time(created) else _UNKNOWN_TIME
-    new: JsonObject = {**blank(session_id or str(head.get("id") or ""), created)}
+        created_at = head["created_at"]
+    elif _is_time(created):
+        created_at = timestamp(datetime.fromisoformat(created))
+    new: JsonObject = {**blank(session_id or str(head.get("id") or ""), created_at)}
     for key, item in head.items():
         if key == "id":
             continue
@@ -338,7 +357,8 @@ def _with_all_keys(head: JsonObject, session_id: str | None, created: str | None
         elif item is not None or key not in new:
             new[key] = item
     new["version"] = max(new["version"], VERSION)
-    new["title"] = new["title"] and one_line(new["title"])  # whatever a model or a tool wrote there
+    if new["title"]:
+        new["title"] = one_line(new["title"])  # a model or another tool may have written anything
     return cast(Document, new)
 
 
@@ -354,7 +374,9 @@ def check_message(value: object) -> Message:
     if not is_valid:
         raise ValueError("not a session: a message whose content is neither text nor parts")
     calls = value.get("tool_calls")
-    if calls is not None and not (isinstance(calls, list) and all(map(_is_call, calls))):
+    if calls is None:
+        calls = []
+    if not isinstance(calls, list) or not all(map(_is_call, calls)):
         raise ValueError("not a session: a message with malformed 'tool_calls'")
     return cast(Message, value)
 
@@ -460,7 +482,7 @@ def change_tags(doc: Document, added: Iterable[str], removed: Collection[str] = 
 # ---- the bytes of a file
 #
 # ``write_document`` begins a new line before the context and before each message. JSON has no line
-# breaks within a string, so lines of such a file are safe to read alone: a list reads the first, a
+# breaks within a string, so each line of such a file can be read alone: a list reads the first, a
 # search those with a word.
 
 Head = Mapping[str, object]  # the unchecked keys of a document, at least those before its context
@@ -469,9 +491,9 @@ _BLOCK = 4096  # bytes; holds the first line of nearly every session
 _LONG_BLOCK = 1_000_000  # bytes; a file with a longer first line is read whole
 _LARGE = 200_000  # bytes that are parsed in the time of the fast parser's import
 _TAIL = 64  # bytes; enough for the end of the messages
-_OURS = b'{"version":'  # begins every file of our layout
-_MESSAGES = b'"messages":['  # its third line
-_END = b"]}"  # its last line
+_START = b'{"version":'  # of the first line of a file that gptsh wrote
+_THIRD_LINE = b'"messages":['
+_LAST_LINE = b"]}"
 
 
 @again_if_stale
@@ -502,13 +524,13 @@ def _encode(doc: Document) -> Iterator[bytes]:
     messages = second_line.pop("messages")
     yield encode_json(first_line)[:-1] + b",\n"
     yield encode_json(second_line)[1:-1] + b",\n"
-    yield _MESSAGES
+    yield _THIRD_LINE
     separator = b"\n"
     for message in messages:
         yield separator
         yield encode_json(message)
         separator = b",\n"
-    yield b"\n" + _END
+    yield b"\n" + _LAST_LINE
 
 
 def read_document(path: Path | str, limit: int = MAX_SIZE) -> tuple[Document, list[str]]:
@@ -527,7 +549,7 @@ def parse_file(data: bytes, path: str) -> tuple[Document, list[str]]:
         raise ValueError(f"not JSON: {err}") from err
     name = path[-25:]  # yyyyMMdd-HHMMSS-id.json
     doc, malformed = parse_document(value, name[16:20], f"{name[:8]}T{name[9:15]}Z")
-    if is_unsaved(doc):  # other programs write this
+    if is_unsaved(doc):  # as another program may leave it; a file is a saved session
         doc["updated_at"] = just_after(doc["created_at"])
     return doc, malformed
 
@@ -546,25 +568,28 @@ def read_head(path: str) -> Head:
 
 @again_if_stale
 def _first_line(path: str) -> bytes:
-    """The first line of a file that ends as ours do, or b"". Raises OSError."""
+    """The first line of a file that ends as gptsh ends it, or b"". Raises OSError.
+
+    A file with another end is torn, or another program wrote keys after the messages.
+    """
     descriptor = open_own(path, READ)
     try:
-        end = data = os.read(descriptor, _BLOCK)
+        data = os.read(descriptor, _BLOCK)
+        end = data
         if len(data) == _BLOCK:  # otherwise the file ends here
             size = os.fstat(descriptor).st_size
             end = os.pread(descriptor, _TAIL, max(0, size - _TAIL))
             if b"\n" not in data:
                 data += os.read(descriptor, _LONG_BLOCK)
         line, newline, _ = data.partition(b"\n")
-        is_whole = end.rstrip().endswith(_END)  # else it is torn, or has keys after the messages
-        return line if newline and is_whole else b""
+        return line if newline and end.rstrip().endswith(_LAST_LINE) else b""
     finally:
         os.close(descriptor)
 
 
 def _head_in(line: bytes, path: str) -> JsonObject | None:
     """Return the keys of the first line of a file, or None if another program wrote the file."""
-    if not (line.startswith(_OURS) and line.endswith(b",")):
+    if not (line.startswith(_START) and line.endswith(b",")):
         return None
     try:
         head = parse_json_fast(line[:-1] + b"}")
@@ -587,7 +612,7 @@ def parse_some(
     """
     lines = data.split(b"\n")
     head = _head_in(lines[0], path)
-    if head is None or lines[2:3] != [_MESSAGES] or lines[-1] != _END:
+    if head is None or lines[2:3] != [_THIRD_LINE] or lines[-1] != _LAST_LINE:
         doc, _ = parse_file(data, path)
         return doc, iter(doc["messages"])
     return head, _messages_in(filter(is_wanted, lines[3:-1]))

@@ -699,17 +699,20 @@ class _Option(click.Option):
     """A click option that is made from its row."""
 
     def __init__(self, row: Row, completer: Completer | None) -> None:
-        bare: dict[str, Any] = {"flag_value": row.bare} if row.bare else {}
+        flag: dict[str, Any] = {}  # click takes is_flag=False alone for "its value may be missing"
+        if row.bare:
+            flag = {"is_flag": False, "flag_value": row.bare}
+        elif not row.metavar and not row.type:
+            flag = {"is_flag": True}
         super().__init__(
             row.names,
             help=row.help,
             metavar=row.metavar or None,
             type=row.type,
             multiple=row.many,
-            is_flag=not (row.metavar or row.type),
             callback=None if row.may_be_blank else _refuse_blank,
             shell_complete=completer,
-            **bare,
+            **flag,
         )
         self.group = row.group
 

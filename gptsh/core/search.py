@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
-from itertools import chain, starmap
 from unicodedata import normalize
 
 from gptsh import files
@@ -22,11 +21,21 @@ Passage = tuple[str, str, str]  # the speaker, the name of the tool or file or "
 
 # ASCII that no JSON writer escapes.
 _PLAIN = re.compile(r"[!#-%(-*,-.0-:=?-\[\]-_a-~]+")
-# Blocks with all characters that become ASCII when they are folded.
+# Blocks with all characters that become ASCII when they are folded: the first, and the one after.
 _BLOCKS = (
-    *((0xAA, 0x37F), (0x1D2C, 0x218A), (0x2460, 0x24EB), (0x2A74, 0x2A77), (0x2C7C, 0x2C7E)),
-    *((0x3200, 0x3400), (0xA7F2, 0xA7F5), (0xFB00, 0xFB2A), (0xFE10, 0xFF5F), (0x107A5, 0x107A6)),
-    *((0x1D400, 0x1D800), (0x1F100, 0x1F191), (0x1FBF0, 0x1FBFA)),
+    (0xAA, 0x37F),
+    (0x1D2C, 0x218A),
+    (0x2460, 0x24EB),
+    (0x2A74, 0x2A77),
+    (0x2C7C, 0x2C7E),
+    (0x3200, 0x3400),
+    (0xA7F2, 0xA7F5),
+    (0xFB00, 0xFB2A),
+    (0xFE10, 0xFF5F),
+    (0x107A5, 0x107A6),
+    (0x1D400, 0x1D800),
+    (0x1F100, 0x1F191),
+    (0x1FBF0, 0x1FBFA),
 )
 _ASCII = bytes(range(0x80))
 _PIECE = 100_000  # characters of a text that are folded at once
@@ -95,34 +104,40 @@ class Query:
         A long one is folded in pieces that end at white space: ``str.lower`` takes up to twelve
         bytes a character.
         """
-        pieces = [text] if len(text) <= _PIECE else (piece[0] for piece in _PIECES.finditer(text))
         found: set[str] = set()
-        for folded in map(fold, pieces):
+        for piece in _PIECES.finditer(text):
+            folded = fold(piece[0])
             found.update(word for word in self.words if word in folded)
         return found
 
     def excerpt(self, passage: Passage) -> tuple[str, list[Span]]:
         """Return the text around a passage's first word, on one line, and where the words are."""
         speaker, name, text = passage
-        start = f"{speaker} ({shorten(name, _NAME_WIDTH)}): " if name else f"{speaker}: "
-        text = self._shown(text)
-        room = max(0, self.width - len(start))
+        if name:
+            speaker += f" ({shorten(name, _NAME_WIDTH)})"
+        speaker += ": "
+        width = max(0, self.width - len(speaker))
 
+        text = self._shown(text)
         first, end = self._first_word(text)
-        begin = max(0, first - _AROUND * room)  # a text may have megabytes
-        line = one_line(text[begin : end + _AROUND * room])
-        if begin or len(line) > room:
-            first, end = self._first_word(line)
-            middle = first - (room - (end - first)) // 2
-            begin = max(0, min(middle, len(line) - room))
-            is_cut = begin + room < len(line)
-            line = line[begin : begin + room]
-            if begin:
-                line = f"…{line[1:]}"
-            if is_cut:
-                line = f"{line[:-1]}…"
-        match = start + line
-        return match, [word.span() for word in self._pattern.finditer(match, len(start))]
+        begin = max(0, first - _AROUND * width)  # a text may have megabytes
+        line = one_line(text[begin : end + _AROUND * width])
+        if begin or len(line) > width:
+            line = self._around_first_word(line, width)
+        match = speaker + line
+        return match, [word.span() for word in self._pattern.finditer(match, len(speaker))]
+
+    def _around_first_word(self, line: str, width: int) -> str:
+        """Return so many characters of a line with its first word in the middle, if possible."""
+        first, end = self._first_word(line)
+        before = (width - (end - first)) // 2
+        begin = max(0, min(first - before, len(line) - width))
+        part = line[begin : begin + width]
+        if begin:
+            part = f"…{part[1:]}"
+        if begin + width < len(line):
+            part = f"{part[:-1]}…"
+        return part
 
     def _shown(self, text: str) -> str:
         """Return the text as written, except with plain letters if the words are only in these."""
@@ -138,22 +153,28 @@ class Query:
 
 
 def _bytes_test(word: str) -> Callable[[bytes], bool]:
-    """Return a test whether bytes in lower case may contain the word: never False if they do."""
+    """Return a test whether bytes in lower case may contain the word: never False if they do.
+
+    A file may have the word as it is, with characters that are folded to its letters, or with
+    escapes such as ``\\u00fc``, which some programs write for all but ASCII.
+    """
     plain = max(_PLAIN.findall(word), key=len, default="")
     needle = plain.encode()
-    # Characters that become a piece of it, or of its ends.
-    folded = _folded().items() if plain else ()
-    lookalikes = [char for char, form in folded if _overlap(form, plain)]
-    raw = re.compile(_any_of(map(str.encode, lookalikes)))
+    lookalikes = []
+    for character, form in _folded().items():
+        if plain and _overlap(form, plain):
+            lookalikes.append(character)
+    raw = re.compile(_any_of(character.encode() for character in lookalikes))
     escaped = re.compile(_any_of(json.dumps(character)[1:-1].encode() for character in lookalikes))
 
     def test(lowered: bytes) -> bool:
         is_ascii = lowered.isascii()
+        has_escapes = rb"\u" in lowered
         if needle in lowered:
-            return word.isascii() or not is_ascii or rb"\u" in lowered
+            return word.isascii() or not is_ascii or has_escapes
         if not is_ascii and raw.search(lowered.translate(None, _ASCII)):
             return True
-        return rb"\u" in lowered and bool(escaped.search(lowered))
+        return has_escapes and bool(escaped.search(lowered))
 
     return test
 
@@ -161,10 +182,14 @@ def _bytes_test(word: str) -> Callable[[bytes], bool]:
 @cache
 def _folded() -> dict[str, str]:
     """Return the characters that become ASCII when they are folded, each with its folded form."""
-    characters = [*map(chr, chain.from_iterable(starmap(range, _BLOCKS)))]
-    forms = fold("\n".join(characters)).split("\n")
-    pairs = zip(characters, forms, strict=True)
-    return {character: form for character, form in pairs if _PLAIN.search(form)}
+    forms = {}
+    for first, end in _BLOCKS:
+        characters = [chr(code) for code in range(first, end)]
+        folded = fold("\n".join(characters)).split("\n")
+        for character, form in zip(characters, folded, strict=True):
+            if _PLAIN.search(form):
+                forms[character] = form
+    return forms
 
 
 def _overlap(form: str, plain: str) -> bool:
@@ -176,13 +201,16 @@ def _overlap(form: str, plain: str) -> bool:
 
 
 def _any_of(forms: Iterable[bytes]) -> bytes:
-    """Return a pattern for any of these, which tries each beginning once."""
+    """Return a pattern for any of these, which tries each beginning once: five times as fast."""
     rests: dict[bytes, list[bytes]] = {}
-    for form in filter(None, forms):
-        rests.setdefault(form[:1], []).append(form[1:])
-    return b"|".join(
-        re.escape(first) + b"(?:" + _any_of(others) + b")" for first, others in rests.items()
-    )
+    for form in forms:
+        if form:
+            rests.setdefault(form[:1], []).append(form[1:])
+    patterns = [re.escape(first) + b"(?:" + _any_of(rest) + b")" for first, rest in rests.items()]
+    return b"|".join(patterns)
+
+
+# ---- the search
 
 
 def search(
@@ -202,24 +230,27 @@ def search(
     folder = archive_folder() if archived else sessions_folder()
 
     def best_match(path: str) -> tuple[document.Head, Passage] | None:
+        # Another program may end a file in any way; a torn file is to be reported.
         data = files.read_bytes(path, document.LIST_LIMIT)
         if not query.may_match(data) and data.rstrip().endswith(b"}"):
             return None
         head, messages = document.parse_some(data, path, query.may_contain_any)
         del data  # it may have megabytes
         best = query.best(_passages(head, messages))
-        return best and (head, best)
+        return (head, best) if best else None
 
+    has_indexes = among is None and not archived
     names = names_by_file()
-    for index, name in enumerate(newest_first(folder) if among is None else among):
-        item = try_read(f"{folder}/{name}", best_match)
-        if isinstance(item, Unreadable):
-            yield item
-        elif item:
-            head, passage = item
+    filenames = newest_first(folder) if among is None else among
+    for index, filename in enumerate(filenames):
+        found = try_read(f"{folder}/{filename}", best_match)
+        if isinstance(found, Unreadable):
+            yield found
+        elif found:
+            head, passage = found
             match, marks = query.excerpt(passage)
-            shown_index = None if archived or among is not None else index
-            row = summary_of(head, shown_index, name, names.get(name, ()))
+            shown_index = index if has_indexes else None
+            row = summary_of(head, shown_index, filename, names.get(filename, ()))
             yield {**row, "match": match, "marks": marks}
 
 

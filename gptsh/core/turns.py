@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, cast
 
 from gptsh.core.document import Document, stats
@@ -105,9 +105,7 @@ def at_point(doc: Document, point: str) -> Document:
     if not point:
         end = len(messages)
     elif is_numbered(point):
-        ends = [0, *starts_of(messages)[1:], len(messages)] if starts_of(messages) else [0]
-        number = len(ends) - 1 + int(point) if point.startswith("-") else int(point)
-        end = ends[number] if 0 <= number < len(ends) else None
+        end = _end_of_turn(messages, point)
     else:
         snapshot = snapshots.find(doc["context"], point)
         for index, message in enumerate(messages):
@@ -119,6 +117,18 @@ def at_point(doc: Document, point: str) -> Document:
         raise UnknownSession(f"session {doc['id']} has no point {point!r}", available)
     context = snapshots.context_at(doc["context"], messages, end, snapshot)
     return {**doc, "messages": messages[:end], "stats": stats(messages[:end]), "context": context}
+
+
+def _end_of_turn(messages: Sequence[Message], point: str) -> int | None:
+    """Return how many messages there are up to turn ``N``, or before the last N turns (``-N``)."""
+    ends = [0]
+    starts = starts_of(messages)
+    if starts:
+        ends += [*starts[1:], len(messages)]
+    number = int(point)
+    if point.startswith("-"):
+        number += len(starts)
+    return ends[number] if 0 <= number < len(ends) else None
 
 
 def is_numbered(point: str) -> bool:
@@ -156,7 +166,8 @@ def merge(ours: Document, theirs: Document) -> Document:
         "context": _merge_context(ours, theirs, messages),
         "messages": messages,
     }
-    if used_in := _join_uses(theirs["meta"].get("used_in"), ours["meta"].get("used_in")):
+    used_in = _join_uses(theirs["meta"].get("used_in"), ours["meta"].get("used_in"))
+    if used_in:
         new["meta"]["used_in"] = used_in
     if len(messages) > len(theirs["messages"]):
         new["usage"]["tokens"] = ours["usage"]["tokens"]
@@ -195,17 +206,18 @@ def _join_uses(*tables: dict[str, str] | None) -> dict[str, str]:
 def _merge_context(ours: Document, theirs: Document, messages: Sequence[Message]) -> "ContextState":
     """Join the contexts of two documents, whose ``messages`` are joined already.
 
-    That has the newer compaction, the newest summaries and the used one, all cuts and texts, and
-    the later end of the memory.
+    The result has the newer compaction, its summary and the newest ones, all cuts and noted texts,
+    and the later end of the memory.
     """
     own = ours["context"]
     other = theirs["context"]
     compactions = [record for record in (other["compaction"], own["compaction"]) if record]
     compaction = max(compactions, key=lambda record: record.get("at") or "", default=None)
-    used_summary = compaction and compaction.get("summary")
     summaries = {item["id"]: item for item in (*other["summaries"], *own["summaries"])}
     by_age = sorted(summaries.values(), key=lambda item: item.get("created_at") or "")
-    kept_ids = {used_summary, *(item["id"] for item in by_age[-_MAX_SUMMARIES:])}
+    kept_ids = {item["id"] for item in by_age[-_MAX_SUMMARIES:]}
+    if compaction and compaction.get("summary"):
+        kept_ids.add(str(compaction["summary"]))
     consolidated = other["consolidated"] or own["consolidated"]
     for message in messages:
         if message["id"] in (own["consolidated"], other["consolidated"]):
@@ -245,12 +257,17 @@ def join_messages(ours: Sequence[Message], theirs: Sequence[Message]) -> list[Me
     Two turns asked in parallel become question, answer, question, answer.
     """
     their_ids = {message["id"] for message in theirs}
-    by_question: dict[str | None, list[Message]] = {None: []}  # in order; None: before the first
-    for messages, skipped in ((theirs, set()), (ours, their_ids)):
-        question: str | None = None
-        for message in messages:
-            if starts_turn(message):
-                question = message["id"]
-            if message["id"] not in skipped:
-                by_question.setdefault(question, []).append(message)
-    return [message for turn in by_question.values() for message in turn]
+    # The turns in order, by the id of their question; None is for what is before the first one.
+    turns: dict[str | None, list[Message]] = {None: []}
+    question: str | None = None
+    for message in theirs:
+        if starts_turn(message):
+            question = message["id"]
+        turns.setdefault(question, []).append(message)
+    question = None
+    for message in ours:
+        if starts_turn(message):
+            question = message["id"]
+        if message["id"] not in their_ids:
+            turns.setdefault(question, []).append(message)
+    return list(chain.from_iterable(turns.values()))

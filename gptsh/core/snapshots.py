@@ -20,15 +20,14 @@ _AUTOMATIC = re.compile("auto-([0-9]{1,9})")
 def check(name: str, messages: Sequence[Message]) -> None:
     """Raise UsageError if the user cannot take a snapshot of this name, or there is no message."""
     if not re.fullmatch(_NAME, name):
-        raise UsageError(
-            f"{name!r} is not a valid snapshot name",
+        form = (
             "it has letters, digits, '.', '_', ':' and '-', a letter first, at most 64 characters; "
-            "'auto-' is for automatic snapshots",
+            "'auto-' is for automatic snapshots"
         )
+        raise UsageError(f"{name!r} is not a valid snapshot name", form)
     if not messages:
-        raise UsageError(
-            "a new session has no messages to take a snapshot of", "leave out --snapshot"
-        )
+        problem = "a new session has no messages to take a snapshot of"
+        raise UsageError(problem, "leave out --snapshot")
 
 
 def record(
@@ -76,14 +75,22 @@ def record(
 
 
 def _added(snapshots: "Sequence[Snapshot]", new: "Snapshot") -> "list[Snapshot]":
-    """Return the snapshots with the new one, without those of its name."""
+    """Return the snapshots with the new one, without those of its name.
+
+    An automatic one gets the next number, unless it has one that is still free.
+    """
     if new["reason"] == "auto":
-        matches = [_AUTOMATIC.fullmatch(item.get("name") or "") for item in snapshots]
-        numbers = [int(match[1]) for match in matches if match]
-        match = _AUTOMATIC.fullmatch(new["name"] or "")
-        if match is None or int(match[1]) in numbers:  # another run may have taken its number
+        numbers = [_number_of(item) for item in snapshots]
+        if _number_of(new) in (0, *numbers):  # another run may have taken its number
             new["name"] = f"auto-{1 + max(numbers, default=0)}"
-    return [*(item for item in snapshots if item.get("name") != new["name"]), new]
+    others = [item for item in snapshots if item.get("name") != new["name"]]
+    return [*others, new]
+
+
+def _number_of(snapshot: "Snapshot") -> int:
+    """Return the number in a name such as ``auto-3``, from 1; 0 for any other name."""
+    match = _AUTOMATIC.fullmatch(snapshot.get("name") or "")
+    return int(match[1]) if match else 0
 
 
 def keep_newest(doc: Document, keep: int) -> None:
@@ -121,9 +128,9 @@ def delete(doc: Document, name: str) -> None:
 
 def automatic_at(doc: Document, end: int | None) -> str | None:
     """Return the name of the automatic snapshot after ``end`` messages (None: all), if any."""
+    messages = doc["messages"][:end]
     automatic = [item for item in doc["context"]["snapshots"] if item.get("reason") == "auto"]
-    last = doc["messages"][:end][-1:]
-    if automatic and last and automatic[-1].get("message") == last[0]["id"]:
+    if automatic and messages and automatic[-1].get("message") == messages[-1]["id"]:
         return automatic[-1].get("name")
     return None
 
@@ -144,26 +151,29 @@ def context_at(
 
     At a ``snapshot``, a later compaction and later summaries are left out too; each automatic
     snapshot was taken before a compaction.
-    ``consolidated`` moves to the last remaining message: none is remembered twice.
+    ``consolidated`` moves to the last remaining message, so that no message is remembered twice.
     """
     ids = [message["id"] for message in messages[:end]]
     later_ids = {message["id"] for message in messages[end:]}
-    summaries = [
-        item for item in context["summaries"] if {item.get("first"), item.get("last")} <= set(ids)
-    ]
-    if snapshot is not None:
-        taken_at = snapshot.get("created_at") or ""
-        summaries = [item for item in summaries if (item.get("created_at") or "") < taken_at]
+    summaries = []
+    for summary in context["summaries"]:
+        is_inside = summary.get("first") in ids and summary.get("last") in ids
+        if is_inside and (snapshot is None or _is_before(summary.get("created_at"), snapshot)):
+            summaries.append(summary)
     compaction = context["compaction"]
     if compaction:
-        summary_ids = {None, *(item["id"] for item in summaries)}
-        has_summary = compaction.get("summary") in summary_ids
-        kept = compaction.get("kept") or 0 if later_ids else 0
-        if not (has_summary and _still_applies(compaction, ids, kept, snapshot)):
+        summary_id = compaction.get("summary")
+        has_summary = summary_id is None or any(item["id"] == summary_id for item in summaries)
+        kept = 0  # without later messages, the newest are the same as they were then
+        if later_ids:
+            kept = compaction.get("kept") or 0
+        if not has_summary or not _still_applies(compaction, ids, kept, snapshot):
             compaction = None
     consolidated = context["consolidated"]
-    if consolidated not in ids:
-        consolidated = ids[-1] if ids and consolidated in later_ids else None
+    if consolidated in later_ids and ids:
+        consolidated = ids[-1]
+    elif consolidated not in ids:
+        consolidated = None
     return {
         **context,
         "compaction": compaction,
@@ -173,6 +183,10 @@ def context_at(
         "noted": {key: texts for key, texts in context["noted"].items() if key in ids},
         "consolidated": consolidated,
     }
+
+
+def _is_before(moment: str | None, snapshot: "Snapshot") -> bool:
+    return (moment or "") < (snapshot.get("created_at") or "")
 
 
 def _still_applies(

@@ -72,7 +72,7 @@ def _are_days(value: Any) -> bool:
     try:
         for models in value.values():
             for sums in models.values():
-                if not {int, float}.issuperset(map(type, sums.values())):
+                if any(type(number) not in (int, float) for number in sums.values()):
                     return False
     except AttributeError:  # no table
         return False
@@ -162,10 +162,10 @@ def count(
     ``unpriced`` counts the other answers.
     """
     all_days: Days = {}
-    first = since.isoformat() if since else ""
+    first_day = since.isoformat() if since else ""
     for days in sessions:
         for day, models in days.items():
-            if day < first:
+            if day < first_day:
                 continue
             for name, counts in models.items():
                 if matches_model(name, model):
@@ -175,22 +175,21 @@ def count(
     total: Sums = {}
     for day in sorted(all_days, reverse=True)[:limit]:
         for name, counts in all_days[day].items():
-            for sums in (by_day.setdefault(day, {}), by_model.setdefault(name, {}), total):
-                _add(sums, counts)
+            _add(by_day.setdefault(day, {}), counts)
+            _add(by_model.setdefault(name, {}), counts)
+            _add(total, counts)
+    ranked = sorted(by_model.items(), key=_rank)
     return Report(
         days=[{"day": day, **_row(sums)} for day, sums in by_day.items()],
-        models=[{"model": name or None, **_row(by_model[name])} for name in _ranked(by_model)],
+        models=[{"model": name or None, **_row(sums)} for name, sums in ranked],
         total=_row(total),
     )
 
 
-def _ranked(models: "Mapping[str, Sums]") -> list[str]:
-    """Return the models by cost, then by tokens, highest first, then by name."""
-
-    def rank(name: str) -> tuple[float, float, str]:
-        return -models[name].get("cost", 0), -models[name].get("total", 0), name
-
-    return sorted(models, key=rank)
+def _rank(entry: "tuple[str, Sums]") -> tuple[float, float, str]:
+    """Sort models by cost, then by tokens, highest first, then by name."""
+    name, sums = entry
+    return -sums.get("cost", 0), -sums.get("total", 0), name
 
 
 def _row(sums: "Sums") -> Row:

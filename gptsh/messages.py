@@ -39,9 +39,8 @@ COMPLETE_REASONS = (
     "unload",
 )
 LAST_YEAR = 9000  # of a valid time: near 9999 some time zones are beyond what Python can express
-_MAX_TOKENS = 10**12  # no count is larger
-# The kind and the content of a block of an answer; see ``blocks_of``.
-Block = tuple[str, JsonObject]
+_MAX_TOKENS = 10**12  # a larger count is an error of the server
+Block = tuple[str, JsonObject]  # the kind and the content of a block; see ``blocks_of``
 # {"id", "type": "function", "function": {"name", "arguments"}}; arguments verbatim
 Call = JsonObject
 
@@ -253,7 +252,7 @@ def is_text(part: Part) -> bool:
 
 def text_parts_of(message: Message) -> list[Part]:
     """Return the text parts of the content."""
-    return list(filter(is_text, parts_of(message)))
+    return [part for part in parts_of(message) if is_text(part)]
 
 
 def blocks_of(message: Message) -> list[Block]:
@@ -284,7 +283,7 @@ def text_of(message: Message) -> str:
     There is a blank line between the parts of a question, nothing between those of an answer.
     """
     separator = "\n\n" if message["role"] == "user" else ""
-    return separator.join(map(labelled_text, text_parts_of(message)))
+    return separator.join(labelled_text(part) for part in text_parts_of(message))
 
 
 def system_text(conversation: Iterable[Message]) -> str:
@@ -340,7 +339,10 @@ def starts_turn(message: Message) -> bool:
 
 
 def reasoning_from(conversation: Sequence[Message]) -> int:
-    """The index from which on reasoning goes back: a server has refused that of earlier answers."""
+    """Return the index of the first message whose reasoning is sent again.
+
+    A server has refused the reasoning before the last message with ``reasoning_refused``.
+    """
     for index in reversed(range(len(conversation))):
         if conversation[index].get("reasoning_refused"):
             return index
@@ -354,7 +356,7 @@ def is_blank(message: Message) -> bool:
 
 
 def is_empty(message: Message) -> bool:
-    """Whether an answer has no content to send again."""
+    """Whether an answer has nothing to send again: no text, refusal, tool call or media."""
     if text_of(message) or message.get("tool_calls") or message.get("refusal"):
         return False
     return all(part.get("type") == "text" for part in parts_of(message))
@@ -376,8 +378,8 @@ def with_blocks(message: Message, blocks: Iterable[Block]) -> Message:
     if by_kind["tool_call"]:
         new["tool_calls"] = by_kind["tool_call"]
     kinds = list(by_kind)
-    usual = sorted(order, key=lambda name: kinds.index(name.partition(":")[0]))
-    if order != usual or len(by_kind["text"]) > 1:
+    usual_order = sorted(order, key=lambda key: kinds.index(key.partition(":")[0]))
+    if order != usual_order or len(by_kind["text"]) > 1:
         new["order"] = order
     return new
 
@@ -487,10 +489,11 @@ class Tools(Protocol):
 
 
 def calls_to_run(message: Message | None, request: Request) -> list[Call]:
-    """Return the tool calls of a complete answer, if the request offered tools."""
+    """Return the tool calls of a complete answer, if the request offered tools; else []."""
     if message is None or not request.tools:
         return []
-    if (message.get("finish_reason") or "").lower() not in COMPLETE_REASONS:
+    reason = message.get("finish_reason") or ""
+    if reason.lower() not in COMPLETE_REASONS:
         return []
     return message.get("tool_calls") or []
 

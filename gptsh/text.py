@@ -7,12 +7,9 @@ from datetime import datetime
 # reorder text become escapes. Direction marks (U+200E, U+200F, U+061C), which act like letters, and
 # joiners of scripts and emoji stay.
 _VISIBLE = {code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\n\t"}
-_VISIBLE |= {0x7F: "\u2421", **{code: f"\\x{code:02x}" for code in range(0x80, 0xA0)}}
+_VISIBLE[0x7F] = "\u2421"
+_VISIBLE |= {code: f"\\x{code:02x}" for code in range(0x80, 0xA0)}
 _VISIBLE |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
-
-
-_MIN_START = 3  # letters of a name that say which one is meant
-_MIN_LETTERS = 0.8  # likeness by letters; below it, other names are as near
 
 
 def visible(text: str) -> str:
@@ -20,7 +17,9 @@ def visible(text: str) -> str:
 
     A carriage return before a newline is removed.
     """
-    return text if text.isprintable() else text.replace("\r\n", "\n").translate(_VISIBLE)
+    if text.isprintable():  # nearly always; it is much faster than ``translate``
+        return text
+    return text.replace("\r\n", "\n").translate(_VISIBLE)
 
 
 class VisiblePieces:
@@ -32,8 +31,11 @@ class VisiblePieces:
     def visible(self, piece: str) -> str:
         """Return the next piece with control characters made visible."""
         text = self._pending + piece
-        self._pending = "\r" if text.endswith("\r") else ""
-        return visible(text[: -1 if self._pending else None])
+        self._pending = ""
+        if text.endswith("\r"):
+            self._pending = "\r"
+            text = text[:-1]
+        return visible(text)
 
 
 def is_unicode(text: str) -> bool:
@@ -56,6 +58,33 @@ def one_line(text: str) -> str:
     return visible(" ".join(text.split()))
 
 
+def shorten(text: str, length: int) -> str:
+    """Return the text on one line, cut to ``length`` characters with an ellipsis.
+
+    Control characters remain.
+    """
+    line = " ".join(text[: 8 * length].split())  # a text may have megabytes
+    if len(line) <= length:
+        return line
+    return line[: length - 1].rstrip() + "…"
+
+
+def html_title(text: str) -> str:
+    """Return the title of a page in HTML; "" for any other text, such as plain text or JSON."""
+    match = re.search(r"(?is)\A\s*<.*?<title[^>]*>([^<]+)", text)
+    if not match:
+        return ""
+    from html import unescape
+
+    return " ".join(unescape(match[1]).split())
+
+
+# ---- names that are alike
+
+_MIN_START = 3  # letters of a name that say which one is meant
+_MIN_LETTERS = 0.8  # likeness by letters; below it, other names are as near
+
+
 def likeness(name: str, other: str) -> float:
     """Return how much alike two names are, from 0 to 1: by words in common, or by letters.
 
@@ -65,45 +94,33 @@ def likeness(name: str, other: str) -> float:
 
     words = _words(name)
     others = _words(other)
-    in_common = len(words & others) / max(len(words | others), 1)
-    starts = 0.5 if len(name) >= _MIN_START and other.startswith(name) else 0.0
+    score = len(words & others) / max(len(words | others), 1)
+    if len(name) >= _MIN_START and other.startswith(name):
+        score = max(score, 0.5)
     matcher = SequenceMatcher(None, name.lower(), other.lower())
-    letters = 0.0
     if matcher.real_quick_ratio() >= _MIN_LETTERS:  # ``ratio`` of a long text takes seconds
-        letters = matcher.ratio()
-    return max(in_common, starts, letters if letters >= _MIN_LETTERS else 0.0)
+        by_letters = matcher.ratio()
+        if by_letters >= _MIN_LETTERS:
+            score = max(score, by_letters)
+    return score
 
 
 def _words(name: str) -> set[str]:
     """Return the words of a name such as ``a_b``, ``a-b``, ``a.b`` or ``aB``, in the singular."""
     separate = re.sub("([a-z])([A-Z])", r"\1 \2", name).lower()
-    return {
-        re.sub("s$", "", re.sub("ies$", "y", word)) for word in re.findall("[a-z0-9]+", separate)
-    }
+    words = set()
+    for word in re.findall("[a-z0-9]+", separate):
+        singular = re.sub("ies$", "y", word)
+        words.add(re.sub("s$", "", singular))
+    return words
 
 
-def shorten(text: str, length: int) -> str:
-    """Return the text on one line, cut to ``length`` characters with an ellipsis.
-
-    Control characters remain.
-    """
-    folded = " ".join(text[: 8 * length].split())
-    return folded if len(folded) <= length else folded[: length - 1].rstrip() + "…"
-
-
-def html_title(text: str) -> str:
-    """Return the title of a page in HTML; empty for any other text."""
-    match = re.search(r"(?is)\A\s*<.*?<title[^>]*>([^<]+)", text)
-    if not match:
-        return ""
-    from html import unescape
-
-    return " ".join(unescape(match[1]).split())
+# ---- numbers and times
 
 
 def quantity(count: int, noun: str) -> str:
     """Return a number with its noun: ``1 message``, ``2,000 messages``."""
-    return f"{count:,} {noun}{'s' * (count != 1)}"
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def format_size(size: int) -> str:
@@ -136,7 +153,7 @@ def local_time(moment: str) -> str:
 
 # ---- columns of a terminal
 
-_COLOURED = "\ufe0f"  # makes an emoji of the character before it
+_EMOJI_SELECTOR = "\ufe0f"  # makes a coloured emoji of the character before it
 
 
 def columns(text: str) -> int:
@@ -146,7 +163,9 @@ def columns(text: str) -> int:
     from wcwidth import wcswidth, wcwidth
 
     width = wcswidth(text)
-    return width if width >= 0 else sum(abs(wcwidth(character)) for character in text)
+    if width >= 0:
+        return width
+    return sum(abs(wcwidth(character)) for character in text)  # -1 for a control character
 
 
 def pad(text: str, width: int) -> str:
@@ -170,7 +189,7 @@ def row_starts(text: str, width: int) -> list[int]:
         if character == "\t":
             cells = 8 - column % 8
         else:
-            cells = abs(wcwidth(character)) or int(character == _COLOURED)
+            cells = abs(wcwidth(character)) or int(character == _EMOJI_SELECTOR)
         if column and column + cells > width:
             starts.append(index)
             column = 0
@@ -216,20 +235,24 @@ _MARKS = r"[\\`*\[<$]|&(?=[#\w])|(?<!\w)_++|(?<!_)_++(?![^\W_])|~(?=~)|(?<=~)~|(
 
 def escape_markdown(text: str) -> str:
     """Return the text on one line, with a backslash before each mark."""
-    return re.sub(_MARKS, lambda mark: "".join(f"\\{char}" for char in mark[0]), one_line(text))
+    return re.sub(_MARKS, _with_backslashes, one_line(text))
+
+
+def _with_backslashes(mark: re.Match[str]) -> str:
+    return "".join(f"\\{character}" for character in mark[0])
 
 
 def code_span(text: str) -> str:
     """Return the text on one line, as a code span."""
     line = one_line(text)
-    marks = "`" * (_longest_run(line) + 1)
-    gap = " " if "`" in (line[:1], line[-1:]) else ""
-    return f"{marks}{gap}{line}{gap}{marks}"
+    fence = "`" * (_most_backticks(line) + 1)
+    gap = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{gap}{line}{gap}{fence}"
 
 
 def code_block(text: str, language: str = "") -> str:
-    """Return the text as a code block that nothing in it can end."""
-    fence = "`" * max(3, _longest_run(text) + 1)
+    """Return the text as a code block, in a fence that is longer than any in the text."""
+    fence = "`" * max(3, _most_backticks(text) + 1)
     label = language if re.fullmatch(r"[A-Za-z0-9+#-]{1,20}", language) else ""
     end = "" if text.endswith("\n") else "\n"
     return f"{fence}{label}\n{text}{end}{fence}"
@@ -252,5 +275,6 @@ def open_fence(text: str) -> str:
     return fence
 
 
-def _longest_run(text: str) -> int:
+def _most_backticks(text: str) -> int:
+    """Return the number of backticks in the longest run of them."""
     return max(map(len, re.findall("`+", text)), default=0)

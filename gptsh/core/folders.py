@@ -66,9 +66,8 @@ def make_private(folder: Path) -> None:
     files.refuse_foreign_links(folder)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_mode & 0o077:
-        with contextlib.suppress(
-            PermissionError
-        ):  # owned by another user, who shares it on purpose
+        # A folder of another user is shared on purpose.
+        with contextlib.suppress(PermissionError):
             folder.chmod(0o700)
 
 
@@ -105,7 +104,7 @@ def session_names(folder: Path) -> Iterator[str]:
 
 def conflict_copies(folder: Path) -> list[str]:
     """Return the names of files that a sync tool left beside session files. Raises BadSession."""
-    return [*filter(_CONFLICT_COPY.fullmatch, names_in(folder))]
+    return [name for name in names_in(folder) if _CONFLICT_COPY.fullmatch(name)]
 
 
 def newest_first(folder: Path | None = None) -> Iterator[str]:
@@ -146,8 +145,10 @@ def split_ref(ref: str) -> tuple[str, str | None]:
 
     The first character of an ``@NAME``, and an ``@`` in the folders of a path, begin no point.
     """
-    at = ref.rfind("@")
-    return (ref[:at], ref[at + 1 :]) if at > 0 and "/" not in ref[at:] else (ref, None)
+    base, _, point = ref.rpartition("@")
+    if not base or "/" in point:
+        return ref, None
+    return base, point
 
 
 def is_name(ref: str) -> bool:
@@ -179,9 +180,10 @@ def filename_of(ref: str) -> str:
     ``path_of`` adds the folder. Raises as ``resolve_session_ref`` does.
     """
     if ref.startswith("@"):
-        if name := filename_of_name(ref):
-            return name
-        raise UnknownSession(f"no session is named {ref}", _name_advice(ref))
+        named = filename_of_name(ref)
+        if named is None:
+            raise UnknownSession(f"no session is named {ref}", _name_advice(ref))
+        return named
     if INDEX.fullmatch(ref):
         return _name_at(int(ref))
     name = os.path.basename(ref)
@@ -222,7 +224,8 @@ def is_reference(word: str) -> bool:
         name = filename_of(base)
     except UnknownSession:
         return False
-    return base[:1] == "@" or "/" in base or base in (name, name[ID]) or bool(INDEX.fullmatch(base))
+    is_path_or_name = "/" in base or base.startswith("@")
+    return is_path_or_name or base in (name, name[ID]) or bool(INDEX.fullmatch(base))
 
 
 def ref_of(filename: str) -> str:
@@ -232,8 +235,9 @@ def ref_of(filename: str) -> str:
 
 def abbreviate(names: Sequence[str]) -> str:
     """Return the names in one line: ten, then how many more."""
-    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    return f"{', '.join(names[:_MAX_LISTED])}{more}"
+    line = ", ".join(names[:_MAX_LISTED])
+    hidden = len(names) - _MAX_LISTED
+    return f"{line} and {hidden} more" if hidden > 0 else line
 
 
 # ---- names
@@ -257,7 +261,8 @@ def names_in_use() -> Iterator[tuple[str, str]]:
     """Yield each ``@NAME`` that has a session, and its file name. Raises BadSession."""
     for filename, names in names_by_file().items():
         if FILENAME.fullmatch(filename) and exists(filename):
-            yield from ((name, filename) for name in names)
+            for name in names:
+                yield name, filename
 
 
 def similar_name(name: str) -> str | None:

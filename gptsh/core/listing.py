@@ -78,17 +78,20 @@ def scan_sessions(
     path = str(folder)
     names = names_by_file()
     for index, name in enumerate(newest_first(folder)):
-        if name[ID].startswith(prefix):
-            head = try_read(f"{path}/{name}", read_head)
-            if isinstance(head, Unreadable):
-                yield head
-            elif head is not None:
-                yield summary_of(head, None if archived else index, name, names.get(name, ()))
+        if not name[ID].startswith(prefix):
+            continue
+        head = try_read(f"{path}/{name}", read_head)
+        if isinstance(head, Unreadable):
+            yield head
+        elif head is not None:
+            shown_index = None if archived else index
+            yield summary_of(head, shown_index, name, names.get(name, ()))
 
 
 def list_sessions(limit: int | None = None) -> list[SessionSummary]:
     """Return the readable sessions, newest first, at most ``limit``."""
-    return list(islice((item for item in scan_sessions() if isinstance(item, dict)), limit))
+    readable = (item for item in scan_sessions() if isinstance(item, dict))
+    return list(islice(readable, limit))
 
 
 def last_written() -> Iterator[SessionSummary]:
@@ -103,10 +106,12 @@ def last_written() -> Iterator[SessionSummary]:
 
 
 def all_paths() -> list[str]:
-    """Return the path of each session, also of archived ones; of one in both folders the former."""
-    folders = (archive_folder(), sessions_folder())
-    folder_of = {name: folder for folder in folders for name in session_names(folder)}
-    return [f"{folder}/{name}" for name, folder in folder_of.items()]
+    """Return the path of each session, also of archived ones, and each session once."""
+    paths = {}
+    for folder in (archive_folder(), sessions_folder()):  # the second wins
+        for name in session_names(folder):
+            paths[name] = f"{folder}/{name}"
+    return list(paths.values())
 
 
 def try_read(path: str, read: Callable[[str], Item]) -> Item | Unreadable | None:
@@ -150,7 +155,7 @@ def summary_of(
         "filename": filename,
         "created_at": created,
         "updated_at": _text(head, "updated_at") or created,
-        "title": title and one_line(title[:_TITLE_WIDTH]),
+        "title": one_line(title[:_TITLE_WIDTH]) if title else None,
         "agent": _text(agent, "name"),
         "model": _text(agent, "model"),
         "provider": _text(as_dict(head.get("provider")), "name"),

@@ -127,7 +127,7 @@ def remove(
     places = (sessions_folder(), archive_folder())
     names = folders.names_by_file()
     problem = f"the session cannot be {'archived' if archive else 'deleted'}"
-    leftovers: list[Path] = []
+    leftovers: list[Path] = []  # temporary files of killed processes, which contain messages
     for place in places:
         leftovers += [place / name for name in names_in(place) if files.is_temporary(name)]
     try:
@@ -142,7 +142,7 @@ def remove(
                 is_changed = (
                     is_archived != from_archive or not was or was["updated_at"] != updated_at
                 )
-                state: State = "deleted"
+                state: State
                 if not folders.exists(filename):
                     state = "gone"
                 elif updated_at and is_changed:
@@ -153,19 +153,27 @@ def remove(
                     move_to_archive(path)
                     state = "archived"
                 else:
-                    _forget_questions(path)
-                    for file in (*(place / filename for place in places), *leftovers):
-                        if file.name.startswith(filename):
-                            file.unlink(missing_ok=True)
+                    _delete(path, leftovers)
                     folders.free_names(names.get(filename, ()), filename)
-                    approvals.forget_approvals(filename)
+                    state = "deleted"
             yield Change(filename, state, was, names.get(filename, ()))
     finally:
-        with contextlib.suppress(
-            OSError
-        ):  # the files are removed; only a power cut may restore them
-            for place in filter(os.path.isdir, places):
-                files.sync(place)
+        # The files are removed; only a power cut may bring them back.
+        with contextlib.suppress(OSError):
+            for place in places:
+                if place.is_dir():
+                    files.sync(place)
+
+
+def _delete(path: Path, leftovers: Iterable[Path]) -> None:
+    """Remove a session from both folders, with all that other files keep of it. Raises OSError."""
+    _forget_questions(path)
+    for folder in (sessions_folder(), archive_folder()):
+        (folder / path.name).unlink(missing_ok=True)
+    for leftover in leftovers:
+        if leftover.name.startswith(path.name):
+            leftover.unlink(missing_ok=True)
+    approvals.forget_approvals(path.name)
 
 
 def _forget_questions(path: Path) -> None:
@@ -174,7 +182,8 @@ def _forget_questions(path: Path) -> None:
         return
     with contextlib.suppress(OSError, ValueError):
         doc, _ = document.read_document(path)
-        _forget_typed({typed_text(message) for message in filter(starts_turn, doc["messages"])})
+        questions = filter(starts_turn, doc["messages"])
+        _forget_typed({typed_text(question) for question in questions})
 
 
 def _forget_typed(texts: Collection[str]) -> None:
@@ -208,11 +217,16 @@ def select_to_prune(
     """
     dated: list[tuple[datetime, str, SessionSummary]] = []
     for item in items:
-        if used := used_at(item):
+        used = used_at(item)
+        if used is not None:
             dated.append((used, item["filename"], item))
     dated.sort(key=lambda entry: entry[:2], reverse=True)
-    pruned = [item for used, _, item in dated[keep or 0 :] if before is None or used < before]
-    return pruned[::-1][:limit]
+    pruned = []
+    for used, _, item in dated[keep or 0 :]:
+        if before is None or used < before:
+            pruned.append(item)
+    pruned.reverse()
+    return pruned[:limit]
 
 
 def archive_old(rules: Sessions, just_used: str) -> None:
@@ -221,24 +235,27 @@ def archive_old(rules: Sessions, just_used: str) -> None:
     ``just_used`` is the file name of a session that is kept. The age of an imported session counts
     from its import. Raises StoreError, or BadSession for an unreadable folder.
     """
-    days = rules.archive_after_days
-    since = time.time() - days * 86400 if days else 0.0
+    since = 0.0
+    if rules.archive_after_days:
+        since = time.time() - rules.archive_after_days * 86400
     dated = by_file_time(sessions_folder())[::-1]
     excess = len(dated) - rules.max_sessions if rules.max_sessions else 0
-    archived = {*names_in(archive_folder())}
+    archived = set(names_in(archive_folder()))
     old: dict[str, str | None] = {}
     for position, (file_time, name) in enumerate(dated):
         is_beyond = position < excess
-        if name == just_used or not (is_beyond or file_time < since) or len(old) == _AT_ONCE:
+        if not is_beyond and file_time >= since:
+            continue
+        if name == just_used or len(old) == _AT_ONCE:
             continue
         path = folders.path_of(name)
-        head = try_read(str(path), read_head)
         # If another session has this name in the archive, nobody knows which of the two is to stay.
         if name in archived and not is_same_session(path, archive_folder() / name):
             continue
+        head = try_read(str(path), read_head)
         if isinstance(head, Unreadable) or head is None:
             continue
         if is_beyond or imported_at(as_dict(head.get("meta"))) < since:
             old[name] = summary_of(head, None, name)["updated_at"]
-    for _ in remove(old, archive=True, wait=0):
+    for _ in remove(old, archive=True, wait=0):  # each step archives one
         pass

@@ -103,8 +103,9 @@ def _read(path: Path, note: Note | None = None) -> Document:
         try:
             doc, malformed = document.read_document(path)
         except FileNotFoundError:  # another run has just archived it, or moved it back
-            (other,) = {sessions_folder(), archive_folder()} - {path.parent}
-            doc, malformed = document.read_document(other / path.name)
+            is_archived = path.parent == archive_folder()
+            other_folder = sessions_folder() if is_archived else archive_folder()
+            doc, malformed = document.read_document(other_folder / path.name)
     except OSError as err:
         raise BadSession(f"{path}: {err.strerror}", "the file was not changed") from err
     except ValueError as err:
@@ -185,8 +186,8 @@ def append_messages(
     """
     messages = doc["messages"]
     ids = [message["id"] for message in messages]
-    anchor = new_messages[0].get("parent") if new_messages else None
-    position = ids.index(anchor) + 1 if anchor in ids else len(ids)
+    parent_id = new_messages[0].get("parent") if new_messages else None
+    position = ids.index(parent_id) + 1 if parent_id in ids else len(ids)
     while position < len(ids) and not starts_turn(messages[position]):
         position += 1
 
@@ -256,8 +257,9 @@ def save_session(
         folder = sessions_folder()
         if not (at and FILENAME.fullmatch(at)):
             get_sessions_dir()
-            if note and (line := folders.note_on_others()):
-                note(line)
+            warning = folders.note_on_others() if note else None
+            if note and warning:
+                note(warning)
         wait = None if fsync else locks.SHORT_LOCK_WAIT
         with locks.locked(folder.parent, wait, note=note):
             path = _path_for(doc, at)
@@ -339,7 +341,8 @@ def _path_for(doc: Document, at: str | None) -> Path:
         if not exists(at):
             raise SessionGone(f"session {doc['id']} was deleted meanwhile", _NOT_SAVED)
         return path_of(at)
-    if at and (joined := folders.filename_of_name(at)):
+    joined = folders.filename_of_name(at) if at else None
+    if joined:
         doc["id"] = joined[ID]
         return path_of(joined)
     used_ids = set()
@@ -446,9 +449,10 @@ def generate_title(
     try:
         complete = llm.chat.completions.create if hasattr(llm, "chat") else llm
         result = complete(model=request.model, messages=request.messages, **request.params)
-        for key in () if isinstance(result, str) else ("choices", 0, "message", "content"):
-            is_item = isinstance(result, (dict, list))
-            result = result[key] if is_item else getattr(result, str(key))
+        if not isinstance(result, str):
+            for key in ("choices", 0, "message", "content"):
+                is_item = isinstance(result, (dict, list))
+                result = result[key] if is_item else getattr(result, str(key))
     except Exception:  # noqa: BLE001 - the client is the program's own
         return None
     return title_in(result) if isinstance(result, str) else None

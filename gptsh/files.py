@@ -18,10 +18,8 @@ from gptsh.text import format_size
 
 # ---- files
 #
-# One file on disk: replaced in one step, synced, read whole. Never by a link that another user
-# made.
-#
-# A reader sees the old file or the new one, and a killed process leaves at most a temporary file.
+# A file is replaced in one step: a reader sees the old file or the new one, and a killed process
+# leaves at most a temporary file. A link that another user made is never followed.
 
 _Args = ParamSpec("_Args")
 _Result = TypeVar("_Result")
@@ -70,7 +68,7 @@ def open_own(path: Path | str, flags: int) -> int:
 
 
 def is_due(stamp: Path, seconds: float) -> bool:
-    """Whether so many seconds have passed since this was true for the stamp, an empty file."""
+    """Whether so many seconds have passed since this returned True for the stamp, an empty file."""
     with contextlib.suppress(OSError):
         if stamp.exists() and time.time() - stamp.stat().st_mtime < seconds:
             return False
@@ -155,16 +153,16 @@ def as_store_error(problem: str, folder: Path) -> Iterator[None]:
 
 
 def sweep(folder: Path, names: list[str]) -> None:
-    """Remove those temporary files among ``names`` that a killed process left, and no others."""
-    for name in filter(_TEMPORARY.fullmatch, names):
+    """Remove the temporary files among ``names`` that a killed process left."""
+    for name in names:
         path = folder / name
         with contextlib.suppress(OSError):  # another process swept it first
-            if time.time() - path.stat().st_mtime > STALE_AFTER:
+            if is_temporary(name) and time.time() - path.stat().st_mtime > STALE_AFTER:
                 path.unlink()
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file is one that is to replace another."""
+    """Whether a file is one that ``replace_pieces`` writes before it replaces another."""
     return bool(_TEMPORARY.fullmatch(name))
 
 

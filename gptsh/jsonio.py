@@ -28,10 +28,9 @@ _encoder = json.JSONEncoder(
     check_circular=False,
 )
 _decoder = json.JSONDecoder(parse_constant=_reject_constant, parse_float=_finite_float)
-parse_json = _decoder.decode  # raises ValueError, or RecursionError for deep nesting
-parse_json_at = (
-    _decoder.raw_decode
-)  # the value at a position of a text, and its end; raises as well
+# Both raise ValueError, or RecursionError for deep nesting.
+parse_json = _decoder.decode
+parse_json_at = _decoder.raw_decode  # returns the value at a position of a text, and its end
 
 
 def parse_json_fast(data: bytes) -> Any:

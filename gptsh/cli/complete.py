@@ -155,11 +155,7 @@ def complete(instruction: str) -> int:
         return 0
     try:
         completions = shell.complete()
-    except (
-        GptshError,
-        LookupError,
-        ValueError,
-    ):  # a broken config file; no words, or a wrong number of them
+    except (GptshError, LookupError, ValueError):  # a broken config file; a wrong number of words
         return 1
     stdio.write_lines([completions] if completions else ())
     return 0

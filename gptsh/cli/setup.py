@@ -136,20 +136,22 @@ def _find_server(config: Settings, typed: str) -> tuple[Account, list[str]]:
     from gptsh.llm.reports import REMOTE_TIMEOUT
 
     address = typed.rstrip("/")
-    schemes = ("",) if "://" in address else ("http://", "https://")
-    for url in (scheme + address for scheme in schemes):
-        for base_url in dict.fromkeys((f"{url.removesuffix('/v1')}/v1", url)):
-            try:
-                schema.URL.read(base_url, "the URL")
-            except ConfigError as err:
-                raise ValueError(str(err)) from err
-            providers = Providers({_SERVER: ProviderTable(base_url=base_url)}, os.environ)
-            account = providers.get(_SERVER)
-            assert account  # it is in the table
-            client = Client(config._replace(providers=providers), os.environ)
-            models = client.model_lists.names(account, REMOTE_TIMEOUT)
-            if models:
-                return account, models
+    urls = [address] if "://" in address else [f"http://{address}", f"https://{address}"]
+    base_urls: dict[str, None] = {}
+    for url in urls:  # most servers have their API under /v1
+        base_urls |= {f"{url.removesuffix('/v1')}/v1": None, url: None}
+    for base_url in base_urls:
+        try:
+            schema.URL.read(base_url, "the URL")
+        except ConfigError as err:
+            raise ValueError(str(err)) from err
+        providers = Providers({_SERVER: ProviderTable(base_url=base_url)}, os.environ)
+        account = providers.get(_SERVER)
+        assert account  # it is in the table
+        client = Client(config._replace(providers=providers), os.environ)
+        models = client.model_lists.names(account, REMOTE_TIMEOUT)
+        if models:
+            return account, models
     raise ValueError(f"no server at {typed} lists its models; add one that wants a key to the file")
 
 

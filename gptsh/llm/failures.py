@@ -526,7 +526,7 @@ def _refusal(
         can_pull = target.api == "ollama" and "model" in reason
         todo = f"ollama pull {target.model}, or see -m" if can_pull else "see -m and base_url"
     elif _says("no tools", reason):
-        what = f"{target.model} takes no tools {said}"
+        what = f"{target.model} does not support tools {said}"
         todo = "choose another model with -m"
 
     err = ModelError(what, todo, detail=detail)

@@ -18,32 +18,49 @@ EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _LOW_TO_HIGH = ("low", "medium", "high")
 _LOW_TO_XHIGH = (*_LOW_TO_HIGH, "xhigh")
 _LOW_TO_MAX = (*_LOW_TO_XHIGH, "max")
-# Providers that take these from every model, and adapt them themselves if need be.
-_OF_PROVIDERS = {"mistral": ("none", "high"), "deepseek": EFFORTS, "openrouter": EFFORTS}
-# Families by the beginning of a name, for models that are not in the table, and for what it does
-# not say; the first one that matches. A newer version is taken for the last known one.
-_FAMILIES: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("gpt-oss", _LOW_TO_HIGH),
-    (r"gpt-[6-9][.0-9]*-astra|gpt-6\.[0-9]+-sol", _LOW_TO_MAX),
-    (r"gpt-(?:5\.[6-9]|[6-9]|[1-9][0-9])", ("none", *_LOW_TO_MAX)),
-    (r"gpt-5\.1", ("none", *_LOW_TO_HIGH)),
-    (r"gpt-5\.", ("none", *_LOW_TO_XHIGH)),
-    ("gpt-5", ("minimal", *_LOW_TO_HIGH)),
-    ("o[0-9]", _LOW_TO_HIGH),
-    (r"claude-[a-z]+-4[-.]6(?![0-9])", ("none", *_LOW_TO_HIGH, "max")),
-    # They take a number of tokens.
-    (r"claude-(?:[0-9]|[a-z]+-(?:3|4(?![-.](?:[6-9]|[1-9][0-9])(?![0-9]))))", EFFORTS),
-    (r"claude-(?:fable|mythos)-", _LOW_TO_MAX),
-    (r"claude-opus-(?:5[-.](?:[5-9]|[1-9][0-9])(?![0-9])|[6-9](?![0-9]))", _LOW_TO_MAX),
-    ("claude-", ("none", *_LOW_TO_MAX)),
-    ("gemini-2", EFFORTS),  # a number of tokens, too
-    (r"gemini-3(?:\.[156])?-flash", ("minimal", *_LOW_TO_HIGH)),
-    ("gemini-|gemma", _LOW_TO_HIGH),
-    ("grok-", ("none", *_LOW_TO_XHIGH)),
-    ("kimi-k[3-9]", ("low", "high", "max")),
+
+# Providers that accept these from every model, and adapt them themselves if need be.
+_PROVIDER_EFFORTS = {
+    "mistral": ("none", "high"),
+    "deepseek": EFFORTS,
+    "openrouter": EFFORTS,
+}
+_OLLAMA_EFFORTS = ("none", *_LOW_TO_HIGH, "max")
+
+
+class _Family(NamedTuple):
+    """The models whose names begin with a pattern, and the efforts that they accept."""
+
+    names: str
+    efforts: tuple[str, ...]
+
+
+_FROM_5_5 = r"(?:5[-.](?:[5-9]|[1-9][0-9])|[6-9])(?![0-9])"  # the versions of a Claude
+# For models that are not in the table of models, and for what the table does not say. The first row
+# that matches counts: within a vendor, exceptions come before older versions, and these before the
+# row for the rest, so that a version that is still unknown is taken for the last known one.
+# ``(?![0-9])`` ends a version: ``4-6`` is one, ``4-20250514`` has a date.
+_FAMILIES = (
+    _Family("gpt-oss", efforts=_LOW_TO_HIGH),
+    _Family(r"gpt-[6-9][.0-9]*-astra", efforts=_LOW_TO_MAX),
+    _Family(r"gpt-6\.[0-9]+-sol", efforts=_LOW_TO_MAX),
+    _Family(r"gpt-5\.1", efforts=("none", *_LOW_TO_HIGH)),
+    _Family(r"gpt-5\.[2-5]", efforts=("none", *_LOW_TO_XHIGH)),
+    _Family(r"gpt-5(?![.0-9])", efforts=("minimal", *_LOW_TO_HIGH)),
+    _Family("gpt-(?:[5-9]|[1-9][0-9])", efforts=("none", *_LOW_TO_MAX)),
+    _Family("o[0-9]", efforts=_LOW_TO_HIGH),
+    _Family(r"claude-[a-z]+-4[-.]6(?![0-9])", efforts=("none", *_LOW_TO_HIGH, "max")),
+    _Family(r"claude-[a-z]+-4[-.](?:[7-9]|[1-9][0-9])(?![0-9])", efforts=("none", *_LOW_TO_MAX)),
+    _Family("claude-(?:[0-9]|[a-z]+-[34])", efforts=EFFORTS),  # they take a number of tokens
+    _Family("claude-(?:fable|mythos)-", efforts=_LOW_TO_MAX),
+    _Family(f"claude-opus-{_FROM_5_5}", efforts=_LOW_TO_MAX),
+    _Family("claude-", efforts=("none", *_LOW_TO_MAX)),
+    _Family("gemini-2", efforts=EFFORTS),  # they take a number of tokens, too
+    _Family(r"gemini-3(?:\.[156])?-flash", efforts=("minimal", *_LOW_TO_HIGH)),
+    _Family("gemini-|gemma", efforts=_LOW_TO_HIGH),
+    _Family("grok-", efforts=("none", *_LOW_TO_XHIGH)),
+    _Family("kimi-k[3-9]", efforts=("low", "high", "max")),
 )
-_HIGH_ALONE = "gpt-5-pro"  # the table is wrong about it
-_BETWEEN_TOOLS = r"claude-sonnet-(?:5[-.](?:[5-9]|[1-9][0-9])(?![0-9])|[6-9](?![0-9]))"
 
 
 def nearest_effort(effort: str, accepted: Collection[str]) -> str | None:
@@ -59,27 +76,24 @@ def nearest_effort(effort: str, accepted: Collection[str]) -> str | None:
 
 
 def accepted_efforts(provider: str, name: str, api: str) -> frozenset[str]:
-    """Return the efforts that a model accepts.
+    """Return the efforts that a model accepts; all of them if nothing is known about it.
 
-    They are from the table, else by its family; all of an unknown model.
+    A list in the table of models counts most, then what the provider or Ollama accepts for every
+    model, then the family, with what else the table says.
     """
     model_facts = likely_facts(provider, name)
     bare_name = name.rpartition("/")[2].lower()
     levels = model_facts.entry.get("reasoning_effort_levels")
     if isinstance(levels, list):
         return frozenset(levels)
-    if provider in _OF_PROVIDERS:
-        return frozenset(_OF_PROVIDERS[provider])
-    if re.match(_HIGH_ALONE, bare_name):
+    if provider in _PROVIDER_EFFORTS:
+        return frozenset(_PROVIDER_EFFORTS[provider])
+    if bare_name.startswith("gpt-5-pro"):  # the table is wrong about it
         return frozenset({"high"})
     if api == "ollama" and "gpt-oss" not in bare_name:
-        return frozenset({"none", *_LOW_TO_HIGH, "max"})
+        return frozenset(_OLLAMA_EFFORTS)
 
-    accepted = {*(_LOW_TO_HIGH if api == "gemini" else EFFORTS)}
-    for pattern, efforts in _FAMILIES:
-        if re.match(pattern, bare_name):
-            accepted = {*efforts}
-            break
+    accepted = {*_family_efforts(bare_name, api)}
     for effort in EFFORTS:
         is_accepted = model_facts.can(f"{effort}_reasoning_effort")
         if is_accepted:
@@ -93,21 +107,29 @@ def accepted_efforts(provider: str, name: str, api: str) -> frozenset[str]:
     return frozenset(accepted)
 
 
+def _family_efforts(bare_name: str, api: str) -> tuple[str, ...]:
+    """The efforts of a model's family; of an unknown one all, or what Google's newest models take."""
+    for family in _FAMILIES:
+        if re.match(family.names, bare_name):
+            return family.efforts
+    return _LOW_TO_HIGH if api == "gemini" else EFFORTS
+
+
 def can_think_between_tools(name: str) -> bool:
     """Whether a Claude that always thinks can be asked to think only between tool calls."""
-    return bool(re.match(_BETWEEN_TOOLS, name))
+    return bool(re.match(f"claude-sonnet-{_FROM_5_5}", name))
 
 
 # ---- parameter forms
 #
 # The names and places of generation parameters in each API.
 #
-# Each ``_name_for_…`` changes the parameters of chat completions in place, as its API has them,
-# and returns what it leaves out: names, or a few words. Parameters that are in the API's own form
-# already win.
+# Each ``_name_for_…`` turns the parameters of chat completions into those of its API, in place, and
+# returns what it leaves out: names, or a few words. A parameter that the user has already given in
+# the API's own form wins.
 
 
-def _take_out(fields: JsonObject, names: Iterable[str]) -> list[str]:
+def _remove(fields: JsonObject, names: Iterable[str]) -> list[str]:
     """Remove parameters with these names; return the names of those that were there."""
     found = [name for name in names if name in fields]
     for name in found:
@@ -130,42 +152,44 @@ def _name_for_chat(fields: JsonObject, target: Target) -> list[str]:
     if not isinstance(effort, str):
         return []
     del fields["reasoning_effort"]
-    own = _effort(effort, target)
-    if own is None:
+    vendor_fields = _effort_fields(effort, target)
+    if vendor_fields is None:
         return ["reasoning_effort"]
     if isinstance(fields.get("reasoning"), dict):  # OpenRouter's and Together's, with further keys
-        fields["reasoning"] = {**as_dict(own.get("reasoning")), **fields["reasoning"]}
-    for name, value in own.items():
+        fields["reasoning"] = {**as_dict(vendor_fields.get("reasoning")), **fields["reasoning"]}
+    for name, value in vendor_fields.items():
         fields.setdefault(name, value)
     return []
 
 
-def _effort(effort: str, target: Target) -> JsonObject | None:
-    """The fields that request an effort from a provider; None if it has none."""
+def _effort_fields(effort: str, target: Target) -> JsonObject | None:
+    """The fields that request an effort in the vendor's style; None if it has no such field.
+
+    Some vendors have only a switch, some a switch beside the effort, each under its own name.
+    """
     thinks = effort != "none"
-    level: JsonObject = {"reasoning_effort": effort}
+    level: JsonObject = {"reasoning_effort": effort} if thinks else {}
     switch: JsonObject = {"thinking": {"type": "enabled" if thinks else "disabled"}}
     match target.account.vendor.effort_style:
         case "with thinking":
-            return switch | level if thinks else switch
+            return switch | level
         case "switch":
             return switch
         case "switch for k2" if target.model.startswith("kimi-k2"):
             return switch
+        case "with switch":
+            return {"reasoning": {"enabled": thinks}, **level}
+        case "object":
+            return {"reasoning": {"effort": effort}}
         case "enable":
             return {"enable_thinking": thinks}
         case "template":
             return {"chat_template_kwargs": {"enable_thinking": thinks}}
-        case "with switch":
-            reasoning: JsonObject = {"reasoning": {"enabled": thinks}}
-            return reasoning | level if thinks else reasoning
-        case "object":
-            return {"reasoning": {"effort": effort}}
         case "think":
             return {"think": effort if thinks else False}
         case "nothing":
             return None
-    return level
+    return {"reasoning_effort": effort}
 
 
 # ---- OpenAI's Responses API
@@ -196,27 +220,31 @@ def _name_for_responses(fields: JsonObject) -> list[str]:
     if "verbosity" in fields:
         fields["text"] = {"verbosity": fields.pop("verbosity"), **as_dict(fields.get("text"))}
     if "response_format" in fields:
-        answer_format = _flat(fields.pop("response_format"))
+        answer_format = _flatten(fields.pop("response_format"))
         fields["text"] = {"format": answer_format, **as_dict(fields.get("text"))}
     if isinstance(fields.get("tools"), list):
-        fields["tools"] = [_flat(tool) for tool in fields["tools"]]
+        fields["tools"] = [_flatten(tool) for tool in fields["tools"]]
     if "tool_choice" in fields:
-        fields["tool_choice"] = _flat(fields["tool_choice"])
-    return _take_out(fields, _UNKNOWN_TO_RESPONSES)
+        fields["tool_choice"] = _flatten(fields["tool_choice"])
+    return _remove(fields, _UNKNOWN_TO_RESPONSES)
 
 
-def _flat(value: object) -> Any:
-    """A tool or a format of chat completions, with the fields of its type beside the type."""
+def _flatten(value: object) -> Any:
+    """A tool or a format of chat completions as the Responses API has it.
+
+    ``{"type": "function", "function": {…}}`` becomes ``{"type": "function", …}``.
+    """
     fields = as_dict(value)
-    kind = fields.get("type")
-    inner = fields.get(kind) if isinstance(kind, str) else None
-    return {"type": kind, **inner} if isinstance(inner, dict) else value
+    type_name = fields.get("type")
+    if isinstance(type_name, str) and isinstance(fields.get(type_name), dict):
+        return {"type": type_name, **fields[type_name]}
+    return value
 
 
 # ---- Google's API
 
-# What stands beside ``generationConfig`` in a request.
-_BESIDE_CONFIG = (
+# What is beside ``generationConfig`` in a request, and not in it.
+_TOP_LEVEL = (
     "toolConfig",
     "safetySettings",
     "cachedContent",
@@ -225,7 +253,7 @@ _BESIDE_CONFIG = (
     "serviceTier",
     "tools",
 )
-_RENAMED = {"max_tokens": "maxOutputTokens", "stop": "stopSequences"}
+_GOOGLE_NAMES = {"max_tokens": "maxOutputTokens", "stop": "stopSequences"}
 _UNKNOWN_TO_GEMINI = (
     "n",
     "logit_bias",
@@ -235,10 +263,10 @@ _UNKNOWN_TO_GEMINI = (
     "parallel_tool_calls",
     "user",
 )
-_OF_THINKING = ("thinkingLevel", "thinkingBudget", "includeThoughts")
+_THINKING_KEYS = ("thinkingLevel", "thinkingBudget", "includeThoughts")
 _WITH_BUDGET = "gemini-2"  # models that take a number of tokens; others take a level
 # Google's own mapping, for its OpenAI-compatible API.
-_GOOGLES_BUDGETS = {
+_GOOGLE_BUDGETS = {
     "none": 0,
     "minimal": 1024,
     "low": 1024,
@@ -249,50 +277,40 @@ _GOOGLES_BUDGETS = {
 }
 _ALWAYS_THINKS = "gemini-2.5-pro"
 _LEAST_BUDGET = 128
-_MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}  # of calls, by ``tool_choice``
+_CALLING_MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}  # by ``tool_choice``
 
 
 def _name_for_gemini(fields: JsonObject, model: str) -> list[str]:
-    """Give each parameter of chat completions Google's spelling, and put it in its place."""
-    unknown = _take_out(fields, _UNKNOWN_TO_GEMINI)
+    """Give each parameter of chat completions Google's name, and put it in its place."""
+    omissions = _remove(fields, _UNKNOWN_TO_GEMINI)
     thinking: JsonObject = {}
     if "reasoning_effort" in fields:
         thinking = _google_thinking(fields.pop("reasoning_effort"), model)
-    beside: JsonObject = {}
-    choice = fields.get("tool_choice")
-    if isinstance(choice, (str, dict)):
-        del fields["tool_choice"]
-        beside["toolConfig"] = {"functionCallingConfig": _calling_mode(choice)}
-    if isinstance(fields.get("tools"), list):
-        beside["tools"] = [_google_tool(tool) for tool in fields.pop("tools")]
+    top_level = _google_tools(fields)
+    config = _google_answer_format(fields)
     if isinstance(fields.get("stop"), str):
         fields["stop"] = [fields["stop"]]
-
-    config: JsonObject = {}
-    if isinstance(fields.get("response_format"), dict):
-        answer_format = fields.pop("response_format")
-        config["responseMimeType"] = "application/json"
-        schema = as_dict(answer_format.get("json_schema") or answer_format).get("schema")
-        if schema:
-            config["responseJsonSchema"] = schema
     for name, value in fields.items():
-        google_name = _RENAMED.get(name) or _camel_case(name)
+        google_name = _GOOGLE_NAMES.get(name) or _camel_case(name)
         if google_name == "generationConfig":
             config |= as_dict(value)
-        elif google_name in _BESIDE_CONFIG:
-            beside[google_name] = value
+        elif google_name in _TOP_LEVEL:
+            top_level[google_name] = value
         else:
             config[google_name] = value
+
     thinking |= as_dict(config.get("thinkingConfig"))
-    thinking |= {name: config.pop(name) for name in _OF_THINKING if name in config}
+    for name in _THINKING_KEYS:
+        if name in config:
+            thinking[name] = config.pop(name)
     if thinking:
         config["thinkingConfig"] = thinking
 
     fields.clear()
-    fields.update(beside)
+    fields.update(top_level)
     if config:
         fields["generationConfig"] = config
-    return unknown
+    return omissions
 
 
 def _camel_case(name: str) -> str:
@@ -300,26 +318,51 @@ def _camel_case(name: str) -> str:
 
 
 def _google_thinking(effort: object, model: str) -> JsonObject:
-    """An effort as tokens for 2.5, and as a level for later models."""
+    """An effort as a number of tokens for 2.5, and as a level for later models."""
     if not re.match(_WITH_BUDGET, model):
         return {"thinkingLevel": str(effort).upper()}
-    budget = _GOOGLES_BUDGETS.get(str(effort))
+    budget = _GOOGLE_BUDGETS.get(str(effort))
     if budget is None:
         return {}
-    least = _LEAST_BUDGET if model.startswith(_ALWAYS_THINKS) else 0
-    return {"thinkingBudget": budget or least}
+    if budget == 0 and model.startswith(_ALWAYS_THINKS):
+        budget = _LEAST_BUDGET
+    return {"thinkingBudget": budget}
+
+
+def _google_answer_format(fields: JsonObject) -> JsonObject:
+    """Remove ``response_format``, and return the fields that Google has for it."""
+    if not isinstance(fields.get("response_format"), dict):
+        return {}
+    answer_format = fields.pop("response_format")
+    config: JsonObject = {"responseMimeType": "application/json"}
+    schema = as_dict(answer_format.get("json_schema") or answer_format).get("schema")
+    if schema:
+        config["responseJsonSchema"] = schema
+    return config
+
+
+def _google_tools(fields: JsonObject) -> JsonObject:
+    """Remove ``tool_choice`` and ``tools``, and return the fields that Google has for them."""
+    top_level: JsonObject = {}
+    choice = fields.get("tool_choice")
+    if isinstance(choice, (str, dict)):
+        del fields["tool_choice"]
+        top_level["toolConfig"] = {"functionCallingConfig": _calling_mode(choice)}
+    if isinstance(fields.get("tools"), list):
+        top_level["tools"] = [_google_tool(tool) for tool in fields.pop("tools")]
+    return top_level
 
 
 def _calling_mode(choice: str | JsonObject) -> JsonObject:
     """OpenAI's ``tool_choice`` in Google's form."""
     if isinstance(choice, str):
-        return {"mode": _MODES.get(choice, choice.upper())}
-    return {"mode": "ANY", "allowedFunctionNames": [_flat(choice).get("name")]}
+        return {"mode": _CALLING_MODES.get(choice, choice.upper())}
+    return {"mode": "ANY", "allowedFunctionNames": [_flatten(choice).get("name")]}
 
 
 def _google_tool(tool: object) -> object:
     """A function in OpenAI's form as Google's; other tools are unchanged."""
-    function = as_dict(_flat(tool))
+    function = as_dict(_flatten(tool))
     if function.get("type") != "function":
         return tool
     declaration = {"parametersJsonSchema": function.get("parameters") or {}}
@@ -334,7 +377,7 @@ def _google_tool(tool: object) -> object:
 # A session may have such parameters from another provider.
 _UNKNOWN_TO_CLAUDE = ("seed", "presence_penalty", "frequency_penalty")
 _REFUSED_WITH_THINKING = ("temperature", "top_p", "top_k")
-_BUDGETS = {
+_CLAUDE_BUDGETS = {
     "minimal": 1024,
     "low": 1024,
     "medium": 2048,
@@ -342,7 +385,7 @@ _BUDGETS = {
     "xhigh": 16384,
     "max": 16384,
 }
-_MIN_BUDGET = 1024
+_MIN_BUDGET = 1024  # tokens: a smaller one is refused
 
 
 def _name_for_claude(fields: JsonObject, target: Target) -> list[str]:
@@ -354,27 +397,33 @@ def _name_for_claude(fields: JsonObject, target: Target) -> list[str]:
         thinking = _thinking(effort, target, fields.get("max_tokens"))
         if thinking is None:
             omissions.append("reasoning_effort")
-        for name, value in (thinking or {}).items():
-            fields.setdefault(name, value)
-    omissions += _take_out(fields, _refused_by_claude(fields, target))
+        else:
+            for name, value in thinking.items():
+                fields.setdefault(name, value)
+    omissions += _remove(fields, _refused_by_claude(fields, target))
+
     temperature = fields.get("temperature")
     if isinstance(temperature, (int, float)) and temperature > 1:
         del fields["temperature"]  # 1 is the default
         omissions.append("temperature above 1")
-    if "temperature" in fields and _take_out(fields, ["top_p"]):
-        omissions.append("top_p beside temperature")
+    if "temperature" in fields and _remove(fields, ["top_p"]):
+        omissions.append("top_p together with temperature")
+
     if "stop" in fields:
         stop = fields.pop("stop")
         stops = stop if isinstance(stop, list) else [stop]
-        sent = [text for text in stops if not isinstance(text, str) or text.strip()]
-        if len(sent) < len(stops):
-            omissions.append("blank stop sequence")
-        fields["stop_sequences"] = sent
+        fields["stop_sequences"] = [text for text in stops if not _is_blank(text)]
+        if len(fields["stop_sequences"]) < len(stops):
+            omissions.append("blank stop sequences")
     return omissions
 
 
+def _is_blank(value: object) -> bool:
+    return isinstance(value, str) and not value.strip()
+
+
 def _refused_by_claude(fields: JsonObject, target: Target) -> list[str]:
-    """What Anthropic's API does not know, or refuses beside thinking, or from this model."""
+    """The parameters that Anthropic's API does not know, or refuses with thinking or this model."""
     refused = [*_UNKNOWN_TO_CLAUDE]
     if as_dict(fields.get("thinking")).get("type") in ("enabled", "adaptive"):
         refused += _REFUSED_WITH_THINKING
@@ -387,42 +436,51 @@ def _refused_by_claude(fields: JsonObject, target: Target) -> list[str]:
 
 
 def _thinking(effort: str, target: Target, limit: object) -> JsonObject | None:
-    """The fields that make Claude think, or not; None if the model does not support that."""
+    """The fields that make Claude think, or not; None if the model does not support that.
+
+    Newer models are asked for an effort, older ones for a budget in tokens. ``limit`` is the
+    ``max_tokens`` that the user has set.
+    """
     facts = likely_facts(target.provider, target.model)
-    refusals = target.refusals
-    if "adaptive" not in refusals and (facts.can("adaptive_thinking") or "budget" in refusals):
-        if effort == "none":
-            kind = "between_tools" if can_think_between_tools(target.model) else "disabled"
-            return {"thinking": {"type": kind}}
-        # Without ``display``, thinking comes as a signature without text.
-        return {
-            "thinking": {"type": "adaptive", "display": "summarized"},
-            "output_config": {"effort": effort},
-        }
+    refuses_budget = "budget" in target.refusals
+    is_adaptive = facts.can("adaptive_thinking") or refuses_budget
+    if is_adaptive and "adaptive" not in target.refusals:
+        return _adaptive_thinking(effort, target.model)
     if effort == "none":
         return {}  # these models do not think by default
-    if facts.can("reasoning") is False or "budget" in refusals or effort not in _BUDGETS:
+    if facts.can("reasoning") is False or refuses_budget or effort not in _CLAUDE_BUDGETS:
         return None
-    budget = _BUDGETS[effort]
+    budget = _CLAUDE_BUDGETS[effort]
     if type(limit) is not int:
         limit = token_count(facts.entry.get("max_output_tokens"))
-    if limit:  # limits thinking and answer together
+    if limit:  # it is for thinking and answer together: at least half is left to the answer
         budget = min(budget, max(_MIN_BUDGET, limit // 2))
         if limit <= budget:
             return None
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
+def _adaptive_thinking(effort: str, model: str) -> JsonObject:
+    """The fields for a Claude that decides itself how long it thinks."""
+    if effort != "none":
+        # Without ``display``, thinking comes as a signature without text.
+        return {
+            "thinking": {"type": "adaptive", "display": "summarized"},
+            "output_config": {"effort": effort},
+        }
+    if can_think_between_tools(model):
+        return {"thinking": {"type": "between_tools"}}
+    return {"thinking": {"type": "disabled"}}
+
+
 # ---- accepted parameters
 #
-# Which generation parameters (``-p``) a model takes: what it would refuse is left out, the effort
-# is the nearest.
-#
-# A refusal that its server gave is remembered by name: ``-p temperature``, ``-p
-# reasoning_effort=none``.
+# Which generation parameters (``-p``) a model accepts: what it would refuse is left out, and of
+# efforts the nearest is sent. What its server has refused before is remembered by name, as in
+# ``-p temperature`` and ``-p reasoning_effort=none``.
 
 _SAMPLING = ("temperature", "top_p", "top_k", "presence_penalty", "frequency_penalty")
-# They ignore it; later ones are to refuse it.
+# These models ignore it; later ones are to refuse it.
 _GEMINI_WITHOUT_SAMPLING = r"gemini-(?:3\.[6-9]|[4-9]|[1-9][0-9])"
 _KIMI_THAT_REASONS = r"(?i)kimi-k(?:2\.[5-9]|[3-9])"
 
@@ -430,7 +488,7 @@ _KIMI_THAT_REASONS = r"(?i)kimi-k(?:2\.[5-9]|[3-9])"
 class FittedParams(NamedTuple):
     """The parameters to send, and what is left out because the model would refuse it.
 
-    ``omissions`` are names, or a few words.
+    ``omissions`` are names of parameters, or a few words.
     """
 
     fields: JsonObject
@@ -440,18 +498,17 @@ class FittedParams(NamedTuple):
 def fit_params(params: Mapping[str, object], target: Target) -> FittedParams:
     """Adapt the user's parameters to a model, without what its server has refused.
 
-    litellm knows the names and the forms: for it they are only removed, and the effort is the
-    nearest.
+    For litellm they are not renamed: it knows the names of each API itself.
     """
     fields = dict(params)
     effort = effort_for(params, target)
-    refusals = {*target.refusals}
+    refused = [name for name in params if param_refusal(name) in target.refusals]
     if effort:
         fields["reasoning_effort"] = effort
-    else:
-        refusals.add(of_param("reasoning_effort"))
-    omissions = _take_out(fields, [name for name in params if of_param(name) in refusals])
-    omissions += _take_out(fields, _refused_sampling(target.provider, target.model, fields))
+    elif "reasoning_effort" not in refused:
+        refused.append("reasoning_effort")
+    omissions = _remove(fields, refused)
+    omissions += _remove(fields, _refused_sampling(target.provider, target.model, fields))
     if target.api == "litellm":
         return FittedParams(fields, omissions)
 
@@ -472,40 +529,40 @@ def fit_params(params: Mapping[str, object], target: Target) -> FittedParams:
 
 def adaptations(params: Mapping[str, object], target: Target) -> list[str]:
     """What is not sent as the user asked, each in words that follow the model's name."""
-    omissions = fit_params(params, target).omissions
     lines = []
+    omissions = fit_params(params, target).omissions
     if omissions:
-        lines.append(f"takes no {', '.join(omissions)}: left out")
+        lines.append(f"does not support {', '.join(omissions)}; ignored")
     asked = params.get("reasoning_effort")
     effort = effort_for(params, target)
     if effort and effort != asked:
-        lines.append(f"takes no reasoning_effort {asked}: {effort} is sent")
+        lines.append(f"does not support reasoning_effort={asked}; sending {effort}")
     if asked not in (None, "none") and target.refuses_effort_beside_tools:
-        lines.append("takes no reasoning_effort beside tools: with them none is sent")
+        lines.append("does not support reasoning_effort with tools; sending none with them")
     return lines
 
 
-def of_param(name: str) -> str:
-    """Return the name of the refusal of a parameter."""
+def param_refusal(name: str) -> str:
+    """Return the name under which the refusal of a parameter is remembered."""
     return f"-p {name}"
 
 
-def of_effort(effort: str) -> str:
-    """Return the name of the refusal of an effort."""
-    return of_param(f"reasoning_effort={effort}")
+def effort_refusal(effort: str) -> str:
+    """Return the name under which the refusal of an effort is remembered."""
+    return param_refusal(f"reasoning_effort={effort}")
 
 
 def effort_for(params: Mapping[str, object], target: Target) -> object:
-    """The effort to ask of a model: the nearest that it accepts.
+    """The effort to ask of a model: the nearest that it accepts; None if there is none.
 
-    The user's own if it is not on the scale.
+    What the user has set is returned unchanged if it is not on the scale.
     """
     effort = params.get("reasoning_effort")
     if effort not in EFFORTS:
         return effort
     accepted = accepted_efforts(target.provider, target.model, target.api)
-    refusals = target.refusals
-    return nearest_effort(effort, [level for level in accepted if of_effort(level) not in refusals])
+    levels = [level for level in accepted if effort_refusal(level) not in target.refusals]
+    return nearest_effort(effort, levels)
 
 
 def _refused_sampling(provider: str, name: str, params: Mapping[str, object]) -> list[str]:

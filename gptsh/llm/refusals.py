@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from gptsh.config.accounts import Target
 from gptsh.errors import ModelError
 from gptsh.llm.failures import own_words
-from gptsh.llm.parameters import EFFORTS, effort_for, of_effort, of_param
+from gptsh.llm.parameters import EFFORTS, effort_for, effort_refusal, param_refusal
 from gptsh.llm.servers import OTHER_API
 from gptsh.llm.stream import NO_STREAM, NO_SYSTEM, Api, Refusable, make_body
 from gptsh.messages import Request
@@ -174,7 +174,7 @@ def _words_unsupported(text: str, name: str) -> bool:
 def unsupported_params(text: str, params: Iterable[str]) -> set[str]:
     """Return the refusals of the optional parameters that an error calls unsupported."""
     optional = [name for name in params if name in _OPTIONAL]
-    return {of_param(name) for name in optional if _calls_unsupported(text, name)}
+    return {param_refusal(name) for name in optional if _calls_unsupported(text, name)}
 
 
 def _calls_unsupported(text: str, name: str) -> bool:
@@ -201,10 +201,10 @@ def unsupported_efforts(text: str, effort: object) -> set[str]:
     sent = str(effort)
     listed = _listed_efforts(text, sent)
     if listed:
-        return {of_effort(level) for level in EFFORTS if level == sent or level not in listed}
+        return {effort_refusal(level) for level in EFFORTS if level == sent or level not in listed}
     if not any(re.search(f"(?i){pattern}", text) for pattern in _UNSUPPORTED):
         return set()
-    return {of_effort(level) for level in ([sent] if _is_named(sent, text) else EFFORTS)}
+    return {effort_refusal(level) for level in ([sent] if _is_named(sent, text) else EFFORTS)}
 
 
 def _listed_efforts(text: str, sent: str) -> list[str]:

@@ -87,13 +87,17 @@ class Exclusions:
             name = NAMES[media.kind]
             if media.kind in self.kinds:
                 if message["id"] == self._question_id:
-                    raise UsageError(f"{model} takes no {name}", "choose another model with -m")
+                    raise UsageError(
+                        f"{model} does not support {name}", "choose another model with -m"
+                    )
                 left_out.append(name)
             elif message["role"] != "assistant" and not self._client.accepts(model, part):
                 left_out.append(f"{name} of that form")
         if left_out:
             number, names = quantity(len(left_out), "attachment"), sorted(set(left_out))
-            stdio.note(f"{number} of the session not sent: {model} takes no {', no '.join(names)}")
+            stdio.note(
+                f"{number} of the session not sent: {model} does not support {', '.join(names)}"
+            )
 
     def without_refused(self, message: Message) -> Message:
         """The message with a text in place of each image that the server refused."""

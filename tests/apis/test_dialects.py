@@ -121,7 +121,7 @@ def test_each_direct_provider_is_spoken_to_in_its_dialect(
     notes = (
         ""
         if provider != "lm_studio"
-        else "gptsh: lm_studio/m takes no reasoning_effort: left out\n"
+        else "gptsh: lm_studio/m does not support reasoning_effort; ignored\n"
     )
     assert run == ("An answer.\n", notes + ("hm\n" if dialect.reasoning else ""), 0)
     assert model.requests[0].path.endswith("/chat/completions")

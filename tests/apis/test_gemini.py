@@ -106,7 +106,7 @@ def test_no_other_api_takes_video(home: Home, model: str) -> None:
     home.configure(LAB)
     (home.cwd / "d.mp4").write_bytes(MP4)
     run = home.run("-m", model, "-f", "d.mp4", "what?", env=KEYS)
-    assert run == ("", f"gptsh: {model} takes no video: choose another model with -m\n", 2)
+    assert run == ("", f"gptsh: {model} does not support video: choose another model with -m\n", 2)
     data = base64.b64encode(MP4).decode()
     film = {
         "type": "file",
@@ -179,7 +179,9 @@ def test_parameters_by_the_names_of_this_api(
 ) -> None:
     model = "gemini/gemini-2.5-flash"
     run = dry_run(home, model, params=params)
-    assert run.stderr == (f"gptsh: {model} takes no {left_out}: left out\n" if left_out else "")
+    assert run.stderr == (
+        f"gptsh: {model} does not support {left_out}; ignored\n" if left_out else ""
+    )
     body = {key: value for key, value in run.body.items() if key != "contents"}
     assert body == {
         "store": False,

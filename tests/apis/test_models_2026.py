@@ -94,9 +94,9 @@ def effort(
     first, then = values
     level = more.pop("level", then)  # the effort that the second value is
     if level:
-        note = f"takes no reasoning_effort {value}: {level} is sent"
+        note = f"does not support reasoning_effort={value}; sending {level}"
     else:
-        note = "takes no reasoning_effort: left out"
+        note = "does not support reasoning_effort; ignored"
     return Refused(
         api,
         model,
@@ -121,7 +121,7 @@ def left_out(api: str, model: str, params: str, words: str, first: Any, **more: 
         path=name,
         first=first,
         then=None,
-        note=f"takes no {name}: left out",
+        note=f"does not support {name}; ignored",
         more=more,
     )
 
@@ -269,7 +269,7 @@ def test_a_gateway_with_chat_completions_alone_is_asked_without_reasoning(
     asked = vendor(home, model, "chat", "lab/gpt-6-sol")
     model.refuse(400, refusal("chat", WITHOUT_RESPONSES, param="reasoning_effort", code=None))
     model.refuse(404, {"error": {"message": "not found"}})
-    note = "gptsh: lab/gpt-6-sol takes no reasoning_effort beside tools: with them none is sent\n"
+    note = "gptsh: lab/gpt-6-sol does not support reasoning_effort with tools; sending none with them\n"
     for _ in range(2):
         model.script(*ANSWERS["chat"])
         assert asked.run(*options(f"reasoning_effort=high tools=[{FUNCTION}]"), "hi") == (
@@ -301,7 +301,7 @@ class Rule(NamedTuple):
     note: str = ""
 
 
-NO_WARMTH = "takes no temperature: left out"
+NO_WARMTH = "does not support temperature; ignored"
 RULES = {
     "tools go to Responses": Rule("responses", "openai/gpt-6.3-astra", f"tools=[{FUNCTION}]", "tools",
                                   [{"type": "function", "name": "ls"}]),
@@ -312,20 +312,20 @@ RULES = {
                                 None, NO_WARMTH),
     "no budget": Rule("anthropic", "anthropic/claude-opus-5-6", "reasoning_effort=max", "thinking.type", "adaptive"),
     "always thinks": Rule("anthropic", "anthropic/claude-opus-5-5", "reasoning_effort=none", "output_config.effort",
-                          "low", "takes no reasoning_effort none: low is sent"),
+                          "low", "does not support reasoning_effort=none; sending low"),
     "between tools": Rule("anthropic", "anthropic/claude-sonnet-5-5", "reasoning_effort=none", "thinking",
                           {"type": "between_tools"}),
     "token limit in chat": Rule("chat", "openai/gpt-6.3-astra", "max_tokens=50", "max_completion_tokens", 50),
     "least token limit": Rule("responses", "openai/gpt-6.3-astra", "max_tokens=8", "max_output_tokens", 16),
     "max in chat": Rule("chat", "openai/gpt-6-astra", "reasoning_effort=max", "reasoning_effort", "xhigh",
-                        "takes no reasoning_effort max: xhigh is sent"),
+                        "does not support reasoning_effort=max; sending xhigh"),
     "no forced tool": Rule("anthropic", "anthropic/claude-opus-5-5", f'tools=[{LS}] tool_choice={{"type":"any"}}',
-                           "tool_choice", None, "takes no tool_choice: left out"),
+                           "tool_choice", None, "does not support tool_choice; ignored"),
     "not stored, OpenAI": Rule("responses", "openai/gpt-6.3-astra", "", "store", False),
     "not stored, Google": Rule("gemini", "gemini/gemini-4-neon", "", "store", False),
     "a level, no budget": Rule("gemini", "gemini/gemini-4-neon", "reasoning_effort=minimal",
                                "generationConfig.thinkingConfig", {"includeThoughts": True, "thinkingLevel": "LOW"},
-                               "takes no reasoning_effort minimal: low is sent"),
+                               "does not support reasoning_effort=minimal; sending low"),
     "a budget for 2.5": Rule("gemini", "gemini/gemini-2.5-pro", "reasoning_effort=low",
                              "generationConfig.thinkingConfig", {"includeThoughts": True, "thinkingBudget": 1024}),
     "never off": Rule("ollama", "ollama/qwen3", "reasoning_effort=none", "think", False),

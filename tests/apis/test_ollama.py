@@ -306,7 +306,7 @@ def test_a_model_that_does_not_think_is_asked_without_and_nothing_is_lost(
     here: Home, server: OllamaServer
 ) -> None:
     server.models["m:latest"] = Model(abilities=("completion",))
-    note = "gptsh: ollama/m takes no reasoning_effort: left out\n"
+    note = "gptsh: ollama/m does not support reasoning_effort; ignored\n"
     assert here.run("-p", "reasoning_effort=high", "hi") == ("You said: hi\n", note, 0)
     assert [body.get("think") for body in server.chats] == ["high", None]
     assert [body["messages"] for body in server.chats] == [server.chats[0]["messages"]] * 2
@@ -392,7 +392,7 @@ def test_the_window_of_a_loaded_model_is_asked_for_if_it_is_large_enough(
         ("num_ctx=abc", 'ollama failed (500): option "num_ctx" must be of type integer'),
         (
             f"tools={json.dumps([TOOL])}",
-            "m takes no tools (400): registry.ollama.ai/library/m:latest does not support",
+            "m does not support tools (400): registry.ollama.ai/library/m:latest does not support",
         ),
     ],
 )
@@ -458,6 +458,6 @@ def test_whether_a_model_takes_images_the_server_says(here: Home, server: Ollama
         server.models[f"{name}:latest"] = Model(abilities=abilities)
         run = here.run("-n", "-m", f"ollama/{name}", "look", stdin=make_png())
         assert run.code == (0 if takes else 2)
-        line = f"gptsh: ollama/{name} takes no images: choose another model with -m\n"
+        line = f"gptsh: ollama/{name} does not support images: choose another model with -m\n"
         assert takes or run.stderr.startswith(line)
     assert len(server.chats) == 2

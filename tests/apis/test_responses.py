@@ -118,7 +118,7 @@ def test_parameters_by_the_names_of_this_api(
     ]
     run = sol.run("--reasoning", *given, "hi")
     assert run.code == 0
-    note = f"gptsh: {SOL} takes no {left_out}: left out\n" if left_out else ""
+    note = f"gptsh: {SOL} does not support {left_out}; ignored\n" if left_out else ""
     assert run.stderr == f"{note}Thinking.\n"
     usual = {"store": False, "include": ["reasoning.encrypted_content"], "reasoning": {"summary": "auto"},
              "stream": True}  # fmt: skip

@@ -160,7 +160,7 @@ def test_a_model_that_is_known_not_to_take_it_is_not_asked(home: Home) -> None:
     gone = "gptsh: nothing was saved: pipe the input in again\n"
     assert run == (
         "",
-        f"gptsh: openai/o3-mini takes no images: choose another model with -m\n{gone}",
+        f"gptsh: openai/o3-mini does not support images: choose another model with -m\n{gone}",
         2,
     )
     for model, data, what in (
@@ -170,7 +170,7 @@ def test_a_model_that_is_known_not_to_take_it_is_not_asked(home: Home) -> None:
         run = home.run("-m", model, "look", stdin=data, env=KEYS)
         assert run == (
             "",
-            f"gptsh: {model} takes no {what}: choose another model with -m\n{gone}",
+            f"gptsh: {model} does not support {what}: choose another model with -m\n{gone}",
             2,
         )
     assert not home.state.exists()
@@ -189,7 +189,7 @@ def test_what_an_older_question_carries_is_kept_and_told_in_words(
     home.run("-s", "0", "listen", stdin=a_wav())
     before = home.doc()["messages"]
     run = home.run("-s", "0", "-m", "openai/o3-mini", "and?", env=KEYS)
-    line = "gptsh: 1 attachment of the session not sent: openai/o3-mini takes no images\n"
+    line = "gptsh: 1 attachment of the session not sent: openai/o3-mini does not support images\n"
     assert run == ("three\n", line, 0)
     image, _, sound, _, question = model.sent[2]["messages"]
     place = f"[gptsh: image/png, {len(make_png())} bytes, not sent: this model takes no images]"
@@ -209,10 +209,13 @@ PDF_BY_URL = {"type": "document", "source": {"type": "url", "url": "https://x/y.
     [
         (
             "anthropic/claude-sonnet-4-5",
-            "2 attachments {}anthropic/claude-sonnet-4-5 takes no images of that form",
+            "2 attachments {}anthropic/claude-sonnet-4-5 does not support images of that form",
         ),
-        ("ollama/m", "2 attachments {}ollama/m takes no PDF documents, no images of that form"),
-        ("lab/m", "1 attachment {}lab/m takes no PDF documents of that form"),
+        (
+            "ollama/m",
+            "2 attachments {}ollama/m does not support PDF documents, images of that form",
+        ),
+        ("lab/m", "1 attachment {}lab/m does not support PDF documents of that form"),
         ("mistral/m", ""),
     ],
 )

@@ -176,7 +176,7 @@ def test_what_a_model_refuses_is_said_with_the_parameter_and_a_key_is_hidden(hom
     home.configure('[agents.default]\nmodel = "openai/o3"\n')
     with Conversation(home, OPENAI_API_KEY="sk-1") as talk:
         assert talk.does("/param temperature=0.2 api_key=hidden") == (
-            'api_key = "***"\ntemperature = 0.2\ngptsh: openai/o3 takes no temperature: left out'
+            'api_key = "***"\ntemperature = 0.2\ngptsh: openai/o3 does not support temperature; ignored'
         )
 
 

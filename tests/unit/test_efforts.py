@@ -2,7 +2,13 @@
 
 import pytest
 
-from gptsh.llm.parameters import EFFORTS, accepted_efforts, nearest_effort, of_effort, of_param
+from gptsh.llm.parameters import (
+    EFFORTS,
+    accepted_efforts,
+    effort_refusal,
+    nearest_effort,
+    param_refusal,
+)
 from gptsh.llm.refusals import unsupported_efforts, unsupported_params
 
 AS_ASKED = " ".join(EFFORTS)
@@ -121,7 +127,9 @@ SAID_OF_OTHERS = [
 @pytest.mark.parametrize(("text", "sent", "accepted"), SAID)
 def test_the_efforts_that_remain_after_a_refusal(text: str, sent: str, accepted: str) -> None:
     refused = unsupported_efforts(text, sent)
-    assert [effort for effort in EFFORTS if of_effort(effort) not in refused] == accepted.split()
+    assert [
+        effort for effort in EFFORTS if effort_refusal(effort) not in refused
+    ] == accepted.split()
 
 
 @pytest.mark.parametrize(("text", "sent"), SAID_OF_OTHERS)
@@ -153,5 +161,5 @@ def test_a_parameter_that_is_called_unsupported_is_left_out(text: str, name: str
         "tools",
         "n",
     )
-    assert unsupported_params(text, params) == ({of_param(name)} if name else set())
+    assert unsupported_params(text, params) == ({param_refusal(name)} if name else set())
     assert unsupported_params(text, ()) == set()

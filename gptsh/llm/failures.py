@@ -12,6 +12,7 @@ import socket
 import ssl
 import time
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 from gptsh.config.accounts import Target
 from gptsh.config.schema import mask
@@ -77,9 +78,8 @@ def _objects_in(text: str) -> list[object]:
     """The JSON in a text that has nothing else, or in the data of server-sent events."""
     candidates = [text]
     if re.match(r"\s*(?:data|event|id|retry)?:", text):
-        candidates = [
-            line.removeprefix("data:") for line in text.splitlines() if line.startswith("data:")
-        ]
+        lines = text.splitlines()
+        candidates = [line.removeprefix("data:") for line in lines if line.startswith("data:")]
     found: list[object] = []
     for candidate in candidates:
         with contextlib.suppress(ValueError, RecursionError):
@@ -139,147 +139,188 @@ def _pause_in(detail: str) -> float | None:
 # Recognise an error for a prompt that is too long, by how servers word it, and read the window and
 # the size it names.
 
-# How servers say that a prompt does not fit the model's window: the server, a pattern in any case,
-# an example.
+
+class Wording(NamedTuple):
+    """How some servers word an error: a pattern, and an example that it matches."""
+
+    server: str
+    pattern: str
+    example: str
+
+
+# How servers say that a prompt does not fit the model's window; upper and lower case are equal.
 TOO_LONG_WORDINGS = (
-    ("OpenAI, Groq", "context_length_exceeded", '"code": "context_length_exceeded"'),
-    ("llama.cpp", "exceed_context_size", '"type": "exceed_context_size_error"'),
-    (
-        "litellm",
-        "ContextWindowExceeded",
-        "litellm.ContextWindowExceededError: litellm.BadRequestError",
+    Wording(
+        server="OpenAI, Groq",
+        pattern="context_length_exceeded",
+        example='"code": "context_length_exceeded"',
     ),
-    (
-        "OpenAI, vLLM, DeepSeek, OpenRouter, Mistral",
-        "maximum context length",
-        "This model's maximum context length is 4097 tokens. "
-        "However, your messages resulted in 7575 tokens.",
+    Wording(
+        server="llama.cpp",
+        pattern="exceed_context_size",
+        example='"type": "exceed_context_size_error"',
     ),
-    (
-        "OpenAI's Responses API, Anthropic, llama.cpp, SGLang, LM Studio, Ollama",
-        "(?:exceed(?:s|ed|ing)?|beyond|(?:larg|long|great)er than) (?:the |its )?"
-        "(?:model's |available |maximum |max |allowed )*(?:context|input token|input length)",
-        "The input (61709 tokens) is longer than the model's context length (40960 tokens).",
+    Wording(
+        server="litellm",
+        pattern="ContextWindowExceeded",
+        example="litellm.ContextWindowExceededError: litellm.BadRequestError",
     ),
-    (
-        "SGLang",
-        r"exceeds (?:the )?maximum allowed length \(\d+ tokens",
-        "Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).",
+    Wording(
+        server="OpenAI, vLLM, DeepSeek, OpenRouter, Mistral",
+        pattern="maximum context length",
+        example=(
+            "This model's maximum context length is 4097 tokens. "
+            "However, your messages resulted in 7575 tokens."
+        ),
     ),
-    (
-        "Anthropic, Fireworks, Ollama",
-        "prompt (?:is )?too long",
-        "prompt is too long: 208310 tokens > 200000 maximum",
+    Wording(
+        server="OpenAI's Responses API, Anthropic, llama.cpp, SGLang, LM Studio, Ollama",
+        pattern=(
+            "(?:exceed(?:s|ed|ing)?|beyond|(?:larg|long|great)er than) (?:the |its )?"
+            "(?:model's |available |maximum |max |allowed )*(?:context|input token|input length)"
+        ),
+        example="The input (61709 tokens) is longer than the model's context length (40960 tokens).",
     ),
-    ("Bedrock", "input (?:is )?too long", "Input is too long for requested model."),
-    (
-        "others",
-        "context (?:length|size|window) (?:has been |was )?exceeded",
-        "the context window was exceeded",
+    Wording(
+        server="SGLang",
+        pattern=r"exceeds (?:the )?maximum allowed length \(\d+ tokens",
+        example="Input length (160062 tokens) exceeds the maximum allowed length (59862 tokens).",
     ),
-    (
-        "Google",
-        "input token count .{0,40}(?:exceeds|supports)",
-        "The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).",
+    Wording(
+        server="Anthropic, Fireworks, Ollama",
+        pattern="prompt (?:is )?too long",
+        example="prompt is too long: 208310 tokens > 200000 maximum",
     ),
-    (
-        "xAI, vLLM",
-        "maximum (?:prompt|model) length",
-        "This model's maximum prompt length is 131072 but the request contains 136973 tokens.",
+    Wording(
+        server="Bedrock",
+        pattern="input (?:is )?too long",
+        example="Input is too long for requested model.",
     ),
-    (
-        "vLLM, LM Studio",
-        "context length (?:of|is) only",
-        "However, the model's context length is only 131072 tokens, "
-        "resulting in a maximum input length of 98304.",
+    Wording(
+        server="others",
+        pattern="context (?:length|size|window) (?:has been |was )?exceeded",
+        example="the context window was exceeded",
     ),
-    ("Cohere", "too many tokens: ", "too many tokens: size limit exceeded by 168512 tokens."),
-    ("MiniMax", "context window exceeds", "invalid params, context window exceeds limit (2013)"),
-    (
-        "Bedrock, OpenAI, DwarfStar",
-        r"(?:input|prompt) tokens (?:\(\d+\) )?exceed",
-        "prompt tokens (210000) exceed model maximum (200000)",
+    Wording(
+        server="Google",
+        pattern="input token count .{0,40}(?:exceeds|supports)",
+        example="The input token count (1200293) exceeds the maximum number of tokens allowed (1048576).",
     ),
-    (
-        "LM Studio",
-        "n_keep .{0,20}n_ctx",
-        "Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)",
+    Wording(
+        server="xAI, vLLM",
+        pattern="maximum (?:prompt|model) length",
+        example="This model's maximum prompt length is 131072 but the request contains 136973 tokens.",
     ),
-    (
-        "GitHub Copilot",
-        "prompt token count .{0,40}exceeds",
-        "prompt token count of 140000 exceeds the limit of 128000",
+    Wording(
+        server="vLLM, LM Studio",
+        pattern="context length (?:of|is) only",
+        example=(
+            "However, the model's context length is only 131072 tokens, "
+            "resulting in a maximum input length of 98304."
+        ),
     ),
-    (
-        "Moonshot",
-        "exceeded model token limit",
-        "Your request exceeded model token limit: 262144 (requested: 300000)",
+    Wording(
+        server="Cohere",
+        pattern="too many tokens: ",
+        example="too many tokens: size limit exceeded by 168512 tokens.",
     ),
-    (
-        "Dashscope",
-        "range of input length",
-        "InvalidParameter: Range of input length should be [1, 983616]",
+    Wording(
+        server="MiniMax",
+        pattern="context window exceeds",
+        example="invalid params, context window exceeds limit (2013)",
     ),
-    (
-        "DwarfStar",
-        "configured context size",
-        "Prompt has 300,000 tokens, but the configured context size is 131,072 tokens",
+    Wording(
+        server="Bedrock, OpenAI, DwarfStar",
+        pattern=r"(?:input|prompt) tokens (?:\(\d+\) )?exceed",
+        example="prompt tokens (210000) exceed model maximum (200000)",
     ),
-    (
-        "text-generation-inference",
-        "`max_new_tokens` must be <=",
-        "`inputs` tokens + `max_new_tokens` must be <= 2048.",
+    Wording(
+        server="LM Studio",
+        pattern="n_keep .{0,20}n_ctx",
+        example="Cannot truncate prompt with n_keep (15028) >= n_ctx (7424)",
     ),
-    (
-        "text-generation-inference",
-        "`inputs` must have less than",
-        "`inputs` must have less than 1024 tokens.",
+    Wording(
+        server="GitHub Copilot",
+        pattern="prompt token count .{0,40}exceeds",
+        example="prompt token count of 140000 exceeds the limit of 128000",
     ),
-    (
-        "Cerebras",
-        "current length is .{0,20}while limit is",
-        "Current length is 9000 while limit is 8192",
+    Wording(
+        server="Moonshot",
+        pattern="exceeded model token limit",
+        example="Your request exceeded model token limit: 262144 (requested: 300000)",
+    ),
+    Wording(
+        server="Dashscope",
+        pattern="range of input length",
+        example="InvalidParameter: Range of input length should be [1, 983616]",
+    ),
+    Wording(
+        server="DwarfStar",
+        pattern="configured context size",
+        example="Prompt has 300,000 tokens, but the configured context size is 131,072 tokens",
+    ),
+    Wording(
+        server="text-generation-inference",
+        pattern="`max_new_tokens` must be <=",
+        example="`inputs` tokens + `max_new_tokens` must be <= 2048.",
+    ),
+    Wording(
+        server="text-generation-inference",
+        pattern="`inputs` must have less than",
+        example="`inputs` must have less than 1024 tokens.",
+    ),
+    Wording(
+        server="Cerebras",
+        pattern="current length is .{0,20}while limit is",
+        example="Current length is 9000 while limit is 8192",
     ),
 )
 # A figure, with any thousands separator.
 _N = r"((?<!\d)(?:\d{1,3}(?:[,._'\u2019\u00a0\u202f]\d{3}){1,4}|\d{1,12})\b)"
-# How they name the window, the most reliable first: the server, a pattern, an example with a window
-# of 131072 tokens.
-# A figure after "requested" or "at least" is the prompt's.
-WINDOWS = (
-    (
-        "llama.cpp, LM Studio",
-        rf"\bn_ctx\W{{1,6}}{_N}",
-        '"n_prompt_tokens": 140000, "n_ctx": 131072',
+# How they name the window, the most reliable first. The last figure in a match is the window, which
+# has 131072 tokens in each example. A figure after "requested" or "at least" is the prompt's.
+WINDOW_WORDINGS = (
+    Wording(
+        server="llama.cpp, LM Studio",
+        pattern=rf"\bn_ctx\W{{1,6}}{_N}",
+        example='"n_prompt_tokens": 140000, "n_ctx": 131072',
     ),
-    (
-        "Anthropic",
-        rf"(?:too long|context limit): [^>]{{1,60}}> {_N}",
-        "prompt is too long: 140000 tokens > 131072",
+    Wording(
+        server="Anthropic",
+        pattern=rf"(?:too long|context limit): [^>]{{1,60}}> {_N}",
+        example="prompt is too long: 140000 tokens > 131072",
     ),
-    ("Dashscope", rf"\[1, {_N}\]", "Range of input length should be [1, 131072]"),
-    (
-        "Mistral",
-        rf"\b{_N} maximum context length",
-        "too large for model with 131072 maximum context length",
+    Wording(
+        server="Dashscope",
+        pattern=rf"\[1, {_N}\]",
+        example="Range of input length should be [1, 131072]",
     ),
-    (
-        "others: the first figure after the name of a limit",
-        r"(?:\b(?:context|allowed|max|maximum|less than)\b"
-        r"|limit|supports up to|cannot exceed|must be <=)"
-        rf"(?:[^.;:\d]{{0,40}}|:) \(?{_N}",
-        "This model's maximum context length is 131072 tokens. "
-        "However, your messages resulted in 140000 tokens.",
+    Wording(
+        server="Mistral",
+        pattern=rf"\b{_N} maximum context length",
+        example="too large for model with 131072 maximum context length",
+    ),
+    Wording(
+        server="others: the first figure after the name of a limit",
+        pattern=(
+            r"(?:\b(?:context|allowed|max|maximum|less than)\b"
+            r"|limit|supports up to|cannot exceed|must be <=)"
+            rf"(?:[^.;:\d]{{0,40}}|:) \(?{_N}"
+        ),
+        example=(
+            "This model's maximum context length is 131072 tokens. "
+            "However, your messages resulted in 140000 tokens."
+        ),
     ),
 )
 _VALID_WINDOWS = range(256, 10**8 + 1)
-_MAX_PROMPT = 16  # times the window: a larger figure is not the size of a prompt
+_MAX_PROMPT = 16  # times the window; a larger figure is not the size of a prompt
 
 
 def means_too_long(text: str) -> bool:
     """Whether an error means that the prompt does not fit the model's window."""
     words = own_words(text)
-    return any(re.search(pattern, words, re.IGNORECASE) for _, pattern, _ in TOO_LONG_WORDINGS)
+    return any(re.search(wording.pattern, words, re.IGNORECASE) for wording in TOO_LONG_WORDINGS)
 
 
 def too_long(what: str, reason: str, detail: str) -> TooLong:
@@ -300,8 +341,8 @@ def too_long(what: str, reason: str, detail: str) -> TooLong:
 
 def window_in(text: str) -> int | None:
     """The window that an error names: the last figure of the first match that can be one."""
-    for _, pattern, _ in WINDOWS:
-        for match in re.finditer(pattern, text, re.IGNORECASE):
+    for wording in WINDOW_WORDINGS:
+        for match in re.finditer(wording.pattern, text, re.IGNORECASE):
             figures = _figures(match[0])
             if figures and figures[-1] in _VALID_WINDOWS:
                 return figures[-1]
@@ -328,134 +369,205 @@ _RETRY = (408, 409, 429)  # and every 5xx
 # No credit, no access, or too many requests: of this provider alone.
 _UNAVAILABLE = (402, _FORBIDDEN, 408, 410, 429)
 _TOO_LONG = (400, 413, 422, 500)
-# How servers word what a status does not tell: by meaning the server, a pattern, and an example.
-# Earlier ones win.
-STATUS_WORDINGS: dict[str, tuple[tuple[str, str, str], ...]] = {
+# How servers word what a status does not tell, by what it means.
+STATUS_WORDINGS: dict[str, tuple[Wording, ...]] = {
     "loading": (
-        ("llama.cpp", "(?i)loading model", "Loading model"),
-        (
-            "Hugging Face",
-            "(?i)model .{0,99}is (?:currently |still )?loading",
-            "Model lab/m is currently loading",
+        Wording(
+            server="llama.cpp",
+            pattern="(?i)loading model",
+            example="Loading model",
+        ),
+        Wording(
+            server="Hugging Face",
+            pattern="(?i)model .{0,99}is (?:currently |still )?loading",
+            example="Model lab/m is currently loading",
         ),
     ),
     "bad key": (  # with status 400
-        ("Google", "API_KEY_INVALID", '"details": [{"reason": "API_KEY_INVALID"}]'),
-        ("Google", "API key not valid", "API key not valid. Please pass a valid API key."),
-        ("OpenAI", '"invalid_api_key"', '{"code": "invalid_api_key", "param": null}'),
-    ),
-    "retired": (("Ollama's cloud", "was retired", 'model "m" was retired on 2026-08-01'),),
-    "not loaded": (("llama.cpp's router", "model is not loaded", "model is not loaded"),),
-    "unknown model": (  # with status 400
-        (
-            "OpenAI's Responses API",
-            "model_not_found",
-            '{"code": "model_not_found", "message": "does not exist"}',
+        Wording(
+            server="Google",
+            pattern="API_KEY_INVALID",
+            example='"details": [{"reason": "API_KEY_INVALID"}]',
         ),
-        ("llama.cpp's router", "model '[^']{1,200}' not found", "model 'lab' not found"),
+        Wording(
+            server="Google",
+            pattern="API key not valid",
+            example="API key not valid. Please pass a valid API key.",
+        ),
+        Wording(
+            server="OpenAI",
+            pattern='"invalid_api_key"',
+            example='{"code": "invalid_api_key", "param": null}',
+        ),
+    ),
+    "retired": (
+        Wording(
+            server="Ollama's cloud",
+            pattern="was retired",
+            example='model "m" was retired on 2026-08-01',
+        ),
+    ),
+    "not loaded": (
+        Wording(
+            server="llama.cpp's router",
+            pattern="model is not loaded",
+            example="model is not loaded",
+        ),
+    ),
+    "unknown model": (  # with status 400
+        Wording(
+            server="OpenAI's Responses API",
+            pattern="model_not_found",
+            example='{"code": "model_not_found", "message": "does not exist"}',
+        ),
+        Wording(
+            server="llama.cpp's router",
+            pattern="model '[^']{1,200}' not found",
+            example="model 'lab' not found",
+        ),
     ),
     "no tools": (
-        (
-            "Ollama",
-            "not support tools",
-            "registry.ollama.ai/library/m does not support tools",
+        Wording(
+            server="Ollama",
+            pattern="not support tools",
+            example="registry.ollama.ai/library/m does not support tools",
         ),
     ),
     "images": (
-        (
-            "Anthropic",
-            "(?i)could not process image|image format .{1,40} not supported",
-            "Could not process image",
+        Wording(
+            server="Anthropic",
+            pattern="(?i)could not process image|image format .{1,40} not supported",
+            example="Could not process image",
         ),
-        (
-            "DeepSeek",
-            "unknown variant .image_url",
-            "messages[0]: unknown variant `image_url`, expected `text`",
+        Wording(
+            server="DeepSeek",
+            pattern="unknown variant .image_url",
+            example="messages[0]: unknown variant `image_url`, expected `text`",
         ),
-        (
-            "OpenRouter, Ollama",
-            "support image input",
-            "No endpoints found that support image input",
+        Wording(
+            server="OpenRouter, Ollama",
+            pattern="support image input",
+            example="No endpoints found that support image input",
         ),
-        ("llama.cpp", "image input is not supported", "image input is not supported - hint: …"),
-        (
-            "Google",
-            "(?i)unable to process input image|image input modality",
-            "Unable to process input image.",
+        Wording(
+            server="llama.cpp",
+            pattern="image input is not supported",
+            example="image input is not supported - hint: …",
         ),
-        ("Groq", "content.{1,3}must be a string", "messages[0].content must be a string"),
-        ("vLLM", "not a multimodal model", "lab/m is not a multimodal model"),
-        (
-            "OpenAI",
-            r'"param":\s*"[^"]{1,60}image_url|image_parse_error|image_url is only supported',
-            '{"param": "messages[0].content[1].image_url", "code": "invalid_value"}',
+        Wording(
+            server="Google",
+            pattern="(?i)unable to process input image|image input modality",
+            example="Unable to process input image.",
+        ),
+        Wording(
+            server="Groq",
+            pattern="content.{1,3}must be a string",
+            example="messages[0].content must be a string",
+        ),
+        Wording(
+            server="vLLM",
+            pattern="not a multimodal model",
+            example="lab/m is not a multimodal model",
+        ),
+        Wording(
+            server="OpenAI",
+            pattern=r'"param":\s*"[^"]{1,60}image_url|image_parse_error|image_url is only supported',
+            example='{"param": "messages[0].content[1].image_url", "code": "invalid_value"}',
         ),
     ),
     "filter": (
-        (
-            "Azure, Moonshot",
-            r'"(?:code|type)":\s*"content_filter"',
-            '{"code": "content_filter", "param": "prompt"}',
+        Wording(
+            server="Azure, Moonshot",
+            pattern=r'"(?:code|type)":\s*"content_filter"',
+            example='{"code": "content_filter", "param": "prompt"}',
         ),
-        (
-            "OpenAI",
-            "content_policy_violation|flagged as potentially violating",
-            '"code": "content_policy_violation"',
+        Wording(
+            server="OpenAI",
+            pattern="content_policy_violation|flagged as potentially violating",
+            example='"code": "content_policy_violation"',
         ),
-        (
-            "DashScope",
-            "(?i)data_?inspection_?failed",
-            "<400> InternalError.Algo.DataInspectionFailed: Input text",
+        Wording(
+            server="DashScope",
+            pattern="(?i)data_?inspection_?failed",
+            example="<400> InternalError.Algo.DataInspectionFailed: Input text",
         ),
-        ("DeepSeek", "Content Exists Risk", "Content Exists Risk"),
-        (
-            "xAI",
-            "violates usage guidelines",
-            "Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO",
+        Wording(
+            server="DeepSeek",
+            pattern="Content Exists Risk",
+            example="Content Exists Risk",
         ),
-        (
-            "Anthropic",
-            "blocked by content filtering policy",
-            "Output blocked by content filtering policy",
+        Wording(
+            server="xAI",
+            pattern="violates usage guidelines",
+            example="Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO",
         ),
-        (
-            "OpenRouter",
-            "requires moderation",
-            'm requires moderation. Your input was flagged for "violence".',
+        Wording(
+            server="Anthropic",
+            pattern="blocked by content filtering policy",
+            example="Output blocked by content filtering policy",
         ),
-        ("OpenRouter", '"flagged_input"', '"metadata": {"reasons": [], "flagged_input": "…"}'),
-        (
-            "gateways",
-            "(?i)(?:input|prompt|content|message|request|question|text)s? "
-            "(?:(?:was|were|is|are|has|have|been) ){0,2}(?:flagged|moderated)"
-            "|flagged (?:by|as|for) |moderation_blocked|by (?:the |our )?(?:content )?moderation",
-            "Your prompt has been flagged by the safety system",
+        Wording(
+            server="OpenRouter",
+            pattern="requires moderation",
+            example='m requires moderation. Your input was flagged for "violence".',
+        ),
+        Wording(
+            server="OpenRouter",
+            pattern='"flagged_input"',
+            example='"metadata": {"reasons": [], "flagged_input": "…"}',
+        ),
+        Wording(
+            server="gateways",
+            pattern=(
+                "(?i)(?:input|prompt|content|message|request|question|text)s? "
+                "(?:(?:was|were|is|are|has|have|been) ){0,2}(?:flagged|moderated)"
+                "|flagged (?:by|as|for) |moderation_blocked|by (?:the |our )?(?:content )?moderation"
+            ),
+            example="Your prompt has been flagged by the safety system",
         ),
     ),
     "wrong type": (  # with status 500: a retry would not help
-        (
-            "Ollama",
-            r'option \\?"\w+\\?" must be of type',
-            'option "num_ctx" must be of type integer',
+        Wording(
+            server="Ollama",
+            pattern=r'option \\?"\w+\\?" must be of type',
+            example='option "num_ctx" must be of type integer',
         ),
     ),
     "spent": (  # the quota: a retry would not help, unless the error names a time
-        ("OpenAI", "insufficient_quota", '"code": "insufficient_quota"'),
-        ("OpenAI, Google", r"(?i)\bbilling\b", "check your plan and billing details"),
-        ("Anthropic", "(?i)credit balance", "Your credit balance is too low"),
-        (
-            "DeepSeek, Moonshot, xAI",
-            "(?i)(?:insufficient|not enough|no more|out of|used all).{0,30}(?:balance|credit|fund)",
-            "Insufficient Balance",
+        Wording(
+            server="OpenAI",
+            pattern="insufficient_quota",
+            example='"code": "insufficient_quota"',
         ),
-        ("Moonshot", "exceeded_current_quota", '"type": "exceeded_current_quota_error"'),
+        Wording(
+            server="OpenAI, Google",
+            pattern=r"(?i)\bbilling\b",
+            example="check your plan and billing details",
+        ),
+        Wording(
+            server="Anthropic",
+            pattern="(?i)credit balance",
+            example="Your credit balance is too low",
+        ),
+        Wording(
+            server="DeepSeek, Moonshot, xAI",
+            pattern="(?i)(?:insufficient|not enough|no more|out of|used all).{0,30}(?:balance|credit|fund)",
+            example="Insufficient Balance",
+        ),
+        Wording(
+            server="Moonshot",
+            pattern="exceeded_current_quota",
+            example='"type": "exceeded_current_quota_error"',
+        ),
     ),
     "key": (  # with status 403
-        (
-            "OpenAI, Anthropic, others",
-            r"(?i)\bkeys?\b|credential|authenticat|permission denied"
-            r"|\b(?:access|auth|bearer|api|invalid|expired) token\b",
-            "The API key has no access to this project",
+        Wording(
+            server="OpenAI, Anthropic, others",
+            pattern=(
+                r"(?i)\bkeys?\b|credential|authenticat|permission denied"
+                r"|\b(?:access|auth|bearer|api|invalid|expired) token\b"
+            ),
+            example="The API key has no access to this project",
         ),
     ),
 }
@@ -482,7 +594,7 @@ def refusal(
         return Filtered(f"{provider}'s filter refused the question {said}", detail=detail)
 
     err: ModelError
-    if status == _LOADING and _says("loading", reason):
+    if status == _LOADING and _means("loading", reason):
         err = LoadingModel(f"{provider} is loading {target.model}", detail=detail)
     else:
         err = _refusal(url, status, headers, reason, detail, target)
@@ -503,12 +615,15 @@ def _refusal(
     provider = target.provider
     said = f"({status}): {reason}" if reason else f"({status})"
     has_failed = status >= _SERVER_ERROR
-    is_bad_key = status == _UNAUTHORIZED or _says("bad key", detail)
-    is_bad_key = is_bad_key or (status == _FORBIDDEN and _says("key", reason))
-    is_retired = _says("retired", reason)
-    is_unknown = status == _NOT_FOUND or _says("unknown model", detail)
+    is_bad_key = (
+        status == _UNAUTHORIZED
+        or (status == _FORBIDDEN and _means("key", reason))
+        or _means("bad key", detail)
+    )
+    is_retired = _means("retired", reason)
+    is_unknown = status == _NOT_FOUND or _means("unknown model", detail)
 
-    what = f"{provider} {'failed' if has_failed else 'refused'} {said}"
+    what = f"{provider} failed {said}" if has_failed else f"{provider} refused {said}"
     todo = ""
     if is_bad_key:
         what = f"{provider} refused the key {said}"
@@ -519,24 +634,24 @@ def _refusal(
     elif is_retired:
         what = f"{provider} no longer has {target.model!r} {said}"
         todo = "choose another model with -m"
-    elif _says("not loaded", reason):
+    elif _means("not loaded", reason):
         todo = "load it there, or start the server without --no-models-autoload"
     elif is_unknown:
         what = f"{url} does not know {target.model!r} {said}"
         can_pull = target.api == "ollama" and "model" in reason
         todo = f"ollama pull {target.model}, or see -m" if can_pull else "see -m and base_url"
-    elif _says("no tools", reason):
+    elif _means("no tools", reason):
         what = f"{target.model} does not support tools {said}"
         todo = "choose another model with -m"
 
     err = ModelError(what, todo, detail=detail)
-    err.refuses_images = _says("images", own_words(detail))
-    hint = headers.get("x-should-retry")
+    err.refuses_images = _means("images", own_words(detail))
+    hint = headers.get("x-should-retry")  # OpenAI's and Anthropic's
     may_pass = hint == "true" or status in _RETRY or has_failed
     is_final = (
         hint == "false"
         or (is_spent(detail) and not has_failed)
-        or _says("wrong type", detail[:_READ])
+        or _means("wrong type", detail[:_READ])
         or err.refuses_images
     )
     err.can_retry = may_pass and not is_final
@@ -547,16 +662,17 @@ def _refusal(
 
 def is_filtered(detail: str) -> bool:
     """Whether an error means that the provider's filter refused the question."""
-    return _says("filter", own_words(detail))
+    return _means("filter", own_words(detail))
 
 
 def is_spent(detail: str) -> bool:
     """Whether an error means that the quota is spent, without naming a time to wait for."""
-    return _says("spent", own_words(detail)) and _pause_in(detail) is None
+    return _means("spent", own_words(detail)) and _pause_in(detail) is None
 
 
-def _says(meaning: str, text: str) -> bool:
-    return any(re.search(pattern, text) for _, pattern, _ in STATUS_WORDINGS[meaning])
+def _means(meaning: str, text: str) -> bool:
+    """Whether an error has one of the wordings of a meaning."""
+    return any(re.search(wording.pattern, text) for wording in STATUS_WORDINGS[meaning])
 
 
 def _advice_on_key(target: Target) -> str:

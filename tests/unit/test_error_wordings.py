@@ -16,17 +16,19 @@ def test_a_wording_for_a_prompt_that_is_too_long_matches_its_example_first(
 ) -> None:
     assert failures.means_too_long(example)
     first = next(
-        row for row in failures.TOO_LONG_WORDINGS if re.search(row[1], example, re.IGNORECASE)
+        row for row in failures.TOO_LONG_WORDINGS if re.search(row.pattern, example, re.IGNORECASE)
     )
     assert first == (server, pattern, example)
 
 
-@pytest.mark.parametrize(("server", "pattern", "example"), failures.WINDOWS)
+@pytest.mark.parametrize(("server", "pattern", "example"), failures.WINDOW_WORDINGS)
 def test_a_wording_of_the_window_matches_its_example_first(
     server: str, pattern: str, example: str
 ) -> None:
     assert failures.window_in(example) == WINDOW
-    first = next(row for row in failures.WINDOWS if re.search(row[1], example, re.IGNORECASE))
+    first = next(
+        row for row in failures.WINDOW_WORDINGS if re.search(row.pattern, example, re.IGNORECASE)
+    )
     assert first == (server, pattern, example)
 
 
@@ -35,4 +37,8 @@ def test_a_wording_of_another_error_matches_its_example_first(
     server: str, pattern: str, example: str
 ) -> None:
     assert not failures.means_too_long(example)
-    assert next(row for row in ROWS if re.search(row[1], example)) == (server, pattern, example)
+    assert next(row for row in ROWS if re.search(row.pattern, example)) == (
+        server,
+        pattern,
+        example,
+    )

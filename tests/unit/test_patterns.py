@@ -35,16 +35,16 @@ TABLES: dict[str, list[str]] = {
         names.pattern for names in (templates.FABRIC, templates.LLM, templates.ROLE)
     ],
     "context/sendable.py: pattern": [*_IDS.values()],
-    "llm/parameters.py: pattern": [family[0] for family in parameters._FAMILIES],
+    "llm/parameters.py: family.names": [family.names for family in parameters._FAMILIES],
     "llm/refusals.py: refusable.wording": [
         field.wording
         for api in (anthropic, chat, gemini, ollama, responses)
         for field in api.REFUSABLE.values()
         if field.wording != Refusable().wording  # which matches nothing
     ],
-    "llm/failures.py: pattern": [
-        *[row[1] for rows in failures.STATUS_WORDINGS.values() for row in rows],
-        *[f"(?i){row[1]}" for row in (*failures.TOO_LONG_WORDINGS, *failures.WINDOWS)],
+    "llm/failures.py: wording.pattern": [
+        *[row.pattern for rows in failures.STATUS_WORDINGS.values() for row in rows],
+        *[f"(?i){row.pattern}" for row in (*failures.TOO_LONG_WORDINGS, *failures.WINDOW_WORDINGS)],
     ],
     "llm/refusals.py: f'(?i){pattern}'": [f"(?i){pattern}" for pattern in refusals._UNSUPPORTED],
     r"""llm/refusals.py: f'"param":\\s*"{param}[".\\[]|"loc":\\s*\\["body",\\s*"{loc}"'""": [

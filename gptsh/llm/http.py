@@ -241,40 +241,43 @@ _SMALL_BODY = 1 << 16  # bytes: how much of an error response is read
 _SAFE = "/%:@!$&'()*+,;=~"  # other characters of a path are percent-encoded
 
 
+class HttpRequest(NamedTuple):
+    """A request, and how long its response may take: timeouts are in seconds."""
+
+    endpoint: Endpoint
+    body: bytes | None  # None: a GET
+    headers: Mapping[str, str]
+    first_byte_timeout: float
+    idle_timeout: float  # of each pause in the body
+    total_timeout: float | None
+
+
 class Response:
     """A response; creating it sends the request in a thread and waits for the head.
 
-    ``headers`` have lower-case names. ``opened`` is used while it is open. ``keep`` gets the
-    connection from ``release``, if it can be used again. ``idle`` limits the pauses in the body,
-    ``seconds`` the whole exchange. Raises ModelError or TimedOut if no response comes.
+    ``headers`` have lower-case names. ``opened`` is used if it is still open. ``keep`` gets the
+    connection from ``release``, if it can be used again. Raises ModelError or TimedOut if no
+    response comes.
     """
 
     def __init__(
         self,
-        endpoint: Endpoint,
-        body: bytes | None,
-        headers: Mapping[str, str],
-        network: Network,
-        *,
-        idle: float,
-        seconds: float | None,
+        request: HttpRequest,
         opened: OpenConnection | None,
         keep: Callable[[HTTPConnection], None] | None,
     ) -> None:
-        self._endpoint = endpoint
-        self._first_byte_timeout = network.first_byte_timeout
-        self._idle = idle
+        self._request = request
         self._keep = keep
         self._reusable: HTTPConnection | None = None  # once the whole body was read
         self._has_ended = threading.Event()
         # http.client drops its reference if the body ends with the connection.
         self._sock: socket.socket | None = None
-        self._incoming = Incoming(self._exchange(opened, body, headers), endpoint.host)
+        self._incoming = Incoming(self._exchange(opened), request.endpoint.host)
         self.limit_wait = self._incoming.limit_wait
-        if seconds is not None:
-            self.limit_wait(seconds)
+        if request.total_timeout is not None:
+            self.limit_wait(request.total_timeout)
         try:
-            head = self._incoming.next_item(self._first_byte_timeout)
+            head = self._incoming.next_item(request.first_byte_timeout)
         except BaseException:  # also a signal
             self.close()
             raise
@@ -282,12 +285,7 @@ class Response:
         self.status = head.status
         self.headers = {name.lower(): value for name, value in head.getheaders()}
 
-    def _exchange(
-        self,
-        opened: OpenConnection | None,
-        body: bytes | None,
-        headers: Mapping[str, str],
-    ) -> Iterator[HTTPResponse | bytes]:
+    def _exchange(self, opened: OpenConnection | None) -> Iterator[HTTPResponse | bytes]:
         """In the thread: yield the head of the response, then its body in chunks.
 
         Raises ModelError or TimedOut.
@@ -298,14 +296,14 @@ class Response:
             if connection:
                 sent_at = time.monotonic()
                 try:
-                    response = self._request(connection, body, headers)
+                    response = self._send(connection)
                 except (ConnectionError, ssl.SSLError):
                     if time.monotonic() - sent_at > _STALE:  # the server may have read the request
                         raise
                     connection.close()  # the server has closed it meanwhile
             if response is None:
-                connection = connect(self._endpoint)
-                response = self._request(connection, body, headers)
+                connection = connect(self._request.endpoint)
+                response = self._send(connection)
 
             yield response
             while chunk := response.read1(_CHUNK_SIZE):
@@ -317,7 +315,7 @@ class Response:
                 self._reusable = connection
                 connection = None
         except (HTTPException, OSError, ValueError, OverflowError) as err:
-            problem = f"the connection to {self._endpoint.host} broke off"
+            problem = f"the connection to {self._request.endpoint.host} broke off"
             failure = ConnectionLost(problem, detail=repr(err))
             failure.can_retry = True
             failure.may_fall_back = True
@@ -327,29 +325,27 @@ class Response:
             if connection:
                 connection.close()
 
-    def _request(
-        self,
-        connection: HTTPConnection,
-        body: bytes | None,
-        headers: Mapping[str, str],
-    ) -> HTTPResponse:
+    def _send(self, connection: HTTPConnection) -> HTTPResponse:
         """Send the request; return the head of the response.
 
         Raises HTTPException, OSError and ValueError.
         """
-        target = self._endpoint.target
-        proxy = self._endpoint.proxy
+        request = self._request
+        target = request.endpoint.target
+        proxy = request.endpoint.proxy
+        headers = {**request.headers}
         path = quote(target.path or "/", safe=_SAFE)
         if target.query:
             path += f"?{quote(target.query, safe=_SAFE)}"
         if proxy and target.scheme == "http":
-            path = f"http://{self._endpoint.host}{path}"
-            headers = {**headers, **proxy_headers(proxy)}
+            path = f"http://{request.endpoint.host}{path}"
+            headers |= proxy_headers(proxy)
+        method = "GET" if request.body is None else "POST"
         self._sock = connection.sock
-        self._sock.settimeout(max(self._first_byte_timeout, self._idle) + _GRACE)
+        self._sock.settimeout(max(request.first_byte_timeout, request.idle_timeout) + _GRACE)
         # A server that refuses a large request may answer and close before it has read all of it.
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            connection.request("GET" if body is None else "POST", path, body, dict(headers))
+            connection.request(method, path, request.body, headers)
         return connection.getresponse()
 
     def chunks(self) -> Iterator[bytes]:
@@ -361,7 +357,7 @@ class Response:
         encoding = self.headers.get("content-encoding", "identity").strip().lower()
         if encoding in ("identity", ""):
             return self._received()
-        host = self._endpoint.host
+        host = self._request.endpoint.host
         if encoding not in _ENCODINGS:
             unasked = f"the encoding {encoding}, which gptsh did not ask for"
             problem = f"{host} sends its answer in {unasked}"
@@ -371,12 +367,12 @@ class Response:
     def _received(self) -> Iterator[bytes]:
         """Yield the body as it was sent. Blank lines alone are no answer, however many drip in."""
         # The model may still be loading.
-        until = time.monotonic() + self._first_byte_timeout
+        until = time.monotonic() + self._request.first_byte_timeout
         while chunk := self._incoming.next_item(until - time.monotonic()):
             assert isinstance(chunk, bytes)  # the head was the first item
             yield chunk
             if not chunk.isspace():
-                until = time.monotonic() + self._idle
+                until = time.monotonic() + self._request.idle_timeout
 
     def small_body(self) -> bytes:
         """Return the beginning of the body, as much as arrives soon."""
@@ -466,17 +462,15 @@ class Http:
         if endpoint.trust:
             opened = self._opened.pop(endpoint.host, None)
             keep = partial(self._keep, endpoint) if keeps else None
-        idle = self._network.idle_seconds(is_self_hosted=is_self_hosted)
-        return Response(
+        request = HttpRequest(
             endpoint,
             body,
-            headers,
-            self._network,
-            idle=idle,
-            seconds=seconds,
-            opened=opened,
-            keep=keep,
+            headers=headers,
+            first_byte_timeout=self._network.first_byte_timeout,
+            idle_timeout=self._network.idle_seconds(is_self_hosted=is_self_hosted),
+            total_timeout=seconds,
         )
+        return Response(request, opened, keep)
 
     def _keep(self, endpoint: Endpoint, connection: HTTPConnection) -> None:
         self._opened[endpoint.host] = OpenConnection(endpoint, connection)

@@ -77,11 +77,14 @@ def as_str(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def as_list(value: object) -> list[Any]:
+    """Return a list unchanged, and an empty list for any other value."""
+    return value if isinstance(value, list) else []
+
+
 def as_dicts(value: object) -> list[JsonObject]:
     """Return the dicts in a list, in order; an empty list for any other value."""
-    if not isinstance(value, list):
-        return []
-    return [item for item in value if isinstance(item, dict)]
+    return [item for item in as_list(value) if isinstance(item, dict)]
 
 
 def is_cost(value: object) -> bool:

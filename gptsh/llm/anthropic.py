@@ -8,9 +8,8 @@ from gptsh.config.accounts import Target
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import Media, media_of, name_of
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
-from gptsh.llm import stream
-from gptsh.llm.anthropic_answers import BLOCKS, PAUSED, THINKING_TYPES, Reader, as_events
-from gptsh.llm.parameters import fit_params
+from gptsh.llm import anthropic_answers
+from gptsh.llm.anthropic_answers import BLOCKS, PAUSED, THINKING_TYPES
 from gptsh.llm.stream import (
     NO_QUESTION,
     Refusable,
@@ -40,8 +39,6 @@ from gptsh.models.facts import likely_facts
 
 if TYPE_CHECKING:
     from hashlib import blake2b
-
-    from gptsh.llm.http import Response
 
 
 # ---- prompt cache
@@ -238,6 +235,7 @@ REFUSABLE = {
         "|(?:[Ee]xpected|first block must be) `?thinking"
     ),
 }
+Reader = anthropic_answers.Reader
 _MAX_PAUSES = 10  # how often a server may pause one answer
 _DEFAULT_LIMIT = 4096  # tokens of an answer of an unknown model
 _MIN_ANSWER = 1024  # tokens in addition to thinking
@@ -268,7 +266,7 @@ def path(_target: Target) -> str:
 
 def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without what the server refuses."""
-    params = fit_params(request.params, target).fields
+    params = {**request.params}
     if request.schema is not None:
         schema_format = {"type": "json_schema", "schema": _close_objects(request.schema)}
         output_config = as_dict(params.get("output_config"))
@@ -307,11 +305,6 @@ def accepts(part: Part, _target: Target) -> bool:
     """Whether a question can carry this part, which is not text."""
     media = media_of(part)
     return media is not None and _source(media) is not None
-
-
-def read(response: "Response", answer: Answer) -> Iterator[Event]:
-    """Write the response into ``answer`` and yield its events."""
-    return stream.read_sse(response, as_events, Reader(answer))
 
 
 def read_to_end(

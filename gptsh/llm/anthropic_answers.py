@@ -20,21 +20,6 @@ PAUSED = "pause_turn"  # the server's own tools take long: it goes on when it ge
 _CALL_KEYS = ("id", "type", "function", "name", "input")  # of a call in our form or in the API's
 
 
-def as_events(message: JsonObject) -> Iterator[JsonObject]:
-    """Split a message into the events of a stream."""
-    if message.get("type") == "error" or "error" in message:
-        yield {"type": "error", **message}
-        return
-    if not isinstance(message.get("content"), list):
-        raise not_an_answer("a message", message)
-    yield {"type": "message_start", "message": message}
-    for index, block in enumerate(as_dicts(message["content"])):
-        yield {"type": "content_block_start", "index": index, "content_block": block}
-        yield {"type": "content_block_stop", "index": index}
-    yield {"type": "message_delta", "delta": message}
-    yield {"type": "message_stop"}
-
-
 class _OpenBlock:
     """A block while its pieces arrive."""
 
@@ -74,6 +59,21 @@ class Reader(stream.Reader):
         self._open_blocks: dict[int | None, _OpenBlock] = {}  # by index
         self._starts_blocks = False  # some servers send no content_block_start at all
         self._blocks = as_dicts(answer.replay.get(BLOCKS))
+
+    @staticmethod
+    def split(body: JsonObject) -> Iterator[JsonObject]:
+        """Split a message into the events of a stream."""
+        if body.get("type") == "error" or "error" in body:
+            yield {"type": "error", **body}
+            return
+        if not isinstance(body.get("content"), list):
+            raise not_an_answer("a message", body)
+        yield {"type": "message_start", "message": body}
+        for index, block in enumerate(as_dicts(body["content"])):
+            yield {"type": "content_block_start", "index": index, "content_block": block}
+            yield {"type": "content_block_stop", "index": index}
+        yield {"type": "message_delta", "delta": body}
+        yield {"type": "message_stop"}
 
     def add(self, payload: JsonObject) -> bool:
         """Read one event; return whether it was the last."""

@@ -3,14 +3,13 @@
 import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gptsh.config.accounts import Target
 from gptsh.content import shapes
 from gptsh.content.answer import Answer
 from gptsh.content.passages import one_text
 from gptsh.errors import GptshError, ModelError
-from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str, parse_json
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_list, as_str, parse_json
 from gptsh.llm import stream
 from gptsh.llm.stream import (
     DONE,
@@ -29,16 +28,11 @@ from gptsh.messages import (
     THINKING_BLOCKS,
     THOUGHT_SIGNATURES,
     Call,
-    Event,
     Message,
     Part,
     Request,
 )
 from gptsh.models.usage import usage_from
-
-if TYPE_CHECKING:
-    from gptsh.llm.http import Response
-
 
 # ---- answers
 #
@@ -53,18 +47,6 @@ if TYPE_CHECKING:
 # is not paid for twice (OpenRouter). Citations and unknown keys are not saved.
 REPLAY_KEYS = (REASONING_DETAILS, "extra_content", "annotations")
 _GROWING_KEYS = ("text", "summary", "data")  # of a reasoning detail: their pieces are concatenated
-
-
-def as_chunks(payload: JsonObject) -> Iterator[JsonObject]:
-    """Split a ``chat.completion`` into the chunks of a stream."""
-    if as_dicts(payload.get("choices")):
-        yield from (payload, DONE)
-        return
-    if error := _error_in(payload):
-        raise error
-    if "choices" not in payload:
-        raise not_an_answer("a chat completion", payload)
-    raise _failed("the provider sent no answer", "ask again", detail=json.dumps(payload))
 
 
 def _failed(problem: str, hint: str = "", detail: str = "") -> ModelError:
@@ -88,28 +70,30 @@ class Reader(stream.Reader):
         self._thinking: list[str] = []  # pieces of the thinking block that has no signature yet
         self._known_items: set[str] = set()  # of ``replay``, as JSON
 
+    @staticmethod
+    def split(body: JsonObject) -> Iterator[JsonObject]:
+        """Split a ``chat.completion`` into the chunks of a stream."""
+        if as_dicts(body.get("choices")):
+            yield body
+            yield DONE
+            return
+        if error := _error_in(body):
+            raise error
+        if "choices" not in body:
+            raise not_an_answer("a chat completion", body)
+        raise _failed("the provider sent no answer", "ask again", detail=json.dumps(body))
+
     def add(self, chunk: JsonObject) -> bool:
         """Read one chunk; return whether it was the last."""
-        answer = self.answer
         if chunk is DONE:
             self._done = True
             return True
+        answer = self.answer
         model = answer.resolved_model or chunk.get("model")
         self.add_names(answer.response_id or chunk.get("id"), model)
-        choices = as_dicts(chunk.get("choices"))
-        # Usage is at the top, in the choice (moonshot), or in x_groq; a later null does not count.
-        self._tier = as_str(chunk.get("service_tier")) or self._tier
-        for place in (chunk, *choices[:1], as_dict(chunk.get("x_groq"))):
-            if usage := as_dict(place.get("usage")):
-                answer.usage = usage_from(usage, self._tier)
-                break
-        # Perplexity and xAI list pages beside the choices; the answer's ``[1]`` is the first.
-        for page in as_dicts(chunk.get("search_results")):
-            answer.add_source(page.get("url"), page.get("title"))
-        citations = chunk.get("citations")
-        for url in citations if isinstance(citations, list) else ():
-            answer.add_source(url)
-        for choice in choices:
+        self._add_usage(chunk)
+        self._add_pages(chunk)
+        for choice in as_dicts(chunk.get("choices")):
             if choice.get("index") in (0, None):  # only the first of several answers (n=2)
                 self._add_choice(choice)
         if error := _error_in(chunk):
@@ -119,6 +103,29 @@ class Reader(stream.Reader):
         if self._finish:
             answer.finish(self._reason())
         return False
+
+    def _add_usage(self, chunk: JsonObject) -> None:
+        """Read the usage: at the top, in the choice (moonshot), or in ``x_groq``.
+
+        A later null does not count.
+        """
+        self._tier = as_str(chunk.get("service_tier")) or self._tier
+        first_choices = as_dicts(chunk.get("choices"))[:1]
+        for place in (chunk, *first_choices, as_dict(chunk.get("x_groq"))):
+            usage = as_dict(place.get("usage"))
+            if usage:
+                self.answer.usage = usage_from(usage, self._tier)
+                return
+
+    def _add_pages(self, chunk: JsonObject) -> None:
+        """Add the pages that Perplexity and xAI list beside the choices, in their order.
+
+        The answer refers to the first as ``[1]``.
+        """
+        for page in as_dicts(chunk.get("search_results")):
+            self.answer.add_source(page.get("url"), page.get("title"))
+        for url in as_list(chunk.get("citations")):
+            self.answer.add_source(url)
 
     def end(self) -> None:
         """Add the tool calls, complete or not: only now do they no longer change."""
@@ -216,8 +223,7 @@ class Reader(stream.Reader):
             self.answer.add_source(page.get("url"), page.get("title"))
             if note.get("type") == "file":
                 self._add_once(replay.setdefault("annotations", []), note)
-        signatures = as_dict(delta.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
-        for signature in signatures if isinstance(signatures, list) else ():
+        for signature in as_list(as_dict(delta.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)):
             if isinstance(signature, str):
                 known = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})
                 self._add_once(known[THOUGHT_SIGNATURES], signature)
@@ -348,10 +354,7 @@ def body(request: Request, target: Target) -> JsonObject:
         mark_chat(messages, target, has_tools=bool(request.tools))
 
     payload: JsonObject = {"model": target.model, "messages": messages}
-    if request.params:
-        from gptsh.llm.parameters import fit_params
-
-        payload |= fit_params(request.params, target).fields
+    payload |= request.params
     tools, offered = take_tools(payload, request, target)
     tools += [{"type": "function", "function": openai_function(tool)} for tool in offered]
     if tools:
@@ -372,11 +375,6 @@ def body(request: Request, target: Target) -> JsonObject:
 def accepts(part: Part, target: Target) -> bool:
     """Whether a question can carry this part, which is not text."""
     return shapes.accepts(part, target.account.vendor.part_shapes)
-
-
-def read(response: "Response", answer: Answer) -> Iterator[Event]:
-    """Write the response into ``answer`` and yield its events."""
-    return stream.read_sse(response, as_chunks, Reader(answer))
 
 
 def _message(message: Message, target: Target) -> JsonObject:

@@ -16,7 +16,7 @@ from gptsh.content.attachments import part_label
 from gptsh.errors import GptshError, ModelError, NoAnswer
 from gptsh.jsonio import JsonObject, as_dict, parse_json
 from gptsh.llm.servers import REASONING, Servers, headers, without_secret_parameters
-from gptsh.llm.stream import Api, encode, load, make_body
+from gptsh.llm.stream import Api, encode, load, make_body, read_response
 from gptsh.messages import (
     Event,
     Part,
@@ -413,7 +413,7 @@ class Client:
                 raise refusal(url, response.status, response.headers, beginning, target)
             request_ids = [response.headers.get(name) for name in _REQUEST_IDS]
             answer.request_id = next(filter(None, request_ids), None)
-            yield from api.read(response, answer)
+            yield from read_response(response, api.Reader(answer))
             if target.api == "ollama":
                 self._reports.note_window(answer, target)
             if answer.usage and _COST in response.headers:

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from gptsh.config.accounts import Target
@@ -10,9 +9,8 @@ from gptsh.content.answer import Answer
 from gptsh.content.attachments import media_of
 from gptsh.content.passages import one_text
 from gptsh.content.shapes import move_tool_media
-from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_list, as_str
 from gptsh.llm import stream
-from gptsh.llm.parameters import fit_params
 from gptsh.llm.stream import (
     NO_QUESTION,
     Frame,
@@ -31,7 +29,6 @@ from gptsh.llm.stream import (
 from gptsh.messages import (
     PROVIDER_FIELDS,
     Call,
-    Event,
     Message,
     Part,
     Request,
@@ -45,10 +42,6 @@ from gptsh.messages import (
 from gptsh.models.facts import may_reason
 from gptsh.models.usage import usage_from
 
-if TYPE_CHECKING:
-    from gptsh.llm.http import Response
-
-
 # ---- answers
 #
 # Read an answer: text, thoughts, signatures, tool calls, sources (citations), web searches.
@@ -59,13 +52,6 @@ _REASONING = "reasoning"  # the key under which ``replay`` has the thoughts as t
 _REASONS = {"STOP": "stop", "MAX_TOKENS": "length"}  # by the names of chat completions; others stay
 _TEXT: Part = {"text": None}  # the frame of a text without a signature
 _CALL: Part = {"functionCall": None}
-
-
-def as_documents(document: JsonObject) -> Iterator[JsonObject]:
-    """Yield an answer that is not streamed: the one document of its stream."""
-    if not document.keys() & {"candidates", "promptFeedback", "error"}:
-        raise not_an_answer("one of Google's generateContent", document)
-    yield document
 
 
 class Reader(stream.Reader):
@@ -79,6 +65,13 @@ class Reader(stream.Reader):
         self._frames: list[Part] = []  # the parts, without what the message holds of them
         self._finish = ""
         self._searches: set[str] = set()  # what Google's own search was asked
+
+    @staticmethod
+    def split(body: JsonObject) -> Iterator[JsonObject]:
+        """Yield an answer that is not streamed: the one document of its stream."""
+        if not body.keys() & {"candidates", "promptFeedback", "error"}:
+            raise not_an_answer("one of Google's generateContent", body)
+        yield body
 
     def add(self, payload: JsonObject) -> bool:
         """Read one document. Raises ModelError or TooLong for an error in it."""
@@ -115,9 +108,8 @@ class Reader(stream.Reader):
             self._add_part(part)
         self._finish = as_str(candidate.get("finishReason")) or self._finish
         found = as_dict(candidate.get("groundingMetadata"))  # by Google's own search
-        queries = found.get("webSearchQueries")
-        if isinstance(queries, list):
-            self._searches |= set(map(str, queries))
+        for query in as_list(found.get("webSearchQueries")):
+            self._searches.add(str(query))
         for chunk in as_dicts(found.get("groundingChunks")):
             page = as_dict(chunk.get("web"))
             self.answer.add_source(page.get("uri"), page.get("title"))
@@ -177,7 +169,7 @@ def path(target: Target) -> str:
 
 def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without what the server refuses. Google is asked not to store it."""
-    params = fit_params(request.params, target).fields
+    params = {**request.params}
     config = as_dict(params.pop("generationConfig", None))
     if request.schema is not None:
         config["responseMimeType"] = "application/json"
@@ -208,11 +200,6 @@ def body(request: Request, target: Target) -> JsonObject:
 def accepts(part: Part, _target: Target) -> bool:
     """Whether a question can carry this part, which is not text."""
     return _media_part(part) is not None
-
-
-def read(response: "Response", answer: Answer) -> Iterator[Event]:
-    """Write the response into ``answer`` and yield its events."""
-    return stream.read_sse(response, as_documents, Reader(answer))
 
 
 def _contents(conversation: Sequence[Message], target: Target) -> list[Part]:

@@ -21,7 +21,7 @@ from gptsh.llm import chat, stream
 from gptsh.llm.failures import means_too_long, message_in_body, refusal, too_long
 from gptsh.llm.http import Incoming
 from gptsh.llm.servers import headers
-from gptsh.llm.stream import encode
+from gptsh.llm.stream import encode, make_body
 from gptsh.messages import Event, Request
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Bridge:
         incoming = Incoming(_run_call(call, target), target.provider)
         chunks = self._received(incoming, target, answer)
         if not request.stream:
-            chunks = chat.as_chunks(next(chunks, {}))
+            chunks = chat.Reader.split(next(chunks, {}))
         return stream.read(chunks, chat.Reader(answer), incoming.limit_wait)
 
     def _received(
@@ -253,7 +253,7 @@ def arguments(request: Request, target: Target, network: Network) -> JsonObject:
     idle = network.idle_seconds(is_self_hosted=target.is_self_hosted)
     account = target.account
     call = {
-        **json.loads(encode(chat.body(request, target))),
+        **json.loads(encode(make_body(chat, request, target))),
         "model": f"{target.provider}/{target.model}",
         "stream": request.stream,
         "timeout": max(network.first_byte_timeout, idle) + _GRACE,

@@ -1,16 +1,13 @@
 """Speak Ollama's own API: write requests, read answers."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from gptsh.config.accounts import Target
-from gptsh.content.answer import Answer
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
 from gptsh.llm import stream
-from gptsh.llm.parameters import fit_params
 from gptsh.llm.stream import (
     Refusable,
     as_object,
@@ -21,7 +18,6 @@ from gptsh.llm.stream import (
 )
 from gptsh.messages import (
     Call,
-    Event,
     Message,
     Part,
     Request,
@@ -33,10 +29,6 @@ from gptsh.messages import (
 )
 from gptsh.models.usage import usage_from
 
-if TYPE_CHECKING:
-    from gptsh.llm.http import Response
-
-
 # ---- answers
 #
 # Read an answer, a line of JSON for each piece: text, thinking, tool calls, usage.
@@ -45,7 +37,7 @@ THINKING = "thinking"  # the field of reasoning, in requests and answers
 _USAGE_SUFFIXES = ("_count", "_duration")
 
 
-def json_lines(chunks: Iterator[bytes]) -> Iterator[JsonObject]:
+def _json_lines(chunks: Iterator[bytes]) -> Iterator[JsonObject]:
     """Parse each line of a body as an object.
 
     Raises ModelError if one is not, or if the first is not an answer.
@@ -65,6 +57,10 @@ def json_lines(chunks: Iterator[bytes]) -> Iterator[JsonObject]:
 
 class Reader(stream.Reader):
     """Writes the lines of one answer into an ``Answer``."""
+
+    def payloads(self, chunks: Iterator[bytes], content_type: str) -> Iterator[JsonObject]:
+        """Yield the lines of a body, whatever its type."""
+        return _json_lines(chunks)
 
     def add(self, line: JsonObject) -> bool:
         """Read one line; return whether it was the last."""
@@ -131,7 +127,7 @@ def body(request: Request, target: Target) -> JsonObject:
     With ``truncate`` and ``shift`` off, the server refuses a prompt that is too long; else it drops
     the oldest messages silently.
     """
-    params = fit_params(request.params, target).fields
+    params = {**request.params}
     payload = {
         "model": target.model,
         "messages": list(_messages(request, target)),
@@ -168,11 +164,6 @@ def accepts(part: Part, _target: Target) -> bool:
     """Whether a question can carry this part, which is not text."""
     media = media_of(part)
     return media is not None and media.kind == "image" and media.data is not None
-
-
-def read(response: "Response", answer: Answer) -> Iterator[Event]:
-    """Write the response into ``answer`` and yield its events."""
-    return stream.read(json_lines(response.chunks()), Reader(answer))
 
 
 def _messages(request: Request, target: Target) -> Iterator[JsonObject]:

@@ -1,15 +1,13 @@
 """Speak OpenAI's Responses API: write requests, read answers."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from gptsh.config.accounts import Target
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
-from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_list, as_str
 from gptsh.llm import stream
-from gptsh.llm.parameters import fit_params
 from gptsh.llm.stream import (
     Frame,
     Refusable,
@@ -24,7 +22,6 @@ from gptsh.llm.stream import (
 from gptsh.messages import (
     Block,
     Call,
-    Event,
     Message,
     Part,
     Request,
@@ -39,10 +36,6 @@ from gptsh.messages import (
 from gptsh.models.facts import may_reason
 from gptsh.models.usage import usage_from
 
-if TYPE_CHECKING:
-    from gptsh.llm.http import Response
-
-
 # ---- answers
 #
 # Read an answer: text, reasoning, tool calls, sources (citations), web searches, usage.
@@ -53,16 +46,6 @@ _PARTIAL = ("incomplete", "failed", "cancelled")  # statuses
 _LAST_EVENTS = {f"response.{status}" for status in ("completed", *_PARTIAL)}
 _BARE_KEYS = {"type", "id", "status", "role", "content"}  # that need not be saved
 _CALL_KEYS = ("call_id", "name", "arguments")
-
-
-def as_events(response: JsonObject) -> Iterator[JsonObject]:
-    """Split a response into the events of a stream."""
-    if response.get("error") and not response.get("output"):
-        yield {"type": "error", "error": response["error"]}
-    elif not isinstance(response.get("output"), list):
-        raise not_an_answer("one of the Responses API", response)
-    else:
-        yield {"type": f"response.{response.get('status') or 'completed'}", "response": response}
 
 
 class _Progress:
@@ -86,6 +69,16 @@ class Reader(stream.Reader):
         self._open: dict[int | str, _Progress] = {}  # by the item's place in the answer
         self._items: dict[int | str, Part] = {}  # those that have ended
         self._thought: object = None  # the piece of reasoning that came last
+
+    @staticmethod
+    def split(body: JsonObject) -> Iterator[JsonObject]:
+        """Split a response into the events of a stream."""
+        if body.get("error") and not body.get("output"):
+            yield {"type": "error", "error": body["error"]}
+        elif isinstance(body.get("output"), list):
+            yield {"type": f"response.{body.get('status') or 'completed'}", "response": body}
+        else:
+            raise not_an_answer("one of the Responses API", body)
 
     def add(self, payload: JsonObject) -> bool:
         """Read one event; return whether it was the last."""
@@ -284,9 +277,8 @@ def body(request: Request, target: Target) -> JsonObject:
     """The JSON body, without what the server refuses. OpenAI is asked not to store the answer."""
     conversation = request.messages
     refusals = target.refusals
-    params = fit_params(request.params, target).fields
-    own_include = params.pop("include", None)
-    include = own_include if isinstance(own_include, list) else []
+    params = {**request.params}
+    include = as_list(params.pop("include", None))
     if request.schema is not None:
         # Not strict, which supports only part of JSON Schema: gptsh checks the answer.
         answer_format: Part = {"type": "json_schema", "name": "answer", "strict": False}
@@ -322,11 +314,6 @@ def accepts(part: Part, _target: Target) -> bool:
     """Whether a question can carry this part, which is not text."""
     media = media_of(part)
     return media is not None and media.kind not in _UNSUPPORTED
-
-
-def read(response: "Response", answer: Answer) -> Iterator[Event]:
-    """Write the response into ``answer`` and yield its events."""
-    return stream.read_sse(response, as_events, Reader(answer))
 
 
 def _input(conversation: Sequence[Message], target: Target) -> list[Part]:

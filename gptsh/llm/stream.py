@@ -20,7 +20,7 @@ from gptsh.errors import (
     TimedOut,
     TooLong,
 )
-from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_str
+from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_list, as_str
 from gptsh.messages import (
     COMPLETE_REASONS,
     Block,
@@ -59,16 +59,17 @@ class Api(Protocol):
 
     REFUSABLE: dict[str, Refusable]  # by the field
 
+    @property
+    def Reader(self) -> "type[Reader]":  # noqa: N802 - a class of the module
+        """What reads an answer."""
+
     def path(self, target: Target) -> str:
         """The path of the request's URL, after the base URL."""
 
     def body(self, request: Request, target: Target) -> JsonObject:
-        """The JSON body, without what the server refuses: names of ``REFUSABLE``."""
+        """The JSON body, without what the server refuses: names of ``REFUSABLE``.
 
-    def read(self, response: "Response", answer: Answer) -> Iterator[Event]:
-        """Write the response into ``answer`` and yield its events.
-
-        Raises ModelError, TimedOut or TooLong.
+        The parameters of the request are already those of the API; see ``make_body``.
         """
 
     def accepts(self, part: Part, target: Target) -> bool:
@@ -80,10 +81,10 @@ NO_SYSTEM = "system"
 
 
 def make_body(api: Api, request: Request, target: Target) -> JsonObject:
-    """The JSON body of a request.
+    """The JSON body of a request, without what the server refuses.
 
-    If the server refuses a schema, it is in the system prompt; if it refuses that, it stands before
-    the first question.
+    If it refuses a schema, that is in the system prompt; if it refuses a system prompt, that is at
+    the beginning of the first question. The parameters are those that the model accepts.
     """
     if NO_STREAM in target.refusals:
         request = request._replace(stream=False)
@@ -94,6 +95,10 @@ def make_body(api: Api, request: Request, target: Target) -> JsonObject:
         request = request._replace(messages=messages, schema=None)
     if NO_SYSTEM in target.refusals:
         request = request._replace(messages=_without_system(request.messages))
+    if request.params:
+        from gptsh.llm.parameters import fit_params
+
+        request = request._replace(params=fit_params(request.params, target).fields)
     return api.body(request, target)
 
 
@@ -122,8 +127,7 @@ def take_tools(
 
     The first are the user's own, removed from ``params``, and the provider's web search.
     """
-    own_tools = params.pop("tools", None)
-    tools = [*own_tools] if isinstance(own_tools, list) else []
+    tools = [*as_list(params.pop("tools", None))]
     vendor = target.account.vendor
     if request.web and vendor.web_search and vendor.web_search.tool:
         tools.append({**vendor.web_search.tool})
@@ -517,6 +521,18 @@ class Reader:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
 
+    def payloads(self, chunks: Iterator[bytes], content_type: str) -> Iterator[JsonObject]:
+        """Yield the objects of a body, streamed or not. Raises ModelError."""
+        return sse_objects(chunks, content_type, self.split)
+
+    @staticmethod
+    def split(body: JsonObject) -> Iterator[JsonObject]:
+        """Split an answer that was not streamed into the objects of a stream.
+
+        Raises ModelError or TooLong if it is no answer.
+        """
+        raise NotImplementedError
+
     def add_names(self, response_id: object, model: object) -> None:
         """Write the answer's id and its model, if the server reports them here."""
         self.answer.response_id = as_str(response_id) or self.answer.response_id
@@ -533,14 +549,10 @@ class Reader:
         """Write what is known only at the end, also of a partial answer."""
 
 
-def read_sse(
-    response: "Response",
-    as_stream: Callable[[JsonObject], Iterator[JsonObject]],
-    reader: Reader,
-) -> Iterator[Event]:
-    """Read the answer in a response, streamed or not; see ``sse_objects`` and ``read``."""
-    media_type = response.headers.get("content-type", "")
-    payloads = sse_objects(response.chunks(), media_type, as_stream)
+def read_response(response: "Response", reader: Reader) -> Iterator[Event]:
+    """Read the answer in a response and yield its events; see ``read``."""
+    content_type = response.headers.get("content-type", "")
+    payloads = reader.payloads(response.chunks(), content_type)
     return read(payloads, reader, response.limit_wait)
 
 

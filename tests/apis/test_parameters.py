@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gptsh.llm import anthropic, chat, gemini, ollama, responses
+from gptsh.llm.stream import make_body
 from gptsh.messages import Request, Tool
 from tests.support.apis import QUESTION, at, tool_in_request
 from tests.support.claude import LATEST, OPUS, SONNET
@@ -216,11 +217,12 @@ def test_a_parameter_of_any_shape_makes_a_request(api: Any, provider: str, model
     for name, value in product(READ, ODD):
         for tools in ((), offered):
             request = Request(f"{provider}/{model}", [QUESTION], {name: value}, tools=tools)
-            assert api.body(request, target), (name, value)
+            assert make_body(api, request, target), (name, value)
 
 
 def test_what_has_no_form_of_google_is_sent_as_it_is() -> None:
     params = {"response_format": "text", "tool_choice": 5}
-    config = gemini.body(Request("gemini/m", [QUESTION], params), at("gemini"))["generationConfig"]
+    request = Request("gemini/m", [QUESTION], params)
+    config = make_body(gemini, request, at("gemini"))["generationConfig"]
     assert config["responseFormat"] == "text"
     assert config["toolChoice"] == 5

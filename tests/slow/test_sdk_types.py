@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from gptsh.context.sendable import build_messages, make_sendable
 from gptsh.core import document
 from gptsh.llm import anthropic, chat, gemini, responses
-from gptsh.llm.stream import encode
+from gptsh.llm.stream import encode, make_body
 from gptsh.messages import Request, Tool
 from tests.support import vocabulary
 from tests.support.apis import QUESTION, at
@@ -61,7 +61,7 @@ def test_requests_to_openai_are_of_its_sdks_types(of_openai: Any, messages: list
     tools = (Tool("ls", "Lists.", {"type": "object"}),)
     params = {"max_tokens": 50, "reasoning_effort": "low", "verbosity": "low", "temperature": 1}
     request = Request("openai/m", built, params, False, {"type": "object"}, tools)
-    body = json.loads(encode(responses.body(request, at("openai"))))
+    body = json.loads(encode(make_body(responses, request, at("openai"))))
     assert [item.get("type") for item in body["input"]][-4:] == [
         "reasoning",
         "web_search_call",
@@ -121,7 +121,7 @@ def test_requests_to_google_are_of_its_sdks_types(of_google: Any, messages: list
         "seed": 7,
     }
     request = Request("gemini/m", built, params, False, {"type": "object"}, tools)
-    body = json.loads(encode(gemini.body(request, at("gemini"))))
+    body = json.loads(encode(make_body(gemini, request, at("gemini"))))
     assert [sorted(part) for part in body["contents"][-2]["parts"]][-4:] == [
         ["text", "thought", "thoughtSignature"], ["text", "thoughtSignature"], ["toolCall"],
         ["functionCall", "thoughtSignature"],
@@ -214,7 +214,7 @@ def test_a_session_that_went_through_all_apis_is_of_each_sdks_types(
         None,
         (Tool("ls", "Lists.", {"type": "object"}),),
     )
-    body = json.loads(encode(api.body(asked, at(provider))))
+    body = json.loads(encode(make_body(api, asked, at(provider))))
     sent = json.dumps(body)
     assert sent.count("iVBORw0KGgo=") == 4
     assert sent.count("JVBERi0=") == 4

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from gptsh.config.accounts import Account, Target
@@ -15,10 +15,10 @@ from gptsh.core import document, turns, usage
 from gptsh.core.turns import merge
 from gptsh.errors import ModelError, TooLong
 from gptsh.jsonio import encode_json, parse_json
-from gptsh.llm import anthropic, anthropic_answers, chat, gemini, ollama, responses
+from gptsh.llm import anthropic, chat, gemini, ollama, responses
 from gptsh.llm.failures import refusal
 from gptsh.llm.litellm_bridge import arguments
-from gptsh.llm.stream import encode, read, sse_objects
+from gptsh.llm.stream import encode, make_body, read
 from gptsh.messages import Request, Tool
 from gptsh.models.vendors import CUSTOM, VENDORS
 from gptsh.render.session import session_details, transcript
@@ -41,7 +41,7 @@ def at(name: str, model: str = "m", api: Any = None, refusals: Iterable[str] = (
 def direct(api: Any, provider: str) -> Callable[[Request], bytes]:
     """The body of a request to a provider in one of our APIs, a module of ``llm/``."""
     asked = at(provider, api=api.__name__.rpartition(".")[2])
-    return lambda request: encode(api.body(request, asked))
+    return lambda request: encode(make_body(api, request, asked))
 
 
 def through_litellm(provider: str) -> Callable[[Request], bytes]:
@@ -132,7 +132,7 @@ def request_in_tool_loop(
     """The body for Claude in the middle of a turn, without a new question; the strict server must accept it."""
     built = build_messages(make_sendable(messages), None, "", "")
     target = at("anthropic", model=model.partition("/")[2], refusals=without)
-    sent = anthropic.body(Request(model, built, params or {}), target)
+    sent = make_body(anthropic, Request(model, built, params or {}), target)
     claude.check(sent, claude.HEADERS)
     return sent
 
@@ -149,22 +149,15 @@ def read_body(
     api: str, pieces: Iterable[bytes], answer: Answer, media_type: str = "text/event-stream"
 ) -> None:
     """Write the body that a server sent into ``answer``. Raises as its reader does."""
-    body = iter(pieces)
-    readers: dict[str, Callable[[], Iterator[Any]]] = {
-        "anthropic": lambda: read(
-            sse_objects(body, media_type, anthropic_answers.as_events),
-            anthropic_answers.Reader(answer),
-        ),
-        "chat": lambda: read(sse_objects(body, media_type, chat.as_chunks), chat.Reader(answer)),
-        "gemini": lambda: read(
-            sse_objects(body, media_type, gemini.as_documents), gemini.Reader(answer)
-        ),
-        "responses": lambda: read(
-            sse_objects(body, media_type, responses.as_events), responses.Reader(answer)
-        ),
-        "ollama": lambda: read(ollama.json_lines(body), ollama.Reader(answer)),
+    modules: dict[str, Any] = {
+        "anthropic": anthropic,
+        "chat": chat,
+        "gemini": gemini,
+        "responses": responses,
+        "ollama": ollama,
     }
-    for _ in readers[api]():
+    reader = modules[api].Reader(answer)
+    for _ in read(reader.payloads(iter(pieces), media_type), reader):
         pass
 
 

@@ -17,6 +17,7 @@ from gptsh.llm.stream import (
     Refusable,
     add_turn,
     as_object,
+    called_functions,
     not_an_answer,
     openai_function,
     own_blocks,
@@ -205,7 +206,7 @@ def accepts(part: Part, _target: Target) -> bool:
 def _contents(conversation: Sequence[Message], target: Target) -> list[Part]:
     """The contents of a conversation: the roles alternate, all results of a round are in one."""
     contents: list[Part] = []
-    names: dict[str | None, str] = {}  # of the functions, by the ids of their calls
+    names = called_functions(conversation)
     own_from = reasoning_from(conversation)
     if PARTS in target.refusals:
         own_from = len(conversation)
@@ -213,8 +214,6 @@ def _contents(conversation: Sequence[Message], target: Target) -> list[Part]:
     for message in move_tool_media([*foreign, *conversation[own_from:]]):
         if message["role"] == "system":
             continue
-        for call in message.get("tool_calls") or ():
-            names[call["id"]] = call["function"]["name"]
         role = "model" if message["role"] == "assistant" else "user"
         parts = _parts(message, target, names)
         if parts:
@@ -222,8 +221,8 @@ def _contents(conversation: Sequence[Message], target: Target) -> list[Part]:
     return contents
 
 
-def _parts(message: Message, target: Target, names: dict[str | None, str]) -> list[Part]:
-    """A message as parts. ``names`` has the functions that were called so far."""
+def _parts(message: Message, target: Target, names: dict[str, str]) -> list[Part]:
+    """A message as parts. ``names`` are those of the called functions, by call id."""
     if message["role"] == "tool":
         return [_result(message, names)]
     if message["role"] != "assistant":
@@ -259,9 +258,9 @@ def _media_part(part: Part) -> Part | None:
     return {"inlineData": {"mimeType": media.media_type, "data": media.data}}
 
 
-def _result(message: Message, names: dict[str | None, str]) -> Part:
+def _result(message: Message, names: dict[str, str]) -> Part:
     """A tool result; Google requires the id and the name of its call."""
-    call_id = message.get("tool_call_id")
+    call_id = message.get("tool_call_id", "")
     response = {"error" if message.get("is_error") else "result": one_text(message)}
     name = names.get(call_id, "unknown")
     return {"functionResponse": {"id": call_id, "name": name, "response": response}}

@@ -11,6 +11,7 @@ from gptsh.llm import stream
 from gptsh.llm.stream import (
     Refusable,
     as_object,
+    called_functions,
     lines,
     load,
     not_an_answer,
@@ -170,16 +171,13 @@ def _messages(request: Request, target: Target) -> Iterator[JsonObject]:
     """The messages in Ollama's form; thinking goes back to its own model, within its turn."""
     starts = [index for index, message in enumerate(request.messages) if starts_turn(message)]
     last_start = starts[-1] if starts else 0
-    names: dict[str, str] = {}  # of functions, by call id
+    names = called_functions(request.messages)
     for index, message in enumerate(request.messages):
         parts, images = _parts_and_images(message, target)
-        calls = message.get("tool_calls") or ()
-        for call in calls:
-            names[call["id"]] = call["function"]["name"]
         more: JsonObject = {"images": images}
         if index > last_start and target.gave(message):
             more[THINKING] = as_dict(message.get("replay")).get(THINKING)
-        more["tool_calls"] = [_call(call) for call in calls]
+        more["tool_calls"] = [_call(call) for call in message.get("tool_calls") or ()]
         if message["role"] == "tool":
             call_id = message.get("tool_call_id", "")
             more["tool_name"] = message.get("name") or names.get(call_id)

@@ -162,6 +162,15 @@ def openai_function(tool: Tool, key: str = "parameters") -> JsonObject:
     return {"name": tool.name, "description": tool.description, key: schema}
 
 
+def called_functions(messages: Iterable[Message]) -> dict[str, str]:
+    """The names of the functions that were called, by the ids of their calls."""
+    names = {}
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            names[call["id"]] = call["function"]["name"]
+    return names
+
+
 NO_QUESTION = "(no question)"
 
 

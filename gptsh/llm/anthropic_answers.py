@@ -24,7 +24,7 @@ class _OpenBlock:
     """A block while its pieces arrive."""
 
     def __init__(self, start: JsonObject) -> None:
-        self.kind = start.get("type")
+        self.type = start.get("type")
         self._values = {key: value for key, value in start.items() if not isinstance(value, str)}
         self._texts: dict[str, list[str]] = {}  # pieces, by key
         self._citations = as_dicts(start.get("citations"))
@@ -37,9 +37,9 @@ class _OpenBlock:
             elif key != "type" and isinstance(value, str):
                 self._texts.setdefault(key, []).append(value)
 
-    def whole(self) -> JsonObject:
+    def complete(self) -> JsonObject:
         """The block in the form that an unstreamed answer has."""
-        block = {"type": self.kind, **self._values}
+        block = {"type": self.type, **self._values}
         for key, pieces in self._texts.items():
             block[key] = join_surrogates("".join(pieces))
         if self._citations:
@@ -52,13 +52,17 @@ class Reader(stream.Reader):
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(answer)
-        self._earlier_usage = as_dict(answer.usage and answer.usage["raw"])  # before a pause
+        self._earlier_usage: JsonObject = {}  # before a pause
+        if answer.usage:
+            self._earlier_usage = as_dict(answer.usage["raw"])
         self._usage: JsonObject = {}
         self._finish: str | None = None
         self._done = False
         self._open_blocks: dict[int | None, _OpenBlock] = {}  # by index
         self._starts_blocks = False  # some servers send no content_block_start at all
-        self._blocks = as_dicts(answer.replay.get(BLOCKS))
+        self._blocks = as_dicts(answer.replay.get(BLOCKS))  # those that have ended
+        if self._blocks:
+            answer.replay[BLOCKS] = self._blocks
 
     @staticmethod
     def split(body: JsonObject) -> Iterator[JsonObject]:
@@ -77,19 +81,18 @@ class Reader(stream.Reader):
 
     def add(self, payload: JsonObject) -> bool:
         """Read one event; return whether it was the last."""
-        kind = payload.get("type")
-        if kind == "error" or payload.get("error"):
+        event = payload.get("type")
+        if event == "error" or payload.get("error"):
             raise reported_error(payload.get("error") or payload, payload)
-        if kind == "message_stop":
+        if event == "message_stop":
             self._done = True
             return True
         message = as_dict(payload.get("message"))
         delta = as_dict(payload.get("delta"))
         index = payload["index"] if isinstance(payload.get("index"), int) else None
-        # Each figure of usage replaces the earlier one; null is ignored.
-        usage = as_dict(message.get("usage")) | as_dict(payload.get("usage"))
-        self._usage |= {key: value for key, value in usage.items() if value is not None}
-        match kind:
+        self._read_usage(as_dict(message.get("usage")))
+        self._read_usage(as_dict(payload.get("usage")))
+        match event:
             case "message_start":
                 self.add_names(message.get("id"), message.get("model"))
             case "content_block_start":
@@ -105,6 +108,12 @@ class Reader(stream.Reader):
             case "message_delta":
                 self._add_ending(delta)
         return False
+
+    def _read_usage(self, usage: JsonObject) -> None:
+        """Read figures of the usage: each replaces the earlier one, but null is ignored."""
+        for key, value in usage.items():
+            if value is not None:
+                self._usage[key] = value
 
     def end(self) -> None:
         """Write unfinished blocks, among them tool calls, and usage."""
@@ -140,49 +149,59 @@ class Reader(stream.Reader):
             self.answer.usage = usage_from(_sum(self._earlier_usage, self._usage))
 
     def _add_piece(self, index: int | None, piece: JsonObject) -> None:
-        """Add a piece to a block; of an unknown kind its texts, under their own keys."""
+        """Add a piece to its block, and show it if it is a text or thinking.
+
+        Servers that start no block begin one with its first piece.
+        """
         block = self._open_blocks.get(index)
         if block is None:
-            kinds = [kind for kind in ("text", "thinking") if kind in piece]
-            if self._starts_blocks or not kinds:
+            if self._starts_blocks:
                 return
-            block = self._open_blocks[index] = _OpenBlock({"type": kinds[0]})
+            if "text" in piece:
+                block = _OpenBlock({"type": "text"})
+            elif "thinking" in piece:
+                block = _OpenBlock({"type": "thinking"})
+            else:
+                return
+            self._open_blocks[index] = block
         block.add(piece)
-        text = as_str(piece.get(str(block.kind)))
-        if block.kind == "text":
-            self.answer.add_text(text)
-        elif block.kind == "thinking":
-            self.answer.add_reasoning(text, THINKING_BLOCKS)
+        if block.type == "text":
+            self.answer.add_text(as_str(piece.get("text")))
+        elif block.type == "thinking":
+            self.answer.add_reasoning(as_str(piece.get("thinking")), THINKING_BLOCKS)
 
     def _end_block(self, index: int | None) -> None:
         """Save a block in the form that an unstreamed answer has."""
         if index not in self._open_blocks:
             return
-        block = self._open_blocks.pop(index).whole()
-        kind = block.get("type")
+        block = self._open_blocks.pop(index).complete()
         arguments = block.pop("partial_json", "")
-        if not isinstance(kind, str) or (kind == "text" and not isinstance(block.get("text"), str)):
-            return
         if arguments:
             block["input"] = as_object(arguments)
+        block_type = block.get("type")
+        if not isinstance(block_type, str):
+            return
+        if block_type == "text" and not isinstance(block.get("text"), str):
+            return
         self._blocks.append(block)
         for citation in as_dicts(block.get("citations")):
             self.answer.add_source(citation.get("url"), citation.get("title"))
-        has_own_key = kind == "text" and not block.get("citations")
-        if kind in THINKING_TYPES:
-            has_own_key = True
-            has_signature = bool(block.get("signature"))
-            dropped = "" if has_signature else "signature"
-            thinking = {key: value for key, value in block.items() if key != dropped}
-            self.answer.add_thinking(thinking)
-        elif kind == "tool_use":
-            has_own_key = True
-            call_input = arguments or block.get("input")
-            call = make_call(block.get("id"), block.get("name"), call_input)
-            more = {key: value for key, value in block.items() if key not in _CALL_KEYS}
-            self.answer.add_call({**call, **more})
-        if BLOCKS in self.answer.replay or not has_own_key:
+
+        if block_type in THINKING_TYPES:
+            if not block.get("signature"):
+                block = {key: value for key, value in block.items() if key != "signature"}
+            self.answer.add_thinking(block)
+        elif block_type == "tool_use":
+            self._add_call(block, arguments or block.get("input"))
+        elif block_type != "text" or block.get("citations"):
+            # A message has no key for it, so all blocks are saved, in their order.
             self.answer.replay[BLOCKS] = self._blocks
+
+    def _add_call(self, block: JsonObject, call_input: object) -> None:
+        """Add a tool call, with the keys of its block that a call of ours does not have."""
+        call = make_call(block.get("id"), block.get("name"), call_input)
+        more = {key: value for key, value in block.items() if key not in _CALL_KEYS}
+        self.answer.add_call({**call, **more})
 
 
 def _sum(earlier: JsonObject, usage: JsonObject) -> JsonObject:

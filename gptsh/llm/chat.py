@@ -49,10 +49,11 @@ REPLAY_KEYS = (REASONING_DETAILS, "extra_content", "annotations")
 _GROWING_KEYS = ("text", "summary", "data")  # of a reasoning detail: their pieces are concatenated
 
 
-def _failed(problem: str, hint: str = "", detail: str = "") -> ModelError:
+def _gateway_error(problem: str, hint: str = "", detail: str = "") -> ModelError:
     """The error of a gateway whose own provider failed."""
     failure = ModelError(problem, hint, detail=detail)
-    failure.can_retry = failure.may_fall_back = True
+    failure.can_retry = True
+    failure.may_fall_back = True
     return failure
 
 
@@ -81,7 +82,7 @@ class Reader(stream.Reader):
             raise error
         if "choices" not in body:
             raise not_an_answer("a chat completion", body)
-        raise _failed("the provider sent no answer", "ask again", detail=json.dumps(body))
+        raise _gateway_error("the provider sent no answer", "ask again", detail=json.dumps(body))
 
     def add(self, chunk: JsonObject) -> bool:
         """Read one chunk; return whether it was the last."""
@@ -99,7 +100,7 @@ class Reader(stream.Reader):
         if error := _error_in(chunk):
             raise error
         if self._finish == "error":
-            raise _failed("the provider broke the answer off with an error")
+            raise _gateway_error("the provider broke the answer off with an error")
         if self._finish:
             answer.finish(self._reason())
         return False
@@ -130,7 +131,7 @@ class Reader(stream.Reader):
     def end(self) -> None:
         """Add the tool calls, complete or not: only now do they no longer change."""
         for call in self._calls:
-            self.answer.add_call(call.whole())
+            self.answer.add_call(call.complete())
         if self._done or self.answer.finished:
             self.answer.finish(self._reason())
 
@@ -143,27 +144,30 @@ class Reader(stream.Reader):
     def _add_choice(self, choice: JsonObject) -> None:
         answer = self.answer
         delta = as_dict(choice.get("delta"))
-        is_whole = not delta
-        if is_whole:  # some servers send the whole message so far beside a delta
+        is_complete = not delta  # beside a delta some servers send the message so far, too
+        if is_complete:
             delta = as_dict(choice.get("message"))
         self._add_reasoning(delta)
-        content = delta.get("content")
-        answer.add_text(as_str(content))
-        for part in as_dicts(content):  # content in parts is Mistral's
-            if part.get("type") == "thinking":
-                for piece in as_dicts(part.get("thinking")):
-                    answer.add_reasoning(as_str(piece.get("text")), "thinking")
-            else:
-                answer.add_text(as_str(part.get("text")))
+        answer.add_text(as_str(delta.get("content")))
+        self._add_parts(as_dicts(delta.get("content")))
         if refusal := as_str(delta.get("refusal")):
             answer.add_refusal(refusal)
         for call in as_dicts(delta.get("tool_calls")):
-            self._grow_call(call, is_whole=is_whole)
-        self._save_replay(delta, is_whole=is_whole)
+            self._grow_call(call, is_complete=is_complete)
+        self._save_replay(delta, is_complete=is_complete)
         if reason := as_str(choice.get("finish_reason")):  # a later chunk may have an empty one
             self._finish = reason
             stop_sequence = as_str(choice.get("stop_reason"))  # so named by vLLM and SGLang
             answer.stop_sequence = stop_sequence or None
+
+    def _add_parts(self, parts: list[JsonObject]) -> None:
+        """Add content in parts, which Mistral sends."""
+        for part in parts:
+            if part.get("type") == "thinking":
+                for piece in as_dicts(part.get("thinking")):
+                    self.answer.add_reasoning(as_str(piece.get("text")), "thinking")
+            else:
+                self.answer.add_text(as_str(part.get("text")))
 
     def _add_reasoning(self, delta: JsonObject) -> None:
         """Add reasoning once, of the first name that is set: some servers send it under two."""
@@ -191,7 +195,7 @@ class Reader(stream.Reader):
                 self.answer.add_thinking({**block, "thinking": "".join(self._thinking)})
                 self._thinking = []
 
-    def _grow_call(self, delta: JsonObject, *, is_whole: bool) -> None:
+    def _grow_call(self, delta: JsonObject, *, is_complete: bool) -> None:
         """Add a delta to the call of its index or id, or to the last one; a whole call is new.
 
         Some servers give each call the same index, or neither index nor id. Then a name after
@@ -200,22 +204,26 @@ class Reader(stream.Reader):
         """
         index = delta["index"] if isinstance(delta.get("index"), int) else None
         call_id = as_str(delta.get("id"))
+        name = as_dict(delta.get("function")).get("name")
         latest = self._latest_calls
         call = latest.get((index, call_id)) or latest.get((index, ""))
-        if call is None and not call_id and not as_dict(delta.get("function")).get("name"):
+        if call is None and not call_id and not name:  # only more arguments
             call = latest.get((None, ""))
-        if call is None or is_whole or call.is_followed_by(delta):
+        if call is None or is_complete or call.is_followed_by(delta):
             call = _GrowingCall()
             self._calls.append(call)
         call.add(delta)
         for key in ((index, call_id), (index, ""), (None, call_id), (None, "")):
             latest[key] = call
 
-    def _save_replay(self, delta: JsonObject, *, is_whole: bool) -> None:
+    def _save_replay(self, delta: JsonObject, *, is_complete: bool) -> None:
         """Save what the provider may want back, and the pages that the answer cites."""
         replay = self.answer.replay
+        provider_fields = as_dict(delta.get(PROVIDER_FIELDS))
         for piece in as_dicts(delta.get(REASONING_DETAILS)):
-            self._add_detail(replay.setdefault(REASONING_DETAILS, []), piece, is_whole=is_whole)
+            self._add_detail(
+                replay.setdefault(REASONING_DETAILS, []), piece, is_complete=is_complete
+            )
         if extra := as_dict(delta.get("extra_content")):
             replay["extra_content"] = {**replay.get("extra_content", {}), **extra}
         for note in as_dicts(delta.get("annotations")):
@@ -223,14 +231,16 @@ class Reader(stream.Reader):
             self.answer.add_source(page.get("url"), page.get("title"))
             if note.get("type") == "file":
                 self._add_once(replay.setdefault("annotations", []), note)
-        for signature in as_list(as_dict(delta.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)):
+        for signature in as_list(provider_fields.get(THOUGHT_SIGNATURES)):
             if isinstance(signature, str):
                 known = replay.setdefault(PROVIDER_FIELDS, {THOUGHT_SIGNATURES: []})
                 self._add_once(known[THOUGHT_SIGNATURES], signature)
 
-    def _add_detail(self, details: list[JsonObject], piece: JsonObject, *, is_whole: bool) -> None:
+    def _add_detail(
+        self, details: list[JsonObject], piece: JsonObject, *, is_complete: bool
+    ) -> None:
         """Add a reasoning detail: a piece of the last one, signed as a whole, or a new one."""
-        if is_whole or not details or not _continues(details[-1], piece):
+        if is_complete or not details or not _continues(details[-1], piece):
             details.append({**piece})
             return
         last = details[-1]
@@ -268,7 +278,9 @@ class _GrowingCall:
         function = as_dict(delta.get("function"))
         name = as_str(function.get("name"))
         arguments = function.get("arguments") or ""
-        if not name or not self._arguments or not self._arguments[-1].rstrip().endswith("}"):
+        if not name or not self._arguments:
+            return False
+        if not self._arguments[-1].rstrip().endswith("}"):
             return False
         if not arguments and name == self._function["name"]:
             return False
@@ -285,18 +297,20 @@ class _GrowingCall:
         self._call["id"] = self._call["id"] or as_str(delta.get("id"))
         self._function["name"] = self._function["name"] or as_str(function.get("name"))
         arguments = function.get("arguments")
-        if arguments is not None and arguments != "":
-            is_text = isinstance(arguments, str)
-            self._arguments.append(arguments if is_text else json.dumps(arguments))
+        if arguments not in (None, ""):
+            if not isinstance(arguments, str):  # some servers send an object
+                arguments = json.dumps(arguments)
+            self._arguments.append(arguments)
         for key, value in function.items():
             self._function.setdefault(key, value)
         for key, value in delta.items():
             if key != "index" and value not in (None, ""):
                 self._call.setdefault(key, value)
 
-    def whole(self) -> Call:
+    def complete(self) -> Call:
         """The call with all that has arrived."""
-        return {**self._call, "function": {**self._function, "arguments": "".join(self._arguments)}}
+        function = {**self._function, "arguments": "".join(self._arguments)}
+        return {**self._call, "function": function}
 
 
 def _continues(last: JsonObject, piece: JsonObject) -> bool:
@@ -314,11 +328,18 @@ def _error_in(chunk: JsonObject) -> GptshError | None:
     error = chunk.get("error")
     for choice in as_dicts(chunk.get("choices")):
         error = error or choice.get("error")
-    is_answer = chunk.keys() & {"choices", "usage", "object"}
-    is_error = not is_answer and chunk.keys() & {"message", "detail", "msg"}
-    if not error and (is_error or "error" in (chunk.get("object"), chunk.get("type"))):
+    if not error and _is_error(chunk):
         error = error_fields(chunk)
     return reported_error(error, chunk) if error else None
+
+
+def _is_error(chunk: JsonObject) -> bool:
+    """Whether a payload is itself an error: by its type, or since it has nothing of an answer."""
+    if "error" in (chunk.get("object"), chunk.get("type")):
+        return True
+    if chunk.keys() & {"choices", "usage", "object"}:
+        return False
+    return bool(chunk.keys() & {"message", "detail", "msg"})
 
 
 # ---- requests

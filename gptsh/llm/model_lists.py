@@ -72,7 +72,8 @@ class ModelLists:
         """The models that a server listed last, today."""
         account = self._settings.providers.get(name)
         entry = self._reports.cache.entry(target_at(account, "")) if account else {}
-        models: list[str] = entry.get("offered", ([], 0))[0]
+        models: list[str]
+        models, _ = entry.get("offered", ([], 0))
         return models
 
     def _keep(self, account: Account, models: list[str]) -> None:
@@ -100,7 +101,7 @@ class ModelLists:
         if account.vendor.api not in DIRECT:
             return []
         entry = self._reports.cache.entry(target_at(account, ""))
-        models, valid_until = entry.get("offered", ([], 0))
+        models, valid_until = entry.get("offered", ([], 0))  # as ``_keep`` writes it
         if time.time() >= valid_until:
             models = self.names(account)
             self._keep(account, models)
@@ -142,8 +143,9 @@ class ModelLists:
         yield from self._alias_rows(note)
         for account in self._usable_accounts(wanted):
             may_not_run = account.name in LOCAL_VENDORS and not account.has_custom_base
+            timeout = PROBE_TIMEOUT if may_not_run else REMOTE_TIMEOUT
             try:
-                yield from self._rows_of(account, PROBE_TIMEOUT if may_not_run else REMOTE_TIMEOUT)
+                yield from self._rows_of(account, timeout)
             except GptshError as err:
                 if not may_not_run:
                     note(f"{account.name}: {err}")
@@ -153,15 +155,16 @@ class ModelLists:
 
         Only the one with whose name ``wanted`` begins, if there is one.
         """
-        names = [*dict.fromkeys([*self._settings.providers, *compatible_endpoints()])]
-        named, slash, _ = wanted.partition("/")
-        if slash and named in names:
-            names = [named]
+        names = dict.fromkeys([*self._settings.providers, *compatible_endpoints()])
+        provider, slash, _ = wanted.partition("/")
+        if slash and provider in names:
+            names = {provider: None}
         for name in names:
             account = self._settings.providers.get(name)
             if account is None or name in _CUSTOM_NAMES:
                 continue
-            if account.has_key or (account.vendor.api in DIRECT and not account.needs_key):
+            needs_no_key = account.vendor.api in DIRECT and not account.needs_key
+            if account.has_key or needs_no_key:
                 yield account
 
     def _alias_rows(self, note: Callable[[str], None]) -> Iterator[ModelRow]:
@@ -210,10 +213,14 @@ class ModelLists:
                 window=window_in(entry),
                 prices=_prices_in(entry),
             )
+            if name in states:
+                yield {**row, **states[name]}
+                continue
+            row["size"] = bytes_in(as_dict(entry.get("meta")))  # llama.cpp's
             state = _state_in(entry)
-            size = bytes_in(as_dict(entry.get("meta")))  # llama.cpp's
-            is_loaded = state == "loaded" if state else None
-            yield {**row, **states.get(name, {"size": size, "loaded": is_loaded})}
+            if state:
+                row["loaded"] = state == "loaded"
+            yield row
 
 
 def _row(

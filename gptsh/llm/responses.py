@@ -82,21 +82,21 @@ class Reader(stream.Reader):
 
     def add(self, payload: JsonObject) -> bool:
         """Read one event; return whether it was the last."""
-        kind = as_str(payload.get("type"))
+        event = as_str(payload.get("type"))
         response = as_dict(payload.get("response"))
-        if kind == "error" or payload.get("error"):
+        if event == "error" or payload.get("error"):
             raise reported_error(payload.get("error") or payload, payload)
         self.add_names(response.get("id"), response.get("model"))
-        if kind in _LAST_EVENTS:
+        if event in _LAST_EVENTS:
             status = as_str(response.get("status"))
             if status not in _PARTIAL:  # vLLM names the event "completed" whatever the status is
-                status = kind.removeprefix("response.")
+                status = event.removeprefix("response.")
             self._finish(status, response)
             return True
-        self._add_to_item(kind, payload)
+        self._add_to_item(event, payload)
         return False
 
-    def _add_to_item(self, kind: str, payload: JsonObject) -> None:
+    def _add_to_item(self, event: str, payload: JsonObject) -> None:
         """Read an event that concerns one item."""
         delta = as_str(payload.get("delta"))
         item = as_dict(payload.get("item"))
@@ -104,7 +104,7 @@ class Reader(stream.Reader):
         if not isinstance(place, int):  # some servers send only an id
             place = as_str(payload.get("item_id") or item.get("id"))
         progress = self._open.setdefault(place, _Progress())
-        match kind:
+        match event:
             case "response.output_item.added":
                 progress.phase = as_str(item.get("phase"))
                 progress.call = item if item.get("type") == "function_call" else {}
@@ -141,8 +141,8 @@ class Reader(stream.Reader):
             case "reasoning" if not progress.reasons:
                 progress.reasons = True
                 parts = as_dicts(item.get("summary")) or as_dicts(item.get("content"))
-                texts = [as_str(part.get("text")) for part in parts]
-                self._add_reasoning("\n\n".join(filter(None, texts)), place)
+                texts = [part["text"] for part in parts if as_str(part.get("text"))]
+                self._add_reasoning("\n\n".join(texts), place)
             case "function_call" if not progress.is_called:
                 progress.is_called = True
                 self._add_call(item)
@@ -182,9 +182,11 @@ class Reader(stream.Reader):
         """Read the whole response at its end. Raises ModelError or TooLong if it failed."""
         output = as_dicts(response.get("output"))
         for index, item in enumerate(output):
-            item_id = as_str(item.get("id"))  # servers that send no index are known by the id
-            is_known_by_id = item_id and index not in self._open and item_id in self._open
-            self._end_item(item_id if is_known_by_id else index, item)
+            item_id = as_str(item.get("id"))
+            if item_id in self._open and index not in self._open:  # its events had no index
+                self._end_item(item_id, item)
+            else:
+                self._end_item(index, item)
         items = output or list(self._items.values())
         if usage := as_dict(response.get("usage")):
             tier = response.get("service_tier")
@@ -192,24 +194,37 @@ class Reader(stream.Reader):
         if status in ("failed", "cancelled"):
             raise reported_error(response.get("error") or f"the response was {status}", response)
 
-        frames = [frame for item in items if (frame := _saved(item))]
-        if not all(map(_is_bare, frames)):
-            self.answer.replay[ITEMS] = frames
-        reason = "tool_calls" if self.answer.calls else "stop"
+        self._save(items)
         if status == "incomplete":
             cause = as_str(as_dict(response.get("incomplete_details")).get("reason"))
-            reason = "length" if cause == "max_output_tokens" else cause or status
-        self.answer.finish(reason)
+            if cause == "max_output_tokens":
+                cause = "length"
+            self.answer.finish(cause or status)
+        else:
+            self.answer.finish("tool_calls" if self.answer.calls else "stop")
+
+    def _save(self, items: list[Part]) -> None:
+        """Save the items, if they are more than texts and calls."""
+        frames = []
+        for item in items:
+            frame = _frame_of(item)
+            if frame:
+                frames.append(frame)
+        if not all(map(_is_bare, frames)):
+            self.answer.replay[ITEMS] = frames
 
 
 def _searches(items: list[Part]) -> int:
     """The number of searches by the server; opening a page that was found is none."""
-    calls = [item for item in items if item.get("type") == "web_search_call"]
-    kinds = [as_dict(call.get("action")).get("type", "search") for call in calls]
-    return kinds.count("search")
+    count = 0
+    for item in items:
+        action = as_dict(item.get("action"))
+        if item.get("type") == "web_search_call" and action.get("type", "search") == "search":
+            count += 1
+    return count
 
 
-def _saved(item: Part) -> Part | None:
+def _frame_of(item: Part) -> Part | None:
     """An item without the text or call that the message holds; None for an empty message."""
     if item.get("type") == "function_call":
         return {key: value for key, value in item.items() if key not in _CALL_KEYS}
@@ -232,8 +247,10 @@ def _is_bare(frame: Part) -> bool:
     return not any(part.get("annotations") or "refusal" in part for part in parts)
 
 
-def _join(parts: list[Part], kind: str, key: str) -> str:
-    return "".join(as_str(part.get(key)) for part in parts if part.get("type") == kind)
+def _join(parts: list[Part], part_type: str, key: str) -> str:
+    """The texts of the parts of one type, which are under this key, as one."""
+    texts = [as_str(part.get(key)) for part in parts if part.get("type") == part_type]
+    return "".join(texts)
 
 
 # ---- requests

@@ -52,8 +52,10 @@ class Remembered:
     """
 
     def __init__(self, server: ToolServer) -> None:
-        login = logins.read_login(str(server.url)) if server.url else None
-        client = login["client"].get("client_id") if login else None  # another one for each login
+        client_id = None  # another one for each login
+        login = logins.read_login(server.url) if server.url else None
+        if login:
+            client_id = login["client"].get("client_id")
         folder = ""
         with contextlib.suppress(OSError):  # it was removed
             folder = os.getcwd()  # where a program runs may decide what it offers
@@ -63,7 +65,7 @@ class Remembered:
             server.env,
             server.url,
             server.headers,
-            client,
+            client_id,
             folder,
         ]
         data = json.dumps(identity).encode("utf-8", "surrogatepass")
@@ -87,7 +89,7 @@ class Remembered:
     async def get(self, key: CacheKey) -> CacheEntry | None:
         """Return a list of tools."""
         kept = self._facts.get("list")
-        if kept is None or kept["key"] != _words_of(key):
+        if kept is None or kept["key"] != _as_words(key):
             return None
         tools = ListToolsResult.model_validate(kept["value"], by_name=False)
         return CacheEntry(tools, kept["scope"], kept["expires_at"])
@@ -96,7 +98,7 @@ class Remembered:
         """Keep a list of tools."""
         if isinstance(entry.value, ListToolsResult):
             kept = {
-                "key": _words_of(key),
+                "key": _as_words(key),
                 "value": entry.value.model_dump(mode="json", by_alias=True, exclude_unset=True),
                 "scope": entry.scope,
                 "expires_at": entry.expires_at,
@@ -105,7 +107,7 @@ class Remembered:
 
     async def delete(self, key: CacheKey) -> None:
         """Forget a list of tools."""
-        if as_dict(self._facts.get("list")).get("key") == _words_of(key):
+        if as_dict(self._facts.get("list")).get("key") == _as_words(key):
             await self.clear()
 
     async def clear(self) -> None:
@@ -130,7 +132,7 @@ class Remembered:
                     other.unlink()
 
 
-def _words_of(key: CacheKey) -> list[str]:
+def _as_words(key: CacheKey) -> list[str]:
     return [key.method, key.params_key, key.partition]
 
 
@@ -193,8 +195,9 @@ class Connection:
 
     async def serve(self, report: Callable[[Report], None]) -> None:
         """Connect, report the tools or the error, and stay connected until cancelled."""
+        mode = "legacy" if self._remembered.is_old else "auto"
         try:
-            is_served = await self._connect("legacy" if self._remembered.is_old else "auto", report)
+            is_served = await self._connect(mode, report)
             if not is_served and isinstance(self._transport, Pipes):
                 self._transport.start_again()
                 await self._connect("legacy", report)
@@ -313,13 +316,14 @@ class Connection:
             form = self._without_secrets(params.requested_schema)
             question = ServerQuestion(self._server.name, message, form)
         async with self._asking:
-            asked = anyio.current_time()
+            asked_at = anyio.current_time()
             deadlines = {scope: scope.deadline for scope in self._calls}
             for scope in deadlines:
                 scope.deadline = math.inf
             values = await asyncio.wrap_future(self._ask(question))
+            seconds = anyio.current_time() - asked_at
             for scope, deadline in deadlines.items():
-                scope.deadline = deadline + anyio.current_time() - asked
+                scope.deadline = deadline + seconds
         if values is None:
             return mcp_types.ElicitResult(action="decline")
         return mcp_types.ElicitResult(action="accept", content=None if question.url else values)
@@ -342,9 +346,9 @@ class Connection:
         secrets = self._secrets
         reason = shorten(mask(self._reason(err, timeout), secrets), _WIDTH)
         lines = [mask(line, secrets) for line in self._transport.last_lines()]
-        telling = [line for line in lines if not _STACK.fullmatch(line)]
-        reasons = [line for line in telling if _REASON.fullmatch(line)]
-        last_words = reasons[-1:] or telling[-_LINES_SHOWN:]
+        without_stack = [line for line in lines if not _STACK.fullmatch(line)]
+        reasons = [line for line in without_stack if _REASON.fullmatch(line)]
+        last_words = reasons[-1:] or without_stack[-_LINES_SHOWN:]
         self._failure = ToolServerError(
             f"tool server {self._server.name} {reason}",
             shorten(" / ".join(last_words), _WIDTH),
@@ -371,7 +375,8 @@ class Connection:
                 return f"refused: {err.message}"
             case ValidationError():
                 first = err.errors(include_url=False, include_input=False)[0]
-                return f"sent an invalid answer: {'.'.join(map(str, first['loc']))}: {first['msg']}"
+                place = ".".join(map(str, first["loc"]))
+                return f"sent an invalid answer: {place}: {first['msg']}"
             case _TooLarge():
                 return str(err)
             case RuntimeError():  # only the handshake raises it

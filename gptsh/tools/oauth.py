@@ -213,7 +213,8 @@ def _urls_in(metadata: bytes) -> Iterator[tuple[str, str]]:
         return
     for key, value in as_dict(content).items():
         if re.fullmatch(_URL_KEYS, key):
-            for url in value if isinstance(value, list) else [value]:
+            urls = value if isinstance(value, list) else [value]
+            for url in urls:
                 yield key, as_str(url)
 
 

@@ -127,8 +127,8 @@ def _part(block: JsonObject) -> tuple[Part, bool]:
             return _media(resource, data)
         case {"type": "resource", "resource": {"uri": uri, "text": text}}:
             return _text(f"{uri}:\n{text}"), True
-    link = (block.get("title") or block.get("name"), block.get("uri"), block.get("description"))
-    return _text(" ".join(filter(None, link))), True
+    link = [block.get("title") or block.get("name"), block.get("uri"), block.get("description")]
+    return _text(" ".join(text for text in link if text)), True
 
 
 def _text(text: str) -> Part:
@@ -147,15 +147,17 @@ def _media(source: JsonObject, data: str) -> tuple[Part, bool]:
         content = base64.b64decode(data, validate=True)
     except ValueError:
         content = b""
-    kind = detect_type(content) if content else None
-    if content and kind is None and uri:
+    media_type = detect_type(content) if content else None
+    if content and media_type is None and uri:
         return _text(heading + content.decode(errors="surrogateescape")), True
-    if kind in SENDABLE:
-        part = media_part(uri, kind, content)
+    if media_type in SENDABLE:
+        part = media_part(uri, media_type, content)
         if not uri:
             part.pop("source")
         return part, True
-    size = format_size(len(content)) if content or not data else "no base64"
+    size = format_size(len(content))
+    if data and not content:
+        size = "no base64"
     mime_type = source.get("mimeType") or "application/octet-stream"
     return _text(f"{heading}[{mime_type}, {size}]"), False
 
@@ -197,9 +199,9 @@ class OfferedTool(NamedTuple):
 class Toolbox:
     """The tools of some servers. ``start`` starts the servers, ``close`` ends them.
 
-    ``lenient``: a pattern that matches no tool is added to ``missing`` as ``SERVER__PATTERN``, and
-    is not an error. ``on_error`` gets the error of a server that cannot be used, instead of the
-    caller; the others are used.
+    A pattern that matches no tool is added to ``missing`` as ``SERVER__PATTERN``; it is an error
+    unless ``lenient``. If a server cannot be used, ``on_error`` gets the error and the others are
+    used; without ``on_error`` it is raised.
     """
 
     def __init__(
@@ -304,7 +306,8 @@ class Toolbox:
         from concurrent.futures import Future
 
         asked: Future[JsonObject | None] = Future()
-        if arrivals := self._arrivals:
+        arrivals = self._arrivals  # once: the main thread may set it to None meanwhile
+        if arrivals:
             arrivals.put((question, asked))
         else:
             asked.set_result(None)
@@ -379,12 +382,13 @@ class Toolbox:
             if pattern == "*" or any(matches(tool.name, [pattern]) for tool in tools):
                 continue
             self.missing.append(f"{server.name}{SEPARATOR}{pattern}")
-            if not self._lenient:
-                if pattern in self._connections[server.name].task_tools:
-                    raise ConfigError(f"{server.name}{SEPARATOR}{pattern} {_NO_TASKS}")
-                names = ", ".join(tool.name for tool in tools[:_MAX_LISTED]) or "none"
-                advice = f"it has {names}; choose with --tools, or add --no-tools"
-                raise ConfigError(f"tool server {server.name} has no tool {pattern!r}", advice)
+            if self._lenient:
+                continue
+            if pattern in self._connections[server.name].task_tools:
+                raise ConfigError(f"{server.name}{SEPARATOR}{pattern} {_NO_TASKS}")
+            names = ", ".join(tool.name for tool in tools[:_MAX_LISTED]) or "none"
+            advice = f"it has {names}; choose with --tools, or add --no-tools"
+            raise ConfigError(f"tool server {server.name} has no tool {pattern!r}", advice)
 
     # ---- calls
 
@@ -448,9 +452,11 @@ class Toolbox:
         if name not in offered:
             import difflib
 
-            near = difflib.get_close_matches(name, offered, cutoff=0.5)
-            others = ", ".join(near or [*offered][:_MAX_LISTED])
-            return f"there is no tool {name!r}" + (f", there is {others}" if others else "")
+            similar = difflib.get_close_matches(name, offered, cutoff=0.5)
+            others = ", ".join(similar or [*offered][:_MAX_LISTED])
+            if not others:
+                return f"there is no tool {name!r}"
+            return f"there is no tool {name!r}, there is {others}"
         arguments = _arguments_of(call)
         if arguments is None:
             return "the arguments are not a JSON object, so the tool was not called"

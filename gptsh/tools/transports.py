@@ -57,6 +57,7 @@ def shorten_message(message: str) -> str:
 
 
 def _fewer(parts: list[object]) -> list[object]:
+    """The parts of a tool's result, with texts in a row as one, and cut if they are still many."""
     fewer: list[object] = []
     for is_text, group in groupby(parts, _is_text):
         if is_text:
@@ -276,12 +277,13 @@ class StreamableHttp:
         body = (await response.aread()).decode("utf-8", "replace")
         if '"jsonrpc"' in body:
             return
-        said = html_title(body) or ("" if is_page else body)
+        said = html_title(body)
+        if not said and not is_page:
+            said = body
         reason = f"answered {status} {response.reason_phrase}: {said}".rstrip(": ")
         if status == HTTPStatus.UNAUTHORIZED and not self._server.has_token:
-            reason = (
-                f"requires a login: run 'gptsh --login {self._server.name}', or set its headers"
-            )
+            way = f"run 'gptsh --login {self._server.name}', or set its headers"
+            reason = f"requires a login: {way}"
         raise httpx2.HTTPStatusError(reason, request=request, response=response)
 
     async def on_message(self, message: IncomingMessage) -> None:
@@ -293,7 +295,8 @@ class StreamableHttp:
         tokens = self._login.context.current_tokens if self._login else None
         if tokens is None:
             return frozenset()
-        return frozenset(map(Secret, filter(None, (tokens.access_token, tokens.refresh_token))))
+        texts = (tokens.access_token, tokens.refresh_token)
+        return frozenset(Secret(text) for text in texts if text)
 
     def reason(self, err: BaseException) -> str:
         """Return what the server did wrong: the predicate of a sentence with its name, or ""."""
@@ -348,6 +351,7 @@ class _Messages(httpx2.AsyncByteStream):
 
 
 def _shortened(line: bytes) -> bytes:
-    mark = _EVENT if line.startswith(_EVENT) else b""
-    text = line.removeprefix(mark).decode("utf-8", "surrogateescape")
-    return mark + shorten_message(text).encode("utf-8", "surrogateescape")
+    """A line of a body with a message that ``shorten_message`` has shortened."""
+    field = _EVENT if line.startswith(_EVENT) else b""
+    text = line.removeprefix(field).decode("utf-8", "surrogateescape")
+    return field + shorten_message(text).encode("utf-8", "surrogateescape")

@@ -94,7 +94,7 @@ def echo_events(request: Request, answer: Answer) -> Iterator[Event]:
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-generation-id")
 _COST = "x-litellm-response-cost"  # USD, from LiteLLM's proxy, for an answer that is not streamed
 _NEAR_END = 60  # days from a model's end
-# Names of the limit of an answer, and the keys of a request below which it may be.
+# Names of the limit of an answer: at the top of a request, or in Google's or Ollama's ``options``.
 _LIMITS = (
     "max_tokens",
     "max_completion_tokens",
@@ -102,7 +102,6 @@ _LIMITS = (
     "maxOutputTokens",
     "num_predict",
 )
-_ABOVE_LIMIT = ("generationConfig", "options")
 
 
 def _limit_in(body: Mapping[str, object]) -> int | None:
@@ -111,12 +110,21 @@ def _limit_in(body: Mapping[str, object]) -> int | None:
     None also for several answers: their usage is that of all.
     """
     config = as_dict(body.get("generationConfig"))
-    if max(token_count(body.get("n")) or 1, token_count(config.get("candidateCount")) or 1) > 1:
-        return None
-    for fields in (body, *(as_dict(body.get(key)) for key in _ABOVE_LIMIT)):
+    for count in (body.get("n"), config.get("candidateCount")):
+        if (token_count(count) or 1) > 1:
+            return None
+    for fields in (body, config, as_dict(body.get("options"))):
         for name in _LIMITS:
             if limit := token_count(fields.get(name)):
                 return limit
+    return None
+
+
+def _request_id_in(fields: Mapping[str, str]) -> str | None:
+    """The id that a server gave a request, in the headers of its response."""
+    for name in _REQUEST_IDS:
+        if fields.get(name):
+            return fields[name]
     return None
 
 
@@ -411,16 +419,13 @@ class Client:
 
                 beginning = response.small_body()
                 raise refusal(url, response.status, response.headers, beginning, target)
-            request_ids = [response.headers.get(name) for name in _REQUEST_IDS]
-            answer.request_id = next(filter(None, request_ids), None)
+            answer.request_id = _request_id_in(response.headers)
             yield from read_response(response, api.Reader(answer))
             if target.api == "ollama":
                 self._reports.note_window(answer, target)
-            if answer.usage and _COST in response.headers:
-                with contextlib.suppress(ValueError):
-                    cost = parse_json(response.headers[_COST])
-                    if answer.usage["raw"].get("cost") is None:
-                        answer.usage["raw"]["cost"] = cost
+            if answer.usage and answer.usage["raw"].get("cost") is None:
+                with contextlib.suppress(ValueError, KeyError):
+                    answer.usage["raw"]["cost"] = parse_json(response.headers[_COST])
             response.release()
         except BaseException:  # also a signal, or a reader that left
             response.close()

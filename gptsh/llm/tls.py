@@ -122,9 +122,10 @@ def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
     """
     scheme = url.partition(":")[0].lower()
     names = (f"{scheme}_proxy", f"{scheme}_proxy".upper(), "all_proxy", "ALL_PROXY")
-    proxy = next(filter(None, map(environ.get, names)), None)
-    if proxy is None:
+    proxies = [environ[name] for name in names if environ.get(name)]
+    if not proxies:
         return None
+    proxy = proxies[0]
     host, port = host_and_port(urlsplit(url))
     exclusions = environ.get("no_proxy") or environ.get("NO_PROXY") or ""
     entries = f"{_NO_PROXY},{exclusions}".replace(",", " ").split()
@@ -158,8 +159,9 @@ def proxy_secrets(environ: Mapping[str, str]) -> set[str]:
     for name, value in environ.items():
         if name.lower().endswith("_proxy") and "@" in value:
             login = value.partition("://")[2].rpartition("@")[0]
-            secrets |= {login.partition(":")[2], unquote(login), *re.split("[:/?#@]", login)}
-            secrets |= {*unquote(login).split(":"), _basic(login)}
+            secrets.update(re.split("[:/?#@]", login))
+            secrets.update(unquote(login).split(":"))
+            secrets |= {unquote(login), login.partition(":")[2], _basic(login)}
     return secrets
 
 

@@ -15,7 +15,7 @@ from gptsh.config.agents import Agent
 from gptsh.config.settings import ContextRules
 from gptsh.content.answer import filtered_questions
 from gptsh.context.summaries import Lengths, SmallModel, in_tags, lines_of, moment_of
-from gptsh.context.tokens import MINIMAL, SUMMARY, count_text, truncate_tokens
+from gptsh.context.tokens import MINIMAL, SUMMARY, count_text, truncate_end, truncate_middle
 from gptsh.core import document, locks, sessions, turns
 from gptsh.core.document import Document
 from gptsh.core.folders import exists, make_private, names_in, safe_name
@@ -186,7 +186,7 @@ def _limited(text: str, window: int | None) -> str:
     limit = _limit(window)
     if count_text(text) <= limit:
         return text
-    head = truncate_tokens(text, limit - _MARK_TOKENS)
+    head = truncate_end(text, limit - _MARK_TOKENS)
     head = head.rpartition("\n")[0] or head
     return f"{head}\n[gptsh: this is the beginning of a memory of {len(text):,} characters]"
 
@@ -294,7 +294,7 @@ def _next_piece(
     lines: list[str] = []
     for at, line in enumerate(lines_of(messages, _LENGTHS, dated=True)):
         if not lines:
-            line = truncate_tokens(line, room, ends=True)
+            line = truncate_middle(line, room)
         room -= count_text(line) + 2
         if room < 0 and lines:
             return messages[:at], "\n".join(lines)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gptsh.content import attachments
 from gptsh.content.passages import one_text
-from gptsh.context.tokens import MARK, count_text, truncate_tokens
+from gptsh.context.tokens import MARK, count_text, truncate_middle
 from gptsh.errors import UsageError
 from gptsh.jsonio import as_dict, parse_json
 from gptsh.messages import (
@@ -389,7 +389,7 @@ def cut_text(message: Message, max_tokens: int) -> Message:
     What a provider wants back verbatim goes, since the text changes.
     """
     text = text_of(message)
-    shorter = truncate_tokens(text, max_tokens, ends=True) or MARK
+    shorter = truncate_middle(text, max_tokens) or MARK
     if shorter == text:
         return message
     new: Message = {**message, "content": shorter}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from gptsh.content.answer import Answer, Ask, is_open
 from gptsh.content.attachments import name_of, part_label
 from gptsh.content.passages import one_text
-from gptsh.context.tokens import MARK, count_message, count_text, truncate_tokens
+from gptsh.context.tokens import MARK, count_message, count_text, truncate_end, truncate_middle
 from gptsh.errors import EmptyAnswer, TooLong
 from gptsh.messages import (
     Message,
@@ -230,12 +230,12 @@ def summarise(
     message_room = room - min(limit, room // 2)
     if message_room < _MIN_ROOM:
         raise TooLong(f"the window of {small.window:,} tokens leaves no room to make a summary in")
-    so_far = truncate_tokens(previous or "", room - message_room if messages else room)
+    so_far = truncate_end(previous or "", room - message_room if messages else room)
     for chunk in _chunks(messages, min(message_room, _MAX_READ // calls), calls) or [""]:
         blocks = [in_tags("summary", so_far)] if so_far else []
         blocks += [in_tags("conversation", chunk)] if chunk else []
         request = small.request(SYSTEM, "\n\n".join([*blocks, task]), target + _SLACK)
-        so_far = truncate_tokens(small.complete(request), limit)
+        so_far = truncate_end(small.complete(request), limit)
     return so_far
 
 
@@ -261,7 +261,7 @@ def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str
     else:
         end = max_chunks // 2
         chunks = [*chunks[: max_chunks - end], *chunks[len(chunks) - end :]]
-    return [truncate_tokens("\n".join(chunk), room, ends=True) for chunk in chunks]
+    return [truncate_middle("\n".join(chunk), room) for chunk in chunks]
 
 
 # ---- summaries in a session

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,8 +52,20 @@ _MAX_PIECES = 100  # of a text that are counted
 MAX_BYTES = 30  # per token, in text that people write
 BYTES = 4  # per token, in an estimate without a tokenizer
 _IMAGE_TOKENS = 1600  # what most providers count for a large image; also for media of unknown size
-# Tokens for that many bytes: about a page; a second; a second of a video of 1 Mbit/s.
-_MEDIA_RATES = {"document": (2000, 50_000), "audio": (32, 16_000), "video": (300, 125_000)}
+
+
+class _Rate(NamedTuple):
+    """So many tokens for so many bytes."""
+
+    tokens: int
+    bytes: int
+
+
+_MEDIA_RATES = {
+    "document": _Rate(tokens=2000, bytes=50_000),  # about a page
+    "audio": _Rate(tokens=32, bytes=16_000),  # a second
+    "video": _Rate(tokens=300, bytes=125_000),  # a second of 1 Mbit/s
+}
 
 
 # ---- texts
@@ -81,9 +93,10 @@ def count_text(text: str) -> int:
     if encoding is None:
         return math.ceil(upper_bound(text) / 2)
     step = max(_PIECE, len(text) // _MAX_PIECES)
-    counted = sum(
-        len(encoding.encode_ordinary(text[at : at + _PIECE])) for at in range(0, len(text), step)
-    )
+    counted = 0
+    for start in range(0, len(text), step):
+        piece = text[start : start + _PIECE]
+        counted += len(encoding.encode_ordinary(piece))
     digits = sum(map(text.count, "0123456789"))
     return math.ceil(_MARGIN * counted * step / _PIECE + _PER_DIGIT * digits)
 
@@ -94,9 +107,9 @@ def _encoding() -> "Encoding | None":
     from importlib.util import find_spec
 
     spec = find_spec("litellm")
-    folder = (
-        Path(spec.origin or "").parent / "litellm_core_utils" / "tokenizers" if spec else Path()
-    )
+    if spec is None or spec.origin is None:
+        return None
+    folder = Path(spec.origin).parent / "litellm_core_utils" / "tokenizers"
     if not (folder / _CL100K).is_file():
         return None
     os.environ["TIKTOKEN_CACHE_DIR"] = str(folder)
@@ -105,21 +118,38 @@ def _encoding() -> "Encoding | None":
     return tiktoken.get_encoding("cl100k_base")
 
 
-def truncate_tokens(text: str, max_tokens: int, *, ends: bool = False) -> str:
-    """Cut a text to ``max_tokens``: its head, or with ``ends`` both ends, and a mark.
+def truncate_end(text: str, max_tokens: int) -> str:
+    """Cut the end of a text so that it takes ``max_tokens``; a mark shows where.
 
-    It is "" if not even that fits.
+    Return "" if not even the mark fits.
     """
+    return _truncate(text, max_tokens, thirds_before=3)
+
+
+def truncate_middle(text: str, max_tokens: int) -> str:
+    """Cut the middle of a text so that it takes ``max_tokens``; a mark shows where.
+
+    Two thirds of what remains are its beginning. Return "" if not even the mark fits.
+    """
+    return _truncate(text, max_tokens, thirds_before=2)
+
+
+def _truncate(text: str, max_tokens: int, *, thirds_before: int) -> str:
+    """Cut a text so that so many thirds of what remains are before the mark."""
     if upper_bound(text) <= max_tokens:
         return text
-    shorter, length, size = text, len(text), count_text(text)
+    shorter = text
+    length = len(text)
+    size = count_text(text)
     while size > max_tokens:
         if not length:
             return ""
         length = min(length - 1, length * max(0, max_tokens) // size)
-        head = 2 * length // 3 if ends else length
-        end = text[len(text) - (length - head) :]
-        shorter = f"{text[:head].rstrip()} {MARK} {end.lstrip()}".strip()
+        before = thirds_before * length // 3
+        after = length - before
+        beginning = text[:before].rstrip()
+        end = text[len(text) - after :].lstrip()
+        shorter = f"{beginning} {MARK} {end}".strip()
         size = count_text(shorter)
     return shorter
 
@@ -158,8 +188,11 @@ def texts_of(message: Message) -> Iterator[str]:
     if message["role"] == "assistant":
         yield message.get("refusal") or ""
         for call in message.get("tool_calls") or ():
-            yield from (str(call["function"].get(key, "")) for key in ("name", "arguments"))
-        yield from (text for text in _replayed(message) if isinstance(text, str))
+            yield str(call["function"].get("name", ""))
+            yield str(call["function"].get("arguments", ""))
+        for text in _replayed(message):
+            if isinstance(text, str):
+                yield text
 
 
 def _replayed(message: Message) -> Iterator[object]:
@@ -169,16 +202,21 @@ def _replayed(message: Message) -> Iterator[object]:
             yield block.get("thinking", block.get("data"))
     replay = as_dict(message.get("replay"))
     for detail in as_dicts(replay.get(REASONING_DETAILS)):
-        yield from (detail.get(key) for key in ("text", "summary", "data"))
+        yield detail.get("text")
+        yield detail.get("summary")
+        yield detail.get("data")
     # A token of encrypted reasoning takes seven characters or more; a tokenizer would count five.
     for item in as_dicts(replay.get("items")):
         yield str(item.get("encrypted_content") or "")[::5]
     for item in as_dicts(replay.get("parts")):
         yield str(item.get("thoughtSignature") or "")[::5]
     signatures = as_dict(replay.get(PROVIDER_FIELDS)).get(THOUGHT_SIGNATURES)
-    yield from signatures if isinstance(signatures, list) else ()
+    if isinstance(signatures, list):
+        yield from signatures
     if message.get("tool_calls"):
-        yield from (text for key, text in replay.items() if key != TAGGED)
+        for key, text in replay.items():
+            if key != TAGGED:
+                yield text
 
 
 def count_media(media: Media) -> int:
@@ -186,9 +224,11 @@ def count_media(media: Media) -> int:
 
     Providers differ threefold.
     """
-    size = 3 * len(media.data) // 4 if isinstance(media.data, str) else 0  # base64
-    tokens, unit = _MEDIA_RATES.get(media.kind, (0, 1))
-    return math.ceil(size / unit) * tokens or _IMAGE_TOKENS
+    rate = _MEDIA_RATES.get(media.kind)
+    size = 3 * len(media.data) // 4 if isinstance(media.data, str) else 0  # of base64
+    if rate is None or not size:
+        return _IMAGE_TOKENS
+    return math.ceil(size / rate.bytes) * rate.tokens
 
 
 def estimate(messages: Sequence[Message]) -> int:
@@ -199,9 +239,8 @@ def estimate(messages: Sequence[Message]) -> int:
 
 def count_tools(tools: Sequence[Tool]) -> int:
     """Count the tokens of tool definitions as sent, erring high."""
-    return sum(
-        FRAMING + count_text(json.dumps(tool._asdict(), ensure_ascii=False)) for tool in tools
-    )
+    texts = [json.dumps(tool._asdict(), ensure_ascii=False) for tool in tools]
+    return sum(FRAMING + count_text(text) for text in texts)
 
 
 # ---- budget
@@ -240,7 +279,7 @@ _NOTHING: "Omissions" = {"questions": [], "media": []}
 
 
 class Prompt(NamedTuple):
-    """What is sent of a session, and by which strategy.
+    """What is sent of a session, by which strategy, and its size.
 
     ``tokens`` is the estimate that decides, shown with a ``~``; ``at_most`` is rarely exceeded; a
     report of the provider covers ``reported`` of both. ``included``, ``summarized`` and
@@ -262,6 +301,10 @@ class Prompt(NamedTuple):
     compaction: "Compaction | None" = None
     is_new: bool = False
 
+    def with_messages(self, messages: Sequence[Message]) -> "Prompt":
+        """Return the prompt that sends these messages, without their size."""
+        return self._replace(request=self.request._replace(messages=[*messages]))
+
     @property
     def message_tokens(self) -> int:
         """Tokens of the messages alone."""
@@ -269,7 +312,7 @@ class Prompt(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether the budget has room for it, or is unknown."""
+        """Whether the budget is large enough for it, or unknown."""
         limit = self.budget.limit
         return limit is None or self.message_tokens <= limit
 
@@ -283,12 +326,28 @@ class Prompt(NamedTuple):
 _UNKNOWN_RESERVE = 1000  # tokens for the answer if the window is not known
 _OLLAMA_MIN_WINDOW = 4096  # tokens of the smallest window that Ollama is asked for
 # Limits of the scale that reports may give, and a margin for other text.
-_MIN_SCALE, _MAX_SCALE, _SCALE_MARGIN = 0.3, 1.5, 1.05
+_MIN_SCALE = 0.3
+_MAX_SCALE = 1.5
+_SCALE_MARGIN = 1.05
 _MIN_SCALE_TOKENS = 200  # a report on fewer is no basis for a scale
 _ABSURD = 1e9  # tokens: no prompt has as many
 # A server has truncated a prompt of more than _TRUNCATED_FROM tokens if it reports less than this
 # share of the tokens that earlier reports predict, or of those that gptsh counts.
-_TRUNCATED_FROM, _MIN_SHARE_REPORTED, _MIN_SHARE_COUNTED = 3000, 0.8, 0.4
+_TRUNCATED_FROM = 3000
+_MIN_SHARE_REPORTED = 0.8
+_MIN_SHARE_COUNTED = 0.4
+
+
+class _Report(NamedTuple):
+    """The tokens that a provider reported for the prompt of an answer.
+
+    Prompts that begin alike have the same ``origin``: their compaction, and the bytes of the texts
+    beside the messages.
+    """
+
+    position: int  # of the answer among the messages
+    tokens: int
+    origin: tuple[str | None, int]
 
 
 class Estimator:
@@ -308,32 +367,46 @@ class Estimator:
         *,
         is_ollama: bool,
     ) -> None:
+        self.rules = rules
         self.window: int | None = None
         self.max_tokens = max_tokens
         self.texts: Sequence[str] = ()  # beside the messages: system prompt, schema, tools
-        self.counts = False  # from the first prompt on that is not certainly small
-        self._model, self._provider, self._rules = model, provider, rules
+        self._model = model
+        self._provider = provider
         self._history = history
         self._is_ollama = is_ollama
         self._uses_reports = True  # those on earlier prompts of the session
         self._scale: float | None = None
 
+    # ---- budget
+
     @property
     def budget(self) -> Budget:
-        """What fits now."""
-        window, reserve = self.window, self.max_tokens
-        if reserve is None:
-            share = self._rules.reserve
-            reserve = _UNKNOWN_RESERVE if window is None else int(share * window)
-        if self.counts:
-            fixed = round(self.scale * sum(map(count_text, self.texts)))
-        else:
-            fixed = sum(map(upper_bound, self.texts)) // BYTES
+        """What fits now, without a tokenizer."""
+        return self._budget(self._fixed_bytes // BYTES)
+
+    @property
+    def counted_budget(self) -> Budget:
+        """What fits now, by the tokenizer."""
+        return self._budget(round(self.scale * sum(map(count_text, self.texts))))
+
+    def _budget(self, fixed: int) -> Budget:
+        window = self.window
+        reserve = self.max_tokens
         if window is None:
-            return Budget(window, reserve, fixed)
+            return Budget(window, _UNKNOWN_RESERVE if reserve is None else reserve, fixed)
+        if reserve is None:
+            reserve = int(self.rules.reserve * window)
         whole = max(0, window - reserve)
         limit = max(0, whole - fixed)
-        return Budget(window, reserve, fixed, whole, limit, int(self._rules.compact_at * limit))
+        threshold = int(self.rules.compact_at * limit)
+        return Budget(window, reserve, fixed, whole=whole, limit=limit, threshold=threshold)
+
+    @property
+    def _fixed_bytes(self) -> int:
+        return sum(map(upper_bound, self.texts))
+
+    # ---- scale
 
     @property
     def scale(self) -> float:
@@ -349,98 +422,115 @@ class Estimator:
         self._scale = _SCALE_MARGIN * max(1.0, actual / max(1, counted))
 
     def forget_reports(self) -> None:
-        """Count without the reports on earlier prompts, which were of other texts."""
+        """Ignore the reports on earlier prompts, which were of other texts."""
         self._uses_reports = False
-        self.counts = True
 
-    def estimated(self, draft: Prompt, messages: Sequence[Message]) -> Prompt:
-        """The prompt that sends these messages, with its tokens.
+    # ---- size of a prompt
 
-        A prompt that is certainly below the threshold is not counted, nor for Ollama one below its
-        smallest window.
+    def estimated(self, prompt: Prompt) -> Prompt:
+        """Return the prompt with its size, which is counted unless the prompt is certainly small.
+
+        It is small below the threshold, and for Ollama below its smallest window.
         """
-        fixed_bytes = sum(map(upper_bound, self.texts))
-        compaction = draft.compaction["id"] if draft.compaction else None
-        reported, new = self._latest_report(messages, compaction, fixed_bytes)
-        texts = [] if reported else self.texts
-        size, media = sizes(new, upper_bound)
+        reported, messages, texts = self._unreported(prompt)
+        size, media = sizes(messages, upper_bound)
         size += sum(map(upper_bound, texts))
-        tokens = reported + size // BYTES + media
         at_most = reported + size + media
-        limits = [self.budget.threshold, _OLLAMA_MIN_WINDOW if self._is_ollama else None]
-        if any(limit is not None and at_most > limit for limit in limits):
-            self.counts = True
-        if self.counts:
-            counted = sum(sizes(new, count_text)) + sum(map(count_text, texts))
-            tokens = reported + round(self.scale * counted)
-            at_most = max(tokens, reported + counted)
-        return draft._replace(
-            request=draft.request._replace(messages=[*messages]),
-            budget=self.budget,
-            tokens=tokens,
+        budget = self.budget
+        is_small = budget.threshold is None or at_most <= budget.threshold
+        if self._is_ollama and at_most > _OLLAMA_MIN_WINDOW:
+            is_small = False
+        if not is_small:
+            return self.counted(prompt)
+        return prompt._replace(
+            budget=budget,
+            tokens=reported + size // BYTES + media,
             at_most=at_most,
             reported=reported,
-            fixed_bytes=fixed_bytes,
+            fixed_bytes=self._fixed_bytes,
+        )
+
+    def counted(self, prompt: Prompt) -> Prompt:
+        """Return the prompt with its size, counted with the tokenizer."""
+        reported, messages, texts = self._unreported(prompt)
+        counted = sum(map(count_message, messages)) + sum(map(count_text, texts))
+        tokens = reported + round(self.scale * counted)
+        return prompt._replace(
+            budget=self.counted_budget,
+            tokens=tokens,
+            at_most=max(tokens, reported + counted),
+            reported=reported,
+            fixed_bytes=self._fixed_bytes,
         )
 
     # ---- reports
 
-    def _latest_report(
-        self, messages: Sequence[Message], compaction: str | None, fixed_bytes: int
-    ) -> tuple[int, Sequence[Message]]:
-        """The tokens that the newest report on such a prompt covers, and the messages it does not.
+    def _unreported(self, prompt: Prompt) -> tuple[int, Sequence[Message], Sequence[str]]:
+        """The tokens that the newest report on such a prompt covers; the messages and texts it does not.
 
         Answers that parallel runs have saved before its question since were not sent with it.
         """
-        for at, prompt in self._reports(messages) if self._uses_reports else ():
-            if _origin(messages[at]) != (compaction, fixed_bytes):
+        messages = prompt.request.messages
+        compaction = prompt.compaction["id"] if prompt.compaction else None
+        for report in self._reports(messages) if self._uses_reports else ():
+            if report.origin != (compaction, self._fixed_bytes):
                 continue
-            size = sizes(messages[:at], upper_bound)[0] + fixed_bytes
-            if size / MAX_BYTES > prompt:  # the report is not of these messages
-                break
-            start = max(starts_of(messages[:at]), default=0)
+            size, _ = sizes(messages[: report.position], upper_bound)
+            if (size + self._fixed_bytes) / MAX_BYTES > report.tokens:
+                break  # the report is not of these messages
+            start = max(starts_of(messages[: report.position]), default=0)
             asked_at = messages[start].get("timestamp") or ""
             late = [one for one in messages[:start] if (one.get("timestamp") or "") > asked_at]
-            return prompt, [*late, *messages[at:]]
-        return 0, messages
+            return report.tokens, [*late, *messages[report.position :]], ()
+        return 0, messages, self.texts
 
     def _reported_ratio(self) -> float | None:
         """The tokens that the model reports for each that gptsh counts; None if nothing tells.
 
         Between two prompts that begin alike only known messages were added: the difference is what
-        those take. Else it is a whole prompt, if that was not compacted. Media tell nothing: their
-        tokens are a guess.
+        those take. Else it is a whole prompt, if that was not compacted.
         """
         messages = self._history()
-        fixed_bytes = sum(map(upper_bound, self.texts))
-        reports = [(at, tokens, _origin(messages[at])) for at, tokens in self._reports(messages)]
-        for origin, group in groupby(reports, key=itemgetter(2)):
-            (newest, tokens, _), *earlier = group
-            spans = [(at, known, 0) for at, known, _ in earlier[-1:]]
-            if origin == (None, fixed_bytes):
-                spans.append((0, 0, sum(map(count_text, self.texts))))
-            for start, known, fixed in spans:
-                counted, media = sizes(messages[start:newest], count_text)
-                ratio = (tokens - known) / (counted + fixed)
-                # A ratio far outside the limits means that the reports are not of these messages.
-                is_plausible = _MIN_SCALE / 2 <= ratio <= 2 * _MAX_SCALE
-                if is_plausible and counted > _MIN_SCALE_TOKENS and not media:
-                    return min(max(ratio, _MIN_SCALE), _MAX_SCALE)
+        for origin, group in groupby(self._reports(messages), key=attrgetter("origin")):
+            newest, *earlier = group
+            ratio = None
+            if earlier:
+                oldest = earlier[-1]
+                added = messages[oldest.position : newest.position]
+                ratio = _plausible_ratio(newest.tokens - oldest.tokens, added, 0)
+            if ratio is None and origin == (None, self._fixed_bytes):
+                fixed = sum(map(count_text, self.texts))
+                ratio = _plausible_ratio(newest.tokens, messages[: newest.position], fixed)
+            if ratio is not None:
+                return ratio
         return None
 
-    def _reports(self, messages: Sequence[Message]) -> Iterator[tuple[int, int]]:
-        """The answers of the model that report their prompt: index and tokens, newest first."""
-        for at in reversed(range(len(messages))):
-            answer = messages[at]
-            if is_answer_of(answer, self._provider, self._model):
-                prompt = token_count(as_dict(answer.get("usage")).get("prompt"))
-                if prompt and prompt < _ABSURD and not answer.get("server_truncated"):
-                    yield at, prompt
+    def _reports(self, messages: Sequence[Message]) -> Iterator[_Report]:
+        """The reports of the model on the prompts of its answers, newest first."""
+        for index in reversed(range(len(messages))):
+            answer = messages[index]
+            is_own = is_answer_of(answer, self._provider, self._model)
+            if not is_own or answer.get("server_truncated"):
+                continue
+            tokens = token_count(as_dict(answer.get("usage")).get("prompt"))
+            if tokens and tokens < _ABSURD:
+                origin = (answer.get("compaction"), answer.get("prefix_bytes") or 0)
+                yield _Report(index, tokens, origin=origin)
 
 
-def _origin(answer: Message) -> tuple[str | None, int]:
-    """What prompts have in common that begin alike: compaction, size of system prompt and tools."""
-    return answer.get("compaction"), answer.get("prefix_bytes") or 0
+def _plausible_ratio(reported: int, messages: Sequence[Message], fixed: int) -> float | None:
+    """The tokens reported for each counted of these messages and ``fixed`` others; None if unclear.
+
+    Media tell nothing: their tokens are a guess.
+    """
+    counted, media = sizes(messages, count_text)
+    if media or counted <= _MIN_SCALE_TOKENS:
+        return None
+    ratio = reported / (counted + fixed)
+    # A ratio far outside the limits means that the report is not of these messages.
+    if not _MIN_SCALE / 2 <= ratio <= 2 * _MAX_SCALE:
+        return None
+    return min(max(ratio, _MIN_SCALE), _MAX_SCALE)
 
 
 def was_truncated(reported_tokens: int, prompt: Prompt) -> bool:

@@ -231,7 +231,7 @@ class Planner:
             self.provider,
             self.rules,
             _max_tokens(self.agent.params),
-            lambda: self._sendable(session.doc["messages"]),
+            lambda: self._sendable(session.doc["messages"], session.doc["context"]["cuts"]),
             is_ollama=self._target.api == "ollama",
         )
         self._draft = Prompt(
@@ -289,10 +289,9 @@ class Planner:
 
             state = {**state, "summaries": [*state["summaries"]]}
             summarise = partial(placeholder_summary, state["summaries"])
-        sent, note_failure = self._sendable(messages), self._summariser.note_failure
-        return Compactor(
-            sent, state, self._draft, self._estimator, self.rules, summarise, note_failure
-        )
+        sent = self._sendable(messages, state["cuts"])
+        note_failure = self._summariser.note_failure
+        return Compactor(sent, state, self._draft, self._estimator, summarise, note_failure)
 
     def save_compaction(self, prompt: Prompt, messages: Sequence[Message]) -> None:
         """Save a new compaction of these messages, with a snapshot of the session before it."""
@@ -424,20 +423,16 @@ class Planner:
         self._estimator.forget_reports()
         question_at = turns.question_index(messages) if self.rules.compact else 0
         threshold = int(self.rules.compact_at * budget.whole)
-        truncation = Truncation(self._session, end, self._whole, self._estimator.scale)
+        truncation = Truncation(self._session, end, self._counted, self._estimator.scale)
         truncation.cut_to_fit(
             messages[:question_at], messages[question_at:], budget.whole, threshold
         )
 
     # ---- what is sent
 
-    def _sendable(
-        self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None
-    ) -> list[Message]:
-        """The messages as this model reads them; ``cuts``: instead of those of the session."""
+    def _sendable(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts]") -> list[Message]:
+        """The messages as this model reads them, with these cuts."""
         exclusions = self.exclusions
-        if cuts is None:
-            cuts = self._session.doc["context"]["cuts"]
         if exclusions.filtered:
             messages = turns.without_turns(messages, exclusions.filtered)
         if exclusions.refused:
@@ -450,12 +445,15 @@ class Planner:
             sent = self._noted.in_questions(sent, self._estimator.window)
         return make_sendable(sent)
 
-    def _whole(
-        self, messages: Sequence[Message], cuts: "Mapping[str, Cuts] | None" = None
-    ) -> Prompt:
+    def _whole(self, messages: Sequence[Message]) -> Prompt:
         """The prompt that sends all of the messages."""
-        sent = self._sendable(messages, cuts)
-        return self._estimator.estimated(self._draft._replace(included=len(sent)), sent)
+        sent = self._sendable(messages, self._session.doc["context"]["cuts"])
+        prompt = self._draft.with_messages(sent)._replace(included=len(sent))
+        return self._estimator.estimated(prompt)
+
+    def _counted(self, messages: Sequence[Message], cuts: "Mapping[str, Cuts]") -> Prompt:
+        """The same with these cuts, and counted."""
+        return self._estimator.counted(self._draft.with_messages(self._sendable(messages, cuts)))
 
     def _choose(
         self, messages: Sequence[Message], *, dry: bool = False, reason: str = AUTO

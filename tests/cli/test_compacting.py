@@ -229,11 +229,11 @@ def test_an_image_of_the_question_stays_through_its_rounds_of_tools(
     assert "a.png [image/png, 3 bytes]" in run.stderr
     assert json.dumps(requests_to(talker)[0]).count("base64,YWJj") == 1
     sent = text_in(requests_to(talker)[0])
-    assert [words in sent for words in ("Sent with question 1:", "Sent with question 62:")] == [
+    assert [words in sent for words in ("Attached to question 1:", "Attached to question 62:")] == [
         False,
         True,
     ]
-    assert "[The conversation goes on:]" in sent
+    assert "[The conversation continues:]" in sent
 
 
 def test_a_turn_of_many_rounds_begins_as_it_did_when_it_was_compacted(

@@ -118,10 +118,10 @@ def exercise(found: dict[str, Any], *dialects: str) -> None:
     )
     estimator.texts = ["Brief."]
     estimator.window = 1
-    prompt = estimator.estimated(tokens.Prompt(Request("lab/m", sent, {}), estimator.budget), sent)
+    prompt = estimator.estimated(tokens.Prompt(Request("lab/m", sent, {}), estimator.budget))
     assert prompt.tokens <= prompt.at_most
     built = build_messages(make_sendable([*doc["messages"], QUESTION]), "Brief.", "", "")
-    tokens.was_truncated(1, estimator.estimated(prompt, built))
+    tokens.was_truncated(1, estimator.estimated(prompt.with_messages(built)))
     for name in dialects or APIS:
         APIS[name](Request("lab/m", built, {}))
 

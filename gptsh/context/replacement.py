@@ -1,0 +1,224 @@
+"""Write the message that is sent in place of a session's older messages."""
+
+from collections.abc import Iterable, Sequence
+
+from gptsh.content.attachments import Media, media_in, name_of
+from gptsh.context.sendable import pruned, touched_files
+from gptsh.context.tokens import count_message, count_text, truncate_end, truncate_middle
+from gptsh.core.document_types import Omissions, Summary
+from gptsh.core.turns import starts_of
+from gptsh.messages import Message, Part, text_of, text_parts_of, user_message
+from gptsh.text import quantity
+
+# The strategies ``summary`` and ``minimal`` replace the older messages of a session by one.
+#
+# That of ``summary`` has the words and the media of all older questions, and the summary.
+# ``minimal`` has a limit. ``fill`` goes through this table once, from the top, and no row takes
+# tokens from a row above it. docs/context.md has the same table for users.
+#
+#   row  what
+#   1    the current question, if it is among the older messages: in a turn of many tool rounds
+#   2    the last answer: whole up to a quarter of the limit, else its beginning and end
+#   3    the newest summary
+#   4    the words of the first question, then of the others from the newest on
+#   5    the media of these questions, from the newest on
+#   6    the names of the files that tool calls worked on
+#   7    both ends of a question that was too long for row 4
+#
+# Tokens are counted for each line when it is added. Their sum is never less than what the whole
+# message takes, so that the prompt fits.
+
+_ANSWER_SHARE = 4  # the last answer may take this fraction of the limit
+_FILES_SHARE = 4  # the list of files may take this fraction of the limit
+MIN_EXCERPT = 40  # tokens of a text of which a part is sent: a shorter excerpt is useless
+HEADING_TOKENS = 92  # of all headings, the blank lines between them, and the message around
+UNLIMITED = 10**9  # tokens
+
+_BEGINNING = "[gptsh shortened the conversation up to here.]"
+_WORDS = "What the user said, word for word{left_out}:"
+_SUMMARY = "Summary of the answers and tool results:"
+_ANSWER = "The last answer:"
+_FILES = "Files touched:"
+_MEDIA = "Attached to question {number}:"
+_END = "[The conversation continues:]"
+
+
+class Replacement:
+    """The message in place of ``older`` messages, of at most ``limit`` tokens.
+
+    ``free`` is what is left of the limit. Questions and answers are known by their index among the
+    older messages. ``has_current``: the last of the questions is the current one.
+    """
+
+    def __init__(self, older: Sequence[Message], limit: int, *, has_current: bool) -> None:
+        self.older = older
+        self.free = limit - HEADING_TOKENS
+        self.questions = {index: number for number, index in enumerate(starts_of(older), 1)}
+        self.lines: dict[int, str] = {}  # of the questions, and of the last answer
+        self.summary = ""
+        self._limit = limit
+        self._current = max(self.questions, default=None) if has_current else None
+        self._media: dict[int, list[Part]] = {}
+        self._files = ""
+
+    # ---- what goes in
+
+    def add_everything(self, summary: Summary | None) -> None:
+        """Fill the message of ``summary``, which has no limit."""
+        self.add_words(self.questions)
+        self._add_media(self.questions)
+        self._add_summary(summary)
+
+    def fill(self, summary: Summary | None, answer_index: int | None) -> None:
+        """Fill the message of ``minimal``, row by row as in the table above."""
+        earlier = [index for index in self.questions if index != self._current]
+        newest_first = earlier[::-1]
+        self._add_current()
+        self._add_answer(answer_index)
+        self._add_summary(summary)
+        self.add_words([*earlier[:1], *newest_first[:-1]])
+        self._add_media([index for index in newest_first if index in self.lines])
+        self._add_files()
+        self._add_ends([index for index in newest_first if index not in self.lines])
+
+    def _add_current(self) -> None:
+        """Add the current question, even if it takes more than the limit; its media if they fit."""
+        if self._current is not None:
+            self._put(self._current, self._line_of(self._current))
+            self._add_media([self._current])
+
+    def _add_answer(self, index: int | None) -> None:
+        if index is not None:
+            max_tokens = min(self.free - 1, self._limit // _ANSWER_SHARE)
+            self._add_excerpt(index, text_of(self.older[index]), max_tokens)
+
+    def _add_summary(self, summary: Summary | None) -> None:
+        text = (summary and summary["text"]) or ""
+        if text and self.free >= MIN_EXCERPT:
+            self.summary = truncate_end(text, self.free)
+            self.free -= count_text(self.summary)
+
+    def add_words(self, questions: Iterable[int]) -> None:
+        """Add the words of these questions, each if it fits."""
+        for index in questions:
+            line = self._line_of(index)
+            if count_text(line) < self.free:
+                self._put(index, line)
+
+    def _add_media(self, questions: Iterable[int]) -> None:
+        for index in questions:
+            for part, _ in media_in(self.older[index]):
+                size = count_message(user_message(_MEDIA, [part]))
+                if size <= self.free:
+                    self._media.setdefault(index, []).append(part)
+                    self.free -= size
+
+    def _add_files(self) -> None:
+        """Add the files that tool calls worked on, as many of the newest as fit."""
+        free = min(self.free, self._limit // _FILES_SHARE)
+        for path, tools in reversed(touched_files(self.older).items()):
+            line = f"- {path} ({', '.join(tools)})\n"
+            free -= count_text(line)
+            if free < 0:
+                break
+            self._files = line + self._files
+        self.free -= count_text(self._files)
+
+    def _add_ends(self, omitted: Sequence[int]) -> None:
+        """Add both ends of the newest question that is omitted."""
+        if omitted:
+            self._add_excerpt(omitted[0], self._line_of(omitted[0]), self.free - 1)
+
+    def _add_excerpt(self, index: int, text: str, max_tokens: int) -> None:
+        """Add both ends of a text, unless that is hardly anything."""
+        if max_tokens >= MIN_EXCERPT:
+            self._put(index, truncate_middle(text, max_tokens))
+
+    def _put(self, index: int, line: str) -> None:
+        if line:
+            self.lines[index] = line
+            self.free -= count_text(line) + 1
+
+    def _line_of(self, index: int) -> str:
+        """The words of a question under its number, then the names of what was attached.
+
+        The current question, or one without words, has both ends of each attached text.
+        """
+        message = self.older[index]
+        words = []
+        names = []
+        for part in text_parts_of(message):
+            if "source" in part:
+                names.append(f"[{part['source']}, {len(part['text']):,} characters]")
+            elif not part.get("memory"):  # which is in the system prompt
+                words.append(part["text"])
+        if index == self._current or not words:
+            lines = [text_of(pruned(message))]
+        else:
+            lines = words + names
+        for part, media in media_in(message):
+            lines.append(_media_name(part, media))
+        return f"{self.questions[index]}. " + "\n".join(line for line in lines if line)
+
+    # ---- result
+
+    def count(self, indexes: Iterable[int]) -> int:
+        """Count the tokens that the lines of these messages take."""
+        return sum(count_text(self.lines.get(index, "")) for index in indexes)
+
+    @property
+    def omitted(self) -> Omissions:
+        """What of the user's is not sent: numbers of questions, and names of media."""
+        questions = []
+        names = []
+        for index, number in self.questions.items():
+            if index not in self.lines:
+                questions.append(number)
+            for part, media in media_in(self.older[index]):
+                if part not in self._media.get(index, ()):
+                    names.append(_media_name(part, media))
+        return {"questions": questions, "media": names}
+
+    @property
+    def messages(self) -> list[Message]:
+        """The replacement as a question; none if nothing is older, or if it has no tokens."""
+        if not self.older or (self._limit < HEADING_TOKENS and self._current is None):
+            return []
+        sections = [_BEGINNING, *self._sections(), _END]
+        parts: list[Part] = []
+        for index in sorted(self._media):
+            heading = _MEDIA.format(number=self.questions[index])
+            for part in self._media[index]:
+                parts += [{"type": "text", "text": heading}, part]
+        if not parts:
+            return [user_message("\n\n".join(sections), ())]
+        parts.append({"type": "text", "text": sections.pop()})
+        return [user_message("\n\n".join(sections), parts)]
+
+    def _sections(self) -> list[str]:
+        """The texts of the message, each under its heading."""
+        words = []
+        answer = ""
+        for index in sorted(self.lines):
+            if index in self.questions:
+                words.append(self.lines[index])
+            else:
+                answer = self.lines[index]
+        sections = []
+        if self.questions:
+            omitted = len(self.questions) - len(words)
+            left_out = f" ({quantity(omitted, 'earlier question')} left out)" if omitted else ""
+            sections.append("\n".join([_WORDS.format(left_out=left_out), *words]))
+        if self.summary:
+            sections.append(f"{_SUMMARY}\n{self.summary}")
+        if answer:
+            sections.append(f"{_ANSWER}\n{answer}")
+        if self._files:
+            sections.append(f"{_FILES}\n{self._files.rstrip()}")
+        return sections
+
+
+def _media_name(part: Part, media: Media) -> str:
+    """Such as ``shot.png [image/png, 34.1 kB]``."""
+    name = name_of(part)
+    return f"{name} {media}" if name else str(media)

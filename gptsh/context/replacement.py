@@ -1,12 +1,15 @@
 """Write the message that is sent in place of a session's older messages."""
 
+import contextlib
+import re
 from collections.abc import Iterable, Sequence
 
 from gptsh.content.attachments import Media, media_in, name_of
-from gptsh.context.sendable import pruned, touched_files
+from gptsh.context.sendable import pruned
 from gptsh.context.tokens import count_message, count_text, truncate_end, truncate_middle
 from gptsh.core.document_types import Omissions, Summary
 from gptsh.core.turns import starts_of
+from gptsh.jsonio import as_dict, parse_json
 from gptsh.messages import Message, Part, text_of, text_parts_of, user_message
 from gptsh.text import quantity
 
@@ -116,7 +119,7 @@ class Replacement:
     def _add_files(self) -> None:
         """Add the files that tool calls worked on, as many of the newest as fit."""
         free = min(self.free, self._limit // _FILES_SHARE)
-        for path, tools in reversed(touched_files(self.older).items()):
+        for path, tools in reversed(_touched_files(self.older).items()):
             line = f"- {path} ({', '.join(tools)})\n"
             free -= count_text(line)
             if free < 0:
@@ -222,3 +225,41 @@ def _media_name(part: Part, media: Media) -> str:
     """Such as ``shot.png [image/png, 34.1 kB]``."""
     name = name_of(part)
     return f"{name} {media}" if name else str(media)
+
+
+# ---- files that tools worked on
+
+# Keys of a call's arguments.
+_PATH_KEYS = "(?i)(?:file|notebook|old|new|absolute)?[_-]?paths?|files?|file[_-]?name"
+_LONGEST_PATH = 300  # characters
+
+
+def _touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
+    """Map each file that tool calls named to the names of those tools, the last named last.
+
+    Failed calls do not count.
+    """
+    failed_ids = {message.get("tool_call_id") for message in messages if message.get("is_error")}
+    files: dict[str, list[str]] = {}
+    for message in messages:
+        for call in message.get("tool_calls") or ():
+            tool = call["function"].get("name")
+            if call.get("id") in failed_ids or not isinstance(tool, str):
+                continue
+            for path in _paths_in(call["function"].get("arguments", "")):
+                others = [name for name in files.pop(path, ()) if name != tool]
+                files[path] = [*others, tool]
+    return files
+
+
+def _paths_in(arguments: str) -> list[str]:
+    """The paths in the arguments of a call, as far as their names tell."""
+    paths = []
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        for key, value in as_dict(parse_json(arguments)).items():
+            if not re.fullmatch(_PATH_KEYS, key):
+                continue
+            for path in value if isinstance(value, list) else [value]:
+                if isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH and "\n" not in path:
+                    paths.append(path)
+    return paths

@@ -1,17 +1,18 @@
 """Make messages valid for servers, and shorten long tool results and files in them."""
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import count
-from operator import itemgetter
-from typing import TYPE_CHECKING
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from gptsh.content import attachments
 from gptsh.content.passages import one_text
 from gptsh.context.tokens import MARK, count_text, truncate_middle
 from gptsh.errors import UsageError
-from gptsh.jsonio import as_dict, parse_json
+from gptsh.jsonio import as_str, parse_json
 from gptsh.messages import (
     Call,
     Message,
@@ -42,9 +43,11 @@ _NO_RESULT = "error: this tool call was interrupted and has no result"
 
 def make_sendable(messages: Iterable[Message]) -> list[Message]:
     """The messages of a session (see ``as_sent``) without empty answers, which servers refuse."""
-    return [
-        message for message in messages if message["role"] != "assistant" or not is_empty(message)
-    ]
+    sendable = []
+    for message in messages:
+        if message["role"] != "assistant" or not is_empty(message):
+            sendable.append(message)
+    return sendable
 
 
 def build_messages(
@@ -58,20 +61,20 @@ def build_messages(
     ends with an answer.
     """
     prompt = [message for message in messages if message["role"] != "system"]
-    if any(message["role"] == "tool" or message.get("tool_calls") for message in prompt):
-        prompt = pair_calls(prompt, provider, model)
-    prompt = join_adjacent(prompt)
+    prompt = join_adjacent(pair_calls(prompt, provider, model))
     if messages and (not prompt or (starts_turn(prompt[-1]) and is_blank(prompt[-1]))):
         raise UsageError("the prompt is blank", "give words or pipe text in")
-    systems = [text_of(message) for message in messages if message["role"] == "system"]
-    text = "\n\n".join(dict.fromkeys(filter(None, [*systems, system])))
+    texts = [text_of(message) for message in messages if message["role"] == "system"]
+    texts.append(system or "")
+    text = "\n\n".join(dict.fromkeys(text for text in texts if text))
     return [{"role": "system", "content": text}, *prompt] if text else prompt
 
 
 # ---- roles, calls and their results
 
 UNREADABLE = "arguments"  # the key that wraps arguments which are not a JSON object
-_UNNAMED, _LONGEST_NAME = "unknown", 64
+_UNNAMED = "unknown"
+_LONGEST_NAME = 64
 # The call ids that a provider accepts; one that is not listed accepts any id of its own model.
 _IDS = {
     "openai": "[!-~]{1,40}",
@@ -79,6 +82,7 @@ _IDS = {
     "anthropic": "[a-zA-Z0-9_-]{1,64}",
     "mistral": "[a-zA-Z0-9]{9}",
 }
+_ANY_ID = "(?s).+"
 
 
 def join_adjacent(messages: Sequence[Message]) -> list[Message]:
@@ -89,16 +93,23 @@ def join_adjacent(messages: Sequence[Message]) -> list[Message]:
     """
     joined: list[Message] = []
     for message in messages:
-        before = joined.pop() if joined else None
-        if before and _asks(before) and _asks(message):
-            joined.append({"role": "user", "content": [*parts_of(before), *parts_of(message)]})
-        elif before and _is_plain_answer(before) and message["role"] == "assistant":
-            text: Part = {"type": "text", "text": f"{one_text(before)}\n\n"}
-            blocks = [("text", text), *blocks_of(message)]
-            joined.append(with_blocks(message, blocks) if one_text(before) else message)
+        if joined and _asks(joined[-1]) and _asks(message):
+            parts = [*parts_of(joined[-1]), *parts_of(message)]
+            joined[-1] = {"role": "user", "content": parts}
+        elif joined and _is_plain_answer(joined[-1]) and message["role"] == "assistant":
+            joined[-1] = _join_answers(joined[-1], message)
         else:
-            joined += [before, message] if before else [message]
+            joined.append(message)
     return joined
+
+
+def _join_answers(before: Message, answer: Message) -> Message:
+    """Return the answer with the text of the one before it in front."""
+    text = one_text(before)
+    if not text:
+        return answer
+    part: Part = {"type": "text", "text": f"{text}\n\n"}
+    return with_blocks(answer, [("text", part), *blocks_of(answer)])
 
 
 def _is_plain_answer(message: Message) -> bool:
@@ -122,39 +133,47 @@ def pair_calls(
     text of a JSON object.
     """
     results = _results(messages)
-    pattern = _IDS.get(provider, _IDS["openai"])
     used_ids: set[str] = set()
-    fresh_ids = (f"call{number:05}" for number in count(1))
     paired: list[Message] = []
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         calls = message.get("tool_calls") if message["role"] == "assistant" else None
         if not calls:
-            paired += [message] if message["role"] != "tool" else []
+            if message["role"] != "tool":
+                paired.append(message)
             continue
-        is_own = model is not None and is_answer_of(message, provider, model)
-        accepts_any = is_own and provider not in _IDS
+        pattern = _IDS.get(provider, _IDS["openai"])
+        if provider not in _IDS and model and is_answer_of(message, provider, model):
+            pattern = _ANY_ID
         ids = [call["id"] for call in calls]
         new_calls: list[Call] = []
         new_ids: dict[str, str] = {}
         answers: list[Message] = []
         for call in calls:
-            old = new = call["id"]
-            is_valid = bool(old) and (accepts_any or re.fullmatch(pattern, old))
-            if not is_valid or old in used_ids:
-                new = next(fresh for fresh in fresh_ids if fresh not in used_ids)
-            used_ids.add(new)
-            new_ids[old] = new
-            new_calls.append(_valid_call(call, new, readable=readable))
+            old_id = call["id"]
+            new_id = old_id
+            if old_id in used_ids or not re.fullmatch(pattern, old_id):
+                new_id = _free_id(used_ids)
+            used_ids.add(new_id)
+            new_ids[old_id] = new_id
+            new_calls.append(_valid_call(call, new_id, readable=readable))
             result: Message = {"role": "tool", "content": _NO_RESULT, "is_error": True}
-            known = results.get((at, old))
+            known = results.get((index, old_id))
             if known:
                 # Of several results for one call the last is current.
-                result = known.pop(0 if ids.count(old) > 1 else -1)
+                result = known.pop(0 if ids.count(old_id) > 1 else -1)
             content = result.get("content") or ""
-            result = {**result, "tool_call_id": new, "content": content}
-            answers.append(result)
-        paired += [_with_calls(message, new_calls, new_ids), *answers]
+            answers.append({**result, "tool_call_id": new_id, "content": content})
+        paired.append(_with_calls(message, new_calls, new_ids))
+        paired += answers
     return paired
+
+
+def _free_id(used_ids: Collection[str]) -> str:
+    """The first id of ours that is not used."""
+    number = 1
+    while f"call{number:05}" in used_ids:
+        number += 1
+    return f"call{number:05}"
 
 
 def _results(messages: Sequence[Message]) -> dict[tuple[int | None, str], list[Message]]:
@@ -167,12 +186,13 @@ def _results(messages: Sequence[Message]) -> dict[tuple[int | None, str], list[M
     callers: dict[str, int] = {}  # index of the last answer with a call of this id
     owners: dict[str, int] = {}  # index of the answer, by its own id and by those of its results
     results: dict[tuple[int | None, str], list[Message]] = {}
-    for at, message in enumerate(messages):
+    for index, message in enumerate(messages):
         owner = None
         if message["role"] == "assistant":
             for call in message.get("tool_calls") or ():
-                owner = callers[call["id"]] = at
-                results[at, call["id"]] = []
+                owner = index
+                callers[call["id"]] = index
+                results[index, call["id"]] = []
         elif message["role"] == "tool":
             call_id = message.get("tool_call_id") or ""
             owner = owners.get(message.get("parent") or "")
@@ -189,13 +209,12 @@ def _with_calls(message: Message, calls: list[Call], new_ids: Mapping[str, str])
     """The answer with these calls. Its ``replay`` (signed reasoning) gets the new ids too."""
     new_message: Message = {**message, "tool_calls": calls}
     replay = message.get("replay")
-    if isinstance(replay, dict) and any(old != new for old, new in new_ids.items()):
-        new_message["replay"] = {
-            key: [_with_new_id(item, new_ids) for item in value]
-            if isinstance(value, list)
-            else value
-            for key, value in replay.items()
-        }
+    if isinstance(replay, dict):
+        new_replay = {**replay}
+        for key, value in replay.items():
+            if isinstance(value, list):
+                new_replay[key] = [_with_new_id(item, new_ids) for item in value]
+        new_message["replay"] = new_replay
     return new_message
 
 
@@ -209,8 +228,9 @@ def _with_new_id(item: object, new_ids: Mapping[str, str]) -> object:
 
 def _valid_call(call: Call, call_id: str, *, readable: bool) -> Call:
     """The call with this id, a type, a name that servers accept, and its arguments as text."""
-    name, arguments = call["function"].get("name"), call["function"].get("arguments")
-    name = re.sub("[^a-zA-Z0-9_-]", "_", name)[:_LONGEST_NAME] if isinstance(name, str) else ""
+    name = as_str(call["function"].get("name"))
+    name = re.sub("[^a-zA-Z0-9_-]", "_", name)[:_LONGEST_NAME]
+    arguments = call["function"].get("arguments")
     if readable or not isinstance(arguments, str):
         arguments = _readable(arguments)
     return {
@@ -223,15 +243,14 @@ def _valid_call(call: Call, call_id: str, *, readable: bool) -> Call:
 
 def _readable(arguments: object) -> str:
     """Arguments as the text of a JSON object, which is all that servers accept."""
-    if arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+    if arguments is None:
         return "{}"
     if isinstance(arguments, str):
-        try:
-            is_object = isinstance(parse_json(arguments), dict)
-        except (ValueError, RecursionError):
-            is_object = False
-        if is_object:
-            return arguments
+        if not arguments.strip():
+            return "{}"
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(parse_json(arguments), dict):
+                return arguments
     value = arguments if isinstance(arguments, dict) else {UNREADABLE: arguments}
     return json.dumps(value, ensure_ascii=False)
 
@@ -253,37 +272,40 @@ _RESULT_END = 99_900  # characters of either end of a longer one
 
 def as_sent(
     message: Message,
-    lacks: Collection[attachments.Kind] = (),
+    excluded: Collection[attachments.Kind] = (),
     cuts: "Cuts" = (),
 ) -> Message:
     """The message as a model reads it, with a line in place of each omitted text.
 
-    Omitted are the ``cuts``, the middle of a very long tool result, and attachments of the kinds in
-    ``lacks``, which the model does not accept.
+    Omitted are the ``cuts``, the middle of a very long tool result, and attachments of the
+    ``excluded`` kinds, which the model does not accept.
     """
     if message["role"] == "tool":
-        message = _map_parts(message, _ends)
+        message = _map_parts(message, _without_middle)
     elif cuts and isinstance(message["content"], list):
         parts = list(message["content"])
-        for at, start, stop in cuts:
-            parts[at] = _without(parts[at], start, stop)
+        for index, start, stop in cuts:
+            parts[index] = _without(parts[index], start, stop)
         message = {**message, "content": parts}
-    return attachments.without_media(message, lacks)
+    return attachments.without_media(message, excluded)
 
 
-def _ends(part: Part) -> Part:
+def _without_middle(part: Part) -> Part:
+    """A part of a tool result; of a very long one both ends."""
     length = len(part["text"]) if is_text(part) else 0
-    return _without(part, _RESULT_END, length - _RESULT_END) if length > _LONGEST_RESULT else part
+    if length <= _LONGEST_RESULT:
+        return part
+    return _without(part, _RESULT_END, length - _RESULT_END)
 
 
 def _without(part: Part, start: int, stop: int) -> Part:
     """The part with a line in place of the characters from ``start`` to ``stop`` of its text."""
     text = part["text"]
-    before = text[:start] if not start or text[start - 1] == "\n" else f"{text[:start]}\n"
-    return {
-        **part,
-        "text": f"{before}{_LINE.format(removed=stop - start, whole=len(text))}{text[stop:]}",
-    }
+    before = text[:start]
+    if before and not before.endswith("\n"):
+        before += "\n"
+    line = _LINE.format(removed=stop - start, whole=len(text))
+    return {**part, "text": before + line + text[stop:]}
 
 
 def _map_parts(message: Message, change: Callable[[Part], Part]) -> Message:
@@ -301,8 +323,22 @@ def _map_parts(message: Message, change: Callable[[Part], Part]) -> Message:
 
 def attached_texts(message: Message) -> dict[int, Part]:
     """The piped and attached texts of a question, by their index among its parts."""
-    parts = enumerate(parts_of(message)) if message["role"] == "user" else ()
-    return {at: part for at, part in parts if is_text(part) and "source" in part}
+    if message["role"] != "user":
+        return {}
+    texts = {}
+    for index, part in enumerate(parts_of(message)):
+        if is_text(part) and "source" in part:
+            texts[index] = part
+    return texts
+
+
+class _Text(NamedTuple):
+    """A piped or attached text, and its size in tokens."""
+
+    size: int
+    message_id: str
+    part_index: int
+    text: str
 
 
 def truncate(messages: Sequence[Message], excess: int, end: str) -> "dict[str, Cuts] | None":
@@ -311,37 +347,51 @@ def truncate(messages: Sequence[Message], excess: int, end: str) -> "dict[str, C
     ``end`` is where text is left out: head, tail or middle. Return the cuts by message id; None if
     hardly anything of a text would remain.
     """
-    texts = []
+    texts: list[_Text] = []
     for message in messages:
-        for at, part in attached_texts(message).items():
-            texts.append((count_text(part["text"]), message["id"], at, part["text"]))
-    texts.sort(key=itemgetter(0))
-    remaining = sum(size for size, *_ in texts) - excess
-    limit = remaining
-    for rank, (size, *_) in enumerate(texts):  # find the size that every larger text is cut to
-        limit = remaining // (len(texts) - rank)
-        if size > limit:
-            break
-        remaining -= size
-    if not texts or limit < min(_MIN_TOKENS, texts[-1][0]):
+        for index, part in attached_texts(message).items():
+            text = part["text"]
+            texts.append(_Text(count_text(text), message["id"], part_index=index, text=text))
+    texts.sort(key=attrgetter("size"))
+    limit = _largest_size([text.size for text in texts], excess)
+    if not texts or limit < min(_MIN_TOKENS, texts[-1].size):
         return None
     cuts: dict[str, Cuts] = {}
-    for size, message_id, at, text in texts:
-        if size > limit:
-            start, stop = _cut(text, size, limit - _LINE_TOKENS, end)
-            cuts[message_id] = [*cuts.get(message_id, ()), [at, start, stop]]
+    for text in texts:
+        if text.size > limit:
+            start, stop = _cut(text, limit - _LINE_TOKENS, end)
+            earlier = cuts.get(text.message_id, ())
+            cuts[text.message_id] = [*earlier, [text.part_index, start, stop]]
     return cuts
 
 
-def _cut(text: str, size: int, room: int, end: str) -> tuple[int, int]:
-    """Where the text that is left out starts and stops, so that the rest takes ``room`` tokens."""
-    length, tokens = len(text), size
+def _largest_size(sizes: Sequence[int], excess: int) -> int:
+    """The size to which all larger texts are cut, so that they take ``excess`` tokens less.
+
+    ``sizes`` are in ascending order.
+    """
+    remaining = sum(sizes) - excess
+    limit = remaining
+    for rank, size in enumerate(sizes):
+        limit = remaining // (len(sizes) - rank)
+        if size > limit:
+            break
+        remaining -= size
+    return limit
+
+
+def _cut(attached: _Text, max_tokens: int, end: str) -> tuple[int, int]:
+    """Where the text that is left out starts and stops, so that ``max_tokens`` remain."""
+    text = attached.text
+    length = len(text)
+    size = attached.size
     while True:
-        length = min(length - 1, length * room // max(1, tokens))
+        length = min(length - 1, length * max_tokens // max(1, size))
         before = {"head": 0, "tail": length, "middle": length // 2}[end]
-        start, stop = _at_lines(text, before, len(text) - (length - before))
-        tokens = count_text(text[:start]) + count_text(text[stop:])
-        if tokens <= room:
+        after = length - before
+        start, stop = _at_lines(text, before, len(text) - after)
+        size = count_text(text[:start]) + count_text(text[stop:])
+        if size <= max_tokens:
             return start, stop
 
 
@@ -350,12 +400,14 @@ def _at_lines(text: str, start: int, stop: int) -> tuple[int, int]:
 
     That may cost half of the text that remains there.
     """
-    if 0 < start < len(text) and (line := text.rfind("\n", start // 2, start) + 1):
-        start = line
-    if 0 < stop < len(text) and (
-        line := text.find("\n", stop - 1, stop + (len(text) - stop) // 2) + 1
-    ):
-        stop = line
+    if 0 < start < len(text):
+        line_end = text.rfind("\n", start // 2, start)
+        if line_end >= 0:
+            start = line_end + 1
+    if 0 < stop < len(text):
+        line_end = text.find("\n", stop - 1, stop + (len(text) - stop) // 2)
+        if line_end >= 0:
+            stop = line_end + 1
     return start, stop
 
 
@@ -370,17 +422,18 @@ def pruned(message: Message) -> Message:
 
     Media in a tool result becomes a line that names it.
     """
-    of_tool, of_user = message["role"] == "tool", message["role"] == "user"
+    return _map_parts(message, partial(_pruned_part, message["role"]))
 
-    def shorter(part: Part) -> Part:
-        if of_tool and attachments.media_of(part):
-            part = attachments.not_sent(part, "left out to save room")
-        is_old = is_text(part) and (of_tool or (of_user and "source" in part))
-        if not is_old or len(part["text"]) <= 2 * _END + _SLACK:
-            return part
-        return _without(part, *_at_lines(part["text"], _END, len(part["text"]) - _END))
 
-    return _map_parts(message, shorter)
+def _pruned_part(role: str, part: Part) -> Part:
+    """A part of a message of this role, shortened if it is a result or an attachment."""
+    if role == "tool" and attachments.media_of(part):
+        part = attachments.not_sent(part, "left out to save room")
+    is_pruned = role == "tool" or (role == "user" and "source" in part)
+    if not (is_pruned and is_text(part)) or len(part["text"]) <= 2 * _END + _SLACK:
+        return part
+    start, stop = _at_lines(part["text"], _END, len(part["text"]) - _END)
+    return _without(part, start, stop)
 
 
 def cut_text(message: Message, max_tokens: int) -> Message:
@@ -397,35 +450,3 @@ def cut_text(message: Message, max_tokens: int) -> Message:
     new.pop("replay", None)
     new.pop("order", None)
     return new
-
-
-# ---- files that tools worked on
-
-# Keys of a call's arguments.
-_PATH_KEYS = "(?i)(?:file|notebook|old|new|absolute)?[_-]?paths?|files?|file[_-]?name"
-_LONGEST_PATH = 300  # characters
-
-
-def touched_files(messages: Sequence[Message]) -> dict[str, list[str]]:
-    """Map each file that tool calls named to the names of those tools, the last named last.
-
-    Failed calls do not count.
-    """
-    files: dict[str, list[str]] = {}
-    failed_ids = {message.get("tool_call_id") for message in messages if message.get("is_error")}
-    for call in (call for message in messages for call in message.get("tool_calls") or ()):
-        try:
-            arguments = as_dict(parse_json(call["function"]["arguments"]))
-        except (KeyError, TypeError, ValueError, RecursionError):
-            continue
-        tool = call["function"].get("name")
-        if call.get("id") in failed_ids or not isinstance(tool, str):
-            continue
-        values = [value for key, value in arguments.items() if re.fullmatch(_PATH_KEYS, key)]
-        paths = [
-            path for value in values for path in (value if isinstance(value, list) else [value])
-        ]
-        for path in paths:
-            if isinstance(path, str) and 0 < len(path) <= _LONGEST_PATH and "\n" not in path:
-                files[path] = [name for name in files.pop(path, ()) if name != tool] + [tool]
-    return files

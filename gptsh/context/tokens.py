@@ -376,6 +376,7 @@ class Estimator:
         self._history = history
         self._is_ollama = is_ollama
         self._uses_reports = True  # those on earlier prompts of the session
+        self._trusts_bytes = True  # a prompt has at most as many tokens as bytes
         self._scale: float | None = None
 
     # ---- budget
@@ -419,6 +420,7 @@ class Estimator:
     def learn(self, actual: int, counted: int) -> None:
         """Scale by a prompt that the server refused as too long, whatever it reported before."""
         self.forget_reports()
+        self._trusts_bytes = False
         self._scale = _SCALE_MARGIN * max(1.0, actual / max(1, counted))
 
     def forget_reports(self) -> None:
@@ -437,10 +439,10 @@ class Estimator:
         size += sum(map(upper_bound, texts))
         at_most = reported + size + media
         budget = self.budget
-        is_small = budget.threshold is None or at_most <= budget.threshold
+        fits = budget.threshold is None or at_most <= budget.threshold
         if self._is_ollama and at_most > _OLLAMA_MIN_WINDOW:
-            is_small = False
-        if not is_small:
+            fits = False
+        if not (fits and self._trusts_bytes):
             return self.counted(prompt)
         return prompt._replace(
             budget=budget,

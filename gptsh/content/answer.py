@@ -41,12 +41,13 @@ from gptsh.text import join_surrogates, shorten
 # then a stream has shown it as text, but it is not saved as text.
 
 _FINAL = "<|channel|>final<|message|>"
+_ANALYSIS = "<|channel|>analysis<|message|>"
 # The tags that end a thought, by the one that begins it.
 _ENDS = {
     "<think>": ("</think>",),
-    "<|channel|>analysis<|message|>": (f"<|end|><|start|>assistant{_FINAL}", _FINAL),
+    _ANALYSIS: (f"<|end|><|start|>assistant{_FINAL}", _FINAL),
 }
-_TAGS = (*_ENDS, "</think>", *_ENDS["<|channel|>analysis<|message|>"])
+_TAGS = (*_ENDS, "</think>", *_ENDS[_ANALYSIS])
 _LONGEST = max(map(len, _TAGS))
 
 
@@ -95,12 +96,12 @@ def _first_tag(text: str, tags: Sequence[str]) -> str | None:
 class ThinkTags:
     """Separates thought and text while they arrive, to show them.
 
-    Unless it ``reads`` tags, all is text. ``may_begin_inside``: see ``split_thought``; not if the
-    server sends reasoning apart.
+    Unless it ``reads`` tags, all is text. ``may_begin_inside``: see ``split_thought``.
     """
 
-    def __init__(self, *, reads: bool) -> None:
-        self.may_begin_inside = reads
+    def __init__(self, *, reads: bool, may_begin_inside: bool) -> None:
+        self.reads = reads
+        self.may_begin_inside = may_begin_inside
         self._is_text = not reads  # the thought, if there was one, has ended
         self._pending = ""  # what is not shown yet: it may be the beginning of a tag
         self._ends: Sequence[str] = ()  # the tags that may end the thought, once it has begun
@@ -113,7 +114,7 @@ class ThinkTags:
         self._pending += piece
         if not self._ends:
             beginning = self._pending.lstrip()
-            if any(tag.startswith(beginning) for tag in _TAGS if tag != beginning):
+            if any(tag != beginning and tag.startswith(beginning) for tag in _TAGS):
                 return "", ""
             opening, rest = _split_opening(self._pending)
             if not opening:
@@ -124,11 +125,16 @@ class ThinkTags:
             self._ends = _ENDS[opening]
             self._pending = rest
             self._skips_space = True
+        return self._add_thought()
+
+    def _add_thought(self) -> tuple[str, str]:
+        """Return what is pending of a thought, and the text behind its end."""
         end = _first_tag(self._pending, self._ends)
         if end:
             thought, _, text = self._pending.partition(end)
             thought = self._without_space(thought)
-            self._is_text = self._skips_space = True
+            self._is_text = True
+            self._skips_space = True
             return thought, self._without_space(text)
         start = self._pending.find("<", max(0, len(self._pending) - _LONGEST))
         thought = self._pending if start < 0 else self._pending[:start]
@@ -149,11 +155,119 @@ class ThinkTags:
         return piece
 
 
+# ---- texts that arrive
+
+_BLANK_LINE = "\n\n"
+
+
+class _Pieces:
+    """A text while it arrives. Some servers cut a surrogate pair in two: the first half waits."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        self._half = ""
+
+    @property
+    def text(self) -> str:
+        """The text without a half that waits."""
+        return "".join(self.pieces)
+
+    def add(self, piece: str) -> str:
+        """Add a piece; return what of it is complete."""
+        text = self._half + piece
+        self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+        text = join_surrogates(text.removesuffix(self._half))
+        self.pieces.append(text)
+        return text
+
+    def end(self) -> str:
+        """Add a half that waits; return it."""
+        half = self._half
+        self._half = ""
+        self.pieces.append(half)
+        return half
+
+
+class TextBlock:
+    """One of the texts of an answer while it arrives: what has arrived, and what is shown of it.
+
+    Its methods return what is to be shown: the next piece of the thought in front, and of the text.
+    """
+
+    def __init__(self, tags: ThinkTags, phase: str) -> None:
+        self.phase = phase
+        self._tags = tags
+        self._received = _Pieces()
+        self._shown: list[str] = []
+        self._has_open_thought = False  # something else came before its end
+
+    def add(self, piece: str) -> tuple[str, str]:
+        """Add a piece of the text."""
+        return self._show(self._received.add(piece))
+
+    def separate(self) -> tuple[str, str]:
+        """Add a blank line before the next text, at the end of a commentary."""
+        text = self._received.text
+        if self.phase != COMMENTARY or not text or text.endswith("\n"):
+            return "", ""
+        return self.add(_BLANK_LINE)
+
+    def replace(self, text: str) -> tuple[str, str]:
+        """Replace the text by what the server sent at its end; only what it adds is shown."""
+        received = self._received.text
+        text = join_surrogates(text)
+        if received == f"{text}{_BLANK_LINE}":
+            return "", ""
+        self._received = _Pieces()
+        self._received.add(text)
+        if not text.startswith(received):
+            return "", ""
+        return self._show(text.removeprefix(received))
+
+    def end(self, *, is_complete: bool) -> tuple[str, str]:
+        """Return what was pending: half a surrogate pair, or what might have been a tag.
+
+        If the answer ``is_complete``, a thought without an end is text.
+        """
+        thought, text = self._show(self._received.end())
+        pending, is_open = self._tags.end()
+        if is_open and not is_complete:
+            self._has_open_thought = True
+            return thought + pending, text
+        more = self._received.text if is_open else pending
+        self._shown.append(more)
+        return thought, text + more
+
+    def _show(self, text: str) -> tuple[str, str]:
+        thought, shown = self._tags.add(text)
+        self._shown.append(shown)
+        return thought, shown
+
+    @property
+    def shown(self) -> str:
+        """The text as it was shown."""
+        return "".join(self._shown)
+
+    def split(self) -> tuple[str, Part | None]:
+        """Return the thought in front, and the part to save; None for an empty text."""
+        thought = ""
+        text = self._received.text
+        if self._tags.reads:
+            thought, text = split_thought(
+                text,
+                may_begin_inside=self._tags.may_begin_inside,
+                is_complete=not self._has_open_thought,
+            )
+        if not text:
+            return thought, None
+        phase = {"phase": self.phase} if self.phase else {}
+        return thought, {"type": "text", **phase, "text": text}
+
+
 # ---- answer
 #
 # One answer while it arrives: the events to show, and the message to save.
 
-_BLANK_LINE = "\n\n"
 # What each answer has, even if it is None.
 _SET = ("resolved_model", "request_id", "response_id", "finish_reason", "usage", "cost")
 
@@ -187,82 +301,58 @@ class Answer:
         self.prefix: str | None = None  # see ``Message``
         self.reasoning_refused = False
         self.replay: JsonObject = {}
+        self.has_thinking = False  # a complete thinking block has arrived
         self.calls: list[Call] = []  # the tool calls that have arrived
-        # In order of arrival. Text blocks have ``pieces``: as they came, and what is shown of them.
-        self._blocks: list[Block] = []
-        self._texts: list[Part] = []  # the text blocks
+        self._blocks: list[Block | TextBlock] = []  # in order of arrival
+        self._texts: list[TextBlock] = []  # those of the blocks
         self._call_ids: set[str] = set()
-        self._reasoning: dict[str, list[str]] = {}  # by field
+        self._reasoning: dict[str, _Pieces] = {}  # by field
         self._refusal: list[str] = []
         self._sources: dict[str, str] = {}  # titles, by URL
         self._growing: dict[tuple[int, str], tuple[Part, list[str]]] = {}  # see ``extend_text``
-        self._halves: dict[str, str] = {}  # of surrogate pairs, by the reasoning's field; "": text
         self._reads_think_tags = reads_think_tags
-        self._tags = ThinkTags(reads=reads_think_tags)
-        self._has_open_thought = False  # something else came before its end
         self._events: list[Event] = []
 
     def add_text(self, piece: str) -> None:
         """Add a piece of the answer."""
-        if text := self._with_half("", piece):
-            self._add_text(text)
+        if piece:
+            has_begun = self._blocks and isinstance(self._blocks[-1], TextBlock)
+            block = self._texts[-1] if has_begun else self.begin_text()
+            self._show(*block.add(piece))
 
-    def _add_text(self, text: str) -> None:
-        if not self._blocks or self._blocks[-1][0] != "text":
-            self.begin_text()
-        thought, shown = self._tags.add(text)
-        self._texts[-1]["pieces"].append((text, shown))
-        self._show(thought, shown)
+    def begin_text(self, phase: str = "") -> TextBlock:
+        """Begin a separate text, in a ``phase`` if it has one; return it for ``set_text``.
 
-    def begin_text(self, phase: str = "") -> Part:
-        """Begin a text of its own, in a ``phase`` if it has one; return it for ``set_text``.
-
-        A blank line separates it from a commentary before it, at whose end it is saved.
+        A blank line separates it from a commentary before it, at whose end it is saved. Only the
+        first text may begin with a thought.
         """
-        if self._texts:
+        is_first = not self._texts
+        if not is_first:
             self.end_text(is_last=False)
-            last = self._texts[-1]
-            pieces = last["pieces"]
-            if last.get("phase") == COMMENTARY and pieces and not pieces[-1][0].endswith("\n"):
-                pieces.append((_BLANK_LINE, _BLANK_LINE))
-                self._show("", _BLANK_LINE)
-        block: Part = {"type": "text", "pieces": []}
-        if phase:
-            block["phase"] = phase
-        self._blocks.append(("text", block))
+            self._show(*self._texts[-1].separate())
+        reads = is_first and self._reads_think_tags
+        # If the server sends reasoning separately, the prompt has opened no thought in the text.
+        has_reasoning = bool(self._reasoning) or self.has_thinking
+        block = TextBlock(ThinkTags(reads=reads, may_begin_inside=not has_reasoning), phase)
+        self._blocks.append(block)
         self._texts.append(block)
         return block
 
-    def set_text(self, block: Part, text: str) -> None:
+    def set_text(self, block: TextBlock, text: str) -> None:
         """Replace a text by what the server sent at its end; only new text at its end is shown."""
-        text = join_surrogates(text)
-        received = _received(block)
-        if received == f"{text}{_BLANK_LINE}":
-            return
-        self._halves.pop("", None)
-        thought = more = ""
-        if text.startswith(received):
-            thought, more = self._tags.add(text.removeprefix(received))
-        block["pieces"] = [(text, _shown(block) + more)]
-        self._show(thought, more)
+        self._show(*block.replace(text))
 
     def add_reasoning(self, piece: str, field: str) -> None:
         """Add reasoning under the provider's key; THINKING_BLOCKS adds to an unfinished block."""
-        if text := self._with_half(field, piece):
-            self._note_own_reasoning()
-            self._reasoning.setdefault(field, []).append(text)
-            self._show(text, "")
+        if piece:
+            pieces = self._reasoning.setdefault(field, _Pieces())
+            self._show(pieces.add(piece), "")
 
     def add_thinking(self, block: Part) -> None:
         """Add a complete thinking block, with its text or encrypted, as the provider sent it."""
-        self._note_own_reasoning()
+        self.has_thinking = True
         self._blocks.append(("thinking", block))
         self._reasoning.pop(THINKING_BLOCKS, None)
-
-    def _note_own_reasoning(self) -> None:
-        """Take no end of a thought in the text for one that the prompt opened."""
-        if not self._texts:
-            self._tags.may_begin_inside = False
 
     def add_refusal(self, piece: str) -> None:
         """Add a piece of a refusal, which some providers send apart from the answer."""
@@ -309,14 +399,9 @@ class Answer:
         self.finished = True
 
     @property
-    def has_thinking(self) -> bool:
-        """Whether a complete thinking block has arrived."""
-        return any(kind == "thinking" for kind, _ in self._blocks)
-
-    @property
     def text(self) -> str:
         """The text and the refusal as the events had them. ``message`` may take a thought out."""
-        return "".join([*map(_shown, self._texts), *self._refusal])
+        return "".join([block.shown for block in self._texts] + self._refusal)
 
     def new_events(self) -> list[Event]:
         """Return the events since the last call."""
@@ -324,21 +409,9 @@ class Answer:
         return events
 
     def end_text(self, *, is_last: bool = True) -> None:
-        """Show what is pending, half a surrogate pair or what might have been a tag.
-
-        If the answer is complete and its text the last of it, a thought without an end is text.
-        """
-        if half := self._halves.pop("", ""):
-            self._add_text(half)
-        pending, is_open = self._tags.end()
-        if is_open and not (is_last and self.finished):
-            self._has_open_thought = True
-            self._show(pending, "")
-        elif is_open or pending:
-            block = self._texts[0]
-            text = _received(block) if is_open else pending
-            block["pieces"].append(("", text))
-            self._show("", text)
+        """Show what is pending of the text. ``is_last``: nothing follows it in the answer."""
+        if self._texts:
+            self._show(*self._texts[-1].end(is_complete=is_last and self.finished))
 
     def message(self, end_reason: str | None = None) -> Message | None:
         """Return the answer as a message, or None if it ended before anything arrived.
@@ -346,7 +419,7 @@ class Answer:
         ``end_reason`` is why the answer is partial: ``interrupted``, ``error`` or ``timeout``.
         """
         self.end_text()
-        reasoning = {field: "".join(pieces) for field, pieces in self._reasoning.items()}
+        reasoning = {field: pieces.text for field, pieces in self._reasoning.items()}
         blocks, thought = self._whole_blocks()
         if thought:
             reasoning[TAGGED] = thought
@@ -361,15 +434,15 @@ class Answer:
             message["content"] = text_of(message)
         for (_, key), (holder, pieces) in self._growing.items():
             holder[key] = "".join(pieces)
-        pages = self._sources.items()
+        pages = [{"url": url, "title": title or None} for url, title in self._sources.items()]
         fields = {
             "refusal": "".join(self._refusal) or None,
             "replay": {**reasoning, **self.replay} or None,
-            "sources": [{"url": url, "title": title or None} for url, title in pages] or None,
+            "sources": pages or None,
             "resolved_model": self.resolved_model and self.mask(self.resolved_model),
             "request_id": self.request_id and self.mask(self.request_id),
             "response_id": self.response_id and self.mask(self.response_id),
-            "finish_reason": end_reason or self._reason(),
+            "finish_reason": end_reason or self._real_finish_reason(),
             "prefix": self.prefix,
             "reasoning_refused": self.reasoning_refused or None,
             "stop_sequence": self.stop_sequence,
@@ -377,15 +450,16 @@ class Answer:
             "cost": None,
             "duration_ms": round(1000 * (time.monotonic() - self._started)),
         }
-        known = {name: fields[name] for name in fields if fields[name] is not None or name in _SET}
+        known = {}
+        for name, value in fields.items():
+            if value is not None or name in _SET:
+                known[name] = value
         return cast("Message", {**message, **known})
 
-    def _reason(self) -> str | None:
+    def _real_finish_reason(self) -> str | None:
         """Why the answer ended: some servers call it complete although it has used up its limit."""
-        says_why = (
-            self.stop_sequence or (self.finish_reason or "stop").lower() not in COMPLETE_REASONS
-        )
-        if self.limit is None or self.usage is None or says_why:
+        is_complete = (self.finish_reason or "stop").lower() in COMPLETE_REASONS
+        if not is_complete or self.stop_sequence or self.limit is None or self.usage is None:
             return self.finish_reason
         used = self.usage["completion"] or 0
         visible = used - (self.usage["reasoning_tokens"] or 0)  # some limits are for the text alone
@@ -395,45 +469,22 @@ class Answer:
     def _whole_blocks(self) -> tuple[list[Block], str]:
         """The blocks, without empty texts, and the thought in front of the first text."""
         blocks: list[Block] = []
-        thought = ""
-        for kind, block in self._blocks:
-            if kind == "text":
-                text = _received(block)
-                if block is self._texts[0] and self._reads_think_tags:
-                    thought, text = split_thought(
-                        text,
-                        may_begin_inside=self._tags.may_begin_inside,
-                        is_complete=not self._has_open_thought,
-                    )
-                if not text:
-                    continue
-                block = {**block, "text": text}
-                del block["pieces"]
-            blocks.append((kind, block))
-        return blocks, thought
+        thoughts = []
+        for block in self._blocks:
+            if isinstance(block, TextBlock):
+                thought, part = block.split()
+                thoughts.append(thought)
+                if part:
+                    blocks.append(("text", part))
+            else:
+                blocks.append(block)
+        return blocks, "".join(thoughts)
 
     def _show(self, thought: str, text: str) -> None:
         if thought:
             self._events.append(Reasoning(thought))
         if text:
             self._events.append(Text(text))
-
-    def _with_half(self, field: str, piece: str) -> str:
-        """The piece with the pending half of a surrogate pair; some servers cut pairs in two."""
-        text = self._halves.get(field, "") + piece
-        half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
-        self._halves[field] = half
-        return join_surrogates(text.removesuffix(half))
-
-
-def _received(block: Part) -> str:
-    """The text of a text block as it came."""
-    return "".join(text for text, _ in block["pieces"])
-
-
-def _shown(block: Part) -> str:
-    """What is shown of a text block."""
-    return "".join(shown for _, shown in block["pieces"])
 
 
 Ask = Callable[[Request, Answer], Iterator[Event]]  # it writes the answer into the second argument

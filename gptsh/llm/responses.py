@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from gptsh.config.accounts import Target
-from gptsh.content.answer import Answer
+from gptsh.content.answer import Answer, TextBlock
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.jsonio import JsonObject, as_dict, as_dicts, as_list, as_str
@@ -52,7 +52,7 @@ class _Progress:
     """What has arrived of one item."""
 
     def __init__(self) -> None:
-        self.text: Part | None = None  # the block of the answer
+        self.text: TextBlock | None = None  # of the answer
         self.phase = ""  # of a message
         self.call: Part = {}  # of a function call that has not ended
         self.arguments: list[str] = []  # its pieces

@@ -6,6 +6,7 @@ the keyring.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
 from types import MappingProxyType
 from typing import Annotated, NamedTuple
 
@@ -122,10 +123,42 @@ class Account(NamedTuple):
         return self.base_url.startswith(_OLLAMA_COM)
 
 
+class Refused(StrEnum):
+    """What a server may refuse beside parameters and efforts: a field, a kind of content, an API.
+
+    The values are in the cache of servers.
+    """
+
+    STREAM = "stream"
+    STREAM_OPTIONS = "stream_options"
+    SYSTEM = "system"
+    SCHEMA = "schema"
+    STORE = "store"
+    CACHE_KEY = "prompt_cache_key"
+    INCLUDE = "include"  # encrypted reasoning in the answer
+    # Forms of the parameters for thinking, effort and length.
+    ADAPTIVE = "adaptive"
+    BUDGET = "budget"
+    DISPLAY = "display"
+    LIMIT = "limit"
+    SUMMARY = "summary"
+    THOUGHTS = "thoughts"
+    THINK = "think"
+    LEVEL = "level"
+    # Reasoning of earlier answers.
+    THINKING = "thinking"
+    ITEMS = "items"
+    PARTS = "parts"
+    # OpenAI's two APIs.
+    CHAT = "chat"
+    RESPONSES = "responses"
+
+
 class Target(NamedTuple):
     """What a request goes to: an account with a model there, and the API chosen for it.
 
-    ``refusals`` name what the server is known to refuse; ``secrets`` are never shown in errors.
+    ``refusals`` name what the server is known to refuse: ``Refused``, parameters, efforts.
+    ``secrets`` are never shown in errors.
     """
 
     account: Account
@@ -161,7 +194,7 @@ class Target(NamedTuple):
     @property
     def refuses_effort_beside_tools(self) -> bool:
         """Whether OpenAI's server refuses an effort beside tools, and the API that takes both."""
-        return {"chat", "responses"} <= self.refusals
+        return {Refused.CHAT, Refused.RESPONSES} <= self.refusals
 
     def gave(self, message: Message) -> bool:
         """Whether an answer is of this model: what the model signed goes back to no other."""

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gptsh.config.accounts import Target
+from gptsh.config.accounts import Refused, Target
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import Media, media_of, name_of
 from gptsh.jsonio import JsonObject, as_dict, as_dicts
@@ -124,11 +124,11 @@ def show_thinking(params: JsonObject, request: Request, target: Target) -> None:
     thinks_unasked = entry.get("thinking_always_on") or entry.get("thinking_on_by_default")
     is_wanted = request.shows_reasoning or request.tools or request.web
     is_set = "thinking" in params or "tool_choice" in params
-    is_refused = target.refusals & {"adaptive", "display"}
+    is_refused = target.refusals & {Refused.ADAPTIVE, Refused.DISPLAY}
     if thinks_unasked and is_wanted and not is_set and not is_refused:
         params["thinking"] = {"type": "adaptive", "display": "summarized"}
     thinking = params.get("thinking")
-    if isinstance(thinking, dict) and "display" in target.refusals:
+    if isinstance(thinking, dict) and Refused.DISPLAY in target.refusals:
         params["thinking"] = {key: value for key, value in thinking.items() if key != "display"}
 
 
@@ -218,17 +218,17 @@ def without_thinking(blocks: list[Part]) -> list[Part]:
 # Write a request: blocks under alternating roles, tool calls with their results.
 
 REFUSABLE = {
-    "budget": Refusable(names=("thinking.type.enabled",)),
-    "adaptive": Refusable(wording="(?i)adaptive thinking is not supported"),
-    "display": Refusable(
+    Refused.BUDGET: Refusable(names=("thinking.type.enabled",)),
+    Refused.ADAPTIVE: Refusable(wording="(?i)adaptive thinking is not supported"),
+    Refused.DISPLAY: Refusable(
         names=(
             "thinking.display",
             "thinking.adaptive.display",
             "thinking.enabled.display",
         ),
     ),
-    "schema": Refusable(wording=r"(?i)output_config\.format|output_format|compiled grammar"),
-    "thinking": Refusable(
+    Refused.SCHEMA: Refusable(wording=r"(?i)output_config\.format|output_format|compiled grammar"),
+    Refused.THINKING: Refusable(
         wording="`?signature`? in|different conversation"
         "|thinking.{0,60}(?:modified|signature|contain)"
         "|cannot (?:contain|be) `?(?:redacted_)?thinking"
@@ -403,7 +403,7 @@ def _conversation(
     prefixes: dict[int, str] = {}
     first_thinking = reasoning_from(conversation)
     for index, message in enumerate(conversation):
-        thinks = index >= first_thinking and "thinking" not in target.refusals
+        thinks = index >= first_thinking and Refused.THINKING not in target.refusals
         role = "assistant" if message["role"] == "assistant" else "user"
         blocks = _blocks(message, target, thinks=thinks)
         if not blocks:

@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from gptsh.config.accounts import Target
+from gptsh.config.accounts import Refused, Target
 from gptsh.content import shapes
 from gptsh.content.answer import Answer
 from gptsh.content.passages import one_text
@@ -347,10 +347,12 @@ def _is_error(chunk: JsonObject) -> bool:
 # Write a request, for each provider that has this API.
 
 REFUSABLE = {
-    "stream_options": Refusable(names=("stream_options",)),
-    "schema": Refusable(names=("response_format",), wording="(?i)response.?format|json_schema"),
+    Refused.STREAM_OPTIONS: Refusable(names=("stream_options",)),
+    Refused.SCHEMA: Refusable(
+        names=("response_format",), wording="(?i)response.?format|json_schema"
+    ),
     # OpenAI's newer models, through a gateway
-    "limit": Refusable(wording="(?i)use .?max_completion_tokens"),
+    Refused.LIMIT: Refusable(wording="(?i)use .?max_completion_tokens"),
 }
 _UNANSWERED = "(no answer)"
 
@@ -388,7 +390,7 @@ def body(request: Request, target: Target) -> JsonObject:
         payload["response_format"] = {"type": "json_schema", "json_schema": answer_format}
     if request.stream:
         payload["stream"] = True
-        if vendor.stream_options and "stream_options" not in target.refusals:
+        if vendor.stream_options and Refused.STREAM_OPTIONS not in target.refusals:
             payload["stream_options"] = {"include_usage": True}
     return payload
 

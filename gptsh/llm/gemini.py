@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from urllib.parse import quote
 
-from gptsh.config.accounts import Target
+from gptsh.config.accounts import Refused, Target
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import media_of
 from gptsh.content.passages import one_text
@@ -149,10 +149,10 @@ class Reader(stream.Reader):
 
 _THOUGHTS_REFUSED = r"include_?thoughts|thinking(?:[_ ]?config)? is not (?:supported|enabled)"
 REFUSABLE = {
-    "store": Refusable(names=("store",)),
-    "thoughts": Refusable(wording=f"(?i){_THOUGHTS_REFUSED}"),
-    "schema": Refusable(wording=r"(?i)response[_ ]?(?:json[_ ]?)?(?:schema|mime)|json mode"),
-    PARTS: Refusable(wording=r"(?i)thought[_ ]?signature"),
+    Refused.STORE: Refusable(names=("store",)),
+    Refused.THOUGHTS: Refusable(wording=f"(?i){_THOUGHTS_REFUSED}"),
+    Refused.SCHEMA: Refusable(wording=r"(?i)response[_ ]?(?:json[_ ]?)?(?:schema|mime)|json mode"),
+    Refused.PARTS: Refusable(wording=r"(?i)thought[_ ]?signature"),
 }
 _UNSIGNED = "skip_thought_signature_validator"  # Google's value for calls of another model
 _WITHOUT_SIGNATURES = "gemini-[12]|gemma"  # models that do not require one
@@ -176,7 +176,7 @@ def body(request: Request, target: Target) -> JsonObject:
         config["responseMimeType"] = "application/json"
         config["responseJsonSchema"] = request.schema
     thinking = as_dict(config.get("thinkingConfig"))
-    is_off = thinking.get("thinkingBudget") == 0 or "thoughts" in target.refusals
+    is_off = thinking.get("thinkingBudget") == 0 or Refused.THOUGHTS in target.refusals
     if not is_off and may_reason(target.provider, target.model):
         config["thinkingConfig"] = {"includeThoughts": True, **thinking}
     tools, offered = take_tools(params, request, target)
@@ -192,7 +192,7 @@ def body(request: Request, target: Target) -> JsonObject:
         "systemInstruction": {"parts": [{"text": system}]} if system else None,
         "contents": _contents(request.messages, target),
         "tools": tools,
-        "store": None if "store" in target.refusals else False,
+        "store": None if Refused.STORE in target.refusals else False,
         "generationConfig": config or None,
     }
     return {**without_empty(payload), **params}
@@ -208,7 +208,7 @@ def _contents(conversation: Sequence[Message], target: Target) -> list[Part]:
     contents: list[Part] = []
     names = called_functions(conversation)
     own_from = reasoning_from(conversation)
-    if PARTS in target.refusals:
+    if Refused.PARTS in target.refusals:
         own_from = len(conversation)
     foreign: list[Message] = [{**message, "provider": ""} for message in conversation[:own_from]]
     for message in move_tool_media([*foreign, *conversation[own_from:]]):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gptsh.config.accounts import Target
+from gptsh.config.accounts import Refused, Target
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
 from gptsh.errors import ModelError
@@ -94,9 +94,9 @@ class Reader(stream.Reader):
 _LEVEL_REFUSED = r"think value .{0,12} is not supported|\bthink must be|ChatRequest\.think"
 _SCHEMA_REFUSED = r"invalid format|schema in format|for format|ChatRequest\.format|grammar"
 REFUSABLE = {
-    "level": Refusable(wording=f"(?i){_LEVEL_REFUSED}"),  # by older servers
-    "think": Refusable(wording="(?i)not support thinking"),
-    "schema": Refusable(wording=f"(?i){_SCHEMA_REFUSED}"),  # not "image: unknown format"
+    Refused.LEVEL: Refusable(wording=f"(?i){_LEVEL_REFUSED}"),  # by older servers
+    Refused.THINK: Refusable(wording="(?i)not support thinking"),
+    Refused.SCHEMA: Refusable(wording=f"(?i){_SCHEMA_REFUSED}"),  # not "image: unknown format"
 }
 # Parameters outside ``options``.
 _TOP_LEVEL = (
@@ -139,7 +139,7 @@ def body(request: Request, target: Target) -> JsonObject:
     for name in _TOP_LEVEL:
         if name in params:
             payload[name] = params.pop(name)
-    if "level" in target.refusals and "think" in payload:
+    if Refused.LEVEL in target.refusals and "think" in payload:
         payload["think"] = bool(payload["think"])
     if request.schema is not None:
         payload["format"] = request.schema

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from gptsh.config.accounts import Target
+from gptsh.config.accounts import Refused, Target
 from gptsh.jsonio import JsonObject, as_dict
 from gptsh.messages import token_count
 from gptsh.models.facts import OPENAIS, is_openai_reasoning, likely_facts
@@ -145,7 +145,7 @@ def _name_for_chat(fields: JsonObject, target: Target) -> list[str]:
     if "seed" in fields:
         fields[target.account.vendor.seed_name] = fields.pop("seed")
     is_openais = target.provider in OPENAIS and is_openai_reasoning(target.model)
-    limits_thinking = is_openais or "limit" in target.refusals
+    limits_thinking = is_openais or Refused.LIMIT in target.refusals
     if limits_thinking and "max_tokens" in fields:
         fields["max_completion_tokens"] = fields.pop("max_tokens")
     effort = fields.get("reasoning_effort")
@@ -442,9 +442,9 @@ def _thinking(effort: str, target: Target, limit: object) -> JsonObject | None:
     ``max_tokens`` that the user has set.
     """
     facts = likely_facts(target.provider, target.model)
-    refuses_budget = "budget" in target.refusals
+    refuses_budget = Refused.BUDGET in target.refusals
     is_adaptive = facts.can("adaptive_thinking") or refuses_budget
-    if is_adaptive and "adaptive" not in target.refusals:
+    if is_adaptive and Refused.ADAPTIVE not in target.refusals:
         return _adaptive_thinking(effort, target.model)
     if effort == "none":
         return {}  # these models do not think by default

@@ -1,18 +1,18 @@
 """Read in an error what a server refuses, so that the client asks again without it.
 
 Only an error imports this file. What a server refuses has a name, under which it is remembered for
-the model: a field of ``REFUSABLE``, an API, ``-p temperature``, ``-p reasoning_effort=none``.
+the model: one of ``Refused``, ``-p temperature``, ``-p reasoning_effort=none``.
 """
 
 import re
 from collections.abc import Iterable
 
-from gptsh.config.accounts import Target
+from gptsh.config.accounts import Refused, Target
 from gptsh.errors import ModelError
 from gptsh.llm.failures import own_words
 from gptsh.llm.parameters import EFFORTS, effort_for, effort_refusal, param_refusal
 from gptsh.llm.servers import OTHER_API
-from gptsh.llm.stream import NO_STREAM, NO_SYSTEM, Api, Refusable, make_body
+from gptsh.llm.stream import Api, Refusable, make_body
 from gptsh.messages import Request
 from gptsh.models.vendors import DIRECT
 
@@ -22,13 +22,13 @@ _STATUSES = (400, 404, 422, 500)  # of a refusal; OpenAI sends 404 for an item, 
 _NOT_SERVED = (404, 405, 501)  # statuses of a server that does not have an API
 # What any API may refuse, and what ``make_body`` does in another way.
 _OF_ALL_APIS = {
-    NO_STREAM: Refusable(
+    Refused.STREAM: Refusable(
         names=("stream",),
         wording="(?i)verified to stream"
         "|stream(?:ing)? (?:is |are )?(?:not |un)(?:supported|allowed|enabled)"
         r"|not support stream|not (?:allowed|permitted|enabled) to stream",
     ),
-    NO_SYSTEM: Refusable(
+    Refused.SYSTEM: Refusable(
         names=("instructions", "systemInstruction", "system_instruction", "system"),
         wording="(?i)developer instruction is not (?:enabled|supported)"
         r"|not support (?:the )?\W?(?:system|developer)\b"

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from gptsh.config.accounts import Target
+from gptsh.config.accounts import Refused, Target
 from gptsh.content.answer import Answer, TextBlock
 from gptsh.content.attachments import media_of, not_sent
 from gptsh.content.passages import one_text
@@ -260,21 +260,21 @@ def _join(parts: list[Part], part_type: str, key: str) -> str:
 # model gets its texts and calls.
 
 REFUSABLE = {
-    "prompt_cache_key": Refusable(names=("prompt_cache_key",)),
-    "store": Refusable(names=("store",)),
-    "include": Refusable(
+    Refused.CACHE_KEY: Refusable(names=("prompt_cache_key",)),
+    Refused.STORE: Refusable(names=("store",)),
+    Refused.INCLUDE: Refusable(
         names=("include",),
         wording="(?i)encrypted content is not supported",
     ),
-    "summary": Refusable(
+    Refused.SUMMARY: Refusable(
         names=("reasoning.summary",),
         wording="(?i)verified to generate reasoning summaries",
     ),
-    "schema": Refusable(
+    Refused.SCHEMA: Refusable(
         names=("text.format",),
         wording="(?i)text[._]format|response.?format|json_schema",
     ),
-    ITEMS: Refusable(
+    Refused.ITEMS: Refusable(
         wording="(?i)encrypted_content|encrypted content .{0,80}could not be"
         "|required following item|without its required|items are not persisted"
         "|no tool output found"
@@ -302,14 +302,14 @@ def body(request: Request, target: Target) -> JsonObject:
         answer_format["schema"] = request.schema
         params["text"] = {**as_dict(params.get("text")), "format": answer_format}
     if may_reason(target.provider, target.model):
-        if "include" not in refusals and _ENCRYPTED not in include:
+        if Refused.INCLUDE not in refusals and _ENCRYPTED not in include:
             include = [_ENCRYPTED, *include]
-        if "summary" not in refusals:
+        if Refused.SUMMARY not in refusals:
             params["reasoning"] = {"summary": "auto", **as_dict(params.get("reasoning"))}
     tools, offered = take_tools(params, request, target)
     for tool in offered:
         tools.append({"type": "function", **openai_function(tool), "strict": False})
-    if target.account.vendor.has_cache_key and "prompt_cache_key" not in refusals:
+    if target.account.vendor.has_cache_key and Refused.CACHE_KEY not in refusals:
         # The id of the first message is the same while the prompt's beginning is.
         ids = [message["id"] for message in conversation if message.get("id")]
         if ids:
@@ -320,7 +320,7 @@ def body(request: Request, target: Target) -> JsonObject:
         "instructions": system_text(conversation),
         "input": _input(conversation, target),
         "tools": tools,
-        "store": None if "store" in refusals else False,
+        "store": None if Refused.STORE in refusals else False,
         "include": include,
         "stream": request.stream or None,
     }
@@ -350,7 +350,7 @@ def _input(conversation: Sequence[Message], target: Target) -> list[Part]:
             items.append({"type": "function_call_output", "call_id": call_id, "output": output})
         elif message["role"] == "assistant":
             own: list[Part] = []
-            if index >= own_from and ITEMS not in target.refusals:
+            if index >= own_from and Refused.ITEMS not in target.refusals:
                 own = _own_items(message, target)
             items += own or _plain_items(message)
     return items

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gptsh import __version__, files
-from gptsh.config.accounts import Account, Target
+from gptsh.config.accounts import Account, Refused, Target
 from gptsh.config.schema import (
     MASK,
     NOT_SECRET,
@@ -173,8 +173,10 @@ _LOCK_WAIT = 1.0  # seconds
 _LARGEST = 10_000_000  # bytes
 
 # Refused because of earlier answers: the next answer remembers it, see ``Message``.
-REASONING = {"thinking", "items", "parts"}
-_PER_REQUEST = {"schema"}  # refused because of a request's content: not remembered in the file
+REASONING = {Refused.THINKING, Refused.ITEMS, Refused.PARTS}
+_PER_REQUEST = {
+    Refused.SCHEMA
+}  # refused because of a request's content: not remembered in the file
 
 # "at" is the time at which it was made; the other keys belong to those that write them.
 Entry = JsonObject

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from gptsh.config.accounts import Target
+from gptsh.config.accounts import Refused, Target
 from gptsh.content.answer import Answer
 from gptsh.content.attachments import not_sent
 from gptsh.errors import (
@@ -57,7 +57,7 @@ class Refusable(NamedTuple):
 class Api(Protocol):
     """One API: how to write its requests and read its answers. It is a module of ``llm/``."""
 
-    REFUSABLE: dict[str, Refusable]  # by the field
+    REFUSABLE: dict[Refused, Refusable]
 
     @property
     def Reader(self) -> "type[Reader]":  # noqa: N802 - a class of the module
@@ -76,24 +76,20 @@ class Api(Protocol):
         """Whether a question can carry this part, which is not text."""
 
 
-NO_STREAM = "stream"  # names of refusals
-NO_SYSTEM = "system"
-
-
 def make_body(api: Api, request: Request, target: Target) -> JsonObject:
     """The JSON body of a request, without what the server refuses.
 
     If it refuses a schema, that is in the system prompt; if it refuses a system prompt, that is at
     the beginning of the first question. The parameters are those that the model accepts.
     """
-    if NO_STREAM in target.refusals:
+    if Refused.STREAM in target.refusals:
         request = request._replace(stream=False)
-    if request.schema is not None and "schema" in target.refusals:
+    if request.schema is not None and Refused.SCHEMA in target.refusals:
         from gptsh.context.answer_schema import messages_with_schema
 
         messages = messages_with_schema(request.messages, request.schema)
         request = request._replace(messages=messages, schema=None)
-    if NO_SYSTEM in target.refusals:
+    if Refused.SYSTEM in target.refusals:
         request = request._replace(messages=_without_system(request.messages))
     if request.params:
         from gptsh.llm.parameters import fit_params

@@ -230,7 +230,7 @@ def _part_or_text(part: Part, unsupported_kinds: Collection[Kind], *, of_tool: b
     if media is None:
         return part
     if media.kind in unsupported_kinds:
-        return not_sent(part, f"this model takes no {NAMES[media.kind]}")
+        return not_sent(part, f"this model does not accept {NAMES[media.kind]}")
     if media.data is None:
         return part
     # The provider may accept another document of the user; a tool result may contain anything.

@@ -197,7 +197,7 @@ def _api_part(part: Part, shapes: str) -> Part:
     """Return a media part in the API's shape, or a text that says what is not sent."""
     media = media_of(part)
     if media is None or not accepts(part, shapes):
-        return not_sent(part, "this API does not take it")
+        return not_sent(part, "this API does not accept it")
     if shapes == "mistral" and media.kind == "document":
         return {"type": "document_url", "document_url": part["file"]["file_data"]}
     if shapes == "mistral" and media.kind == "audio":

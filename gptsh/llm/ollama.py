@@ -199,9 +199,9 @@ def _parts_and_images(message: Message, target: Target) -> tuple[list[Part], lis
         elif is_text(part):
             texts.append(part)
         elif media:
-            texts.append(not_sent(part, f"Ollama takes no {_UNSUPPORTED[media.kind]}"))
+            texts.append(not_sent(part, f"Ollama does not accept {_UNSUPPORTED[media.kind]}"))
         else:
-            texts.append(not_sent(part, "Ollama takes text and images"))
+            texts.append(not_sent(part, "Ollama accepts text and images"))
     return texts, images
 
 

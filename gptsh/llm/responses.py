@@ -375,7 +375,7 @@ def _media_part(part: Part) -> Part:
     """A part with media in the API's form, or a text that says what is not sent."""
     media = media_of(part)
     if media is None or media.kind in _UNSUPPORTED:
-        return not_sent(part, "this API does not take it")
+        return not_sent(part, "this API does not accept it")
     inner = part[part["type"]]
     if media.kind == "image":
         url = inner if isinstance(inner, str) else inner["url"]

@@ -187,7 +187,7 @@ def add_turn(turns: list[Part], role: str, turn: JsonObject, no_question: Part) 
 
 def placeholder(part: Part) -> str:
     """The text in place of a part that is not sent."""
-    return labelled_text(not_sent(part, "this API does not take it"))
+    return labelled_text(not_sent(part, "this API does not accept it"))
 
 
 # ---- answers to be sent again

@@ -88,16 +88,15 @@ class Exclusions:
             if media.kind in self.kinds:
                 if message["id"] == self._question_id:
                     raise UsageError(
-                        f"{model} does not support {name}", "choose another model with -m"
+                        f"{model} does not accept {name}", "choose another model with -m"
                     )
                 left_out.append(name)
             elif message["role"] != "assistant" and not self._client.accepts(model, part):
                 left_out.append(f"{name} of that form")
         if left_out:
-            number, names = quantity(len(left_out), "attachment"), sorted(set(left_out))
-            stdio.note(
-                f"{number} of the session not sent: {model} does not support {', '.join(names)}"
-            )
+            number = quantity(len(left_out), "attachment")
+            names = " or ".join(sorted(set(left_out)))
+            stdio.note(f"{number} not sent: {model} does not accept {names}")
 
     def without_refused(self, message: Message) -> Message:
         """The message with a text in place of each image that the server refused."""
@@ -147,7 +146,7 @@ class Exclusions:
             self.refused |= digests
             images = quantity(len(digests), "image")
             it = "it" if len(digests) == 1 else "them"
-            stdio.note(f"{images} of the session not sent: {self._model} refused {it}")
+            stdio.note(f"{images} not sent: {self._model} refused {it}")
 
 
 def _images_in(message: Message) -> list[tuple[Part, str]]:

@@ -19,7 +19,7 @@ def answer(content: Any, model: str = SONNET, **more: Any) -> dict[str, Any]:
 
 
 def note(what: str, name: str = "") -> dict[str, str]:
-    return text(f"{name}[gptsh: {what}, not sent: this API does not take it]")
+    return text(f"{name}[gptsh: {what}, not sent: this API does not accept it]")
 
 
 def sent(

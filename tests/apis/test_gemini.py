@@ -106,7 +106,7 @@ def test_no_other_api_takes_video(home: Home, model: str) -> None:
     home.configure(LAB)
     (home.cwd / "d.mp4").write_bytes(MP4)
     run = home.run("-m", model, "-f", "d.mp4", "what?", env=KEYS)
-    assert run == ("", f"gptsh: {model} does not support video: choose another model with -m\n", 2)
+    assert run == ("", f"gptsh: {model} does not accept video: choose another model with -m\n", 2)
     data = base64.b64encode(MP4).decode()
     film = {
         "type": "file",
@@ -120,7 +120,7 @@ def test_no_other_api_takes_video(home: Home, model: str) -> None:
         answered,
     )
     assert data not in json.dumps(asked.body)
-    assert "1 attachment of the session not sent" in asked.stderr
+    assert "1 attachment not sent" in asked.stderr
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_images_go_beside_the_text_and_what_is_not_taken_is_said(home: Home) -> 
     assert got["images"] == [PNG, JPEG]
     assert (
         got["content"]
-        == "look\n\nT:\nthe text\n\n[gptsh: hologram, not sent: Ollama takes text and images]"
+        == "look\n\nT:\nthe text\n\n[gptsh: hologram, not sent: Ollama accepts text and images]"
     )
 
 
@@ -458,6 +458,6 @@ def test_whether_a_model_takes_images_the_server_says(here: Home, server: Ollama
         server.models[f"{name}:latest"] = Model(abilities=abilities)
         run = here.run("-n", "-m", f"ollama/{name}", "look", stdin=make_png())
         assert run.code == (0 if takes else 2)
-        line = f"gptsh: ollama/{name} does not support images: choose another model with -m\n"
+        line = f"gptsh: ollama/{name} does not accept images: choose another model with -m\n"
         assert takes or run.stderr.startswith(line)
     assert len(server.chats) == 2

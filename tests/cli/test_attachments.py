@@ -160,7 +160,7 @@ def test_a_model_that_is_known_not_to_take_it_is_not_asked(home: Home) -> None:
     gone = "gptsh: nothing was saved: pipe the input in again\n"
     assert run == (
         "",
-        f"gptsh: openai/o3-mini does not support images: choose another model with -m\n{gone}",
+        f"gptsh: openai/o3-mini does not accept images: choose another model with -m\n{gone}",
         2,
     )
     for model, data, what in (
@@ -170,7 +170,7 @@ def test_a_model_that_is_known_not_to_take_it_is_not_asked(home: Home) -> None:
         run = home.run("-m", model, "look", stdin=data, env=KEYS)
         assert run == (
             "",
-            f"gptsh: {model} does not support {what}: choose another model with -m\n{gone}",
+            f"gptsh: {model} does not accept {what}: choose another model with -m\n{gone}",
             2,
         )
     assert not home.state.exists()
@@ -189,10 +189,12 @@ def test_what_an_older_question_carries_is_kept_and_told_in_words(
     home.run("-s", "0", "listen", stdin=a_wav())
     before = home.doc()["messages"]
     run = home.run("-s", "0", "-m", "openai/o3-mini", "and?", env=KEYS)
-    line = "gptsh: 1 attachment of the session not sent: openai/o3-mini does not support images\n"
+    line = "gptsh: 1 attachment not sent: openai/o3-mini does not accept images\n"
     assert run == ("three\n", line, 0)
     image, _, sound, _, question = model.sent[2]["messages"]
-    place = f"[gptsh: image/png, {len(make_png())} bytes, not sent: this model takes no images]"
+    place = (
+        f"[gptsh: image/png, {len(make_png())} bytes, not sent: this model does not accept images]"
+    )
     assert image == {"role": "user", "content": f"look\n\n{place}"}
     assert sound["content"][1]["type"] == "input_audio"
     assert question["content"] == "and?"
@@ -209,13 +211,13 @@ PDF_BY_URL = {"type": "document", "source": {"type": "url", "url": "https://x/y.
     [
         (
             "anthropic/claude-sonnet-4-5",
-            "2 attachments {}anthropic/claude-sonnet-4-5 does not support images of that form",
+            "2 attachments {}anthropic/claude-sonnet-4-5 does not accept images of that form",
         ),
         (
             "ollama/m",
-            "2 attachments {}ollama/m does not support PDF documents, images of that form",
+            "2 attachments {}ollama/m does not accept PDF documents or images of that form",
         ),
-        ("lab/m", "1 attachment {}lab/m does not support PDF documents of that form"),
+        ("lab/m", "1 attachment {}lab/m does not accept PDF documents of that form"),
         ("mistral/m", ""),
     ],
 )
@@ -223,7 +225,7 @@ def test_what_cannot_be_said_to_a_model_is_noted(home: Home, name: str, told: st
     asked = dry_run(
         home, name, {"role": "user", "content": [text("hi"), URL, TIFF, PDF_BY_URL]}, SAID
     )
-    assert asked.stderr == (f"gptsh: {told.format('of the session not sent: ')}\n" if told else "")
+    assert asked.stderr == (f"gptsh: {told.format('not sent: ')}\n" if told else "")
 
 
 DATA = base64.b64encode(make_png()).decode()
@@ -241,7 +243,7 @@ WAV = {"type": "input_audio", "input_audio": {"data": WAV_DATA, "format": "wav"}
 SAID = {"role": "assistant", "content": "ok"}
 
 
-def unsent(what: str, why: str = "this API does not take it") -> str:
+def unsent(what: str, why: str = "this API does not accept it") -> str:
     return f"[gptsh: {what}, not sent: {why}]"
 
 
@@ -315,6 +317,6 @@ def test_an_image_that_a_tool_gave_goes_behind_the_results(home: Home) -> None:
     assert joined["content"] == [LABEL, PNG_URL, text("and now?")]
     to_one_that_takes_none = dry_run(home, "deepseek/deepseek-v4-pro", go, CALLS, SHOT, PLAIN)
     assert to_one_that_takes_none.messages[2]["content"].endswith(
-        "not sent: this model takes no images]"
+        "not sent: this model does not accept images]"
     )
     assert to_one_that_takes_none.messages[4]["content"] == "and now?"

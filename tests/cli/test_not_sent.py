@@ -12,7 +12,7 @@ from tests.support.long_sessions import question, save, tool_use
 from tests.support.server import ModelServer, answer, chunk, event
 
 IMAGE = {"error": {"message": "this model does not support image input"}}
-NOTE = "gptsh: 1 image of the session not sent: lab/m refused it\n"
+NOTE = "gptsh: 1 image not sent: lab/m refused it\n"
 
 
 def ask_about_an_image(home: Home, *args: str, size: int = 1) -> Result:

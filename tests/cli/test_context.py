@@ -169,6 +169,14 @@ def test_what_a_report_covers_of_the_system_prompt_is_not_counted_again(
     assert json_output(run)["context"]["at_most"] < 1300
 
 
+def test_a_session_that_begins_with_an_answer_and_its_report_is_counted(
+    small: Home, model: ModelServer
+) -> None:
+    hello = {**reply("Hello."), "usage": {"prompt": 5, "completion": 2}}
+    save(small, [hello, *chat(20)])
+    assert small.run("-s", "0", "and now?").code == 0
+
+
 def test_a_blank_question_of_a_session_is_not_sent(lab: Home, model: ModelServer) -> None:
     save(lab, [*chat(1), question(" ")])
     run = lab.run("-s", "0")

@@ -31,7 +31,8 @@ SENDABLE = {
     "video/webm",
     "video/mpeg",
 }
-UTF_16, BINARY = "UTF-16 text", "binary data"
+UTF_16 = "UTF-16 text"
+BINARY = "binary data"
 
 _HEAD = 1 << 16  # bytes that are examined; NUL bytes are searched everywhere
 # Control characters that text does not use. It uses white space, backspace (man pages), ESC
@@ -97,11 +98,14 @@ def _is_utf8(head: bytes) -> bool:
 
 Kind = Literal["image", "document", "audio", "video"]
 
-# The ability that a model needs for a kind, as the model table names it, and the kind as errors
-# name it.
+# The ability that a model needs for a kind, as the model table names it.
 ABILITIES: dict[Kind, str] = {
-    "image": "vision", "document": "pdf_input", "audio": "audio_input", "video": "video_input",
-}  # fmt: skip
+    "image": "vision",
+    "document": "pdf_input",
+    "audio": "audio_input",
+    "video": "video_input",
+}
+# The kind as errors name it.
 NAMES: dict[Kind, str] = {
     "image": "images",
     "document": "PDF documents",
@@ -219,10 +223,8 @@ def without_media(message: Message, unsupported_kinds: Collection[Kind]) -> Mess
     if not isinstance(content, list):
         return message
     of_tool = message["role"] == "tool"
-    return {
-        **message,
-        "content": [_part_or_text(part, unsupported_kinds, of_tool=of_tool) for part in content],
-    }
+    parts = [_part_or_text(part, unsupported_kinds, of_tool=of_tool) for part in content]
+    return {**message, "content": parts}
 
 
 def _part_or_text(part: Part, unsupported_kinds: Collection[Kind], *, of_tool: bool) -> Part:
@@ -242,10 +244,8 @@ def _part_or_text(part: Part, unsupported_kinds: Collection[Kind], *, of_tool: b
 def not_sent(part: Part, why: str) -> Part:
     """Return the text that the model reads instead of a part, with the part's name."""
     media = media_of(part)
-    return as_text(
-        part,
-        f"[gptsh: {media.description if media else part.get('type') or 'a part'}, not sent: {why}]",
-    )
+    what = media.description if media else part.get("type") or "a part"
+    return as_text(part, f"[gptsh: {what}, not sent: {why}]")
 
 
 def as_text(part: Part, text: str) -> Part:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from gptsh.content.attachments import Media, media_in, media_of, name_of, part_label
@@ -60,22 +60,31 @@ class Passage(NamedTuple):
     @property
     def line(self) -> str:
         """The passage in one line; of a result the first line and the size."""
-        if self.kind == "call":
-            arguments = str(self.part["function"].get("arguments"))
-            return f"{self.title}({shorten(arguments, LINE_WIDTH)})"
-        if self.kind == "thinking":
-            if self.text is None:
-                return "thinking, not readable"
-            return f"thinking, {len(self.text):,} characters"
-        if self.kind != "result":
-            return self.title
+        match self.kind:
+            case "call":
+                arguments = str(self.part["function"].get("arguments"))
+                return f"{self.title}({shorten(arguments, LINE_WIDTH)})"
+            case "thinking":
+                size = "not readable" if self.text is None else f"{len(self.text):,} characters"
+                return f"thinking, {size}"
+            case "result":
+                return self._result_line
+        return self.title
+
+    @property
+    def _result_line(self) -> str:
         text = self.text or ""
-        first = shorten(text.strip().partition("\n")[0], LINE_WIDTH)
-        facts = ["[error]"] if self.is_error else []
-        facts += [first] if first else []
-        if first != text.strip():
-            facts.append(f"[{format_size(len(text.encode('utf-8', 'surrogatepass')))}]")
-        return " ".join([*facts, *map(str, self.media)]) or "[nothing]"
+        first_line = shorten(text.strip().partition("\n")[0], LINE_WIDTH)
+        facts = []
+        if self.is_error:
+            facts.append("[error]")
+        if first_line:
+            facts.append(first_line)
+        if first_line != text.strip():
+            size = len(text.encode("utf-8", "surrogatepass"))
+            facts.append(f"[{format_size(size)}]")
+        facts += map(str, self.media)
+        return " ".join(facts) or "[nothing]"
 
 
 def walk(message: Message) -> Iterator[Passage]:
@@ -87,25 +96,31 @@ def walk(message: Message) -> Iterator[Passage]:
         if text and isinstance(text, str):  # under any key of the provider
             yield Passage("thinking", text)
     for kind, block in blocks_of(message):
-        name = name_of(block) or ""
         if kind == "thinking":
             thinking = block.get("thinking")
-            yield Passage("thinking", thinking if isinstance(thinking, str) else None, part=block)
+            text = thinking if isinstance(thinking, str) else None
+            yield Passage("thinking", text, part=block)
         elif kind == "tool_call":
             function = as_dict(block.get("function"))
             arguments = str(function.get("arguments") or "")
             yield Passage("call", arguments, name=str(function.get("name") or ""), part=block)
-        elif not is_text(block):
-            media = media_of(block)
-            yield Passage("media", None, name, block, (media,) if media else ())
-        elif name:
-            stem, _, ending = name.rpartition(".")
-            language = ending if stem and ending not in ("txt", "log") else ""
-            yield Passage("file", block["text"], name, block, language=language)
         else:
-            yield Passage("words", block["text"], part=block)
+            yield _content_passage(block)
     if refusal := message.get("refusal"):
         yield Passage("refusal", refusal)
+
+
+def _content_passage(part: Part) -> Passage:
+    """A part of the content: media, a file, or words."""
+    name = name_of(part) or ""
+    if not is_text(part):
+        media = media_of(part)
+        return Passage("media", name=name, part=part, media=(media,) if media else ())
+    if not name:
+        return Passage("words", part["text"], part=part)
+    stem, _, ending = name.rpartition(".")
+    language = ending if stem and ending not in ("txt", "log") else ""
+    return Passage("file", part["text"], name=name, part=part, language=language)
 
 
 def passages(message: Message, *, indented: bool = True) -> list[Passage]:
@@ -113,16 +128,31 @@ def passages(message: Message, *, indented: bool = True) -> list[Passage]:
 
     ``indented``: also indent the arguments of calls.
     """
-    parts = list(walk(message))
-    if message["role"] != "tool":
-        pages = _source_links(message)
-        if pages:
-            parts.append(Passage("pages", pages))
-        return [_indent(part) if indented and part.kind == "call" else part for part in parts]
-    text = _join([passage for passage in parts if not passage.media], "\n", text_separator="\n")
-    media = tuple(media for passage in parts for media in passage.media)
-    result = Passage("result", text, media=media, is_error=message.get("is_error") is True)
-    return [*(passage for passage in parts if passage.kind == "thinking"), result]
+    found = list(walk(message))
+    if message["role"] == "tool":
+        return _tool_passages(message, found)
+    pages = _source_links(message)
+    if pages:
+        found.append(Passage("pages", pages))
+    if indented:
+        return [_indent(passage) if passage.kind == "call" else passage for passage in found]
+    return found
+
+
+def _tool_passages(message: Message, found: Sequence[Passage]) -> list[Passage]:
+    """The passages of a tool result as one, after its reasoning."""
+    thinking = []
+    media: list[Media] = []
+    texts = []
+    for passage in found:
+        media += passage.media
+        if passage.kind == "thinking":
+            thinking.append(passage)
+        elif not passage.media:
+            texts.append(passage)
+    text = _join(texts, "\n", text_separator="\n")
+    is_error = message.get("is_error") is True
+    return [*thinking, Passage("result", text, media=tuple(media), is_error=is_error)]
 
 
 def _source_links(message: Message) -> str:
@@ -167,11 +197,15 @@ def _join(passages: Iterable[Passage], separator: str, *, text_separator: str) -
     follows_text = False
     for passage in passages:
         is_words = passage.kind in ("words", "file")
-        text = "" if passage.kind in ("thinking", "call") else passage.text or ""
-        if is_words:
-            text = labelled_text(passage.part)
-        elif passage.kind == "media":
-            text = part_label(passage.part)
+        match passage.kind:
+            case "words" | "file":
+                text = labelled_text(passage.part)
+            case "media":
+                text = part_label(passage.part)
+            case "thinking" | "call":
+                text = ""
+            case _:
+                text = passage.text or ""
         if not text:
             follows_text = follows_text and is_words
             continue

@@ -67,41 +67,46 @@ def normalize_message(message: Message) -> list[Message]:
 
 def _part(part: Part) -> Part:
     """Convert a text of the Responses API, or an image or document of Anthropic's API."""
-    kind = part.get("type")
-    if kind in ("input_text", "output_text"):
+    part_type = part.get("type")
+    if part_type in ("input_text", "output_text"):
         return {**part, "type": "text"}
     source = as_dict(part.get("source"))
     source_type = source.get("type")
     data = source.get("url" if source_type == "url" else "data")
-    if kind not in ("image", "document") or not isinstance(data, str):
+    if part_type not in ("image", "document") or not isinstance(data, str):
         return part
     title = as_str(part.get("title")) or None
     rest = {key: part[key] for key in part if key not in ("type", "source", "title")}
     if source_type == "text":
         return {**rest, **text_part(title or "document", data)}
-    media_type = str(source.get("media_type") or ("image/png" if kind == "image" else PDF))
-    url = f"data:{media_type};base64,{data}" if source_type == "base64" else data
-    return {**rest, **url_part("image/" if kind == "image" else media_type, url, title)}
+    media_type = "image/png" if part_type == "image" else PDF
+    media_type = str(source.get("media_type") or media_type)
+    url = data
+    if source_type == "base64":
+        url = f"data:{media_type};base64,{data}"
+    if part_type == "image":
+        media_type = "image/"
+    return {**rest, **url_part(media_type, url, title)}
 
 
 def _answer(message: Message) -> Message:
     """Move the calls, thinking and refusal of an answer from its content to their own keys."""
     legacy = as_dict(as_dict(message).get("function_call"))
-    types = [part.get("type") for part in parts_of(message)]
-    moved = ("tool_use", "thinking", "redacted_thinking", "refusal")
-    if not legacy and not any(kind in types for kind in moved):
+    types = {part.get("type") for part in parts_of(message)}
+    if not legacy and not types & {"tool_use", "thinking", "redacted_thinking", "refusal"}:
         return message
     blocks: list[Block] = []
     refusal = message.get("refusal") or ""
     for kind, block in blocks_of(message):
-        match block.get("type") if kind == "text" else None:
-            case "tool_use":
+        match kind, block.get("type"):
+            case "text", "tool_use":
                 call = make_call(block.get("id"), block.get("name"), block.get("input"))
-                caller = {"caller": block["caller"]} if "caller" in block else {}
-                blocks.append(("tool_call", {**call, **caller}))
-            case "thinking" | "redacted_thinking":
+                if "caller" in block:
+                    call["caller"] = block["caller"]
+                blocks.append(("tool_call", call))
+            case "text", "thinking" | "redacted_thinking":
                 blocks.append(("thinking", block))
-            case "refusal":
+            case "text", "refusal":
                 refusal += str(block.get("refusal") or "")
             case _:
                 blocks.append((kind, block))
@@ -126,8 +131,7 @@ def _split_results(message: Message) -> list[Message]:
             continue
         content = part.get("content")
         if isinstance(content, list):
-            items = [item if isinstance(item, dict) else _text(item) for item in content]
-            content = list(map(_part, items))
+            content = [_part(item if isinstance(item, dict) else _text(item)) for item in content]
         else:
             content = _text(content)["text"]
         result: JsonObject = {**shared, "role": "tool", "content": content}
@@ -150,8 +154,9 @@ def _text(value: object) -> Part:
     """A value as a text part: None is empty, what is no text becomes JSON."""
     if value is None:
         value = ""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return {"type": "text", "text": text}
+    elif not isinstance(value, str):
+        value = json.dumps(value, ensure_ascii=False)
+    return {"type": "text", "text": value}
 
 
 # ---- openai parts
@@ -170,10 +175,11 @@ def question_content(message: Message, shapes: str) -> str | list[Part]:
         return text_of({**message, "content": parts})
     sent: list[Part] = []
     for part in parts:
-        if not is_text(part):
-            sent.append(part)
-        elif text := labelled_text(part):
-            sent.append({"type": "text", "text": text})
+        if is_text(part):
+            part = {"type": "text", "text": labelled_text(part)}
+            if not part["text"]:
+                continue
+        sent.append(part)
     return sent
 
 
@@ -202,9 +208,11 @@ def _api_part(part: Part, shapes: str) -> Part:
         return {"type": "document_url", "document_url": part["file"]["file_data"]}
     if shapes == "mistral" and media.kind == "audio":
         return {"type": "input_audio", "input_audio": media.data}
-    kind = part["type"]
-    value = part[kind]
-    return {"type": kind, kind: value if isinstance(value, dict) else {"url": value}}
+    part_type = part["type"]
+    value = part[part_type]
+    if not isinstance(value, dict):
+        value = {"url": value}
+    return {"type": part_type, part_type: value}
 
 
 def move_tool_media(messages: Iterable[Message]) -> list[Message]:
@@ -213,12 +221,9 @@ def move_tool_media(messages: Iterable[Message]) -> list[Message]:
     media_parts: list[Part] = []
     for message in messages:
         if message["role"] == "tool":
-            source = message.get("name") or message.get("tool_call_id")
-            tool_media = list(media_in(message))
-            for part, media in tool_media:
-                label = f"{media.kind} of the tool result above ({source}):"
-                media_parts += [{"type": "text", "text": label}, part]
-            if tool_media:
+            found = _labelled_media(message)
+            if found:
+                media_parts += found
                 labels = map(part_label, parts_of(message))
                 message = {**message, "content": "\n".join(labels)}
         elif media_parts:
@@ -231,3 +236,13 @@ def move_tool_media(messages: Iterable[Message]) -> list[Message]:
     if media_parts:
         result.append({"role": "user", "content": media_parts})
     return result
+
+
+def _labelled_media(message: Message) -> list[Part]:
+    """The media of a tool result, each after a text that says where it is from."""
+    source = message.get("name") or message.get("tool_call_id")
+    parts: list[Part] = []
+    for part, media in media_in(message):
+        label = f"{media.kind} of the tool result above ({source}):"
+        parts += [{"type": "text", "text": label}, part]
+    return parts

@@ -21,7 +21,8 @@ _TOKEN = re.compile(r"\{\{|\}\}|\{([^\W\d]\w*)\}")
 
 def names_in(text: str) -> list[str]:
     """Return the names in a prompt, in order, each once."""
-    return list(dict.fromkeys(match[1] for match in _TOKEN.finditer(text) if match[1]))
+    names = [match[1] for match in _TOKEN.finditer(text)]
+    return [name for name in dict.fromkeys(names) if name]
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
@@ -86,10 +87,14 @@ class Template(NamedTuple):
         filled = fill(text, {**self.values, INPUT: _PLACE})
         alone = re.fullmatch(rf"(?s)(?:(.*)\n\n)?{_PLACE}(?:\n\n(.*))?", filled)
         if piped and alone and filled.count(_PLACE) == 1:
-            before = "\n\n".join(filter(None, (alone[1], words)))
+            before = _join(alone[1], words)
             return [*_typed(before), piped, *_typed(alone[2])]
-        input_text = "\n\n".join(filter(None, (words, piped["text"] if piped else "")))
-        return _typed(filled.replace(_PLACE, input_text))
+        piped_text = piped["text"] if piped else ""
+        return _typed(filled.replace(_PLACE, _join(words, piped_text)))
+
+
+def _join(before: str | None, after: str) -> str:
+    return f"{before}\n\n{after}" if before and after else before or after
 
 
 def _typed(text: str | None) -> list[Part]:

@@ -122,9 +122,12 @@ class Agents(Mapping[str, Agent]):
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names: tables, built-in agents, then files by name."""
-        in_folder = map(_name_of, self._entries())
-        names = [*self._tables, *_BUILT_IN, *filter(self._file, in_folder)]
-        return iter(dict.fromkeys(names))  # each once
+        names = dict.fromkeys([*self._tables, *_BUILT_IN])
+        for path in self._entries():
+            name = _name_of(path)
+            if self._file(name):
+                names[name] = None
+        return iter(names)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)  # ``list`` would ask for the length
@@ -146,19 +149,23 @@ class Agents(Mapping[str, Agent]):
                 agent = self[name]
             except ConfigError as err:
                 on_error(str(err))
-            else:
-                yield agent
+                continue
+            yield agent
 
     def conflict(self, name: str) -> str:
         """Return a note if a file is not read because config.toml has its agent; else ""."""
-        file = self._file(name) if name in self._tables else None
-        return f"ignoring {file}: {self._config_file} has [agents.{name}]" if file else ""
+        file = self._file(name)
+        if file is None or name not in self._tables:
+            return ""
+        return f"ignoring {file}: {self._config_file} has [agents.{name}]"
 
     def note_on_others(self, name: str = "") -> str:
-        """What a note says on what is no agent in the folder, with this name if given; else ""."""
-        others = [path.name for path in self._entries() if self._is_unused(path)]
-        if name:
-            others = [other for other in others if name in (other, _name_of(Path(other)))]
+        """Return a note on what is no agent in the folder, with this name if given; else ""."""
+        others = []
+        for path in self._entries():
+            has_name = not name or name in (path.name, _name_of(path))
+            if has_name and self._is_unused(path):
+                others.append(path.name)
         if not others:
             return ""
         text = ", ".join(others[:_MAX_KNOWN])
@@ -176,7 +183,8 @@ class Agents(Mapping[str, Agent]):
 
     def advice(self, name: str) -> str:
         """Return what the user can do about an unknown name."""
-        if note := self.note_on_others(name):
+        note = self.note_on_others(name)
+        if note:
             return note
         names = list(self)
         if len(names) <= _MAX_KNOWN:
@@ -218,17 +226,18 @@ class Agents(Mapping[str, Agent]):
             raise ConfigError(f"{where}: system and system_file cannot be used together")
         system = agent.system
         if name == "shell" and system is None and not agent.system_file:
-            platform = os.uname()
             shell = os.path.basename(self._environ.get("SHELL") or "sh")
-            machine = (platform.sysname, platform.release, platform.version, platform.machine)
-            system = _SHELL_PROMPT.format(shell=shell, system=" ".join(machine))
+            sysname, _, release, version, machine = os.uname()
+            platform = f"{sysname} {release} {version} {machine}"
+            system = _SHELL_PROMPT.format(shell=shell, system=platform)
 
         full_name = self._providers.full_name
         model = full_name(agent.model) if agent.model else None
         small_model = agent.model_small or None
         if small_model:
             # An unknown small model has the same provider.
-            small_model = full_name(small_model, split_model(model)[0] if model else None)
+            provider = split_model(model)[0] if model else None
+            small_model = full_name(small_model, provider)
         system_file = agent.system_file or None
         if system_file:
             system_file = folder / os.path.expanduser(system_file)
@@ -266,37 +275,48 @@ def _read_file(path: Path) -> Agent:
     text = text.replace("\r\n", "\n")
     if path.suffix == ".yaml":
         return read(Agent, _keys_of_llm(_parse_yaml(text, path), path), f"{path}: ")
-    is_pattern = path.name == _PATTERN
-    front = None if is_pattern else re.match(_FRONT_MATTER, text, re.DOTALL | re.MULTILINE)
-    text = text[front.end() :].strip() if front else text.strip()
+    if path.name == _PATTERN:
+        return _with_text(Agent(), templates.from_other(text.strip(), templates.FABRIC))
+    front = re.match(_FRONT_MATTER, text, re.DOTALL | re.MULTILINE)
+    if front:
+        text = text[front.end() :]
+    text = text.strip()
     if path.name == _SKILL:
         return Agent(system=text)
     keys = _parse_yaml(front[1], path) if front else {}
-    if is_pattern:
-        text = templates.from_other(text, templates.FABRIC)
-    elif _ROLE_INPUT in text or any(name in keys for name in _ROLE_PARAMS):
+    if _ROLE_INPUT in text or any(name in keys for name in _ROLE_PARAMS):
         keys = _keys_of_role(keys)
         text = templates.from_other(text.replace(_ROLE_INPUT, "\0input"), templates.ROLE)
     agent = read(Agent, keys, f"{path}: ")
-    if not text:
-        return agent
     key = "prompt" if templates.names_in(text) else "system"
-    if key in keys or (key == "system" and "system_file" in keys):
+    is_set = key in keys or (key == "system" and "system_file" in keys)
+    if text and is_set:
         problem = f"the text below the second --- is the {key} too: leave out one of them"
         raise ConfigError(f"{path}: {problem}")
-    if key == "prompt":
+    return _with_text(agent, text)
+
+
+def _with_text(agent: Agent, text: str) -> Agent:
+    """Return the agent with a text as its prompt if that has names, else as its system prompt."""
+    from gptsh.content import templates
+
+    if not text:
+        return agent
+    if templates.names_in(text):
         return agent._replace(prompt=text)
     return agent._replace(system=templates.fill(text, {}))
 
 
 def _keys_of_role(keys: JsonObject) -> JsonObject:
     """Return the keys of a role of aichat as ours: its parameters, and ``CLIENT:MODEL``."""
-    params = {name: keys[name] for name in _ROLE_PARAMS if keys.get(name) is not None}
-    new = {name: value for name, value in keys.items() if name not in _ROLE_PARAMS}
-    if params:
-        new["params"] = {**as_dict(keys.get("params")), **params}
+    new = {**keys}
+    for name in _ROLE_PARAMS:
+        value = new.pop(name, None)
+        if value is not None:
+            new["params"] = {**as_dict(new.get("params")), name: value}
     client, colon, model = as_str(keys.get("model")).partition(":")
-    client = "anthropic" if client == "claude" else client
+    if client == "claude":
+        client = "anthropic"
     if colon and client in VENDORS:
         new["model"] = f"{client}/{model}"
     return new
@@ -309,15 +329,17 @@ def _keys_of_llm(keys: JsonObject, path: Path) -> JsonObject:
     """
     from gptsh.content import templates
 
-    new = {name: value for name, value in keys.items() if name not in ("name", "options")}
-    if "options" in keys:
-        new["params"] = keys["options"]
+    new = {**keys}
+    new.pop("name", None)
+    if "options" in new:
+        new["params"] = new.pop("options")
     for key in ("system", "prompt"):
         if isinstance(keys.get(key), str):
             text = keys[key].replace("$$", "\0")
             new[key] = templates.from_other(text, templates.LLM).replace("\0", "$")
     if isinstance(new.get("system"), str):
-        if names := templates.names_in(new["system"]):
+        names = templates.names_in(new["system"])
+        if names:
             raise ConfigError(f"{path}: system: ${names[0]} can only be in the prompt")
         new["system"] = templates.fill(new["system"], {})
     return new

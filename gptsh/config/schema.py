@@ -64,7 +64,11 @@ def secrets_in(value: object, *, is_secret: bool = False) -> Iterator[str]:
 
 def without_secrets(params: Mapping[str, object]) -> JsonObject:
     """Return the parameters that have no secret in them."""
-    return {name: value for name, value in params.items() if not any(secrets_in({name: value}))}
+    remaining = {}
+    for name, value in params.items():
+        if not any(secrets_in({name: value})):
+            remaining[name] = value
+    return remaining
 
 
 def mask(text: str, secrets: Collection[str]) -> str:
@@ -84,8 +88,10 @@ def _secret_pattern(secret: str) -> re.Pattern[str]:
 
 def _character_pattern(char: str) -> str:
     """Return a pattern that begins with plain letters, which lets ``re`` skip text quickly."""
-    plain = "|".join(map(re.escape, sorted({char, char.lower(), char.upper()})))
-    percent = "".join(f"%(?i:{byte:02x})" for byte in char.encode("utf-8", "surrogateescape"))
+    cases = sorted({char, char.lower(), char.upper()})
+    plain = "|".join(map(re.escape, cases))
+    data = char.encode("utf-8", "surrogateescape")
+    percent = "".join(f"%(?i:{byte:02x})" for byte in data)
     return rf"(?:{plain}|{percent}|\\{{1,3}}(?:{plain}|u(?i:{ord(char):04x})))"
 
 
@@ -155,16 +161,20 @@ class Tables(NamedTuple):
             shared = {name: inner for name, inner in value.items() if not isinstance(inner, dict)}
             tables["*"] = _read(self.fields, shared, f"{where}.")
         for name, inner in value.items():
-            if name not in shared:
-                if not isinstance(inner, dict):
-                    advice = f"its keys belong under [{where.rpartition(': ')[2]}.NAME]"
-                    raise ConfigError(f"{where}.{name}: expected a table", advice)
-                table = {**shared, **inner} if shared else inner
-                tables[name] = _read(self.fields, table, f"{where}.{name}.")
+            if isinstance(inner, dict):
+                tables[name] = _read(self.fields, {**shared, **inner}, f"{where}.{name}.")
+            elif name not in shared:
+                advice = f"its keys belong under [{where.rpartition(': ')[2]}.NAME]"
+                raise ConfigError(f"{where}.{name}: expected a table", advice)
         return tables
 
 
-Keys = dict[str, tuple[Rule | Table | Tables, str, object]]
+class Declared(NamedTuple):
+    """What a field of a NamedTuple declares for its key."""
+
+    rule: Rule | Table | Tables
+    meaning: str
+    default: object
 
 
 def read(fields: Fields[_T], table: object, where: str) -> _T:
@@ -200,8 +210,7 @@ def _read(fields: Fields[_T], table: object, where: str) -> _T:
     for name, value in table.items():
         if name not in keys:
             raise _UnknownKey(fields, where, str(name), value)  # YAML has keys of any type
-        rule, _, _ = keys[name]
-        values[name] = rule.read(value, f"{where}{name}")
+        values[name] = keys[name].rule.read(value, f"{where}{name}")
     return fields(**values)
 
 
@@ -212,7 +221,14 @@ def _read(fields: Fields[_T], table: object, where: str) -> _T:
 _NEAR = 0.5  # likeness from which a name is offered
 _SURE = 0.8  # likeness from which it is no other name
 _SAME = 0.9  # likeness from which it is that name, misspelt
-_Place = tuple[str, str, Rule | Table | Tables]  # a table, "" for the file; a key and its rule
+
+
+class _Place(NamedTuple):
+    """A key of a table, whose name is "" for the file itself."""
+
+    table: str
+    key: str
+    rule: Rule | Table | Tables
 
 
 def _advice(err: _UnknownKey, root: Fields[object], file: str) -> str:
@@ -220,10 +236,10 @@ def _advice(err: _UnknownKey, root: Fields[object], file: str) -> str:
     here = _keys_of(err.fields)
     table = err.where.removeprefix(file).rstrip(".")
     is_tool_server = table.startswith("mcp")
-    places = [(table, key, rule) for key, (rule, _, _) in here.items()]
+    places = [_Place(table, key, declared.rule) for key, declared in here.items()]
     for place in _places(root):
         # The keys of tool servers have common names, such as ``url`` and ``timeout``.
-        if is_tool_server or not place[0].startswith("mcp.servers."):
+        if is_tool_server or not place.table.startswith("mcp.servers."):
             places.append(place)
     best = max(places, key=lambda place: _score(err, place))
     score = _score(err, best)
@@ -240,10 +256,7 @@ def _advice(err: _UnknownKey, root: Fields[object], file: str) -> str:
         param = err.name
     is_other = is_number and "params" in here and score < _NEAR
     if is_other or param_score >= max(score, _NEAR):
-        if "params" in here and not table:  # front matter, which is YAML
-            return f"write params: {{ {param}: … }}"
-        where = "" if "params" in here else " under [agents.default]"
-        return f"write params = {{ {param} = … }}{where}"
+        return _advice_on_param(param, table, here)
     if score >= _NEAR:
         return f"did you mean {_words_for(best, err.value, table)}?"
     if isinstance(err.value, dict) and table:
@@ -251,28 +264,40 @@ def _advice(err: _UnknownKey, root: Fields[object], file: str) -> str:
     return f"expected one of {', '.join(here)}"
 
 
+def _advice_on_param(param: str, table: str, here: Collection[str]) -> str:
+    """Return how to set a parameter of a model."""
+    if "params" not in here:
+        return f"write params = {{ {param} = … }} under [agents.default]"
+    if not table:  # front matter, which is YAML
+        return f"write params: {{ {param}: … }}"
+    return f"write params = {{ {param} = … }}"
+
+
 def _places(fields: Fields[object], table: str = "") -> Iterator[_Place]:
     """Yield all keys of a file: those of a table, then those of the tables in it."""
-    for key, (rule, _, _) in _keys_of(fields).items():
-        yield table, key, rule
-    for key, (rule, _, _) in _keys_of(fields).items():
-        if not isinstance(rule, Rule):
-            path = f"{table}.{key}" if table else key
-            if isinstance(rule, Tables):
-                path += ".default" if path == "agents" else ".NAME"
-            yield from _places(rule.fields, path)
+    keys = _keys_of(fields)
+    for key, declared in keys.items():
+        yield _Place(table, key, declared.rule)
+    for key, declared in keys.items():
+        rule = declared.rule
+        if isinstance(rule, Rule):
+            continue
+        path = f"{table}.{key}" if table else key
+        if isinstance(rule, Tables):
+            path += ".default" if path == "agents" else ".NAME"
+        yield from _places(rule.fields, path)
 
 
 def _score(err: _UnknownKey, place: _Place) -> float:
     """Return how probably a key was meant, from 0 to 1: by its name, and by the value."""
     table, key, rule = place
-    accepts = rule.accepts(err.value) if isinstance(rule, Rule) else isinstance(err.value, dict)
-    if not accepts:
-        return 0
-    if rule is URL:
-        return max(_NEAR, likeness(err.name, key))
     if isinstance(rule, Rule):
-        return likeness(err.name, key)
+        if not rule.accepts(err.value):
+            return 0
+        score = likeness(err.name, key)
+        return max(_NEAR, score) if rule is URL else score
+    if not isinstance(err.value, dict):
+        return 0
     return max(likeness(err.name, key), likeness(err.name, f"{table}.{key}"))
 
 
@@ -293,14 +318,14 @@ def _words_for(place: _Place, value: object, here: str) -> str:
 # ---- what is declared
 
 
-def _keys_of(fields: Fields[object]) -> Keys:
-    """Return the keys of a NamedTuple by name: rule, meaning and default."""
+def _keys_of(fields: Fields[object]) -> dict[str, Declared]:
+    """Return the keys of a NamedTuple by name."""
     defaults = vars(fields)["_field_defaults"]
-    keys: Keys = {}
+    keys = {}
     for name, annotation in fields.__annotations__.items():
         if hasattr(annotation, "__metadata__"):
             rule, meaning = annotation.__metadata__
-            keys[name] = rule, meaning, defaults.get(name)
+            keys[name] = Declared(rule, meaning, default=defaults.get(name))
     return keys
 
 
@@ -368,12 +393,13 @@ def is_header_value(value: object) -> bool:
 
 def _are_headers(value: object) -> bool:
     """Whether a value maps names to values of headers, none of which changes the body's framing."""
-    return _are_texts(value) and all(
-        re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)
-        and name.lower() not in ("content-length", "transfer-encoding", "host", "connection")
-        and is_header_value(text)
-        for name, text in value.items()
-    )
+    return _are_texts(value) and all(_is_header(name, text) for name, text in value.items())
+
+
+def _is_header(name: str, value: str) -> bool:
+    if name.lower() in ("content-length", "transfer-encoding", "host", "connection"):
+        return False
+    return bool(re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name)) and is_header_value(value)
 
 
 def _are_texts(value: object) -> TypeGuard[dict[str, str]]:

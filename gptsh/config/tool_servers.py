@@ -115,20 +115,11 @@ class ToolServers:
         selected: dict[str, list[str]] = {}
         for name in names:
             if name in ("all", "*"):
-                selected.update((server, ["*"]) for server in self._configured)
-                continue
-            begins = f"{name}{SEPARATOR}".startswith
-            matches = [server for server in self._configured if begins(server + SEPARATOR)]
-            if not matches:
-                known = ", ".join(self._configured)
-                advice = f"choose from {known}" if known else "add it under [mcp.servers]"
-                if any(begins(server + SEPARATOR) for server in self._disabled):
-                    advice = f"it is disabled in {self._config.servers_file}"
-                raise ConfigError(f"there is no tool server {name!r}", advice)
-            # Names of servers and tools may contain the separator: the longest server wins.
-            server = max(matches, key=len)
-            pattern = name[len(server + SEPARATOR) :] or "*"
-            selected.setdefault(server, []).append(pattern)
+                for server in self._configured:
+                    selected[server] = ["*"]
+            else:
+                server, pattern = self._find(name)
+                selected.setdefault(server, []).append(pattern)
 
         servers = []
         for server, patterns in selected.items():
@@ -140,6 +131,21 @@ class ToolServers:
                 on_error(err)
         return servers
 
+    def _find(self, name: str) -> tuple[str, str]:
+        """Return the server that a name selects, and the pattern of its tools."""
+        prefix = name + SEPARATOR
+        matches = [server for server in self._configured if prefix.startswith(server + SEPARATOR)]
+        if matches:
+            # Names of servers and tools may contain the separator: the longest server wins.
+            server = max(matches, key=len)
+            return server, name[len(server + SEPARATOR) :] or "*"
+        known = ", ".join(self._configured)
+        advice = f"choose from {known}" if known else "add it under [mcp.servers]"
+        for server in self._disabled:
+            if prefix.startswith(server + SEPARATOR):
+                advice = f"it is disabled in {self._config.servers_file}"
+        raise ConfigError(f"there is no tool server {name!r}", advice)
+
     @cached_property
     def _configured(self) -> dict[str, ToolServer]:
         """The config file's servers over those of the other file.
@@ -149,11 +155,10 @@ class ToolServers:
         servers = self._servers_in_file()
         for name, server in self._config.servers.items():
             only_adds = server.command is server.url is server.type is None
-            if name in servers and only_adds:
-                keys = server._asdict().items()
-                changes = {key: value for key, value in keys if value}
+            if only_adds and name in servers:
+                changes = {key: value for key, value in server._asdict().items() if value}
                 servers[name] = servers[name]._replace(**changes)
-            elif not (name in self._disabled and only_adds):
+            elif not only_adds or name not in self._disabled:
                 servers[name] = server
         return servers
 
@@ -189,44 +194,56 @@ class ToolServers:
         required_key = _TRANSPORTS.get(transport)
         if required_key is None:
             expected = ", ".join(_TRANSPORTS)
+            problem = f"{where}.type: expected one of {expected}, not {transport!r}"
             advice = "gptsh does not speak the old SSE" if transport == "sse" else ""
-            raise ConfigError(
-                f"{where}.type: expected one of {expected}, not {transport!r}", advice
-            )
+            raise ConfigError(problem, advice)
         if getattr(server, required_key) is None or None not in (server.command, server.url):
             raise ConfigError(f"{where}: expected either command or url")
 
-        variables: dict[str, str] = {}
-
-        def expand(text: str, key: str) -> Secret:
-            """Replace ``${NAME}`` and ``${NAME:-DEFAULT}``."""
-
-            def value_of(match: re.Match[str]) -> str:
-                name, default = match.groups()
-                value = self._environ.get(name)
-                if value is None and default is None:
-                    problem = f"{where}.{key}: the variable {name} is not set"
-                    raise ConfigError(problem, f"set it, or write ${{{name}:-DEFAULT}}")
-                variables[name] = value or default or ""
-                return variables[name]
-
-            return Secret(re.sub(_VARIABLE, value_of, text))
-
-        env = {name: expand(text, f"env.{name}") for name, text in server.env.items()}
-        headers = {name: expand(text, f"headers.{name}") for name, text in server.headers.items()}
+        variables = _Variables(self._environ, where)
         server = server._replace(
             name=name,
-            command=server.command and os.path.expanduser(expand(server.command, "command")),
-            args=tuple(expand(text, "args") for text in server.args),
-            env=env,
-            url=server.url and expand(server.url, "url"),
-            headers=headers,
+            command=server.command
+            and os.path.expanduser(variables.expand(server.command, "command")),
+            args=tuple(variables.expand(text, "args") for text in server.args),
+            env=variables.expand_all(server.env, "env"),
+            url=server.url and variables.expand(server.url, "url"),
+            headers=variables.expand_all(server.headers, "headers"),
         )
         for key, rule in _RULES.items():
             value = getattr(server, key)
             if value is not None:
                 rule.read(value, f"{where}.{key}")
-        return server._replace(secrets=_secrets_of(server, variables))
+        return server._replace(secrets=_secrets_of(server, variables.values))
+
+
+class _Variables:
+    """Replaces ``${NAME}`` and ``${NAME:-DEFAULT}`` in the table ``where``.
+
+    ``values`` are those of the variables that were replaced.
+    """
+
+    def __init__(self, environ: Mapping[str, str], where: str) -> None:
+        self.values: dict[str, str] = {}
+        self._environ = environ
+        self._where = where
+
+    def expand(self, text: str, key: str) -> Secret:
+        """Return the text of a key with its variables replaced. Raises ConfigError."""
+        return Secret(re.sub(_VARIABLE, lambda match: self._value_of(match, key), text))
+
+    def expand_all(self, texts: Mapping[str, str], key: str) -> dict[str, str]:
+        """Return the texts of a table with their variables replaced."""
+        return {name: self.expand(text, f"{key}.{name}") for name, text in texts.items()}
+
+    def _value_of(self, match: re.Match[str], key: str) -> str:
+        name, default = match.groups()
+        value = self._environ.get(name)
+        if value is None and default is None:
+            problem = f"{self._where}.{key}: the variable {name} is not set"
+            raise ConfigError(problem, f"set it, or write ${{{name}:-DEFAULT}}")
+        self.values[name] = value or default or ""
+        return self.values[name]
 
 
 def _parse(text: str) -> object:
@@ -259,5 +276,6 @@ def _secrets_of(server: ToolServer, variables: Mapping[str, str]) -> frozenset[s
     for variable, value in {**variables, **server.env}.items():
         if is_secret_name(variable) and not value.startswith("/"):  # a path is not a key
             secrets.add(value)
-    lines = {line for value in secrets for line in (value, *value.splitlines())}
-    return frozenset(Secret(line) for line in lines if len(line) >= _MIN_SECRET)
+    for value in list(secrets):
+        secrets.update(value.splitlines())
+    return frozenset(Secret(text) for text in secrets if len(text) >= _MIN_SECRET)

@@ -14,7 +14,7 @@ from gptsh import files
 from gptsh.config.agents import Agent
 from gptsh.config.settings import ContextRules
 from gptsh.content.answer import filtered_questions
-from gptsh.context.summaries import Lengths, SmallModel, in_tags, lines_of, moment_of
+from gptsh.context.summaries import Lengths, SmallModel, dated_lines_of, in_tags, moment_of
 from gptsh.context.tokens import MINIMAL, SUMMARY, count_text, truncate_end, truncate_middle
 from gptsh.core import document, locks, sessions, turns
 from gptsh.core.document import Document
@@ -22,7 +22,7 @@ from gptsh.core.folders import exists, make_private, names_in, safe_name
 from gptsh.core.listing import find_project
 from gptsh.errors import ModelError, SessionGone, StoreError, TooLong
 from gptsh.files import app_folder
-from gptsh.jsonio import as_dict
+from gptsh.jsonio import JsonObject, as_dict
 from gptsh.messages import Message, Part, Request, parts_of, starts_turn
 from gptsh.text import shorten
 
@@ -67,7 +67,9 @@ HEADING = (
 _CHANGED = "[gptsh: the memory has changed since. It now says:]"
 _NOTHING = "(nothing)"
 _UNUSABLE = "the memory cannot be read or written"
-_MEMORY, _PREVIOUS, _HISTORY = "MEMORY.md", "MEMORY.previous.md", "HISTORY.md"
+_MEMORY = "MEMORY.md"
+_PREVIOUS = "MEMORY.previous.md"
+_HISTORY = "HISTORY.md"
 _MAX_BYTES = {_MEMORY: 1_000_000, _HISTORY: 20_000_000}  # the log grows for years
 
 _LIMIT = 2000  # tokens of a memory in a prompt
@@ -101,7 +103,8 @@ class NotedTexts:
     """
 
     def __init__(self, agent: Agent, doc: Document) -> None:
-        self._agent, self._doc = agent, doc
+        self._agent = agent
+        self._doc = doc
         self._keys: list[NotedKey] = ["memory"] if agent.memory else []
         if agent.project_file:
             self._keys.append("project_file")
@@ -118,7 +121,8 @@ class NotedTexts:
                 text = read_project_file(self._agent.project_file or "")
             known = ["", *self._noted(key).values()]
             if messages and starts_turn(messages[-1]) and text != known[-1]:
-                context, question_id = self._doc["context"], messages[-1]["id"]
+                context = self._doc["context"]
+                question_id = messages[-1]["id"]
                 texts = {**context["noted"].get(question_id, {}), key: text}
                 noted = {**context["noted"], question_id: texts}
                 self._doc["context"] = {**context, "noted": noted}
@@ -147,7 +151,7 @@ class NotedTexts:
             if text and key == "memory":
                 text = f"{HEADING}\n\n{_limited(text, window)}"
             texts.append(text)
-        return "\n\n".join(filter(None, texts)) or system
+        return "\n\n".join(text for text in texts if text) or system
 
     def in_questions(self, messages: Sequence[Message], window: int | None) -> list[Message]:
         """The messages, each question with the texts noted with it that are sent nowhere else."""
@@ -156,18 +160,20 @@ class NotedTexts:
             for question_id, text in self._noted(key).items():
                 if question_id == self._at_start.get(key):
                     continue
-                change = _CHANGED
                 if key == "memory":
+                    change = _CHANGED
                     text = _limited(text, window)
                 else:
                     change = _PROJECT_CHANGED.format(name=self._agent.project_file)
                 text = f"{change}\n\n{text or _NOTHING}"
                 part: Part = {"type": "text", "text": text, "memory": True}
                 parts.setdefault(question_id, []).append(part)
-        sent = []
+        sent: list[Message] = []
         for message in messages:
-            more = parts.get(message["id"])
-            sent.append({**message, "content": [*parts_of(message), *more]} if more else message)
+            if message["id"] in parts:
+                content = [*parts_of(message), *parts[message["id"]]]
+                message = {**message, "content": content}
+            sent.append(message)
         return sent
 
     def _noted(self, key: "NotedKey") -> dict[str, str]:
@@ -186,9 +192,9 @@ def _limited(text: str, window: int | None) -> str:
     limit = _limit(window)
     if count_text(text) <= limit:
         return text
-    head = truncate_end(text, limit - _MARK_TOKENS)
-    head = head.rpartition("\n")[0] or head
-    return f"{head}\n[gptsh: this is the beginning of a memory of {len(text):,} characters]"
+    beginning = truncate_end(text, limit - _MARK_TOKENS)
+    beginning = beginning.rpartition("\n")[0] or beginning
+    return f"{beginning}\n[gptsh: this is the beginning of a memory of {len(text):,} characters]"
 
 
 def _limit(window: int | None) -> int:
@@ -220,11 +226,13 @@ def due_messages(doc: Document, rules: ContextRules) -> list[Message]:
     That is once more than ``memory_window`` are pending. After a failure they are due again when
     ``keep_messages`` more are pending.
     """
-    pending, keep = pending_messages(doc), max(1, rules.keep_messages)
+    pending = pending_messages(doc)
+    keep = max(1, rules.keep_messages)
     excess = len(pending) - rules.memory_window
     last_turn = len(doc["messages"]) - max(turns.starts_of(doc["messages"]), default=0)
     before = excess - last_turn
-    if excess <= 0 or (before > 0 and excess // keep == before // keep):
+    has_failed = before > 0  # or it would have been consolidated then
+    if excess <= 0 or (has_failed and excess // keep == before // keep):
         return []
     return pending[: max(1, len(pending) - rules.keep_messages)]
 
@@ -253,12 +261,14 @@ def consolidate(
     # An interrupted run or a fork may have consolidated some of them.
     known = [one["id"] for one in messages if safe_name(one["id"]) in logged_ids]
     if known:
-        last_id, length = known[-1], 0
+        last_id = known[-1]
+        length = 0
     else:
         before = _read(folder / _MEMORY)
         memory = _decoded(before)
         piece, text = _next_piece(messages, small, memory, agent)
-        last_id, length = piece[-1]["id"], len(piece)
+        last_id = piece[-1]["id"]
+        length = len(piece)
         if text:
             entry, new = _complete(doc, filename, small, memory, text)
             moment = moment_of(piece[-1]) or datetime.now().astimezone()
@@ -271,10 +281,9 @@ def consolidate(
 
 def _request(small: SmallModel, memory: str, conversation: str) -> Request:
     limit = _limit(small.window)
+    system = SYSTEM.format(words=int(_WORDS_PER_TOKEN * limit))
     material = f"{in_tags('memory', memory)}\n\n{in_tags('conversation', conversation)}"
-    return small.request(
-        SYSTEM.format(words=int(_WORDS_PER_TOKEN * limit)), material, limit + _ENTRY_TOKENS
-    )
+    return small.request(system, material, limit + _ENTRY_TOKENS)
 
 
 def _next_piece(
@@ -292,12 +301,12 @@ def _next_piece(
             "shorten its MEMORY.md, or set another model_small",
         )
     lines: list[str] = []
-    for at, line in enumerate(lines_of(messages, _LENGTHS, dated=True)):
+    for index, line in enumerate(dated_lines_of(messages, _LENGTHS)):
         if not lines:
             line = truncate_middle(line, room)
         room -= count_text(line) + 2
         if room < 0 and lines:
-            return messages[:at], "\n".join(lines)
+            return messages[:index], "\n".join(lines)
         if line:
             lines.append(line)
     return messages, "\n".join(lines)
@@ -320,11 +329,14 @@ def _complete(
     if not exists(filename):
         problem = f"session {doc['id']} was deleted meanwhile"
         raise SessionGone(problem, "nothing more of it is remembered")
-    try:  # models put line breaks into strings, and words around the object
-        answer = as_dict(json.loads(reply[reply.find("{") : reply.rfind("}") + 1], strict=False))
-    except (ValueError, RecursionError):
-        answer = {}
-    entry, new = answer.get("history_entry"), answer.get("memory_update")
+    answer: JsonObject = {}
+    start = reply.find("{")
+    end = reply.rfind("}") + 1
+    with contextlib.suppress(ValueError, RecursionError):
+        # Models put line breaks into strings, and words around the object.
+        answer = as_dict(json.loads(reply[start:end], strict=False))
+    entry = answer.get("history_entry")
+    new = answer.get("memory_update")
     if not (isinstance(entry, str) and isinstance(new, str) and _clean(entry)):
         raise ModelError("the model's answer has no history_entry and memory_update")
     if memory and not _clean(new):
@@ -334,8 +346,11 @@ def _complete(
 
 def _clean(text: str) -> str:
     """Remove control characters, which a terminal would obey, and invisible ones."""
-    visible = _CONTROLS.sub("", text)
-    return "".join(c for c in visible if c in _JOINERS or unicodedata.category(c) != "Cf").strip()
+    visible = []
+    for char in _CONTROLS.sub("", text):
+        if char in _JOINERS or unicodedata.category(char) != "Cf":
+            visible.append(char)
+    return "".join(visible).strip()
 
 
 # ---- the files
@@ -369,6 +384,7 @@ def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
     changed.
     """
     new = f"{memory}\n".encode("utf-8", "replace") if memory else b""
+    entry = f"{line}\n".encode("utf-8", "replace")
     history = _read(folder / _HISTORY)
     if _read(folder / _MEMORY) != before:
         raise StoreError("MEMORY.md was changed meanwhile", "try again")
@@ -378,9 +394,7 @@ def _write(folder: Path, before: bytes, memory: str, line: str) -> None:
         if before and before != new:
             files.replace(folder / _PREVIOUS, before, fsync=True)
         files.replace(folder / _MEMORY, new, fsync=True)
-        files.replace(
-            folder / _HISTORY, history + f"{line}\n".encode("utf-8", "replace"), fsync=True
-        )
+        files.replace(folder / _HISTORY, history + entry, fsync=True)
 
 
 def _read(path: Path) -> bytes:
@@ -413,7 +427,7 @@ _PROJECT_CHANGED = "[gptsh: {name} has changed since. It now says:]"
 def read_project_file(name: str) -> str:
     """Return the nearest file of this name, up to the root of the git repository.
 
-    Its path stands above its text, relative to that root; "" if there is none. Raises StoreError if
+    Its path is above its text, relative to that root; "" if there is none. Raises StoreError if
     it cannot be read, or leads out of the repository: a foreign repository must not send other
     files of this machine.
     """
@@ -422,11 +436,11 @@ def read_project_file(name: str) -> str:
     except FileNotFoundError:
         return ""
     root = Path(find_project(str(folder)))
-    folders = [place for place in (folder, *folder.parents) if place.is_relative_to(root)]
-    paths = [place / name for place in folders if os.path.lexists(place / name)]
-    if not paths:
-        return ""
-    path = paths[0]
+    while not os.path.lexists(folder / name):
+        if folder == root:
+            return ""
+        folder = folder.parent
+    path = folder / name
     try:
         if not (path.is_file() and path.resolve().is_relative_to(root.resolve())):
             raise StoreError(f"{path} is not sent", "it is no file of this repository")

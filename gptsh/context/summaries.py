@@ -53,20 +53,26 @@ def in_tags(name: str, text: str) -> str:
     return f"<{name}>\n{inner}\n</{name}>"
 
 
-def lines_of(
-    messages: Iterable[Message], lengths: Lengths, *, dated: bool = False
-) -> Iterator[str]:
+def lines_of(messages: Iterable[Message], lengths: Lengths) -> Iterator[str]:
     """Each message as the small model reads it; empty for a message without content.
 
-    A text's own lines are indented, so that none can pass for a message. ``dated``: each question
-    starts with its day, and system prompts are left out.
+    A text's own lines are indented, so that none can pass for a message.
     """
     names: dict[str, str] = {}  # of tools, by the ids of their calls
     for message in messages:
-        line = "" if dated and message["role"] == "system" else _line_of(message, names, lengths)
-        text = line.replace("\n", "\n ")
-        moment = moment_of(message) if dated and text and message["role"] == "user" else None
-        yield f"[{moment.date().isoformat()}]\n{text}" if moment else text
+        yield _line_of(message, names, lengths).replace("\n", "\n ")
+
+
+def dated_lines_of(messages: Sequence[Message], lengths: Lengths) -> Iterator[str]:
+    """The same, but each question begins with its day, and system prompts are empty."""
+    for message, line in zip(messages, lines_of(messages, lengths), strict=True):
+        moment = moment_of(message)
+        if message["role"] == "system":
+            yield ""
+        elif message["role"] == "user" and line and moment:
+            yield f"[{moment.date().isoformat()}]\n{line}"
+        else:
+            yield line
 
 
 def moment_of(message: Message) -> datetime | None:
@@ -90,7 +96,8 @@ def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
         tool = message.get("name") or names.get(message.get("tool_call_id") or "") or "unknown"
         failed = " failed" if message.get("is_error") is True else ""
         return f"[tool {_name(tool)}{failed}: {shorten(one_text(message), lengths.rest)}]"
-    words, lines = [], []
+    words = []
+    lines = []
     for part in parts_of(message):
         if is_text(part) and "source" not in part:
             words.append(part["text"])
@@ -107,9 +114,10 @@ def _line_of(message: Message, names: dict[str, str], lengths: Lengths) -> str:
         arguments = call["function"].get("arguments")
         if not isinstance(arguments, str):
             arguments = json.dumps(arguments, ensure_ascii=False)
-        name = names[call["id"]] = _name(call["function"].get("name"))
+        name = _name(call["function"].get("name"))
+        names[call["id"]] = name
         lines.append(f"[call {name}: {shorten(arguments, lengths.rest)}]")
-    text = "\n".join(filter(None, lines))
+    text = "\n".join(line for line in lines if line)
     return f"{message['role'].upper()}: {text}" if text else ""
 
 
@@ -164,10 +172,13 @@ class SmallModel:
         learn: Callable[[int], None],
         price: Callable[[Usage], float | None],
     ) -> None:
-        self.model, self.price = model, price
+        self.model = model
+        self.price = price
         self.calls = 0
         self.spent: list[Usage] = []
-        self._ask, self._window, self._learn = ask, window, learn
+        self._ask = ask
+        self._window = window
+        self._learn = learn
 
     @property
     def window(self) -> int:
@@ -200,7 +211,8 @@ class SmallModel:
                 self._learn(err.window)
             raise
         finally:
-            self.spent += [answer.usage] if answer.usage else []
+            if answer.usage:
+                self.spent.append(answer.usage)
         message = answer.message()
         text = text_of(final_answer(message)).strip() if message else ""
         if not text or is_open(text):
@@ -232,9 +244,12 @@ def summarise(
         raise TooLong(f"the window of {small.window:,} tokens leaves no room to make a summary in")
     so_far = truncate_end(previous or "", room - message_room if messages else room)
     for chunk in _chunks(messages, min(message_room, _MAX_READ // calls), calls) or [""]:
-        blocks = [in_tags("summary", so_far)] if so_far else []
-        blocks += [in_tags("conversation", chunk)] if chunk else []
-        request = small.request(SYSTEM, "\n\n".join([*blocks, task]), target + _SLACK)
+        texts = []
+        if so_far:
+            texts.append(in_tags("summary", so_far))
+        if chunk:
+            texts.append(in_tags("conversation", chunk))
+        request = small.request(SYSTEM, "\n\n".join([*texts, task]), target + _SLACK)
         so_far = truncate_end(small.complete(request), limit)
     return so_far
 
@@ -245,23 +260,31 @@ def _chunks(messages: Sequence[Message], room: int, max_chunks: int) -> list[str
     If that makes too many chunks, each message is shortened further; if need be, only the first and
     the last chunks are used.
     """
-    chunks: list[list[str]] = []
     for divisor in (1, 2, 4, 8):
         lengths = Lengths(*(length // divisor for length in Lengths()))
-        chunks, free = [], 0
-        for line in filter(None, lines_of(messages, lengths)):
-            size = count_text(line) + 1
-            if size > free:
-                chunks.append([])
-                free = room
-            chunks[-1].append(line)
-            free -= size
+        chunks = _fill_chunks(lines_of(messages, lengths), room)
         if len(chunks) <= max_chunks:
             break
     else:
         end = max_chunks // 2
         chunks = [*chunks[: max_chunks - end], *chunks[len(chunks) - end :]]
     return [truncate_middle("\n".join(chunk), room) for chunk in chunks]
+
+
+def _fill_chunks(lines: Iterable[str], room: int) -> list[list[str]]:
+    """The lines in chunks of at most ``room`` tokens; a longer line is a chunk."""
+    chunks: list[list[str]] = []
+    free = 0
+    for line in lines:
+        if not line:
+            continue
+        size = count_text(line) + 1
+        if size > free:
+            chunks.append([])
+            free = room
+        chunks[-1].append(line)
+        free -= size
+    return chunks
 
 
 # ---- summaries in a session
@@ -300,7 +323,9 @@ def latest(context: "ContextState", ids: Sequence[str]) -> "tuple[Summary, int] 
     ``ids`` are those of the session's messages. Summaries whose first or last message is not among
     them are ignored.
     """
-    positions: dict[str | None, int] = {message_id: at for at, message_id in enumerate(ids)}
+    positions: dict[str | None, int] = {
+        message_id: position for position, message_id in enumerate(ids)
+    }
     found: list[tuple[int, str, Summary]] = []
     for summary in context["summaries"]:
         last = positions.get(summary.get("last"))

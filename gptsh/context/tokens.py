@@ -73,12 +73,7 @@ _MEDIA_RATES = {
 
 def upper_bound(text: str) -> int:
     """The most tokens that any tokenizer makes of a text: its bytes."""
-    return len(text) if text.isascii() else _count_bytes(text)
-
-
-@lru_cache(50_000)
-def _count_bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 @lru_cache(50_000)

@@ -189,10 +189,13 @@ class Facts(NamedTuple):
     @property
     def prices(self) -> tuple[float, float] | None:
         """USD per prompt token and per answer token, before tiers and caches; None if unknown."""
-        first_tier = next(iter(as_dicts(self.entry.get("tiered_pricing"))), {})
-        keys = ("input_cost_per_token", "output_cost_per_token")
-        prices = [self.entry.get(key, first_tier.get(key)) for key in keys]
-        return None if prices == [None, None] else (prices[0] or 0.0, prices[1] or 0.0)
+        entry = self.entry
+        tiers = as_dicts(entry.get("tiered_pricing"))
+        if tiers:
+            entry = {**tiers[0], **entry}
+        prompt = entry.get("input_cost_per_token")
+        answer = entry.get("output_cost_per_token")
+        return None if prompt is None and answer is None else (prompt or 0.0, answer or 0.0)
 
     def can(self, ability: str) -> bool | None:
         """Whether the model has an ability, such as ``vision`` or ``reasoning``; None: unknown."""
@@ -236,7 +239,7 @@ def chat_models() -> Iterator[Facts]:
     """Yield the chat models of all providers that are not retired, in the table's order."""
     today = date.today().isoformat()
     for key, entry in table_entries().items():
-        is_retired = str(entry.get("deprecation_date") or "9") < today
+        is_retired = str(entry.get("deprecation_date") or "9") < today  # "9": after any date
         if entry.get("mode") not in _CHAT_MODES or is_retired:
             continue
         provider = _request_name(entry)

@@ -76,11 +76,11 @@ def _usage(
     prompt: int | None,
     completion: int | None,
     *,
-    total: int | None = None,
     reasoning: int | None = None,
     cache_reads: int | None = None,
     cache_writes: int | None = None,
 ) -> Usage:
+    total = _count(raw, "total_tokens", "totalTokenCount")
     if total is None and prompt is not None and completion is not None:
         total = prompt + completion
     return {
@@ -108,7 +108,6 @@ def _of_chat(raw: JsonObject) -> Usage:
         raw,
         prompt,
         completion,
-        total=total,
         reasoning=reasoning,
         cache_reads=_count(
             raw,
@@ -132,7 +131,6 @@ def _of_responses(raw: JsonObject) -> Usage:
         raw,
         _count(raw, "input_tokens"),
         _count(raw, "output_tokens"),
-        total=_count(raw, "total_tokens"),
         reasoning=_count(raw, "output_tokens_details.reasoning_tokens"),
         cache_reads=_count(raw, "input_tokens_details.cached_tokens"),
         cache_writes=_count(raw, "input_tokens_details.cache_write_tokens"),
@@ -171,7 +169,6 @@ def _of_google(raw: JsonObject) -> Usage:
         raw,
         prompt + (_count(raw, "toolUsePromptTokenCount") or 0),
         completion + (reasoning or 0),
-        total=_count(raw, "totalTokenCount"),
         reasoning=reasoning,
         cache_reads=_count(raw, "cachedContentTokenCount"),
     )
@@ -262,7 +259,8 @@ def _cost_of_tokens(facts: Facts, usage: Usage, rates: Mapping[str, float]) -> f
     reads = usage["cached_tokens"] or 0
     writes = usage["cache_write_tokens"] or 0
     if facts.provider == "perplexity":  # it has no separate price for cached tokens
-        reads = writes = 0
+        reads = 0
+        writes = 0
     hour_writes = min(_count(usage["raw"], "cache_creation.ephemeral_1h_input_tokens") or 0, writes)
     reasoning = min(usage["reasoning_tokens"] or 0, completion)
 
@@ -274,9 +272,11 @@ def _cost_of_tokens(facts: Facts, usage: Usage, rates: Mapping[str, float]) -> f
     total += reasoning * rate_reasoning
 
     # Anthropic's region, and its fast mode.
-    factors = as_dict(facts.entry.get("provider_specific_entry"))
-    for feature in {str(usage["raw"].get(key)).lower() for key in ("inference_geo", "speed")}:
-        total *= factors.get(feature, 1.0)
+    factors: dict[str, float] = as_dict(facts.entry.get("provider_specific_entry"))
+    region = str(usage["raw"].get("inference_geo")).lower()
+    speed = str(usage["raw"].get("speed")).lower()
+    total *= factors.get(region, 1.0)
+    total *= factors.get(speed, 1.0)
     return total
 
 
